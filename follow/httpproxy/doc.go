@@ -31,7 +31,8 @@
 // A request that has reached no server is sent again: to the owner by then, for up to Config.Patience. So is a
 // request that a server rejects with 421 (Misdirected Request), which is the answer of a server that does not own the
 // key, and a request that may have reached a server if its method is safe or idempotent (RFC 9110, section 9.2). A
-// body is sent again if it has at most Config.ReplayBytes. All other failures are answered by an error.
+// body is sent again if it has at most Config.ReplayBytes. A request that three servers broke off, or one three times, is not sent to another
+// one: it may be what ends them. All other failures are answered by an error.
 //
 // # Servers that vanish
 //

@@ -179,12 +179,11 @@ func TestRetries(t *testing.T) {
 		return addr
 	}
 	breaks := func(t *testing.T, asked *atomic.Int64) string { // it has the request, and dies
-		addr, _ := server(t, func(w http.ResponseWriter, _ *http.Request) {
+		var srv *httptest.Server
+		addr, srv := server(t, func(w http.ResponseWriter, _ *http.Request) {
 			asked.Add(1)
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err == nil {
-				_ = conn.Close()
-			}
+			_ = srv.Listener.Close()
+			breakOff(w)
 		})
 		return addr
 	}
@@ -225,6 +224,37 @@ func TestRetries(t *testing.T) {
 			}
 			if n := asked.Load(); tt.once && n != 1 {
 				t.Errorf("it was sent %d times", n)
+			}
+		})
+	}
+}
+
+// breakOff ends the connection of a request without an answer.
+func breakOff(w http.ResponseWriter) {
+	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+		_ = conn.Close()
+	}
+}
+
+// A request that ends its server, or panics in it, is sent three times in all, wherever its key is (S7.2).
+func TestDeadlyRequest(t *testing.T) {
+	for name, moves := range map[string]bool{"one server": false, "server after server": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			o, servers := keyAt(""), make([]string, 5)
+			for i := range servers {
+				servers[i], _ = server(t, func(w http.ResponseWriter, _ *http.Request) {
+					asked.Add(1)
+					if moves {
+						o.move(servers[(i+1)%len(servers)])
+					}
+					breakOff(w)
+				})
+			}
+			o.move(servers[0])
+			if status, body, _ := ask(t, "GET", proxyOf(t, o, nil)+"/rooms/a", ""); status != 502 || asked.Load() != 3 {
+				t.Errorf("%d %s after %d runs", status, body, asked.Load())
 			}
 		})
 	}

@@ -18,6 +18,14 @@ import (
 // be done and has a chance.
 type router struct{ *Proxy }
 
+// mostRuns is how many servers, or runs of one, a request may break. The fault may be its own: it would end server after server.
+const mostRuns = 3
+
+// brokenError is why a server that had a request has not answered it.
+type brokenError struct{ error }
+
+func (e *brokenError) Unwrap() error { return e.error }
+
 // RoundTrip implements http.RoundTripper.
 func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	way := r.Context().Value(routeKey{}).(route) //nolint:forcetypeassert // ServeHTTP has put it there
@@ -25,16 +33,13 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	var until time.Time
+	var e effort
 	for attempt := 0; ; attempt++ {
 		resp, again, err := t.attempt(r, way, b)
 		if err == nil && resp.StatusCode != http.StatusMisdirectedRequest {
 			return resp, nil
 		}
-		if until.IsZero() || errors.Is(err, errMoved) { // the next owner was not asked in vain yet
-			until = time.Now().Add(t.cfg.Patience)
-		}
-		if !again || r.Context().Err() != nil || !time.Now().Before(until) || !b.seal() {
+		if !e.more(err, t.cfg.Patience) || !again || r.Context().Err() != nil || !b.seal() {
 			return resp, err
 		}
 		if resp != nil {
@@ -43,6 +48,23 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 		pause(r.Context(), rand.N(min(leastPause<<min(attempt, 8), longestPause)))
 		way = t.reroute(way)
 	}
+}
+
+// effort is what the attempts of a request took.
+type effort struct {
+	until time.Time
+	runs  int // that broke off
+}
+
+// more counts a failure, and reports whether there may be another attempt.
+func (e *effort) more(err error, patience time.Duration) bool {
+	if _, ok := errors.AsType[*brokenError](err); ok {
+		e.runs++
+	}
+	if e.until.IsZero() || errors.Is(err, errMoved) { // the next owner was not asked in vain yet
+		e.until = time.Now().Add(patience)
+	}
+	return e.runs < mostRuns && time.Now().Before(e.until)
 }
 
 // reroute returns the way of the next attempt: to the same server, until there is another owner.
@@ -102,7 +124,10 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 		return resp, true, nil
 	}
 	err = fmt.Errorf("%s: %w", to.Host, err)
-	if asked.Load() && !sent.Load() {
+	switch {
+	case sent.Load():
+		return nil, again, &brokenError{err}
+	case asked.Load():
 		return nil, true, &unavailableError{err}
 	}
 	return nil, again, err
