@@ -6,7 +6,11 @@
 //	…
 //	agent, err := cluster.Start(ctx, cfg)
 //	…
-//	go kubernetes.ReportReady(ctx, agent, o)
+//	go func() {
+//		if err := kubernetes.ReportReady(ctx, agent, o); err != nil {
+//			log.Print(err) // a right is missing, say: the pod stays not ready
+//		}
+//	}()
 //
 // deploy/kubernetes/embedded.yaml has a Deployment with the rights that this takes, docs/kubernetes.md says which id a
 // node should have. roost agent does without this package: it has no token of the API server, and finds its seeds by DNS.

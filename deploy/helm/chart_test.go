@@ -79,11 +79,16 @@ func parse(t *testing.T, values string) map[string]any {
 // render returns an error for values that the chart refuses.
 func render(t *testing.T, values string) (o objects, err error) {
 	t.Helper()
+	return renderAs(t, common.ReleaseOptions{Name: "calls", Namespace: "media", IsInstall: true}, values)
+}
+
+func renderAs(t *testing.T, release common.ReleaseOptions, values string) (o objects, err error) {
+	t.Helper()
 	chart, err := loader.LoadDir("roost")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := util.ToRenderValues(chart, parse(t, values), common.ReleaseOptions{Name: "calls", Namespace: "media", IsInstall: true}, nil)
+	all, err := util.ToRenderValues(chart, parse(t, values), release, nil)
 	if err != nil {
 		return o, err
 	}
@@ -311,9 +316,44 @@ func TestValues(t *testing.T) {
 		o.set.Spec.Template.Labels["team"] != "media" {
 		t.Errorf("%+v\n%+v", o.set.Spec, o.budget.Spec)
 	}
-	for _, refused := range []string{"replica: 3", "settings: {--ttl: 10s}", "image: {digest: latest}", `secret: ""`, "containers: [{name: sfu}]", "networkPolicy: {enable: false}"} {
+	for _, refused := range []string{"replica: 3", "settings: {--ttl: 10s}", "image: {digest: latest}", `secret: ""`, "containers: [{name: sfu}]", "networkPolicy: {enable: false}", "podAnnotations: {port: 8401}", "nodeSelector: {gpu: true}"} {
 		if _, err := render(t, refused); err == nil {
 			t.Errorf("%s is accepted", refused)
+		}
+	}
+}
+
+// TestReleases: each release is a cluster of its own, with a name that gossip and Redis take.
+func TestReleases(t *testing.T) { // S0.13
+	longest := strings.Repeat("n", 63)
+	seen := make(map[string]bool)
+	for _, release := range []common.ReleaseOptions{
+		{Name: "calls", Namespace: "media"},
+		{Name: "chat", Namespace: "media"},
+		{Name: "calls", Namespace: "test"},
+		{Name: strings.Repeat("r", 53), Namespace: longest},
+		{Name: strings.Repeat("s", 53), Namespace: longest},
+		{Name: "calls.v2", Namespace: "media"},
+	} {
+		o, err := renderAs(t, release, `secret: "123"`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := settings(t, o.agent(t))["cluster"]
+		if seen[name] || len(name) > 50 || !regexp.MustCompile("^[a-z0-9.-]+$").MatchString(name) {
+			t.Errorf("release %s in %s is the cluster %q, with %v before", release.Name, release.Namespace, name, seen)
+		}
+		if seen[name] = true; strings.Contains(o.set.Name, ".") {
+			t.Errorf("%s is no name of a service", o.set.Name)
+		}
+	}
+	for values, want := range map[string]string{"": "2", "replicas: 2": "", "settings: {min-members: 1}": "1"} {
+		o, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := settings(t, o.agent(t))["min-members"]; got != want {
+			t.Errorf("with %q, a node needs %q members, want %q", values, got, want)
 		}
 	}
 }
@@ -327,7 +367,7 @@ func TestSameAsManifest(t *testing.T) {
 	}
 	chart, plain := o.agent(t), manifest.agent(t)
 	said, want := settings(t, chart), settings(t, plain)
-	want["id"], want["join"] = "$(POD_NAME)", "calls:7946" // by names of the objects
+	want["id"], want["join"], want["cluster"] = "$(POD_NAME)", "calls:7946", "media.calls" // by names of the objects
 	want["redis-file"], want["require-key"] = "/etc/roost/redis.url", "true"
 	if !maps.Equal(said, want) {
 		t.Errorf("settings %v\nwant %v", said, want)

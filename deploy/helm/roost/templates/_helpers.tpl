@@ -1,6 +1,12 @@
 {{/* The name of all objects, and the host of the seeds. A DNS label, with room for "-http" and the number of a pod. */}}
 {{- define "roost.name" -}}
-{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{ .Release.Name | replace "." "-" | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The name of the cluster, which also begins its keys in Redis: releases that share a key or a Redis are clusters of their own. */}}
+{{- define "roost.cluster" -}}
+{{- $name := printf "%s.%s" .Release.Namespace (include "roost.name" .) -}}
+{{- if gt (len $name) 50 }}{{ $name | trunc 33 }}-{{ $name | sha256sum | trunc 16 }}{{ else }}{{ $name }}{{ end -}}
 {{- end }}
 
 {{- define "roost.selector" -}}
@@ -34,6 +40,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
   - agent
   - --id=$(POD_NAME)
+  - --cluster={{ include "roost.cluster" . }}
   - --bind=0.0.0.0:7946
   - --advertise=$(POD_IP):7946
   - --join={{ include "roost.name" . }}:7946
@@ -42,6 +49,9 @@ args:
   - --key-file=/etc/roost/gossip.key
   - --require-key
   - --log-format=json
+  {{- if ge (int .Values.replicas) 3 }}
+  - --min-members=2 # a node that finds no other one, since DNS does not answer, say, owns nothing
+  {{- end }}
   - --shutdown-delay={{ .Values.shutdownDelay }} # until Services send no more requests
   {{- with .Values.apiPort }}
   - --api-addr=$(POD_IP):{{ . }} # returned by lookups
