@@ -179,10 +179,8 @@ func TestRetries(t *testing.T) {
 		return addr
 	}
 	breaks := func(t *testing.T, asked *atomic.Int64) string { // it has the request, and dies
-		var srv *httptest.Server
-		addr, srv := server(t, func(w http.ResponseWriter, _ *http.Request) {
+		addr, _ := server(t, func(w http.ResponseWriter, _ *http.Request) {
 			asked.Add(1)
-			_ = srv.Listener.Close()
 			breakOff(w)
 		})
 		return addr

@@ -19,7 +19,11 @@ import (
 type router struct{ *Proxy }
 
 // mostRuns is how many servers, or runs of one, a request may break. The fault may be its own: it would end server after server.
-const mostRuns = 3
+// A balancer in front of a dead server breaks connections, too: before the last run, tables learn of a crash.
+const (
+	mostRuns  = 3
+	lastPause = time.Second
+)
 
 // brokenError is why a server that had a request has not answered it.
 type brokenError struct{ error }
@@ -34,7 +38,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	var e effort
-	for attempt := 0; ; attempt++ {
+	for {
 		resp, again, err := t.attempt(r, way, b)
 		if err == nil && resp.StatusCode != http.StatusMisdirectedRequest {
 			return resp, nil
@@ -45,24 +49,30 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
-		pause(r.Context(), rand.N(min(leastPause<<min(attempt, 8), longestPause)))
+		pause(r.Context(), e.wait)
 		way = t.reroute(way)
 	}
 }
 
 // effort is what the attempts of a request took.
 type effort struct {
-	until time.Time
-	runs  int // that broke off
+	until    time.Time
+	failures int
+	runs     int           // that broke off
+	wait     time.Duration // until the next attempt
 }
 
 // more counts a failure, and reports whether there may be another attempt.
 func (e *effort) more(err error, patience time.Duration) bool {
-	if _, ok := errors.AsType[*brokenError](err); ok {
-		e.runs++
-	}
 	if e.until.IsZero() || errors.Is(err, errMoved) { // the next owner was not asked in vain yet
 		e.until = time.Now().Add(patience)
+	}
+	e.wait = rand.N(min(leastPause<<min(e.failures, 8), longestPause))
+	e.failures++
+	if _, ok := errors.AsType[*brokenError](err); ok {
+		if e.runs++; e.runs == mostRuns-1 {
+			e.wait = min(lastPause, time.Until(e.until))
+		}
 	}
 	return e.runs < mostRuns && time.Now().Before(e.until)
 }
