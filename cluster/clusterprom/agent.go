@@ -24,14 +24,7 @@ func nodeFamilies() []family {
 		gauge("node_weight", "Share of this node relative to others; 0 owns nothing. It grows during a ramp.", func(v *view) float64 { return float64(v.Self.Weight) }),
 		gauge("node_capacity", "Units of load that this node can carry; 0 = not stated.", func(v *view) float64 { return float64(v.Self.Capacity) }),
 		gauge("node_load", "Units of load in the latest heartbeat of this node; 0 also if it reports none.", func(v *view) float64 { return float64(max(0, v.Self.Load)) }),
-		gauges("node_phase", "1 for the current phase of this node, 0 for the others.", "phase", func(v *view) map[string]uint64 {
-			phases := make(map[string]uint64)
-			for p := cluster.PhaseJoining; p <= cluster.PhaseOver; p++ {
-				phases[p.String()] = 0
-			}
-			phases[v.Phase.String()] = 1
-			return phases
-		}),
+		phaseFamily(),
 		gauge("min_members", "Live members, this node among them, without which it is isolated and owns nothing.",
 			func(v *view) float64 { return float64(v.cfg.MinMembers) }),
 		counter("node_fences_total", "Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
@@ -67,6 +60,17 @@ func nodeFamilies() []family {
 				return map[string]uint64{"key": v.Stats.Misrouted, "room": v.rooms.Misrouted}
 			}),
 	}
+}
+
+func phaseFamily() family {
+	return gauges("node_phase", "1 for the current phase of this node, 0 for the others.", "phase", func(v *view) map[string]uint64 {
+		phases := make(map[string]uint64)
+		for p := cluster.PhaseJoining; p <= cluster.PhaseOver; p++ {
+			phases[p.String()] = 0
+		}
+		phases[v.Phase.String()] = 1
+		return phases
+	})
 }
 
 func eventFamilies() []family {

@@ -35,6 +35,13 @@ func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	}}
 }
 
+// Joining returns a collector for the time in which [cluster.Start] has not returned: it has the phase of the node alone, which
+// is joining, so that an alert tells of a node that no other one lets in. Unregister it before [New] is registered.
+func Joining() *Collector {
+	v := &view{Snapshot: &cluster.Snapshot{Phase: cluster.PhaseJoining}}
+	return &Collector{[]family{phaseFamily()}, func() *view { return v }}
+}
+
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, f := range c.families {

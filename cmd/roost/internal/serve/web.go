@@ -36,7 +36,8 @@ type web struct {
 	certs   *certificates // nil without TLS
 	handler atomic.Pointer[http.Handler]
 	metrics *prometheus.Registry
-	page    http.Handler // until there is a handler
+	joining prometheus.Collector // in metrics until there is a handler
+	page    http.Handler         // until there is a handler
 	ended   chan struct{}
 	ending  atomic.Bool
 	tokens  atomic.Pointer[tokens]
@@ -59,7 +60,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 		addr: settings.Off, options: clusterhttp.Options{
 			TokenReads: a.TokenReads || len(a.ReadTokens) > 0, Hosts: a.Hosts, Log: log,
 		},
-		metrics: prometheus.NewRegistry(), ended: make(chan struct{}),
+		metrics: prometheus.NewRegistry(), joining: clusterprom.Joining(), ended: make(chan struct{}),
 	}
 	w.setTokens(a)
 	if len(a.Tokens) > 0 {
@@ -68,7 +69,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	c := a.Cluster.WithDefaults()
 	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, Rooms: a.Store != ""})
 	w.options.Metrics = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	w.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
+	w.metrics.MustRegister(w.joining, collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.HTTP == settings.Off {
 		close(w.ended)
@@ -118,6 +119,7 @@ func hint(err error) string {
 // show serves the API and the metrics of agent, and of its rooms if it has any.
 func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration) {
 	w.options.Rooms, w.options.HostFor = rooms, hostFor
+	w.metrics.Unregister(w.joining)
 	w.metrics.MustRegister(clusterprom.New(agent, rooms))
 	h := clusterhttp.Handler(agent, w.options)
 	w.handler.Store(&h)
@@ -144,7 +146,7 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 	open := w.options.Admit(in) == nil
 	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
-		w.options.Metrics.ServeHTTP(out, in) // of the process alone
+		w.options.Metrics.ServeHTTP(out, in) // of the process, and that the node is joining
 		return
 	}
 	if open && (in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/")) {
