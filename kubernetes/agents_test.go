@@ -14,10 +14,12 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// start starts a node as a program in a pod does, on a port of loopback.
+// start starts a node as a program in a pod does, on a port of loopback. The service lists its pod at a port where nobody answers,
+// until put knows the port of the node.
 func start(t *testing.T, s *server, api *rest.Config, name string) *cluster.Agent {
 	t.Helper()
 	s.pod(name, "127.0.0.1", nil)
+	s.serve("new", "sfu", 1, "127.0.0.1")
 	o := Options{Service: "sfu", Namespace: namespace, Pod: name, API: api}
 	cfg, err := Configure(t.Context(), cluster.Config{Bind: "127.0.0.1:0", Network: cluster.Local, LeaseTTL: 10 * time.Second, Log: quiet}, o)
 	if err != nil {
@@ -40,6 +42,18 @@ func (s *server) put(agents ...*cluster.Agent) {
 		n, _ := strconv.Atoi(port)
 		s.serve(fmt.Sprint("app-", i), "sfu", int32(n), "127.0.0.1")
 	}
+}
+
+// awaitRequests waits for so many requests more, answered or not.
+func (s *server) awaitRequests(t *testing.T, n int) {
+	t.Helper()
+	asked := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.asked)
+	}
+	before := asked()
+	eventually(t, fmt.Sprintf("%d more requests", n), func() bool { return asked() >= before+n })
 }
 
 func agree(t *testing.T, agents ...*cluster.Agent) {
@@ -65,7 +79,7 @@ func TestAgents(t *testing.T) {
 	b := start(t, s, api, "b") // it does not see a, as in a split from the start
 	<-b.Ready()
 	if len(a.Members()) != 1 || len(b.Members()) != 1 {
-		t.Fatalf("%d and %d members without an endpoint", len(a.Members()), len(b.Members()))
+		t.Fatalf("%d and %d members without each other's endpoint", len(a.Members()), len(b.Members()))
 	}
 	s.put(a, b)
 	agree(t, a, b)
@@ -74,16 +88,10 @@ func TestAgents(t *testing.T) {
 	agree(t, a, b, c)
 
 	s.put() // as when a selector is edited by mistake
-	digest, rounds := a.Snapshot().Digest(), func() int {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.asked)
-	}
-	for before := rounds(); rounds() < before+6; {
-		<-time.After(10 * time.Millisecond)
-	}
+	digest := a.Snapshot().Digest()
+	s.awaitRequests(t, 6)
 	s.become("down")
-	eventually(t, "lost for a TTL's share of heartbeats", func() bool { _, err := a.Config().Discover(t.Context()); return err != nil })
+	s.awaitRequests(t, 6)
 	agree(t, a, b, c)
 	if a.Snapshot().Digest() != digest {
 		t.Error("owners changed without the API server")

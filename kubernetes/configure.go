@@ -46,8 +46,9 @@ const (
 )
 
 // Configure returns cfg with what Kubernetes knows of the pod that this process runs in. It waits until the API
-// server answers, the pod has an address and the Service exists: a node that cannot look for others must not
-// begin alone. ctx bounds the wait. It fails at once if a right is missing, and says which.
+// server answers, the pod has an address and the Service lists the pod: a node that cannot look for others must not
+// begin alone, and a Service whose selector is wrong lists no others either. ctx bounds the wait, and the log says what
+// Configure waits for. It fails at once if a right is missing, and says which.
 //
 // It sets these fields, and leaves alone those that cfg has:
 //
@@ -70,6 +71,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	}
 	log := cmp.Or(cfg.Log, slog.Default())
 	d := &directory{api: a, service: o.Service, port: cmp.Or(o.Port, portName), log: log}
+	var seeds []string
 	err = retry(ctx, log, final, func() error {
 		pod, err := a.ownPod(ctx)
 		if err != nil {
@@ -84,17 +86,30 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 		if err := a.zone(ctx, &cfg, pod); err != nil {
 			return err
 		}
-		_, err = d.list(ctx)
-		return err
+		if near := gossipsAt(cfg); near.IsValid() {
+			d.near = near
+		}
+		if seeds, err = d.list(ctx); err != nil {
+			return err
+		}
+		return d.listed(seeds, pod)
 	})
 	if err != nil {
 		return cfg, err
 	}
-	if at, err := netip.ParseAddrPort(cfg.Advertise); err == nil {
-		d.near = at.Addr()
-	}
+	d.last.Store(&list{seeds: seeds})
 	cfg.Discover = d.seeds
 	return cfg, nil
+}
+
+// gossipsAt returns the address at which others reach the node, or the zero Addr if cfg does not say.
+func gossipsAt(cfg cluster.Config) netip.Addr {
+	for _, s := range []string{cfg.Advertise, cfg.Bind} {
+		if at, err := netip.ParseAddrPort(s); err == nil && !at.Addr().IsUnspecified() {
+			return at.Addr().Unmap()
+		}
+	}
+	return netip.Addr{}
 }
 
 // address makes the node gossip at the address of its pod.

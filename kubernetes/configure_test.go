@@ -67,6 +67,7 @@ func TestConfigure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			s.pod("app-7d4b9-x2x9k", c.ip, c.labels)
+			s.serve("app", "sfu", 7946, c.ip)
 			given := fmt.Sprint(c.in)
 			got, err := Configure(t.Context(), c.in, options(s.over(t)))
 			if err != nil || got.Discover == nil {
@@ -87,6 +88,7 @@ func TestConfigure(t *testing.T) {
 func TestRights(t *testing.T) {
 	s := newServer(t)
 	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
+	s.serve("app", "sfu", 7946, "10.0.0.1")
 	o := options(s.over(t))
 	run := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -151,7 +153,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A node waits for its address, for the API server and for the Service, since alone it would own everything; the log says for what. It
+// A node waits for its address, for the API server and for a Service that lists its own pod, since alone it would own everything; the log says for what. It
 // gives up with its context.
 func TestConfigureWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -164,19 +166,21 @@ func TestConfigureWaits(t *testing.T) {
 		time.AfterFunc(3*time.Minute, func() { s.become("") })
 		time.AfterFunc(4*time.Minute, func() { s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil) })
 		time.AfterFunc(5*time.Minute, func() { s.serve("app", "sfu", 7946) })
+		time.AfterFunc(6*time.Minute, func() { s.serve("app", "sfu", 7946, "10.0.0.2") })
+		time.AfterFunc(7*time.Minute, func() { s.serve("app", "sfu", 7946, "10.0.0.2", "10.0.0.1") })
 		o, began := options(s.inMemory()), time.Now()
 		cfg, err := Configure(t.Context(), cluster.Config{Log: slog.New(slog.NewTextHandler(lines, nil))}, o)
-		if took := time.Since(began); err != nil || took < 5*time.Minute || took > 5*time.Minute+10*time.Second {
+		if took := time.Since(began); err != nil || took < 7*time.Minute || took > 7*time.Minute+10*time.Second {
 			t.Errorf("configured after %v: %v", took, err)
 		}
 		if cfg.Bind != "10.0.0.1:7946" {
 			t.Errorf("%+v", cfg)
 		}
-		if n := len(messages(lines)); n < 5 || n > 20 {
+		if n := len(messages(lines)); n < 6 || n > 20 {
 			t.Errorf("%d lines: %s", n, lines)
 		}
-		if n := len(s.asked); n > 150 {
-			t.Errorf("%d requests in 2 minutes", n)
+		if n := len(s.asked); n > 250 {
+			t.Errorf("%d requests in 4 minutes", n)
 		}
 
 		s.become("hangs")
@@ -187,4 +191,89 @@ func TestConfigureWaits(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
+}
+
+// A Service that does not list the own pod, by a wrong selector say, would make a cluster of one node. The error says what to
+// compare. A pod with two addresses is listed by one of them.
+func TestOwnPod(t *testing.T) {
+	for name, c := range map[string]struct {
+		put  func(s *server)
+		want string // a part of the error; "": none
+	}{
+		"listed":       {func(s *server) { s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.2") }, ""},
+		"other family": {func(s *server) { s.serve("app", "sfu", 7946, "fd00::1") }, ""},
+		"no pods":      {func(s *server) { s.serve("app", "sfu", 7946) }, `the service sfu in the namespace media does not list the pod app-7d4b9-x2x9k (10.0.0.1, fd00::1)`},
+		"others alone": {func(s *server) { s.serve("app", "sfu", 7946, "10.0.0.11") }, "compare the selector of the service with the labels of the pod"},
+		"a pod without the port": {func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.2")
+			s.serve("app-2", "sfu", 7946, "10.0.0.1")
+			*s.slices["app-2"].Ports[0].Name = "http"
+		}, `at a port "gossip"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				s.dual("app-7d4b9-x2x9k", "10.0.0.1", "fd00::1")
+				c.put(s)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := Configure(ctx, cluster.Config{Log: quiet}, options(s.inMemory()))
+				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v, want %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// While the API server is away, the seeds of the latest list count: a node that has just been configured does not begin alone.
+func TestLatestSeedsStay(t *testing.T) {
+	s := newServer(t)
+	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
+	s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.2")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cfg, err := Configure(ctx, cluster.Config{Log: quiet}, options(s.over(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"busy", "", "busy"} {
+		s.become(state)
+		want := "[10.0.0.1:7946 10.0.0.2:7946]"
+		if seeds, err := cfg.Discover(ctx); err != nil || fmt.Sprint(seeds) != want {
+			t.Errorf("%q: %v %v, want %s", state, seeds, err, want)
+		}
+	}
+}
+
+// The family of seeds is that of the address at which the node gossips.
+func TestFamily(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   cluster.Config
+		want string
+	}{
+		"defaults":       {cluster.Config{}, "[10.0.0.1:7946]"},
+		"bound":          {cluster.Config{Bind: "[fd00::1]:7946"}, "[[fd00::1]:7946]"},
+		"all addresses":  {cluster.Config{Bind: "[::]:7946"}, "[10.0.0.1:7946]"},
+		"its advertised": {cluster.Config{Bind: "[::]:7946", Advertise: "[fd00::1]:7946"}, "[[fd00::1]:7946]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				s.dual("app-7d4b9-x2x9k", "10.0.0.1", "fd00::1")
+				s.serve("app", "sfu", 7946, "10.0.0.1")
+				s.serve("app-6", "sfu", 7946, "fd00::1")
+				c.in.Log = quiet
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				cfg, err := Configure(ctx, c.in, options(s.inMemory()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seeds, err := cfg.Discover(ctx); err != nil || fmt.Sprint(seeds) != c.want {
+					t.Errorf("%v %v, want %s", seeds, err, c.want)
+				}
+			})
+		})
+	}
 }

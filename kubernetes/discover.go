@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -24,12 +25,12 @@ type directory struct {
 	near          netip.Addr // where this node gossips
 	log           *slog.Logger
 	failing       atomic.Bool
-	last          atomic.Pointer[listed]
+	last          atomic.Pointer[list] // of Configure at first
 }
 
-type listed struct {
+type list struct {
 	seeds []string
-	until time.Time
+	until time.Time // when the next one is due
 }
 
 // listEvery is the time between two lists of a cluster of any size: of n nodes, each asks after n times that.
@@ -37,22 +38,25 @@ const listEvery = time.Second / 16
 
 var _ = cluster.Config{Discover: (*directory)(nil).seeds}
 
-// seeds is Config.Discover. The agent logs failures only while it joins, so it logs when they begin and end.
+// seeds is Config.Discover. While the API server does not answer, it returns the seeds of the latest list: they are addresses to try,
+// and without them a node that starts would begin alone. The log says when that begins and ends.
 func (d *directory) seeds(ctx context.Context) ([]string, error) {
-	if last := d.last.Load(); last != nil && time.Now().Before(last.until) {
+	last := d.last.Load()
+	if time.Now().Before(last.until) {
 		return last.seeds, nil
 	}
 	seeds, err := d.list(ctx)
-	if err == nil {
-		d.last.Store(&listed{seeds, time.Now().Add(time.Duration(len(seeds)) * listEvery)})
+	switch {
+	case err == nil:
+		d.last.Store(&list{seeds, time.Now().Add(time.Duration(len(seeds)) * listEvery)})
+		if d.failing.Swap(false) {
+			d.log.Info("discovery works again", "seeds", len(seeds))
+		}
+		return seeds, nil
+	case ctx.Err() == nil && !d.failing.Swap(true):
+		d.log.Warn("discovery failed; members stay members", "seeds", len(last.seeds), "err", err)
 	}
-	switch failed := err != nil && ctx.Err() == nil; {
-	case failed && !d.failing.Swap(true):
-		d.log.Warn("discovery failed; members stay members", "err", err)
-	case err == nil && d.failing.Swap(false):
-		d.log.Info("discovery works again", "seeds", len(seeds))
-	}
-	return seeds, err
+	return last.seeds, nil
 }
 
 func (d *directory) list(ctx context.Context) ([]string, error) {
@@ -73,6 +77,22 @@ func (d *directory) list(ctx context.Context) ([]string, error) {
 		return far, nil
 	}
 	return near, nil
+}
+
+// listed returns an error unless the own pod is among the seeds.
+func (d *directory) listed(seeds []string, pod *corev1.Pod) error {
+	own := []string{pod.Status.PodIP}
+	for _, ip := range pod.Status.PodIPs {
+		own = append(own, ip.IP)
+	}
+	own = unique(own)
+	for _, seed := range seeds {
+		if host, _, err := net.SplitHostPort(seed); err == nil && slices.Contains(own, host) {
+			return nil
+		}
+	}
+	return fmt.Errorf("kubernetes: the service %s in the namespace %s does not list the pod %s (%s) at a port %q: compare the selector of the service with the labels of the pod",
+		d.service, d.api.namespace, pod.Name, strings.Join(own, ", "), d.port)
 }
 
 // seedsOf returns the addresses of all pods, ready or not: a fleet that starts has no ready ones, and a pod that

@@ -24,7 +24,9 @@ func directoryOf(t *testing.T, cfg *rest.Config, log *slog.Logger) *directory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &directory{api: a, service: "sfu", port: "gossip", near: netip.MustParseAddr("10.0.0.1"), log: log}
+	d := &directory{api: a, service: "sfu", port: "gossip", near: netip.MustParseAddr("10.0.0.1"), log: log}
+	d.last.Store(&list{})
+	return d
 }
 
 // Seeds are the addresses of all pods at the port of that name, once, and those of the own family if there are any (S7.4).
@@ -73,7 +75,7 @@ func TestSeeds(t *testing.T) {
 			c.put(s)
 			d := directoryOf(t, s.over(t), quiet)
 			d.near = netip.MustParseAddr(c.self)
-			seeds, err := d.seeds(t.Context())
+			seeds, err := d.list(t.Context())
 			if err != nil {
 				if c.want == "" || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("error %v, want %q", err, c.want)
@@ -85,25 +87,32 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// The log says when discovery begins to fail and when it works again, and not each time; the end of the caller is no failure.
+// The log says when discovery begins to fail, and why, and when it works again, and not each time; the end of the caller is no
+// failure. Meanwhile the latest seeds count.
 func TestDiscoveryLogs(t *testing.T) {
 	s, lines := newServer(t), new(agentproc.Log)
 	d := directoryOf(t, s.over(t), slog.New(slog.NewTextHandler(lines, nil)))
 	ended, end := context.WithCancel(t.Context())
 	end()
-	for _, step := range []struct {
-		ctx   context.Context
-		state string
-		fails bool
-	}{{t.Context(), "", false}, {ended, "", true}, {t.Context(), "busy", true}, {t.Context(), "busy", true}, {t.Context(), "", false}, {t.Context(), "", false}} {
-		s.become(step.state)
-		if _, err := d.seeds(step.ctx); (err != nil) != step.fails {
-			t.Errorf("%q: %v", step.state, err)
+	s.serve("app", "sfu", 7946, "10.0.0.1")
+	step := func(ctx context.Context, state string) {
+		t.Helper()
+		s.become(state)
+		d.last.Load().until = time.Time{} // by one goroutine
+		if seeds, err := d.seeds(ctx); err != nil || fmt.Sprint(seeds) != "[10.0.0.1:7946]" {
+			t.Errorf("%q: %v %v", state, seeds, err)
 		}
 	}
+	step(t.Context(), "")
+	step(ended, "")
+	step(t.Context(), "busy")
+	step(t.Context(), "busy")
+	step(t.Context(), "")
+	step(t.Context(), "")
 	s.change(func() { s.rules = nil }) // a right is withdrawn while members run
-	if _, err := d.seeds(t.Context()); err == nil || !strings.Contains(err.Error(), `needs a Role in the namespace media with the rule {apiGroups: ["discovery.k8s.io"]`) {
-		t.Error(err)
+	step(t.Context(), "")
+	if want := `needs a Role in the namespace media with the rule {apiGroups: [\"discovery.k8s.io\"]`; !strings.Contains(lines.String(), want) {
+		t.Errorf("no %s in %s", want, lines)
 	}
 	const fails, works = "discovery failed; members stay members", "discovery works again"
 	if got := messages(lines); !slices.Equal(got, []string{fails, works, fails}) {

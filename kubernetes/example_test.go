@@ -5,10 +5,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +37,24 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// It listens first: a pod that waits for Kubernetes, or for a node that lets it in, must not fail its startup probe.
+	var routes atomic.Pointer[http.ServeMux]
+	server := clusterhttp.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch mux := routes.Load(); {
+		case mux != nil:
+			mux.ServeHTTP(w, r)
+		case r.URL.Path != "/healthz":
+			http.Error(w, "joining", http.StatusServiceUnavailable)
+		}
+	}))
+	listener, err := net.Listen("tcp", ":8080")
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- server.Serve(listener) }()
+
 	o := kubernetes.Options{Service: "app", Pod: os.Getenv("POD_NAME"), Labels: []string{"disk"}}
 	cfg, err := kubernetes.Configure(ctx, cluster.Config{Key: key, MinMembers: 2}, o)
 	if err != nil {
@@ -49,12 +69,8 @@ func run(ctx context.Context) error {
 	mux.Handle("GET /healthz", api) // the other paths of the API need a token
 	mux.Handle("GET /readyz", api)
 	mux.HandleFunc("/", serve)
-	server := clusterhttp.NewServer(mux)
-	server.Addr = ":8080"
-
-	failed := make(chan error, 2)
+	routes.Store(mux)
 	go func() { failed <- kubernetes.ReportReady(context.WithoutCancel(ctx), agent, o) }()
-	go func() { failed <- server.ListenAndServe() }()
 	select {
 	case err = <-failed: // neither ends while peers or the API server are away
 	case <-ctx.Done():

@@ -36,7 +36,7 @@ type server struct {
 	pods    map[string]corev1.Pod
 	nodes   map[string]corev1.Node
 	rules   []rbacv1.PolicyRule
-	asked   []string // "verb resource" of each request
+	asked   []string // "verb resource" of each request, or the state
 	patched []string // the condition's status, each time that it was set
 	onPatch func()
 }
@@ -114,6 +114,16 @@ func (s *server) pod(name, ip string, labels map[string]string) {
 	})
 }
 
+// dual adds a pod with an address of each family.
+func (s *server) dual(name, first, second string) {
+	s.pod(name, first, nil)
+	s.change(func() {
+		pod := s.pods[name]
+		pod.Status.PodIPs = []corev1.PodIP{{IP: first}, {IP: second}}
+		s.pods[name] = pod
+	})
+}
+
 // serve puts a slice of a service with a port; a second one of that name replaces it.
 func (s *server) serve(name, service string, port int32, addresses ...string) {
 	slice := discoveryv1.EndpointSlice{
@@ -136,6 +146,7 @@ func (s *server) serve(name, service string, port int32, addresses ...string) {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch s.is() {
 	case "down":
+		s.change(func() { s.asked = append(s.asked, "down") })
 		panic(http.ErrAbortHandler)
 	case "hangs":
 		<-r.Context().Done()
