@@ -123,7 +123,14 @@ func TestKubernetesStarts(t *testing.T) {
 			}
 			members, err := (&clusterhttp.Client{Base: addrs.HTTP}).Members(ctx)
 			if err != nil || len(members.Members) != 1 || members.Members[0].ID != "calls-0" || members.Members[0].Zone != "zone-a" {
-				t.Errorf("members %+v, %v", members, err)
+				t.Fatalf("members %+v, %v", members, err)
+			}
+			ip := "127.0.0.1"
+			if strings.HasSuffix(name, "IPv6") {
+				ip = "[::1]"
+			}
+			if m := members.Members[0]; m.Addr != ip+":7946" || m.APIAddr != "" && m.APIAddr != ip+":3478" {
+				t.Errorf("gossip at %s, the program at %q; want %s", m.Addr, m.APIAddr, ip)
 			}
 		})
 	}

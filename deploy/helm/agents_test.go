@@ -22,13 +22,19 @@ type run struct {
 
 // TestAgents: testdata/agents.json has the runs of all variants of the chart, and of the manifest (S7.4).
 func TestAgents(t *testing.T) {
-	runs := map[string]run{"manifest": runOf(t, manifest(t).agent(t))}
+	runs := map[string]run{
+		"manifest":                     runOf(t, manifest(t).agent(t), "127.0.0.1"),
+		"manifest, in a pod with IPv6": runOf(t, manifest(t).agent(t), "::1"),
+	}
 	for name, values := range variants {
 		o, err := render(t, values)
 		if err != nil {
 			t.Fatal(err)
 		}
-		runs[name] = runOf(t, o.agent(t))
+		runs[name] = runOf(t, o.agent(t), "127.0.0.1")
+		if name == "a media server" {
+			runs[name+", in a pod with IPv6"] = runOf(t, o.agent(t), "::1")
+		}
 	}
 	const file = "testdata/agents.json"
 	got, err := json.MarshalIndent(runs, "", " ")
@@ -48,9 +54,9 @@ func TestAgents(t *testing.T) {
 }
 
 // runOf expands variables, as the kubelet does.
-func runOf(t *testing.T, c corev1.Container) run {
+func runOf(t *testing.T, c corev1.Container, ip string) run {
 	t.Helper()
-	fields := map[string]string{"metadata.name": "calls-0", "status.podIP": "127.0.0.1", "metadata.labels['topology.kubernetes.io/zone']": "zone-a"}
+	fields := map[string]string{"metadata.name": "calls-0", "status.podIP": ip, "metadata.labels['topology.kubernetes.io/zone']": "zone-a"}
 	values := make(map[string]string)
 	expand := func(s string) string {
 		for name, value := range values {

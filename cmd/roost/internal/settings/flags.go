@@ -99,7 +99,7 @@ func (a *Agent) shared() []Setting {
 func (a *Agent) record() []Setting {
 	c := &a.Cluster
 	return []Setting{
-		{Name: "api-addr", Arg: "ADDR", Set: Text(&c.APIAddr), Usage: "address of your own program, part of the answer to each look-up of a key"},
+		{Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr, Usage: "address of your own program, part of the answer to each look-up of a key"},
 		{Name: "zone", Arg: "ZONE", Set: Text(&c.Zone), Usage: "advertised to other nodes"},
 		{Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel, Usage: "advertised to other nodes"},
 		{Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64), Usage: "units of load that this node can carry, advertised to other nodes"},
@@ -226,6 +226,15 @@ func (a *Agent) setWeight(v string) error {
 		return errors.New("to join without owning anything, use --start-draining")
 	}
 	a.Cluster.Weight = uint32(n)
+	return nil
+}
+
+// setAPIAddr takes [10.0.0.1]:3478 for 10.0.0.1:3478: a manifest of Kubernetes cannot put brackets around IPv6 addresses alone.
+func (a *Agent) setAPIAddr(v string) error {
+	a.Cluster.APIAddr = v
+	if host, port, err := net.SplitHostPort(v); err == nil {
+		a.Cluster.APIAddr = net.JoinHostPort(host, port)
+	}
 	return nil
 }
 

@@ -42,7 +42,7 @@ args:
   - --id=$(POD_NAME)
   - --cluster={{ include "roost.cluster" . }}
   - --bind=0.0.0.0:7946
-  - --advertise=$(POD_IP):7946
+  - --advertise=[$(POD_IP)]:7946
   - --join={{ include "roost.name" . }}:7946
   - --http=0.0.0.0:8401 # the kubelet's probes do not reach loopback
   - --http-token-file=/etc/roost/http.token
@@ -54,7 +54,7 @@ args:
   {{- end }}
   - --shutdown-delay={{ .Values.shutdownDelay }} # until Services send no more requests
   {{- with .Values.apiPort }}
-  - --api-addr=$(POD_IP):{{ . }} # returned by lookups
+  - --api-addr=[$(POD_IP)]:{{ . }} # returned by lookups
   {{- end }}
   {{- if .Values.redis }}
   - --redis-file=/etc/roost/redis.url
