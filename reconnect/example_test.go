@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/reconnect"
@@ -71,21 +72,28 @@ func ExampleDriver_Follow() {
 
 // A client loses its connection: it asks for its room's node, and connects.
 func ExampleDriver_Lost() {
-	home := reconnect.Directive{Room: "standup", To: "node-b", Addr: "b.example:443", Epoch: 7}
+	was := reconnect.Directive{Room: "standup", To: "node-b", Addr: "b.example:443", Epoch: 7}
+	next := reconnect.Directive{Room: "standup", To: "node-c", Addr: "c.example:443", Epoch: 8}
+	var moved atomic.Bool // Connect and Resolve may run at the same time
 	r := reconnect.Driver{
 		Connect: func(_ context.Context, d reconnect.Directive) error {
 			fmt.Println("connect to", d.Addr)
 			if d.To == "node-b" {
-				home = reconnect.Directive{Room: "standup", To: "node-c", Addr: "c.example:443", Epoch: 8}
+				moved.Store(true)
 				return reconnect.ErrRefused // its process is gone
 			}
 			return nil
 		},
-		Resolve: func(context.Context, string) (reconnect.Directive, error) { return home, nil },
-		Pace:    reconnect.Pace{Spread: time.Millisecond, MinAsk: time.Millisecond, MaxAsk: 2 * time.Millisecond},
-		Log:     slog.New(slog.DiscardHandler),
+		Resolve: func(context.Context, string) (reconnect.Directive, error) {
+			if moved.Load() {
+				return next, nil
+			}
+			return was, nil
+		},
+		Pace: reconnect.Pace{Spread: time.Millisecond, MinAsk: time.Millisecond, MaxAsk: 2 * time.Millisecond},
+		Log:  slog.New(slog.DiscardHandler),
 	}
-	err := r.Lost(context.Background(), home)
+	err := r.Lost(context.Background(), was)
 	if errors.Is(err, reconnect.ErrGaveUp) {
 		fmt.Println("failed:", err)
 	}
