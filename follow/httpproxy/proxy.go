@@ -59,7 +59,7 @@ type Config struct {
 	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.
 	ReplayBytes int64
 
-	// Hops is how often a request may be sent on, by all proxies together. Default 3.
+	// Hops is how often a request may be sent on, by all proxies together, before a server answers 421. Default 3.
 	Hops int
 
 	// Log receives the log. Default slog.Default().
@@ -152,8 +152,9 @@ func (w logWriter) Write(b []byte) (int, error) {
 
 // route is the way of one request.
 type route struct {
-	key  string
-	addr string // of the owner when it arrived
+	key   string
+	addr  string // of the owner when it arrived
+	first bool   // no proxy has sent it on before
 }
 
 type routeKey struct{}
@@ -174,9 +175,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.cfg.Redirect:
 		p.redirect(w, r, addr)
 	case hopsOf(r) >= p.cfg.Hops:
-		http.Error(w, fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)), http.StatusLoopDetected)
+		http.Error(w, fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)), http.StatusMisdirectedRequest)
 	default:
-		p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routeKey{}, route{key, addr})))
+		p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routeKey{}, route{key, addr, hopsOf(r) == 0})))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -269,28 +270,75 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// Two servers that name each other send a request to and fro a few times, not for ever (S7.2).
-func TestLoop(t *testing.T) {
-	var hops atomic.Int64
+// disagreeing are two servers with a proxy in front of each, whose tables name each other as the owner.
+type disagreeing struct {
+	url    string
+	tables [2]*owners
+	addrs  [2]string
+
+	mu   sync.Mutex
+	hops map[string]int // requests by their Roost-Hops
+}
+
+func disagree(t *testing.T, patience time.Duration) *disagreeing {
+	t.Helper()
+	d := &disagreeing{hops: make(map[string]int)}
 	var handlers [2]http.Handler
-	var addrs [2]string
 	for i := range handlers {
-		addrs[i], _ = server(t, func(w http.ResponseWriter, r *http.Request) {
-			hops.Add(1)
+		d.addrs[i], _ = server(t, func(w http.ResponseWriter, r *http.Request) {
+			d.mu.Lock()
+			d.hops[r.Header.Get("Roost-Hops")]++
+			d.mu.Unlock()
 			handlers[i].ServeHTTP(w, r)
 		})
 	}
 	for i := range handlers {
-		handlers[i] = newProxy(t, keyAt(addrs[1-i]).place, func(c *httpproxy.Config) { c.Local = named("local") })
+		d.tables[i] = keyAt(d.addrs[1-i])
+		place := func(key string) (string, bool, error) {
+			addr, _, err := d.tables[i].place(key)
+			return addr, addr == d.addrs[i], err
+		}
+		handlers[i] = newProxy(t, place, func(c *httpproxy.Config) {
+			c.Local, c.Patience = named(fmt.Sprint("server ", i)), patience
+		})
 	}
-	status, body, _ := ask(t, "GET", "http://"+addrs[0]+"/rooms/a", "")
-	if status != http.StatusLoopDetected || hops.Load() != 4 || !strings.Contains(body, "sent on 3 times") {
-		t.Errorf("%d %s after %d servers", status, body, hops.Load())
+	d.url = "http://" + d.addrs[0]
+	return d
+}
+
+// While two servers name each other, a request goes to and fro a few times, not for ever, and the first one sends it again, which
+// the others do not: a planned move is no error (S7.2).
+func TestServersDisagree(t *testing.T) {
+	for _, method := range []string{"GET", "POST"} {
+		for owner := range 2 {
+			t.Run(fmt.Sprint(method, " of server ", owner), func(t *testing.T) {
+				t.Parallel()
+				d := disagree(t, 5*time.Second)
+				agree := time.AfterFunc(300*time.Millisecond, func() { d.tables[owner].move(d.addrs[owner]); d.tables[1-owner].move(d.addrs[owner]) })
+				defer agree.Stop()
+				if status, body, _ := ask(t, method, d.url+"/rooms/a", "body"); status != 200 || !strings.HasPrefix(body, fmt.Sprintf("server %d %s", owner, method)) {
+					t.Errorf("%d %s", status, body)
+				}
+			})
+		}
+	}
+}
+
+// Servers that go on to disagree reject the request (S7.2).
+func TestLoop(t *testing.T) {
+	d := disagree(t, 300*time.Millisecond)
+	status, body, _ := ask(t, "GET", d.url+"/rooms/a", "")
+	if status != http.StatusMisdirectedRequest || !strings.Contains(body, "sent on 3 times") {
+		t.Errorf("%d %s", status, body)
+	}
+	tries := d.hops["1"]
+	if want := map[string]int{"": 1, "1": tries, "2": tries, "3": tries}; tries < 3 || tries > 30 || !maps.Equal(d.hops, want) {
+		t.Errorf("requests by hops: %v, want %v", d.hops, want)
 	}
 	r := httptest.NewRequest(http.MethodGet, "/rooms/a", nil)
 	r.Header.Set("Roost-Hops", "-1")
 	w := httptest.NewRecorder()
-	if handlers[0].ServeHTTP(w, r); w.Code != http.StatusLoopDetected {
+	if newProxy(t, d.tables[0].place, nil).ServeHTTP(w, r); w.Code != http.StatusMisdirectedRequest {
 		t.Errorf("a made-up number of hops: %d", w.Code)
 	}
 }

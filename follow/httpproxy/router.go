@@ -40,7 +40,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	var e effort
 	for {
 		resp, again, err := t.attempt(r, way, b)
-		if err == nil && resp.StatusCode != http.StatusMisdirectedRequest {
+		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // of several proxies, the first one tries again
 			return resp, nil
 		}
 		if !e.more(err, t.cfg.Patience) || !again || r.Context().Err() != nil || !b.seal() {
