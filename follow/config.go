@@ -23,7 +23,8 @@ type Config struct {
 	Token string
 
 	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It follows redirects
-	// only if it has a CheckRedirect. Default: a client that gives up connecting after Silence.
+	// only if it has a CheckRedirect. Default: a client that gives up connecting after Silence, and closes a connection of
+	// HTTP/2 that is silent for Silence and answers no ping within Silence more.
 	HTTP *http.Client
 
 	// Silence is how long the agent may say nothing until another one is asked, too. At a third of it an
@@ -71,6 +72,7 @@ func (c Config) withDefaults() (_ Config, own *http.Transport) {
 			TLSHandshakeTimeout: max(c.Silence, 5*time.Second),
 			IdleConnTimeout:     time.Minute,
 			ForceAttemptHTTP2:   true,
+			HTTP2:               &http.HTTP2Config{SendPingTimeout: c.Silence, PingTimeout: c.Silence}, // a dead connection would serve each try
 		}
 		c.HTTP = &http.Client{Transport: own}
 	}
