@@ -378,6 +378,31 @@ func TestStaleAgentIsTheLast(t *testing.T) {
 	})
 }
 
+// When all agents say that their tables may be out of date, one line of the log says so (S7.1).
+func TestAllAreStale(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		var log agentproc.Log
+		table := tableOf(t, 8, "n1")
+		for _, host := range []string{"a", "b"} {
+			w.answer(host, func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header().Set("Content-Type", "text/event-stream")
+				_, _ = fmt.Fprint(rw, event(t, nil, &tablewire.State{Table: table, Stale: true}))
+				for r.Context().Err() == nil {
+					_ = http.NewResponseController(rw).Flush()
+					time.Sleep(300 * time.Millisecond)
+					_, _ = fmt.Fprint(rw, ":\n\n")
+				}
+			})
+		}
+		f := w.followAs(follow.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, "a", "b")
+		w.ready(f)
+		time.Sleep(time.Minute)
+		if n := strings.Count(log.String(), "no agent has a present table"); n != 1 || !f.Status().Stale || f.Age() > time.Second {
+			t.Errorf("%d lines, %+v:\n%s", n, f.Status(), log.String())
+		}
+	})
+}
+
 // No log line, error or status shows a password of an agent's URL.
 func TestPasswordStaysSecret(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {

@@ -179,7 +179,7 @@ func (r *runner) fail(s *stream, err error) {
 		pause = min(leastPause<<min(r.failed/len(r.agents)-1, 8), longestPause)
 	}
 	r.next = time.Now().Add(rand.N(pause))
-	if r.failed == len(r.agents) && r.current == nil {
+	if r.failed == len(r.agents) {
 		r.f.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again", "err", *r.f.trouble.Load())
 	}
 }
