@@ -164,9 +164,13 @@ func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 4 * time.Second}
 }
 
+// longWait is after which the log warns of a wait: a person may have to do something.
+const longWait = 30 * time.Second
+
 // retry calls f until it succeeds, or fails with an error that is fatal, or ctx ends.
 func retry(ctx context.Context, log *slog.Logger, fatal func(error) bool, f func() error) error {
 	pauses := backoff()
+	var since time.Time // when the latest error was logged, unless it was logged twice
 	for last := ""; ; {
 		err := f()
 		if err == nil || fatal(err) {
@@ -175,9 +179,13 @@ func retry(ctx context.Context, log *slog.Logger, fatal func(error) bool, f func
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		if last != err.Error() {
-			last = err.Error()
+		switch {
+		case last != err.Error():
+			last, since = err.Error(), time.Now()
 			log.Info("waiting for Kubernetes", "err", err)
+		case !since.IsZero() && time.Since(since) > longWait:
+			since = time.Time{}
+			log.Warn("still waiting for Kubernetes", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -18,8 +18,8 @@ import (
 
 // Options says where this node runs. The zero value of every field but Service is a sensible default.
 type Options struct {
-	// Service is the name of a Service that selects the pods of all nodes. It may be headless or not, and need not publish
-	// addresses that are not ready.
+	// Service is the name of a Service that selects the pods of all nodes, this one among them: one of seeds alone does not
+	// do. It may be headless or not, and need not publish addresses that are not ready.
 	Service string
 
 	// Port is the name of the port of Service at which the pods gossip. Default "gossip".
@@ -72,7 +72,9 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	log := cmp.Or(cfg.Log, slog.Default())
 	d := &directory{api: a, service: o.Service, port: cmp.Or(o.Port, portName), log: log}
 	var seeds []string
+	given := cfg
 	err = retry(ctx, log, final, func() error {
+		cfg = given // the pod may have changed since the last try
 		pod, err := a.ownPod(ctx)
 		if err != nil {
 			return err
@@ -89,10 +91,12 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 		if near := gossipsAt(cfg); near.IsValid() {
 			d.near = near
 		}
-		if seeds, err = d.list(ctx); err != nil {
+		found, err := d.list(ctx)
+		if err != nil {
 			return err
 		}
-		return d.listed(seeds, pod)
+		seeds = found.seeds()
+		return d.lists(found, pod)
 	})
 	if err != nil {
 		return cfg, err

@@ -194,7 +194,7 @@ func TestConfigureWaits(t *testing.T) {
 }
 
 // A Service that does not list the own pod, by a wrong selector say, would make a cluster of one node. The error says what to
-// compare. A pod with two addresses is listed by one of them.
+// compare. A pod is listed by any of its addresses.
 func TestOwnPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		put  func(s *server)
@@ -208,7 +208,8 @@ func TestOwnPod(t *testing.T) {
 			s.serve("app", "sfu", 7946, "10.0.0.2")
 			s.serve("app-2", "sfu", 7946, "10.0.0.1")
 			*s.slices["app-2"].Ports[0].Name = "http"
-		}, `at a port "gossip"`},
+		}, `with a port "gossip": add one to the service; if its targetPort is a name, the pod's container needs`},
+		"a service without ports": {func(s *server) { s.serve("app", "sfu", 0, "10.0.0.1") }, `with a port "gossip"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -226,24 +227,48 @@ func TestOwnPod(t *testing.T) {
 	}
 }
 
+// What the pod has at the last try counts: while Configure waits, a person may change labels, and a pod may get another address.
+func TestPodChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.pod("app-7d4b9-x2x9k", "10.0.0.1", map[string]string{"disk": "hdd", corev1.LabelTopologyZone: "zone-a"})
+		time.AfterFunc(time.Minute, func() {
+			s.pod("app-7d4b9-x2x9k", "10.0.0.9", map[string]string{"disk": "ssd", corev1.LabelTopologyZone: "zone-b"})
+			s.serve("app", "sfu", 7946, "10.0.0.9")
+		})
+		cfg, err := Configure(t.Context(), cluster.Config{Log: quiet}, options(s.inMemory()))
+		if err != nil || cfg.Bind != "10.0.0.9:7946" || cfg.Labels["disk"] != "ssd" || cfg.Zone != "zone-b" {
+			t.Errorf("%s %v %s %v", cfg.Bind, cfg.Labels, cfg.Zone, err)
+		}
+	})
+}
+
 // While the API server is away, the seeds of the latest list count: a node that has just been configured does not begin alone.
 func TestLatestSeedsStay(t *testing.T) {
-	s := newServer(t)
-	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
-	s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.2")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cfg, err := Configure(ctx, cluster.Config{Log: quiet}, options(s.over(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, state := range []string{"busy", "", "busy"} {
-		s.become(state)
-		want := "[10.0.0.1:7946 10.0.0.2:7946]"
-		if seeds, err := cfg.Discover(ctx); err != nil || fmt.Sprint(seeds) != want {
-			t.Errorf("%q: %v %v, want %s", state, seeds, err, want)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
+		s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.2")
+		cfg, err := Configure(t.Context(), cluster.Config{Log: quiet}, options(s.inMemory()))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		expect := func(state, want string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			s.become(state)
+			if seeds, err := cfg.Discover(t.Context()); err != nil || fmt.Sprint(seeds) != want {
+				t.Errorf("%q: %v %v, want %s", state, seeds, err, want)
+			}
+		}
+		const before, later = "[10.0.0.1:7946 10.0.0.2:7946]", "[10.0.0.1:7946 10.0.0.3:7946]"
+		expect("busy", before)
+		expect("down", before)
+		s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.3")
+		expect("busy", before)
+		expect("", later)
+		expect("busy", later)
+	})
 }
 
 // The family of seeds is that of the address at which the node gossips.
@@ -276,4 +301,23 @@ func TestFamily(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pod with IPv4 alone that is reached at an IPv6 address elsewhere has seeds of IPv6, and is listed by its own address.
+func TestReachedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
+		s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.2")
+		s.serve("app-6", "sfu", 7946, "fd00::2")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cfg, err := Configure(ctx, cluster.Config{Bind: "[::]:7946", Advertise: "[2001:db8::1]:7946", Log: quiet}, options(s.inMemory()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seeds, err := cfg.Discover(ctx); err != nil || fmt.Sprint(seeds) != "[[fd00::2]:7946]" {
+			t.Errorf("%v %v", seeds, err)
+		}
+	})
 }

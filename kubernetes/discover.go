@@ -45,82 +45,99 @@ func (d *directory) seeds(ctx context.Context) ([]string, error) {
 	if time.Now().Before(last.until) {
 		return last.seeds, nil
 	}
-	seeds, err := d.list(ctx)
+	found, err := d.list(ctx)
 	switch {
 	case err == nil:
+		seeds := found.seeds()
 		d.last.Store(&list{seeds, time.Now().Add(time.Duration(len(seeds)) * listEvery)})
 		if d.failing.Swap(false) {
 			d.log.Info("discovery works again", "seeds", len(seeds))
 		}
 		return seeds, nil
 	case ctx.Err() == nil && !d.failing.Swap(true):
-		d.log.Warn("discovery failed; members stay members", "seeds", len(last.seeds), "err", err)
+		d.log.Warn("discovery failed; members stay members, and the latest seeds count", "seeds", len(last.seeds), "err", err)
 	}
 	return last.seeds, nil
 }
 
-func (d *directory) list(ctx context.Context) ([]string, error) {
-	found, err := d.api.slices(ctx, d.service)
+// list asks the API server for the pods of the Service.
+func (d *directory) list(ctx context.Context) (*pods, error) {
+	slices, err := d.api.slices(ctx, d.service)
 	if err != nil {
 		return nil, err
 	}
 	// Kubernetes makes an empty one for a Service that selects no pod.
-	if len(found) == 0 {
+	if len(slices) == 0 {
 		return nil, fmt.Errorf("kubernetes: there is no service %s in the namespace %s, or it has no selector", d.service, d.api.namespace)
 	}
-	near, far, others := seedsOf(found, d.port, d.near)
-	if len(near)+len(far) == 0 && len(others) > 0 {
+	found := podsOf(slices, d.port, d.near)
+	if len(found.near)+len(found.far) == 0 && len(found.others) > 0 {
 		return nil, fmt.Errorf("kubernetes: the service %s in the namespace %s has no port %q, but %s: name the port of gossip so, or set Options.Port",
-			d.service, d.api.namespace, d.port, strings.Join(others, ", "))
+			d.service, d.api.namespace, d.port, strings.Join(found.others, ", "))
 	}
-	if len(near) == 0 {
-		return far, nil
-	}
-	return near, nil
+	return found, nil
 }
 
-// listed returns an error unless the own pod is among the seeds.
-func (d *directory) listed(seeds []string, pod *corev1.Pod) error {
+// lists returns an error unless the own pod is among those found.
+func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	own := []string{pod.Status.PodIP}
 	for _, ip := range pod.Status.PodIPs {
 		own = append(own, ip.IP)
 	}
 	own = unique(own)
-	for _, seed := range seeds {
+	for _, seed := range slices.Concat(found.near, found.far) {
 		if host, _, err := net.SplitHostPort(seed); err == nil && slices.Contains(own, host) {
 			return nil
 		}
 	}
-	return fmt.Errorf("kubernetes: the service %s in the namespace %s does not list the pod %s (%s) at a port %q: compare the selector of the service with the labels of the pod",
-		d.service, d.api.namespace, pod.Name, strings.Join(own, ", "), d.port)
+	what := fmt.Sprintf("kubernetes: the service %s in the namespace %s does not list the pod %s (%s)", d.service, d.api.namespace, pod.Name, strings.Join(own, ", "))
+	if slices.ContainsFunc(found.addresses, func(a string) bool { return slices.Contains(own, a) }) {
+		return fmt.Errorf("%s with a port %q: add one to the service; if its targetPort is a name, the pod's container needs a port of that name", what, d.port)
+	}
+	return fmt.Errorf("%s: compare the selector of the service with the labels of the pod", what)
 }
 
-// seedsOf returns the addresses of all pods, ready or not: a fleet that starts has no ready ones, and a pod that
-// terminates still knows the members. A pod of two families has two addresses and is a member by one: the agent would try the
-// other one for good. So near has the addresses of the family of this node, and far the others. others are the
-// names of other ports.
-func seedsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) (near, far, others []string) {
+// pods are those of a Service. A pod of two families has two addresses and is a member by one: the agent would try the
+// other one for good.
+type pods struct {
+	near, far []string // host:port, of the family of this node and of the other one
+	addresses []string // with or without a port of that name
+	others    []string // names of other ports
+}
+
+func (p *pods) seeds() []string {
+	if len(p.near) == 0 {
+		return p.far
+	}
+	return p.near
+}
+
+// podsOf returns all pods, ready or not: a fleet that starts has no ready ones, and a pod that terminates still knows the members.
+func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *pods {
+	p := new(pods)
 	for _, s := range found {
 		ports, more := portsOf(s, name)
 		if len(s.Endpoints) > 0 {
-			others = append(others, more...)
+			p.others = append(p.others, more...)
 		}
-		into := &far
+		into := &p.far
 		if self.Is4() == (s.AddressType == discoveryv1.AddressTypeIPv4) {
-			into = &near
+			into = &p.near
 		}
 		for _, e := range s.Endpoints {
 			for _, address := range e.Addresses {
 				if _, err := netip.ParseAddr(address); err != nil {
 					continue // a name
 				}
+				p.addresses = append(p.addresses, address)
 				for _, port := range ports {
 					*into = append(*into, net.JoinHostPort(address, port))
 				}
 			}
 		}
 	}
-	return unique(near), unique(far), unique(others)
+	p.near, p.far, p.others = unique(p.near), unique(p.far), unique(p.others)
+	return p
 }
 
 // portsOf returns the ports of that name, and the names of the others.

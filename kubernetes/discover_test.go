@@ -75,12 +75,12 @@ func TestSeeds(t *testing.T) {
 			c.put(s)
 			d := directoryOf(t, s.over(t), quiet)
 			d.near = netip.MustParseAddr(c.self)
-			seeds, err := d.list(t.Context())
+			found, err := d.list(t.Context())
 			if err != nil {
 				if c.want == "" || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("error %v, want %q", err, c.want)
 				}
-			} else if got := strings.Join(seeds, " "); got != c.want {
+			} else if got := strings.Join(found.seeds(), " "); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
@@ -114,7 +114,7 @@ func TestDiscoveryLogs(t *testing.T) {
 	if want := `needs a Role in the namespace media with the rule {apiGroups: [\"discovery.k8s.io\"]`; !strings.Contains(lines.String(), want) {
 		t.Errorf("no %s in %s", want, lines)
 	}
-	const fails, works = "discovery failed; members stay members", "discovery works again"
+	const fails, works = "discovery failed; members stay members, and the latest seeds count", "discovery works again"
 	if got := messages(lines); !slices.Equal(got, []string{fails, works, fails}) {
 		t.Errorf("the log is %q", got)
 	}

@@ -19,8 +19,8 @@
 //
 //  1. The API server is asked for seeds, and never for who is alive. While it is away, members stay members and own what they own,
 //     and the seeds of the latest list count; a node that starts waits.
-//  2. A node does not start before its Service lists its pod, so a missing right, a wrong name or a wrong selector does not make a
-//     cluster of one node.
+//  2. A node does not start before its Service lists its pod, so a missing right, a wrong name or a selector that misses the pod does
+//     not make a cluster of one node.
 //  3. A request takes 5 s at most. An error of a missing right names the rule that a role has to get.
 //  4. There are four requests: list the EndpointSlices of one Service, get the own pod, get its node unless the pod has a zone,
 //     patch the status of the own pod.

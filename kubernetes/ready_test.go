@@ -82,7 +82,7 @@ func TestReportReady(t *testing.T) {
 	})
 }
 
-// A right that is withdrawn later ends no server that is ready: the report waits for it, and says so once.
+// A right that is withdrawn later ends no server that is ready: the report waits for it, says so, and warns once.
 func TestReportReadyRightWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -113,8 +113,10 @@ func TestReportReadyRightWithdrawn(t *testing.T) {
 		if want := []string{"True", "False"}; !slices.Equal(s.patched, want) {
 			t.Errorf("the condition was set to %q, want %q", s.patched, want)
 		}
-		if n := strings.Count(logged.String(), "waiting for Kubernetes"); n != 1 {
-			t.Errorf("it is logged %d times:\n%s", n, &logged)
+		for _, line := range []string{`level=INFO msg="waiting for Kubernetes"`, `level=WARN msg="still waiting for Kubernetes"`} {
+			if n := strings.Count(logged.String(), line); n != 1 {
+				t.Errorf("%s is logged %d times:\n%s", line, n, &logged)
+			}
 		}
 		s.change(func() { s.rules = nil })
 		if err := a.Undrain(t.Context()); err != nil {

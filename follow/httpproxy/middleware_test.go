@@ -2,6 +2,7 @@ package httpproxy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,19 +23,22 @@ type node struct {
 	url string
 }
 
-func middleware(t *testing.T, id string, join ...string) node {
+func middleware(t *testing.T, id string, minMembers int, join ...string) node {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	agent, err := cluster.Start(t.Context(), cluster.Config{
-		ID: id, Bind: "127.0.0.1:0", APIAddr: l.Addr().String(), Join: join, Network: cluster.Local, LeaseTTL: 30 * time.Second, Partitions: 64, Log: quiet,
+		ID: id, Bind: "127.0.0.1:0", APIAddr: l.Addr().String(), Join: join, MinMembers: minMembers, Network: cluster.Local, LeaseTTL: 30 * time.Second, Partitions: 64, Log: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	place := func(key string) (string, bool, error) {
+		if agent.Snapshot().Phase == cluster.PhaseIsolated {
+			return "", false, errors.New("this node is isolated")
+		}
 		owner, err := agent.Place(key)
 		if err != nil {
 			return "", false, err
@@ -52,9 +56,9 @@ func middleware(t *testing.T, id string, join ...string) node {
 // milliseconds (S7.2).
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
-	a := middleware(t, "a")
-	b := middleware(t, "b", a.Addr())
-	c := middleware(t, "c", a.Addr())
+	a := middleware(t, "a", 1)
+	b := middleware(t, "b", 1, a.Addr())
+	c := middleware(t, "c", 1, a.Addr())
 	nodes := []node{a, b, c}
 	agreed := func() {
 		redistest.Until(t, "one table of three", func() bool {
@@ -69,12 +73,11 @@ func TestMiddleware(t *testing.T) {
 	agreed()
 
 	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	defer client.CloseIdleConnections()
 	var answered atomic.Int64
 	var asking sync.WaitGroup
-	defer asking.Wait()
+	defer func() { stop(); asking.Wait() }()
 	for i := range 4 {
 		asking.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
@@ -108,7 +111,24 @@ func TestMiddleware(t *testing.T) {
 		}
 		agreed()
 	}
-	stop()
-	asking.Wait()
-	t.Logf("%d requests", answered.Load())
+	if n := answered.Load(); n < 10 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// A node that is isolated answers at once, and sends no request to itself, though its last table names it (S7.2).
+func TestIsolatedMiddleware(t *testing.T) {
+	t.Parallel()
+	a := middleware(t, "a", 2)
+	b := middleware(t, "b", 2, a.Addr())
+	redistest.Until(t, "two members", func() bool { return len(a.Owned()) > 0 && len(b.Owned()) > 0 })
+	if err := b.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Until(t, "a is isolated", func() bool { return a.Snapshot().Phase == cluster.PhaseIsolated })
+	for i := range 20 {
+		if status, body, _ := ask(t, "GET", fmt.Sprint(a.url, "/rooms/", i), ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "isolated") {
+			t.Errorf("%d %s", status, body)
+		}
+	}
 }

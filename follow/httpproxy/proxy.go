@@ -171,6 +171,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		p.fail(w, r, &unavailableError{err})
 	case here && p.cfg.Local != nil:
+		if r.Header.Get(hopsHeader) != "" { // a request that Local sends, with these headers, begins anew
+			r = r.Clone(r.Context())
+			r.Header.Del(hopsHeader)
+		}
 		p.cfg.Local.ServeHTTP(w, r)
 	case p.cfg.Redirect:
 		p.redirect(w, r, addr)

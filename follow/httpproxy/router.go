@@ -25,6 +25,10 @@ const (
 	lastPause = time.Second
 )
 
+// longestDispute is between two attempts while servers disagree about the owner of a key: each attempt is up to Config.Hops requests, and
+// tables need some hundred milliseconds to agree.
+const longestDispute = time.Second
+
 // brokenError is why a server that had a request has not answered it.
 type brokenError struct{ error }
 
@@ -44,14 +48,25 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 			return resp, nil
 		}
 		if !e.more(err, t.cfg.Patience) || !again || r.Context().Err() != nil || !b.seal() {
+			if resp != nil {
+				t.cfg.Log.Warn("servers disagree about the owner of a key", "path", r.URL.Path, "asked", way.addr, "tries", e.failures)
+			}
 			return resp, err
 		}
 		if resp != nil {
-			_ = resp.Body.Close()
+			discard(resp)
 		}
 		pause(r.Context(), e.wait)
 		way = t.reroute(way)
 	}
+}
+
+// discard ends an answer that was rejected. The connection stays for the next attempt if the rest of the answer is a line of text.
+func discard(resp *http.Response) {
+	if n := resp.ContentLength; n > 0 && n <= 1<<10 {
+		_, _ = io.CopyN(io.Discard, resp.Body, n)
+	}
+	_ = resp.Body.Close()
 }
 
 // effort is what the attempts of a request took.
@@ -62,12 +77,16 @@ type effort struct {
 	wait     time.Duration // until the next attempt
 }
 
-// more counts a failure, and reports whether there may be another attempt.
+// more counts a failure, which is an answer of 421 without an error, and reports whether there may be another attempt.
 func (e *effort) more(err error, patience time.Duration) bool {
 	if e.until.IsZero() || errors.Is(err, errMoved) { // the next owner was not asked in vain yet
 		e.until = time.Now().Add(patience)
 	}
-	e.wait = rand.N(min(leastPause<<min(e.failures, 8), longestPause))
+	longest := longestPause
+	if err == nil {
+		longest = longestDispute
+	}
+	e.wait = rand.N(min(leastPause<<min(e.failures, 8), longest))
 	e.failures++
 	if _, ok := errors.AsType[*brokenError](err); ok {
 		if e.runs++; e.runs == mostRuns-1 {

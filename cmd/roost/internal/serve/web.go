@@ -118,10 +118,11 @@ func hint(err error) string {
 
 // show serves the API and the metrics of agent, and of its rooms if it has any.
 func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration) {
-	w.options.Rooms, w.options.HostFor = rooms, hostFor
+	options := w.options // which whileJoining may be reading
+	options.Rooms, options.HostFor = rooms, hostFor
 	w.metrics.Unregister(w.joining)
 	w.metrics.MustRegister(clusterprom.New(agent, rooms))
-	h := clusterhttp.Handler(agent, w.options)
+	h := clusterhttp.Handler(agent, options)
 	w.handler.Store(&h)
 }
 
