@@ -16,7 +16,8 @@
 // each change. It takes another agent if the stream ends, if the agent says nothing for Config.Silence, or if
 // the agent says that its own table may be out of date, because it is isolated or joins again. The agents
 // take turns in a random order, so that many followers spread over them. Until another agent
-// answers, the Follower keeps its table and the stream that it has: no look-up fails.
+// answers, the Follower keeps its table and the stream that it has: no look-up fails. It takes tables of one cluster alone, that of the
+// first one: the address of an agent may get to an agent of another cluster.
 //
 // # What a look-up promises
 //

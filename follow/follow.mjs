@@ -91,7 +91,8 @@ export function digestOf({ partitions, strategy, owners }) {
 
 // State is what an agent has sent. It is not modified.
 class State {
-  constructor(update, table, members) {
+  constructor(update, table, members, cluster) {
+    this.cluster = cluster; // "" if the agent does not say
     this.table = table; // {partitions, strategy, owners}
     this.digest = update.digest; // of the table
     this.members = members; // by id
@@ -128,7 +129,7 @@ class State {
     for (const m of update.members ?? []) {
       members.set(m.id, Object.freeze(m));
     }
-    return new State(update, table, members);
+    return new State(update, table, members, whole ? update.cluster ?? "" : from.cluster);
   }
 }
 
@@ -202,6 +203,7 @@ export class Follower {
   #fetch;
   #started = performance.now();
   #heard = null;
+  #cluster = ""; // of the first table
   #state = null;
   #owners = new Map(); // members that the table names, also those that have gone
   #current = null;
@@ -375,6 +377,9 @@ export class Follower {
   }
 
   #take(stream, state) {
+    if (this.#cluster && state.cluster && state.cluster !== this.#cluster) {
+      throw new Error(`is of the cluster "${state.cluster}", and not of "${this.#cluster}"`);
+    }
     if (stream === this.#current) {
       this.#show(state);
     } else if (stream === this.#other && state.stale && (this.#current || this.#better())) {
@@ -384,6 +389,7 @@ export class Follower {
       this.#current = stream;
       this.#other = null;
       this.#heard = stream.heard;
+      this.#cluster ||= state.cluster;
       this.#show(state);
     }
     this.#look();

@@ -378,6 +378,24 @@ func TestStaleAgentIsTheLast(t *testing.T) {
 	})
 }
 
+// The address of an agent may get to one of another cluster, such as that of a pod. Its table is none of this cluster (S7.1).
+func TestOtherCluster(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		f := w.follow("a", "b")
+		w.ready(f)
+		digest := f.Table().Digest()
+		foreign := sends(event(t, nil, &tablewire.State{Cluster: "db", Table: tableOf(t, 8, "x")}))
+		w.answer("a", foreign)
+		w.answer("b", foreign)
+		time.Sleep(time.Minute)
+		if s := f.Status(); f.Table().Digest() != digest || s.Agent != "" || s.Err == nil || !strings.Contains(s.Err.Error(), `a:8401 is of the cluster "db", and not of "roost"`) {
+			t.Errorf("%s, %+v", f.Table().Digest(), s)
+		}
+		w.serve("b", clusterServer(w.c.Agent("b")))
+		w.await("b is followed", 10*time.Second, func() bool { return f.Status().Agent == "b:8401" && f.Status().Err == nil })
+	})
+}
+
 // When all agents say that their tables may be out of date, one line of the log says so (S7.1).
 func TestAllAreStale(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {

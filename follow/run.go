@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type runner struct {
 	f       *Follower
 	reports chan report
 
+	cluster string   // of the first table; "" = not known
 	agents  []string // the one to ask next comes first
 	current *stream  // which is followed; nil = none
 	other   *stream  // which is asked for a better table; nil = none
@@ -80,6 +82,8 @@ func (r *runner) take(n report) {
 	case n.from != r.current && n.from != r.other: // it was dropped
 	case n.err != nil:
 		r.fail(n.from, n.err)
+	case r.cluster != "" && n.state.Cluster != "" && n.state.Cluster != r.cluster:
+		r.fail(n.from, fmt.Errorf("follow: the agent at %s is of the cluster %q, and not of %q", n.from.name, n.state.Cluster, r.cluster))
 	case n.from == r.current:
 		r.f.show(n.state)
 	case n.state.Stale && (r.current != nil || r.better()):
@@ -89,6 +93,7 @@ func (r *runner) take(n report) {
 		r.current, r.other = n.from, nil
 		r.f.current.Store(r.current)
 		r.current.said(0)
+		r.cluster = cmp.Or(r.cluster, n.state.Cluster)
 		r.f.show(n.state)
 		r.f.cfg.Log.Info("following an agent", "agent", r.current.name)
 	}

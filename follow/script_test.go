@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/tablewire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -173,6 +176,38 @@ func TestScript(t *testing.T) {
 	servers[url].CloseClientConnections()
 	go servers[url].Close()
 	same("the end of its agent", others(urls[:2], url)[0])
+}
+
+// follow.mjs takes no table of another cluster either (S7.1).
+func TestScriptOtherCluster(t *testing.T) {
+	stream := func(name string, id lease.NodeID) http.HandlerFunc {
+		return sends(event(t, nil, &tablewire.State{Cluster: name, Table: tableOf(t, 8, id)}))
+	}
+	own := httptest.NewServer(stream("roost", "a"))
+	t.Cleanup(own.Close)
+	var turned atomic.Bool
+	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !turned.Load() {
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+			return
+		}
+		stream("db", "x")(w, r)
+	}))
+	t.Cleanup(foreign.Close)
+	s := startScript(t, own.URL, foreign.URL)
+	s.ask(map[string]any{"ask": "ready"})
+	turned.Store(true)
+	_ = own.Listener.Close()
+	own.CloseClientConnections()
+	const want = `is of the cluster "db", and not of "roost"`
+	var a answer
+	for until := time.Now().Add(time.Minute); time.Now().Before(until) && !strings.Contains(a.Status.Errors[foreign.URL], want); time.Sleep(20 * time.Millisecond) {
+		a = s.ask(map[string]any{"ask": "status"})
+	}
+	owners := s.ask(map[string]any{"ask": "place", "keys": []string{"room"}}).Owners
+	if !strings.Contains(a.Status.Errors[foreign.URL], want) || a.Status.Agent != "" || fmt.Sprint(owners) != "[a ]" {
+		t.Errorf("%+v, %v", a.Status, owners)
+	}
 }
 
 func scriptDiffers(s *script, agent *cluster.Agent, url string, keys []string) string {

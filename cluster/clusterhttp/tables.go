@@ -96,6 +96,7 @@ type tables struct {
 	updates *journal[tablewire.State]
 
 	mu        sync.Mutex
+	cluster   string
 	followers int
 	stop      context.CancelFunc
 }
@@ -106,7 +107,7 @@ func (t *tables) enter(agent *cluster.Agent) (done func()) {
 	defer t.mu.Unlock()
 	if t.followers++; t.followers == 1 {
 		ctx, stop := context.WithCancel(context.Background())
-		t.stop = stop
+		t.stop, t.cluster = stop, agent.Config().Cluster
 		t.latest.Set(nil) // the last one may be of long ago
 		t.show(agent.Snapshot())
 		go t.watch(ctx, agent)
@@ -141,15 +142,15 @@ func (t *tables) watch(ctx context.Context, agent *cluster.Agent) {
 // show makes the snapshot the latest state, if there is news in it for followers.
 func (t *tables) show(s *cluster.Snapshot) {
 	old, _ := t.latest.Get()
-	if state := stateOf(*old, s); state != nil && state != *old {
+	if state := stateOf(*old, t.cluster, s); state != nil && state != *old {
 		t.latest.Set(state)
 	}
 }
 
 // stateOf returns what followers are to know, or old if that is the same. A node that joins again keeps its
 // table, as a stale one. A stalled loop ends the streams instead: it may go round again without a new snapshot.
-func stateOf(old *tablewire.State, s *cluster.Snapshot) *tablewire.State {
-	next := tablewire.State{Version: s.Version(), Table: s.Table, Stale: isolated(s), Members: membersOf(old, s.Members)}
+func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.State {
+	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: isolated(s), Members: membersOf(old, s.Members)}
 	if s.Table == nil {
 		if old == nil || old.Stale {
 			return old

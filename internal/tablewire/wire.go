@@ -22,7 +22,8 @@ type Update struct {
 	Stale bool `json:"stale,omitempty"`
 
 	// Table is the whole table. Then the update needs no State before it, and Members has all.
-	Table *placement.Export `json:"table,omitempty"`
+	Table   *placement.Export `json:"table,omitempty"`
+	Cluster string            `json:"cluster,omitempty"` // whose table it is; agents of the first releases do not say
 
 	Nodes   []placement.Node `json:"nodes,omitzero"`    // all candidates, if these changed
 	Moved   []placement.Move `json:"moved,omitempty"`   // partitions whose owner by the table changed
@@ -61,6 +62,7 @@ type Running struct {
 
 // State is what an agent knows, and a follower after an Update. It is immutable.
 type State struct {
+	Cluster string // "" if the agent does not say
 	Version uint64
 	Table   *placement.Table // nil: the agent has had none yet
 	Stale   bool
@@ -76,7 +78,7 @@ func Diff(from, to *State) *Update {
 	var old []*Member
 	if from == nil {
 		e := to.Table.Export(to.Version)
-		u.Table = &e
+		u.Table, u.Cluster = &e, to.Cluster
 	} else {
 		old = from.Members
 		if from.Table != to.Table {
@@ -132,13 +134,14 @@ var errNoStart = errors.New("tablewire: the first update has no table")
 func (u *Update) Apply(from *State) (*State, error) {
 	var e placement.Export
 	var old []*Member
+	name := u.Cluster
 	switch {
 	case u.Table != nil:
 		e = *u.Table
 	case from == nil:
 		return nil, errNoStart
 	default:
-		e, old = from.Table.Export(0), from.Members
+		e, old, name = from.Table.Export(0), from.Members, from.Cluster
 		if u.Nodes != nil {
 			e.Nodes = u.Nodes
 		}
@@ -149,7 +152,7 @@ func (u *Update) Apply(from *State) (*State, error) {
 			e.Owners[m.Partition] = m.To
 		}
 		if u.Nodes == nil && len(u.Moved) == 0 && u.Digest == from.Table.Digest() {
-			return u.state(from.Table, old), nil
+			return u.state(name, from.Table, old), nil
 		}
 	}
 	e.Digest = u.Digest
@@ -157,11 +160,11 @@ func (u *Update) Apply(from *State) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tablewire: %w", err)
 	}
-	return u.state(table, old), nil
+	return u.state(name, table, old), nil
 }
 
 // state returns the state with that table, and the members after u.
-func (u *Update) state(table *placement.Table, old []*Member) *State {
+func (u *Update) state(name string, table *placement.Table, old []*Member) *State {
 	members := old
 	if len(u.Gone) > 0 || len(u.Members) > 0 {
 		byID := make(map[lease.NodeID]*Member, len(old)+len(u.Members))
@@ -176,5 +179,5 @@ func (u *Update) state(table *placement.Table, old []*Member) *State {
 		}
 		members = slices.SortedFunc(maps.Values(byID), func(a, b *Member) int { return cmp.Compare(a.ID, b.ID) })
 	}
-	return &State{Version: u.Version, Table: table, Stale: u.Stale, Members: members, Running: u.Running}
+	return &State{Cluster: name, Version: u.Version, Table: table, Stale: u.Stale, Members: members, Running: u.Running}
 }

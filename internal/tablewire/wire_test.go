@@ -14,7 +14,7 @@ import (
 // drawn returns a state of random nodes.
 func drawn(t *testing.T, rng *rand.Rand, version uint64) *State {
 	t.Helper()
-	s := &State{Version: version, Stale: rng.IntN(5) == 0}
+	s := &State{Cluster: "media", Version: version, Stale: rng.IntN(5) == 0}
 	in := placement.Input{Partitions: 32, Strategy: placement.Rendezvous()}
 	for i := range 6 {
 		if rng.IntN(3) == 0 {
@@ -43,7 +43,7 @@ func drawn(t *testing.T, rng *rand.Rand, version uint64) *State {
 }
 
 func same(a, b *State) bool {
-	return a.Version == b.Version && a.Stale == b.Stale && a.Table.Digest() == b.Table.Digest() &&
+	return a.Cluster == b.Cluster && a.Version == b.Version && a.Stale == b.Stale && a.Table.Digest() == b.Table.Digest() &&
 		slices.EqualFunc(a.Table.Nodes(), b.Table.Nodes(), placement.Node.Equal) && slices.Equal(a.Running, b.Running) &&
 		slices.EqualFunc(a.Members, b.Members, func(x, y *Member) bool { return x.Equal(y) })
 }
