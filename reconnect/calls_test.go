@@ -181,6 +181,31 @@ func TestFollowPanics(t *testing.T) {
 	})
 }
 
+// A panic of a step that the end of the call has ended reaches the caller, too.
+func TestFollowPanicsAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.connect = func(ctx context.Context, _ int, _ Directive) error {
+			<-ctx.Done()
+			panic("boom")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		func() {
+			defer func() {
+				if p := recover(); p != "boom" {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			t.Error(c.Follow(ctx, directiveTo("b", 1)))
+		}()
+		c.connect = func(context.Context, int, Directive) error { return nil }
+		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
+			t.Errorf("the next call: %v", err)
+		}
+	})
+}
+
 // Every directive is followed, even if a call is about to end: the client ends at the
 // newest node.
 func TestFollowRace(t *testing.T) {

@@ -158,12 +158,19 @@ func (r *Driver) drain(done <-chan *step) {
 	for _, s := range r.steps {
 		s.cancel()
 	}
+	var panicked any
 	for range r.steps {
 		r.mu.Unlock()
 		s := <-done
 		r.mu.Lock()
 		s.abandoned = true
+		if s.panicked != nil {
+			panicked = s.panicked
+		}
 	}
 	r.steps = nil
 	r.machine.interrupt()
+	if panicked != nil {
+		panic(panicked)
+	}
 }
