@@ -24,7 +24,7 @@ type Config struct {
 
 	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It follows redirects
 	// only if it has a CheckRedirect. Default: a client that gives up connecting after Silence, and closes a connection of
-	// HTTP/2 that is silent for Silence and answers no ping within Silence more.
+	// HTTP/2 that is silent for Silence and answers no ping within 10 s more.
 	HTTP *http.Client
 
 	// Silence is how long the agent may say nothing until another one is asked, too. At a third of it an
@@ -39,6 +39,10 @@ const (
 	defaultSilence = time.Second
 	leastSilence   = 300 * time.Millisecond
 	mostSilence    = 3 * time.Minute
+
+	// pingTime is for how long a connection of HTTP/2 may answer no ping. A dead one would serve each try of its agent, for many minutes. A
+	// process that is paused for less keeps its streams of rooms.
+	pingTime = 10 * time.Second
 )
 
 // validate returns every fault of the configuration.
@@ -72,7 +76,7 @@ func (c Config) withDefaults() (_ Config, own *http.Transport) {
 			TLSHandshakeTimeout: max(c.Silence, 5*time.Second),
 			IdleConnTimeout:     time.Minute,
 			ForceAttemptHTTP2:   true,
-			HTTP2:               &http.HTTP2Config{SendPingTimeout: c.Silence, PingTimeout: c.Silence}, // a dead connection would serve each try
+			HTTP2:               &http.HTTP2Config{SendPingTimeout: c.Silence, PingTimeout: pingTime},
 		}
 		c.HTTP = &http.Client{Transport: own}
 	}

@@ -16,8 +16,13 @@
 // each change. It takes another agent if the stream ends, if the agent says nothing for Config.Silence, or if
 // the agent says that its own table may be out of date, because it is isolated or joins again. The agents
 // take turns in a random order, so that many followers spread over them. Until another agent
-// answers, the Follower keeps its table and the stream that it has: no look-up fails. It takes tables of one cluster alone, that of the
-// first one: the address of an agent may get to an agent of another cluster.
+// answers, the Follower keeps its table and the stream that it has: no look-up fails.
+//
+// The first table that is not stale decides which cluster is followed: agents that name another one are refused, as when the address of
+// a pod is used again. A cluster that gets another name needs a restart of its followers. The calls about rooms do not look at the name.
+//
+// Over HTTP/2 all streams of an agent have one connection, which is closed when it is silent for Config.Silence and answers no ping within
+// 10 s more.
 //
 // # What a look-up promises
 //

@@ -203,7 +203,7 @@ export class Follower {
   #fetch;
   #started = performance.now();
   #heard = null;
-  #cluster = ""; // of the first table
+  #cluster = ""; // of the first table that was not stale
   #state = null;
   #owners = new Map(); // members that the table names, also those that have gone
   #current = null;
@@ -389,7 +389,6 @@ export class Follower {
       this.#current = stream;
       this.#other = null;
       this.#heard = stream.heard;
-      this.#cluster ||= state.cluster;
       this.#show(state);
     }
     this.#look();
@@ -401,6 +400,9 @@ export class Follower {
   }
 
   #show(state) {
+    if (!state.stale) { // an agent that is cut off may be one of another cluster, at an address that was used again
+      this.#cluster ||= state.cluster;
+    }
     const before = this.#state;
     const owners = new Map();
     for (const id of new Set(state.table.owners)) {

@@ -396,6 +396,34 @@ func TestOtherCluster(t *testing.T) {
 	})
 }
 
+// A first table that is stale does not decide which cluster is followed: an agent of another cluster, cut off from that, may have
+// the address (S7.1).
+func TestStaleOtherCluster(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		w.answer("a", sends(event(t, nil, &tablewire.State{Cluster: "db", Table: tableOf(t, 8, "x"), Stale: true})))
+		w.answer("b", http.NotFound)
+		f := w.follow("a", "b")
+		w.await("the agent that is cut off is followed", 10*time.Second, func() bool { return f.Status().Agent == "a:8401" })
+		w.serve("b", clusterServer(w.c.Agent("b")))
+		w.await("b is followed", 20*time.Second, func() bool { return f.Status().Agent == "b:8401" && f.Status().Err == nil })
+
+		// The stream that was stale becomes present.
+		table := tableOf(t, 8, "n1")
+		stale, present := &tablewire.State{Cluster: "roost", Table: table, Stale: true}, &tablewire.State{Cluster: "roost", Table: table}
+		w.answer("c", sends(event(t, nil, stale)+event(t, stale, present)))
+		w.answer("d", http.NotFound)
+		f = w.follow("c", "d")
+		w.await("c is followed", 10*time.Second, func() bool { return f.Status().Agent == "c:8401" && !f.Status().Stale })
+		foreign := sends(event(t, nil, &tablewire.State{Cluster: "db", Table: tableOf(t, 8, "x")}))
+		w.answer("d", foreign)
+		w.answer("c", http.NotFound)
+		time.Sleep(10 * time.Second)
+		if f.Table().Digest() != table.Digest() || f.Status().Agent != "" {
+			t.Errorf("%+v", f.Status())
+		}
+	})
+}
+
 // When all agents say that their tables may be out of date, one line of the log says so (S7.1).
 func TestAllAreStale(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {

@@ -49,7 +49,7 @@ type runner struct {
 	f       *Follower
 	reports chan report
 
-	cluster string   // of the first table; "" = not known
+	cluster string   // of the first table that was not stale; "" = not known
 	agents  []string // the one to ask next comes first
 	current *stream  // which is followed; nil = none
 	other   *stream  // which is asked for a better table; nil = none
@@ -85,7 +85,7 @@ func (r *runner) take(n report) {
 	case r.cluster != "" && n.state.Cluster != "" && n.state.Cluster != r.cluster:
 		r.fail(n.from, fmt.Errorf("follow: the agent at %s is of the cluster %q, and not of %q", n.from.name, n.state.Cluster, r.cluster))
 	case n.from == r.current:
-		r.f.show(n.state)
+		r.show(n.state)
 	case n.state.Stale && (r.current != nil || r.better()):
 		r.fail(n.from, fmt.Errorf("follow: the agent at %s knows no better: %w", n.from.name, errStale))
 	default:
@@ -93,10 +93,16 @@ func (r *runner) take(n report) {
 		r.current, r.other = n.from, nil
 		r.f.current.Store(r.current)
 		r.current.said(0)
-		r.cluster = cmp.Or(r.cluster, n.state.Cluster)
-		r.f.show(n.state)
-		r.f.cfg.Log.Info("following an agent", "agent", r.current.name)
+		r.show(n.state)
+		r.f.cfg.Log.Info("following an agent", "agent", r.current.name, "cluster", n.state.Cluster)
 	}
+}
+
+func (r *runner) show(s *tablewire.State) {
+	if !s.Stale { // an agent that is cut off may be one of another cluster, at an address that was used again
+		r.cluster = cmp.Or(r.cluster, s.Cluster)
+	}
+	r.f.show(s)
 }
 
 // better reports whether the last table is better than a stale one, as long as an agent was not asked that may have the present one.
@@ -111,6 +117,9 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	doubt := r.doubt(now)
 	if doubt == nil {
 		r.drop(&r.other)
+		if r.failed >= len(r.agents) {
+			r.f.cfg.Log.Info("the table is present again", "agent", r.current.name)
+		}
 		r.failed, r.errs = 0, nil
 		r.f.trouble.Store(nil)
 		return r.current.last().Add(silence + time.Millisecond)

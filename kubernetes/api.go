@@ -170,7 +170,7 @@ const longWait = 30 * time.Second
 // retry calls f until it succeeds, or fails with an error that is fatal, or ctx ends.
 func retry(ctx context.Context, log *slog.Logger, fatal func(error) bool, f func() error) error {
 	pauses := backoff()
-	var since time.Time // when the latest error was logged, unless it was logged twice
+	began, warned := time.Now(), false
 	for last := ""; ; {
 		err := f()
 		if err == nil || fatal(err) {
@@ -180,12 +180,12 @@ func retry(ctx context.Context, log *slog.Logger, fatal func(error) bool, f func
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 		switch {
-		case last != err.Error():
-			last, since = err.Error(), time.Now()
-			log.Info("waiting for Kubernetes", "err", err)
-		case !since.IsZero() && time.Since(since) > longWait:
-			since = time.Time{}
+		case !warned && time.Since(began) > longWait:
+			last, warned = err.Error(), true
 			log.Warn("still waiting for Kubernetes", "err", err)
+		case last != err.Error():
+			last = err.Error()
+			log.Info("waiting for Kubernetes", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -47,7 +47,7 @@ const (
 
 // Configure returns cfg with what Kubernetes knows of the pod that this process runs in. It waits until the API
 // server answers, the pod has an address and the Service lists the pod: a node that cannot look for others must not
-// begin alone, and a Service whose selector is wrong lists no others either. ctx bounds the wait, and the log says what
+// begin alone, and a Service whose selector misses this pod may miss the others. ctx bounds the wait, and the log says what
 // Configure waits for. It fails at once if a right is missing, and says which.
 //
 // It sets these fields, and leaves alone those that cfg has:

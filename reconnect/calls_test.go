@@ -206,6 +206,37 @@ func TestFollowPanicsAtItsEnd(t *testing.T) {
 	})
 }
 
+// Of two steps that panic, the first one is reported: the second one was ended by it.
+func TestFirstPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asks, tries, answers := make(chan struct{}), 0, 0
+		r := Driver{
+			Pace: Pace{Spread: time.Millisecond, MinAsk: time.Millisecond, MaxAsk: time.Millisecond}, Log: slog.New(slog.DiscardHandler),
+			Connect: func(context.Context, Directive) error {
+				if tries++; tries == 1 {
+					return ErrRefused // so that the Driver asks beside the next try
+				}
+				<-asks
+				panic("connect")
+			},
+			Resolve: func(ctx context.Context, _ string) (Directive, error) {
+				if answers++; answers == 1 {
+					return directiveTo("b", 1), nil
+				}
+				close(asks)
+				<-ctx.Done()
+				panic("resolve")
+			},
+		}
+		defer func() {
+			if p := recover(); p != "connect" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		t.Error(r.Follow(t.Context(), directiveTo("b", 1)))
+	})
+}
+
 // Every directive is followed, even if a call is about to end: the client ends at the
 // newest node.
 func TestFollowRace(t *testing.T) {

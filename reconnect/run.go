@@ -31,7 +31,12 @@ var errExited = errors.New("reconnect: the function ended its goroutine")
 func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	done := make(chan *step, 2)
 	defer r.resign()
-	defer func() { r.drain(done) }()
+	returns := false // or it panics, and that is the panic to report
+	defer func() {
+		if panicked := r.drain(done); panicked != nil && returns {
+			panic(panicked)
+		}
+	}()
 	for ctx.Err() == nil {
 		next := r.next(ctx, done)
 		if next.kind == StepDone {
@@ -40,10 +45,12 @@ func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 					slog.String("to", string(next.target.To)), slog.Int("attempts", next.attempts),
 					slog.Int64("duration_ms", next.took.Milliseconds()))
 			}
+			returns = true
 			return true, next.err
 		}
 		r.wait(ctx, next.wait, done)
 	}
+	returns = true
 	return false, nil
 }
 
@@ -151,26 +158,23 @@ func (r *Driver) finish(ctx context.Context, s *step) {
 }
 
 // drain ends the steps in progress and waits for them: run returns, or panics. The
-// machine carries out again what it has to.
-func (r *Driver) drain(done <-chan *step) {
+// machine carries out again what it has to. It returns the first panic of a step.
+func (r *Driver) drain(done <-chan *step) (panicked any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.steps {
 		s.cancel()
 	}
-	var panicked any
 	for range r.steps {
 		r.mu.Unlock()
 		s := <-done
 		r.mu.Lock()
 		s.abandoned = true
-		if s.panicked != nil {
+		if panicked == nil {
 			panicked = s.panicked
 		}
 	}
 	r.steps = nil
 	r.machine.interrupt()
-	if panicked != nil {
-		panic(panicked)
-	}
+	return panicked
 }

@@ -60,7 +60,7 @@
 // While their tables differ, as for some hundred milliseconds when a node drains, two servers could send a request to and fro. The header
 // Roost-Hops counts how often a request was sent on: a server that would send it on once more than Config.Hops times answers 421. Then the
 // first proxy of the request sends it again; the others pass a 421 on. So a handler that has done something must not answer 421. Redirects are
-// not counted: such a client is sent to and fro until the tables agree, or it gives up, and should ask again.
+// not counted: a client is sent to and fro until the tables agree or it gives up. A client that gave up should ask again.
 //
 // # Headers
 //
@@ -71,7 +71,7 @@
 //
 //	400  the request has no key, or the client broke off its body
 //	413  the body is larger than http.MaxBytesReader in front of the proxy admits
-//	421  the servers disagreed about the owner of the key for Patience, or one rejected a request with a body that is not kept
+//	421  the servers disagreed about the owner of the key for Patience, or one had begun to read a body that is not kept
 //	502  the server broke off, and the request must not be sent again, or Patience has gone
 //	503  no table yet, no owner, or the owner was not reached within Patience; with Retry-After
 //	504  the server has not answered by a deadline of the request's context, or within a timeout of Config.Transport

@@ -171,10 +171,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		p.fail(w, r, &unavailableError{err})
 	case here && p.cfg.Local != nil:
-		if r.Header.Get(hopsHeader) != "" { // a request that Local sends, with these headers, begins anew
-			r = r.Clone(r.Context())
-			r.Header.Del(hopsHeader)
-		}
+		r.Header.Del(hopsHeader) // a request that Local sends, with these headers, begins anew; of a clone, net/http would not remove uploaded files
 		p.cfg.Local.ServeHTTP(w, r)
 	case p.cfg.Redirect:
 		p.redirect(w, r, addr)

@@ -2,14 +2,17 @@ package httpproxy_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/roost-cluster/roost/follow/httpproxy"
 	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -226,6 +230,69 @@ func TestRetries(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that rejects a request, and then stalls, does not hold it up (S7.2).
+func TestStalledRejection(t *testing.T) {
+	t.Parallel()
+	stalled, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "10")
+		w.WriteHeader(http.StatusMisdirectedRequest)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	next, _ := server(t, named("next"))
+	o := keyAt(stalled)
+	move := time.AfterFunc(100*time.Millisecond, func() { o.move(next) })
+	defer move.Stop()
+	if status, body, _ := ask(t, "GET", proxyOf(t, o, nil)+"/rooms/a", ""); status != 200 || !strings.HasPrefix(body, "next") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// Files of an upload that another server sent on are removed after Local, as others are (S7.2).
+func TestUploadSentOn(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	files := func() int {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	var kept int
+	url := proxyOf(t, keyAt("here"), func(c *httpproxy.Config) {
+		c.Local = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if err := r.ParseMultipartForm(1); err != nil {
+				t.Error(err)
+			}
+			kept = files()
+		})
+	})
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	part, err := w.CreateFormFile("file", "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = part.Write(make([]byte, 11<<20)) // what a request may keep in memory is 10 MB more than Local says
+	_ = w.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/rooms/a", &form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", w.FormDataContentType())
+	r.Header.Set("Roost-Hops", "1")
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if kept != 1 {
+		t.Errorf("%d files of an upload", kept)
+	}
+	redistest.Until(t, "no file is left", func() bool { return files() == 0 })
 }
 
 // breakOff ends the connection of a request without an answer.

@@ -64,6 +64,8 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 // discard ends an answer that was rejected. The connection stays for the next attempt if the rest of the answer is a line of text.
 func discard(resp *http.Response) {
 	if n := resp.ContentLength; n > 0 && n <= 1<<10 {
+		late := time.AfterFunc(leastPause, func() { _ = resp.Body.Close() })
+		defer late.Stop()
 		_, _ = io.CopyN(io.Discard, resp.Body, n)
 	}
 	_ = resp.Body.Close()
@@ -87,6 +89,7 @@ func (e *effort) more(err error, patience time.Duration) bool {
 		longest = longestDispute
 	}
 	e.wait = rand.N(min(leastPause<<min(e.failures, 8), longest))
+	e.wait = min(e.wait, max(0, time.Until(e.until)))
 	e.failures++
 	if _, ok := errors.AsType[*brokenError](err); ok {
 		if e.runs++; e.runs == mostRuns-1 {
