@@ -266,7 +266,7 @@ func TestOutgrownWHEP(t *testing.T) { // S6.12
 	redistest.Eventually(t, "a room and its edge", func() error {
 		for _, n := range p.nodes {
 			if s := n.fleet.stats(); s.Hosted != 1 || s.Calls != 1 {
-				return fmt.Errorf("%+v", s)
+				return fmt.Errorf("%+v and %+v", p.nodes[0].fleet.stats(), p.nodes[1].fleet.stats())
 			}
 		}
 		return nil

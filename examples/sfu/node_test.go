@@ -20,6 +20,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/reconnect"
@@ -38,12 +39,13 @@ func startPair(t *testing.T) *pair {
 	redis := redistest.Start(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pair{T: t, ctx: ctx}
+	log := &agentproc.Log{Tail: 100}
 	var join, doors []string
 	for _, id := range []string{"a", "b"} {
 		const capacity = 1000
 		n, err := startNode(ctx, nodeConfig{listen: "127.0.0.1:0", media: "127.0.0.1:0", redis: redis.URL(), Config: cluster.Config{
 			ID: id, Bind: "127.0.0.1:0", Join: join, Capacity: capacity, Network: cluster.Local, LeaseTTL: 10 * time.Second,
-			Log: slog.New(slog.DiscardHandler),
+			Log: slog.New(slog.NewTextHandler(log, nil)),
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -65,6 +67,9 @@ func startPair(t *testing.T) *pair {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of both nodes:\n%s", log)
+		}
 		cancel()
 		p.crowd.close()
 		for _, n := range p.nodes {
