@@ -62,15 +62,15 @@ func (d *directory) seeds(ctx context.Context) ([]string, error) {
 
 // list asks the API server for the pods of the Service.
 func (d *directory) list(ctx context.Context) (*pods, error) {
-	slices, err := d.api.slices(ctx, d.service)
+	all, err := d.api.slices(ctx, d.service)
 	if err != nil {
 		return nil, err
 	}
 	// Kubernetes makes an empty one for a Service that selects no pod.
-	if len(slices) == 0 {
+	if len(all) == 0 {
 		return nil, fmt.Errorf("kubernetes: there is no service %s in the namespace %s, or it has no selector", d.service, d.api.namespace)
 	}
-	found := podsOf(slices, d.port, d.near)
+	found := podsOf(all, d.port, d.near)
 	if len(found.near)+len(found.far) == 0 && len(found.others) > 0 {
 		return nil, fmt.Errorf("kubernetes: the service %s in the namespace %s has no port %q, but %s: name the port of gossip so, or set Options.Port",
 			d.service, d.api.namespace, d.port, strings.Join(found.others, ", "))
