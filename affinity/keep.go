@@ -160,7 +160,7 @@ func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (al
 		return nil, err
 	}
 	if back {
-		k.changed("")
+		k.storeAway(false) // the store calls changed if it may have lost data
 	}
 	k.liveness.HeartbeatArrived(time.Now())
 	return alive, nil

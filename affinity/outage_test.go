@@ -94,6 +94,29 @@ func TestStoreInTrouble(t *testing.T) {
 	}
 }
 
+// A node that the store has kept waiting places new rooms again soon, though the other has noticed nothing: data that a
+// store loses is announced.
+func TestShortPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := pinstore.NewMemory()
+		late := &faulty{Store: data}
+		f := newFleet(t, late, affinity.Config{}, "a")
+		f.store = &faulty{Store: data}
+		f.start("b")
+		time.Sleep(5 * time.Second)
+		late.hangs.Store(true)
+		time.Sleep(3 * time.Second)
+		if !f.rooms["a"].Stats().StoreDoubt || f.rooms["b"].Stats().StoreDoubt {
+			t.Fatal("want the store to be away for a alone")
+		}
+		late.hangs.Store(false)
+		time.Sleep(1500 * time.Millisecond)
+		if a := f.resolve("a", "new", 1); a.Source == affinity.Degraded {
+			t.Errorf("new rooms still wait: %+v", a)
+		}
+	})
+}
+
 // The store loses all data. Hosted rooms are pinned again where they run, although new
 // rooms would be placed elsewhere now.
 func TestStoreLosesEverything(t *testing.T) { // S0.5

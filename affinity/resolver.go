@@ -165,15 +165,20 @@ func (r *Resolver) Close() error {
 // "", any pin may have changed.
 func (r *Resolver) changed(room string) {
 	if room == "" {
-		r.liveness.StoreAway(time.Now())
-		r.cache.InvalidateAll()
-		r.work.all.Store(true)
-		r.work.rooms.signal()
+		r.storeAway(true)
 		return
 	}
 	if known := r.cache.Invalidate(room); known || r.hosts.get(room) != nil {
 		r.work.rooms.add(room)
 	}
+}
+
+// storeAway is called after the store was away, and may have lost data, or not. Any pin may have changed.
+func (r *Resolver) storeAway(lost bool) {
+	r.liveness.StoreAway(lost, time.Now())
+	r.cache.InvalidateAll()
+	r.work.all.Store(true)
+	r.work.rooms.signal()
 }
 
 // self returns this node's incarnation.

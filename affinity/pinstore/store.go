@@ -135,7 +135,7 @@ type Store interface {
 
 	// Notify registers changed. The store calls it with a room after another user has
 	// changed the room's pin, if this user has ever received the pin; and with "" when
-	// the store may have missed changes, as after a lost connection. The store may also
+	// the store may have missed changes, or lost data, as after a lost connection. The store may also
 	// notify of the user's own changes. changed must not block and must not call the
 	// store. Each user calls Notify once, before all other methods, and stop when it ends:
 	// until then the store refers to it. A call of changed may still be in progress when stop returns.

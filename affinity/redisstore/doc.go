@@ -1,7 +1,7 @@
 // Package redisstore keeps pins and participants on Redis, for all nodes of a fleet: it
 // implements pinstore.Store and presence.Store.
 //
-//	store, err := redisstore.Open(ctx, redisstore.Options{URL: "redis://localhost:6379"})
+//	store, err := redisstore.Open(ctx, redisstore.Options{URL: "redis://localhost:6379", Prefix: "calls:"})
 //	…
 //	defer store.Close()
 //

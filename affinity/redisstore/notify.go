@@ -16,7 +16,7 @@ import (
 // Notify implements pinstore.Store. It also calls changed with "" when a connection to any
 // server is lost, so that no stale pin goes unnoticed: before the next connection to that server
 // answers, but perhaps a second after another server that sentinels have made the master has.
-// With client_cache=0 it calls changed only for the changes of other users of this Store.
+// With client_cache=0 it calls changed with a room only for the changes of other users of this Store.
 func (s *Store) Notify(changed func(room string)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

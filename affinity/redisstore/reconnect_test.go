@@ -60,6 +60,19 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) { // S0.1, S1.3
 	}
 }
 
+// A lost connection may have cost data, also for a store that is not notified of changes.
+func TestLossIsNotified(t *testing.T) {
+	for _, query := range []string{"", "?client_cache=0"} {
+		server := redistest.Start(t)
+		s := ready(t, Options{URL: server.URL() + query})
+		notified := listen(s)
+		redistest.Eventually(t, "a pin", func() error { return s.Swap(t.Context(), first("room", node("n", 1)))[0].Err })
+		notified.reset()
+		server.Do("CLIENT", "KILL", "TYPE", "normal")
+		redistest.Eventually(t, "the loss, with "+server.URL()+query, func() error { return notified.have("") })
+	}
+}
+
 // sequence is a connection that records its calls.
 type sequence struct {
 	net.Conn

@@ -146,6 +146,10 @@ func (s *Store) dial() *link {
 	if err != nil {
 		return &link{err: err}
 	}
+	announcing := announced(opt.DialCtxFn, func() { s.invalidated(nil) })
+	if !tracking {
+		opt.DialCtxFn = announcing
+	}
 	plain, err := rueidis.NewClient(opt)
 	if err != nil {
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
@@ -162,7 +166,7 @@ func (s *Store) dial() *link {
 		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
 	}
 	opt.OnInvalidations = s.invalidated
-	opt.DialCtxFn = announced(opt.DialCtxFn, func() { s.invalidated(nil) })
+	opt.DialCtxFn = announcing
 	opt.CacheSizeEachConn = 1 << 10 // the cache of rueidis is not used
 	pins, err := rueidis.NewClient(opt)
 	if err != nil {

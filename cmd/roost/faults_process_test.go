@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/gossip"
@@ -155,9 +154,7 @@ func (f *faulty) killRedis() {
 func (f *faulty) pinRooms() {
 	f.t.Helper()
 	for i := range 30 {
-		if _, err := f.c.ResolveRoom(f.t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 1}); err != nil {
-			f.t.Fatal(err)
-		}
+		pinRoom(f.t, f.c, fmt.Sprint("room-", i), 1)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
@@ -59,9 +58,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), calm()...)
 	for i := range 20 {
-		if _, err := a.ResolveRoom(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 2}); err != nil {
-			t.Fatal(err)
-		}
+		pinRoom(t, a, fmt.Sprint("room-", i), 2)
 	}
 	eventually(t, func() error { // the counters are as of the last heartbeat
 		got := values(t, metricsOf(t, a.Base))

@@ -16,8 +16,8 @@ import (
 )
 
 // The hosts have reclaimTime to restore their pins after the store was away, before other
-// nodes place rooms again; up to a TTL while a live one says nothing in the store; and longer while one of
-// them says in the store that it still restores some, up to restoreTime after the latest one.
+// nodes place rooms again; up to a TTL after it may have lost data, while a live one says nothing in the store; and longer
+// while one of them says in the store that it still restores some, up to restoreTime after the latest one.
 const (
 	reclaimTime = time.Second
 	restoreTime = time.Minute
@@ -59,6 +59,7 @@ type Judge struct {
 	last     time.Time // the latest heartbeat that reached the store
 	wasAway  bool      // the store has been away since the start
 	stillOut bool      // and has not answered since
+	lost     bool      // and may have lost data, and a live node may not have noticed
 	restores bool      // another node restores pins, or does not know yet that it has to
 	heard    time.Time // of that, last
 	restored time.Time // the latest pin that this node has restored
@@ -166,11 +167,13 @@ func (j *Judge) HeartbeatArrived(now time.Time) {
 	j.last, j.stillOut = now, false
 }
 
-// StoreAway records that the store was away, and may have lost its data.
-func (j *Judge) StoreAway(now time.Time) {
+// StoreAway records that the store was away, and whether it may have lost data. Nodes that it has only kept
+// waiting have nothing to restore but what they host since: others that have noticed nothing hold up nobody.
+func (j *Judge) StoreAway(lost bool, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.since, j.last, j.wasAway, j.stillOut = now, time.Time{}, true, true
+	j.lost = j.lost || lost
 }
 
 // Reclaiming reports whether the store has come back so recently that hosts may
@@ -191,7 +194,7 @@ func (j *Judge) Back(now time.Time) (self, anyNode bool) {
 	recent := func(at time.Time) bool { return j.wasAway && !j.stillOut && now.Sub(at) < restoreTime }
 	self = recent(j.since) || recent(j.restored)
 	anyNode = self || recent(j.heard)
-	j.restores = j.restores && anyNode
+	j.restores, j.lost = j.restores && anyNode, j.lost && (anyNode || j.stillOut)
 	return self, anyNode
 }
 
@@ -207,7 +210,8 @@ func (j *Judge) Restored(now time.Time) {
 func (j *Judge) OthersRestore(restores, silent bool, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.restores = restores || silent && now.Sub(j.since) < j.TTL
+	j.lost = j.lost && silent && now.Sub(j.since) < j.TTL
+	j.restores = restores || j.lost
 	if j.restores {
 		j.heard = now
 	}
@@ -227,7 +231,7 @@ func (j *Judge) Sketch(now time.Time) string {
 	for at, when := range j.dead {
 		dead[at] = age(when, j.TTL)
 	}
-	return fmt.Sprint(since, age(j.last, j.TTL/2+1), j.wasAway, j.stillOut, j.restores,
+	return fmt.Sprint(since, age(j.last, j.TTL/2+1), j.wasAway, j.stillOut, j.lost, j.restores,
 		age(j.heard, restoreTime), age(j.restored, restoreTime), j.cutOff, dead)
 }
 

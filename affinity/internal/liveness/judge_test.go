@@ -47,7 +47,7 @@ func TestLiveness(t *testing.T) { // S0.7, S5.4
 		"dead by the store":           {do: func(l *Judge) { l.Record(first, false, at(6)) }, snap: members(), of: first, now: at(6), want: Dead, known: true},
 		"dead by the store, long ago": {do: func(l *Judge) { l.Record(first, false, at(6)) }, snap: members(), of: first, now: at(12), want: Dead},
 		"store was away": {do: func(l *Judge) {
-			l.StoreAway(at(6))
+			l.StoreAway(true, at(6))
 			l.HeartbeatArrived(at(7))
 			l.Record(first, false, at(8))
 		}, snap: members(), of: first, now: at(8), want: Unproven, known: true},
@@ -57,7 +57,7 @@ func TestLiveness(t *testing.T) { // S0.7, S5.4
 		}, snap: members(), of: first, now: at(10), want: Unproven, known: true},
 		"own heartbeats are late": {do: func(l *Judge) { l.Record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: Unproven, known: true},
 		"dead for a host, just after the store was away": {do: func(l *Judge) {
-			l.StoreAway(at(6))
+			l.StoreAway(true, at(6))
 			for i := range 7 {
 				l.HeartbeatArrived(at(float64(7 + i)))
 			}
@@ -125,7 +125,7 @@ func TestLivenessReclaiming(t *testing.T) {
 		}
 	}
 	expect("at the start", false)
-	l.StoreAway(now)
+	l.StoreAway(true, now)
 	now = now.Add(time.Hour)
 	expect("before the store answers", true)
 	l.HeartbeatArrived(now)
@@ -133,4 +133,43 @@ func TestLivenessReclaiming(t *testing.T) {
 	expect("just after the first answer", true)
 	now = now.Add(1)
 	expect("a second after the first answer", false)
+}
+
+// After a loss of data, nodes that say nothing hold up the others for a TTL. After a store that only was late, they do not.
+func TestLivenessSilentOthers(t *testing.T) {
+	const ttl = 6 * time.Second
+	for name, c := range map[string]struct {
+		lost   []bool // each time the store was away
+		waited bool   // until new rooms have nodes again, each time
+		want   time.Duration
+	}{
+		"a loss":                    {[]bool{true}, false, ttl},
+		"late":                      {[]bool{false}, false, reclaimTime},
+		"late just after a loss":    {[]bool{true, false}, false, ttl},
+		"a loss just after":         {[]bool{false, true}, false, ttl},
+		"late, long after a loss":   {[]bool{true, false}, true, reclaimTime},
+		"a loss, long after a loss": {[]bool{true, true}, true, ttl},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			l := New(ttl)
+			var took time.Duration
+			for i, lost := range c.lost {
+				l.StoreAway(lost, now)
+				now = now.Add(time.Second)
+				l.HeartbeatArrived(now)
+				if !c.waited && i < len(c.lost)-1 {
+					continue
+				}
+				for began := now; l.Reclaiming(now); now = now.Add(100 * time.Millisecond) {
+					l.Back(now)
+					l.OthersRestore(false, true, now)
+					took = now.Sub(began)
+				}
+			}
+			if took < c.want-200*time.Millisecond || took > c.want+200*time.Millisecond {
+				t.Errorf("new rooms wait for %v, want %v", took, c.want)
+			}
+		})
+	}
 }

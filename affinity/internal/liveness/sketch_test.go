@@ -31,7 +31,8 @@ var sketchActions = []func(*sketched){
 		}
 	},
 	func(j *sketched) { j.HeartbeatArrived(j.now) },
-	func(j *sketched) { j.StoreAway(j.now) },
+	func(j *sketched) { j.StoreAway(true, j.now) },
+	func(j *sketched) { j.StoreAway(false, j.now) },
 	func(j *sketched) { j.Restored(j.now) },
 	func(j *sketched) { j.OthersRestore(true, false, j.now) },
 	func(j *sketched) { j.OthersRestore(false, true, j.now) },
