@@ -74,9 +74,7 @@ func TestNoTracking(t *testing.T) {
 	fails(t, s, "add ?client_cache=0")
 	s = ready(t, Options{URL: "redis://" + server.Addr() + "?client_cache=0"})
 	notified := listen(s)
-	if err := try(s, read("room")); err != nil {
-		t.Error(err)
-	}
+	redistest.Eventually(t, "an answer", func() error { return try(s, read("room")) }) // on a busy machine it can be late
 	if all := notified.all(); len(all) != 0 {
 		t.Errorf("notified of %q", all)
 	}

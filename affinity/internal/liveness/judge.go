@@ -59,7 +59,7 @@ type Judge struct {
 	last     time.Time // the latest heartbeat that reached the store
 	wasAway  bool      // the store has been away since the start
 	stillOut bool      // and has not answered since
-	lost     bool      // and may have lost data, and a live node may not have noticed
+	lost     bool      // and may have lost data: see awaits
 	restores bool      // another node restores pins, or does not know yet that it has to
 	heard    time.Time // of that, last
 	restored time.Time // the latest pin that this node has restored
@@ -162,6 +162,7 @@ func (j *Judge) HeartbeatArrived(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.stillOut || now.Sub(j.last) > j.TTL/2 {
+		j.lost = j.awaits(now)
 		j.since = now
 	}
 	j.last, j.stillOut = now, false
@@ -172,8 +173,13 @@ func (j *Judge) HeartbeatArrived(now time.Time) {
 func (j *Judge) StoreAway(lost bool, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.lost = lost || j.awaits(now)
 	j.since, j.last, j.wasAway, j.stillOut = now, time.Time{}, true, true
-	j.lost = j.lost || lost
+}
+
+// awaits reports whether a loss of data is so recent that a live node may not have noticed it.
+func (j *Judge) awaits(now time.Time) bool {
+	return j.lost && (j.stillOut || now.Sub(j.since) < j.TTL)
 }
 
 // Reclaiming reports whether the store has come back so recently that hosts may
@@ -194,7 +200,7 @@ func (j *Judge) Back(now time.Time) (self, anyNode bool) {
 	recent := func(at time.Time) bool { return j.wasAway && !j.stillOut && now.Sub(at) < restoreTime }
 	self = recent(j.since) || recent(j.restored)
 	anyNode = self || recent(j.heard)
-	j.restores, j.lost = j.restores && anyNode, j.lost && (anyNode || j.stillOut)
+	j.restores = j.restores && anyNode
 	return self, anyNode
 }
 
@@ -210,8 +216,7 @@ func (j *Judge) Restored(now time.Time) {
 func (j *Judge) OthersRestore(restores, silent bool, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lost = j.lost && silent && now.Sub(j.since) < j.TTL
-	j.restores = restores || j.lost
+	j.restores = restores || silent && j.awaits(now)
 	if j.restores {
 		j.heard = now
 	}
@@ -231,7 +236,7 @@ func (j *Judge) Sketch(now time.Time) string {
 	for at, when := range j.dead {
 		dead[at] = age(when, j.TTL)
 	}
-	return fmt.Sprint(since, age(j.last, j.TTL/2+1), j.wasAway, j.stillOut, j.lost, j.restores,
+	return fmt.Sprint(since, age(j.last, j.TTL/2+1), j.wasAway, j.stillOut, j.awaits(now), j.restores,
 		age(j.heard, restoreTime), age(j.restored, restoreTime), j.cutOff, dead)
 }
 
