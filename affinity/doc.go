@@ -54,7 +54,8 @@
 //     pin, and decides where a dead node's rooms go, too. A node that lacks a requirement gets
 //     no such room, unless by Move, or if the store loses it.
 //  9. Nodes with other numbers of partitions, prefixes of the store's keys or costs than those
-//     that run are refused, with an [ErrSettings] that names the setting.
+//     that run are refused, with an [ErrSettings] that names the setting; and so are those of another
+//     cluster with the same prefix.
 //  10. No callback (Cost, Selector, Counter, Tracer, the log handler) runs under a lock.
 //
 // # What it does not promise

@@ -80,7 +80,8 @@ type work struct {
 // the agent, and for the store no longer than Config.Budget. Close it before the agent leaves.
 //
 // It fails with ErrSettings if other nodes of the cluster have another number of partitions,
-// another Config.Cost, or a store with another prefix. If the store does not answer, the node finds
+// another Config.Cost, or a store with another prefix, or if another cluster has the keys of this store: two clusters
+// share a Redis by different prefixes. If the store does not answer, the node finds
 // that out later: then all calls that need the store fail with ErrSettings, it re-homes no rooms, the
 // others place no rooms here, and the rooms that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that
 // this node does not accept: it is of another cluster, which has the same name by mistake.

@@ -55,8 +55,6 @@ func settingsDiffer(p *pins) {
 	if err != nil || len(got.Differ) != 2 || got.Differ[0].Setting != "partitions" || got.Differ[1].Setting != "cost" {
 		p.Fatalf("%+v, %v; want two differences, in order", got, err)
 	}
-	other.Cluster += " other"
-	p.agree(p.b, p.second, long, other)
 }
 
 // S6.12: users that agree know which ones are refused, until these agree, end, or say no more.
@@ -139,12 +137,10 @@ func settingsEnd(p *pins) {
 // S6.12: settings that are stated again and again do not end, however many others try theirs.
 func settingsLast(p *pins) {
 	const ttl = 5 * brief
-	attempt := 0
+	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
 	p.eventually(func() error {
-		attempt++
-		mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
-		mine.Cluster += fmt.Sprint(attempt)
-		other.Cluster = mine.Cluster
+		p.agree(p.a, p.first, 0, mine) // of the latest attempt
+		p.agree(p.b, p.second, 0, other)
 		stated := time.Now()
 		p.agree(p.a, p.first, ttl, mine)
 		for start := stated; time.Since(start) < 2*ttl; time.Sleep(ttl / 10) {

@@ -74,3 +74,28 @@ func TestMemoryCopy(t *testing.T) {
 		t.Errorf("the store counts the units of its copy: %+v", res)
 	}
 }
+
+// Users of two clusters state settings apart, and end them apart.
+func TestMemoryClusters(t *testing.T) { // S6.12
+	m := NewMemory()
+	state := func(node lease.NodeID, ttl time.Duration, cluster, partitions string) Agreed {
+		t.Helper()
+		got, err := m.Agree(t.Context(), lease.Incarnation{Node: node, Number: 1}, ttl, Settings{Cluster: cluster, Values: []Setting{{"partitions", partitions}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for cluster, partitions := range map[string]string{"c": "64", "d": "128"} {
+		if got := state("a", time.Hour, cluster, partitions); len(got.Differ) > 0 {
+			t.Errorf("cluster %s: %+v", cluster, got)
+		}
+	}
+	state("a", 0, "c", "64")
+	if got := state("b", time.Hour, "c", "256"); len(got.Differ) > 0 {
+		t.Errorf("after the end of the settings of c: %+v", got)
+	}
+	if got := state("b", time.Hour, "d", "256"); len(got.Differ) != 1 || got.Differ[0].Theirs != "128" {
+		t.Errorf("d goes on: %+v", got)
+	}
+}

@@ -128,8 +128,8 @@ type Store interface {
 	Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
 
 	// Agree states settings of self for ttl from now, by the store's clock; a ttl of 0 ends
-	// that, and the last user to do so frees the settings. A store adds settings of its own, such as a prefix
-	// of its keys. If other users state other values of some, Agree states nothing, and returns
+	// that, and the last user to do so frees the settings. A store may add settings of its own, such as a prefix
+	// of its keys. One that compares the name of the cluster under the prefix calls the setting "cluster". If other users state other values of some, Agree states nothing, and returns
 	// which: the users that came first win.
 	Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s Settings) (Agreed, error)
 

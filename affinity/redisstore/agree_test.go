@@ -30,8 +30,8 @@ func TestFingerprint(t *testing.T) { // S6.12
 			}
 		}
 		calls := server.Commands()
-		if calls["evalsha"] != 3 || calls["set"] != 1 {
-			t.Errorf("%q: commands %v; want 3 scripts, of which one writes", cluster, calls)
+		if calls["evalsha"] != 6 || calls["set"] != 2 {
+			t.Errorf("%q: commands %v; want 3 scripts for each of two keys, of which the first write", cluster, calls)
 		}
 		got, err := b.Agree(t.Context(), node("m", 1), time.Minute, settings)
 		want := pinstore.Difference{Setting: "prefix", Ours: "q:", Theirs: "p:", By: node("n", 1)}
@@ -43,6 +43,69 @@ func TestFingerprint(t *testing.T) { // S6.12
 				t.Errorf("%s lasts %d ms (%v); want a minute", key, ttl, err)
 			}
 		}
+		for s, self := range map[*Store]lease.Incarnation{a: node("n", 1), b: node("m", 1)} { // before the next cluster
+			if _, err := s.Agree(t.Context(), self, 0, settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left := server.Do("KEYS", "*"); left != "" {
+			t.Errorf("%q: at the end there are the keys %s", cluster, left)
+		}
+	}
+}
+
+// A cluster under whose prefix another cluster has its keys is refused by both names, and the other one is not, until
+// the other one has ended. Under another prefix it is accepted.
+func TestTwoClusters(t *testing.T) { // S6.12
+	server := redistest.Start(t)
+	for _, prefix := range []string{DefaultPrefix, "p:"} {
+		prod, staging := ready(t, Options{URL: server.URL(), Prefix: prefix}), ready(t, Options{URL: server.URL(), Prefix: prefix})
+		var since int64
+		state := func(s *Store, at lease.Incarnation, ttl time.Duration, cluster string, since int64) pinstore.Agreed {
+			t.Helper()
+			settings := stating(cluster)
+			settings.Since = since
+			got, err := s.Agree(t.Context(), at, ttl, settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		refused := func(got pinstore.Agreed, ours, theirs string, by lease.Incarnation) {
+			t.Helper()
+			want := pinstore.Difference{Setting: "cluster", Ours: strconv.Quote(ours), Theirs: strconv.Quote(theirs), By: by}
+			if got.Since != 0 || len(got.Differ) != 1 || got.Differ[0] != want {
+				t.Fatalf("%+v; want %+v", got, want)
+			}
+		}
+		for range 3 {
+			got := state(prod, node("n", 1), time.Minute, "prod", since)
+			if len(got.Differ) > 0 || got.Since == 0 || len(got.Refused) > 0 {
+				t.Fatalf("the first cluster: %+v", got)
+			}
+			since = got.Since
+			refused(state(staging, node("n", 2), time.Minute, "staging", 0), "staging", "prod", node("n", 1))
+		}
+
+		time.Sleep(2 * time.Millisecond)
+		server.Do("FLUSHALL") // and staging is faster
+		late := state(staging, node("n", 2), time.Minute, "staging", 0)
+		if len(late.Differ) > 0 {
+			t.Fatalf("the first to come after a loss: %+v", late)
+		}
+		if got := state(prod, node("n", 1), time.Minute, "prod", since); len(got.Differ) > 0 {
+			t.Fatalf("the cluster that ran before: %+v", got)
+		}
+		refused(state(staging, node("n", 2), time.Minute, "staging", late.Since), "staging", "prod", node("n", 1))
+
+		if got := state(ready(t, Options{URL: server.URL(), Prefix: prefix + "s:"}), node("n", 2), time.Minute, "third", 0); len(got.Differ) > 0 {
+			t.Fatalf("under another prefix: %+v", got)
+		}
+		state(prod, node("n", 1), 0, "prod", 0)
+		if got := state(staging, node("m", 1), time.Minute, "other", 0); len(got.Differ) > 0 {
+			t.Fatalf("after the end of the other one: %+v", got)
+		}
+		server.Do("FLUSHALL")
 	}
 }
 

@@ -46,12 +46,14 @@
 //	roost:{n:<node>|<incarnation>}      zset    quarter of a second → units of the rooms that were claimed in it
 //	roost:{n:<node>|<incarnation>}:<room>  string  units that were claimed for a room within five seconds
 //	roost:lives                         zset    incarnation → expiry of its heartbeat in ms
+//	roost:{cluster}:name                string  the name of the cluster that has these keys ({cluster} as it stands)
+//	roost:{cluster}:named               zset    incarnation that states the name → expiry in ms
 //	roost:{<cluster>}:fingerprint       string  the settings that all nodes of the cluster must share
 //	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms
 //	roost:{<cluster>}:refused           zset    incarnation that states other ones → expiry in ms
 //
 // The last three begin with roost: for any prefix, so that nodes with different prefixes see each
-// other. A user of an access list without a right to them is not compared, and the log says so.
+// other. A user of an access list without a right to them is compared by the name of the cluster alone, and the log says so.
 //
 // A user of an access list needs
 //

@@ -38,6 +38,13 @@ func (k keys) incarnations(p placement.Partition) string { return k.of(p, ":l", 
 // heartbeats is the zset of the nodes that are alive: incarnation → expiry.
 func (k keys) heartbeats() string { return string(k) + "lives" }
 
+// cluster is, in one slot, the string that holds the name of the cluster that has these keys, the zset of the
+// incarnations that state the name, and a key that is never written. Their tag is the word cluster.
+func (k keys) cluster() []string {
+	tag := string(k) + "{cluster}:"
+	return []string{tag + "name", tag + "named", tag + "none"}
+}
+
 // of returns the name of a key of a partition.
 func (k keys) of(p placement.Partition, kind, name string) string {
 	b := make([]byte, 0, 128)

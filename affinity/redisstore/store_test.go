@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -60,11 +61,17 @@ func long(t *testing.T) {
 	}
 }
 
-// conform runs the suite. Tests on one server use different rooms.
+// conform runs the suite. Tests on one server use different rooms, and different prefixes, since each is a
+// cluster of its own.
 func conform(t *testing.T, opt Options) {
 	t.Helper()
 	opt.URL = redistest.Patient(opt.URL)
+	tests := 0
+	prefix := cmp.Or(opt.Prefix, DefaultPrefix)
 	affinitytest.Store(t, func(t *testing.T) func() pinstore.Store {
+		tests++
+		opt := opt
+		opt.Prefix = fmt.Sprint(prefix, tests, ":")
 		return func() pinstore.Store { return ready(t, opt) }
 	})
 }

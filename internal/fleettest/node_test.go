@@ -106,7 +106,7 @@ func (n *node) close() {
 type meter struct {
 	*redisstore.Store
 	gate              sync.RWMutex
-	swaps, heartbeats atomic.Int64 // a comparison of settings counts as a heartbeat
+	swaps, heartbeats atomic.Int64 // a comparison of settings, of two commands, counts as two heartbeats
 	swapped           atomic.Int64 // ops in swaps
 
 	mu    sync.Mutex
@@ -152,7 +152,7 @@ func (m *meter) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 func (m *meter) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s pinstore.Settings) (pinstore.Agreed, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
-	m.heartbeats.Add(1)
+	m.heartbeats.Add(2)
 	return m.Store.Agree(ctx, self, ttl, s)
 }
 

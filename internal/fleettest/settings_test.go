@@ -13,12 +13,13 @@ import (
 // others are settings that differ from those of a fleet, with what the error says of them.
 func others(s setup) map[string]setup {
 	s.ID, s.Join = "x", nil
-	partitions, prefix, cost := s, s, s
-	partitions.Partitions, prefix.Prefix, cost.CostTimes = 64, "other:", 2
+	partitions, prefix, cost, name := s, s, s, s
+	partitions.Partitions, prefix.Prefix, cost.CostTimes, name.Cluster = 64, "other:", 2, "other"
 	return map[string]setup{
-		`partitions is 64 here and 1024 on `:         partitions,
-		`prefix is other: here and roost: on `:       prefix,
-		`cost of 2 participants is 4 here and 2 on `: cost,
+		`partitions is 64 here and 1024 on `:                               partitions,
+		`prefix is other: here and roost: on `:                             prefix,
+		`cost of 2 participants is 4 here and 2 on `:                       cost,
+		`cluster "` + s.Cluster + `" has the keys of this store (so says `: name,
 	}
 }
 
@@ -48,8 +49,8 @@ func isRefused(t *testing.T, n *node, text string) {
 	})
 }
 
-// A node with another number of partitions, prefix or Cost is refused by name, the nodes that run are
-// not, and nodes with equal settings come and go. When all have ended, other settings are accepted.
+// A node with another number of partitions, prefix or Cost, or of another cluster, is refused by name, the nodes
+// that run are not, and nodes with equal settings come and go. When all have ended, other settings are accepted.
 func TestSettings(t *testing.T) { // S6.12
 	t.Parallel() // it mostly waits
 	f := newFleet(t, setup{URL: redistest.Start(t).URL()}, "a", "b")

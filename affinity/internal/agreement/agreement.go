@@ -100,21 +100,17 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 	return nil
 }
 
-// settingKey is the fingerprint of the key that a node sends gossip with.
-const settingKey = "key"
+const (
+	settingKey     = "key"     // the fingerprint of the key that a node sends gossip with
+	settingCluster = "cluster" // the name of the cluster that has the keys of the store; stated by the store
+)
 
 // agree states the settings and the key. Two clusters that have one name by mistake have two keys. So
 // has a cluster that changes its key: there a node accepts the key of the others, or did until a moment
 // ago. So another key counts once this node has not accepted it for a TTL. By the second call a node that is
-// refused for the settings themselves is listed for the others.
+// refused for the settings themselves is listed for the others; without its answer that of the first counts.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
-	var keys []string
-	if a.Keys != nil {
-		keys = a.Keys()
-	}
-	if len(keys) == 0 {
-		keys = []string{"none"}
-	}
+	keys := a.keys()
 	stated := a.Settings
 	stated.Trial = true
 	stated.Values = append(slices.Clip(stated.Values), pinstore.Setting{Name: settingKey, Value: keys[0]})
@@ -129,10 +125,36 @@ func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore
 	case a.strange.IsZero():
 		a.strange = time.Now()
 	}
-	if (i < 0 && len(got.Differ) == 0) || (!a.strange.IsZero() && time.Since(a.strange) > a.TTL) {
+	stranger := !a.strange.IsZero() && time.Since(a.strange) > a.TTL
+	if len(got.Differ) == 0 || stranger || otherCluster(got.Differ) != nil {
 		return got, nil
 	}
-	return a.Store.Agree(ctx, self, a.TTL, a.Settings)
+	again, err := a.Store.Agree(ctx, self, a.TTL, a.Settings)
+	got.Differ = slices.DeleteFunc(got.Differ, func(d pinstore.Difference) bool { return d.Setting == settingKey })
+	if err != nil && len(got.Differ) > 0 {
+		return got, nil
+	}
+	return again, err
+}
+
+// keys returns what Keys does, or "none".
+func (a *Agreement) keys() []string {
+	if a.Keys != nil {
+		if keys := a.Keys(); len(keys) > 0 {
+			return keys
+		}
+	}
+	return []string{"none"}
+}
+
+// otherCluster returns the difference of a node of another cluster, which has the keys of the store; nil: there is none.
+func otherCluster(differ []pinstore.Difference) *pinstore.Difference {
+	for i, d := range differ {
+		if d.Setting == settingCluster {
+			return &differ[i]
+		}
+	}
+	return nil
 }
 
 // Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise. An error that
@@ -164,6 +186,10 @@ func (a *Agreement) Withdraw(ctx context.Context) {
 }
 
 func (a *Agreement) refusal(differ []pinstore.Difference) error {
+	if d := otherCluster(differ); d != nil {
+		return fmt.Errorf("%w: cluster %.80s has the keys of this store (so says %s), and this node is of cluster %.80s: give each cluster a prefix of keys of its own, or this node the right name",
+			ErrSettings, d.Theirs, d.By.Node, d.Ours)
+	}
 	texts := make([]string, len(differ))
 	for i, d := range differ {
 		what := a.Explain(d)

@@ -167,3 +167,63 @@ func TestKeyChanges(t *testing.T) {
 		checkAll()
 	})
 }
+
+// owned is a store whose keys belong to another cluster.
+type owned struct {
+	pinstore.Store
+	calls int
+}
+
+func (o *owned) Agree(context.Context, lease.Incarnation, time.Duration, pinstore.Settings) (pinstore.Agreed, error) {
+	o.calls++
+	return pinstore.Agreed{Differ: []pinstore.Difference{{Setting: "cluster", Ours: `"c"`, Theirs: `"prod"`, By: lease.Incarnation{Node: "a", Number: 1}}}}, nil
+}
+
+// The error of a node of another cluster names both clusters, and says what to change.
+func TestAnotherCluster(t *testing.T) { // S6.12
+	store := &owned{}
+	a := agreementOn(store, "64")
+	if err := a.Check(t.Context(), lease.Incarnation{Node: "x", Number: 1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	err := a.Refused()
+	for _, text := range []string{`cluster "prod" has the keys of this store (so says a)`, `this node is of cluster "c": give each cluster a prefix`} {
+		if !errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v; want an ErrSettings with %q", err, text)
+		}
+	}
+	if store.calls != 1 {
+		t.Errorf("the store was asked %d times; no list has such nodes", store.calls)
+	}
+}
+
+// trialOnly is a store that answers trials alone.
+type trialOnly struct{ pinstore.Store }
+
+func (s trialOnly) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
+	if !settings.Trial {
+		return pinstore.Agreed{}, pinstore.ErrStore
+	}
+	return s.Store.Agree(ctx, self, ttl, settings)
+}
+
+// A node with other settings is refused by the first answer, also if the call that lists it fails. Another key of gossip alone is
+// no such answer.
+func TestRefusedUnlisted(t *testing.T) { // S6.12
+	self := lease.Incarnation{Node: "x", Number: 1}
+	for partitions, refused := range map[string]bool{"128": true, "64": false} {
+		nodes := keyedNodes("a", "x")
+		if err := nodes[0].check(t); err != nil {
+			t.Fatal(err)
+		}
+		x := agreementOn(trialOnly{nodes[0].Store}, partitions)
+		x.Keys = func() []string { return []string{"new"} }
+		err := x.Check(t.Context(), self, 0)
+		if (err == nil) != refused || errors.Is(x.Refused(), ErrSettings) != refused {
+			t.Errorf("%s partitions: %v, refused: %v", partitions, err, x.Refused())
+		}
+		if refused && strings.Contains(x.Refused().Error(), "gossip key") {
+			t.Errorf("a key that may be changing is named: %v", x.Refused())
+		}
+	}
+}
