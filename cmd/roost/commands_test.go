@@ -310,6 +310,25 @@ func TestDrainRoomsAgreement(t *testing.T) {
 	}
 }
 
+// While Redis does not answer, roost drain --rooms says why no room moves, once in each outage, and waits on.
+func TestDrainRoomsWithoutRedis(t *testing.T) { // S6.11
+	f := fakeagent.New(t)
+	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining, Converged: true})
+	f.Set("GET /v1/stats", func(n int) any {
+		stats, rooms := healthyStats(), affinity.Stats{}
+		if n != 3 {
+			rooms.StoreFault = "connection refused"
+		}
+		stats.Rooms, stats.Evacuation = &rooms, &affinity.Evacuation{Left: 3, Moved: 4, Over: n == 6}
+		return stats
+	})
+	code, out, fault := roostIn(t, f.Env, "drain", "--rooms")
+	want := strings.Repeat("roost: warning: no room moves while Redis does not answer node-a (connection refused)\n", 2)
+	if code != exitOK || fault != want || !strings.Contains(out, "4 have moved") {
+		t.Errorf("%d %q %q, want %q", code, out, fault, want)
+	}
+}
+
 // TestPasswordStaysHidden: no message shows the password of a URL, wherever on the command
 // line the URL is.
 func TestPasswordStaysHidden(t *testing.T) {

@@ -81,7 +81,8 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 	return agreed(s, at, c.Converged, done, done)
 }
 
-// watchEvacuation waits for the end. A line on a terminal shows how many rooms are left.
+// watchEvacuation waits for the end. A line on a terminal shows how many rooms are left. A warning says once that
+// Redis does not answer: no room moves then, however long that lasts.
 func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*affinity.Evacuation, error) {
 	terminal := term.Of(p.stderr, p.getenv)
 	if terminal.Moves {
@@ -89,6 +90,7 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+	silent := false // Redis
 	for answered := time.Now(); ; {
 		asked, cancel := s.Bound(ctx)
 		stats, err := s.Stats(asked)
@@ -102,11 +104,12 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 			return nil, errors.New("the agent has restarted, and knows of no evacuation")
 		case at.Over:
 			return at, nil
-		case terminal.Moves:
-			terminal.Replace(p.stderr, term.TextLine(fmt.Sprintf("%s: %s", stats.Self, roomsOf(*at))))
-			fallthrough
 		default:
 			answered = time.Now()
+			silent = p.sayIfSilent(terminal, stats, silent)
+			if terminal.Moves {
+				terminal.Replace(p.stderr, term.TextLine(fmt.Sprintf("%s: %s", stats.Self, roomsOf(*at))))
+			}
 		}
 		select {
 		case <-tick.C:
@@ -114,6 +117,20 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// sayIfSilent reports whether Redis does not answer the agent, and says so unless it did before.
+func (p *program) sayIfSilent(terminal term.Terminal, stats clusterhttp.Stats, before bool) (silent bool) {
+	if stats.Rooms == nil || stats.Rooms.StoreFault == "" {
+		return false
+	}
+	if !before {
+		if terminal.Moves {
+			terminal.Replace(p.stderr, nil)
+		}
+		term.Complain(p.stderr, fmt.Sprintf("warning: no room moves while Redis does not answer %s (%s)", stats.Self, term.Printable(stats.Rooms.StoreFault)))
+	}
+	return true
 }
 
 func roomsOf(e affinity.Evacuation) string {
