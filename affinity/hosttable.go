@@ -104,10 +104,11 @@ func (t *hostTable) voidLocked(room string, pin pinstore.Pin) {
 	}
 }
 
-// stands reports whether the pin of h is known to stand. One that is not known may be gone.
+// stands reports whether the pin of h is known to stand. One that is not known may be gone. A late answer may be from
+// before the end of the tenure, after which the room's entry was removed.
 func (t *hostTable) stands(h *Hosting) bool {
 	e := t.cache.Get(h.room)
-	return e != nil && e.Pin.Incarnation == h.self && e.Least() == h.pin.Epoch
+	return e != nil && !e.Late && e.Pin.Incarnation == h.self && e.Least() == h.pin.Epoch
 }
 
 // endsOf returns a count of the tenures that have ended here, of a room and of the rooms that share its count.

@@ -21,6 +21,28 @@ func newHostTable() *hostTable {
 	return &hostTable{cache: pincache.New(100)}
 }
 
+// A tenure that has ended does not begin again by an answer from before its end, not even if the deletion of its pin has been answered,
+// and another caller asks, before that answer is taken up: then the cache has the pin again.
+func TestHostTableLateAnswer(t *testing.T) { // S6.2
+	table := newHostTable()
+	first := hostingOf("r")
+	ends := table.endsOf("r").Load()
+	late := table.cache.Begin("r", 0)
+	if got, err := table.open(first, 0, ends); got != first || err != nil {
+		t.Fatal(got, err)
+	}
+	if _, ok := table.release(first); !ok {
+		t.Fatal("not released")
+	}
+	deleting := table.cache.Begin("r", 0)
+	table.cache.Learn("r", deleting, pinstore.Pin{}, time.Time{})
+	table.cache.Begin("r", 0)
+	table.cache.Learn("r", late, first.pin, time.Now().Add(time.Minute))
+	if got, err := table.open(hostingOf("r"), 0, ends); !errors.Is(err, errTenureEnded) {
+		t.Errorf("the tenure that has ended goes on: %p, %v", got, err)
+	}
+}
+
 func TestHostTableOpen(t *testing.T) {
 	table, now := newHostTable(), time.Now()
 	table.fence(1)

@@ -23,6 +23,7 @@ type Cache struct {
 	rooms      sync.Map      // room → *Entry
 	generation atomic.Uint64 // counts how often the store may have lost its data
 	count      atomic.Int64
+	begun      atomic.Uint64 // counts the entries that come of no other
 	max        int64
 
 	// younger is the first epoch that the store has given to a pin in a generation. The
@@ -41,6 +42,8 @@ type Entry struct {
 	Fences     uint64    // of the agent, before the store was queried
 	Confirmed  bool      // by the store; otherwise requested or assumed
 	Learned    time.Time // when the store confirmed it
+	Late       bool      // Pin is the answer to a query since which the room's entry was removed
+	begun      uint64    // number of the entry from which this one comes
 	ended      bool      // the tenure of Pin has ended here, and the store may delete Pin at any time: see Void
 }
 
@@ -132,7 +135,7 @@ func (c *Cache) Begin(room string, fences uint64) *Entry {
 		generation := c.generation.Load()
 		old, ok := c.rooms.Load(room)
 		if !ok {
-			e := &Entry{Generation: generation, Asked: generation, Fences: fences}
+			e := &Entry{Generation: generation, Asked: generation, Fences: fences, begun: c.begun.Add(1)}
 			if _, taken := c.rooms.LoadOrStore(room, e); !taken {
 				c.added()
 				return e
@@ -161,7 +164,7 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 	if pin.Epoch < asked.Least() {
 		return false
 	}
-	e := &Entry{Pin: pin, fresh: fresh, Generation: asked.Asked, Fences: asked.Fences, Confirmed: true, Learned: time.Now()}
+	e := &Entry{Pin: pin, fresh: fresh, Generation: asked.Asked, Fences: asked.Fences, Confirmed: true, Learned: time.Now(), begun: asked.begun}
 	old := any(asked)
 	for !c.rooms.CompareAndSwap(room, old, e) {
 		var ok bool
@@ -172,6 +175,7 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 			return false
 		}
 		e = e.stale()
+		e.begun, e.Late = old.(*Entry).begun, old.(*Entry).begun != asked.begun
 	}
 	return old.(*Entry).Pin.Epoch < pin.Epoch
 }
@@ -187,7 +191,7 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 		if old.(*Entry).Pin.Epoch >= pin.Epoch {
 			return false
 		}
-		if c.rooms.CompareAndSwap(room, old, &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true}) {
+		if c.rooms.CompareAndSwap(room, old, &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, begun: c.begun.Add(1)}) {
 			return true
 		}
 	}
@@ -196,7 +200,7 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 // Void records that a tenure of this node has ended, before its pin is deleted. The deletion may take effect much later. So this node
 // no longer takes the pin for one that stands, and gives the room a greater epoch.
 func (c *Cache) Void(room string, pin pinstore.Pin) {
-	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, ended: true}
+	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, ended: true, begun: c.begun.Add(1)}
 	for {
 		old, ok := c.rooms.LoadOrStore(room, next)
 		switch {
@@ -211,7 +215,7 @@ func (c *Cache) Void(room string, pin pinstore.Pin) {
 
 // Assume stores a guess, unless the store has confirmed a pin.
 func (c *Cache) Assume(room string, pin pinstore.Pin) {
-	guess := &Entry{Pin: pin, Generation: c.generation.Load()}
+	guess := &Entry{Pin: pin, Generation: c.generation.Load(), begun: c.begun.Add(1)}
 	old, ok := c.rooms.LoadOrStore(room, guess)
 	if !ok {
 		c.added()
@@ -271,5 +275,5 @@ func (c *Cache) added() {
 
 // stale returns e without its freshness.
 func (e *Entry) stale() *Entry {
-	return &Entry{Pin: e.Pin, Generation: e.Generation, Confirmed: e.Confirmed, ended: e.ended}
+	return &Entry{Pin: e.Pin, Generation: e.Generation, Confirmed: e.Confirmed, Late: e.Late, begun: e.begun, ended: e.ended}
 }
