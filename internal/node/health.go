@@ -14,6 +14,7 @@ type health struct {
 	reports verdict
 	every   time.Duration // as the latest report promises the next one; 0 = none is expected
 	until   time.Time     // when that is late; zero = it is late already, or none is expected
+	unsaid  bool          // it is ill since the start, and the log does not say so yet
 }
 
 // How many results in a row change a verdict. One failed check of a slow program must not
@@ -52,7 +53,7 @@ func (v *verdict) note(err error, failures int) {
 // succeeds.
 func (h *health) begin(checked bool) {
 	if checked {
-		h.checks = verdict{why: errUnchecked, other: successesInARow - 1}
+		h.checks, h.unsaid = verdict{why: errUnchecked, other: successesInARow - 1}, true
 	}
 }
 
@@ -94,9 +95,14 @@ func (h *health) why() error {
 // Checked reports the result of a check of this node's program.
 func (n *Node) Checked(now time.Time, err error) {
 	n.checkLease(now)
+	second := !errors.Is(n.health.checks.why, errUnchecked)
 	n.health.checks.note(err, failuresInARow)
-	if err != nil {
-		n.stats.HealthFailures++
+	if err == nil {
+		return
+	}
+	n.stats.HealthFailures++
+	if n.health.unsaid && second && n.health.checks.why != nil { // a program that starts with this node may fail the first one
+		n.sayIll(err)
 	}
 }
 
@@ -119,10 +125,16 @@ func (n *Node) judgeHealth(now time.Time) {
 	n.life.ill = why != nil
 	n.announce(now)
 	if why == nil {
+		n.health.unsaid = false
 		n.log(Info, "program is well")
 		n.comeBack(now)
 		return
 	}
-	n.log(Warn, "program is ill; this node owns nothing", "err", why)
+	n.sayIll(why)
 	n.publish(now)
+}
+
+func (n *Node) sayIll(why error) {
+	n.health.unsaid = false
+	n.log(Warn, "program is ill; this node owns nothing", "err", why)
 }

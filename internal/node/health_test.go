@@ -167,8 +167,22 @@ func TestCheckedFromTheStart(t *testing.T) {
 	if w.owned("b") != 0 || w.owned("a") == 0 {
 		t.Errorf("b owns %d, a %d", w.owned("b"), w.owned("a"))
 	}
-	w.nodes["b"].Checked(w.now, nil)
+	for failures, want := range []int{0, 0, 1, 1} { // the second one is logged
+		if failures > 0 {
+			w.nodes["b"].Checked(w.now, errSick)
+			w.run(time.Second)
+		}
+		if n := w.logged("b", "program is ill; this node owns nothing"); n != want {
+			t.Errorf("%d lines after %d failed checks, want %d", n, failures, want)
+		}
+	}
+	for range successesInARow {
+		w.nodes["b"].Checked(w.now, nil)
+	}
 	w.run(time.Second)
+	if n := w.logged("b", "program is well"); n != 1 {
+		t.Errorf("%d lines when the program is well", n)
+	}
 	if w.owned("b") == 0 {
 		t.Error("b is well, and owns nothing")
 	}
