@@ -55,6 +55,58 @@ func TestDrainedNodeGetsNoMeeting(t *testing.T) { // S6.7
 	})
 }
 
+// While all nodes drain, rooms stay where they are, also for instances that have not asked for them before. Rooms
+// without a node get none.
+func TestAllDrained(t *testing.T) { // S6.7
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
+		before, hosted := make(map[string]affinity.Assignment), make(map[string]*affinity.Hosting)
+		for i, room := range names(60) {
+			if before[room] = f.resolve("a", room, 2); i%2 == 0 {
+				hosted[room] = f.host("a", room, 2)
+			}
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			drain(t, f, id)
+		}
+		f.start("d")
+		drain(t, f, "d") // no room is in its cache
+		for room, was := range before {
+			if is := f.resolve("d", room, 2); is.Incarnation != was.Incarnation || is.Epoch != was.Epoch {
+				t.Fatalf("%s was on %v, and d says %+v", room, was.Incarnation, is)
+			}
+			h, err := f.rooms[string(was.Node)].Host(t.Context(), room, affinity.Demand{Size: 2})
+			if err != nil || h.Epoch() != was.Epoch || hosted[room] != nil && hosted[room] != h {
+				t.Fatalf("%s at its node: %v", room, err)
+			}
+		}
+		for id, r := range f.rooms {
+			if _, err := r.Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, cluster.ErrNoMembers) {
+				t.Errorf("a new room at %s: %v", id, err)
+			}
+			if _, err := r.Lookup(t.Context(), "new"); !errors.Is(err, affinity.ErrNoPin) {
+				t.Errorf("look-up of a room without a pin at %s: %v", id, err)
+			}
+		}
+		f.crash("c")
+		time.Sleep(2 * soon)
+		for room, was := range before {
+			a, err := f.rooms["d"].Resolve(t.Context(), room, affinity.Demand{Size: 2})
+			if was.Node == "c" && !errors.Is(err, cluster.ErrNoMembers) || was.Node != "c" && (err != nil || a.Incarnation != was.Incarnation) {
+				t.Fatalf("%s was on %v; after the crash of c, d says %+v, %v", room, was.Incarnation, a, err)
+			}
+		}
+		if err := f.Agent("d").Undrain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * soon)
+		for room, was := range before {
+			if is := f.resolve("a", room, 2); was.Node == "c" && is.Node != "d" || was.Node != "c" && is.Incarnation != was.Incarnation {
+				t.Fatalf("%s was on %v; with d back, a says %+v", room, was.Incarnation, is)
+			}
+		}
+	})
+}
+
 func drain(t *testing.T, f *fleet, id string) {
 	t.Helper()
 	if err := f.Agent(id).Drain(t.Context()); err != nil && !errors.Is(err, cluster.ErrNotReady) {

@@ -72,7 +72,7 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 // has no pin. All callers share one Hosting while it lasts, and then wait for no
 // round trip; d can raise its size, and only Hosting.Touch and Restate lower it.
 //
-// A drained node gets no new meeting. A room without a host, of which the pin names this
+// A drained node gets no new meeting while an active node can take it. A room without a host, of which the pin names this
 // node and no Hosting is open here, moves to an active node: the pin was written by a
 // Resolve and never hosted, or its last Hosting has ended without a Release. A room that is
 // pinned to another drained node moves when a participant arrives there.

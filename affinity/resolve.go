@@ -114,7 +114,7 @@ func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singlefligh
 	}
 }
 
-// ready returns a snapshot that can place the room.
+// ready returns a snapshot by which the room can be found. Where no member may own anything, rooms with pins stay.
 func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	s := r.agent.Snapshot()
 	if r.work.closed.Load() {
@@ -124,8 +124,11 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 		return s, err
 	}
 	_, err := r.agent.Place(room)
-	if err == nil && s.Table == nil { // the first table came in between
-		err = cluster.ErrNotReady
+	if err == nil || errors.Is(err, cluster.ErrNoMembers) {
+		err = nil
+		if s.Table == nil { // the first table came in between
+			err = cluster.ErrNotReady
+		}
 	}
 	return s, err
 }

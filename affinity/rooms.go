@@ -41,7 +41,7 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 		pin = known
 	}
 	if liveness.Live(s, pin.Incarnation) == nil {
-		return r.assign(s, room, pin, Pinned, "pinned to a node that is not live here; the next Resolve picks another node"), nil
+		return r.assign(s, room, pin, Pinned, "pinned to a node that is not live here; a Resolve picks another node that takes rooms"), nil
 	}
 	return r.assign(s, room, pin, Pinned, liveness.Alive.Reason()), nil
 }

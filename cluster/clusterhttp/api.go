@@ -102,7 +102,7 @@ type RoomAssignment struct {
 }
 
 // RoomDetail answers GET /v1/rooms/{room}. If the room is not pinned, the assignment
-// is the choice that resolve would make now, without a Node if no node has capacity.
+// is the choice that resolve would make now, without a Node if none can take it.
 type RoomDetail struct {
 	RoomAssignment
 	Pinned     bool            `json:"pinned"`

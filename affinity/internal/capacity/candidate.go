@@ -48,7 +48,8 @@ func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings
 	list := make([]Candidate, 0, len(s.Members))
 	for i, m := range s.Members {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Rung: q.Ladder.rung(i)}
-		if c.Why = c.why(q, rankOr(rank, m.ID) == 0); q.Strange(m) {
+		place, ranked := rank[m.ID]
+		if c.Why = c.why(q, ranked && place == 0); q.Strange(m) {
 			c.Rung, c.Why = 0, "takes no rooms: its settings differ from those of other nodes"
 		}
 		list = append(list, c)

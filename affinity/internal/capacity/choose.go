@@ -148,6 +148,9 @@ func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lea
 	if len(free) == 0 {
 		return Choice{}, false
 	}
+	if q.owner(s) == nil {
+		reason = "its partition has no owner; this is the least loaded node"
+	}
 	m := leastLoaded(free, ranking(s, q.Partition))
 	return Choice{m, q.owns(s, m), reason}, true
 }

@@ -158,6 +158,24 @@ func TestChooseStay(t *testing.T) {
 	})
 }
 
+// A member that takes rooms, and is not in the table yet, owns no partition.
+func TestChooseBeforeTheTable(t *testing.T) {
+	m := &cluster.Member{ID: "a", Incarnation: 1, State: lease.Active, Weight: 100, Capacity: 100, Load: 10}
+	s := &cluster.Snapshot{Members: []*cluster.Member{m}}
+	s.Table, _ = placement.Compute(placement.Input{Partitions: 8})
+	none := func(lease.NodeID) int64 { return 0 }
+	q := Request{Room: "r", Partition: 3, Cost: 2}
+	got, err := choose(s, q, Ceilings{Soft: 80}, none)
+	if want := (Choice{m, false, "its partition has no owner; this is the least loaded node"}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	for _, c := range explain(s, q, "a", Ceilings{Soft: 80}, none) {
+		if want := "does not own its partition; has headroom: carries 10 of 80 units, and the room costs 2"; c.Why != want {
+			t.Errorf("%s: %q, want %q", c.Member.ID, c.Why, want)
+		}
+	}
+}
+
 func TestPercent(t *testing.T) {
 	for _, n := range []int64{0, 1, 99, 100, 101, 12_345, 1 << 53} {
 		for _, share := range []int{1, 50, 80, 100, 150} {
