@@ -36,6 +36,7 @@ type keeper struct {
 	doubt    map[lease.Incarnation][]string // rooms hosted here with pins that name it; it may live
 	void     []voidPin                      // of rooms hosted here, to be replaced
 	unjudged error                          // why the store was not asked again, while rooms are confirmed, who is dead
+	apart    bool                           // nodes are cut off, by the log
 	warn     time.Time                      // when to warn of a capacity without a load; zero: never (again)
 }
 
@@ -144,6 +145,7 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	if refused && k.store.agreement.Refused() == nil {
 		k.work.partitions.add(k.owned()...) // not swept while refused
 	}
+	k.sayCutOff(len(ask) == 0)
 	k.decide()
 	next = k.sayRestored(ctx)
 	if next == retryTime || len(ask) > 0 {
@@ -151,6 +153,20 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	}
 	// Well before the heartbeat expires, and often enough for Judge.Record.
 	return jittered(min(next, k.beat, k.liveness.TTL/4)), true
+}
+
+// sayCutOff logs that nodes are cut off, and that none is any longer: all are live by gossip, or dead.
+func (k *keeper) sayCutOff(decided bool) {
+	switch nodes := k.liveness.CutOff(); {
+	case len(nodes) > 0 && !k.apart:
+		const most = 5
+		k.cfg.Log.Warn("nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them",
+			"nodes", len(nodes), "first", nodes[:min(most, len(nodes))])
+		k.apart = true
+	case decided && k.apart:
+		k.cfg.Log.Info("nodes that use the same store are reached by gossip again, or have ended")
+		k.apart = false
+	}
 }
 
 func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (alive []bool, err error) {

@@ -64,6 +64,55 @@ func TestLogEvents(t *testing.T) { // S0.13
 	})
 }
 
+// Nodes over the same store that gossip does not reach are one line at each node, and their return is another one. A node
+// that vanishes is none.
+func TestCutOffIsOneLine(t *testing.T) { // S8.2
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &faulty{Store: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, "a", "b", "c", "d")
+		for _, room := range names(50) {
+			f.host("a", room, 2)
+		}
+		f.rooms["d"].Kill()
+		delete(f.rooms, "d")
+		f.Vanish("d") // its heartbeat in the store outlives its lease
+		for range int(2 * soon / time.Second) {
+			time.Sleep(time.Second)
+			f.resolveAll(50)
+		}
+		f.Split([]string{"a"}, []string{"b", "c"})
+		for range 60 {
+			time.Sleep(time.Second)
+			for _, room := range names(50) {
+				f.resolve("a", room, 2)
+			}
+		}
+		store.fails.Store(true) // an outage, after which all heartbeats are gone, ends no split
+		time.Sleep(time.Minute)
+		store.fails.Store(false)
+		time.Sleep(time.Minute)
+		f.Heal()
+		time.Sleep(2 * time.Minute)
+		for _, r := range f.rooms {
+			_ = r.Close()
+		}
+		for _, node := range []string{"a", "b", "c"} {
+			for _, line := range []string{
+				`level=WARN msg="nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them" node=`,
+				`level=INFO msg="nodes that use the same store are reached by gossip again, or have ended" node=`,
+			} {
+				if n := strings.Count(log.String(), line+node); n != 1 {
+					t.Errorf("%d lines with %s, want one:\n%s", n, line+node, log.String())
+				}
+			}
+		}
+		if strings.Contains(log.String(), "first=[d]") {
+			t.Errorf("a node that vanished is named:\n%s", log.String())
+		}
+	})
+}
+
 // An outage of the store is one line, also if sweeps follow each other before the heartbeats know of it.
 func TestOutageIsOneLine(t *testing.T) { // S8.2
 	synctest.Test(t, func(t *testing.T) {

@@ -230,6 +230,11 @@ type Stats struct {
 	// StoreFault is why: not within Config.Budget, or what the store's client says; empty: it answers.
 	StoreFault string `json:"store_fault,omitempty"`
 
+	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while gossip did not reach
+	// them: the network is split, or the nodes were never joined. Only nodes with rooms that this one has come across are found. Their
+	// rooms stay, and have no address here if this node has never met theirs.
+	CutOff []lease.NodeID `json:"cut_off,omitempty"`
+
 	// Refused is the ErrSettings for which this node places no rooms; empty: none.
 	Refused string `json:"refused,omitempty"`
 
@@ -293,6 +298,7 @@ func (r *Resolver) Stats() Stats {
 		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Edges: c.edges.Load(),
 		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
+		CutOff: r.liveness.CutOff(),
 	}
 	store := r.store.Stats()
 	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors

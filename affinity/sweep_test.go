@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,6 +200,12 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
 func TestSplit(t *testing.T) { // S0.1, S0.7
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		rooms := names(400)
+		cutOff := func(when, at string, want ...lease.NodeID) {
+			t.Helper()
+			if got := f.rooms[at].Stats().CutOff; !slices.Equal(got, want) {
+				t.Errorf("%s: %q are cut off for %s, want %q", when, got, at, want)
+			}
+		}
 		var hosted []*affinity.Hosting
 		for _, room := range rooms {
 			hosted = append(hosted, f.host("a", room, 2))
@@ -223,8 +230,11 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 				t.Errorf("%s: d says %s, a says %s", room, one.Node, two.Node)
 			}
 		}
+		cutOff("split", "a", "d")
+		cutOff("split", "d", "a", "b", "c")
 		f.crash("b") // a node dies during the split
 		time.Sleep(2 * soon)
+		cutOff("b has died", "d", "a", "c")
 		during := pins(t, f.store)
 		for room, was := range before {
 			if is := during[room]; (was.Node == "b") != (is != was) || is.Node == "b" {
@@ -233,6 +243,8 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 		}
 		f.Heal()
 		time.Sleep(2 * time.Minute)
+		cutOff("healed", "a")
+		cutOff("healed", "d")
 		if after := pins(t, f.store); !maps.Equal(after, during) {
 			t.Error("pins changed when the split healed")
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -37,6 +38,8 @@ func TestEveryCounterIsShown(t *testing.T) {
 				f.SetInt(int64(time.Duration(n) * time.Second))
 			case bool, string: // states, see TestStore
 				continue
+			case []lease.NodeID:
+				f.Set(reflect.MakeSlice(f.Type(), n, n))
 			case map[time.Duration]uint64:
 				f.Set(reflect.ValueOf(map[time.Duration]uint64{time.Second: uint64(n)}))
 			default:

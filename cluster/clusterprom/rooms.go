@@ -44,6 +44,7 @@ func roomFamilies() []family {
 			}
 			return 1
 		}),
+		gauge("rooms_nodes_cut_off", "Nodes of pinned rooms that have had heartbeats in the store for longer than a lease while gossip did not reach them.", func(v *view) float64 { return float64(len(v.rooms.CutOff)) }),
 		counter("rooms_edges_total", "Questions for further nodes for rooms that are too large for one.", func(v *view) uint64 { return v.rooms.Edges }),
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass.", func(v *view) float64 {
 			if v.rooms.StoreDoubt {

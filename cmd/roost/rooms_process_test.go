@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -287,6 +288,41 @@ func TestSettingsOnRedis(t *testing.T) {
 	a.Signal(syscall.SIGTERM)
 	a.Exits(exitOK)
 	agent(t, "x", other...)
+}
+
+// TestForgottenJoin: two agents with one Redis, of which none was given the other. Each owns all by its own view. The
+// rooms of the other one stay there, and the log, the doctor and the metrics name it.
+func TestForgottenJoin(t *testing.T) { // S8.1, S8.2
+	t.Parallel()
+	redis := redistest.Start(t)
+	var agents []*proc
+	for _, id := range []string{"a", "b"} {
+		agents = append(agents, agent(t, id, "--heartbeat", "1s", "--ttl", "5s", "--redis", redis.URL(), "--capacity", "1000"))
+		agree(t, agents[len(agents)-1])
+	}
+	a, b := agents[0], agents[1]
+	pinRoom(t, a, "room", 2)
+	if at, err := b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err == nil && at.Source != affinity.Degraded && at.Node.ID != "a" {
+		t.Errorf("b gives the room of a another home: %+v", at)
+	}
+	eventually(t, func() error {
+		_, _ = b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}) // it may have been late for the one above
+		s, err := b.Stats(t.Context())
+		if err == nil && !slices.Equal(s.Rooms.CutOff, []lease.NodeID{"a"}) {
+			err = fmt.Errorf("cut off are %q", s.Rooms.CutOff)
+		}
+		return err
+	})
+	b.Logs("nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them")
+	if code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base); code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis and out of reach of gossip: a") {
+		t.Errorf("doctor: %d\n%s", code, out)
+	}
+	if n := values(t, metricsOf(t, b.Base))["roost_rooms_nodes_cut_off"]; n != 1 {
+		t.Errorf("%v nodes cut off by the metric", n)
+	}
+	a.Signal(syscall.SIGTERM)
+	a.Exits(exitOK)
+	b.Logs("nodes that use the same store are reached by gossip again, or have ended")
 }
 
 // TestOtherClusterOnRedis: two clusters that have one name and one Redis by mistake, and keys of their own. The

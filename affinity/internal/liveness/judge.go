@@ -52,7 +52,7 @@ type Judge struct {
 	TTL time.Duration // of leases, and of heartbeats in the store
 
 	mu     sync.Mutex
-	cutOff map[lease.Incarnation]Verdict   // expired by gossip, and not dead
+	cutOff map[lease.Incarnation]split     // expired by gossip, and not dead
 	dead   map[lease.Incarnation]time.Time // expired by both, as of then
 
 	since    time.Time // since when this node's heartbeats have reached the store without a gap
@@ -65,10 +65,16 @@ type Judge struct {
 	restored time.Time // the latest pin that this node has restored
 }
 
+// split is what the store says of an incarnation that is expired by gossip, and not dead.
+type split struct {
+	verdict     Verdict
+	first, last time.Time // looks that found a heartbeat, as all between them; zero: the latest one found none
+}
+
 // New returns a Judge for leases of that TTL.
 func New(ttl time.Duration) *Judge {
 	return &Judge{
-		TTL: ttl, cutOff: make(map[lease.Incarnation]Verdict), dead: make(map[lease.Incarnation]time.Time),
+		TTL: ttl, cutOff: make(map[lease.Incarnation]split), dead: make(map[lease.Incarnation]time.Time),
 	}
 }
 
@@ -84,8 +90,8 @@ func (j *Judge) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if v, ok := j.cutOff[at]; ok {
-		return v, true
+	if s, ok := j.cutOff[at]; ok {
+		return s.verdict, true
 	}
 	since, ok := j.dead[at]
 	return Dead, ok && now.Sub(since) < j.TTL
@@ -109,7 +115,15 @@ func (j *Judge) Record(at lease.Incarnation, heartbeat bool, now time.Time) Verd
 		v = Silent
 	}
 	if v != Dead {
-		j.cutOff[at] = v
+		first := j.cutOff[at].first
+		switch {
+		case v != CutOff:
+			j.cutOff[at] = split{verdict: v}
+		case first.IsZero():
+			j.cutOff[at] = split{v, now, now}
+		default:
+			j.cutOff[at] = split{v, first, now}
+		}
 		delete(j.dead, at)
 		return v
 	}
@@ -153,8 +167,23 @@ func (j *Judge) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	_, split := j.cutOff[at]
-	return !split
+	_, undecided := j.cutOff[at]
+	return !undecided
+}
+
+// CutOff returns the nodes, by id, whose heartbeats the store has had for longer than a TTL while gossip did not reach them: a
+// heartbeat outlives its node by as much.
+func (j *Judge) CutOff() []lease.NodeID {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var nodes []lease.NodeID
+	for at, s := range j.cutOff {
+		if s.last.Sub(s.first) > j.TTL {
+			nodes = append(nodes, at.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }
 
 // HeartbeatArrived records that a heartbeat of this node has reached the store.
@@ -232,12 +261,16 @@ func (j *Judge) Sketch(now time.Time) string {
 	if j.stillOut || !j.wasAway { // begins again before it matters for longer
 		since = min(since, j.TTL)
 	}
+	verdicts := make(map[lease.Incarnation]Verdict, len(j.cutOff))
+	for at, s := range j.cutOff {
+		verdicts[at] = s.verdict
+	}
 	dead := make(map[lease.Incarnation]time.Duration, len(j.dead))
 	for at, when := range j.dead {
 		dead[at] = age(when, j.TTL)
 	}
 	return fmt.Sprint(since, age(j.last, j.TTL/2+1), j.wasAway, j.stillOut, j.awaits(now), j.restores,
-		age(j.heard, restoreTime), age(j.restored, restoreTime), j.cutOff, dead)
+		age(j.heard, restoreTime), age(j.restored, restoreTime), verdicts, dead)
 }
 
 // Live returns the member of that incarnation, if it is live. An incarnation later

@@ -1,6 +1,7 @@
 package liveness
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -112,6 +113,48 @@ func TestLivenessUndecided(t *testing.T) {
 			t.Errorf("step %d: asks for %v, died %v; want %d, %v", i, ask, died, c.ask, c.died)
 		}
 	}
+}
+
+// A node is cut off once the store has had its heartbeats for longer than one of them outlives it, and until gossip
+// reaches it or the store has lost it.
+func TestLivenessCutOff(t *testing.T) { // S8.2
+	const ttl = 6 * time.Second
+	now := time.Now()
+	a, b := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
+	l := New(ttl)
+	expect := func(when string, want ...lease.NodeID) {
+		t.Helper()
+		if got := l.CutOff(); !slices.Equal(got, want) {
+			t.Errorf("%s: cut off are %q, want %q", when, got, want)
+		}
+	}
+	record := func(after time.Duration, at lease.Incarnation, heartbeat bool) {
+		now = now.Add(after)
+		l.HeartbeatArrived(now)
+		l.Record(at, heartbeat, now)
+	}
+	record(0, b, true)
+	record(ttl/4, a, true)
+	record(ttl*3/4, b, true)
+	expect("for a TTL")
+	record(1, b, true)
+	expect("for longer", "b")
+	record(ttl/4, a, true)
+	expect("both", "a", "b")
+	l.Undecided(&cluster.Snapshot{Members: []*cluster.Member{{ID: "a", Incarnation: 1}}}, now)
+	expect("gossip reaches a", "b")
+	l.StoreAway(true, now)
+	record(ttl/4, b, false)
+	expect("the store lost data")
+	record(ttl/4, b, true)
+	expect("the store has heartbeats again")
+	record(ttl+1, b, true)
+	expect("for longer again", "b")
+	for range 8 {
+		record(ttl/4, a, false)
+	}
+	record(0, b, false)
+	expect("b has ended")
 }
 
 // After the store was away, hosts restore their pins first.

@@ -246,6 +246,17 @@ func (e Examination) redis() []Check {
 			"see whether Redis runs, has memory, and is near and quick enough for the agent; the agent retries by itself",
 		})
 	}
+	if r != nil && len(r.CutOff) > 0 {
+		nodes := make([]string, len(r.CutOff))
+		for i, id := range r.CutOff {
+			nodes[i] = string(id)
+		}
+		faults = append(faults, Check{
+			"redis", Fail, fmt.Sprintf("%s with heartbeats in Redis and out of reach of gossip: %s", plural(len(r.CutOff), "node"), few(nodes)),
+			"rooms there stay, and joins here may get no address for them; each side places new rooms on its own nodes alone",
+			"give all nodes a --join address of this cluster, and see that UDP and TCP of the gossip ports pass between them; if they are another cluster, give it another name and prefix",
+		})
+	}
 	return faults
 }
 

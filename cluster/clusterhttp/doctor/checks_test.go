@@ -191,6 +191,9 @@ func TestChecks(t *testing.T) {
 		"other settings": {after(func(l *Look) { // S6.12
 			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
 		}), "redis: fail: partitions is 64 here and 1024 on b"},
+		"no --join": {after(func(l *Look) { // S8.2
+			l.Stats.Rooms.CutOff = []lease.NodeID{"node-y", "node-z"}
+		}), "redis: fail: 2 nodes with heartbeats in Redis and out of reach of gossip: node-y, node-z"},
 		"a loop hangs":      {func(b, a *Look) { reading(b, 1); reading(a, 3) }, "events: warn: watch by 3 states"},
 		"it catches up":     {func(b, a *Look) { reading(b, 3); reading(a, 1) }, ""},
 		"it just fell back": {after(func(l *Look) { reading(l, 3) }), ""},
