@@ -35,8 +35,8 @@ type Options struct {
 
 	// Prefix begins the names of all keys but those of the fingerprint; all nodes of a cluster
 	// use the same. Several clusters share a Redis by different prefixes and different names
-	// (cluster.Config.Cluster): of two clusters with one prefix, affinity.Start refuses the one that
-	// comes later. Printable ASCII without braces. Default "roost:".
+	// (cluster.Config.Cluster): of two clusters with one prefix, affinity.Start refuses the
+	// later one. Printable ASCII without braces. Default "roost:".
 	Prefix string
 
 	// TLS replaces the default of a rediss:// URL: to verify the server by the system's
