@@ -32,6 +32,8 @@ type Agent struct {
 	feed  events.Feed
 	ready chan struct{}
 
+	cluster atomic.Pointer[lease.ClusterID] // its identity
+
 	// What reaches the loop.
 	packets chan []byte
 	calls   chan call
@@ -58,8 +60,9 @@ type Agent struct {
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
 // only: Start returns when a seed has answered, when there is no seed, or when no
-// seed has answered for StartupGrace (the agent then runs alone and keeps trying). A seed
-// that accepts connections, but does not answer, is waited for.
+// seed has answered for StartupGrace and each was tried (the agent then runs alone and keeps trying). A seed
+// that accepts connections, but does not answer, is waited for; one that closes them without a
+// byte is not, since a proxy does that whose target is away.
 // The agent owns nothing before it is Ready.
 //
 // Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if
@@ -83,6 +86,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	}
 	running, stop := context.WithCancel(context.Background())
 	a.stop = stop
+	a.cluster.Store(new(lease.ClusterID))
 	incarnation := uint64(a.now().UnixNano())
 	var err error
 	own := settingsOf(cfg)
@@ -90,7 +94,9 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	a.gossip, err = gossip.Start(ctx, gossip.Config{
 		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
 		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key, OldKeys: cfg.OldKeys, Allow: cfg.GossipAllow,
-		Profile: cfg.Network.timings().profile, Meta: own.meta(), Log: log,
+		Profile: cfg.Network.timings().profile, Log: log,
+		Meta:          func() []byte { return own.meta(*a.cluster.Load()) },
+		Ours:          func(meta []byte) bool { return ofCluster(*a.cluster.Load(), meta) },
 		StreamTimeout: cfg.Network.timings().stream,
 		Accept: func(peer string, meta []byte) error {
 			err := own.accept(peer, meta)
@@ -102,7 +108,8 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			}
 			return err
 		},
-		Live: a.live, Handle: a.handle, Ended: a.streamEnded, Silence: cfg.LeaseTTL / 2,
+		Live: a.live, Self: a.peer, Ended: a.streamEnded, Silence: cfg.LeaseTTL / 2,
+		Meet: func(p gossip.Peer) error { return a.met(node.Exchange{}, p) },
 	}, receiver{a})
 	if err != nil {
 		stop()

@@ -39,7 +39,7 @@ type Config struct {
 	ID string
 
 	// Cluster is the name of the cluster, which separates its packets from those of
-	// other clusters. Default "roost".
+	// other clusters: give each cluster a name of its own. At most 64 bytes. Default "roost".
 	Cluster string
 
 	// Bind is the host:port to gossip on, UDP and TCP. Port 0 takes a free one.
@@ -189,7 +189,7 @@ type Config struct {
 	QuietWindow time.Duration
 
 	// StartupGrace is how long a starting node waits for any seed to answer
-	// before it continues alone. It begins again with each seed that accepts a connection
+	// before it continues alone. Each address is tried once in any case. It begins again with each seed that accepts a connection
 	// and does not answer. Default 10 s (WAN 30 s, Local 2 s).
 	StartupGrace time.Duration
 
@@ -226,6 +226,8 @@ const (
 	SplitMajority Split = "majority"
 )
 
+const defaultCluster = "roost"
+
 type timings struct {
 	heartbeat, ttl, quiet, grace, rejoin, gossip time.Duration
 	stream                                       time.Duration // bounds a connection attempt, and a full exchange
@@ -247,7 +249,7 @@ func (n Network) timings() timings {
 // WithDefaults returns c with every zero field replaced by its default.
 func (c Config) WithDefaults() Config {
 	t := c.Network.timings()
-	setDefault(&c.Cluster, "roost")
+	setDefault(&c.Cluster, defaultCluster)
 	setDefault(&c.Bind, "127.0.0.1:7946")
 	setDefault(&c.Weight, 100)
 	setDefault(&c.MinMembers, 1)
@@ -365,6 +367,9 @@ func (c Config) warnings() []string {
 	}
 	if len(c.Key) == 0 && !loopback(c.Bind) {
 		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: any host that reaches the port can send in the name of any node; set a Key (--key-file)", c.Bind))
+		if c.Cluster == defaultCluster {
+			w = append(w, fmt.Sprintf("Cluster has the default name %q: a seed that is of another cluster by mistake would unite the two; set a name of its own (--cluster)", c.Cluster))
+		}
 	}
 	return w
 }

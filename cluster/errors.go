@@ -24,7 +24,8 @@ var (
 	ErrLastCandidate = node.ErrLastCandidate
 	ErrEvictions     = lease.ErrEvictions
 
-	// ErrKey and ErrCluster are reasons why a seed refuses this node. Start wraps them.
+	// ErrKey and ErrCluster are reasons why a seed refuses this node: another gossip key, or another name of the
+	// cluster. Start wraps them.
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 

@@ -33,18 +33,27 @@ func (a *Agent) awaitJoin(ctx context.Context) error {
 func (a *Agent) exchange(x node.Exchange) {
 	a.wait.Go(func() {
 		a.env.Gate()
-		err := a.gossip.Join(x.Addr)
+		err := a.gossip.Join(x.Addr, func(p gossip.Peer) error { return a.met(x, p) })
 		_ = a.do(context.Background(), func(now time.Time, n *node.Node) { n.Exchanged(now, x, reasonOf(err), err) })
 	})
+}
+
+// met asks the kernel whether to exchange states with the node that answers at an address. Others hear of a new
+// identity of the cluster before that exchange.
+func (a *Agent) met(x node.Exchange, p gossip.Peer) (err error) {
+	ended := a.do(context.Background(), func(now time.Time, n *node.Node) { err = n.Met(now, x, node.Peer(p)) })
+	return errors.Join(ended, err)
 }
 
 // reasonOf returns why an exchange failed.
 func reasonOf(err error) node.Reason {
 	var settings *SettingsError
 	switch {
-	case errors.As(err, &settings), errors.Is(err, ErrKey):
+	case errors.As(err, &settings), errors.Is(err, ErrKey), errors.Is(err, ErrCluster):
 		return node.Refused
-	case errors.Is(err, ErrCluster):
+	case errors.Is(err, gossip.ErrHungUp):
+		return node.HungUp
+	case errors.Is(err, node.ErrOtherCluster), errors.Is(err, gossip.ErrNoNode):
 		return node.OtherCluster
 	case errors.Is(err, gossip.ErrUnfinished):
 		return node.Unfinished

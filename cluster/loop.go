@@ -100,6 +100,10 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 		}
 	}
 	l.stopped = append(l.stopped, r.Stop...)
+	if r.Cluster != nil {
+		l.agent.cluster.Store(&r.Cluster)
+		l.agent.gossip.Announce()
+	}
 	for _, p := range r.Packets {
 		l.send(p)
 	}

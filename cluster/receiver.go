@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -54,6 +55,9 @@ func (a *Agent) handle() lease.Handle {
 	}
 	return lease.Incarnation{Node: a.self, Number: s.Self.Incarnation}.Handle()
 }
+
+// peer returns what this node answers at its address.
+func (a *Agent) peer() gossip.Peer { return gossip.Peer{Node: a.handle(), Cluster: *a.cluster.Load()} }
 
 // live reports whether the node at a gossip address has a live lease.
 func (a *Agent) live(addr string) bool {

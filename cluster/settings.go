@@ -39,8 +39,36 @@ func unstated(name, unknown string) string {
 
 func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(s.equal)) }
 
-// meta returns the form that peers accept.
-func (s settings) meta() []byte { return []byte(s.wireLine() + s.equal) }
+// meta returns the form that peers accept. It also has the identity of the node's cluster, which may change.
+func (s settings) meta(id lease.ClusterID) []byte {
+	b := []byte(s.wireLine() + s.equal)
+	if len(id) == 0 {
+		return b
+	}
+	b = append(b, clusterLine...)
+	for _, founder := range id {
+		b = fmt.Appendf(b, "%012x,", uint64(founder))
+	}
+	return append(b, '\n')
+}
+
+// clusterLine begins the line with the identity, which is no setting.
+const clusterLine = "cluster="
+
+// ofCluster reports whether the meta of a node shows no other identity.
+func ofCluster(id lease.ClusterID, meta []byte) bool {
+	if len(id) == 0 {
+		return true
+	}
+	for line := range strings.Lines(string(meta)) {
+		if founders, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), clusterLine); ok {
+			return slices.ContainsFunc(id, func(founder lease.Handle) bool {
+				return strings.Contains(founders, fmt.Sprintf("%012x", uint64(founder)))
+			})
+		}
+	}
+	return true
+}
 
 func (s settings) wireLine() string { return fmt.Sprintf("wire=%d-%d\n", s.wire[0], s.wire[1]) }
 
@@ -49,6 +77,9 @@ func (s settings) wireLine() string { return fmt.Sprintf("wire=%d-%d\n", s.wire[
 func (s settings) accept(peer string, meta []byte) error {
 	theirs := make(map[string]string)
 	for line := range strings.Lines(string(meta)) {
+		if strings.HasPrefix(line, clusterLine) {
+			continue
+		}
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		theirs[name] = value
 	}

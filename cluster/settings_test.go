@@ -31,7 +31,7 @@ func TestSettings(t *testing.T) { // S3.10
 		}
 		for _, pair := range [][2]settings{{ours, theirs}, {theirs, ours}} {
 			var err *SettingsError
-			if !errors.As(pair[0].accept("b#1", pair[1].meta()), &err) || err.Setting != name || err.Ours == err.Theirs || err.Peer != "b#1" {
+			if !errors.As(pair[0].accept("b#1", pair[1].meta(nil)), &err) || err.Setting != name || err.Ours == err.Theirs || err.Peer != "b#1" {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -40,14 +40,14 @@ func TestSettings(t *testing.T) { // S3.10
 	forgetful.Split, lasting.Split = SplitMajority, SplitMajority
 	lasting.SplitForget = time.Hour
 	var err *SettingsError
-	if !errors.As(settingsOf(lasting).accept("b#1", settingsOf(forgetful).meta()), &err) || err.Setting != "split-forget" {
+	if !errors.As(settingsOf(lasting).accept("b#1", settingsOf(forgetful).meta(nil)), &err) || err.Setting != "split-forget" {
 		t.Errorf("split-forget: %v", err)
 	}
 	own := settingsOf(base)
-	if err := own.accept("b#1", own.meta()); err != nil {
+	if err := own.accept("b#1", own.meta(nil)); err != nil {
 		t.Errorf("equal settings: %v", err)
 	}
-	for _, meta := range []string{"", "garbage", string(own.meta()) + "more=1\n"} {
+	for _, meta := range []string{"", "garbage", string(own.meta(nil)) + "more=1\n"} {
 		if own.accept("b#1", []byte(meta)) == nil {
 			t.Errorf("%q is accepted", meta)
 		}
@@ -63,7 +63,7 @@ func TestSettingsOfOtherReleases(t *testing.T) {
 		other := own
 		other.wire = wire
 		var refused *SettingsError
-		if err := own.accept("b#1", other.meta()); (err == nil) != accepted || (err != nil && (!errors.As(err, &refused) || refused.Setting != "wire")) {
+		if err := own.accept("b#1", other.meta(nil)); (err == nil) != accepted || (err != nil && (!errors.As(err, &refused) || refused.Setting != "wire")) {
 			t.Errorf("wire versions %d to %d: %v", wire[0], wire[1], err)
 		}
 		if own.hash() != other.hash() {

@@ -105,6 +105,7 @@ func (l *loop) stats(k node.Stats) Stats {
 		PacketsReceived: a.in.packets.Load(), BytesReceived: a.in.bytes.Load(),
 		DecodeErrors: k.DecodeErrors, VersionErrors: k.VersionErrors, InboxDropped: a.in.dropped.Load(),
 		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
+		OtherCluster: k.OtherCluster, FromSelf: k.FromSelf,
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
 		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoverOverruns: k.HandoverOverruns,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),

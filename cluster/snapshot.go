@@ -241,6 +241,8 @@ type Stats struct {
 	InboxDropped      uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
 	GuardDropped      uint64 `json:"guard_dropped"`  // packets and connections of strangers
 	StaleDropped      uint64 `json:"stale_dropped"`  // queued while this process was paused
+	OtherCluster      uint64 `json:"other_cluster"`  // messages of another cluster with the same name and settings
+	FromSelf          uint64 `json:"from_self"`      // own messages that came back: others advertise an address that leads here
 	ViewChanges       uint64 `json:"view_changes"`   // of the live set
 	TableChanges      uint64 `json:"table_changes"`
 	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed

@@ -71,6 +71,7 @@ type Holding struct {
 // Message is what nodes send each other. Receivers must not modify it.
 type Message struct {
 	Settings       uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
+	Cluster        ClusterID // of the sender
 	From           Handle    // the sender, which answers Wants and receives the answers to its own
 	Stamp          Stamp     // cluster time at the sender
 	Provisional    bool      // the sender has not learned cluster time yet

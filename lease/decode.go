@@ -133,6 +133,8 @@ func (m *Message) word(kind uint64, r *reader) {
 		m.Handover = slices.Clone(r.b)
 	case sectionMissed:
 		m.Missed = Stamp(min(r.fixed64(), maxStamp))
+	case sectionCluster:
+		m.Cluster = r.clusterID()
 	}
 }
 
@@ -314,6 +316,15 @@ func (r *reader) fixed64() uint64 { return r.fixed(8) }
 func (r *reader) handle() Handle  { return Handle(r.fixed(handleBytes)) }
 
 func (r *reader) text(limit uint64) string { return string(r.take(r.uvarint(limit))) }
+
+// clusterID reads founders, ascending.
+func (r *reader) clusterID() ClusterID {
+	c := ClusterID(r.handles())
+	if len(c) > MaxFounders || len(c.Union(nil)) != len(c) || !slices.IsSorted(c) {
+		r.fail("the founders of a cluster are too many, or out of order")
+	}
+	return c
+}
 
 func (r *reader) handles() (all []Handle) {
 	if len(r.b)%handleBytes != 0 || len(r.b) > MaxNodes*handleBytes {

@@ -62,6 +62,7 @@ const (
 	sectionEvictions = 12 // flags, digest (fixed), then evictions
 	sectionHandover  = 13
 	sectionMissed    = 14 // a stamp (fixed)
+	sectionCluster   = 15 // handles (fixed)
 )
 
 const flagProvisional = 1
@@ -122,6 +123,7 @@ func Encode(m *Message) []byte {
 	w.evictions(m)
 	w.list(sectionHandover, len(m.Handover), func() { w.b = append(w.b, m.Handover...) })
 	w.number(sectionMissed, uint64(m.Missed))
+	w.list(sectionCluster, len(m.Cluster), func() { w.handles(m.Cluster) })
 	return w.b
 }
 

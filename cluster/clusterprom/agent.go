@@ -203,12 +203,14 @@ func gossipFamilies() []family {
 		counters("messages_dropped_total",
 			"Messages dropped: malformed, of another wire version or with other settings, dangerous to decompress (guard), "+
 				"over the capacity of the inbox (inbox_full), from before a pause of this process (stopped), "+
-				"or of a cluster time that is long over (past) or that no member confirms (future): recorded ones, sent again, are among them.",
+				"or of a cluster time that is long over (past) or that no member confirms (future): recorded ones, sent again, are among them; "+
+				"of another cluster with the same name (other_cluster), or own ones that came back (self).",
 			"reason", func(v *view) map[string]uint64 {
 				return map[string]uint64{
 					"malformed": v.Stats.DecodeErrors, "version": v.Stats.VersionErrors, "settings": v.Stats.SettingsRefused,
 					"guard": v.Stats.GuardDropped, "inbox_full": v.Stats.InboxDropped, "stopped": v.Stats.StaleDropped,
 					"past": v.Stats.FromPast, "future": v.Stats.FromFuture,
+					"other_cluster": v.Stats.OtherCluster, "self": v.Stats.FromSelf,
 				}
 			}),
 		counters("messages_sealed_total", "Messages that this node sealed with the gossip key in use, by the fingerprint of the key: "+

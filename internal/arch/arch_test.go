@@ -230,25 +230,6 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestFolders: a newcomer can survey each folder, since it has at most 20 files that are no tests.
-func TestFolders(t *testing.T) {
-	folders := make(map[string]int)
-	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-			folders[filepath.Dir(path)]++
-		}
-		return err
-	})
-	if err != nil || len(folders) < 50 {
-		t.Fatalf("%d folders, %v", len(folders), err)
-	}
-	for folder, files := range folders {
-		if files > 20 {
-			t.Errorf("%s has %d files, want 20 at most: which of them make a package of their own?", folder, files)
-		}
-	}
-}
-
 // TestRulesBite breaks rules that it has from no table, so that a weaker table is red. "./" is this module. That the
 // exceptions hold, TestImports shows by the tree.
 func TestRulesBite(t *testing.T) {

@@ -322,13 +322,14 @@ func TestBusySeed(t *testing.T) {
 						if err != nil {
 							return
 						}
+						greet(t, conn, key)
 						_, _ = conn.Write(answer)
 						_ = conn.Close() // with unread bytes: a reset
 					}
 				}()
 				n, in := start(t, "a#1", func(c *Config) { c.Key = key })
 				in.state = string(make([]byte, state))
-				if err := n.Join(l.Addr().String()); !errors.Is(err, ErrUnfinished) {
+				if err := n.Join(l.Addr().String(), nil); !errors.Is(err, ErrUnfinished) {
 					t.Errorf("error %v, want %v", err, ErrUnfinished)
 				}
 			})
@@ -339,7 +340,7 @@ func TestBusySeed(t *testing.T) {
 // join joins, in several attempts on a slow machine: a stream that takes long gives way to a newer one.
 func join(n, seed *Node) (err error) {
 	for range 10 {
-		if err = n.Join(seed.Addr()); !errors.Is(err, ErrUnfinished) && !errors.Is(err, ErrCluster) {
+		if err = n.Join(seed.Addr(), nil); !errors.Is(err, ErrUnfinished) && !errors.Is(err, ErrHungUp) {
 			break
 		}
 	}

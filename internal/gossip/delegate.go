@@ -13,16 +13,20 @@ import (
 // interfaces run under memberlist's node lock: they must not wait or call back.
 type delegate struct {
 	node   *Node
-	meta   []byte
+	meta   func() []byte
 	accept func(name string, meta []byte) error
+	ours   func(meta []byte) bool
 	self   string
 	to     Receiver
 	members
 }
 
-var errAddr = errors.New("gossip: not an IP address")
+var (
+	errAddr  = errors.New("gossip: not an IP address")
+	errOther = errors.New("gossip: a node of another cluster")
+)
 
-func (d *delegate) NodeMeta(int) []byte { return d.meta }
+func (d *delegate) NodeMeta(int) []byte { return d.meta() }
 
 // NotifyMsg copies: memberlist may reuse the memory.
 func (d *delegate) NotifyMsg(b []byte) { d.to.Receive(slices.Clone(b)) }
@@ -35,8 +39,8 @@ func (d *delegate) LocalState(bool) []byte { return d.to.State() }
 
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.to.Merge(b) }
 
-// NotifyAlive keeps nodes with other settings out of memberlist's list, and bounds how
-// many names an unauthenticated sender can add.
+// NotifyAlive keeps nodes with other settings and of other clusters out of memberlist's
+// list, and bounds how many names an unauthenticated sender can add.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self {
 		return nil
@@ -50,16 +54,14 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if err := d.accept(n.Name, n.Meta); err != nil {
 		return err
 	}
+	if d.ours != nil && !d.ours(n.Meta) {
+		return errOther
+	}
 	return d.admit(n.Name, time.Now())
 }
 
 // NotifyMerge runs on both sides of a join, and rejects the join if settings differ.
 func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
-	if d.onlySelf(peers) {
-		err := ErrSelf
-		d.node.rejected.Store(&err)
-		return err
-	}
 	for _, p := range peers {
 		if p.State == memberlist.StateDead || p.State == memberlist.StateLeft || p.Name == d.self {
 			continue // its settings are outdated
@@ -70,13 +72,6 @@ func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 		}
 	}
 	return nil
-}
-
-// onlySelf reports whether this node, while alone, reached itself under another
-// address: any other node would list itself.
-func (d *delegate) onlySelf(peers []*memberlist.Node) bool {
-	other := func(p *memberlist.Node) bool { return p.Name != d.self }
-	return len(peers) > 0 && !slices.ContainsFunc(peers, other)
 }
 
 func (d *delegate) NotifyJoin(n *memberlist.Node)  { d.joined(n.Name) }

@@ -47,6 +47,8 @@ func (i *inbox) got() (packets, merged []string) {
 	return i.packets, i.merged
 }
 
+func metaOf(s string) func() []byte { return func() []byte { return []byte(s) } }
+
 var errSettings = errors.New("test: other settings")
 
 func start(t *testing.T, name string, change func(*Config)) (*Node, *inbox) {
@@ -54,13 +56,13 @@ func start(t *testing.T, name string, change func(*Config)) (*Node, *inbox) {
 	in := &inbox{state: "state of " + name}
 	cfg := Config{
 		Name: name, Bind: "127.0.0.1:0", Cluster: "test", Profile: Local, StreamTimeout: time.Second,
-		Meta: []byte("settings"), Log: slog.New(slog.DiscardHandler),
+		Meta: metaOf("settings"), Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	cfg.Accept = func(_ string, meta []byte) error {
-		if !bytes.Equal(meta, cfg.Meta) {
+		if !bytes.Equal(meta, cfg.Meta()) {
 			return errSettings
 		}
 		return nil
@@ -102,7 +104,7 @@ func TestSendAndJoin(t *testing.T) {
 			withKey := func(c *Config) { c.Key = key }
 			a, fromB := start(t, "a#1", withKey)
 			b, fromA := start(t, "b#1", withKey)
-			if err := b.Join(a.Addr()); err != nil { // S3.17
+			if err := b.Join(a.Addr(), nil); err != nil { // S3.17
 				t.Fatal(err)
 			}
 			if _, merged := fromA.got(); len(merged) == 0 || merged[0] != "state of a#1" {
@@ -127,7 +129,7 @@ func TestSendAndJoin(t *testing.T) {
 func TestJoinRejected(t *testing.T) { // S3.10
 	key1, key2 := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	set := func(key []byte, label, meta string) func(*Config) {
-		return func(c *Config) { c.Key, c.Cluster, c.Meta = key, label, []byte(meta) }
+		return func(c *Config) { c.Key, c.Cluster, c.Meta = key, label, metaOf(meta) }
 	}
 	for _, c := range []struct {
 		name string
@@ -145,7 +147,7 @@ func TestJoinRejected(t *testing.T) { // S3.10
 		t.Run(c.name, func(t *testing.T) {
 			seed, _ := start(t, "seed#1", c.seed)
 			node, _ := start(t, "node#1", c.node)
-			err := node.Join(seed.Addr())
+			err := node.Join(seed.Addr(), nil)
 			if !errors.Is(err, c.want) {
 				t.Fatalf("error %v, want %v", err, c.want)
 			}
@@ -172,13 +174,16 @@ func TestStartErrors(t *testing.T) {
 		"not ours":      {Config{Bind: "192.0.2.1:7946"}, "(this machine has no such address: "},
 		"unknown host":  {Config{Bind: "no-such-host.invalid:0"}, "bind"},
 		"no port":       {Config{Bind: "127.0.0.1"}, "bind"},
-		"long settings": {Config{Bind: "127.0.0.1:0", Meta: make([]byte, 513)}, "513 bytes"},
+		"long settings": {Config{Bind: "127.0.0.1:0", Meta: metaOf(string(make([]byte, 513)))}, "513 bytes"},
 		"long label":    {Config{Bind: "127.0.0.1:0", Cluster: strings.Repeat("x", 256)}, "256 bytes"},
 		"bad advertise": {Config{Bind: "127.0.0.1:0", Advertise: "127.0.0.1:http!"}, "advertise"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.Name, c.cfg.Log, c.cfg.StreamTimeout = "x#1", slog.New(slog.DiscardHandler), time.Second
 			c.cfg.Accept = func(string, []byte) error { return nil }
+			if c.cfg.Meta == nil {
+				c.cfg.Meta = metaOf("")
+			}
 			n, err := Start(t.Context(), c.cfg, &inbox{})
 			if err == nil {
 				_ = n.Close()
@@ -194,7 +199,7 @@ func TestStartErrors(t *testing.T) {
 func TestEndInAnyOrder(t *testing.T) {
 	a, _ := start(t, "a#1", nil)
 	b, _ := start(t, "b#1", nil)
-	if err := b.Join(a.Addr()); err != nil {
+	if err := b.Join(a.Addr(), nil); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

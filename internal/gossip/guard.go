@@ -30,6 +30,9 @@ type guard struct {
 	// streamTimeout how long until its message is complete.
 	headTimeout, streamTimeout time.Duration
 
+	self        func() Peer
+	meet        func(Peer) error // judges who answers where memberlist dials a member
+	joins       sync.Map         // of *joining, by name
 	credentials atomic.Pointer[credentials]
 	changing    sync.Mutex // of the keys
 	sealed      atomic.Pointer[sealed]
@@ -51,7 +54,8 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 	g := &guard{
 		NodeAwareTransport: t, ring: ring, label: cfg.Cluster,
 		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
-		watched:     watched{handle: cfg.Handle},
+		self:        cfg.Self,
+		meet:        cfg.Meet,
 		unconfirmed: unconfirmed{live: cfg.Live},
 
 		packets: make(chan *memberlist.Packet),
@@ -125,16 +129,41 @@ func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, erro
 // DialAddressTimeout is the transport's, but Shutdown ends the call and closes the
 // connection: a running join must not delay the end of the program.
 func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	join := &joining{meet: g.meet}
+	if j, ok := g.joins.Load(to.Name); ok {
+		join, to.Name = j.(*joining), ""
+	}
 	if !g.unconfirmed.allows(to, unconfirmedBurst+1, time.Now()) {
 		return nil, errUnconfirmed
 	}
+	until := time.Now().Add(timeout)
 	conn, err := g.dial(to, timeout)
 	if err != nil {
 		return nil, err
 	}
 	// An unauthenticated sender can make memberlist dial: vet the answer, too.
 	vetted := g.vet(conn)
-	return g.closeAtEnd(&hookedConn{Conn: vetted, closed: vetted.place.leave}), nil
+	open := g.closeAtEnd(&hookedConn{Conn: vetted, closed: vetted.place.leave})
+	if join.err = g.greet(vetted, join.meet, until); join.err != nil {
+		_ = open.Close()
+		return nil, join.err
+	}
+	return open, nil
+}
+
+// joining is a call of Join. memberlist hands its name to the guard, and returns no error that can be inspected.
+type joining struct {
+	meet func(Peer) error
+	err  error
+}
+
+// greet says hello, and asks meet about who answers.
+func (g *guard) greet(c *vettedConn, meet func(Peer) error, until time.Time) error {
+	p, err := g.hello(c, until)
+	if err != nil || meet == nil {
+		return err
+	}
+	return meet(p)
 }
 
 // dial is the transport's, but Shutdown ends the call.

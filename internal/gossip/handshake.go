@@ -64,12 +64,12 @@ func newCredentials(label string, key []byte, old [][]byte) *credentials {
 	return c
 }
 
-// head returns the first bytes of a watch stream.
-func (c *credentials) head() []byte {
+// head returns the first bytes of a stream of some type.
+func (c *credentials) head(kind byte) []byte {
 	if c.label == "" {
-		return []byte{typeWatch}
+		return []byte{kind}
 	}
-	return append(append([]byte{typeLabel, byte(len(c.label))}, c.label...), typeWatch)
+	return append(append([]byte{typeLabel, byte(len(c.label))}, c.label...), kind)
 }
 
 // session is what both sides of a handshake know.
@@ -79,10 +79,16 @@ type session struct {
 }
 
 func (c *credentials) proof(key []byte, role byte, s *session) []byte {
+	return c.mac(key, role, watchVersion, s.watcher[:], s.subject[:], binary.BigEndian.AppendUint64(nil, uint64(s.handle)))
+}
+
+// mac authenticates what one side says.
+func (c *credentials) mac(key []byte, role, version byte, said ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
-	b := append([]byte{role, watchVersion, byte(len(c.label))}, c.label...)
-	b = append(append(b, s.watcher[:]...), s.subject[:]...)
-	_, _ = mac.Write(binary.BigEndian.AppendUint64(b, uint64(s.handle)))
+	_, _ = mac.Write(append([]byte{role, version, byte(len(c.label))}, c.label...))
+	for _, b := range said {
+		_, _ = mac.Write(b)
+	}
 	return mac.Sum(nil)
 }
 
@@ -98,7 +104,7 @@ func (c *credentials) verify(proof []byte, role byte, s *session) error {
 func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 	var s session
 	_, _ = rand.Read(s.watcher[:]) // never fails
-	hello := append(append(c.head(), watchVersion), s.watcher[:]...)
+	hello := append(append(c.head(typeWatch), watchVersion), s.watcher[:]...)
 	if _, err := conn.Write(hello); err != nil {
 		return 0, err
 	}

@@ -20,7 +20,7 @@ func shake(t *testing.T, watcher, subject *credentials, self lease.Handle, tap i
 	done := make(chan error, 1)
 	go func() {
 		defer b.Close()
-		_, err := io.ReadFull(b, make([]byte, len(subject.head())))
+		_, err := io.ReadFull(b, make([]byte, len(subject.head(typeWatch))))
 		if err == nil {
 			err = subject.answer(b, self)
 		}
@@ -76,7 +76,7 @@ func TestHandshakeReplayed(t *testing.T) {
 	if _, near, far := shake(t, c, c, 77, &recorded); near != nil || far != nil {
 		t.Fatal(near, far)
 	}
-	_, _ = recorded.Read(make([]byte, len(c.head())))
+	_, _ = recorded.Read(make([]byte, len(c.head(typeWatch))))
 	answers := new(bytes.Buffer)
 	err := c.answer(struct {
 		io.Reader
@@ -139,7 +139,7 @@ func stranger(t *testing.T, n *Node, c *credentials, finish bool) net.Conn {
 	t.Helper()
 	conn := dial(t, "tcp", n)
 	if !finish {
-		write(t, conn, append(c.head(), watchVersion))
+		write(t, conn, append(c.head(typeWatch), watchVersion))
 		return conn
 	}
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
@@ -171,7 +171,7 @@ func TestStrangersHoldNoStream(t *testing.T) {
 	write(t, talker, []byte("x"))
 	ends(t, talker)
 	other := dial(t, "tcp", n)
-	write(t, other, append(newCredentials("prod", key, nil).head(), make([]byte, 60)...))
+	write(t, other, append(newCredentials("prod", key, nil).head(typeWatch), make([]byte, 60)...))
 	ends(t, other)
 	if _, in := n.Streams(); in != 0 {
 		t.Errorf("%d streams are held", in)
@@ -186,7 +186,7 @@ func TestStrangersKeepNoWatcherOut(t *testing.T) {
 	bad := newCredentials("test", nil, nil)
 	for range maxWatchers {
 		conn := dial(t, "tcp", n)
-		write(t, conn, append(append(bad.head(), watchVersion), make([]byte, numberSize)...))
+		write(t, conn, append(append(bad.head(typeWatch), watchVersion), make([]byte, numberSize)...))
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		if _, err := io.ReadFull(conn, make([]byte, answerSize)); err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		eventually(t, name+": the bound", func() bool { _, in := n.Streams(); return in == c.most })
 		b, _ := start(t, "b#1", func(cfg *Config) { cfg.Key = c.key })
 		begin := time.Now()
-		if err := b.Join(n.Addr()); err != nil || time.Since(begin) > maxHeadTimeout {
+		if err := b.Join(n.Addr(), nil); err != nil || time.Since(begin) > maxHeadTimeout {
 			t.Errorf("%s: a join takes %v: %v", name, time.Since(begin), err)
 		}
 		for _, conn := range all[:c.most/2] {

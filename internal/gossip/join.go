@@ -15,44 +15,43 @@ import (
 // Reasons why a reachable node rejects a join.
 var (
 	ErrKey     = errors.New("the gossip keys differ")
-	ErrCluster = errors.New("the cluster names probably differ")
-	ErrSelf    = errors.New("that address is this node itself")
+	ErrCluster = errors.New("the cluster names differ")
 )
 
 // ErrUnfinished means that a process is there, and is stuck: the host accepted the
 // connection, and the exchange did not end in time.
 var ErrUnfinished = errors.New("it accepted the connection, but did not answer in time")
 
-// Join exchanges the full state with the node at an ip:port. When it returns nil, the
-// answer has been merged. A rejection returns the error of Accept, or wraps ErrKey,
-// ErrCluster or ErrSelf. An error that wraps ErrUnfinished means that the node is stuck; any
-// other error means that the node is unreachable. Joins may run concurrently; Close ends
-// them.
-func (n *Node) Join(addr string) error {
-	_, err := n.list.Join([]string{addr})
-	if err == nil {
+// Join exchanges the full state with the node at an ip:port, unless meet returns an error for the node that answers. When
+// it returns nil, the answer has been merged. A rejection returns the error of meet or of Accept, or wraps ErrKey or
+// ErrCluster. ErrUnfinished means that the node is stuck, ErrHungUp and ErrNoNode that something else is there; any other
+// error means that the node is unreachable. Joins may run concurrently; Close ends them.
+func (n *Node) Join(addr string, meet func(Peer) error) error {
+	name := fmt.Sprintf("~%d", n.joins.Add(1)) // no node has such a name
+	j := &joining{meet: meet}
+	n.guard.joins.Store(name, j)
+	defer n.guard.joins.Delete(name)
+	_, err := n.list.Join([]string{name + "/" + addr})
+	switch {
+	case err == nil:
 		return nil
+	case j.err != nil:
+		return fmt.Errorf("gossip: join %s: %w", addr, j.err)
 	}
 	// Other joins, incoming ones included, store their rejections here, too.
 	// memberlist quotes the error that ended this join, and wraps nothing.
 	if rejected := n.rejected.Load(); rejected != nil && strings.Contains(err.Error(), (*rejected).Error()) {
 		return fmt.Errorf("gossip: join %s: %w", addr, *rejected)
 	}
-	return n.translate(addr, err)
+	return translate(addr, err)
 }
 
 // translate turns memberlist's texts, which wrap no error, into advice.
-func (n *Node) translate(addr string, err error) error {
+func translate(addr string, err error) error {
 	has := func(s string) bool { return strings.Contains(err.Error(), s) }
 	switch {
-	case has("encryption is not configured"):
-		return fmt.Errorf("gossip: join %s: %w: it uses a key, this node has none", addr, ErrKey)
-	case has("remote state is not encrypted"):
-		return fmt.Errorf("gossip: join %s: %w: it uses no key, this node does", addr, ErrKey)
-	case has("could decrypt"):
-		return fmt.Errorf("gossip: join %s: %w", addr, ErrKey)
 	case has("EOF"), has("connection reset"):
-		return fmt.Errorf("gossip: join %s: %w: it closed the connection without an answer, as a cluster with another name than %q does, or a node with too many connections", addr, ErrCluster, n.cluster)
+		return fmt.Errorf("gossip: join %s: %w", addr, ErrHungUp)
 	case has("i/o timeout") && !has("dial "), has(errBusy.Error()), has(errEvicted.Error()):
 		return fmt.Errorf("gossip: join %s: %w", addr, ErrUnfinished)
 	}

@@ -1,13 +1,17 @@
 package gossip
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // forward returns another address of a node.
@@ -36,35 +40,97 @@ func forward(t *testing.T, to string) string {
 	return l.Addr().String()
 }
 
-func TestJoinSelf(t *testing.T) {
-	a, in := start(t, "a#1", nil)
-	alias := forward(t, a.Addr())
-	for _, addr := range []string{a.Addr(), alias} {
-		if err := a.Join(addr); !errors.Is(err, ErrSelf) || !strings.Contains(err.Error(), addr) {
-			t.Errorf("Join(%s) = %v, want %v", addr, err, ErrSelf)
-		}
-	}
-	if _, merged := in.got(); len(merged) != 0 {
-		t.Errorf("merged %q from itself", merged)
-	}
-	b, _ := start(t, "b#1", nil)
-	if err := b.Join(alias); err != nil {
-		t.Errorf("a seed that knows only itself: %v", err)
+// The caller decides by who answers, before anything is exchanged.
+func TestMeet(t *testing.T) {
+	errNotThat := errors.New("test: not that node")
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
+		t.Run(name, func(t *testing.T) {
+			self := Peer{Node: 7, Cluster: lease.ClusterID{3, 5}}
+			a, fromB := start(t, "a#1", func(c *Config) {
+				c.Key, c.Self = key, func() Peer { return self }
+			})
+			alias := forward(t, a.Addr())
+			b, _ := start(t, "b#1", func(c *Config) { c.Key = key })
+			for _, addr := range []string{a.Addr(), alias} {
+				var met Peer
+				err := b.Join(addr, func(p Peer) error { met = p; return errNotThat })
+				if !errors.Is(err, errNotThat) || !strings.Contains(err.Error(), addr) {
+					t.Errorf("Join(%s) = %v, want %v", addr, err, errNotThat)
+				}
+				if met.Node != self.Node || !slices.Equal(met.Cluster, self.Cluster) {
+					t.Errorf("met %v, want %v", met, self)
+				}
+			}
+			if _, merged := fromB.got(); len(merged) != 0 || a.list.NumMembers() != 1 || b.list.NumMembers() != 1 {
+				t.Errorf("they exchanged states: merged %q", merged)
+			}
+			if err := b.Join(alias, func(Peer) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
+
+// A node that does not know itself yet is busy, not gone.
+func TestMeetTooEarly(t *testing.T) {
+	a, _ := start(t, "a#1", func(c *Config) { c.Self = func() Peer { return Peer{} } })
+	b, _ := start(t, "b#1", nil)
+	if err := b.Join(a.Addr(), nil); !errors.Is(err, ErrUnfinished) {
+		t.Errorf("error %v, want %v", err, ErrUnfinished)
+	}
+}
+
+// What closes a connection without a byte may be a proxy whose target is away: it says nothing of names or keys.
+// Something that answers in another language is no node.
+func TestNoNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		serve func(net.Conn)
+		want  error
+	}{
+		"closes at once":   {func(net.Conn) {}, ErrHungUp},
+		"resets":           {func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }, ErrHungUp},
+		"reads and closes": {func(c net.Conn) { _, _ = c.Read(make([]byte, 1000)) }, ErrHungUp},
+		"speaks first":     {func(c net.Conn) { _, _ = c.Write([]byte("SSH-2.0-test\r\n")); drain(c) }, ErrNoNode},
+		"answers with an error": {func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 1000))
+			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n"))
+		}, ErrNoNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := listener(t)
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					tt.serve(conn)
+					_ = conn.Close()
+				}
+			}()
+			a, _ := start(t, "a#1", nil)
+			err := a.Join(l.Addr().String(), nil)
+			if !errors.Is(err, tt.want) || errors.Is(err, ErrCluster) || errors.Is(err, ErrKey) {
+				t.Errorf("error %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func drain(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
 // A node with other settings tries to join while the own seed is silent.
 func TestRefusalOfAnother(t *testing.T) {
 	silent := listener(t)
 	a, _ := start(t, "a#1", nil)
-	x, _ := start(t, "x#1", func(c *Config) { c.Meta = []byte("other") })
+	x, _ := start(t, "x#1", func(c *Config) { c.Meta = metaOf("other") })
 	joined := make(chan error, 1)
-	go func() { joined <- a.Join(silent.Addr().String()) }()
+	go func() { joined <- a.Join(silent.Addr().String(), nil) }()
 	conn, err := silent.Accept() // now the join is running
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.Join(a.Addr()); !errors.Is(err, errSettings) {
+	if err := x.Join(a.Addr(), nil); !errors.Is(err, errSettings) {
 		t.Errorf("x: error %v, want %v", err, errSettings)
 	}
 	eventually(t, "a has rejected x", func() bool { return a.rejected.Load() != nil })
@@ -80,18 +146,18 @@ func TestUnfinished(t *testing.T) {
 	a, _ := start(t, "a#1", nil)
 	l := listener(t)
 	addr := l.Addr().String()
-	if err := a.Join(addr); !errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), addr) {
+	if err := a.Join(addr, nil); !errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), addr) {
 		t.Errorf("a seed that accepts and is silent: %v", err)
 	}
 	_ = l.Close()
-	err := a.Join(addr)
+	err := a.Join(addr, nil)
 	for _, other := range []error{ErrUnfinished, ErrCluster, ErrKey} {
 		if err == nil || errors.Is(err, other) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("closed port: %v, want the cause in one line", err)
 		}
 	}
 	gone := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
-	if err := a.translate(addr, gone); errors.Is(err, ErrUnfinished) {
+	if err := translate(addr, gone); errors.Is(err, ErrUnfinished) {
 		t.Errorf("the host is gone: %v", err)
 	}
 }
@@ -99,8 +165,8 @@ func TestUnfinished(t *testing.T) {
 // A rejection counts for any form of the seed's address.
 func TestRefusalBehindAlias(t *testing.T) {
 	seed, _ := start(t, "seed#1", nil)
-	node, _ := start(t, "node#1", func(c *Config) { c.Meta = []byte("other") })
-	if err := node.Join(forward(t, seed.Addr())); !errors.Is(err, errSettings) {
+	node, _ := start(t, "node#1", func(c *Config) { c.Meta = metaOf("other") })
+	if err := node.Join(forward(t, seed.Addr()), nil); !errors.Is(err, errSettings) {
 		t.Errorf("error %v, want %v", err, errSettings)
 	}
 }

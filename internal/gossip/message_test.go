@@ -239,7 +239,7 @@ func TestSealedNonsense(t *testing.T) {
 	write(t, dial(t, "udp", n), []byte("\xf4\x04test"+seal(t, key, 0, padded, "test")))
 	counts("padded packet")
 	b, _ := start(t, "b#1", func(c *Config) { c.Key = key })
-	if err := b.Join(n.Addr()); err != nil {
+	if err := b.Join(n.Addr(), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -250,12 +250,13 @@ func sealedBy(t *testing.T, key []byte, size int) []byte {
 	l := listener(t)
 	a, in := start(t, "a#1", func(c *Config) { c.Key = key })
 	in.state = strings.Repeat("s", size)
-	go func() { _ = a.Join(l.Addr().String()) }()
+	go func() { _ = a.Join(l.Addr().String(), nil) }()
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	greet(t, conn, key)
 	b := make([]byte, len("\xf4\x04test")+5)
 	if _, err := io.ReadFull(conn, b); err != nil {
 		t.Fatal(err)

@@ -41,19 +41,24 @@ type Config struct {
 	Profile   Profile
 	// StreamTimeout bounds a connection attempt and a full exchange.
 	StreamTimeout time.Duration
-	Meta          []byte                               // this node's settings, at most 512 bytes
+	Meta          func() []byte                        // this node's settings and cluster, at most 512 bytes; see Announce
 	Accept        func(name string, meta []byte) error // decides on another node's settings; runs under memberlist's lock: must not block
+	Ours          func(meta []byte) bool               // likewise, on its cluster: memberlist does not list nodes of others; nil = it lists all
 	Log           *slog.Logger
 
 	// Live reports whether a node with a live lease is at an ip:port; nil = one is. It must not
 	// block.
 	Live func(addr string) bool
 
-	// Handle returns the handle of this node, which watchers ask for; 0 = there is none
-	// yet. Ended reports that a watched node could not be reached again. Goroutines of
-	// watch streams call both. Neither is needed without watch streams.
-	Handle func() lease.Handle
-	Ended  func(lease.Handle, lease.Evidence)
+	// Self returns what this node answers at its address. Meet decides whether memberlist may
+	// exchange states with the node that answers at the address of a member; nil = it may.
+	// Goroutines of streams call both.
+	Self func() Peer
+	Meet func(Peer) error
+
+	// Ended reports that a watched node could not be reached again. Goroutines of
+	// watch streams call it.
+	Ended func(lease.Handle, lease.Evidence)
 	// Silence is how long the host of a watched node may be silent; 3 s at least.
 	Silence time.Duration
 }
@@ -76,7 +81,7 @@ type Node struct {
 	watcher *watcher
 	budget  int
 	addr    string
-	cluster string
+	joins   atomic.Uint64
 
 	rejected atomic.Pointer[error] // the latest rejection, of any join
 
@@ -87,8 +92,8 @@ type Node struct {
 
 // Start listens and returns the running node, which has no peers yet.
 func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
-	if len(cfg.Meta) > memberlist.MetaMaxSize {
-		return nil, fmt.Errorf("gossip: settings take %d bytes, at most %d", len(cfg.Meta), memberlist.MetaMaxSize)
+	if size := len(cfg.Meta()); size > memberlist.MetaMaxSize {
+		return nil, fmt.Errorf("gossip: settings take %d bytes, at most %d", size, memberlist.MetaMaxSize)
 	}
 	if len(cfg.Cluster) > memberlist.LabelMaxSize {
 		return nil, fmt.Errorf("gossip: cluster name has %d bytes, at most %d", len(cfg.Cluster), memberlist.LabelMaxSize)
@@ -97,7 +102,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cluster: cfg.Cluster, allow: allowed{networks: cfg.Allow}, ending: make(chan struct{}, 1)}
+	n := &Node{allow: allowed{networks: cfg.Allow}, ending: make(chan struct{}, 1)}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
 		if transport, err = listen(mc, &n.allow); err != nil {
@@ -107,7 +112,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	n.guard = newGuard(transport, &cfg, mc.Keyring)
 	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.Silence), ended: cfg.Ended}
 	mc.Transport = n.guard
-	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, self: cfg.Name, to: r}
+	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, ours: cfg.Ours, self: cfg.Name, to: r}
 	mc.Delegate, mc.Alive, mc.Merge, mc.Events = d, d, d, d
 	if n.list, err = memberlist.Create(mc); err != nil {
 		_ = n.guard.Shutdown()
@@ -217,6 +222,11 @@ func (n *Node) Keys() [][]byte {
 		return nil
 	}
 	return n.guard.keys()
+}
+
+// Announce tells others that the result of Config.Meta has changed. It does not wait for them.
+func (n *Node) Announce() {
+	_ = n.list.UpdateNode(time.Nanosecond) // the error says that they have not heard yet
 }
 
 // Budget returns the maximum size of a packet's content.

@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"log"
 	"log/slog"
@@ -90,8 +91,13 @@ func (y *tally) sealed(t *testing.T) (packets, messages int) {
 	defer y.mu.Unlock()
 	for _, w := range y.out {
 		b := w.bytes.Bytes()
-		if len(b) > 2 && b[0] == typeLabel {
-			b = b[2+int(b[1]):]
+		if len(b) > 0 && b[0] == welcome {
+			b = b[1+handleSize+1+sha256.Size:]
+		}
+		for len(b) > 2 && b[0] == typeLabel {
+			if b = b[2+int(b[1]):]; len(b) > 0 && b[0] == typeHello {
+				b = b[1+helloSize:]
+			}
 		}
 		for len(b) >= 5 && b[0] == typeEncrypt {
 			messages++
@@ -112,7 +118,7 @@ func TestSealed(t *testing.T) { // S9.6
 	withKey := func(c *Config) { c.Key, c.OldKeys = one, [][]byte{two} }
 	other, _ := start(t, "b#1", withKey)
 	cfg := Config{
-		Name: "a#1", Cluster: "test", Profile: Local, StreamTimeout: 5 * time.Second, Meta: []byte("settings"),
+		Name: "a#1", Cluster: "test", Profile: Local, StreamTimeout: 5 * time.Second, Meta: metaOf("settings"),
 		Log: slog.New(slog.DiscardHandler), Accept: func(string, []byte) error { return nil },
 	}
 	withKey(&cfg)
@@ -121,10 +127,10 @@ func TestSealed(t *testing.T) { // S9.6
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
-	if err := n.Join(other.Addr()); err != nil {
+	if err := n.Join(other.Addr(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Join(n.Addr()); err != nil {
+	if err := other.Join(n.Addr(), nil); err != nil {
 		t.Fatal(err)
 	}
 	send := func() {

@@ -20,7 +20,7 @@ const (
 	typePushPull = 6
 	typeEncrypt  = 10 // memberlist without a key answers it with an error that names the key
 	typeErr      = 13
-	typeBusy     = 201 // of ours: the answer to a stream that had to make room
+	typeBusy     = 201 // of ours: the answer to a stream that had to make room, or that came too early
 	typeLabel    = 244
 )
 
@@ -59,7 +59,7 @@ func (g *guard) vet(conn net.Conn) *vettedConn {
 func (g *guard) vetIncoming(p *place) *vettedConn {
 	return &vettedConn{
 		Conn: p.conn, guard: g, place: p, head: bufio.NewReaderSize(p.conn, maxHead),
-		incoming: true, watchHead: g.credentials.Load().head(),
+		incoming: true, watchHead: g.credentials.Load().head(typeWatch),
 	}
 }
 
@@ -120,7 +120,7 @@ func (c *vettedConn) check() {
 	if h, c.err = c.readHead(); c.err == nil && !c.watch {
 		c.message, c.err = c.read(h)
 	}
-	if errors.Is(c.err, errHead) || c.incoming && errors.Is(c.err, os.ErrDeadlineExceeded) {
+	if errors.Is(c.err, errHead) || errors.Is(c.err, errHello) || c.incoming && errors.Is(c.err, os.ErrDeadlineExceeded) {
 		c.guard.dropped.Add(1)
 	}
 }
@@ -134,6 +134,9 @@ func (c *vettedConn) readHead() (h head, err error) {
 			return h, err
 		}
 		deadline = c.place.until
+		if err := c.answerHello(); err != nil {
+			return h, err
+		}
 	}
 	if c.watch = c.discardWatchHead(); !c.watch {
 		if h = readHead(c.head, c.guard.label, c.guard.plain()); h.err != nil {

@@ -162,11 +162,12 @@ func TestPromisesInAnswers(t *testing.T) {
 			return
 		}
 		defer conn.Close()
+		greet(t, conn, nil)
 		_, _ = conn.Write(head)
 		_, _ = io.Copy(io.Discard, conn)
 	}()
 	n, _ := start(t, "a#1", nil)
-	if err := n.Join(l.Addr().String()); err == nil || !strings.Contains(err.Error(), errHead.Error()) {
+	if err := n.Join(l.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), errHead.Error()) {
 		t.Errorf("error %v, want %v", err, errHead)
 	}
 }
@@ -186,7 +187,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "a datagram arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
-			if err := b.Join(a.Addr()); err != nil { // fails after StreamTimeout
+			if err := b.Join(a.Addr(), nil); err != nil { // fails after StreamTimeout
 				t.Error(err)
 			}
 			for range 2 * maxStreams {

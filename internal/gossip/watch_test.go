@@ -39,7 +39,7 @@ func (r *reports) got() []string {
 
 // as makes a node answer watchers with a handle.
 func as(h lease.Handle) func(*Config) {
-	return func(c *Config) { c.Handle = func() lease.Handle { return h } }
+	return func(c *Config) { c.Self = func() Peer { return Peer{Node: h} } }
 }
 
 // startWatcher starts a node that watches.
@@ -352,9 +352,9 @@ func TestWatchFaults(t *testing.T) {
 					}
 					n, err := Start(WithEnv(t.Context(), Env{Transport: tr}), Config{
 						Name: name, Cluster: "test", Profile: Local, StreamTimeout: time.Second,
-						Log: slog.New(slog.DiscardHandler), Accept: func(string, []byte) error { return nil },
-						Handle: func() lease.Handle { return h },
-						Ended:  func(h lease.Handle, e lease.Evidence) { took = time.Since(from); all.add(h, e) },
+						Meta: metaOf(""), Log: slog.New(slog.DiscardHandler), Accept: func(string, []byte) error { return nil },
+						Self:  func() Peer { return Peer{Node: h} },
+						Ended: func(h lease.Handle, e lease.Evidence) { took = time.Since(from); all.add(h, e) },
 					}, &inbox{})
 					if err != nil {
 						t.Fatal(err)

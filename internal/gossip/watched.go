@@ -25,8 +25,6 @@ var errWatchers = errors.New("gossip: too many watch streams")
 
 // watched counts the incoming watch streams.
 type watched struct {
-	handle func() lease.Handle // of this node; nil or 0 = it answers no watcher
-
 	mu    sync.Mutex
 	total int
 	from  map[netip.Addr]int
@@ -96,8 +94,8 @@ func (g *guard) answerWatcher(c *vettedConn) error {
 		return err
 	}
 	var self lease.Handle
-	if g.watched.handle != nil {
-		self = g.watched.handle()
+	if g.self != nil {
+		self = g.self().Node
 	}
 	if err := g.credentials.Load().answer(c, self); err != nil {
 		return err

@@ -40,8 +40,9 @@ const (
 // maxStampBytes is how much room a stamp takes in a packet, as a section of it.
 const maxStampBytes = 2 + 1 + binary.MaxVarintLen64 + 8
 
-// encode returns m with the stamp of this node.
+// encode returns m with the identity of the cluster, and the stamp of this node.
 func (n *Node) encode(m *lease.Message) []byte {
+	m.Cluster = n.cluster
 	if n.assigner != nil {
 		a := n.assigner.current
 		m.Extra = binary.AppendUvarint([]byte{extraStamp}, a.Version())
@@ -52,16 +53,18 @@ func (n *Node) encode(m *lease.Message) []byte {
 
 // budget is how many bytes a packet may have before it is stamped.
 func (n *Node) budget() int {
+	b := n.cfg.PacketBytes - n.cluster.Bytes()
 	if n.assigner != nil {
-		return n.cfg.PacketBytes - maxStampBytes
+		b -= maxStampBytes
 	}
-	return n.cfg.PacketBytes
+	return b
 }
 
 // Sync returns all that this node knows: its half of a full exchange over a stream.
 func (n *Node) Sync(now time.Time) []byte {
 	n.checkLease(now)
 	m := n.set.Sync(now)
+	m.Cluster = n.cluster
 	m.Challenge = n.set.StreamNonce(now, n.random())
 	if n.assigner != nil && n.assigner.current != nil {
 		m.Extra = append([]byte{extraAssignment}, n.assigner.current.Encode()...)

@@ -12,13 +12,13 @@ import (
 
 // Receive applies a message of another node, which came in a packet.
 func (n *Node) Receive(now time.Time, message []byte) {
-	if m := n.open(now, message); m != nil {
+	if m := n.open(now, message, false); m != nil {
 		n.receive(now, m, letter{bytes: message})
 	}
 }
 
-// open decodes a message, or returns nil.
-func (n *Node) open(now time.Time, message []byte) *lease.Message {
+// open decodes a message, or returns nil if it does not count.
+func (n *Node) open(now time.Time, message []byte, stream bool) *lease.Message {
 	n.checkLease(now)
 	if n.ended {
 		return nil
@@ -28,12 +28,14 @@ func (n *Node) open(now time.Time, message []byte) *lease.Message {
 		return nil
 	}
 	m, err := n.decode(message)
-	if err == nil {
+	switch {
+	case err == nil && n.ours(m, stream):
 		return m
-	}
-	if errors.Is(err, lease.ErrVersion) {
+	case err == nil:
+		return nil
+	case errors.Is(err, lease.ErrVersion):
 		n.stats.VersionErrors++
-	} else {
+	default:
 		n.stats.DecodeErrors++
 	}
 	n.log(Debug, "unreadable message", "err", err)
@@ -75,7 +77,7 @@ func (n *Node) decode(message []byte) (*lease.Message, error) {
 
 // Merge applies the full state of another node, which came over a stream.
 func (n *Node) Merge(now time.Time, state []byte) {
-	m := n.open(now, state)
+	m := n.open(now, state, true)
 	if m == nil {
 		return
 	}

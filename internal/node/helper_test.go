@@ -59,6 +59,11 @@ func (w *network) start(id string, seed uint64) *Node {
 	return New(w.now, cfg, seed)
 }
 
+// meet makes a node part of the cluster of another one, as a seed does.
+func meet(now time.Time, n, seed *Node) {
+	_ = n.Met(now, Exchange{target: &target{kind: seedAddr}}, seed.Peer())
+}
+
 // exchange is a full exchange between two nodes.
 func (w *network) exchange(a, b string) {
 	w.nodes[a].Merge(w.at(a), w.nodes[b].Sync(w.at(b)))
@@ -97,6 +102,8 @@ func (w *network) turn(id string) {
 	for _, x := range r.Exchanges {
 		if w.nodes[x.Addr] == nil || w.stuck[x.Addr] || w.mute[id] {
 			n.Exchanged(now, x, NoAnswer, errors.New("no answer"))
+		} else if err := n.Met(now, x, w.nodes[x.Addr].Peer()); err != nil {
+			n.Exchanged(now, x, OtherCluster, err)
 		} else if !w.silent {
 			w.exchange(id, x.Addr)
 			n.Exchanged(now, x, NoAnswer, nil)

@@ -22,6 +22,8 @@ type join struct {
 	enterAt time.Time // when the joining ends since newcomers answered; zero = none did
 	entered bool      // the node has been a member before
 	lost    lost
+	turn    int // the seed that a member tries next
+	firsts  int // seeds whose first failure was logged
 	hungLog limiter
 }
 
@@ -34,8 +36,8 @@ type target struct {
 	underWay bool
 	next     time.Time // when it is tried again
 	tries    int       // that ended
-	hungUp   int       // of these, the latest ones in a row that ended so
 	reason   Reason    // of the latest one
+	since    time.Time // when a try first ended with this reason
 	err      error
 }
 
@@ -53,8 +55,10 @@ const (
 	patience    = 250 * time.Millisecond // how long a try may hang before another one takes its turn
 	lookupTime  = 5 * time.Second
 	triesAtOnce = 8
+	mostAtOnce  = 64
 	leastGrace  = time.Second // for a seed that is stuck
-	hangUps     = 3           // in a row, which show that a seed is of another cluster
+	maxFirsts   = 10          // lines about the first failures of seeds
+	maxErrors   = 8           // in the error of a join
 )
 
 // Reason says why an exchange failed.
@@ -63,13 +67,16 @@ type Reason int
 // The reasons, the worst last.
 const (
 	NoAnswer     Reason = iota // the address has no node
+	HungUp                     // something accepted the connection and closed it without a byte: a proxy whose target is away, or a node that is being stopped
+	OtherCluster               // ErrOtherCluster, or something that is no node
 	Unfinished                 // the other side accepted the connection, and did not finish in time, or not over UDP: it is stuck, not gone
-	OtherCluster               // hung up, as nodes of another cluster do, and seeds that are just being stopped
-	Refused                    // the key or the settings of this node
+	Refused                    // the key, the settings or the cluster name of this node
 )
 
 // begin plans tries from now on.
-func (j *join) begin(now time.Time, grace time.Duration) { j.next, j.until = now, now.Add(grace) }
+func (j *join) begin(now time.Time, grace time.Duration) {
+	j.next, j.until, j.firsts = now, now.Add(grace), 0
+}
 
 // stop forgets the tries under way: what they learn is out of date.
 func (j *join) stop() {
@@ -99,7 +106,7 @@ func (n *Node) tryJoin(now time.Time) {
 	case hopeless && !j.entered:
 		n.out.Hopeless = err
 		n.End(now)
-	case len(j.targets) > 0 && now.Before(j.until):
+	case len(j.targets) > 0 && (now.Before(j.until) || j.untried()):
 		n.dial(now)
 	case !j.undecided():
 		n.continueAlone(now, err)
@@ -111,7 +118,7 @@ func (n *Node) tryJoin(now time.Time) {
 // are tried, too.
 func (n *Node) seek(now time.Time) {
 	j := &n.join
-	if slices.ContainsFunc(j.targets, func(t *target) bool { return t.began.IsZero() }) {
+	if j.untried() {
 		return
 	}
 	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
@@ -126,16 +133,32 @@ func (n *Node) seek(now time.Time) {
 // add makes some addresses or names targets: random ones, without this node and the
 // exceptions.
 func (n *Node) add(k kind, addrs, except []string, most int) {
+	known := make(map[string]*target, len(n.join.targets))
+	for _, t := range n.join.targets {
+		known[t.addr] = t
+	}
 	for _, addr := range n.pick(slices.Clone(addrs), len(addrs)) {
-		same := func(t *target) bool { return t.addr == addr }
-		if i := slices.IndexFunc(n.join.targets, same); i >= 0 {
-			n.join.targets[i].kind = max(n.join.targets[i].kind, k) // a member is a seed, too
-		}
-		if most > 0 && addr != n.cfg.Self.Addr && !slices.Contains(except, addr) && !slices.ContainsFunc(n.join.targets, same) {
-			n.join.targets = append(n.join.targets, &target{kind: k, addr: addr})
+		switch t := known[addr]; {
+		case t != nil:
+			t.kind = max(t.kind, k) // a member is a seed, too
+		case most > 0 && addr != n.cfg.Self.Addr && !slices.Contains(except, addr):
+			known[addr] = &target{kind: k, addr: addr}
+			n.join.targets = append(n.join.targets, known[addr])
 			most--
 		}
 	}
+}
+
+// untried reports whether there are addresses or names that were not tried yet.
+func (j *join) untried() bool {
+	return slices.ContainsFunc(j.targets, func(t *target) bool { return t.began.IsZero() })
+}
+
+// atOnce is how many exchanges a joining node begins before any of them hangs: so many that all addresses are tried
+// within half the grace, if that is possible.
+func (n *Node) atOnce() int {
+	turns := max(1, int(n.cfg.StartupGrace/2/patience))
+	return min(max(triesAtOnce, (len(n.join.targets)+turns-1)/turns), mostAtOnce)
 }
 
 // dial begins the tries of a joining node that are due: a few at once, and others as soon
@@ -147,8 +170,10 @@ func (n *Node) dial(now time.Time) {
 		members = n.set.Peers(nil)
 	}
 	slices.SortStableFunc(j.targets, func(a, b *target) int { return a.began.Compare(b.began) })
-	atOnce := j.underWay(now)
-	j.next = j.until
+	atOnce, most := j.underWay(now), n.atOnce()
+	if j.next = j.until; !now.Before(j.next) {
+		j.next = now.Add(patience)
+	}
 	for _, t := range j.targets {
 		switch {
 		case t.underWay:
@@ -159,7 +184,7 @@ func (n *Node) dial(now time.Time) {
 			return
 		case t.kind == seedName:
 			n.try(now, t)
-		case atOnce < triesAtOnce:
+		case atOnce < most:
 			n.try(now, t)
 			atOnce++
 		default:
@@ -187,7 +212,7 @@ func (n *Node) try(now time.Time, t *target) {
 	}
 	timeout := lookupTime
 	if n.life.phase == Joining {
-		timeout = min(timeout, n.join.until.Sub(now)/2) // the results of all are needed
+		timeout = max(min(timeout, n.join.until.Sub(now)/2), patience) // the results of all are needed
 	}
 	n.out.Lookups = append(n.out.Lookups, Lookup{t.addr, timeout, t})
 }
@@ -202,7 +227,8 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	joining := n.life.phase == Joining
 	members, most := []string(nil), len(addrs)
 	if !joining {
-		members, most = n.set.Peers(nil), triesAtOnce
+		members, most = n.set.Peers(nil), n.seedsAtOnce()
+		addrs = n.inTurn(addrs, most)
 	}
 	before := len(n.join.targets)
 	n.add(seedAddr, addrs, members, most)
@@ -245,10 +271,11 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 // tried notes the end of a try. A seed that accepts connections may have a cluster: the grace
 // begins again.
 func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
-	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
-	if t.hungUp++; reason != OtherCluster {
-		t.hungUp = 0
+	if t.tries == 0 || t.reason != reason {
+		t.since = now
 	}
+	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
+	n.join.lost.tried(t.addr, now.Add(n.strangerPause(reason)))
 	if n.life.phase != Joining {
 		if err != nil {
 			n.log(Debug, "rejoin failed", "err", err)
@@ -257,47 +284,63 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 	}
 	t.next = now.Add(n.jitter(retryAfter, 1, 2))
 	n.join.next = now
-	if t.stuck() || t.hangsUp() {
-		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
-	}
 	if t.stuck() {
+		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
 		n.out.Show = true
-		soon := t.tries == 1 && errors.Is(err, errUnconfirmed) // it may still answer over UDP
+		soon := now.Sub(t.since) < confirmTime // it starts at this moment, too, or may still answer over UDP
 		if !soon && n.oneWay() == nil && n.join.hungLog.allow(now, time.Minute) {
 			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", err)
 		}
 	}
+	if t.tries == 1 && err != nil && !errors.Is(err, errUnconfirmed) && t.kind != memberAddr && n.join.firsts < maxFirsts {
+		n.join.firsts++
+		n.log(Info, "seed did not answer; trying again", "err", err)
+	}
+}
+
+// strangerPause is how long the address of a lost member is left alone after a try: something is there that is not of
+// this cluster. All members together try it about once a minute.
+func (n *Node) strangerPause(reason Reason) time.Duration {
+	switch reason {
+	case OtherCluster:
+		return time.Duration(n.set.Live()) * n.jitter(time.Minute, 0.8, 1.2)
+	case HungUp:
+		return n.jitter(time.Minute, 0.8, 1.2)
+	case NoAnswer, Unfinished, Refused:
+	}
+	return 0
 }
 
 // stuck reports whether a seed is there, and does not answer.
 func (t *target) stuck() bool { return t.kind == seedAddr && t.reason == Unfinished }
 
-// hangsUp reports whether a seed is there, and has hung up too few times to be of another cluster.
-func (t *target) hangsUp() bool {
-	return t.kind == seedAddr && t.reason == OtherCluster && t.hungUp < hangUps
-}
-
-// result joins the errors of the latest tries. It is hopeless to go on if all targets were
-// tried, some refuse this node for good, and none has answered over TCP. A seed that hung up
-// once may have been stopped. A member that is no seed was named by others, perhaps wrongly.
+// result joins the errors of the latest tries, refusals first. It is hopeless to go on if all targets were
+// tried, some refuse this node for good, and none has answered over TCP. A member that is no seed was named by
+// others, perhaps wrongly.
 func (j *join) result() (hopeless bool, err error) {
-	var errs []error
-	refused, hungUp, least := false, 0, hangUps
+	var refusals, errs []error
+	tried := true
 	for _, t := range j.targets {
-		errs = append(errs, t.err)
-		if t.kind == memberAddr && !errors.Is(t.err, errUnconfirmed) {
-			if t.underWay && t.tries == 0 {
-				least = 0
-			}
-			continue
+		switch {
+		case t.err == nil:
+		case t.reason == Refused:
+			refusals = append(refusals, t.err)
+		default:
+			errs = append(errs, t.err)
 		}
-		refused = refused || t.reason == Refused
-		hungUp, least = max(hungUp, t.hungUp), min(least, t.tries)
-		if errors.Is(t.err, errUnconfirmed) {
-			least = 0
+		switch {
+		case errors.Is(t.err, errUnconfirmed):
+			tried = false
+		case t.tries == 0:
+			tried = tried && t.kind == memberAddr && !t.underWay
 		}
 	}
-	return (refused && least > 0) || (hungUp >= hangUps && least == hangUps), errors.Join(errs...)
+	hopeless = tried && slices.ContainsFunc(j.targets, func(t *target) bool { return t.reason == Refused && t.kind != memberAddr })
+	errs = append(refusals, errs...)
+	if more := len(errs) - maxErrors; more > 1 {
+		errs = append(errs[:maxErrors:maxErrors], fmt.Errorf("and %d others", more))
+	}
+	return hopeless, errors.Join(errs...)
 }
 
 // undecided reports whether a try under way may show that a node is there.

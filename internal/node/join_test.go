@@ -73,14 +73,18 @@ func (j *joining) carryOut(r Ready) {
 	for _, x := range r.Exchanges {
 		j.tried, j.dialed = append(j.tried, j.now.Sub(j.n.started)), append(j.dialed, x.Addr)
 		if err, ok := j.errs[x.Addr]; ok {
-			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster, errStuck: Unfinished, errSlow: Unfinished}[err]
+			reason := map[error]Reason{errRefused: Refused, errHungUp: HungUp, errStuck: Unfinished, errSlow: Unfinished}[err]
 			took := 10 * time.Millisecond
 			if errors.Is(err, errSlow) {
 				took = 5 * time.Second
 			}
 			after(took, func() {
 				if err == nil {
-					j.n.Merge(j.now, j.member().Sync(j.now))
+					m := j.member()
+					err = j.n.Met(j.now, x, m.Peer())
+					state := m.Sync(j.now)
+					m.Merge(j.now, j.n.Sync(j.now))
+					j.n.Merge(j.now, state)
 				}
 				j.n.Exchanged(j.now, x, reason, err)
 			})
@@ -109,6 +113,7 @@ func (j *joining) member() *Node {
 
 // confirm shows that a node runs.
 func (j *joining) confirm(m *Node) {
+	meet(j.now, j.n, m)
 	j.n.Receive(j.now, lease.Encode(m.set.Echo(j.now, j.n.set.Challenge(j.now, 7).Challenge)))
 }
 
@@ -132,6 +137,7 @@ func numbered(n int) (addrs []string) {
 func TestFirstJoin(t *testing.T) {
 	const alone = "no seed answered; continuing alone and retrying, joined false"
 	const stuck = "a seed accepts connections but does not answer; waiting for it"
+	const first = "seed did not answer; trying again, "
 	for name, tt := range map[string]struct {
 		seeds  []string
 		names  string // addresses of the name of seeds; "-" = there is no such name
@@ -144,18 +150,18 @@ func TestFirstJoin(t *testing.T) {
 		"no seed":            {log: "joined false"},
 		"this node itself":   {seeds: []string{"self"}, log: "joined false"},
 		"one of two":         {seeds: []string{"a", "b", "b"}, errs: map[string]error{"a": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined true"},
-		"none":               {seeds: []string{"a"}, took: [2]float64{10, 12.5}, dialed: 4, log: alone},
-		"refused":            {seeds: []string{"a"}, errs: map[string]error{"a": errRefused}, took: [2]float64{0.01, 0.01}, dialed: 1, err: errRefused},
-		"refused by one":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined true"},
-		"refused, silence":   {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused}, took: [2]float64{2.5, 2.5}, dialed: 8, err: errRefused},
-		"another cluster":    {seeds: []string{"a"}, errs: map[string]error{"a": errHungUp}, took: [2]float64{0.5, 1.1}, dialed: 3, err: errHungUp},
-		"refused, no DNS":    {seeds: []string{"a"}, names: "hangs", errs: map[string]error{"a": errRefused}, took: [2]float64{5, 5}, dialed: 14, err: errRefused},
-		"stuck":              {seeds: []string{"a"}, errs: map[string]error{"a": errStuck}, took: [2]float64{20, 20}, dialed: 54, log: stuck},
-		"stuck, silence":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errStuck}, took: [2]float64{20, 20}, dialed: 58, log: stuck},
-		"stuck and one":      {seeds: []string{"a", "b"}, errs: map[string]error{"a": errStuck, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: stuck + ", joined true"},
+		"none":               {seeds: []string{"a"}, took: [2]float64{10, 12.5}, dialed: 4, log: first + alone},
+		"refused":            {seeds: []string{"a"}, errs: map[string]error{"a": errRefused}, took: [2]float64{0.01, 0.01}, dialed: 1, log: strings.Trim(first, ", "), err: errRefused},
+		"refused by one":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: first + "joined true"},
+		"refused, silence":   {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused}, took: [2]float64{2.5, 2.5}, dialed: 8, log: first + strings.Trim(first, ", "), err: errRefused},
+		"hung up, a proxy":   {seeds: []string{"a"}, errs: map[string]error{"a": errHungUp}, took: [2]float64{10, 10.5}, dialed: 27, log: first + alone},
+		"refused, no DNS":    {seeds: []string{"a"}, names: "hangs", errs: map[string]error{"a": errRefused}, took: [2]float64{5, 5}, dialed: 14, log: first + strings.Trim(first, ", "), err: errRefused},
+		"stuck":              {seeds: []string{"a"}, errs: map[string]error{"a": errStuck}, took: [2]float64{20, 20}, dialed: 54, log: first + stuck},
+		"stuck, silence":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errStuck}, took: [2]float64{20, 20}, dialed: 58, log: first + stuck + ", " + strings.Trim(first, ", ")},
+		"stuck and one":      {seeds: []string{"a", "b"}, errs: map[string]error{"a": errStuck, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: first + "joined true"},
 		"a name":             {names: "self a", errs: map[string]error{"a": nil}, took: [2]float64{0.02, 0.02}, dialed: 1, log: "joined true"},
 		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined false"}, // others may get the name later
-		"a name without one": {names: "-", took: [2]float64{10, 10}, log: alone},
+		"a name without one": {names: "-", took: [2]float64{10, 10}, log: first + alone},
 	} {
 		j := newJoining(t, func(c *Config) {
 			if c.Seeds = tt.seeds; tt.names != "" {
@@ -189,20 +195,6 @@ func TestStuckSeedIsStopped(t *testing.T) { // S5.7
 	}
 }
 
-// A node whose seed accepts and hangs up is not alone, however short the grace: the seed may be busy
-// (S9.4).
-func TestSeedHangsUp(t *testing.T) {
-	j := newJoining(t, func(c *Config) { c.Seeds, c.StartupGrace = []string{"a"}, time.Millisecond })
-	j.errs = map[string]error{"a": errHungUp}
-	for len(j.dialed) < 2 && j.run(10*time.Millisecond, true) == 10*time.Millisecond {
-	}
-	j.errs = map[string]error{"a": nil}
-	j.run(5*time.Second, true)
-	if log := strings.Join(j.log, ", "); !strings.HasSuffix(log, "joined true") || len(j.dialed) < 2 {
-		t.Errorf("logged %q after %d exchanges", log, len(j.dialed))
-	}
-}
-
 // A node whose seeds answer over TCP alone is not alone, and says what is wrong (S5.6, S5.7).
 func TestNoUDP(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
@@ -228,6 +220,32 @@ func TestSilentSeeds(t *testing.T) {
 	j.errs = map[string]error{silent.dialed[20]: nil}
 	if took := j.run(10*time.Second, true); took != 510*time.Millisecond || len(j.dialed) != 24 {
 		t.Errorf("joined after %v and %d exchanges", took, len(j.dialed))
+	}
+}
+
+// A node with more dead seeds than it can try within the grace tries each of them before it goes on alone, and
+// finds the only one that answers.
+func TestManyDeadSeeds(t *testing.T) {
+	many := func(c *Config) { c.Seeds = numbered(2001) }
+	dead := newJoining(t, many)
+	took := dead.run(time.Minute, true)
+	slices.Sort(dead.dialed)
+	if n := len(slices.Compact(dead.dialed)); n != 2001 || dead.n.life.phase == Joining {
+		t.Errorf("it was alone after %v and tried %d seeds", took, n)
+	}
+	for _, last := range []string{"0", "1000", "2000"} {
+		j := newJoining(t, many)
+		j.errs = map[string]error{last: nil}
+		if took := j.run(time.Minute, true); took > 15*time.Second || !slices.Contains(j.log, "joined true") {
+			t.Errorf("seed %s: joined after %v: %q", last, took, j.log)
+		}
+	}
+	// One that comes back later is found as well: a node that is alone tries each within minutes.
+	dead.errs = map[string]error{"1000": nil}
+	for limit := dead.now.Add(7 * time.Minute); len(dead.n.set.View().Members) == 1; {
+		if dead.run(time.Second, false); dead.now.After(limit) {
+			t.Fatal("not found within 7 minutes")
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ type Node struct {
 	rng     *rand.Rand
 
 	set       *lease.Set
+	cluster   lease.ClusterID
 	lease     *OwnLease
 	life      lifecycle
 	isolation isolation
@@ -132,6 +133,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.tryJoin(now)
 	n.damp(now)
 	n.settle(now)
+	n.found()
 	n.judgeHealth(now)
 	n.reportEvictions(now)
 	if n.climb(now) {
@@ -259,6 +261,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.refute(now, e.Refute)
 	}
 	if e.Counts {
+		n.setCluster(n.cluster.Union(m.Cluster))
 		n.hear(m)
 		n.applyExtra(now, m)
 		n.answer(now, m)

@@ -23,6 +23,7 @@ type reach struct {
 	seen     time.Time // when the latest one did; zero = none
 	oneWay   bool      // packets have had time to show what streams have shown
 	arrives  bool      // packets have arrived at the advertised address of a node that joins
+	loops    bool      // own messages have come back
 	silent   string    // the advertised address in the latest state that knows active members, and waits for an answer
 	limit    limiter
 }
@@ -196,6 +197,9 @@ func (n *Node) oneWay() error {
 
 // blame asks for the reason why packets do not get through.
 func (n *Node) blame() string {
+	if n.reach.loops {
+		return fmt.Sprintf("packets that this node sends to others come back to it: do they advertise an address that every host has, such as a bridge's? This node advertises %s", n.cfg.Self.Addr)
+	}
 	if r := &n.reach; r.arrives && r.silent != "" {
 		return fmt.Sprintf("packets of others arrive here, but %s, which a member advertises, does not answer: is UDP blocked, or is that address wrong?", r.silent)
 	}

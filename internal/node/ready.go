@@ -69,6 +69,9 @@ type Ready struct {
 	// Report an end that was not the shell's by [Node.StreamEnded].
 	Watch []Watch
 
+	// Cluster is the identity of the cluster from now on; nil = unchanged.
+	Cluster lease.ClusterID
+
 	// Hopeless is why seeds refuse this node for good, which has never been a member.
 	// The node has ended itself.
 	Hopeless error
@@ -187,6 +190,8 @@ type Stats struct {
 	DecodeErrors      uint64
 	VersionErrors     uint64
 	StaleDropped      uint64
+	OtherCluster      uint64 // messages of clusters with the same name and settings
+	FromSelf          uint64 // own messages that came back
 	ViewChanges       uint64
 	TableChanges      uint64
 	AssignmentFetches uint64

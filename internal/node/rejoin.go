@@ -98,27 +98,55 @@ type lost []loss
 type loss struct {
 	addr string
 	at   time.Time
+	next time.Time // not tried before
 }
 
 // add adds addresses that are not known as lost yet.
 func (l *lost) add(now time.Time, addrs []string) {
 	for _, addr := range addrs {
 		if !slices.ContainsFunc(*l, func(o loss) bool { return o.addr == addr }) {
-			*l = append(*l, loss{addr, now})
+			*l = append(*l, loss{addr: addr, at: now})
 		}
 	}
 	*l = slices.Delete(*l, 0, max(0, len(*l)-maxLost))
 }
 
-// addrs returns the addresses, and forgets members, and what was lost long ago.
+// tried notes until when an address is left alone.
+func (l *lost) tried(addr string, next time.Time) {
+	if i := slices.IndexFunc(*l, func(o loss) bool { return o.addr == addr }); i >= 0 {
+		(*l)[i].next = next
+	}
+}
+
+// addrs returns the addresses to try, and forgets members, and what was lost long ago.
 func (l *lost) addrs(now time.Time, members []string) (all []string) {
 	*l = slices.DeleteFunc(*l, func(o loss) bool {
 		return now.Sub(o.at) > rememberFor || slices.Contains(members, o.addr)
 	})
 	for _, o := range *l {
-		all = append(all, o.addr)
+		if !now.Before(o.next) {
+			all = append(all, o.addr)
+		}
 	}
 	return all
+}
+
+// seedsAtOnce is how many seeds a member tries at a time: more while it is alone.
+func (n *Node) seedsAtOnce() int {
+	if n.set.PeerCount() == 0 {
+		return mostAtOnce
+	}
+	return triesAtOnce
+}
+
+// inTurn returns k of all seeds, others each time, until each had its turn.
+func (n *Node) inTurn(seeds []string, k int) []string {
+	if len(seeds) <= k {
+		return seeds
+	}
+	from := n.join.turn % len(seeds)
+	n.join.turn = from + k
+	return slices.Concat(seeds, seeds)[from : from+k]
 }
 
 // heal begins an attempt of a member: it tries a few seeds and lost members that are not
@@ -131,7 +159,9 @@ func (n *Node) heal(now time.Time) {
 		n.add(memberAddr, members, nil, 1)
 	}
 	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
-	n.add(seedAddr, n.cfg.Seeds, members, triesAtOnce)
+	most := n.seedsAtOnce()
+	isMember := func(addr string) bool { return addr == n.cfg.Self.Addr || slices.Contains(members, addr) }
+	n.add(seedAddr, n.inTurn(slices.DeleteFunc(slices.Clone(n.cfg.Seeds), isMember), most), nil, most)
 	share := lostAtOnce / float64(len(members)+1)
 	n.add(memberAddr, n.join.lost.addrs(now, members), nil, int(share+n.rng.Float64()))
 	for _, t := range n.join.targets {

@@ -88,10 +88,11 @@ func (n *network) close(s *stream, reason node.Reason, err error) {
 	}
 }
 
-// exchange opens a stream to an address, on which both sides hand over all that they
+// exchange opens a stream to an address, on which the other side says who it is, and both sides hand over all that they
 // know. done runs once: when the answer has been merged, or with an error. A paused
 // process accepts the connection and does not answer.
-func (c *Cluster) exchange(from *Process, addr string, done func(node.Reason, error)) {
+func (c *Cluster) exchange(from *Process, x node.Exchange, done func(node.Reason, error)) {
+	addr := x.Addr
 	there, _ := c.net.latency()
 	back, _ := c.net.latency()
 	s := &stream{link{from.Addr, addr}, done}
@@ -103,14 +104,33 @@ func (c *Cluster) exchange(from *Process, addr string, done func(node.Reason, er
 	case to == nil || (to.status == crashed && !c.net.gone[addr]):
 		c.after(from, there+back, func() { c.net.close(s, node.NoAnswer, errRefused) })
 	default:
-		state := from.kernel.Sync(from.Now())
-		c.after(to, 2*there+back, func() { // the handshake, then the state
-			if slices.Contains(c.net.streams, s) {
-				c.reply(from, to, s, state, back)
-			}
+		c.after(to, 2*there+back, func() { // the handshake, then the hello
+			peer := to.kernel.Peer()
+			c.after(from, back, func() {
+				if !slices.Contains(c.net.streams, s) {
+					return
+				}
+				if err := from.kernel.Met(from.Now(), x, peer); err != nil {
+					c.net.close(s, reasonOf(err), err)
+					return
+				}
+				state := from.kernel.Sync(from.Now())
+				c.after(to, there, func() {
+					if slices.Contains(c.net.streams, s) {
+						c.reply(from, to, s, state, back)
+					}
+				})
+			})
 		})
 		c.after(from, streamTimeout, func() { c.net.close(s, node.Unfinished, errStuck) })
 	}
+}
+
+func reasonOf(err error) node.Reason {
+	if errors.Is(err, node.ErrOtherCluster) {
+		return node.OtherCluster
+	}
+	return node.NoAnswer
 }
 
 // reply merges the state of the other side, and sends the own one back.
@@ -167,7 +187,7 @@ func (c *Cluster) ResetStreams(id string) {
 	addr := c.Node(id).Addr
 	for _, s := range slices.Clone(c.net.streams) {
 		if s.from == addr || s.to == addr {
-			c.after(c.net.byAddr[s.from], c.net.delay, func() { c.net.close(s, node.OtherCluster, errReset) })
+			c.after(c.net.byAddr[s.from], c.net.delay, func() { c.net.close(s, node.HungUp, errReset) })
 		}
 	}
 	c.endStreams(addr)

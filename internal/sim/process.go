@@ -88,7 +88,7 @@ func (p *Process) carryOut(r node.Ready) {
 		p.kernel.Sent(p.Now(), packet)
 	}
 	for _, x := range r.Exchanges {
-		p.c.exchange(p, x.Addr, func(reason node.Reason, err error) { p.kernel.Exchanged(p.Now(), x, reason, err) })
+		p.c.exchange(p, x, func(reason node.Reason, err error) { p.kernel.Exchanged(p.Now(), x, reason, err) })
 	}
 	if r.Watch != nil && !p.c.opts.Unwatched {
 		p.watch(r.Watch)

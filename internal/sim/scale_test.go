@@ -148,7 +148,7 @@ func TestMeasureLostFarewell(t *testing.T) {
 // finds out and joins again, before or after their leases expire there.
 func TestMeasureUnheard(t *testing.T) {
 	const n = 10
-	c := sim.New(sim.Options{})
+	c := sim.New(sim.Options{Seed: 1})
 	cut := time.Duration(0)
 	m, err := c.Measure(sim.Trial{Nodes: n, Rest: 40 * time.Second, Limit: time.Minute, Tick: func(phase string) error {
 		switch ids := c.IDs(); {

@@ -22,6 +22,14 @@ var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglob
 		"messages", "from_future", "messages of a cluster with another history arrive and are dropped",
 		"two clusters that began apart and meet agree by themselves; otherwise give clusters names of their own (--cluster)",
 	},
+	{
+		"messages", "other_cluster", "another cluster with the same name and settings sends to this node; its messages do not count",
+		"give each cluster a name of its own (--cluster)",
+	},
+	{
+		"messages", "from_self", "packets to other members come back to this node: several nodes advertise an address that each host has, such as a bridge's",
+		"set --advertise to an address at which the others reach each node",
+	},
 	{"messages", "send_errors", "this machine cannot send to some members", "look for missing routes, a local firewall, and full socket buffers"},
 	{"messages", "stale_dropped", "this process was paused for a while", "see whether its machine is starved of CPU, or the VM is paused"},
 	{"messages", "records_refused", "more nodes announce themselves than a cluster can have", "find the program that starts nodes with ever new ids"},

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// An address says little about who is there: the address of a dead member may belong to
+// another cluster by now, with the same name, settings and even node ids. So a cluster has
+// an identity, its founders, which each message carries. See docs/decisions/36.
+//
+//   - The member with the smallest id founds a cluster that has no identity yet.
+//   - A process that has none adopts the identity of the node that it joins.
+//   - Configured seeds are trusted: where they lead to another cluster, the two become one,
+//     and its identity has the founders of both.
+//   - Everything else that leads to another cluster is ignored: addresses of lost members,
+//     and packets of senders that are no members here.
+
+// Errors of Met.
+var (
+	ErrSelf         = errors.New("that address leads to this node itself: it is another address of this host, or a proxy sends the connection back")
+	ErrOtherCluster = errors.New("another cluster answers there, or a node that has restarted and found no seed")
+)
+
+// meets decides whether to exchange states with a node that was reached at an address, and
+// returns the identity of this node from then on. A node is known if it is a member, or
+// if this node has challenged it for its full state.
+func meets(ours, theirs lease.ClusterID, seed, known bool) (lease.ClusterID, error) {
+	if seed || known || ours.Same(theirs) {
+		return ours.Union(theirs), nil
+	}
+	return ours, ErrOtherCluster
+}
+
+// admits decides whether a message is of this cluster. A full state comes over a stream:
+// its sender reached this node at an address that it trusts. A packet may come from a
+// sender that takes this node for the former owner of its address, so a node without an
+// identity adopts none by a packet, unless it knows the sender. A sender without one is a
+// newcomer, or is of a cluster that is only starting and cannot have lost an address yet.
+func admits(ours, theirs lease.ClusterID, stream, known bool) bool {
+	return known || len(theirs) == 0 || ours.Same(theirs) || (len(ours) == 0 && stream)
+}
+
+// founds reports whether a node founds the cluster that it is a member of.
+func founds(ours lease.ClusterID, settled, smallest bool) bool {
+	return len(ours) == 0 && settled && smallest
+}
+
+// Peer is the node that answers at an address.
+type Peer struct {
+	Node    lease.Handle
+	Cluster lease.ClusterID
+}
+
+// Peer returns what this node answers at its address.
+func (n *Node) Peer() Peer { return Peer{n.set.Handle(), n.cluster} }
+
+// Met reports the node that answers at the address of an exchange, before states are exchanged. An error ends the
+// exchange: it wraps ErrSelf or ErrOtherCluster. An Exchange without a target stands for one that memberlist
+// begins by itself, with a member.
+func (n *Node) Met(now time.Time, x Exchange, p Peer) error {
+	n.checkLease(now)
+	if p.Node == n.set.Handle() {
+		return ErrSelf
+	}
+	seed := x.target != nil && x.target.kind == seedAddr
+	id, err := meets(n.cluster, p.Cluster, seed, n.knows(p.Node))
+	if err != nil {
+		return err
+	}
+	if len(n.cluster) > 0 && len(p.Cluster) > 0 && !n.cluster.Same(p.Cluster) {
+		n.log(Warn, "uniting with the cluster of a seed", "seed", x.Addr)
+	}
+	n.setCluster(id)
+	return nil
+}
+
+// knows reports whether a process is a member, or was challenged for its full state.
+func (n *Node) knows(h lease.Handle) bool {
+	return n.set.AddrOf(h) != "" || n.waiting.sender(h) != nil
+}
+
+// ours reports whether a message may count: whether it is of this cluster, and not of this
+// node itself, which reaches itself where others advertise its address.
+func (n *Node) ours(m *lease.Message, stream bool) bool {
+	switch {
+	case m.From == n.set.Handle():
+		n.stats.FromSelf++
+		n.reach.loops = true
+	case admits(n.cluster, m.Cluster, stream, n.knows(m.From)):
+		return true
+	default:
+		n.stats.OtherCluster++
+	}
+	return false
+}
+
+func (n *Node) setCluster(id lease.ClusterID) {
+	if len(id) != len(n.cluster) || !slices.Equal(id, n.cluster) {
+		n.cluster, n.out.Cluster = id, id
+	}
+}
+
+// found gives the cluster an identity if it has none, and if that is up to this node: if it
+// has settled, and has the smallest id. The others adopt it by messages.
+func (n *Node) found() {
+	settled := n.life.phase == Active || n.life.phase == Isolated || n.life.clockFenced
+	if len(n.cluster) > 0 || !settled {
+		return
+	}
+	for smallest := range n.set.Members {
+		if founds(n.cluster, settled, smallest.ID == n.self) {
+			n.setCluster(lease.ClusterID{n.set.Handle()})
+			n.log(Info, "founded a cluster")
+		}
+		return
+	}
+}
