@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,6 +54,7 @@ const (
 // It sets these fields, and leaves alone those that cfg has:
 //
 //	ID         the name of the pod
+//	Cluster    NAMESPACE.SERVICE, so that clusters whose pods reuse addresses stay apart
 //	Bind       the address of the pod, port 7946
 //	Advertise  the address of the pod, if Bind is all addresses
 //	Zone       the label topology.kubernetes.io/zone of the pod, or else of its node
@@ -84,6 +86,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 		}
 		address(&cfg, pod.Status.PodIP)
 		cfg.ID = cmp.Or(cfg.ID, pod.Name)
+		cfg.Cluster = cmp.Or(cfg.Cluster, clusterName(a.namespace, o.Service))
 		label(&cfg, pod, o.Labels)
 		if err := a.zone(ctx, &cfg, pod); err != nil {
 			return err
@@ -114,6 +117,16 @@ func gossipsAt(cfg cluster.Config) netip.Addr {
 		}
 	}
 	return netip.Addr{}
+}
+
+// clusterName returns the name of the cluster behind a Service: of 64 bytes at most.
+func clusterName(namespace, service string) string {
+	name := namespace + "." + service
+	if len(name) > 64 {
+		sum := sha256.Sum256([]byte(name))
+		name = fmt.Sprintf("%.47s-%x", name, sum[:8])
+	}
+	return name
 }
 
 // address makes the node gossip at the address of its pod.
