@@ -46,6 +46,12 @@ func (s *seat) process(id lease.NodeID) lease.Incarnation {
 	return lease.Incarnation{Node: id, Number: cmp.Or(s.vote, s.latest)}
 }
 
+// seemsOver reports whether the process that the seat is for was refused, and a later one of its id has ended, too.
+func (s *seat) seemsOver(of lease.Incarnation, ends Ends) bool {
+	latest := lease.Incarnation{Node: of.Node, Number: s.latest}
+	return ends.Refused(of) && (of == latest || ends.Refused(latest) || ends.Left(latest))
+}
+
 // Ends is what is known of the ends of processes.
 type Ends interface {
 	// Left reports whether a process said farewell. It is certain to have ended.
@@ -118,8 +124,8 @@ func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ends Ends) 
 		case s.lost.IsZero():
 			s.lost = now
 		}
-		of, latest := s.process(id), lease.Incarnation{Node: id, Number: s.latest}
-		s.refused = !here && (s.refused || (ends.Refused(of) && (of == latest || ends.Refused(latest) || ends.Left(latest))))
+		of := s.process(id)
+		s.refused = !here && (s.refused || s.seemsOver(of, ends))
 		if ends.Left(of) || (!here && now.Sub(s.lost) >= r.Forget) {
 			delete(r.seats, id)
 		}
