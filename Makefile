@@ -38,6 +38,7 @@ test: deps tests ## everything, as CI runs it; installs missing programs
 # golangci-lint has the checks of go vet, too.
 tests: ## lint and all tests; prints each step at its end
 	@$(MAKE) --no-print-directory -j 2 --output-sync race e2e lint long modules cpus bench-once fuzz </dev/null
+	@scripts/skipped.sh
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -o bin/roost ./cmd/roost
@@ -74,7 +75,7 @@ race: ## the tests of the root module under the race detector
 
 # The servers behind the pages are under the race detector in their own packages.
 e2e: ## the tests in a browser and in a terminal
-	$(STEP) 'tests in a browser and in a terminal' sh -c 'cd internal/e2e && go test ./...'
+	$(STEP) 'tests in a browser and in a terminal' sh -c 'cd internal/e2e && go test -timeout 30m ./...'
 
 modules: ## the tests of the other modules under the race detector
 	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec "$(CURDIR)/scripts/race.sh"'

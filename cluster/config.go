@@ -156,7 +156,7 @@ type Config struct {
 	Split Split
 
 	// SplitForget is how long a member that fell silent votes under SplitMajority: survivors
-	// of a crash of most nodes own nothing for that long, and a split that lasts longer has
+	// of a crash of most nodes at once own nothing for that long, and a split that lasts longer has
 	// two sides that own everything. The same on all nodes. Default 10 min.
 	SplitForget time.Duration
 
@@ -220,7 +220,7 @@ type Split string
 // and partitions have two owners. With SplitMajority only the side with most of the members
 // that were live, or with half of them and the smallest id, owns any; a node on another side
 // is isolated (PhaseIsolated). A member that said farewell does not count, and neither
-// does one whose process has ended for certain.
+// does one whose process ended more than two LeaseTTL ago, if most of the others are live.
 const (
 	SplitContinue Split = "continue"
 	SplitMajority Split = "majority"

@@ -166,12 +166,17 @@ func (s *Set) Agreed(now time.Time, table uint32) time.Time {
 	return s.time.local(oldest)
 }
 
-// Over reports whether the process of an incarnation is certain to have ended: it said
-// farewell, or its watchers were refused connections. A process that fell silent may be cut
-// off.
-func (s *Set) Over(i Incarnation) bool {
+// Left reports whether an incarnation said farewell: its process is certain to end.
+func (s *Set) Left(i Incarnation) bool {
 	e := s.known[i.Handle()]
-	return e != nil && (e.left() || (e.crashed && e.refused))
+	return e != nil && e.left()
+}
+
+// Refused reports whether the lease of an incarnation ended because its watchers were refused connections. A process that
+// fell silent may be cut off; this one, too, if a firewall refuses in its place.
+func (s *Set) Refused(i Incarnation) bool {
+	e := s.known[i.Handle()]
+	return e != nil && e.crashed && e.refused
 }
 
 // Candidates returns how many other live nodes may own partitions at present, and how many

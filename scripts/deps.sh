@@ -1,20 +1,10 @@
 #!/usr/bin/env bash
 # Installs, with apt, the programs that the tests need in addition to Go, make and git.
-# Does nothing if all are installed. Says so if tests will be skipped, since `go test` prints
-# nothing about them: without the last release in the history, or without root.
+# Does nothing if all are installed.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin # of ip and nft: on Debian they are in the PATH of root alone
 
-release=$(awk -F '"' '/^const lastRelease/ { print $2 }' cmd/roost/release_test.go)
-if ! git cat-file -e "$release^{commit}" 2>/dev/null; then
-	cat <<-END
-		NOTE: TestLastRelease will be SKIPPED. It needs the last release, commit $release,
-		which this history lacks. In a shallow clone, run: git fetch --unshallow
-	END
-fi
-if ((EUID != 0)); then
-	echo "NOTE: internal/netlab will be SKIPPED. Real agents in networks with faults need root."
-fi
+scripts/skipped.sh
 
 # command  packages with it
 #

@@ -20,6 +20,8 @@ type fault struct {
 	hungDNS bool // two of three seeds are names
 	held    bool // the node at fault comes and goes: it is held back
 	short   bool // part of make test
+
+	majority bool // of the sides of a split, one owns
 }
 
 // TestFaults puts five agents through one fault each, and prints a row of a table: the
@@ -27,7 +29,7 @@ type fault struct {
 // that it had two and how many had at a time, time from the begin of the fault until
 // all had owners again, time from its end to agreement; state of the node at fault.
 func TestFaults(t *testing.T) { // S5.4, S5.6 to S5.9
-	all := slices.Concat(splits(), losses(), udpCuts(), cuts(), resets(), []fault{vanish(), hungDNS()}, deaths(), restarts(), pauses(), settings())
+	all := slices.Concat(splits(), firewalls(), losses(), udpCuts(), cuts(), resets(), []fault{vanish(), hungDNS()}, deaths(), restarts(), pauses(), settings())
 	for k, f := range all {
 		if !f.short && !*long {
 			continue
@@ -78,7 +80,13 @@ func (f fault) lab(t *testing.T, number int) *lab {
 	case f.hungDNS:
 		return newLab(t, number, 5, func(l *lab) []string { return []string{"a.hung.test:7946", "b.hung.test:7946", l.gossip(1)} })
 	}
-	return newLab(t, number, 5, func(l *lab) []string { return []string{l.gossip(1), l.gossip(2), l.gossip(3)} })
+	seeds := func(l *lab) []string { return []string{l.gossip(1), l.gossip(2), l.gossip(3)} }
+	if f.majority {
+		l := newLab(t, number, 5, seeds, "--split", "majority")
+		time.Sleep(2 * ttl()) // members of the first moments have no vote yet
+		return l
+	}
+	return newLab(t, number, 5, seeds)
 }
 
 // atMost fails the test if a table changed more often.

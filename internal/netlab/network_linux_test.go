@@ -2,6 +2,7 @@ package netlab
 
 import (
 	"fmt"
+	"testing"
 	"time"
 )
 
@@ -50,6 +51,25 @@ func splits() []fault {
 		split("split 2/3, 10 s", 10*time.Second, false),
 		split("split 2/3, 10 s, no seed", 10*time.Second, true),
 	}
+}
+
+// firewalls part two nodes from three with --split majority: they reset streams, and drop packets or reject them. To each
+// side it looks as if all processes of the other one had ended, and only the three may own anything.
+func firewalls() (list []fault) {
+	for _, packets := range []string{"drop", "reject"} {
+		list = append(list, fault{
+			name: "TCP is reset between 2/3, UDP: " + packets, lasts: 40 * time.Second, short: packets == "drop", majority: true,
+			begin: func(l *lab) { l.fence([]int{1, 2}, []int{3, 4, 5}, packets) },
+			end:   func(l *lab) { l.accept(1, 2, 3, 4, 5) },
+			holds: func(t *testing.T, _ *lab, out outcome) {
+				t.Helper()
+				if most := ttl() + 2*time.Second; out.twice > most {
+					t.Errorf("the average partition had two owners for %v, want %v at most", out.twice, most)
+				}
+			},
+		})
+	}
+	return list
 }
 
 // losses drop packets at random.

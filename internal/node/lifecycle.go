@@ -183,7 +183,7 @@ type isolation struct {
 func isolationOf(cfg Config) isolation {
 	i := isolation{least: cfg.MinMembers}
 	if cfg.SplitForget > 0 {
-		i.voters = &split.Record{Forget: cfg.SplitForget, Spread: cfg.LeaseTTL}
+		i.voters = &split.Record{Forget: cfg.SplitForget, Spread: cfg.LeaseTTL, Doubt: 2 * cfg.LeaseTTL}
 	}
 	return i
 }
@@ -236,7 +236,7 @@ func (n *Node) countVoters(now time.Time) {
 		agreed = n.set.Agreed(now, TableDigest(n.table))
 	}
 	self := lease.Incarnation{Node: n.self, Number: n.set.Self().Incarnation}
-	i.side = i.voters.Judge(now, self, n.voters(), agreed, n.set.Over)
+	i.side = i.voters.Judge(now, self, n.voters(), agreed, n.set)
 	n.set.SetMissing(i.voters.Short())
 }
 

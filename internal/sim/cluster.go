@@ -79,7 +79,7 @@ func New(opts Options) *Cluster {
 		net: network{
 			delay: opts.Delay, jitter: opts.Jitter, loss: opts.Loss, rng: rand.New(rand.NewPCG(opts.Seed, 2)),
 			lossOf: make(map[string]loss), gone: make(map[string]bool), refuses: make(map[string]bool),
-			streamRng: rand.New(rand.NewPCG(opts.Seed, 4)), byAddr: make(map[string]*Process), cuts: make(map[link]bool),
+			streamRng: rand.New(rand.NewPCG(opts.Seed, 4)), byAddr: make(map[string]*Process), cuts: make(map[link]bool), resets: make(map[link]bool),
 		},
 	}
 }

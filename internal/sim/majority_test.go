@@ -43,7 +43,8 @@ func (c fleet) onlyOwns(side []string, d time.Duration) {
 }
 
 // In a split the side with most members owns everything, of halves the one with the
-// smallest id. The others keep their tables for look-ups, and say why.
+// smallest id. The others keep their tables for look-ups, and say why. A firewall that resets streams makes it look as if all
+// processes of the other side had ended.
 func TestMajority(t *testing.T) { // S5.2
 	all := ids(10)
 	for name, tt := range map[string]struct {
@@ -57,10 +58,10 @@ func TestMajority(t *testing.T) { // S5.2
 		"6, 2 and 2":                  {[][]string{all[:6], all[6:8], all[8:]}, 0},
 		"4, 3 and 3":                  {[][]string{all[:4], all[4:7], all[7:]}, -1},
 	} {
-		t.Run(name, func(t *testing.T) {
+		majoritySplits(t, name, func(t *testing.T, split func(fleet, ...[]string)) {
 			c := startedLongAgo(t, 10, majority(10))
 			before := c.Owners()
-			c.Split(tt.parts...)
+			split(c, tt.parts...)
 			c.Run(ttl + time.Second)
 			var side []string
 			for i, part := range tt.parts {
@@ -87,6 +88,11 @@ func TestMajority(t *testing.T) { // S5.2
 	}
 }
 
+func majoritySplits(t *testing.T, name string, test func(t *testing.T, split func(fleet, ...[]string))) {
+	t.Run(name, func(t *testing.T) { test(t, func(c fleet, parts ...[]string) { c.Split(parts...) }) })
+	t.Run(name+", by resets", func(t *testing.T) { test(t, func(c fleet, parts ...[]string) { c.SplitByResets(parts...) }) })
+}
+
 // Hosts that vanish look like a split until the time to forget them is over.
 func TestMajorityVanished(t *testing.T) { // S5.2
 	c := startedLongAgo(t, 10, majority(11))
@@ -102,15 +108,35 @@ func TestMajorityVanished(t *testing.T) { // S5.2
 	c.agree(ttl + time.Second)
 }
 
-// Processes that end are proven to have ended, as long as two of their watchers live: the
-// survivors go on at once, even without the smallest id.
-func TestMajorityCrash(t *testing.T) { // S5.2
+// Crashes one after another are forgotten as long as most voters live: down to two nodes, in much less than the
+// time to forget silent ones.
+func TestMajorityCrashes(t *testing.T) { // S5.2
 	c := startedLongAgo(t, 10, majority(15))
 	all := ids(10)
-	c.Crash(all[:5]...)
-	t.Logf("5 survivors of 10 own everything %v after the crash", c.agree(2*ttl))
-	c.Crash(all[8], all[9])
-	c.agree(2 * ttl)
+	for _, few := range [][]string{all[:3], all[3:6], {all[6]}, {all[7]}} {
+		c.Crash(few...)
+		t.Logf("agreement %v after the crash of %v", c.agree(ttl), few)
+		c.Run(2*ttl + 2*time.Second)
+	}
+}
+
+// Half of the processes end at the same moment. That looks like a split by a firewall that resets streams, until they run again.
+func TestMajorityMassCrash(t *testing.T) { // S5.2
+	for _, restart := range []bool{true, false} {
+		c := startedLongAgo(t, 10, majority(16))
+		all := ids(10)
+		c.Crash(all[:5]...)
+		c.Run(ttl + time.Second)
+		c.isolated(all[5:]...)
+		if restart {
+			c.Start(all[:5]...)
+			c.await("all are active", 20*time.Second, func() bool { return c.inPhase(node.Active, all...) })
+			c.agree(ttl)
+			continue
+		}
+		c.onlyOwns(nil, forget-2*ttl)
+		t.Logf("the survivors own everything %v after that", c.agree(3*ttl))
+	}
 }
 
 // A scale-in never loses the majority: farewells do not vote.

@@ -32,6 +32,7 @@ type network struct {
 	lossOf        map[string]loss // of an address, besides
 	byAddr        map[string]*Process
 	cuts          map[link]bool
+	resets        map[link]bool   // cuts at which streams are reset
 	streams       []*stream       // full exchanges that are under way
 	streamRng     *rand.Rand      // of watch streams
 	refuses       map[string]bool // addresses that refuse watch streams
@@ -99,6 +100,8 @@ func (c *Cluster) exchange(from *Process, x node.Exchange, done func(node.Reason
 	c.net.streams = append(c.net.streams, s)
 	to := c.net.byAddr[addr]
 	switch {
+	case c.net.resets[s.link]:
+		c.after(from, there+back, func() { c.net.close(s, node.NoAnswer, errRefused) })
 	case c.net.cuts[s.link] || c.net.cuts[link{addr, from.Addr}] || c.net.gone[addr]:
 		c.after(from, streamTimeout, func() { c.net.close(s, node.NoAnswer, errTimeout) })
 	case to == nil || (to.status == crashed && !c.net.gone[addr]):
@@ -148,12 +151,23 @@ func (c *Cluster) reply(from, to *Process, s *stream, state []byte, back time.Du
 }
 
 // Split cuts the network between groups of nodes.
-func (c *Cluster) Split(groups ...[]string) {
+func (c *Cluster) Split(groups ...[]string) { eachWay(groups, c.Cut) }
+
+// SplitByResets cuts the network between groups of nodes by a firewall that drops packets, and resets streams.
+func (c *Cluster) SplitByResets(groups ...[]string) {
+	eachWay(groups, func(from, to string) {
+		c.net.resets[link{c.Node(from).Addr, c.Node(to).Addr}] = true
+		c.Cut(from, to)
+	})
+}
+
+// eachWay calls cut for each node and each node of another group.
+func eachWay(groups [][]string, cut func(from, to string)) {
 	for i, group := range groups {
 		for _, other := range slices.Concat(groups[i+1:]...) {
 			for _, id := range group {
-				c.Cut(id, other)
-				c.Cut(other, id)
+				cut(id, other)
+				cut(other, id)
 			}
 		}
 	}
@@ -171,7 +185,10 @@ func (c *Cluster) Reaches(from, to string) bool {
 }
 
 // Heal ends all cuts.
-func (c *Cluster) Heal() { clear(c.net.cuts) }
+func (c *Cluster) Heal() {
+	clear(c.net.cuts)
+	clear(c.net.resets)
+}
 
 // SetLoss changes the share of packets that are lost.
 func (c *Cluster) SetLoss(share float64) { c.net.loss = share }

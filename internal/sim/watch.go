@@ -48,6 +48,10 @@ func (c *Cluster) streamTime() time.Duration {
 // dial opens a watch stream. In place of a stream that has ended, a failure is evidence.
 func (c *Cluster) dial(w *watching, again bool) {
 	c.watched(w, 4*c.streamTime(), func() {
+		if c.net.resets[link{w.from.Addr, w.Addr}] {
+			c.failed(w, again, lease.Refused)
+			return
+		}
 		if c.unreachable(w.from.Addr, w.Addr) {
 			c.watched(w, dialTimeout, func() { c.failed(w, again && c.unreachable(w.from.Addr, w.Addr), lease.Silent) })
 			return
@@ -131,7 +135,10 @@ func (c *Cluster) probe() {
 		c.probing = false
 		for _, p := range c.all() {
 			for _, w := range p.watches {
-				if w.open && c.unreachable(p.Addr, w.Addr) {
+				switch {
+				case w.open && c.net.resets[link{p.Addr, w.Addr}]: // the next probe is reset
+					c.end(w, time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence))))
+				case w.open && c.unreachable(p.Addr, w.Addr):
 					c.silence(w)
 				}
 			}

@@ -10,6 +10,8 @@
 //     table, since then all of them have given the member a seat.
 //   - A voter that says farewell loses its seat, since it supports no side any more. A voter
 //     that falls silent keeps it for a time, since a crash and a cut look the same.
+//   - A voter whose address refuses connections has crashed, or is behind a firewall that resets them. It loses its seat
+//     after a shorter time, the Doubt, but only on a side that may own by counting it as missing.
 //
 // Guarantees, for sides that have lost sight of each other:
 //
@@ -17,6 +19,8 @@
 //     Votes of one side have seats on the other, and more than half of two sets do not fit
 //     into what the sets have in common.
 //  2. Of two equal halves, the one with the smallest id may own.
+//
+// Where a cut refuses connections, the first one holds until the network is cut along other lines before it has healed.
 //
 // A node that is new has no record that counts. It owns what its elders let it own: the
 // members that took part in placement before it did. A node without elders, or whose elders have all

@@ -93,6 +93,16 @@ func (w *world) blind(i int) bool {
 	return true
 }
 
+// noticed reports whether all have noticed who is gone.
+func (w *world) noticed() bool {
+	for i := range w.size {
+		if !w.blind(i) {
+			return false
+		}
+	}
+	return true
+}
+
 // next visits what can happen.
 func next(w *world, visit func(string, *world)) {
 	do := func(what string, f func(*world)) {
@@ -108,6 +118,9 @@ func next(w *world, visit func(string, *world)) {
 			if w.loses(i, j) {
 				do(fmt.Sprintf("%s loses %s", idOf(i), idOf(j)), func(w *world) { w.lose(i, j) })
 			}
+			if w.loses(i, j) && (w.resets || !w.at[j].runs) {
+				do(fmt.Sprintf("%s is refused by %s", idOf(i), idOf(j)), func(w *world) { w.refuse(i, j) })
+			}
 			if !w.at[i].runs && w.starts > 0 && w.takesPart(j) && w.sameSide(i, j) {
 				do(fmt.Sprintf("%s starts and joins by %s", idOf(i), idOf(j)), func(w *world) { w.starts--; w.start(i, j) })
 			}
@@ -118,6 +131,9 @@ func next(w *world, visit func(string, *world)) {
 		if w.at[i].runs && w.crashes > 0 {
 			do(fmt.Sprintf("%s crashes", idOf(i)), func(w *world) { w.crashes--; w.at[i].runs = false })
 		}
+	}
+	if w.waits > 0 && w.noticed() {
+		do("no cut is news any more", func(w *world) { w.waits--; w.wait() })
 	}
 	for side := uint8(0); side < 1<<(w.size-1) && w.cuts > 0; side++ { // the last place stays on side 0
 		if side != w.side {
@@ -139,6 +155,8 @@ func TestModel(t *testing.T) {
 		{running: 3, size: 3, cuts: 1, stops: 1},
 		{running: 2, size: 2, cuts: 2, starts: 1, crashes: 1},
 		{running: 1, size: 3, cuts: 1, starts: 1},
+		{running: 3, size: 3, cuts: 1, waits: 1, resets: true},
+		{running: 2, size: 2, cuts: 1, crashes: 1, waits: 1, resets: true},
 	} {
 		r := modelOf(small.world(none), 100_000).Run()
 		t.Logf("%+v: %v", small, r)
@@ -149,11 +167,15 @@ func TestModel(t *testing.T) {
 }
 
 // budget is how large a world is, and what may happen in it.
-type budget struct{ running, size, cuts, starts, stops, crashes int }
+type budget struct {
+	running, size, cuts, starts, stops, crashes, waits int
+
+	resets bool
+}
 
 func (b budget) world(f fault) *world {
-	w := newWorld(b.running, laws{size: b.size, fault: f})
-	w.cuts, w.starts, w.stops, w.crashes = b.cuts, b.starts, b.stops, b.crashes
+	w := newWorld(b.running, laws{size: b.size, resets: b.resets, fault: f})
+	w.cuts, w.starts, w.stops, w.crashes, w.waits = b.cuts, b.starts, b.stops, b.crashes, b.waits
 	return w
 }
 
@@ -187,6 +209,9 @@ func walk(seed uint64, w *world, steps int) (broken string, trace []string) {
 func TestWalks(t *testing.T) {
 	for seed := range uint64(200) {
 		b := budget{running: 1 + int(seed%4), size: 4 + int(seed%2), cuts: 3, starts: 3, stops: 1, crashes: 1}
+		if seed/4%2 == 0 { // a second cut along other lines could join those that believed the first one to those that did not
+			b.cuts, b.waits, b.resets = 1, 2, true
+		}
 		if broken, trace := walk(seed, b.world(none), 60); broken != "" {
 			t.Fatalf("seed %d breaks %q:\n%s", seed, broken, strings.Join(trace, "\n"))
 		}
@@ -216,6 +241,8 @@ func TestFaults(t *testing.T) {
 		{hasty, 1, budget{running: 3, size: 3}.world},
 		{alone, 1, budget{running: 3, size: 4, starts: 1}.world},
 		{unheard, 1, joined},
+		{gullible, 1, budget{running: 3, size: 3, resets: true}.world},
+		{impatient, 1, budget{running: 5, size: 5, resets: true}.world},
 	} {
 		for _, f := range []fault{broken.fault, none} {
 			w := broken.world(f)

@@ -1,6 +1,7 @@
 package split
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -21,6 +22,10 @@ type Record struct {
 	// Spread is how long the news of a member takes to reach all others, at most.
 	Spread time.Duration
 
+	// Doubt is how long it takes, at most, until all members that are cut off at once are lost. A refused voter
+	// keeps its seat for so long, and longer if the voters that are live then are no majority.
+	Doubt time.Duration
+
 	seats  map[lease.NodeID]*seat
 	elders map[lease.Incarnation]bool
 	placed bool // this node is Placed, so its elders are known
@@ -32,15 +37,28 @@ type seat struct {
 	latest uint64    // the latest incarnation that was live
 	taken  time.Time // when the latest incarnation took it, or was last seen without a part in placement
 	lost   time.Time // when no incarnation was live any more; zero = one is
+
+	refused bool // it is lost, and its processes seem to have ended
 }
 
-// ended reports whether the process that the seat is for is certain to have ended.
-func (s *seat) ended(id lease.NodeID, ended func(lease.Incarnation) bool) bool {
-	number := s.vote
-	if number == 0 {
-		number = s.latest
-	}
-	return ended(lease.Incarnation{Node: id, Number: number})
+// process is the process that the seat is for.
+func (s *seat) process(id lease.NodeID) lease.Incarnation {
+	return lease.Incarnation{Node: id, Number: cmp.Or(s.vote, s.latest)}
+}
+
+// seemsOver reports whether the process that the seat is for was refused, and a later one of its id has ended, too.
+func (s *seat) seemsOver(of lease.Incarnation, ends Ends) bool {
+	latest := lease.Incarnation{Node: of.Node, Number: s.latest}
+	return ends.Refused(of) && (of == latest || ends.Refused(latest) || ends.Left(latest))
+}
+
+// Ends is what is known of the ends of processes.
+type Ends interface {
+	// Left reports whether a process said farewell. It is certain to have ended.
+	Left(i lease.Incarnation) bool
+
+	// Refused reports whether the address of a process refused connections. A firewall may have refused them.
+	Refused(i lease.Incarnation) bool
 }
 
 // Verdict is the result of [Record.Judge].
@@ -65,12 +83,11 @@ const (
 // Judge takes the live members, this node among them, and decides. Agreed is the time of the
 // oldest of their latest heartbeats, if all members with a table run that of this node,
 // which has all candidates that it sees, and if no heartbeat is from before the latest
-// moment at which any of them missed a voter; otherwise it is zero. Ended reports whether an
-// incarnation is certain to run no more: it has said farewell, say.
+// moment at which any of them missed a voter; otherwise it is zero.
 //
-// Silence is no such proof, and neither is a later incarnation: its process may have been
+// Silence ends no process for certain, and neither does a later incarnation: its process may have been
 // started since the earlier one is cut off.
-func (r *Record) Judge(now time.Time, self lease.Incarnation, members []Member, agreed time.Time, ended func(lease.Incarnation) bool) Verdict {
+func (r *Record) Judge(now time.Time, self lease.Incarnation, members []Member, agreed time.Time, ends Ends) Verdict {
 	if r.seats == nil {
 		r.seats = make(map[lease.NodeID]*seat)
 	}
@@ -78,21 +95,24 @@ func (r *Record) Judge(now time.Time, self lease.Incarnation, members []Member, 
 	for _, m := range members {
 		live[m.Node] = m
 	}
-	r.review(now, live, ended)
+	r.review(now, live, ends)
 	if !r.Short() {
 		r.seat(now, live, agreed)
 	}
 	r.meet(live[self.Node], members)
 	v := r.count(live)
 	if s := r.seats[self.Node]; (s == nil || s.vote != self.Number) && len(r.elders) > 0 {
-		return r.follow(v, live)
+		v = r.follow(v, live)
+	}
+	if v.Owns {
+		r.believe(now)
 	}
 	return v
 }
 
 // review notes which voters are missing, and takes the seats of voters that have ended, or
 // were silent for too long.
-func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ended func(lease.Incarnation) bool) {
+func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ends Ends) {
 	for id, s := range r.seats {
 		m, here := live[id]
 		switch {
@@ -104,7 +124,20 @@ func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ended func(
 		case s.lost.IsZero():
 			s.lost = now
 		}
-		if s.ended(id, ended) || (!here && now.Sub(s.lost) >= r.Forget) {
+		of := s.process(id)
+		s.refused = !here && (s.refused || s.seemsOver(of, ends))
+		if ends.Left(of) || (!here && now.Sub(s.lost) >= r.Forget) {
+			delete(r.seats, id)
+		}
+	}
+}
+
+// believe takes the seats of voters that were refused, on a side that may own though it counts them as missing. A
+// firewall may refuse the connections of each side to the other one. By the end of the Doubt, the smaller side has lost all
+// others, so it is no majority, and does not believe it.
+func (r *Record) believe(now time.Time) {
+	for id, s := range r.seats {
+		if s.refused && now.Sub(s.lost) >= r.Doubt {
 			delete(r.seats, id)
 		}
 	}

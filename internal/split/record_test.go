@@ -27,9 +27,15 @@ func TestVoteAfterPlacement(t *testing.T) { // S5.2
 	} {
 		now := time.Unix(look.second, 0)
 		members := []Member{{self, true, true}, {lease.Incarnation{Node: "b", Number: look.number}, look.placed, look.placed}}
-		v := r.Judge(now, self, members, now, func(lease.Incarnation) bool { return false })
+		v := r.Judge(now, self, members, now, nobody{})
 		if v.Votes != look.votes || v.Seats != 2 {
 			t.Errorf("after %d s: %d votes of %d, want %d of 2", look.second, v.Votes, v.Seats, look.votes)
 		}
 	}
 }
+
+// nobody has ended.
+type nobody struct{}
+
+func (nobody) Left(lease.Incarnation) bool    { return false }
+func (nobody) Refused(lease.Incarnation) bool { return false }

@@ -33,11 +33,12 @@ func idOf(i int) lease.NodeID { return lease.NodeID(rune('a' + i)) }
 // process runs a record, as the kernel of a node does.
 type process struct {
 	Record
-	runs   bool
-	known  [places]beat // its own, too
-	live   [places]bool
-	missed int // the latest time at which a node missed a voter, as far as this one heard
-	why    Why
+	runs    bool
+	known   [places]beat // its own, too
+	live    [places]bool
+	refused [places]int // no later beat of the node was known when its address refused a connection
+	missed  int         // the latest time at which a node missed a voter, as far as this one heard
+	why     Why
 }
 
 // world is a few processes, and a network that is cut into two sides.
@@ -47,15 +48,20 @@ type world struct {
 	side  uint8 // a bit for each place: on which side it is
 	clock int
 
-	cuts, starts, stops, crashes int // that are still to come
-	lives                        uint64
+	cuts, starts, stops, crashes, waits int // that are still to come
+
+	lives uint64
 }
 
 // laws hold in all states of a world.
 type laws struct {
-	size  int
-	fault fault
+	size   int
+	resets bool // a cut refuses connections
+	fault  fault
 }
+
+// doubt is longer than all else in a world, but for the time to forget.
+const doubt = time.Second
 
 // fault is what a broken variant does.
 type fault string
@@ -66,6 +72,9 @@ const (
 	unheard fault = "a newcomer does not hear that voters are missing"
 	alone   fault = "a newcomer has no elders"
 	hasty   fault = "silence is taken for an end"
+
+	gullible  fault = "a refused connection is taken for an end"
+	impatient fault = "a refused connection is taken for an end while there is a majority, without doubt"
 )
 
 // newWorld returns nodes that run and agree, and empty places.
@@ -128,7 +137,10 @@ func (w *world) tick() int { w.clock++; return w.clock }
 // begin starts a process that has not heard of any other yet.
 func (w *world) begin(i int) {
 	w.lives++
-	p := &process{Record: Record{Forget: time.Hour}, runs: true}
+	p := &process{Record: Record{Forget: time.Hour, Doubt: doubt}, runs: true}
+	if w.fault == impatient {
+		p.Doubt = 0
+	}
 	p.known[i], p.live[i] = beat{life: w.lives, at: w.tick()}, true
 	p.placed = w.fault == alone
 	w.at[i] = p
@@ -155,7 +167,29 @@ func (w *world) send(i, j int) {
 			to.known[k], to.live[k] = b, !b.left
 		}
 	}
+	for k, at := range from.refused {
+		if at > to.refused[k] && k != j {
+			to.refused[k] = at
+			to.live[k] = to.live[k] && to.known[k].at > at
+		}
+	}
 	w.turn(j)
+}
+
+// refuse ends the lease of k at i, whose connections are refused there.
+func (w *world) refuse(i, k int) {
+	w.at[i].refused[k] = w.at[i].known[k].at
+	w.lose(i, k)
+}
+
+// wait lets so much time pass that no cut is news any more.
+func (w *world) wait() {
+	w.clock += int(doubt)
+	for i := range w.size {
+		if w.takesPart(i) {
+			w.turn(i)
+		}
+	}
 }
 
 // lose ends the lease of k at i.
@@ -184,8 +218,7 @@ func (w *world) turn(i int) {
 			}
 		}
 		own := p.known[i]
-		ended := func(l lease.Incarnation) bool { return w.ended(p, l) }
-		v := p.Judge(w.time(w.tick()), own.member(i).Incarnation, members, w.agreed(i, owners), ended)
+		v := p.Judge(w.time(w.tick()), own.member(i).Incarnation, members, w.agreed(i, owners), ends{w, p})
 		p.why = v.Why
 		next := own
 		next.owns = v.Owns
@@ -233,10 +266,21 @@ func (p *process) seatedAt() (at int) {
 
 func (w *world) time(at int) time.Time { return time.Unix(0, int64(at)) }
 
-// ended is what p knows of the end of an incarnation.
-func (w *world) ended(p *process, l lease.Incarnation) bool {
-	b := p.known[l.Node[0]-'a']
-	return b.life == l.Number && (b.left || (w.fault == hasty && !p.live[l.Node[0]-'a']))
+// ends is what a process knows of the ends of others.
+type ends struct {
+	*world
+	*process
+}
+
+func (e ends) Left(l lease.Incarnation) bool {
+	k := l.Node[0] - 'a'
+	b := e.known[k]
+	return b.life == l.Number && (b.left || (e.fault == hasty && !e.live[k]) || (e.fault == gullible && e.Refused(l)))
+}
+
+func (e ends) Refused(l lease.Incarnation) bool {
+	k := l.Node[0] - 'a'
+	return e.known[k].life == l.Number && e.known[k].at <= e.refused[k]
 }
 
 // key leaves out what has no influence on the future: of times only the order counts.
@@ -254,7 +298,7 @@ func (w *world) key() string {
 	slices.Sort(times)
 	times = slices.Compact(times)
 	rank := func(at int) int { i, _ := slices.BinarySearch(times, at); return i }
-	key := []byte{w.side, byte(w.cuts), byte(w.starts), byte(w.stops), byte(w.crashes)}
+	key := []byte{w.side, byte(w.cuts), byte(w.starts), byte(w.stops), byte(w.crashes), byte(w.waits)}
 	add := func(facts ...bool) {
 		var b byte
 		for i, fact := range facts {
@@ -270,10 +314,10 @@ func (w *world) key() string {
 		}
 		key = append(key, byte(rank(p.missed)), byte(rank(p.seatedAt())))
 		for k, b := range p.known[:w.size] {
-			add(b.placed, b.owns, b.left, p.live[k], p.elders[b.member(k).Incarnation], p.placed)
+			add(b.placed, b.owns, b.left, p.live[k], p.elders[b.member(k).Incarnation], p.placed, b.at <= p.refused[k])
 			key = append(append(key, byte(b.life), byte(rank(b.at))), b.table[:]...)
 			if seat := p.seats[idOf(k)]; seat != nil {
-				add(true, seat.lost.IsZero())
+				add(true, seat.lost.IsZero(), seat.refused, w.time(w.clock).Sub(seat.lost) >= p.Doubt)
 				key = append(key, byte(seat.vote), byte(seat.latest), byte(rank(int(max(0, seat.taken.UnixNano())))))
 			} else {
 				add(false)
