@@ -147,15 +147,23 @@ func (s *Store) dial(life context.Context) *link {
 	if err != nil {
 		return &link{err: err}
 	}
-	announcing := announced(opt.DialCtxFn, func() { s.invalidated(nil) })
-	if !tracking {
-		opt.DialCtxFn = announcing
+	// Only the connections of pins announce a loss: it is about what they have read.
+	notified := newConnections(opt.DialCtxFn, func() { s.invalidated(nil) })
+	move := &mover{all: []*connections{notified}}
+	if opt.DialCtxFn = notified.open; tracking {
+		others := newConnections(notified.dial, func() {})
+		move.all = append(move.all, others) // after them, so that no answer comes before the announcement
+		opt.DialCtxFn = others.open
 	}
 	plain, err := rueidis.NewClient(opt)
 	if err != nil {
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
-	one := plain.Mode() != rueidis.ClientModeCluster
+	mode := plain.Mode()
+	if mode == rueidis.ClientModeStandalone {
+		plain = heeding{plain, move}
+	}
+	one := mode != rueidis.ClientModeCluster
 	if !tracking {
 		return &link{pins: plain, plain: plain, one: one}
 	}
@@ -167,12 +175,15 @@ func (s *Store) dial(life context.Context) *link {
 		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
 	}
 	opt.OnInvalidations = s.invalidated
-	opt.DialCtxFn = announcing
+	opt.DialCtxFn = notified.open
 	opt.CacheSizeEachConn = 1 << 10 // the cache of rueidis is not used
 	pins, err := rueidis.NewClient(opt)
 	if err != nil {
 		plain.Close()
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
+	}
+	if mode == rueidis.ClientModeStandalone {
+		pins = heeding{pins, move}
 	}
 	return &link{pins: pins, plain: plain, one: one}
 }
