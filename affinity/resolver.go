@@ -229,6 +229,9 @@ type Stats struct {
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
+	// Store is where the store is, if it has a String method, which shows no passwords.
+	Store string `json:"store,omitempty"`
+
 	// StoreFault is why: not within Config.Budget, or what the store's client says; empty: it answers.
 	StoreFault string `json:"store_fault,omitempty"`
 
@@ -306,6 +309,9 @@ func (r *Resolver) Stats() Stats {
 		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
 		CutOff: r.liveness.CutOff(), Silent: r.silence.Named(),
+	}
+	if at, ok := r.store.Store.(fmt.Stringer); ok {
+		s.Store = at.String()
 	}
 	store := r.store.Stats()
 	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"strings"
@@ -93,6 +94,30 @@ func TestReplicaIsNotStormed(t *testing.T) {
 		if n := closed(time.Hour, time.Hour+time.Second); n < 2 { // another failover
 			t.Errorf("%d times in the first second of the next failover", n)
 		}
+	}
+}
+
+// A call that is late for want of a connection says why there is none. No text has the password.
+func TestUnreachableIsSaid(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", secret)
+	link := redistest.Proxy(t, server.Addr())
+	url := link.URL(server)
+	s := ready(t, Options{URL: url})
+	if got := s.String(); got != link.Addr()+"/0" {
+		t.Errorf("the store says %q of its address", got)
+	}
+	link.Cut()
+	redistest.Eventually(t, "a late call", func() error {
+		l := s.link.Load()
+		if err := l.late(context.DeadlineExceeded); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "dial tcp "+link.Addr()) {
+			return errors.Join(try(s, read("room")), err)
+		}
+		return nil
+	})
+	link.Heal()
+	works(t, s)
+	if err := s.link.Load().late(context.DeadlineExceeded); err != context.DeadlineExceeded { //nolint:errorlint // and nothing else
+		t.Error(err)
 	}
 }
 

@@ -106,8 +106,9 @@ type connections struct {
 	dial dialer
 	lost func()
 
-	mu   sync.Mutex
-	last map[string]*connection // by address; the client has one to each
+	mu     sync.Mutex
+	last   map[string]*connection // by address; the client has one to each
+	failed error                  // of the latest attempt; nil: it is open
 }
 
 func newConnections(dial dialer, lost func()) *connections {
@@ -117,11 +118,12 @@ func newConnections(dial dialer, lost func()) *connections {
 // open is the dialer of the client.
 func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
 	conn, err := c.dial(ctx, addr, d, security)
-	if err != nil {
+	c.mu.Lock()
+	if c.failed = err; err != nil {
+		c.mu.Unlock()
 		return nil, err
 	}
 	next := &connection{Conn: conn, lost: sync.OnceFunc(c.lost)}
-	c.mu.Lock()
 	former := c.last[addr]
 	c.last[addr] = next
 	c.mu.Unlock()
@@ -129,6 +131,13 @@ func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, secu
 		former.announce() // perhaps it failed, and is not closed yet
 	}
 	return next, nil
+}
+
+// unreachable returns why the latest attempt to connect has failed, or nil.
+func (c *connections) unreachable() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
 }
 
 // close closes all. The client dials again for its next call; those in progress fail with why.

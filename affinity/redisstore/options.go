@@ -129,10 +129,18 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, trackin
 	return opt, tracking, nil
 }
 
-func (o Options) validate() error {
+// validate returns the addresses and the database, for people.
+func (o Options) validate() (where string, err error) {
 	if o.URL == "" {
-		return fmt.Errorf("redisstore: Options.URL is missing")
+		return "", fmt.Errorf("redisstore: Options.URL is missing")
 	}
-	_, _, err := o.client(context.Background())
-	return err
+	opt, _, err := o.client(context.Background())
+	if err != nil {
+		return "", err
+	}
+	where = fmt.Sprintf("%s/%d", strings.Join(opt.InitAddress, ","), opt.SelectDB)
+	if set := opt.Sentinel.MasterSet; set != "" {
+		where += " master set " + set
+	}
+	return where, nil
 }

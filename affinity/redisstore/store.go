@@ -19,8 +19,9 @@ import (
 // Store keeps pins on Redis. Open returns one. Its methods may be called from any
 // goroutine.
 type Store struct {
-	opt  Options
-	keys keys
+	opt   Options
+	where string // for people
+	keys  keys
 
 	swap, apart, clean, heartbeat, reserve, agree script
 
@@ -45,7 +46,8 @@ type link struct {
 	// partitions. Then the pins connection tracks what it is told to, and not all that a script
 	// declares, as it would before Redis 7.2.
 	one   bool
-	split atomic.Bool // it was refused: a proxy divides the keys
+	conns []*connections // of a single server
+	split atomic.Bool    // it was refused: a proxy divides the keys
 }
 
 // tracked reports whether the pins connection is notified of changes.
@@ -62,12 +64,14 @@ var (
 // store.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.Prefix = cmp.Or(opt.Prefix, DefaultPrefix)
-	if err := opt.validate(); err != nil {
+	where, err := opt.validate()
+	if err != nil {
 		return nil, err
 	}
 	life, quit := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{
 		opt:       opt,
+		where:     where,
 		keys:      keys(opt.Prefix),
 		swap:      newScript(swapSource),
 		apart:     newScript(apartSource),
@@ -86,6 +90,9 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// String returns the addresses and the number of the database, without a user and passwords.
+func (s *Store) String() string { return s.where }
 
 // Close ends the store. It waits for the calls in progress, which fail, for a second or
 // two if Redis hangs.
@@ -159,13 +166,14 @@ func (s *Store) dial(life context.Context) *link {
 	if err != nil {
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
-	mode := plain.Mode()
-	if mode == rueidis.ClientModeStandalone {
+	one, single := plain.Mode() != rueidis.ClientModeCluster, plain.Mode() == rueidis.ClientModeStandalone
+	if single {
 		plain = heeding{plain, move}
+	} else {
+		move.all = nil
 	}
-	one := mode != rueidis.ClientModeCluster
 	if !tracking {
-		return &link{pins: plain, plain: plain, one: one}
+		return &link{pins: plain, plain: plain, one: one, conns: move.all}
 	}
 	opt.DisableCache = false
 	opt.ClientTrackingOptions = []string{"NOLOOP"} // tracks all keys that a connection reads, without its own changes
@@ -182,10 +190,10 @@ func (s *Store) dial(life context.Context) *link {
 		plain.Close()
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
-	if mode == rueidis.ClientModeStandalone {
+	if single {
 		pins = heeding{pins, move}
 	}
-	return &link{pins: pins, plain: plain, one: one}
+	return &link{pins: pins, plain: plain, one: one, conns: move.all}
 }
 
 // mayChoose reports whether a connection may say what to track: a user of an access list may
@@ -221,8 +229,18 @@ func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) 
 	case got := <-answer:
 		return got, nil
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return none, l.late(ctx.Err())
 	}
+}
+
+// late returns the error of a call without an answer in time: if there is no connection, also why.
+func (l *link) late(err error) error {
+	for _, c := range l.conns {
+		if why := c.unreachable(); why != nil {
+			return fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return err
 }
 
 // fault makes err an pinstore.ErrStore that names the operation.
