@@ -173,9 +173,9 @@ func (k *keeper) sayCutOff(decided bool) {
 	}
 }
 
-// listen asks the store, twice in a TTL, which of the members that take rooms it hears.
-func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot) {
-	if time.Since(k.listened) < k.liveness.TTL/2 || !k.agent.Live() {
+// listen asks the store, twice in a TTL, which of the members that take rooms it hears, if it answers.
+func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) {
+	if !answers || time.Since(k.listened) < k.liveness.TTL/2 || !k.agent.Live() {
 		return
 	}
 	members := slices.DeleteFunc(slices.Clone(s.Members), func(m *cluster.Member) bool {
@@ -248,9 +248,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 		k.cfg.Log.Warn("reservations expired on a node that reports no load", "peer", id, "units", units)
 	}
 	k.measure(s)
-	if answered {
-		k.listen(ctx, s)
-	}
+	k.listen(ctx, s, answered)
 	for {
 		write, read, probe := k.hosts.due(time.Now(), k.cfg.PinTTL/3, maxAtOnce, k.cache.Generation())
 		if !answered {

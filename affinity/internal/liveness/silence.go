@@ -72,25 +72,10 @@ func (s *Silence) Ask(members []*cluster.Member) (ask []lease.Incarnation) {
 	return ask
 }
 
-// Learn takes the store's answer: which of ask it hears. After a pause, as when the store was away, members are silent from the
-// next look on; those that have been silent before stay so.
+// Learn takes the store's answer: which of ask it hears. After a pause, as when the store was away, a silence begins anew,
+// unless it had lasted for long enough.
 func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hears []bool, now time.Time) {
-	if s.heard == nil {
-		s.heard = make(map[lease.NodeID]bool)
-	}
-	if len(s.heard) > 2*len(members)+lookAtOnce { // most are gone
-		maps.DeleteFunc(s.heard, func(id lease.NodeID, _ bool) bool {
-			return !slices.ContainsFunc(members, func(m *cluster.Member) bool { return m.ID == id })
-		})
-	}
-	was, pause := s.since, now.Sub(s.last) > s.TTL
-	s.since = make(map[lease.Incarnation]span, len(was))
-	for _, m := range members {
-		at := lease.Incarnation{Node: m.ID, Number: m.Incarnation}
-		if sp, ok := was[at]; ok && (!pause || s.proves(sp)) {
-			s.since[at] = sp
-		}
-	}
+	s.forget(members, now.Sub(s.last) > s.TTL)
 	for i, at := range ask {
 		switch sp, ok := s.since[at]; {
 		case hears[i]:
@@ -103,7 +88,31 @@ func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hear
 		}
 	}
 	s.next, s.last = (s.next+len(ask))%max(1, len(members)), now
-	var f found
+	s.found.Store(s.find(members))
+}
+
+// forget removes what is of no use any more, and after a pause all silences that are not proven yet.
+func (s *Silence) forget(members []*cluster.Member, pause bool) {
+	if s.heard == nil {
+		s.heard = make(map[lease.NodeID]bool)
+	}
+	if len(s.heard) > 2*len(members)+lookAtOnce { // most are gone
+		maps.DeleteFunc(s.heard, func(id lease.NodeID, _ bool) bool {
+			return !slices.ContainsFunc(members, func(m *cluster.Member) bool { return m.ID == id })
+		})
+	}
+	was := s.since
+	s.since = make(map[lease.Incarnation]span, len(was))
+	for _, m := range members {
+		at := lease.Incarnation{Node: m.ID, Number: m.Incarnation}
+		if sp, ok := was[at]; ok && (!pause || s.proves(sp)) {
+			s.since[at] = sp
+		}
+	}
+}
+
+func (s *Silence) find(members []*cluster.Member) *found {
+	f := new(found)
 	for _, m := range members {
 		at := lease.Incarnation{Node: m.ID, Number: m.Incarnation}
 		if sp, ok := s.since[at]; !ok || !s.proves(sp) {
@@ -115,7 +124,7 @@ func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hear
 		}
 	}
 	slices.Sort(f.named)
-	s.found.Store(&f)
+	return f
 }
 
 func (s *Silence) proves(sp span) bool { return sp.last.Sub(sp.first) >= max(s.TTL, leastSilence) }

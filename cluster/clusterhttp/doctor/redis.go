@@ -84,7 +84,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 }
 
 const (
-	badPassword = "set the user and the password right, on Redis or in the agent's --redis-file, which it reads again at SIGHUP" //nolint:gosec // is none
+	badPassword = "set the user and the password right, on Redis or in the agent's --redis-file, which it reads again at SIGHUP"
 	noMaster    = "see where the address leads to: it is a replica. The agent opens its connections again at least every 5 s, and finds the master once the name or the balancer leads there"
 	unreachable = "see the network and the firewalls between the agent and this address, and whether its host runs"
 )
