@@ -24,7 +24,7 @@ func (e Examination) redis() []Check {
 	}
 	if r.StoreDoubt {
 		faults = append(faults, Check{
-			"redis", Fail, fmt.Sprintf("%s has not answered lately (%s; breaker: %s)", redisAt(r.Store), cmp.Or(r.StoreFault, "no reason given"), r.Breaker),
+			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreFault, "no reason given"), r.Breaker, at(r.Store)),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
 			adviceOn(r.StoreFault) + ". Do not restart agents: they would forget where rooms live, and each goes on by itself once Redis answers",
 		})
@@ -38,7 +38,7 @@ func (e Examination) redis() []Check {
 	}
 	if len(r.Silent) > 0 {
 		faults = append(faults, Check{
-			"redis", Fail, fmt.Sprintf("%s of this cluster without heartbeats in %s: %s", plural(len(r.Silent), "live node"), redisAt(r.Store), fewIDs(r.Silent)),
+			"redis", Fail, fmt.Sprintf("%s of this cluster without heartbeats in Redis%s: %s", plural(len(r.Silent), "live node"), at(r.Store), fewIDs(r.Silent)),
 			"they get no new rooms from this node; if they use another Redis or database, a room can get one host by each of the two",
 			e.silentAdvice(),
 		})
@@ -46,12 +46,12 @@ func (e Examination) redis() []Check {
 	return faults
 }
 
-// redisAt names the Redis of an agent.
-func redisAt(where string) string {
+// at names the address of an agent's Redis, if it is known.
+func at(where string) string {
 	if where == "" {
-		return "Redis"
+		return ""
 	}
-	return "Redis at " + where
+	return " at " + where
 }
 
 // silentAdvice says on which side the fault is: where all others are silent, it is more likely this node.
@@ -80,6 +80,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"no route to host", unreachable},
 	{"network is unreachable", unreachable},
 	{"i/o timeout", unreachable},
+	{"connection timed out", unreachable},
 	{"not within", "see whether Redis is near and quick enough for the agent: slow commands, fsync, swap, a full network"},
 }
 
