@@ -103,6 +103,7 @@ func TestFollowInCut(t *testing.T) { // S6.16
 		time.Sleep(3 * time.Second)
 		f.Start("d")
 		f.Split([]string{"a"}, []string{"b", "c", "d"})
+		f.resolver("d")
 		time.Sleep(soon)
 		if n := len(f.Agent("a").Members()); n != 1 {
 			t.Fatalf("a sees %d members", n)

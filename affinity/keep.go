@@ -3,8 +3,10 @@ package affinity
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
@@ -37,6 +39,8 @@ type keeper struct {
 	void     []voidPin                      // of rooms hosted here, to be replaced
 	unjudged error                          // why the store was not asked again, while rooms are confirmed, who is dead
 	apart    bool                           // nodes are cut off, by the log
+	listened time.Time                      // when the store was asked which members it hears
+	silent   []lease.NodeID                 // members that it does not hear, by the log
 	warn     time.Time                      // when to warn of a capacity without a load; zero: never (again)
 }
 
@@ -169,6 +173,42 @@ func (k *keeper) sayCutOff(decided bool) {
 	}
 }
 
+// listen asks the store, twice in a TTL, which of the members that take rooms it hears, if it answers.
+func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) {
+	if !answers || time.Since(k.listened) < k.liveness.TTL/2 || !k.agent.Live() {
+		return
+	}
+	members := slices.DeleteFunc(slices.Clone(s.Members), func(m *cluster.Member) bool {
+		return m.ID == s.Self.ID || !capacity.TakesRooms(m)
+	})
+	ask, hears := k.silence.Ask(members), []bool(nil)
+	if len(ask) > 0 {
+		bounded, cancel := k.store.Bounded(ctx)
+		defer cancel()
+		var err error
+		if hears, err = k.store.Store.Heartbeat(bounded, lease.Incarnation{}, 0, ask); err != nil {
+			return
+		}
+	}
+	k.listened = time.Now()
+	k.silence.Learn(members, ask, hears, k.listened)
+	k.saySilent()
+}
+
+// saySilent logs that the store does not hear members, and that it hears all again.
+func (k *keeper) saySilent() {
+	nodes := k.silence.Named()
+	isNew := slices.ContainsFunc(nodes, func(id lease.NodeID) bool { return !slices.Contains(k.silent, id) })
+	switch {
+	case isNew:
+		const most = 5
+		k.cfg.Log.Warn("live nodes send no heartbeats to this store", "nodes", len(nodes), "first", nodes[:min(most, len(nodes))])
+	case len(nodes) == 0 && len(k.silent) > 0:
+		k.cfg.Log.Info("all live nodes send heartbeats to this store again")
+	}
+	k.silent = nodes
+}
+
 func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (alive []bool, err error) {
 	k.beaten = time.Now()
 	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
@@ -208,6 +248,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 		k.cfg.Log.Warn("reservations expired on a node that reports no load", "peer", id, "units", units)
 	}
 	k.measure(s)
+	k.listen(ctx, s, answered)
 	for {
 		write, read, probe := k.hosts.due(time.Now(), k.cfg.PinTTL/3, maxAtOnce, k.cache.Generation())
 		if !answered {

@@ -145,6 +145,6 @@ type request struct {
 func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) request {
 	return request{Request: capacity.Request{
 		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Need: n, Cost: r.cost(n),
-		Ladder: capacity.NewLadder(s, room, n, r.selector(room, n)), Strangers: r.store.agreement.Strangers(),
+		Ladder: capacity.NewLadder(s, room, n, r.selector(room, n)), Strangers: r.store.agreement.Strangers(), Silent: r.silence.Silent(),
 	}}
 }

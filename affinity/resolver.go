@@ -38,6 +38,7 @@ type Resolver struct {
 		agreement agreement.Agreement
 	}
 	liveness *liveness.Judge
+	silence  liveness.Silence
 	met      met
 	hosts    hostTable
 	shared   struct { // by concurrent callers
@@ -128,6 +129,7 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 		cache:    pincache.New(cfg.MaxKnown),
 		reserved: capacity.Reservations{Limits: capacity.Ceilings{Soft: cfg.SoftCeiling, Hard: cfg.HardCeiling}, Settle: cfg.Settle, Keep: cfg.PinTTL},
 		liveness: liveness.New(ttl),
+		silence:  liveness.Silence{TTL: ttl},
 		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
 	}
 	r.store.Client = storeclient.New(store, cfg.Budget, cfg.Log, unasked)
@@ -227,6 +229,9 @@ type Stats struct {
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
+	// Store is where the store is, if it has a String method, which shows no passwords.
+	Store string `json:"store,omitempty"`
+
 	// StoreFault is why: not within Config.Budget, or what the store's client says; empty: it answers.
 	StoreFault string `json:"store_fault,omitempty"`
 
@@ -234,6 +239,11 @@ type Stats struct {
 	// them: the network is split, or the nodes were never joined. Only nodes with rooms that this one has come across are found. Their
 	// rooms stay, and have no address here if this node has never met theirs.
 	CutOff []lease.NodeID `json:"cut_off,omitempty"`
+
+	// Silent has the live members, by id, that have sent no heartbeats to this store for a lease's TTL, and for 10 s at least,
+	// although they state a capacity or have sent some before: they use another store, or none, or do not reach it. They get no
+	// new rooms from this node. Rooms that are pinned to them stay.
+	Silent []lease.NodeID `json:"silent,omitempty"`
 
 	// Refused is the ErrSettings for which this node places no rooms; empty: none.
 	Refused string `json:"refused,omitempty"`
@@ -298,7 +308,10 @@ func (r *Resolver) Stats() Stats {
 		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Edges: c.edges.Load(),
 		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
-		CutOff: r.liveness.CutOff(),
+		CutOff: r.liveness.CutOff(), Silent: r.silence.Named(),
+	}
+	if at, ok := r.store.Store.(fmt.Stringer); ok {
+		s.Store = at.String()
 	}
 	store := r.store.Stats()
 	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors

@@ -223,8 +223,8 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 		return Assignment{}, notLive(to, "draining, settling or of weight 0")
 	}
 	q := r.request(s, room, capacity.NeedIn(pin))
-	if q.Strange(m) {
-		return Assignment{}, notLive(to, "its settings differ from those of other nodes")
+	if why := q.Bars(m); why != "" {
+		return Assignment{}, notLive(to, why)
 	}
 	reserved, ok := r.reserved.PlaceOn(m, q.Request)
 	if !ok {

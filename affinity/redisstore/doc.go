@@ -22,7 +22,8 @@
 //     notifies of a change of all pins. With client_cache=0 an answer is fresh for 1 s.
 //  5. Redis may be down at any time, even during Open. Calls return when their context
 //     ends at the latest, with ErrStore and its cause. No call is repeated; connections
-//     recover by themselves.
+//     recover by themselves. A single server that has become a replica (READONLY, MASTERDOWN) loses its
+//     connections, so that the next ones go where its name, or a balancer, leads to by then.
 //  6. A foreign value under a key is an error that names the key.
 //  7. No error and no log line contains a password.
 //  8. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of

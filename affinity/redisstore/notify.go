@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -84,61 +85,100 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 
 type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
 
-// announced returns a dialer of connections that announce their loss before they close, and before the
-// next one to the same address is used. The client calls OnInvalidations, too, but lets callers dial again
-// before it does: an answer over the next connection could come first, and what the server has
-// forgotten would pass for a change by another node. dial is the client's own, or nil.
-func announced(dial dialer, lost func()) dialer {
-	var mu sync.Mutex
-	last := make(map[string]*announcing) // by address; the client has one connection to each
-	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (conn net.Conn, err error) {
-		switch {
-		case dial != nil:
-			conn, err = dial(ctx, addr, d, security)
-		case security != nil:
-			conn, err = (&tls.Dialer{NetDialer: d, Config: security}).DialContext(ctx, "tcp", addr)
-		default:
-			conn, err = d.DialContext(ctx, "tcp", addr)
+// dialed returns the dialer of a client: its own, or the default one for nil.
+func dialed(dial dialer) dialer {
+	if dial != nil {
+		return dial
+	}
+	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
+		if security != nil {
+			return (&tls.Dialer{NetDialer: d, Config: security}).DialContext(ctx, "tcp", addr)
 		}
-		if err != nil {
-			return nil, err
-		}
-		next := &announcing{Conn: conn, lost: sync.OnceFunc(lost)}
-		mu.Lock()
-		former := last[addr]
-		last[addr] = next
-		mu.Unlock()
-		if former != nil {
-			former.announce() // perhaps it failed, and is not closed yet
-		}
-		return next, nil
+		return d.DialContext(ctx, "tcp", addr)
 	}
 }
 
-// announcing is a connection that announces its loss once: a caller in between waits. It announces
+// connections are those of one client, which announce their loss before they close, and before the
+// next one to the same address is used. The client calls OnInvalidations, too, but lets callers dial again
+// before it does: an answer over the next connection could come first, and what the server has
+// forgotten would pass for a change by another node.
+type connections struct {
+	dial dialer
+	lost func()
+
+	mu     sync.Mutex
+	last   map[string]*connection // by address; the client has one to each
+	failed error                  // of the latest attempt; nil: it is open
+}
+
+func newConnections(dial dialer, lost func()) *connections {
+	return &connections{dial: dial, lost: lost, last: make(map[string]*connection)}
+}
+
+// open is the dialer of the client.
+func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
+	conn, err := c.dial(ctx, addr, d, security)
+	c.mu.Lock()
+	if c.failed = err; err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	next := &connection{Conn: conn, lost: sync.OnceFunc(c.lost)}
+	former := c.last[addr]
+	c.last[addr] = next
+	c.mu.Unlock()
+	if former != nil {
+		former.announce() // perhaps it failed, and is not closed yet
+	}
+	return next, nil
+}
+
+// unreachable returns why the latest attempt to connect has failed, or nil.
+func (c *connections) unreachable() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+// close closes all. The client dials again for its next call; those in progress fail with why.
+func (c *connections) close(why error) {
+	c.mu.Lock()
+	open := slices.Collect(maps.Values(c.last))
+	c.mu.Unlock()
+	for _, conn := range open {
+		conn.why.CompareAndSwap(nil, &why)
+		_ = conn.Close()
+	}
+}
+
+// connection announces its loss once: a caller in between waits. It announces
 // nothing if the server has not answered, or refused it: such a server is dialed again and again.
-type announcing struct {
+type connection struct {
 	net.Conn
 	lost func() // at most once
 	read atomic.Bool
-	used atomic.Bool // the first answer was no error
+	used atomic.Bool           // the first answer was no error
+	why  atomic.Pointer[error] // it was closed here
 }
 
-func (c *announcing) Read(b []byte) (int, error) {
+func (c *connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.read.Load() {
 		c.used.Store(b[0] != '-')
 		c.read.Store(true)
 	}
+	if why := c.why.Load(); err != nil && why != nil {
+		err = *why
+	}
 	return n, err
 }
 
-func (c *announcing) Close() error {
+func (c *connection) Close() error {
 	c.announce()
 	return c.Conn.Close()
 }
 
-func (c *announcing) announce() {
+func (c *connection) announce() {
 	if c.used.Load() {
 		c.lost()
 	}

@@ -101,8 +101,8 @@ func TestAnnounced(t *testing.T) {
 		"next elsewhere": {"%7\r\n", "b", []string{"next", "lost", "closed", "closed"}},
 	} {
 		s := &sequence{answer: c.answer}
-		dial := announced(func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return s, nil },
-			func() { s.calls = append(s.calls, "lost") })
+		dial := newConnections(func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return s, nil },
+			func() { s.calls = append(s.calls, "lost") }).open
 		conn, err := dial(t.Context(), "a", nil, nil)
 		if err != nil {
 			t.Fatal(err)

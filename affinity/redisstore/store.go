@@ -19,8 +19,9 @@ import (
 // Store keeps pins on Redis. Open returns one. Its methods may be called from any
 // goroutine.
 type Store struct {
-	opt  Options
-	keys keys
+	opt   Options
+	where string // for people
+	keys  keys
 
 	swap, apart, clean, heartbeat, reserve, agree script
 
@@ -29,7 +30,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards closed, so that no call begins after Close has begun to wait
 	closed bool
-	quit   chan struct{} // closed by Close
+	quit   context.CancelFunc // called by Close
 	calls  sync.WaitGroup
 }
 
@@ -45,7 +46,8 @@ type link struct {
 	// partitions. Then the pins connection tracks what it is told to, and not all that a script
 	// declares, as it would before Redis 7.2.
 	one   bool
-	split atomic.Bool // it was refused: a proxy divides the keys
+	conns []*connections // of a single server
+	split atomic.Bool    // it was refused: a proxy divides the keys
 }
 
 // tracked reports whether the pins connection is notified of changes.
@@ -62,11 +64,14 @@ var (
 // store.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.Prefix = cmp.Or(opt.Prefix, DefaultPrefix)
-	if err := opt.validate(); err != nil {
+	where, err := opt.validate()
+	if err != nil {
 		return nil, err
 	}
+	life, quit := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{
 		opt:       opt,
+		where:     where,
 		keys:      keys(opt.Prefix),
 		swap:      newScript(swapSource),
 		apart:     newScript(apartSource),
@@ -74,11 +79,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		heartbeat: newScript(heartbeatSource),
 		reserve:   newScript(reserveSource),
 		agree:     newScript(agreeSource),
-		quit:      make(chan struct{}),
+		quit:      quit,
 	}
 	s.link.Store(&link{err: errEarly})
 	tried := make(chan struct{})
-	s.calls.Go(func() { s.connect(tried) })
+	s.calls.Go(func() { s.connect(life, tried) })
 	select {
 	case <-tried:
 	case <-ctx.Done():
@@ -86,13 +91,16 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	return s, nil
 }
 
+// String returns the addresses and the number of the database, without a user and passwords.
+func (s *Store) String() string { return s.where }
+
 // Close ends the store. It waits for the calls in progress, which fail, for a second or
 // two if Redis hangs.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
-		close(s.quit)
+		s.quit()
 		if l := s.link.Swap(&link{err: errClosed}); l.err == nil {
 			s.calls.Go(l.close)
 		}
@@ -110,9 +118,9 @@ func (l *link) close() {
 }
 
 // connect retries until it has a link, which then recovers by itself.
-func (s *Store) connect(tried chan<- struct{}) {
+func (s *Store) connect(life context.Context, tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		l := s.dial()
+		l := s.dial(life)
 		s.mu.Lock()
 		closed := s.closed
 		if !closed {
@@ -134,29 +142,38 @@ func (s *Store) connect(tried chan<- struct{}) {
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-timer.C:
-		case <-s.quit:
+		case <-life.Done():
 			timer.Stop()
 			return
 		}
 	}
 }
 
-func (s *Store) dial() *link {
-	opt, tracking, err := s.opt.client()
+func (s *Store) dial(life context.Context) *link {
+	opt, tracking, err := s.opt.client(life)
 	if err != nil {
 		return &link{err: err}
 	}
-	announcing := announced(opt.DialCtxFn, func() { s.invalidated(nil) })
-	if !tracking {
-		opt.DialCtxFn = announcing
+	// Only the connections of pins announce a loss: it is about what they have read.
+	notified := newConnections(opt.DialCtxFn, func() { s.invalidated(nil) })
+	move := &mover{all: []*connections{notified}}
+	if opt.DialCtxFn = notified.open; tracking {
+		others := newConnections(notified.dial, func() {})
+		move.all = append(move.all, others) // after them, so that no answer comes before the announcement
+		opt.DialCtxFn = others.open
 	}
 	plain, err := rueidis.NewClient(opt)
 	if err != nil {
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
-	one := plain.Mode() != rueidis.ClientModeCluster
+	one, single := plain.Mode() != rueidis.ClientModeCluster, plain.Mode() == rueidis.ClientModeStandalone
+	if single {
+		plain = heeding{plain, move}
+	} else {
+		move.all = nil
+	}
 	if !tracking {
-		return &link{pins: plain, plain: plain, one: one}
+		return &link{pins: plain, plain: plain, one: one, conns: move.all}
 	}
 	opt.DisableCache = false
 	opt.ClientTrackingOptions = []string{"NOLOOP"} // tracks all keys that a connection reads, without its own changes
@@ -166,14 +183,17 @@ func (s *Store) dial() *link {
 		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
 	}
 	opt.OnInvalidations = s.invalidated
-	opt.DialCtxFn = announcing
+	opt.DialCtxFn = notified.open
 	opt.CacheSizeEachConn = 1 << 10 // the cache of rueidis is not used
 	pins, err := rueidis.NewClient(opt)
 	if err != nil {
 		plain.Close()
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
-	return &link{pins: pins, plain: plain, one: one}
+	if single {
+		pins = heeding{pins, move}
+	}
+	return &link{pins: pins, plain: plain, one: one, conns: move.all}
 }
 
 // mayChoose reports whether a connection may say what to track: a user of an access list may
@@ -209,8 +229,18 @@ func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) 
 	case got := <-answer:
 		return got, nil
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return none, l.late(ctx.Err())
 	}
+}
+
+// late returns the error of a call without an answer in time: if there is no connection, also why.
+func (l *link) late(err error) error {
+	for _, c := range l.conns {
+		if why := c.unreachable(); why != nil {
+			return fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return err
 }
 
 // fault makes err an pinstore.ErrStore that names the operation.

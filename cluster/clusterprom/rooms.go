@@ -45,6 +45,7 @@ func roomFamilies() []family {
 			return 1
 		}),
 		gauge("rooms_nodes_cut_off", "Nodes of pinned rooms that have had heartbeats in the store for longer than a lease while gossip did not reach them.", func(v *view) float64 { return float64(len(v.rooms.CutOff)) }),
+		gauge("rooms_nodes_silent", "Live nodes that have sent no heartbeats to the store of this node for longer than a lease, and get no new rooms.", func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
 		counter("rooms_edges_total", "Questions for further nodes for rooms that are too large for one.", func(v *view) uint64 { return v.rooms.Edges }),
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass.", func(v *view) float64 {
 			if v.rooms.StoreDoubt {

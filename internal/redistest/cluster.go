@@ -124,6 +124,20 @@ func (c *Cluster) Owner(key string) (owner *Server) {
 	return owner
 }
 
+// Demote makes the owner of the key's slot a replica, which stays up, and one of its replicas the owner.
+func (c *Cluster) Demote(key string) {
+	c.tb.Helper()
+	was := c.Owner(key)
+	i := slices.IndexFunc(c.nodes, func(s *Server) bool {
+		return strings.HasPrefix(s.Do("ROLE"), fmt.Sprintf("slave\n127.0.0.1\n%d\n", was.port))
+	})
+	if i < 0 {
+		c.tb.Fatalf("%s has no replica", was.Addr())
+	}
+	c.nodes[i].Do("CLUSTER", "FAILOVER")
+	Until(c.tb, "failover", func() bool { return c.Owner(key) != was })
+}
+
 // Partial makes the cluster answer for the slots of the masters that run, while another does
 // not.
 func (c *Cluster) Partial() {

@@ -12,12 +12,12 @@ import (
 // Link is a TCP link to a server, with faults. Without a fault it forwards. Its methods are
 // safe for concurrent use.
 type Link struct {
-	tb     testing.TB
-	addr   string
-	target string
-	wg     sync.WaitGroup
+	tb   testing.TB
+	addr string
+	wg   sync.WaitGroup
 
 	mu       sync.Mutex
+	target   string
 	listener net.Listener // nil while cut
 	hang     bool
 	delay    time.Duration
@@ -35,9 +35,13 @@ type pair struct {
 // addresses from a cluster or a sentinel bypass it; use Pause there.
 func Proxy(tb testing.TB, target string) *Link {
 	tb.Helper()
+	return proxyAt(tb, net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(tb))), target)
+}
+
+func proxyAt(tb testing.TB, addr, target string) *Link {
+	tb.Helper()
 	l := &Link{
-		tb: tb, target: target,
-		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(tb))),
+		tb: tb, target: target, addr: addr,
 		changed: make(chan struct{}), pairs: map[*pair]struct{}{},
 	}
 	tb.Cleanup(func() { l.Cut(); l.wg.Wait() })
@@ -57,6 +61,13 @@ func (l *Link) Hang() { l.set(true, 0) }
 
 // Delay delays bytes by d, in each direction.
 func (l *Link) Delay(d time.Duration) { l.set(false, d) }
+
+// Retarget sends new connections to another target. Open ones stay.
+func (l *Link) Retarget(target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = target
+}
 
 // Cut resets all connections and refuses new ones. Delayed bytes are lost.
 func (l *Link) Cut() {
@@ -119,7 +130,10 @@ func (l *Link) serve(p *pair) {
 	if !l.pass(p) {
 		return
 	}
-	server, err := net.Dial("tcp", l.target)
+	l.mu.Lock()
+	target := l.target
+	l.mu.Unlock()
+	server, err := net.Dial("tcp", target)
 	if err != nil {
 		return
 	}

@@ -110,6 +110,23 @@ func (c *Sentinel) master() (*Server, error) {
 	return nil, errors.New("no server that runs is a master")
 }
 
+// Demote makes the master a replica, which stays up, and returns when the sentinels agree on the other one.
+func (c *Sentinel) Demote() {
+	c.tb.Helper()
+	was := c.Master()
+	for _, s := range c.sentinels {
+		// For four periods after the promotion the others wait for the news before they undo it.
+		s.Do("SENTINEL", "DEBUG", "PUBLISH-PERIOD", "2000")
+	}
+	c.sentinels[0].Do("SENTINEL", "FAILOVER", masterSet)
+	Eventually(c.tb, "failover", func() error {
+		if is, err := c.master(); err != nil || is == was {
+			return errors.Join(errors.New("not yet"), err)
+		}
+		return nil
+	})
+}
+
 // Servers returns the two servers with data.
 func (c *Sentinel) Servers() []*Server { return slices.Clone(c.data) }
 

@@ -49,8 +49,9 @@ func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings
 	for i, m := range s.Members {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Rung: q.Ladder.rung(i)}
 		place, ranked := rank[m.ID]
-		if c.Why = c.why(q, ranked && place == 0); q.Strange(m) {
-			c.Rung, c.Why = 0, "takes no rooms: its settings differ from those of other nodes"
+		c.Why = c.why(q, ranked && place == 0)
+		if why := q.Bars(m); why != "" {
+			c.Rung, c.Why = 0, "takes no rooms: "+why
 		}
 		list = append(list, c)
 	}

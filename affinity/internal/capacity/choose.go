@@ -34,18 +34,34 @@ type Request struct {
 	Stay      pinstore.Pin   // the room's former pin, if the store has lost it or it is void
 	Leaves    []lease.NodeID // the nodes that it moves away from, if it does
 
-	// Strangers are the nodes that host no rooms, because their settings differ.
-	Strangers []lease.Incarnation
+	// Strangers are the nodes that host no rooms, because their settings differ. Silent are those that get no new ones,
+	// because this store has no heartbeats of them.
+	Strangers, Silent []lease.Incarnation
 }
 
 // takes reports whether the room may be placed on a member.
 func (q *Request) takes(m *cluster.Member) bool {
-	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID) && !q.Strange(m)
+	return q.keeps(m) && !slices.Contains(q.Silent, incarnationOf(m))
 }
 
-// Strange reports whether a member is one of Strangers.
-func (q *Request) Strange(m *cluster.Member) bool {
-	return slices.Contains(q.Strangers, lease.Incarnation{Node: m.ID, Number: m.Incarnation})
+// keeps reports whether the room may go on living on a member.
+func (q *Request) keeps(m *cluster.Member) bool {
+	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID) && !slices.Contains(q.Strangers, incarnationOf(m))
+}
+
+// Bars returns why a member that is active gets no new rooms, or "".
+func (q *Request) Bars(m *cluster.Member) string {
+	switch at := incarnationOf(m); {
+	case slices.Contains(q.Strangers, at):
+		return "its settings differ from those of other nodes"
+	case slices.Contains(q.Silent, at):
+		return "it sends no heartbeats to this store"
+	}
+	return ""
+}
+
+func incarnationOf(m *cluster.Member) lease.Incarnation {
+	return lease.Incarnation{Node: m.ID, Number: m.Incarnation}
 }
 
 // owner returns the member that is first in line for the room, or nil. The table may be a moment
@@ -100,7 +116,7 @@ func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // rooms. A node that has not reported its load takes no other rooms, either. choose
 // is pure. O(nodes), and without an override free of allocation.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
-	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.takes(m) {
+	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
 		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
 	}
 	m := q.owner(s)

@@ -162,11 +162,14 @@ func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 
 // faultOf returns why a call failed: a store that is slow needs another remedy than one that has ended.
 func (c *Client) faultOf(err error) string {
-	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-		return fmt.Sprintf("not within %v", c.budget)
-	}
 	if e, ok := errors.AsType[syscall.Errno](err); ok { // without its addresses
 		return e.Error()
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // the call was late because there is no connection
+		return e.Error()
+	}
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return fmt.Sprintf("not within %v", c.budget)
 	}
 	return strings.TrimPrefix(err.Error(), pinstore.ErrStore.Error()+": ")
 }

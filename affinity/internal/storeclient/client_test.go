@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -111,9 +112,11 @@ func TestStoreClientBatches(t *testing.T) {
 
 func TestStoreClientAway(t *testing.T) {
 	for fault, down := range map[string]error{
-		"down":               errors.New("down"),
-		"connection refused": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
-		"not within 150ms":   context.DeadlineExceeded,
+		"down":                     errors.New("down"),
+		"connection reset by peer": &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET},
+		"dial tcp 10.0.0.1:6379: i/o timeout": fmt.Errorf("%w: %w", context.DeadlineExceeded,
+			&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6379}, Err: os.ErrDeadlineExceeded}),
+		"not within 150ms": context.DeadlineExceeded,
 	} {
 		c, _ := clientOf(func(_ context.Context, call int) error {
 			if call <= awayAfter {

@@ -229,37 +229,6 @@ func (e Examination) key() []Check {
 	}}
 }
 
-func (e Examination) redis() []Check {
-	r := e.After.Stats.Rooms
-	var faults []Check
-	if r != nil && r.Refused != "" {
-		faults = append(faults, Check{
-			"redis", Fail, strings.TrimPrefix(r.Refused, "affinity: "),
-			"this node places no rooms: a room could get two hosts; rooms that it hosts already stay",
-			"see which settings are right, and restart the other nodes with them",
-		})
-	}
-	if r != nil && r.StoreDoubt {
-		faults = append(faults, Check{
-			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)", cmp.Or(r.StoreFault, "no reason given"), r.Breaker),
-			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
-			"see whether Redis runs, has memory, and is near and quick enough for the agent; the agent retries by itself",
-		})
-	}
-	if r != nil && len(r.CutOff) > 0 {
-		nodes := make([]string, len(r.CutOff))
-		for i, id := range r.CutOff {
-			nodes[i] = string(id)
-		}
-		faults = append(faults, Check{
-			"redis", Fail, fmt.Sprintf("%s with heartbeats in Redis and out of reach of gossip: %s", plural(len(r.CutOff), "node"), few(nodes)),
-			"rooms there stay, and joins here may get no address for them; each side places new rooms on its own nodes alone",
-			"give all nodes a --join address of this cluster, and see that UDP and TCP of the gossip ports pass between them; if they are another cluster, give it another name and prefix",
-		})
-	}
-	return faults
-}
-
 // events warns of a loop that had unread events at both looks and did not catch up.
 func (e Examination) events() []Check {
 	late := make(map[string]uint64)

@@ -194,6 +194,9 @@ func TestChecks(t *testing.T) {
 		"no --join": {after(func(l *Look) { // S8.2
 			l.Stats.Rooms.CutOff = []lease.NodeID{"node-y", "node-z"}
 		}), "redis: fail: 2 nodes with heartbeats in Redis and out of reach of gossip: node-y, node-z"},
+		"a member on another redis": {after(func(l *Look) {
+			l.Stats.Rooms.Store, l.Stats.Rooms.Silent = "redis.test:6379/0", []lease.NodeID{"node-b"}
+		}), "redis: fail: 1 live node of this cluster without heartbeats in Redis at redis.test:6379/0: node-b"},
 		"a loop hangs":      {func(b, a *Look) { reading(b, 1); reading(a, 3) }, "events: warn: watch by 3 states"},
 		"it catches up":     {func(b, a *Look) { reading(b, 3); reading(a, 1) }, ""},
 		"it just fell back": {after(func(l *Look) { reading(l, 3) }), ""},
@@ -288,6 +291,52 @@ func judge(t *testing.T, name string, e Examination, want []string) {
 		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == must }) {
 			t.Errorf("%s: nothing is said of %s", name, must)
 		}
+	}
+}
+
+// What to do about Redis is up to what its client says. The check names the address, and nobody restarts agents.
+func TestRedisAdvice(t *testing.T) {
+	for fault, do := range map[string]string{
+		`redis: heartbeat of "a|1": connect to [redis.test:6379]: WRONGPASS invalid username-password pair or user is disabled.`: "password",
+		`redis: heartbeat of "a|1": NOAUTH HELLO must be called with the client already authenticated`:                           "password",
+		`redis: heartbeat of "a|1": NOPERM User u has no permissions to run the 'evalsha' command`:                               "access list",
+		`redis: heartbeat of "a|1": READONLY You can't write against a read only replica.`:                                       "replica",
+		`redis: heartbeat of "a|1": MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.`:            "replica",
+		`redis: heartbeat of "a|1": OOM command not allowed when used memory > 'maxmemory'.`:                                     "more memory",
+		`redis: heartbeat of "a|1": LOADING Redis is loading the dataset in memory`:                                              "wait",
+		"connection refused":                                        "runs, and listens",
+		"no route to host":                                          "firewalls",
+		"network is unreachable":                                    "firewalls",
+		"dial tcp 10.0.0.1:6379: i/o timeout":                       "firewalls",
+		"dial tcp: lookup redis.test on 10.0.0.53:53: no such host": "DNS",
+		"dial tcp: lookup redis.test on 10.0.0.53:53: read udp 10.0.0.1:1->10.0.0.53:53: i/o timeout": "DNS",
+		"not within 150ms": "quick enough",
+		"":                 "whether Redis runs",
+	} {
+		l := healthyLook()
+		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreFault = true, "redis.test:6379/0", fault
+		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
+		c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis" })]
+		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") || !strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, fault) {
+			t.Errorf("%q: %+v; want the advice %q", fault, c, do)
+		}
+	}
+}
+
+// Where the store hears none of the others, it is rather this node that has another one.
+func TestSilentAdvice(t *testing.T) {
+	l := healthyLook()
+	for _, m := range l.Members.Members {
+		if m.ID != l.Members.Self {
+			l.Stats.Rooms.Silent = append(l.Stats.Rooms.Silent, m.ID)
+		}
+	}
+	if do := (Examination{After: l}).silentAdvice(); !strings.Contains(do, "this node may be") {
+		t.Errorf("all are silent: %q", do)
+	}
+	l.Stats.Rooms.Silent = l.Stats.Rooms.Silent[1:]
+	if do := (Examination{After: l}).silentAdvice(); strings.Contains(do, "this node may be") || !strings.Contains(do, "restart those nodes") {
+		t.Errorf("one is silent: %q", do)
 	}
 }
 

@@ -1,0 +1,109 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+func (e Examination) redis() []Check {
+	r := e.After.Stats.Rooms
+	if r == nil {
+		return nil
+	}
+	var faults []Check
+	if r.Refused != "" {
+		faults = append(faults, Check{
+			"redis", Fail, strings.TrimPrefix(r.Refused, "affinity: "),
+			"this node places no rooms: a room could get two hosts; rooms that it hosts already stay",
+			"see which settings are right, and restart the other nodes with them",
+		})
+	}
+	if r.StoreDoubt {
+		faults = append(faults, Check{
+			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreFault, "no reason given"), r.Breaker, at(r.Store)),
+			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
+			adviceOn(r.StoreFault) + ". Do not restart agents: they would forget where rooms live, and each goes on by itself once Redis answers",
+		})
+	}
+	if len(r.CutOff) > 0 {
+		faults = append(faults, Check{
+			"redis", Fail, fmt.Sprintf("%s with heartbeats in Redis and out of reach of gossip: %s", plural(len(r.CutOff), "node"), fewIDs(r.CutOff)),
+			"rooms there stay, and joins here may get no address for them; each side places new rooms on its own nodes alone",
+			"give all nodes a --join address of this cluster, and see that UDP and TCP of the gossip ports pass between them; if they are another cluster, give it another name and prefix",
+		})
+	}
+	if len(r.Silent) > 0 {
+		faults = append(faults, Check{
+			"redis", Fail, fmt.Sprintf("%s of this cluster without heartbeats in Redis%s: %s", plural(len(r.Silent), "live node"), at(r.Store), fewIDs(r.Silent)),
+			"they get no new rooms from this node; if they use another Redis or database, a room can get one host by each of the two",
+			e.silentAdvice(),
+		})
+	}
+	return faults
+}
+
+// at names the address of an agent's Redis, if it is known.
+func at(where string) string {
+	if where == "" {
+		return ""
+	}
+	return " at " + where
+}
+
+// silentAdvice says on which side the fault is: where all others are silent, it is more likely this node.
+func (e Examination) silentAdvice() string {
+	r := e.After.Stats.Rooms
+	const compare = "roost doctor at each of them shows whether it reaches Redis; if so, compare --redis: the same server and the same number of a database"
+	for _, m := range e.After.Members.Members {
+		if m.ID != e.After.Members.Self && !slices.Contains(r.Silent, m.ID) {
+			return compare + ". Then restart those nodes, one at a time, with the --redis of the others"
+		}
+	}
+	return "all other nodes are silent here, so this node may be the one with another Redis. " + compare
+}
+
+// advices are what to do, by a part of what the client of Redis says. The first one that fits holds.
+var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
+	{"WRONGPASS", badPassword},
+	{"NOAUTH", badPassword},
+	{"NOPERM", "give the agent's user on Redis all keys and commands of the access list in the documentation of package redisstore"},
+	{"READONLY", noMaster},
+	{"MASTERDOWN", noMaster},
+	{"OOM command", "give Redis more memory (maxmemory), or remove what else it holds; it must not evict (maxmemory-policy noeviction)"},
+	{"LOADING ", "wait until Redis has loaded its data; if it takes long, look at its log"},
+	{"lookup ", "see why the name has no address: the name in --redis, and the DNS server that the agent asks"},
+	{"connection refused", "see whether Redis runs, and listens at this address and port"},
+	{"no route to host", unreachable},
+	{"network is unreachable", unreachable},
+	{"i/o timeout", unreachable},
+	{"connection timed out", unreachable},
+	{"not within", "see whether Redis is near and quick enough for the agent: slow commands, fsync, swap, a full network"},
+}
+
+const (
+	badPassword = "set the user and the password right, on Redis or in the agent's --redis-file, which it reads again at SIGHUP"
+	noMaster    = "see where the address leads to: it is a replica. The agent opens its connections again at least every 5 s, and finds the master once the name or the balancer leads there"
+	unreachable = "see the network and the firewalls between the agent and this address, and whether its host runs"
+)
+
+// adviceOn returns what to do about a fault of Redis.
+func adviceOn(fault string) string {
+	for _, a := range advices {
+		if strings.Contains(fault, a.part) {
+			return a.do
+		}
+	}
+	return "see whether Redis runs, has memory, and is near and quick enough for the agent"
+}
+
+func fewIDs(ids []lease.NodeID) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(id)
+	}
+	return few(words)
+}

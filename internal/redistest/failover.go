@@ -1,0 +1,55 @@
+package redistest
+
+import (
+	"strconv"
+	"testing"
+)
+
+// Failover is a master and its replica, of which clients know one address, as managed Redis has them. When the
+// master changes, the former one stays up as a replica that rejects writes; a while later the address leads to the
+// new master, and connections that are open stay where they are.
+type Failover struct {
+	tb    testing.TB
+	pair  [2]*Server
+	point func(to int)
+	addr  string
+}
+
+// StartBalanced starts a master and a replica behind a balancer of TCP connections.
+func StartBalanced(tb testing.TB) *Failover {
+	tb.Helper()
+	f := startFailover(tb)
+	link := Proxy(tb, f.pair[0].Addr())
+	f.addr = link.Addr()
+	f.point = func(to int) { link.Retarget(f.pair[to].Addr()) }
+	return f
+}
+
+func startFailover(tb testing.TB) *Failover {
+	tb.Helper()
+	master := Start(tb)
+	replica := Start(tb, "--replicaof", "127.0.0.1", strconv.Itoa(master.port))
+	f := &Failover{tb: tb, pair: [2]*Server{master, replica}}
+	master.WaitReplicas(1)
+	return f
+}
+
+// Addr is the host:port that leads to the master.
+func (f *Failover) Addr() string { return f.addr }
+
+// URL is the URL of Addr.
+func (f *Failover) URL() string { return f.pair[0].urlOf(f.addr) }
+
+// Servers returns the two servers, the first master first.
+func (f *Failover) Servers() (first, second *Server) { return f.pair[0], f.pair[1] }
+
+// Promote makes the replica the master, and the master a replica. Addr leads to the former master.
+func (f *Failover) Promote() {
+	f.tb.Helper()
+	f.pair[0].WaitReplicas(1)
+	f.pair[1].Do("REPLICAOF", "NO", "ONE")
+	f.pair[0].Do("REPLICAOF", "127.0.0.1", strconv.Itoa(f.pair[1].port))
+}
+
+// Move makes Addr lead to the second server, for new connections.
+func (f *Failover) Move() { f.point(1) }
