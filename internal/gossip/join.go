@@ -29,7 +29,7 @@ var ErrUnfinished = errors.New("it accepted the connection, but did not answer i
 // other error means that the node is unreachable. Joins may run concurrently; Close ends
 // them.
 func (n *Node) Join(addr string) error {
-	_, err := n.list.Join([]string{addr})
+	_, err := n.list.Load().Join([]string{addr})
 	if err == nil {
 		return nil
 	}
