@@ -67,7 +67,8 @@ type Agent struct {
 //
 // Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if
 // every seed that answers refuses this node. In the last case the error wraps a
-// *SettingsError, ErrKey or ErrCluster.
+// *SettingsError, ErrKey or ErrCluster. It also fails if other nodes cannot reach this one: if
+// its address is a loopback one and no seed's is, or if it has to be guessed and this host has no suitable one.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -91,9 +92,11 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	var err error
 	own := settingsOf(cfg)
 	refusals := make(chan error, 8)
+	seeds, _ := cfg.seeds()
 	a.gossip, err = gossip.Start(ctx, gossip.Config{
 		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
 		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key, OldKeys: cfg.OldKeys, Allow: cfg.GossipAllow,
+		Seeds: seeds, LookUp: a.lookUpSeeds,
 		Profile: cfg.Network.timings().profile, Log: log,
 		Meta:          func() []byte { return own.meta(*a.cluster.Load()) },
 		Ours:          func(meta []byte) bool { return ofCluster(*a.cluster.Load(), meta) },
@@ -258,7 +261,8 @@ func (a *Agent) Config() Config {
 	return cfg
 }
 
-// Addr returns the ip:port that other nodes reach this one at.
+// Addr returns the ip:port that other nodes reach this one at. It changes if it was guessed and the host has another
+// address: see Config.Advertise.
 func (a *Agent) Addr() string { return a.gossip.Addr() }
 
 // Watch returns the changes of ownership and membership; see events.Watch. The

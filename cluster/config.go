@@ -47,7 +47,9 @@ type Config struct {
 	Bind string
 
 	// Advertise is the host:port that other nodes reach this one at. Default: the
-	// bound address, or the first private one if that is 0.0.0.0.
+	// bound address. If that is 0.0.0.0 or ::, it is the address from which this host
+	// reaches the seeds, or its default gateway if there are none; when the host loses that
+	// address, the node advertises the one that it has instead.
 	Advertise string
 
 	// Join lists seeds: nodes to join the cluster through, as host:port or as the
@@ -310,7 +312,7 @@ func (c Config) Validate() error {
 	}
 	fault(strings.ContainsRune(c.Cluster, 0) || len(c.Cluster) > 64, "Cluster has %d bytes, at most 64, none of them zero", len(c.Cluster))
 	fault(!hostPort(c.Bind), "Bind %q is not host:port", c.Bind)
-	fault(c.Advertise != "" && !hostPort(c.Advertise), "Advertise %q is not host:port", c.Advertise)
+	c.checkAdvertise(fault)
 	fault(c.HTTPAddr != "" && !ipPort(c.HTTPAddr), "HTTPAddr %q is not an IP address and a port", c.HTTPAddr)
 	for _, seed := range c.Join {
 		fault(!validSeed(seed), "Join %q is not host:port", seed)
@@ -327,6 +329,22 @@ func (c Config) Validate() error {
 	c.checkIsolation(fault)
 	c.checkTimings(fault)
 	return errors.Join(errs...)
+}
+
+// checkAdvertise rejects what no other node can send to. A name is looked up at the start.
+func (c Config) checkAdvertise(fault func(bad bool, format string, args ...any)) {
+	if c.Advertise == "" {
+		return
+	}
+	host, _, err := net.SplitHostPort(c.Advertise)
+	if err != nil || !hostPort(c.Advertise) {
+		fault(true, "Advertise %q is not host:port", c.Advertise)
+		return
+	}
+	fault(host == "", "Advertise %q has no host (is a variable empty?): set the host:port at which other nodes reach this one", c.Advertise)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		fault(!gossip.Usable(ip), "Advertise %q is not the address of one host: set the host:port at which other nodes reach this one, or leave it empty", c.Advertise)
+	}
 }
 
 func (c Config) checkIsolation(fault func(bad bool, format string, args ...any)) {

@@ -45,6 +45,23 @@ func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 	}
 }
 
+// An address to which no other node can send is rejected, with all other faults. The error says what to set.
+func TestAdvertiseFaults(t *testing.T) {
+	for _, bad := range []string{
+		":7946", "[]:7946", "0.0.0.0:7946", "[::]:7946", "[::ffff:0.0.0.0]:7946", "224.0.0.1:7946", "[ff02::1]:7946", "255.255.255.255:7946",
+	} {
+		err := cluster.Config{ID: "a", Advertise: bad, GossipNodes: 99}.Validate()
+		if err == nil || !strings.Contains(err.Error(), `Advertise "`+bad) || !strings.Contains(err.Error(), "other nodes reach this one") || !strings.Contains(err.Error(), "GossipNodes") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	for _, good := range []string{"", "10.0.0.1:7946", "[10.0.0.1]:7946", "[fd00::1]:7946", "[fe80::1%eth0]:7946", "127.0.0.1:7946", "node-1:7946", "10.0.0.1:0"} {
+		if err := (cluster.Config{ID: "a", Advertise: good}).Validate(); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
 // Each setting at and beyond its bounds. The error names the fault.
 func TestConfigBounds(t *testing.T) {
 	networks := func(all ...string) (prefixes []netip.Prefix) {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/gossip"
@@ -68,6 +69,34 @@ func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 		defer cancel()
 		addrs, err := a.seedsOf(ctx, l.Name)
 		_ = a.do(context.Background(), func(now time.Time, n *node.Node) { n.Resolved(now, l, addrs, err) })
+	})
+}
+
+// lookUpSeeds returns the addresses of the names of seeds, before there is a kernel. A name that is not found is looked up
+// again while the node joins.
+func (a *Agent) lookUpSeeds(ctx context.Context) []string {
+	_, names := a.cfg.seeds()
+	found := make([][]string, len(names))
+	var wait sync.WaitGroup
+	for i, name := range names {
+		wait.Go(func() { found[i], _ = a.seedsOf(ctx, name) })
+	}
+	wait.Wait()
+	return slices.Concat(found...)
+}
+
+// locate looks at which address others reach this node, for the kernel.
+func (a *Agent) locate(reach []string) {
+	a.wait.Go(func() {
+		addr, err := a.gossip.Locate(reach)
+		final := errors.Is(err, gossip.ErrLoopback)
+		if addr != a.gossip.Addr() {
+			err = a.gossip.Advertise(fmt.Sprintf("%s#%d", a.self, a.now().UnixNano()), addr)
+			addr = a.gossip.Addr()
+		}
+		_ = a.do(context.Background(), func(now time.Time, n *node.Node) {
+			n.Located(now, node.Located{Addr: addr, HTTP: a.cfg.served(addr), Reason: err, Final: final})
+		})
 	})
 }
 

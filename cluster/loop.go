@@ -110,12 +110,7 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	if r.Watch != nil {
 		l.watch(r.Watch)
 	}
-	for _, x := range r.Exchanges {
-		l.agent.exchange(x)
-	}
-	for _, name := range r.Lookups {
-		l.agent.lookUp(ctx, name)
-	}
+	l.reachOut(ctx, r)
 	for _, e := range r.Log {
 		l.log.Log(context.Background(), slog.Level(e.Level), e.Message, e.Attrs...)
 	}
@@ -125,6 +120,19 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	if r.Duplicate != nil {
 		l.err = &DuplicateIDError{ID: l.agent.self, Other: r.Duplicate.Addr}
 		l.log.Error("agent stopped", "err", l.err)
+	}
+}
+
+// reachOut begins what the kernel needs to find others, and to be found.
+func (l *loop) reachOut(ctx context.Context, r node.Ready) {
+	if r.Locate != nil {
+		l.agent.locate(r.Locate)
+	}
+	for _, x := range r.Exchanges {
+		l.agent.exchange(x)
+	}
+	for _, name := range r.Lookups {
+		l.agent.lookUp(ctx, name)
 	}
 }
 

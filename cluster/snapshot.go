@@ -83,6 +83,10 @@ type Snapshot struct {
 	// such reason.
 	Waits error
 
+	// Unreachable is why other nodes cannot reach this one at its advertised address, such as that the host has lost the
+	// address; nil = it is not known. The node looks while others do not answer it.
+	Unreachable error
+
 	// Ill is why the program of this node is ill, by Config.Health or by its reports; nil =
 	// it is well, or nothing is known. While it is ill, the node drains.
 	Ill error

@@ -54,7 +54,7 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	case "settling":
 		p.Message = "settling: this node has not taken its place yet"
 	case "isolated":
-		p.Message = "isolated: this node owns nothing: " + a.isolated()
+		p.Message = "isolated: this node owns nothing: " + a.cutOff()
 	case "ill":
 		p.Message = fmt.Sprintf("ill: this node owns nothing, because its program is ill: %v", a.agent.Snapshot().Ill)
 	case "held":
@@ -188,6 +188,14 @@ func (a *api) isolated() string {
 		return why.Error()
 	}
 	return ""
+}
+
+// cutOff is isolated, with the reason why others do not reach this node, if it is known.
+func (a *api) cutOff() string {
+	if why := a.agent.Snapshot().Unreachable; why != nil {
+		return a.isolated() + "; " + why.Error()
+	}
+	return a.isolated()
 }
 
 // state returns the phase of this node, by its own knowledge.

@@ -144,6 +144,9 @@ func (a *api) statsOf() Stats {
 	if why := a.agent.Snapshot().Waits; why != nil {
 		stats.Waits = why.Error()
 	}
+	if why := a.agent.Snapshot().Unreachable; why != nil {
+		stats.Unreachable = why.Error()
+	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
 		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation

@@ -118,7 +118,7 @@ func TestUnit(t *testing.T) {
 	if err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v (is it missing? run scripts/deps.sh)\n%s", err, out)
 	}
-	// With bind 0.0.0.0 and without advertise, the agent lists its addresses, and Go does so by netlink.
+	// The agent lists the addresses of its machine to see whether it still has its own one, and Go does so by netlink.
 	if !regexp.MustCompile(`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`).Match(unit) {
 		t.Error("the agent cannot list the addresses of its machine")
 	}

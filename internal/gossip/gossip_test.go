@@ -154,10 +154,10 @@ func TestJoinRejected(t *testing.T) { // S3.10
 			if !strings.Contains(err.Error(), seed.Addr()) {
 				t.Errorf("error does not name the seed: %v", err)
 			}
-			if n := seed.list.NumMembers(); n != 1 {
+			if n := seed.list.Load().NumMembers(); n != 1 {
 				t.Errorf("the seed has %d members: it admitted the other node", n)
 			}
-			if n := node.list.NumMembers(); n != 1 {
+			if n := node.list.Load().NumMembers(); n != 1 {
 				t.Errorf("the node has %d members", n)
 			}
 		})

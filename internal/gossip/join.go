@@ -31,7 +31,7 @@ func (n *Node) Join(addr string, meet func(Peer) error) error {
 	j := &joining{meet: meet}
 	n.guard.joins.Store(name, j)
 	defer n.guard.joins.Delete(name)
-	_, err := n.list.Join([]string{name + "/" + addr})
+	_, err := n.list.Load().Join([]string{name + "/" + addr})
 	switch {
 	case err == nil:
 		return nil

@@ -61,7 +61,7 @@ func TestMeet(t *testing.T) {
 					t.Errorf("met %v, want %v", met, self)
 				}
 			}
-			if _, merged := fromB.got(); len(merged) != 0 || a.list.NumMembers() != 1 || b.list.NumMembers() != 1 {
+			if _, merged := fromB.got(); len(merged) != 0 || a.list.Load().NumMembers() != 1 || b.list.Load().NumMembers() != 1 {
 				t.Errorf("they exchanged states: merged %q", merged)
 			}
 			if err := b.Join(alias, func(Peer) error { return nil }); err != nil {

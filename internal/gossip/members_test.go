@@ -119,9 +119,9 @@ func TestInventedNames(t *testing.T) {
 	for _, b := range [][]byte{aliveOf(t, "invented"), aliveOf(t, "b#1"), []byte("\x08hello")} {
 		write(t, conn, labeled(t, b))
 	}
-	eventually(t, "b#1 is a member", func() bool { return n.list.NumMembers() > 1 })
+	eventually(t, "b#1 is a member", func() bool { return n.list.Load().NumMembers() > 1 })
 	eventually(t, "hello arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
-	for _, m := range n.list.Members() {
+	for _, m := range n.list.Load().Members() {
 		if m.Name == "invented" {
 			t.Error("an invented name is a member")
 		}

@@ -33,12 +33,18 @@ const (
 type Config struct {
 	Name      string         // unique for this run of the node: its id, "#" and its incarnation
 	Bind      string         // host:port to listen on, UDP and TCP; port 0 = any free one
-	Advertise string         // host:port at which other nodes reach it; "" = the bound address
+	Advertise string         // host:port at which other nodes reach it; "" = the bound address, or a guess if that is any
+	Seeds     []string       // ip:port; a guess depends on them
 	Cluster   string         // label of every packet; packets with another label are dropped
 	Key       []byte         // AES key of 16, 24 or 32 bytes; nil = plain text
 	OldKeys   [][]byte       // previous keys, still accepted
 	Allow     []netip.Prefix // packets and streams of other sources are dropped unread; empty = none are
 	Profile   Profile
+
+	// LookUp returns the ip:port of further seeds, within ctx. It is called only if the own address
+	// depends on them. nil = there are none.
+	LookUp func(ctx context.Context) []string
+
 	// StreamTimeout bounds a connection attempt and a full exchange.
 	StreamTimeout time.Duration
 	Meta          func() []byte                        // this node's settings and cluster, at most 512 bytes; see Announce
@@ -75,17 +81,21 @@ type Receiver interface {
 
 // Node is a running member of the gossip.
 type Node struct {
-	list    *memberlist.Memberlist
+	list    atomic.Pointer[memberlist.Memberlist]
+	own     atomic.Pointer[own]
+	host    host // its functions are nil on a simulated network
 	guard   *guard
 	allow   allowed
 	watcher *watcher
 	budget  int
-	addr    string
 	joins   atomic.Uint64
+
+	config   memberlist.Config // of each list, but for its name and the advertised address
+	delegate func(name string) *delegate
 
 	rejected atomic.Pointer[error] // the latest rejection, of any join
 
-	ending chan struct{} // holds a token during Leave and Close
+	ending chan struct{} // holds a token during Advertise, Leave and Close
 	left   bool
 	closed bool
 }
@@ -98,36 +108,82 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if len(cfg.Cluster) > memberlist.LabelMaxSize {
 		return nil, fmt.Errorf("gossip: cluster name has %d bytes, at most %d", len(cfg.Cluster), memberlist.LabelMaxSize)
 	}
-	mc, err := cfg.memberlist(ctx)
+	mc, o, err := cfg.memberlist(ctx)
 	if err != nil {
 		return nil, err
 	}
 	n := &Node{allow: allowed{networks: cfg.Allow}, ending: make(chan struct{}, 1)}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
+		n.host = thisHost()
 		if transport, err = listen(mc, &n.allow); err != nil {
 			return nil, err
 		}
 	}
 	n.guard = newGuard(transport, &cfg, mc.Keyring)
 	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.Silence), ended: cfg.Ended}
-	mc.Transport = n.guard
-	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, ours: cfg.Ours, self: cfg.Name, to: r}
-	mc.Delegate, mc.Alive, mc.Merge, mc.Events = d, d, d, d
-	if n.list, err = memberlist.Create(mc); err != nil {
-		_ = n.guard.Shutdown()
-		return nil, fmt.Errorf("gossip: %w", err)
+	mc.Transport = shared{n.guard}
+	n.config = *mc
+	n.delegate = func(name string) *delegate {
+		return &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, ours: cfg.Ours, self: name, to: r}
 	}
-	n.addr = n.list.LocalNode().Address()
-	if at, err := netip.ParseAddrPort(n.addr); err == nil {
-		n.guard.unconfirmed.setOwn(at.Addr())
+	if err := n.create(cfg.Name, o); err != nil {
+		_ = n.guard.Shutdown()
+		return nil, err
 	}
 	// Bytes around the message: type, checksum, label, encryption.
 	n.budget = mc.UDPBufferSize - 64 - len(cfg.Cluster)
 	return n, nil
 }
 
-func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
+// shared is what memberlist sends and receives through. It outlives the list: see [Node.Advertise].
+type shared struct{ *guard }
+
+// Shutdown implements memberlist.Transport.
+func (shared) Shutdown() error { return nil }
+
+// create makes the list in which this node has a name and an address.
+func (n *Node) create(name string, o own) error {
+	mc, d := n.config, n.delegate(name)
+	mc.Name, mc.Delegate, mc.Alive, mc.Merge, mc.Events = name, d, d, d, d
+	if n.host.addrs != nil {
+		mc.AdvertiseAddr, mc.AdvertisePort = o.at.Addr().WithZone("").String(), int(o.at.Port())
+	}
+	list, err := memberlist.Create(&mc)
+	if err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	o.at, _ = netip.ParseAddrPort(list.LocalNode().Address()) // of a list, it is valid
+	n.guard.unconfirmed.setOwn(o.at.Addr())
+	n.own.Store(&o)
+	n.list.Store(list)
+	return nil
+}
+
+// Advertise changes the ip:port at which others reach this node. name is as in [Config], and must be a new one: memberlist
+// lets no name change its address. Others forget the former name as if its process had ended. Streams stay open.
+func (n *Node) Advertise(name, addr string) error {
+	n.ending <- struct{}{}
+	defer func() { <-n.ending }()
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return fmt.Errorf("gossip: advertise: %w", err)
+	}
+	if n.closed || n.left {
+		return nil
+	}
+	former, o := n.list.Load(), *n.own.Load()
+	o.at, o.had = at, true
+	if err := n.create(name, o); err != nil {
+		return err
+	}
+	if err := former.Shutdown(); err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	return nil
+}
+
+func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, error) {
 	var mc *memberlist.Config
 	switch cfg.Profile {
 	case WAN:
@@ -142,7 +198,7 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
 	if len(cfg.Key) > 0 {
 		keys, err := memberlist.NewKeyring(cfg.OldKeys, cfg.Key)
 		if err != nil {
-			return nil, fmt.Errorf("gossip: %w", err)
+			return nil, own{}, fmt.Errorf("gossip: %w", err)
 		}
 		mc.Keyring = keys
 	}
@@ -150,22 +206,15 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
 	mc.EnableCompression = false // costs CPU, and expands the rows
 	mc.Logger = logger(cfg.Log)
 	if EnvOf(ctx).Transport != nil {
-		return mc, nil
+		return mc, own{}, nil
 	}
 	bind, err := resolveOne(ctx, "bind", cfg.Bind)
 	if err != nil {
-		return nil, err
+		return nil, own{}, err
 	}
 	mc.BindAddr, mc.BindPort = bind.Addr().String(), int(bind.Port())
-	if cfg.Advertise == "" {
-		return mc, nil
-	}
-	adv, err := resolveOne(ctx, "advertise", cfg.Advertise)
-	if err != nil {
-		return nil, err
-	}
-	mc.AdvertiseAddr, mc.AdvertisePort = adv.Addr().String(), int(adv.Port())
-	return mc, nil
+	o, err := cfg.ownAddress(ctx, bind, thisHost())
+	return mc, o, err
 }
 
 // listen opens the sockets. Port 0 gets several tries: the free TCP port chosen by the
@@ -184,9 +233,6 @@ func listen(mc *memberlist.Config, allow *allowed) (memberlist.NodeAwareTranspor
 		if t, err = openSockets(netip.AddrPortFrom(bind, uint16(mc.BindPort)), allow, mc.Logger); err == nil {
 			if mc.BindPort == 0 {
 				mc.BindPort = int(t.port())
-			}
-			if mc.AdvertisePort == 0 || mc.AdvertiseAddr == "" {
-				mc.AdvertisePort = mc.BindPort
 			}
 			return t, nil
 		}
@@ -207,7 +253,7 @@ func hint(err error) string {
 }
 
 // Addr returns the ip:port at which other nodes reach this node.
-func (n *Node) Addr() string { return n.addr }
+func (n *Node) Addr() string { return n.own.Load().at.String() }
 
 // ErrPlain is the error of SetKeys on a node without keys: encrypted gossip and plain text do not mix.
 var ErrPlain = errors.New("gossip: the node has no key")
@@ -226,7 +272,7 @@ func (n *Node) Keys() [][]byte {
 
 // Announce tells others that the result of Config.Meta has changed. It does not wait for them.
 func (n *Node) Announce() {
-	_ = n.list.UpdateNode(time.Nanosecond) // the error says that they have not heard yet
+	_ = n.list.Load().UpdateNode(time.Nanosecond) // the error says that they have not heard yet
 }
 
 // Budget returns the maximum size of a packet's content.
@@ -241,7 +287,7 @@ func (n *Node) Send(addr string, packet []byte) error {
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return fmt.Errorf("gossip: send: %w", err)
 	}
-	return n.list.SendToAddress(memberlist.Address{Addr: addr}, packet)
+	return n.list.Load().SendToAddress(memberlist.Address{Addr: addr}, packet)
 }
 
 // Leave announces to memberlist's peers that this node leaves. It waits up to timeout
@@ -253,7 +299,7 @@ func (n *Node) Leave(timeout time.Duration) error {
 		return nil
 	}
 	n.left = true
-	if err := n.list.Leave(timeout); err != nil {
+	if err := n.list.Load().Leave(timeout); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
 	return nil
@@ -267,7 +313,7 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
-	err := n.list.Shutdown()
+	err := errors.Join(n.guard.Shutdown(), n.list.Load().Shutdown())
 	n.watcher.close()
 	return err
 }

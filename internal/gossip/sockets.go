@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-sockaddr"
 	"github.com/hashicorp/memberlist"
 )
 
@@ -111,19 +110,10 @@ func (s *sockets) accept() {
 	}
 }
 
-// FinalAdvertiseAddr implements memberlist.Transport: the given address, or else the bound one, or
-// a private one of this host if it is bound to all.
+// FinalAdvertiseAddr implements memberlist.Transport: the given address and port, or else the bound ones.
 func (s *sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	bound := s.tcp.Addr().(*net.TCPAddr) //nolint:forcetypeassert // of TCP
-	switch {
-	case ip != "":
-	case bound.IP.IsUnspecified():
-		private, err := privateIP(sockaddr.GetPrivateIP)
-		if err != nil {
-			return nil, 0, err
-		}
-		ip, port = private, bound.Port
-	default:
+	if ip == "" {
 		return bound.IP, bound.Port, nil
 	}
 	parsed := net.ParseIP(ip)
@@ -133,19 +123,10 @@ func (s *sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	if four := parsed.To4(); four != nil {
 		parsed = four
 	}
-	return parsed, port, nil
-}
-
-func privateIP(find func() (string, error)) (string, error) {
-	ip, err := find()
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("gossip: addresses of this host: %w: set Advertise (--advertise)", err)
-	case ip == "":
-		return "", errors.New("gossip: this host has no private IP address: set Advertise (--advertise)")
-	default:
-		return ip, nil
+	if port == 0 {
+		port = bound.Port
 	}
+	return parsed, port, nil
 }
 
 // WriteTo implements memberlist.Transport.

@@ -23,6 +23,7 @@ type network struct {
 	silent bool                             // nobody answers a node that rejoins
 	last   map[string]Ready                 // the fields of its latest turns
 	sent   func(from string, packet Packet) // called for each packet, if not nil
+	locate func(id string) Located          // answers looks at the own address, if not nil
 }
 
 func newNetwork(t *testing.T, change func(*Config), ids ...string) *network {
@@ -108,6 +109,9 @@ func (w *network) turn(id string) {
 			w.exchange(id, x.Addr)
 			n.Exchanged(now, x, NoAnswer, nil)
 		}
+	}
+	if r.Locate != nil && w.locate != nil {
+		n.Located(now, w.locate(id))
 	}
 	old := w.last[id]
 	r.Log = append(old.Log, r.Log...)

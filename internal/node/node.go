@@ -28,6 +28,7 @@ type Node struct {
 	rejoin    rejoin
 	damping   damping
 	reach     reach
+	address   address
 	ramp      ramp
 	when      schedule
 	assigner  *assigner // nil unless the strategy has an assignment
@@ -130,6 +131,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.suspect(now)
 	n.noteCrashes(now)
 	n.checkReach(now)
+	n.checkAddress(now)
 	n.tryJoin(now)
 	n.damp(now)
 	n.settle(now)
@@ -148,7 +150,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandover(now)
 	}
 	n.handOver(now)
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.damping.until)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.

@@ -197,6 +197,9 @@ func (n *Node) oneWay() error {
 
 // blame asks for the reason why packets do not get through.
 func (n *Node) blame() string {
+	if err := n.address.reason; err != nil {
+		return err.Error()
+	}
 	if n.reach.loops {
 		return fmt.Sprintf("packets that this node sends to others come back to it: do they advertise an address that every host has, such as a bridge's? This node advertises %s", n.cfg.Self.Addr)
 	}
@@ -227,5 +230,98 @@ func (n *Node) waitForMembers(now time.Time) {
 	n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
 	if n.reach.limit.allow(now, time.Minute) {
 		n.log(Warn, "not heard over UDP; waiting", "err", err)
+	}
+}
+
+// address is the advertised address of this node, at which alone others reach it. While they may not, the shell looks
+// whether the host still has the address, and whether there is a better one.
+type address struct {
+	next   time.Time // when the shell looks again; zero = there is no need to
+	looks  bool      // it does, at present
+	reason error     // why others do not reach this node, by the latest look; nil = it is not known
+	limit  limiter
+}
+
+// mostToReach bounds the addresses that a look takes into account.
+const mostToReach = 64
+
+// checkAddress has the shell look at the address of this node while others may not reach it.
+func (n *Node) checkAddress(now time.Time) {
+	a := &n.address
+	pause := n.cfg.LeaseTTL / 8
+	switch {
+	case n.reach.doubts(), n.life.phase == Joining:
+	case n.set.PeerCount() == 0 && n.life.phase != Over: // newcomers may look for this node in vain
+		pause = n.cfg.RejoinInterval
+	default:
+		a.next, a.reason = time.Time{}, nil
+		return
+	}
+	if a.next.IsZero() && n.life.phase == Joining && !n.join.entered {
+		a.next = now.Add(pause) // the shell has looked at the start
+	}
+	if a.looks || now.Before(a.next) {
+		return
+	}
+	a.next, a.looks = now.Add(pause), true
+	n.out.Locate = n.toReach(now)
+}
+
+// toReach returns the addresses of others that this node wants to reach.
+func (n *Node) toReach(now time.Time) []string {
+	all := slices.Clone(n.cfg.Seeds)
+	for _, t := range n.join.targets {
+		if t.kind == seedAddr {
+			all = append(all, t.addr)
+		}
+	}
+	all = append(all, n.set.ExpiredAddrs(n.set.Peers(nil))...)
+	all = append(all, n.join.lost.addrs(now, nil)...)
+	all = slices.DeleteFunc(all, func(addr string) bool { return addr == n.cfg.Self.Addr })
+	return append([]string{}, all[:min(len(all), mostToReach)]...)
+}
+
+// Located is what the shell found out about the address of this node.
+type Located struct {
+	Addr   string // which it advertises from now on
+	HTTP   uint32 // as in a record
+	Reason error  // why others do not reach it there; nil = it is not known
+	Final  bool   // and never will: a node that has not been a member ends
+}
+
+// Located reports a look that Ready asked for.
+func (n *Node) Located(now time.Time, found Located) {
+	n.checkLease(now)
+	a := &n.address
+	n.out.Show = n.out.Show || (a.reason != nil) != (found.Reason != nil)
+	a.looks, a.reason = false, found.Reason
+	switch {
+	case n.ended, n.life.phase == Over:
+		return
+	case found.Addr != n.cfg.Self.Addr:
+		n.readdress(now, found)
+	case found.Reason == nil:
+		return
+	case found.Final && n.life.phase == Joining && !n.join.entered:
+		n.out.Hopeless = found.Reason
+		n.End(now)
+	case a.limit.allow(now, time.Minute):
+		n.log(Warn, "others cannot reach this node", "advertised", n.cfg.Self.Addr, "why", found.Reason)
+	}
+	n.out.Show = true
+}
+
+// readdress tells others the new address of this node. A node that joins tries again at once.
+func (n *Node) readdress(now time.Time, found Located) {
+	n.log(Warn, "own address changed", "from", n.cfg.Self.Addr, "to", found.Addr)
+	n.cfg.Self.Addr, n.cfg.Self.HTTP = found.Addr, found.HTTP
+	n.set.Update(func(r *lease.Record) { r.Addr, r.HTTP = found.Addr, found.HTTP })
+	n.announceNews(now)
+	if n.life.phase == Joining {
+		n.reach.seen, n.reach.oneWay = time.Time{}, false
+		for _, t := range n.join.targets {
+			t.next = now
+		}
+		n.join.next = now
 	}
 }

@@ -65,6 +65,10 @@ type Ready struct {
 	Lookups   []Lookup
 	Log       []Event
 
+	// Locate has addresses of others that may not reach this node: look at the addresses of this host, and report by
+	// [Node.Located] at which of them they do. nil = there is no need to.
+	Locate []string
+
 	// Watch has the nodes to which the shell holds streams from now on; nil = unchanged.
 	// Report an end that was not the shell's by [Node.StreamEnded].
 	Watch []Watch
@@ -72,7 +76,7 @@ type Ready struct {
 	// Cluster is the identity of the cluster from now on; nil = unchanged.
 	Cluster lease.ClusterID
 
-	// Hopeless is why seeds refuse this node for good, which has never been a member.
+	// Hopeless is why seeds refuse this node for good, or do not reach it, which has never been a member.
 	// The node has ended itself.
 	Hopeless error
 
@@ -170,6 +174,9 @@ type View struct {
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
 
+	// Unreachable is why others do not reach this node at its advertised address; nil = it is not known.
+	Unreachable error
+
 	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which come over streams: packets do not get
 	// through between them and this node both ways.
 	StreamsAlone map[lease.NodeID]string
@@ -222,7 +229,7 @@ func (n *Node) View() View {
 func (n *Node) Glance() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Table: n.currentTable(), State: n.state,
-		Fenced: n.fenced, Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
+		Unreachable: n.address.reason, Fenced: n.fenced, Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
 		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(),
 	}
 	if v.Phase == Isolated {
@@ -253,6 +260,9 @@ func (n *Node) currentTable() *placement.Table {
 func (n *Node) waitsFor() error {
 	if err := n.oneWay(); err != nil {
 		return err
+	}
+	if n.life.phase == Joining && n.address.reason != nil {
+		return fmt.Errorf("others do not reach it: %w", n.address.reason)
 	}
 	if i := slices.IndexFunc(n.join.targets, (*target).stuck); i >= 0 && n.life.phase == Joining {
 		return fmt.Errorf("a seed accepts connections but does not answer: %w", n.join.targets[i].err)

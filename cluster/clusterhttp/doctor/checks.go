@@ -52,9 +52,13 @@ func (e Examination) ready() Check {
 		}
 	case "joining", "left":
 		if why := e.After.Stats.Waits; why != "" {
+			do := "see whether firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; it joins by itself"
+			if e.After.Stats.Unreachable != "" {
+				do = moved
+			}
 			return Check{
 				"ready", Fail, "it is joining: " + why, "it owns nothing until other members answer it by UDP and TCP",
-				"see whether firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; it joins by itself",
+				do,
 			}
 		}
 		return Check{
@@ -63,6 +67,18 @@ func (e Examination) ready() Check {
 		}
 	}
 	return Check{Name: "ready", Finding: "it takes part in placement"}
+}
+
+// moved is what to do on a node whose address is wrong.
+const moved = "give its host that address again, or restart it with an address that the host has: --advertise and --bind, or --bind 0.0.0.0:PORT alone to have it found by itself"
+
+// address names an advertised address at which others cannot reach the agent.
+func (e Examination) address() []Check {
+	why := e.After.Stats.Unreachable
+	if why == "" || e.After.Stats.Waits != "" { // ready has it
+		return nil
+	}
+	return []Check{{"address", Fail, "other nodes cannot reach it: " + why, "it is alone, and goes on without them", moved}}
 }
 
 // leases warns of members that missed two heartbeats in a row.

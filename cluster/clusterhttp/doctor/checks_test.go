@@ -98,6 +98,11 @@ func TestChecks(t *testing.T) {
 		"one way": {after(func(l *Look) {
 			l.Stats.State, l.Stats.Waits = "joining", "others cannot reach this node at its advertised address 10.0.0.1:7946"
 		}), "ready: fail: advertised address 10.0.0.1:7946"},
+		"address gone": {after(func(l *Look) {
+			l.Stats.State, l.Stats.Unreachable = "joining", "this host no longer has 10.0.0.1"
+			l.Stats.Waits = "members answer over TCP: " + l.Stats.Unreachable
+		}), "ready: fail: no longer has 10.0.0.1"},
+		"alone, address gone": {after(func(l *Look) { l.Stats.Unreachable = "this host no longer has 10.0.0.1" }), "address: fail: no longer has 10.0.0.1"},
 		"one way, and it forgot the others": {both(func(l *Look) { // which is no fault of its seeds
 			l.Stats.State, l.Stats.Waits, l.Members.Digest, l.Table = "joining", "members answer over TCP", 0, report.Partitions{}
 			l.Members.Members = l.Members.Members[:1]

@@ -87,6 +87,7 @@ func (e Examination) Diagnose() Diagnosis {
 		checks = append(checks, e.members()...)
 		checks = append(checks, e.seeds())
 	}
+	checks = append(checks, e.address()...)
 	checks = append(checks, e.timings()...)
 	checks = append(checks, e.key()...)
 	checks = append(checks, e.redis()...)

@@ -159,11 +159,15 @@ type Balance struct {
 // Stats answers /v1/stats: the counters of this agent since its start, and its
 // settings.
 type Stats struct {
-	Self     lease.NodeID         `json:"self"`
-	State    string               `json:"state"`              // joining, settling, isolated, active, ill, held, evicted, draining or left
-	Ill      string               `json:"ill,omitempty"`      // why the program of this node is ill
-	Isolated string               `json:"isolated,omitempty"` // why it is isolated, for people
-	Waits    string               `json:"waits,omitempty"`    // why it goes on joining: a seed that does not answer, or no UDP
+	Self     lease.NodeID `json:"self"`
+	State    string       `json:"state"`              // joining, settling, isolated, active, ill, held, evicted, draining or left
+	Ill      string       `json:"ill,omitempty"`      // why the program of this node is ill
+	Isolated string       `json:"isolated,omitempty"` // why it is isolated, for people
+	Waits    string       `json:"waits,omitempty"`    // why it goes on joining: a seed that does not answer, or no UDP
+
+	// Unreachable is why other nodes cannot reach this one at its advertised address, as far as it knows.
+	Unreachable string `json:"unreachable,omitempty"`
+
 	Settings Settings             `json:"settings"`
 	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read

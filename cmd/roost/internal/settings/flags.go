@@ -45,7 +45,7 @@ func (a *Agent) joining() []Setting {
 	return []Setting{
 		{Name: "id", Arg: "ID", Set: Nonempty(&c.ID), Usage: "this node's name, unique in the cluster and the same after a restart (default: the host name)"},
 		{Name: "bind", Arg: "HOST:PORT", Default: "127.0.0.1:7946", Set: Nonempty(&c.Bind), Usage: "gossip here, by UDP and TCP; port 0 takes a free one"},
-		{Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise), Usage: "other nodes reach this one here (default: the address of --bind)"},
+		{Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise), Usage: "other nodes reach this one here (default: the address of --bind; if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)"},
 		{
 			Name: "join", Arg: "HOST:PORT,...", List: true, Usage: "nodes to join by, or the name of an SRV record (read again at SIGHUP)",
 			Set: func(v string) error { c.Join = append(c.Join, v); return nil },

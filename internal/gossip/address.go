@@ -1,0 +1,303 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Others reach a node at the address that it advertises. That one is configured, or guessed: a node that
+// listens at all addresses of its host advertises the one from which the host reaches the seeds.
+
+// ErrLoopback means that a node on this host alone has seeds on others.
+var ErrLoopback = errors.New("it is a loopback address, at which other hosts do not reach this node")
+
+const setAdvertise = "set Advertise (--advertise HOST:PORT) to the address at which other nodes reach this one"
+
+// lookupTime is how long a start waits for the names of seeds. The node looks again while it joins.
+const lookupTime = 2 * time.Second
+
+// Usable reports whether ip is the address of one host, to which others can send.
+func Usable(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	return ip.IsGlobalUnicast() || ip.IsLoopback() || ip.IsLinkLocalUnicast()
+}
+
+// own is the advertised address.
+type own struct {
+	at      netip.AddrPort
+	setting string // which has the address; "" = it is guessed
+	had     bool   // this host had it at the start: behind a translation of addresses, it has not
+}
+
+// ownAddress decides on the address to advertise. Its port is 0 if it is the bound one.
+func (cfg *Config) ownAddress(ctx context.Context, bind netip.AddrPort, h host) (own, error) {
+	o := own{at: bind, setting: "Bind (--bind)"}
+	switch {
+	case cfg.Advertise != "":
+		at, err := resolveOne(ctx, "advertise", cfg.Advertise)
+		if err != nil {
+			return own{}, err
+		}
+		if !Usable(at.Addr()) {
+			return own{}, fmt.Errorf("gossip: advertise %q: %s is not the address of one host: %s", cfg.Advertise, at.Addr(), setAdvertise)
+		}
+		o = own{at: at, setting: "Advertise (--advertise)"}
+	case bind.Addr().IsUnspecified():
+		ip, err := cfg.guess(ctx, h)
+		if err != nil {
+			return own{}, fmt.Errorf("gossip: bind %q: %w: %s", cfg.Bind, err, setAdvertise)
+		}
+		o = own{at: netip.AddrPortFrom(ip, 0)}
+	}
+	if o.at.Addr().IsLoopback() && o.setting != "" {
+		if err := reachedBy(o.at, append(addrPorts(cfg.Seeds), cfg.lookUp(ctx)...)); err != nil {
+			return own{}, err
+		}
+	}
+	has, err := h.has(o.at.Addr())
+	o.had = has && err == nil
+	return o, nil
+}
+
+// guess asks for names only if the addresses of seeds say nothing: a name server may be silent.
+func (cfg *Config) guess(ctx context.Context, h host) (netip.Addr, error) {
+	seeds := addrPorts(cfg.Seeds)
+	if len(h.sources(seeds)) == 0 {
+		seeds = append(seeds, cfg.lookUp(ctx)...)
+	}
+	return h.guess(seeds)
+}
+
+// lookUp returns the addresses of the names of seeds, as far as they are known soon.
+func (cfg *Config) lookUp(ctx context.Context) []netip.AddrPort {
+	if cfg.LookUp == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	return addrPorts(cfg.LookUp(ctx))
+}
+
+func addrPorts(texts []string) (all []netip.AddrPort) {
+	for _, text := range texts {
+		if at, err := netip.ParseAddrPort(text); err == nil {
+			all = append(all, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+		}
+	}
+	return all
+}
+
+// reachedBy returns why seeds do not reach a loopback address: all of them are elsewhere. A loopback address with
+// the port of this node is likely to be this node itself, and counts for nothing.
+func reachedBy(at netip.AddrPort, seeds []netip.AddrPort) error {
+	var elsewhere netip.AddrPort
+	for _, seed := range seeds {
+		switch {
+		case !seed.Addr().IsLoopback():
+			elsewhere = seed
+		case seed.Port() != at.Port():
+			return nil
+		}
+	}
+	if !elsewhere.IsValid() {
+		return nil
+	}
+	return fmt.Errorf("gossip: own address %s: %w, but its seed %s is elsewhere: set Bind (--bind) to 0.0.0.0:%d or to an address of this host, or %s",
+		at, ErrLoopback, elsewhere, at.Port(), setAdvertise)
+}
+
+// Locate looks for a better address, for a node that others may not reach. It returns the ip:port to advertise from now
+// on, which is the present one unless that is a guess, and why others do not reach the node there; nil = it does
+// not know. reach has the ip:port of nodes that do not answer.
+func (n *Node) Locate(reach []string) (addr string, err error) {
+	if n.host.addrs == nil {
+		return n.Addr(), nil // of a simulated network
+	}
+	return n.own.Load().locate(n.host, addrPorts(reach))
+}
+
+func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
+	has, err := h.has(o.at.Addr())
+	if err != nil {
+		has = true // it is not known
+	}
+	switch {
+	case o.setting == "":
+		at, err := o.guessAgain(h, reach, has)
+		return at.String(), err
+	case o.at.Addr().IsLoopback():
+		return o.at.String(), reachedBy(o.at, reach)
+	case o.had && !has:
+		return o.at.String(), fmt.Errorf("this host no longer has %s, to which %s is set: set it to an address that the host has, and restart this node", o.at.Addr(), o.setting)
+	}
+	return o.at.String(), nil
+}
+
+// guessAgain keeps an address that the host has, and from which it reaches some of the others.
+func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPort, error) {
+	sources := h.sources(reach)
+	if has && (len(sources) == 0 || slices.Contains(sources, o.at.Addr())) {
+		return o.at, nil
+	}
+	found, err := h.guess(reach)
+	switch {
+	case err == nil:
+		return netip.AddrPortFrom(found, o.at.Port()), nil
+	case !has:
+		return o.at, fmt.Errorf("this host no longer has %s, and no other address at which others reach it", o.at.Addr())
+	}
+	return o.at, nil
+}
+
+// host is what the operating system says of the addresses of this host.
+type host struct {
+	source func(to netip.AddrPort) (netip.Addr, error) // from which it sends to an address
+	addrs  func() ([]hostAddr, error)
+}
+
+type hostAddr struct {
+	ip     netip.Addr
+	up     bool // its interface is
+	bridge bool // of an interface that is a bridge, such as docker0, which has the same address on many hosts
+}
+
+func thisHost() host { return host{source: sourceTo, addrs: hostAddrs} }
+
+// has reports whether this host has an address.
+func (h host) has(ip netip.Addr) (bool, error) {
+	all, err := h.addrs()
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(all, func(a hostAddr) bool { return a.ip == ip.Unmap().WithZone("") }), nil
+}
+
+// sources returns the addresses from which this host sends to seeds on others. If it is itself all of these, they are the
+// seeds, without those of bridges.
+func (h host) sources(seeds []netip.AddrPort) []netip.Addr {
+	var others, itself []netip.Addr
+	for _, seed := range seeds {
+		ip, err := h.source(seed)
+		switch {
+		case err != nil, !ip.IsGlobalUnicast():
+		case ip != seed.Addr():
+			others = append(others, ip)
+		case !h.bridges(ip):
+			itself = append(itself, ip)
+		}
+	}
+	if len(others) > 0 {
+		return others
+	}
+	return itself
+}
+
+func (h host) bridges(ip netip.Addr) bool {
+	all, _ := h.addrs()
+	return slices.ContainsFunc(all, func(a hostAddr) bool { return a.bridge && a.ip == ip })
+}
+
+// guess returns the address at which others reach this host: the one from which it sends to most seeds, or else to the
+// default gateway, or else any that is not a bridge's. Of equal ones, it is one of IPv4.
+func (h host) guess(seeds []netip.AddrPort) (netip.Addr, error) {
+	if sources := h.sources(seeds); len(sources) > 0 {
+		return slices.MaxFunc(sources, func(a, b netip.Addr) int { return votes(sources, a) - votes(sources, b) }), nil
+	}
+	far := slices.DeleteFunc(slices.Clone(seeds), func(s netip.AddrPort) bool { return s.Addr().IsLoopback() })
+	ip, err := h.outward()
+	switch {
+	case err != nil && len(far) == 0 && len(seeds) > 0:
+		return h.source(seeds[0]) // nodes of this host alone, without a network
+	case err != nil:
+		return netip.Addr{}, err
+	case len(far) > 0 && !slices.ContainsFunc(far, func(s netip.AddrPort) bool { return s.Addr().Is4() == ip.Is4() }):
+		return netip.Addr{}, fmt.Errorf("this host has no route to the seed %s, and its own address %s is of another family", far[0], ip)
+	}
+	return ip, nil
+}
+
+// votes counts the seeds of a source, and prefers IPv4 where two have equally many.
+func votes(sources []netip.Addr, ip netip.Addr) (n int) {
+	for _, s := range sources {
+		if s == ip {
+			n += 2
+		}
+	}
+	if ip.Is4() {
+		n++
+	}
+	return n
+}
+
+// outward returns the address from which this host sends to the default gateway, or else any that is not a bridge's.
+func (h host) outward() (netip.Addr, error) {
+	for _, anywhere := range []string{"192.0.2.1:7946", "[2001:db8::1]:7946"} { // addresses for documentation
+		if ip, err := h.source(netip.MustParseAddrPort(anywhere)); err == nil && ip.IsGlobalUnicast() {
+			return ip, nil
+		}
+	}
+	all, err := h.addrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("this host has no default gateway, and its addresses are not known: %w", err)
+	}
+	var bridges []string
+	slices.SortStableFunc(all, func(a, b hostAddr) int { return a.ip.BitLen() - b.ip.BitLen() })
+	for _, a := range all {
+		switch {
+		case !a.up, !a.ip.IsGlobalUnicast():
+		case a.bridge:
+			bridges = append(bridges, a.ip.String())
+		default:
+			return a.ip, nil
+		}
+	}
+	if len(bridges) > 0 {
+		return netip.Addr{}, fmt.Errorf("this host has no default gateway, and no addresses but those of bridges (%s), at which other hosts do not reach it", strings.Join(bridges, ", "))
+	}
+	return netip.Addr{}, errors.New("this host has no address but loopback ones")
+}
+
+// sourceTo connects a UDP socket, which sends no packet.
+func sourceTo(to netip.AddrPort) (netip.Addr, error) {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer func() { _ = conn.Close() }()
+	at, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	return at.Addr().Unmap(), err
+}
+
+func hostAddrs() (all []hostAddr, err error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range interfaces {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it has just gone
+		}
+		for _, a := range addrs {
+			if network, ok := a.(*net.IPNet); ok {
+				if ip, ok := netip.AddrFromSlice(network.IP); ok {
+					all = append(all, hostAddr{ip: ip.Unmap(), up: i.Flags&net.FlagUp != 0, bridge: bridge(i.Name)})
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// bridge reports whether an interface of Linux is a bridge.
+func bridge(name string) bool {
+	_, err := os.Stat("/sys/class/net/" + name + "/bridge")
+	return err == nil
+}
