@@ -28,6 +28,9 @@ var (
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 
+	// ErrLoadComputed is why SetLoad refuses: another part of the program computes the load.
+	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the program (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
+
 	// ErrPlain is why SetKeys refuses: the node runs without a key.
 	ErrPlain = gossip.ErrPlain
 )

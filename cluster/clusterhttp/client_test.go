@@ -154,6 +154,7 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},
 		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0"},
 		{cluster.ErrEvictions, 409, CodeEvictions, "too many evictions: end one, or wait until one ends"},
+		{cluster.ErrLoadComputed, 409, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load"},
 		{affinity.ErrNoPin, 404, CodeNoPin, "the room is not pinned: r1"},
 		{affinity.ErrNotLive, 409, CodeNotLive, "node takes no rooms: r1"},
 		{affinity.ErrChanged, 409, CodeChanged, "pin changed concurrently: r1; resolve the room again"},
