@@ -175,7 +175,7 @@ func TestProblemIs(t *testing.T) {
 			t.Errorf("%v is answered by %d %v", c.err, p.Status, p)
 		}
 		for i, other := range all {
-			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: c.code}), other.err); got != (c.code == other.code && i < 14) {
+			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: c.code}), other.err); got != (c.code == other.code && i < 15) {
 				t.Errorf("%s is %v: %v", c.code, other.err, got)
 			}
 		}
