@@ -79,7 +79,7 @@ func TestLossIsLoggedAsWarning(t *testing.T) {
 		c.Split([]string{"a", "e"}, []string{"c"})
 		time.Sleep(20 * time.Second)
 		for member, want := range map[string]string{
-			"b": `level=WARN msg="member lost" node=a member=b reason=crashed`, "c": `level=WARN msg="member lost" node=a member=c reason=`,
+			"b": `level=WARN msg="member lost" node=a member=b`, "c": `level=WARN msg="member lost" node=a member=c`,
 			"d": `level=INFO msg="member left" node=a member=d reason=left`, "e": `level=INFO msg="member left" node=a member=e reason=replaced`,
 		} {
 			if !strings.Contains(log.String(), want) {
