@@ -3,6 +3,7 @@ package cluster
 import (
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -105,6 +106,7 @@ func (l *loop) stats(k node.Stats) Stats {
 		PacketsReceived: a.in.packets.Load(), BytesReceived: a.in.bytes.Load(),
 		DecodeErrors: k.DecodeErrors, VersionErrors: k.VersionErrors, InboxDropped: a.in.dropped.Load(),
 		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
+		WrongKey: a.gossip.Rejected(gossip.WrongKey), WrongCluster: a.gossip.Rejected(gossip.WrongCluster), NotAllowed: a.gossip.Rejected(gossip.NotAllowed),
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
 		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoverOverruns: k.HandoverOverruns,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),

@@ -239,7 +239,10 @@ type Stats struct {
 	DecodeErrors      uint64 `json:"decode_errors"`  // malformed messages
 	VersionErrors     uint64 `json:"version_errors"` // of an unknown wire version
 	InboxDropped      uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
-	GuardDropped      uint64 `json:"guard_dropped"`  // packets and connections of strangers
+	GuardDropped      uint64 `json:"guard_dropped"`  // packets and connections that no agent sends
+	WrongKey          uint64 `json:"wrong_key"`      // packets and connections that no key of this node opens; see [Agent.Rejections]
+	WrongCluster      uint64 `json:"wrong_cluster"`  // of another cluster's name, or of none
+	NotAllowed        uint64 `json:"not_allowed"`    // of a source outside Config.GossipAllow
 	StaleDropped      uint64 `json:"stale_dropped"`  // queued while this process was paused
 	ViewChanges       uint64 `json:"view_changes"`   // of the live set
 	TableChanges      uint64 `json:"table_changes"`

@@ -144,6 +144,11 @@ func (a *api) statsOf() Stats {
 	if why := a.agent.Snapshot().Waits; why != nil {
 		stats.Waits = why.Error()
 	}
+	for _, r := range a.agent.Rejections() {
+		stats.Rejected = append(stats.Rejected, Rejection{
+			Reason: r.Reason, Over: r.Over, From: r.From, Cluster: r.Cluster, Count: r.Count, AgoMS: time.Since(r.Latest).Milliseconds(),
+		})
+	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
 		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation

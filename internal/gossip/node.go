@@ -74,9 +74,11 @@ type Node struct {
 	guard   *guard
 	allow   allowed
 	watcher *watcher
-	budget  int
-	addr    string
-	cluster string
+
+	rejections *rejections
+	budget     int
+	addr       string
+	cluster    string
 
 	rejected atomic.Pointer[error] // the latest rejection, of any join
 
@@ -97,14 +99,15 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cluster: cfg.Cluster, allow: allowed{networks: cfg.Allow}, ending: make(chan struct{}, 1)}
+	n := &Node{cluster: cfg.Cluster, rejections: &rejections{log: cfg.Log}, ending: make(chan struct{}, 1)}
+	n.allow = allowed{networks: cfg.Allow, rejections: n.rejections}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
 		if transport, err = listen(mc, &n.allow); err != nil {
 			return nil, err
 		}
 	}
-	n.guard = newGuard(transport, &cfg, mc.Keyring)
+	n.guard = newGuard(transport, &cfg, mc.Keyring, n.rejections)
 	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.Silence), ended: cfg.Ended}
 	mc.Transport = n.guard
 	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, self: cfg.Name, to: r}
@@ -222,8 +225,8 @@ func (n *Node) Keys() [][]byte {
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 
-// Dropped returns how many packets and connections were dropped, by the guard or for their source.
-func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() + n.allow.refused.Load() }
+// Dropped returns how many packets and connections of no agent the guard dropped. It does not count what Rejected counts.
+func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() }
 
 // Send sends one packet to an ip:port, without waiting. The packet may be lost.
 func (n *Node) Send(addr string, packet []byte) error {

@@ -139,6 +139,9 @@ func (c *vettedConn) readHead() (h head, err error) {
 		if h = readHead(c.head, c.guard.label, c.guard.plain()); h.err != nil {
 			return h, h.err
 		}
+		if c.incoming {
+			c.guard.noteHead(h, c.RemoteAddr())
+		}
 	}
 	return h, c.SetReadDeadline(deadline)
 }
@@ -164,9 +167,13 @@ type head struct {
 	kind  byte
 	begin int  // of the message, behind the label
 	only  bool // memberlist needs no more than the head to reject the stream
-	bytes int  // the most that may follow, all of which follow if the message is encrypted
-	nodes int  // of an exchange
-	state int  // its bytes
+
+	foreign bool   // it is of another cluster
+	cluster string // of that name
+
+	bytes int // the most that may follow, all of which follow if the message is encrypted
+	nodes int // of an exchange
+	state int // its bytes
 }
 
 // readHead rejects a stream if no agent sends such a head: of a message without a bound, or
@@ -177,7 +184,7 @@ func readHead(r *bufio.Reader, label string, plain bool) head {
 	if h.kind = h.byte(); h.kind == typeLabel { // an answer has none
 		of := string(h.next(int(h.byte())))
 		if of != label {
-			h.only = true
+			h.only, h.cluster, h.foreign = true, of, true
 			return h
 		}
 		h.begin = h.at

@@ -115,6 +115,24 @@ func TestChecks(t *testing.T) {
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
 		}), "clocks: fail: node-a by 6s"},
 
+		"another key": {after(func(l *Look) {
+			l.Stats.Rejected = []report.Rejection{
+				{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 3_000},
+				{Reason: "wrong_key", Over: "udp", From: "10.0.0.7:7946", Count: 40, AgoMS: 4_000},
+			}
+		}), "gossip: warn: gossip that no key of this node opens, from 10.0.0.7 (tcp, 3s ago), 10.0.0.7:7946 (udp, 4s ago)"},
+		"another cluster, and an address outside": {after(func(l *Look) {
+			l.Stats.Rejected = []report.Rejection{
+				{Reason: "wrong_cluster", Over: "tcp", From: "10.0.0.8", Cluster: "prod\xff" + strings.Repeat("x", 200), Count: 1},
+				{Reason: "wrong_cluster", Over: "udp", From: "10.0.0.9:53", Count: 1},
+				{Reason: "not_allowed", Over: "tcp", From: "10.0.0.9", Count: 1},
+			}
+		}), `gossip: warn: gossip of another cluster, from 10.0.0.8 ("prod?` + strings.Repeat("x", 59) + `", tcp, 0s ago), 10.0.0.9:53 (no name, udp, 0s ago) + gossip: warn: gossip from outside --gossip-allow, from 10.0.0.9 (tcp, 0s ago)`},
+		"another key, long ago": {after(func(l *Look) {
+			l.Stats.Counts.WrongKey = 12
+			l.Stats.Rejected = []report.Rejection{{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 601_000}}
+		}), ""},
+
 		"drift that stays":  {both(member(1, func(m *report.Member) { m.InSync = false })), "tables: warn: node-b"},
 		"drift that came":   {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
 		"one after another": {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},

@@ -169,8 +169,22 @@ type Stats struct {
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
 
+	// Rejected has the latest sources whose gossip this node rejects, the latest one first: at most four for each reason
+	// over UDP, and as many over TCP.
+	Rejected []Rejection `json:"rejected,omitempty"`
+
 	// Evacuation is set if the rooms of this node move to others, or have moved.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
+}
+
+// Rejection is what a node rejected from one source.
+type Rejection struct {
+	Reason  string `json:"reason"`            // wrong_key, wrong_cluster or not_allowed
+	Over    string `json:"over"`              // tcp or udp: anybody can forge the source of udp
+	From    string `json:"from"`              // ip:port over udp, ip over tcp
+	Cluster string `json:"cluster,omitempty"` // that it names, with wrong_cluster: by an unauthenticated sender
+	Count   uint64 `json:"count"`
+	AgoMS   int64  `json:"ago_ms"` // the latest
 }
 
 // Settings are the settings that a reader of an agent's counters needs.
