@@ -117,7 +117,7 @@ func TestDuplicateID(t *testing.T) {
 			t.Fatal("the older process goes on")
 		}
 		dup, ok := errors.AsType[*cluster.DuplicateIDError](older.Err())
-		if !ok || dup.ID != "n01" || dup.Other != c.Agent("n01").Addr() {
+		if !ok || dup.ID != "n01" || dup.Addr != older.Addr() || dup.Other != c.Agent("n01").Addr() {
 			t.Errorf("the older process stopped with %v", older.Err())
 		}
 		if older.IsOwner("x") || len(older.Owned()) != 0 {

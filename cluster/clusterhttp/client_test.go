@@ -187,7 +187,7 @@ func TestProblemOfAFailure(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		c.Start("a") // two processes with one id: the older one stops
 		<-h.agent.Done()
-		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: node id \"a\" is also used by `)
+		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: two processes use the node id \"a\": this one at `)
 		if p := h.problemOf(affinity.ErrClosed); p.Message != "this node is leaving and no longer hosts rooms" {
 			t.Error(p)
 		}

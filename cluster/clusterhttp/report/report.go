@@ -119,6 +119,7 @@ type Event struct {
 	Kind        cluster.EventKind `json:"kind"`
 	Member      lease.NodeID      `json:"member,omitempty"`
 	Incarnation uint64            `json:"incarnation,omitempty,string"`
+	Addr        string            `json:"addr,omitempty"` // where a member that joined or returned gossips
 	Reason      string            `json:"reason,omitempty"`
 	Why         string            `json:"why,omitempty"` // for people
 	Members     int               `json:"members,omitempty"`
