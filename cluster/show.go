@@ -41,11 +41,26 @@ func (l *loop) show() {
 	now := time.Now()
 	gone := s.goneSince(old, now)
 	s.fillLost(old, gone)
+	s.fillDrains(old, now)
 	s.fillParting(old)
 	s.fillOwners(old)
 	s.fillRunners(v.Runners)
 	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})
 	a.snap.Set(*s)
+}
+
+// fillDrains notes since when members drain.
+func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
+	was := old.Members
+	for _, m := range s.Members {
+		before := next(&was, m.ID)
+		if !m.drains() {
+			continue
+		}
+		if m.Drains = now; before != nil && before.Incarnation == m.Incarnation && before.drains() {
+			m.Drains = before.Drains
+		}
+	}
 }
 
 // fillOwners looks the candidates of the table up among the members. A candidate

@@ -34,6 +34,9 @@ type Member struct {
 	// went too often; see Config.Undamped. It drains until then. Zero: it is not held back.
 	Held time.Time
 
+	// Drains is since when this node sees the member drain, for any reason but an eviction; zero: it does not.
+	Drains time.Time
+
 	keys    string // fingerprints
 	http    uint32 // as in a record
 	renewed time.Time

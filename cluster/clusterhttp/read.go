@@ -170,6 +170,9 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	if !m.Held.IsZero() {
 		member.HeldMS = max(1, time.Until(m.Held).Milliseconds())
 	}
+	if !m.Drains.IsZero() {
+		member.DrainsMS = max(1, time.Since(m.Drains).Milliseconds())
+	}
 	return member
 }
 

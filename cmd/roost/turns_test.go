@@ -14,7 +14,9 @@ import (
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	seed := agent(t, "seed", brisk()...)
-	start := func(bind string) *proc { return agent(t, "x", append(brisk(), "--join", seed.Gossip, "--bind", bind)...) }
+	start := func(bind string) *proc {
+		return agent(t, "x", append(brisk(), "--join", seed.Gossip, "--bind", bind)...)
+	}
 	one := start("127.0.0.1:0")
 	two := start("127.0.0.1:0")
 	named := func() bool {

@@ -21,7 +21,7 @@ func (e Examination) ready() Check {
 	switch state := e.After.Stats.State; state {
 	case "draining":
 		return Check{
-			"ready", Warn, "it is draining", "it owns nothing, and /readyz fails on purpose",
+			"ready", Warn, "it is draining" + e.drainsFor(e.After.Stats.Self), "it owns nothing, and /readyz fails on purpose",
 			"nothing if the node is being taken down; otherwise roost undrain",
 		}
 	case "ill":
@@ -63,6 +63,16 @@ func (e Examination) ready() Check {
 		}
 	}
 	return Check{Name: "ready", Finding: "it takes part in placement"}
+}
+
+// drainsFor says for how long a member has been draining, "" if that is not known.
+func (e Examination) drainsFor(id lease.NodeID) string {
+	for _, m := range e.After.Members.Members {
+		if m.ID == id && m.DrainsMS > 0 {
+			return fmt.Sprintf(" for %v", ms(m.DrainsMS).Round(time.Second))
+		}
+	}
+	return ""
 }
 
 // leases warns of members that missed two heartbeats in a row.

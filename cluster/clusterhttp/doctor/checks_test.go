@@ -60,8 +60,11 @@ func TestChecks(t *testing.T) {
 	}{
 		"healthy": {func(_, _ *Look) {}, ""},
 		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
-		"settle":  {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
-		"few":     {after(func(l *Look) { l.Stats.State, l.Stats.Isolated = "isolated", "it sees 3" }), "ready: fail: isolated: it sees 3"},
+		"drain, and since when": {both(func(l *Look) {
+			l.Stats.State, l.Members.Members[0].State, l.Members.Members[0].DrainsMS = "draining", lease.Draining, 754_000
+		}), "ready: warn: it is draining for 12m34s"},
+		"settle": {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
+		"few":    {after(func(l *Look) { l.Stats.State, l.Stats.Isolated = "isolated", "it sees 3" }), "ready: fail: isolated: it sees 3"},
 		"all few": {after(func(l *Look) {
 			l.Stats.State = "isolated"
 			for i := range l.Members.Members {

@@ -42,6 +42,9 @@ type Member struct {
 	// back.
 	HeldMS int64 `json:"held_ms,omitempty"`
 
+	// DrainsMS is for how long this node has seen it drain, for any reason but an eviction; 0 = it does not.
+	DrainsMS int64 `json:"drains_ms,omitempty"`
+
 	// HTTP is the URL of its own HTTP API, in answers of /v1/members alone; none if it states none that others reach.
 	HTTP string `json:"http,omitempty"`
 
