@@ -26,8 +26,8 @@ func (p *program) membersCommand() *cobra.Command {
 whether a member's table of owners is the same as that agent's: it differs for a
 moment after each change. An evicted member owns nothing until the end of its eviction;
 see roost evict. A held member came and went too often, and owns nothing until it has
-stayed for a while. Below the table is until when, for how long members have been draining, which nodes are rejected since their
-clocks are ahead, which are heard over TCP alone, and which members have gone within 30
+stayed for a while. Below the table is until when, for how long members have been
+draining, which nodes are rejected since their clocks are ahead, which are heard over TCP alone, and which members have gone within 30
 minutes and did not come back: left by themselves, crashed by proof, or expired since no
 heartbeat came for a lease.
 
