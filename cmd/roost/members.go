@@ -27,9 +27,9 @@ whether a member's table of owners is the same as that agent's: it differs for a
 moment after each change. An evicted member owns nothing until the end of its eviction;
 see roost evict. A held member came and went too often, and owns nothing until it has
 stayed for a while. Below the table is until when, for how long members have been
-draining, which nodes are rejected since their clocks are ahead, which are heard over TCP alone, and which members have gone within 30
-minutes and did not come back: left by themselves, crashed by proof, or expired since no
-heartbeat came for a lease.
+draining, which nodes are rejected since their clocks are ahead, which are heard over TCP
+alone, and which members have gone within 30 minutes and did not come back: left by
+themselves, crashed by proof, or expired since no heartbeat came for a lease.
 
 If programs state their versions, or members run different ones of roost, there are columns for
 both: see --program-version of roost agent.
