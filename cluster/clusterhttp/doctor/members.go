@@ -218,9 +218,7 @@ func (e Examination) flapping(turns map[lease.NodeID]string) (found []string) {
 			delete(ends, m.ID)
 		}
 	}
-	for id := range turns {
-		delete(ends, id)
-	}
+	maps.DeleteFunc(ends, func(id lease.NodeID, _ int) bool { return turns[id] != "" })
 	for _, id := range slices.Sorted(maps.Keys(ends)) {
 		if ends[id] >= least {
 			found = append(found, fmt.Sprintf("%s, ended %d times within %v, the last %v ago", id, ends[id], window, h.Now.Sub(last[id]).Round(time.Second)))
