@@ -63,7 +63,7 @@ type Config struct {
 
 	// ReportLoad makes the resolver report the cost of the rooms hosted here to the
 	// agent, as this node's load. Leave it false in a program that measures its load
-	// and calls Agent.SetLoad.
+	// and calls Agent.SetLoad, which fails while ReportLoad is on.
 	ReportLoad bool
 
 	// Settle is how long the cost of a claim stays reserved on its node at least: the

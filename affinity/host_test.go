@@ -311,6 +311,31 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	})
 }
 
+// A node's load has one writer. Otherwise the load of the program replaces the computed load until a room begins or ends.
+func TestLoadHasOneWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")
+		f.host("a", "room", 10)
+		host := f.Agent(string(f.resolve("a", "room", 10).Node))
+		if err := host.SetLoad(capacity); !errors.Is(err, cluster.ErrLoadComputed) {
+			t.Errorf("SetLoad: %v, want ErrLoadComputed", err)
+		}
+		time.Sleep(5 * time.Second)
+		if load := host.Snapshot().Self.Load; load != 90 {
+			t.Errorf("a node with a room of 90 units reports %d", load)
+		}
+		if _, err := affinity.Start(host, pinstore.NewMemory(), affinity.Config{ReportLoad: true}); !errors.Is(err, cluster.ErrLoadComputed) {
+			t.Errorf("a second resolver reports the load of the same agent, too: %v", err)
+		}
+		if err := f.rooms[string(host.Snapshot().Self.ID)].Close(); err != nil {
+			t.Error(err)
+		}
+		if err := host.SetLoad(7); err != nil {
+			t.Errorf("SetLoad after Close: %v", err)
+		}
+	})
+}
+
 func TestPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")

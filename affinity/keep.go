@@ -25,7 +25,6 @@ const (
 // have changed. Its fields are its own.
 type keeper struct {
 	*Resolver
-	node     *cluster.Agent
 	beat     time.Duration                  // between two heartbeats of the agent
 	others   others                         // after the latest loss
 	due      time.Time                      // when the next heartbeat is due
@@ -46,7 +45,7 @@ type keeper struct {
 
 func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	k := &keeper{
-		Resolver: r, node: node, beat: node.Config().HeartbeatInterval,
+		Resolver: r, beat: node.Config().HeartbeatInterval,
 		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
 		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // until then the program can report
 	}

@@ -93,7 +93,7 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 		load = units
 		if units != k.reported {
 			k.reported = units
-			k.node.SetLoad(units)
+			k.work.setLoad(units)
 		}
 	}
 	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.Limits.SoftOf(s.Self), Capacity: s.Self.Capacity}

@@ -68,19 +68,21 @@ type work struct {
 	partitions worklist[placement.Partition] // to sweep
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 
-	stop     context.CancelFunc
-	unnotify func() // ends the calls of changed
-	endLog   func() // waits for the last lines
-	closed   atomic.Bool
-	close    sync.Once
-	farewell error // of Close
-	wait     sync.WaitGroup
+	setLoad     func(units int64) // nil: the program measures the load
+	releaseLoad func()
+	stop        context.CancelFunc
+	unnotify    func() // ends the calls of changed
+	endLog      func() // waits for the last lines
+	closed      atomic.Bool
+	close       sync.Once
+	farewell    error // of Close
+	wait        sync.WaitGroup
 }
 
 // Start returns a running Resolver over a store that all nodes share. It does not wait for
 // the agent, and for the store no longer than Config.Budget. Close it before the agent leaves.
 //
-// It fails with ErrSettings if other nodes of the cluster have another number of partitions,
+// With Config.ReportLoad it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the load. It fails with ErrSettings if other nodes of the cluster have another number of partitions,
 // another Config.Cost, or a store with another prefix, or if another cluster has the keys of this store: two clusters
 // share a Redis by different prefixes. If the store does not answer, the node finds
 // that out later: then all calls that need the store fail with ErrSettings, it re-homes no rooms, the
@@ -103,16 +105,17 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	r.work.stop, r.work.endLog = stop, endLog
 	r.store.agreement.Settings, r.store.agreement.Keys = settingsOf(node, cfg), agent.KeyFingerprints
 	_ = r.agree(r.self()) // a store that fails is asked again with the first heartbeat
-	if err := r.store.agreement.Refused(); err != nil {
+	err := r.store.agreement.Refused()
+	if err == nil && cfg.ReportLoad {
+		r.work.setLoad, r.work.releaseLoad, err = agent.ComputeLoad()
+	}
+	if err != nil {
 		stop()
 		r.work.unnotify()
 		endLog()
 		return nil, err
 	}
 	r.shared.looks.ended = agent.Ended
-	if cfg.ReportLoad {
-		agent.SetLoad(0)
-	}
 	r.work.wait.Go(func() { r.keep(ctx, agent) })
 	r.work.wait.Go(func() { r.rehome(ctx) })
 	return r, nil
@@ -147,6 +150,9 @@ func (r *Resolver) Close() error {
 		r.work.closed.Store(true)
 		r.work.stop()
 		r.work.wait.Wait()
+		if r.cfg.ReportLoad {
+			r.work.releaseLoad()
+		}
 		r.work.unnotify()
 		r.hosts.close(ErrClosed)
 		r.feeds.moves.close()

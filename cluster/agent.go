@@ -40,6 +40,9 @@ type Agent struct {
 	load    atomic.Int64
 	in      traffic
 
+	reporting sync.Mutex // while the load is set by SetLoad
+	computed  bool       // the load, by ComputeLoad
+
 	started time.Time    // base of Snapshot.lease and turned; its monotonic reading counts
 	turned  atomic.Int64 // when the loop last went round, in ns
 	lines   *logqueue.Queue

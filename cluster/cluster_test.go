@@ -107,6 +107,43 @@ func TestDrainOfAClockFencedNode(t *testing.T) { // S3.3
 	})
 }
 
+// A drain shows since when: at the node itself, and at another node since that saw it.
+func TestDrainsSince(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
+		drains := func(at string) time.Time {
+			m, _ := c.Agent(at).Member("n01")
+			return m.Drains
+		}
+		began := time.Now()
+		if err := c.Agent("n01").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		for _, at := range []string{"n01", "n02"} {
+			if since := drains(at).Sub(began); since < 0 || since > time.Second {
+				t.Errorf("%s says that n01 drains since %v after the drain", at, since)
+			}
+		}
+		if other, _ := c.Agent("n01").Member("n02"); !other.Drains.IsZero() {
+			t.Error("another node drains")
+		}
+		c.Restart("n01")
+		c.WaitAgreed(20 * time.Second)
+		if at := drains("n02"); !at.IsZero() {
+			t.Errorf("it drains since %v after a restart", at)
+		}
+		if err := c.Agent("n01").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(drains("n02")) > time.Minute {
+			t.Errorf("it drains since %v, which is the former drain", drains("n02"))
+		}
+		if err := c.Agent("n01").Undrain(t.Context()); err != nil || !drains("n01").IsZero() || !drains("n02").IsZero() {
+			t.Errorf("it drains after undrain: %v", err)
+		}
+	})
+}
+
 func TestDuplicateID(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
 		older := c.Agent("n01")
@@ -117,7 +154,7 @@ func TestDuplicateID(t *testing.T) {
 			t.Fatal("the older process goes on")
 		}
 		dup, ok := errors.AsType[*cluster.DuplicateIDError](older.Err())
-		if !ok || dup.ID != "n01" || dup.Other != c.Agent("n01").Addr() {
+		if !ok || dup.ID != "n01" || dup.Addr != older.Addr() || dup.Other != c.Agent("n01").Addr() {
 			t.Errorf("the older process stopped with %v", older.Err())
 		}
 		if older.IsOwner("x") || len(older.Owned()) != 0 {

@@ -65,7 +65,7 @@ func (d *difference) membership(b *events.Batch) {
 	for _, id := range b.Joined {
 		e := Event{Kind: EventJoined, Member: id}
 		if m, ok := d.s.Member(id); ok {
-			e.Incarnation = m.Incarnation
+			e.Incarnation, e.Addr = m.Incarnation, m.Addr
 		}
 		if _, replaced := slices.BinarySearch(b.Left, id); replaced {
 			e.Kind, e.Reason = EventReturned, string(b.Reasons[id])

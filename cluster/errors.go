@@ -29,6 +29,9 @@ var (
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 
+	// ErrLoadComputed is why SetLoad refuses: another part of the program computes the load.
+	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the program (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
+
 	// ErrPlain is why SetKeys refuses: the node runs without a key.
 	ErrPlain = gossip.ErrPlain
 )
@@ -51,11 +54,12 @@ func (e *SettingsError) Error() string {
 // id: both processes would believe that they own the same partitions.
 type DuplicateIDError struct {
 	ID    lease.NodeID
+	Addr  string // where this process gossiped
 	Other string // where the other process gossips
 }
 
-// Error names the other process and what to do.
+// Error names both processes and what to do.
 func (e *DuplicateIDError) Error() string {
-	return fmt.Sprintf("cluster: node id %q is also used by the process at %s, which was started later: this one stopped; give each node an id of its own",
-		e.ID, e.Other)
+	return fmt.Sprintf("cluster: two processes use the node id %q: this one at %s, which has stopped, and one at %s, which was started later: "+
+		"give each its own id (--id), because otherwise each restart of one stops the other", e.ID, e.Addr, e.Other)
 }

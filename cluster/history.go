@@ -31,8 +31,8 @@ const (
 	EventFenced     EventKind = "fenced"     // the node gave up its partitions by itself; this node: Why, Partitions
 	EventIsolated   EventKind = "isolated"   // this node owns nothing: Why, Partitions
 	EventStopped    EventKind = "stopped"    // this agent: Reason "left" or "closed"
-	EventJoined     EventKind = "joined"     // a new member: Incarnation
-	EventReturned   EventKind = "returned"   // a member is back, or was replaced: Incarnation, Reason
+	EventJoined     EventKind = "joined"     // a new member: Incarnation, Addr
+	EventReturned   EventKind = "returned"   // a member is back, or was replaced: Incarnation, Addr, Reason
 	EventLost       EventKind = "lost"       // a member is not live any more: Incarnation, Reason, Partitions
 	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "held" or "ill" (with Why), or none if it was requested
 	EventUndrained  EventKind = "undrained"  // the node drains no longer
@@ -48,6 +48,7 @@ type Event struct {
 	Kind        EventKind
 	Member      lease.NodeID // "" = the event is about the table, or about several members
 	Incarnation uint64
+	Addr        string // where a member that joined or returned gossips
 	Reason      string // of a loss: a lease.Reason
 	Why         string // for people
 	Members     int    // live ones, or those that the event is about

@@ -13,8 +13,37 @@ import (
 
 // SetLoad sets the units of load that this node reports with its heartbeats;
 // negative counts as 0. It does not wait. Before the first call, the node reports
-// lease.NoLoad.
-func (a *Agent) SetLoad(units int64) { a.load.Store(max(0, units)) }
+// lease.NoLoad. While another part of the program computes the load, SetLoad fails with
+// ErrLoadComputed and changes nothing: the two would overwrite each other.
+func (a *Agent) SetLoad(units int64) error {
+	a.reporting.Lock()
+	defer a.reporting.Unlock()
+	if a.computed {
+		return ErrLoadComputed
+	}
+	a.load.Store(max(0, units))
+	return nil
+}
+
+// ComputeLoad is for a part of the program that computes this node's load, as
+// affinity.Config.ReportLoad does. Until release, the load is what set was last called with,
+// 0 at first, and SetLoad fails. A second ComputeLoad fails with ErrLoadComputed. set does not wait.
+func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error) {
+	a.reporting.Lock()
+	defer a.reporting.Unlock()
+	if a.computed {
+		return nil, nil, ErrLoadComputed
+	}
+	a.computed = true
+	a.load.Store(0)
+	set = func(units int64) { a.load.Store(max(0, units)) }
+	release = func() {
+		a.reporting.Lock()
+		defer a.reporting.Unlock()
+		a.computed = false
+	}
+	return set, release, nil
+}
 
 // SetWeight changes this node's share relative to others; 0 owns nothing. Only
 // partitions to or from this node move. SetWeight ends a ramp (Config.RampUp).

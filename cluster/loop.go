@@ -118,7 +118,7 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 		l.err = r.Hopeless
 	}
 	if r.Duplicate != nil {
-		l.err = &DuplicateIDError{ID: l.agent.self, Other: r.Duplicate.Addr}
+		l.err = &DuplicateIDError{ID: l.agent.self, Addr: l.agent.Addr(), Other: r.Duplicate.Addr}
 		l.log.Error("agent stopped", "err", l.err)
 	}
 }

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,5 +60,31 @@ func TestLost(t *testing.T) { // S8.1
 		}
 		time.Sleep(cluster.LostFor + time.Second)
 		want("30 minutes later")
+	})
+}
+
+// A member that ends without a leave is worth a warning. A member that leaves, or is back at once, is not.
+func TestLossIsLoggedAsWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logbook
+		c := clustertest.New(t, clustertest.Options{Log: log.handler()})
+		c.Start("a", "b", "c", "d", "e")
+		c.WaitAgreed(10 * time.Second)
+		c.Crash("b")
+		c.WaitAgreed(20 * time.Second)
+		c.Leave("d")
+		c.WaitAgreed(20 * time.Second)
+		c.Restart("e")
+		c.WaitAgreed(20 * time.Second)
+		c.Split([]string{"a", "e"}, []string{"c"})
+		time.Sleep(20 * time.Second)
+		for member, want := range map[string]string{
+			"b": `level=WARN msg="member lost" node=a member=b`, "c": `level=WARN msg="member lost" node=a member=c`,
+			"d": `level=INFO msg="member left" node=a member=d reason=left`, "e": `level=INFO msg="member left" node=a member=e reason=replaced`,
+		} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the end of %s is not logged as %s:\n%s", member, want, log.String())
+			}
+		}
 	})
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -40,11 +41,26 @@ func (l *loop) show() {
 	now := time.Now()
 	gone := s.goneSince(old, now)
 	s.fillLost(old, gone)
+	s.fillDrains(old, now)
 	s.fillParting(old)
 	s.fillOwners(old)
 	s.fillRunners(v.Runners)
 	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})
 	a.snap.Set(*s)
+}
+
+// fillDrains notes since when members drain.
+func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
+	was := old.Members
+	for _, m := range s.Members {
+		before := next(&was, m.ID)
+		if !m.drains() {
+			continue
+		}
+		if m.Drains = now; before != nil && before.Incarnation == m.Incarnation && before.drains() {
+			m.Drains = before.Drains
+		}
+	}
 }
 
 // fillOwners looks the candidates of the table up among the members. A candidate
@@ -106,6 +122,7 @@ func (l *loop) stats(k node.Stats) Stats {
 		DecodeErrors: k.DecodeErrors, VersionErrors: k.VersionErrors, InboxDropped: a.in.dropped.Load(),
 		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
 		OtherCluster: k.OtherCluster, FromSelf: k.FromSelf,
+		WrongKey: a.gossip.Rejected(gossip.WrongKey), WrongCluster: a.gossip.Rejected(gossip.WrongCluster), NotAllowed: a.gossip.Rejected(gossip.NotAllowed),
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
 		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoverOverruns: k.HandoverOverruns,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),

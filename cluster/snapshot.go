@@ -34,6 +34,9 @@ type Member struct {
 	// went too often; see Config.Undamped. It drains until then. Zero: it is not held back.
 	Held time.Time
 
+	// Drains is since when this node sees the member drain, for any reason but an eviction; zero: it does not.
+	Drains time.Time
+
 	keys    string // fingerprints
 	http    uint32 // as in a record
 	renewed time.Time
@@ -243,7 +246,10 @@ type Stats struct {
 	DecodeErrors      uint64 `json:"decode_errors"`  // malformed messages
 	VersionErrors     uint64 `json:"version_errors"` // of an unknown wire version
 	InboxDropped      uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
-	GuardDropped      uint64 `json:"guard_dropped"`  // packets and connections of strangers
+	GuardDropped      uint64 `json:"guard_dropped"`  // packets and connections that no agent sends
+	WrongKey          uint64 `json:"wrong_key"`      // packets and connections that no key of this node opens; see [Agent.Rejections]
+	WrongCluster      uint64 `json:"wrong_cluster"`  // of another cluster's name, or of none
+	NotAllowed        uint64 `json:"not_allowed"`    // of a source outside Config.GossipAllow
 	StaleDropped      uint64 `json:"stale_dropped"`  // queued while this process was paused
 	OtherCluster      uint64 `json:"other_cluster"`  // messages of another cluster with the same name and settings
 	FromSelf          uint64 `json:"from_self"`      // own messages that came back: others advertise an address that leads here

@@ -33,6 +33,8 @@ type (
 	Stats = report.Stats
 	// Settings are the settings that a reader of counters needs.
 	Settings = report.Settings
+	// Rejection is report.Rejection.
+	Rejection = report.Rejection
 )
 
 // Evicted answers POST /v1/evict. Converged reports whether every live member has agreed;

@@ -129,7 +129,9 @@ func (a *api) setLoad(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	case *body.Units < 0:
 		return nil, badRequest("units is %d; it must not be negative", *body.Units)
 	}
-	a.agent.SetLoad(*body.Units)
+	if err := a.agent.SetLoad(*body.Units); err != nil {
+		return nil, a.problemOf(err)
+	}
 	c := a.changed()
 	c.Load = *body.Units // the next heartbeat reports it
 	c.Converged = a.agent.Converged()

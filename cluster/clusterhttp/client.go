@@ -122,7 +122,8 @@ func (c *Client) Leave(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
 
-// SetLoad sets the units of load that the node reports.
+// SetLoad sets the units of load that the node reports. It fails with cluster.ErrLoadComputed
+// if the agent computes its load.
 func (c *Client) SetLoad(ctx context.Context, units int64) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/load", map[string]int64{"units": units})
 }

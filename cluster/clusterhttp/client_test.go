@@ -154,6 +154,7 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},
 		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0"},
 		{cluster.ErrEvictions, 409, CodeEvictions, "too many evictions: end one, or wait until one ends"},
+		{cluster.ErrLoadComputed, 409, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load"},
 		{affinity.ErrNoPin, 404, CodeNoPin, "the room is not pinned: r1"},
 		{affinity.ErrNotLive, 409, CodeNotLive, "node takes no rooms: r1"},
 		{affinity.ErrChanged, 409, CodeChanged, "pin changed concurrently: r1; resolve the room again"},
@@ -174,7 +175,7 @@ func TestProblemIs(t *testing.T) {
 			t.Errorf("%v is answered by %d %v", c.err, p.Status, p)
 		}
 		for i, other := range all {
-			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: c.code}), other.err); got != (c.code == other.code && i < 14) {
+			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: c.code}), other.err); got != (c.code == other.code && i < 15) {
 				t.Errorf("%s is %v: %v", c.code, other.err, got)
 			}
 		}
@@ -186,7 +187,7 @@ func TestProblemOfAFailure(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		c.Start("a") // two processes with one id: the older one stops
 		<-h.agent.Done()
-		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: node id \"a\" is also used by `)
+		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: two processes use the node id \"a\": this one at `)
 		if p := h.problemOf(affinity.ErrClosed); p.Message != "this node is leaving and no longer hosts rooms" {
 			t.Error(p)
 		}

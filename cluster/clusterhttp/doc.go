@@ -49,7 +49,8 @@
 // /v1/drain, /v1/undrain and /v1/evict wait until all members agree, for at most wait: 0 to 10m, by
 // default 10s. They respond with 200 in either case; converged shows the result. The
 // change continues if the caller disconnects. /v1/load is sent with the next heartbeat,
-// /v1/weight immediately; neither call waits.
+// /v1/weight immediately; neither call waits. An agent that computes its load (--report-load) rejects
+// /v1/load with 409 and load_computed.
 //
 // A program next to the agent sends /v1/health from time to time. If the next report does
 // not follow within ttl_ms (100 to 3,600,000), the program is ill: the node drains until
@@ -196,6 +197,7 @@
 //	409  not_live            the target of a move does not accept rooms
 //	409  last_candidate      no other member could own anything
 //	409  too_many_evictions  64 nodes are evicted, or were until a moment ago
+//	409  load_computed       the agent computes its load, and takes no posted one
 //	409  changed             another caller moved the room at the same time
 //	503  not_ready           no table yet, or see /readyz
 //	503  stalled             the agent's loop stands still: see /healthz

@@ -105,7 +105,7 @@ func calls() []call {
 		{"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.", []parameter{wait}, object("", map[string]any{"rooms": rooms}), 200, Changed{}, []int{400, 401, 403, 413, 415, 501, 503}},
 		{"POST", "/v1/undrain", "Own partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/leave", "Leave the cluster; the response comes first.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/load", "Report this node's load.", nil, object("units", map[string]any{"units": whole(0, 0)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/load", "Report this node's load.", nil, object("units", map[string]any{"units": whole(0, 0)}), 200, Changed{}, []int{400, 401, 403, 409, 413, 415, 503}},
 		{"POST", "/v1/weight", "Set this node's weight.", nil, object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/health", "Report that the program of this node is well.", nil, object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/evict", "Have a member own nothing for some time, in the view of all.", []parameter{wait}, eviction, 200, Evicted{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},

@@ -14,7 +14,7 @@ import (
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
-// cluster.ErrLastCandidate, cluster.ErrEvictions, pinstore.ErrStore,
+// cluster.ErrLastCandidate, cluster.ErrEvictions, cluster.ErrLoadComputed, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged, affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
@@ -43,6 +43,9 @@ const (
 	CodeNotMember     = "not_member"     // no member has the id
 	CodeLastCandidate = "last_candidate" // no other member could own anything
 	CodeEvictions     = "too_many_evictions"
+
+	// About loads.
+	CodeLoadComputed = "load_computed" // the agent computes its load, and takes no posted one
 
 	// About rooms.
 	CodeNoStore    = "no_store"          // the agent has no store of pins
@@ -81,6 +84,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},
 	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
 	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
+	{cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load", ": post none, or restart the agent without --report-load"},
 	{affinity.ErrFenced, http.StatusServiceUnavailable, CodeNotReady, "", "; try again in a second"},
 	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
 }

@@ -147,6 +147,11 @@ func (a *api) statsOf() Stats {
 	if why := a.agent.Snapshot().Unreachable; why != nil {
 		stats.Unreachable = why.Error()
 	}
+	for _, r := range a.agent.Rejections() {
+		stats.Rejected = append(stats.Rejected, Rejection{
+			Reason: r.Reason, Over: r.Over, From: r.From, Cluster: r.Cluster, Count: r.Count, AgoMS: time.Since(r.Latest).Milliseconds(),
+		})
+	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
 		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation
@@ -167,6 +172,9 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	}
 	if !m.Held.IsZero() {
 		member.HeldMS = max(1, time.Until(m.Held).Milliseconds())
+	}
+	if !m.Drains.IsZero() {
+		member.DrainsMS = max(1, time.Since(m.Drains).Milliseconds())
 	}
 	return member
 }

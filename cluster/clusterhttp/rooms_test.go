@@ -15,6 +15,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -392,6 +393,29 @@ func TestUnknownNode(t *testing.T) {
 		}
 		if d, err := h.clients["b"].Room(t.Context(), "room", affinity.Demand{}); err != nil || !d.Pinned || d.Node.ID != "far" {
 			t.Errorf("show: %+v, %v", d, err)
+		}
+	})
+}
+
+// A node that computes its load from its rooms takes no posted one: that would replace the computed load until the next
+// room begins or ends, and the node would look full, or empty.
+func TestPostedLoadNextToAComputedOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
+		rooms := startRooms(t, c, pinstore.NewMemory(), affinity.Config{ReportLoad: true})
+		client := serve(t, NewServer(Handler(c.Agent("a"), Options{Log: quiet, Rooms: rooms["a"]}))).client(t)
+		_, err := client.SetLoad(t.Context(), 5000)
+		p, ok := errors.AsType[*Problem](err)
+		if !ok || p.Status != http.StatusConflict || !strings.Contains(p.Message, "--report-load") || !errors.Is(err, cluster.ErrLoadComputed) {
+			t.Errorf("a load was posted: %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		if load := c.Agent("b").Members()[0].Load; load != 0 {
+			t.Errorf("a carries %d units without a room", load)
+		}
+		_ = rooms["a"].Close()
+		if _, err := client.SetLoad(t.Context(), 5); err != nil {
+			t.Errorf("after the resolver has ended: %v", err)
 		}
 	})
 }

@@ -201,7 +201,8 @@ func gossipFamilies() []family {
 				return map[string]uint64{"applied": v.Stats.BeatsApplied, "aged": v.Stats.AgesApplied, "stale": v.Stats.BeatsStale, "skewed": v.Stats.SkewRejected}
 			}),
 		counters("messages_dropped_total",
-			"Messages dropped: malformed, of another wire version or with other settings, dangerous to decompress (guard), "+
+			"Messages dropped: malformed, of another wire version or with other settings, sent by no agent (guard), "+
+				"without a key of this node (wrong_key), of another cluster's name (wrong_cluster), from outside --gossip-allow (not_allowed), "+
 				"over the capacity of the inbox (inbox_full), from before a pause of this process (stopped), "+
 				"or of a cluster time that is long over (past) or that no member confirms (future): recorded ones, sent again, are among them; "+
 				"of another cluster with the same name (other_cluster), or own ones that came back (self).",
@@ -209,6 +210,7 @@ func gossipFamilies() []family {
 				return map[string]uint64{
 					"malformed": v.Stats.DecodeErrors, "version": v.Stats.VersionErrors, "settings": v.Stats.SettingsRefused,
 					"guard": v.Stats.GuardDropped, "inbox_full": v.Stats.InboxDropped, "stopped": v.Stats.StaleDropped,
+					"wrong_key": v.Stats.WrongKey, "wrong_cluster": v.Stats.WrongCluster, "not_allowed": v.Stats.NotAllowed,
 					"past": v.Stats.FromPast, "future": v.Stats.FromFuture,
 					"other_cluster": v.Stats.OtherCluster, "self": v.Stats.FromSelf,
 				}

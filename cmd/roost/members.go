@@ -26,10 +26,10 @@ func (p *program) membersCommand() *cobra.Command {
 whether a member's table of owners is the same as that agent's: it differs for a
 moment after each change. An evicted member owns nothing until the end of its eviction;
 see roost evict. A held member came and went too often, and owns nothing until it has
-stayed for a while. Below the table is until when, which nodes are rejected since their
-clocks are ahead, which are heard over TCP alone, and which members have gone within 30
-minutes and did not come back: left by themselves, crashed by proof, or expired since no
-heartbeat came for a lease.
+stayed for a while. Below the table is until when, for how long members have been
+draining, which nodes are rejected since their clocks are ahead, which are heard over TCP
+alone, and which members have gone within 30 minutes and did not come back: left by
+themselves, crashed by proof, or expired since no heartbeat came for a lease.
 
 If programs state their versions, or members run different ones of roost, there are columns for
 both: see --program-version of roost agent.
@@ -63,7 +63,7 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	lasting.Members = slices.Clone(m.Members)
 	for i := range lasting.Members {
 		n := &lasting.Members[i]
-		n.AgeMS, n.Load, n.ClockOffsetMS, n.HeldMS = 0, 0, 0, min(1, n.HeldMS)
+		n.AgeMS, n.Load, n.ClockOffsetMS, n.HeldMS, n.DrainsMS = 0, 0, 0, min(1, n.HeldMS), min(1, n.DrainsMS)
 		if n.Evicted != nil {
 			n.Evicted = &clusterhttp.Eviction{Reason: n.Evicted.Reason}
 		}
@@ -108,7 +108,7 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
-// waitsOf returns a line for each eviction in force, for each member that is held back, for each node that cannot be one, by its clock or
+// waitsOf returns a line for each eviction in force, for each member that is held back or drains, for each node that cannot be one, by its clock or
 // its network, and for each that has gone.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
@@ -116,8 +116,11 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 		lines = append(lines, fmt.Sprintf("\n%s is evicted for another %v: %s", e.ID, left(e.ForMS), term.Printable(cmp.Or(e.Reason, "no reason given"))))
 	}
 	for _, n := range m.Members {
-		if n.HeldMS > 0 {
+		switch {
+		case n.HeldMS > 0:
 			lines = append(lines, fmt.Sprintf("\n%s is held back for another %v: it came and went too often", n.ID, left(n.HeldMS)))
+		case n.DrainsMS > 0:
+			lines = append(lines, fmt.Sprintf("\n%s has been draining for %v", n.ID, left(n.DrainsMS)))
 		}
 	}
 	for _, n := range m.Ahead {

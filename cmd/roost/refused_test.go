@@ -3,10 +3,13 @@
 package main
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
@@ -43,10 +46,10 @@ func TestRefused(t *testing.T) {
 			[]string{"setting strategy must be equal on all nodes: it is least-partitions-1-3+zones here and rendezvous on plain#"},
 			[]string{"it is rendezvous here and least-partitions-1-3+zones on x#"},
 		},
-		{"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names probably differ", `"other"`}, nil},
-		{"key at a plain seed", plain, []string{"--key-file", key}, []string{"the gossip keys differ", "it uses no key, this node does"}, nil},
-		{"no key at a keyed seed", keyed, nil, []string{"the gossip keys differ", "it uses a key, this node has none"}, nil},
-		{"another key", keyed, []string{"--key-file", other}, []string{"the gossip keys differ"}, nil},
+		{"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names probably differ", `"other"`}, []string{`"gossip from outside the cluster rejected"`, `"reason":"wrong_cluster","from":"127.0.0.1","over":"tcp"`, `"cluster":"other"`}},
+		{"key at a plain seed", plain, []string{"--key-file", key}, []string{"the gossip keys differ", "it uses no key, this node does"}, []string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`}},
+		{"no key at a keyed seed", keyed, nil, []string{"the gossip keys differ", "it uses a key, this node has none"}, []string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`}},
+		{"another key", keyed, []string{"--key-file", other}, []string{"the gossip keys differ"}, []string{`"reason":"wrong_key"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := launch(t, "x", append(append(calm(), "--join", c.seed.Gossip), c.args...)...)
@@ -56,6 +59,23 @@ func TestRefused(t *testing.T) {
 	}
 	agree(t, plain)
 	agree(t, keyed)
+	for seed, wants := range map[*proc][]string{
+		plain: {`gossip of another cluster, from 127.0.0.1 ("other", tcp, `, "gossip that no key of this node opens, from 127.0.0.1 (tcp, "},
+		keyed: {"gossip that no key of this node opens, from 127.0.0.1 (tcp, "},
+	} {
+		_, out, _ := roostIn(t, map[string]string{"ROOST_ADDR": seed.Base}, "doctor", "--over", "1ms", "--output", "json")
+		var d doctor.Diagnosis
+		if err := json.Unmarshal([]byte(out), &d); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, want := range wants {
+			if !slices.ContainsFunc(d.Checks, func(c doctor.Check) bool {
+				return c.Name == "gossip" && c.Status == doctor.Warn && strings.HasPrefix(c.Finding, want)
+			}) {
+				t.Errorf("doctor of %s does not say %q\n%s", seed.ID, want, out)
+			}
+		}
+	}
 }
 
 // TestPortTaken: an agent whose port is taken names the setting to change. One whose address is

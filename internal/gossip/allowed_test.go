@@ -13,7 +13,8 @@ import (
 // With a list of networks, packets and streams of other sources are dropped before a byte is kept, and
 // counted; those of the list arrive (S9.6).
 func TestAllowed(t *testing.T) {
-	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")}}
+	rejected := new(rejections)
+	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")}, rejections: rejected}
 	s, err := openSockets(netip.MustParseAddrPort("127.0.0.1:0"), allow, log.New(io.Discard, "", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -52,22 +53,23 @@ func TestAllowed(t *testing.T) {
 	} else {
 		_ = c.Close()
 	}
-	if n := allow.refused.Load(); n != 2 {
-		t.Errorf("%d refused, want a packet and a stream", n)
+	all := rejected.all()
+	if n := rejected.counts[NotAllowed].Load(); n != 2 || len(all) != 2 || all[0].Over == all[1].Over {
+		t.Errorf("%d rejected, want a packet and a stream: %+v", n, all)
 	}
 }
 
 // An address of IPv4 counts as such on a socket of IPv6, and a zone does not matter.
 func TestAllowedAddresses(t *testing.T) {
-	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")}}
+	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")}, rejections: new(rejections)}
 	for addr, want := range map[string]bool{
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%eth0": true, "11.0.0.1": false, "2001:db8::1": false, "::ffff:11.0.0.1": false,
 	} {
-		if got := allow.source(netip.MustParseAddr(addr)); got != want {
+		if got := allow.source(netip.AddrPortFrom(netip.MustParseAddr(addr), 7946), UDP); got != want {
 			t.Errorf("%s: %v", addr, got)
 		}
 	}
-	if !new(allowed).source(netip.MustParseAddr("11.0.0.1")) {
+	if !new(allowed).source(netip.MustParseAddrPort("11.0.0.1:7946"), TCP) {
 		t.Error("without a list, all are allowed")
 	}
 }

@@ -24,8 +24,11 @@ var errUnconfirmed = errors.New("gossip: no live lease at that address")
 // guard stands between the network and memberlist.
 type guard struct {
 	memberlist.NodeAwareTransport
-	ring  *memberlist.Keyring // nil = there is no key: any sender can make memberlist parse a message
-	label string
+	ring       *memberlist.Keyring // nil = there is no key: any sender can make memberlist parse a message
+	openers    atomic.Pointer[openers]
+	label      string
+	labelHead  []byte // of each packet of this cluster
+	rejections *rejections
 	// headTimeout is how long an incoming connection may take to send its head,
 	// streamTimeout how long until its message is complete.
 	headTimeout, streamTimeout time.Duration
@@ -50,9 +53,9 @@ type guard struct {
 	dropped atomic.Uint64
 }
 
-func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring) *guard {
+func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring, r *rejections) *guard {
 	g := &guard{
-		NodeAwareTransport: t, ring: ring, label: cfg.Cluster,
+		NodeAwareTransport: t, ring: ring, label: cfg.Cluster, labelHead: labelHead(cfg.Cluster), rejections: r,
 		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
 		self:        cfg.Self,
 		meet:        cfg.Meet,
@@ -64,6 +67,7 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 	g.credentials.Store(newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys))
 	if ring != nil {
 		g.seals(cfg.Key)
+		g.opensWith(g.keys())
 	}
 	g.places = newAdmission(&g.dropped)
 	g.ctx, g.stop = context.WithCancel(context.Background())
@@ -92,6 +96,7 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 			return fmt.Errorf("gossip: %w", err)
 		}
 	}
+	g.opensWith(g.keys()) // of before and after
 	forget := func(k []byte) bool {
 		return !slices.ContainsFunc(wanted, func(w []byte) bool { return bytes.Equal(w, k) })
 	}
@@ -111,6 +116,7 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 	}
 	g.credentials.Store(newCredentials(g.label, key, old))
 	g.seals(key)
+	g.opensWith(wanted)
 	return nil
 }
 
@@ -224,11 +230,12 @@ func (g *guard) discard(until <-chan struct{}) {
 }
 
 func (g *guard) passPackets() {
+	var opened []byte // memory for the content of a packet
 	for {
 		select {
 		case p := <-g.NodeAwareTransport.PacketCh():
-			if g.plain() && !harmless(p.Buf) || !g.plain() && padded(p.Buf) {
-				g.dropped.Add(1)
+			var admitted bool
+			if admitted, opened = g.admits(p, opened); !admitted {
 				continue
 			}
 			select {
@@ -307,12 +314,44 @@ const (
 	typeChecksum = 12
 )
 
-// padded reports whether a sealed packet says that it is padded. No agent pads, and memberlist would panic on a wrong
-// padding.
-func padded(b []byte) bool {
-	b, _, err := memberlist.RemoveLabelHeaderFromPacket(b)
-	return err == nil && len(b) > 0 && b[0] == 0
+// labelHead returns the first bytes of each packet and stream of a cluster.
+func labelHead(cluster string) []byte {
+	if cluster == "" {
+		return nil
+	}
+	return append([]byte{typeLabel, byte(len(cluster))}, cluster...)
 }
+
+// admits reports whether memberlist may see a packet, and counts the others. The content goes into memory that the next
+// call uses again.
+func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []byte) {
+	content, ours := bytes.CutPrefix(p.Buf, g.labelHead)
+	if !ours {
+		if _, cluster, err := memberlist.RemoveLabelHeaderFromPacket(p.Buf); err == nil {
+			g.rejections.note(WrongCluster, UDP, addrPort(p.From), cluster)
+		} else {
+			g.dropped.Add(1)
+		}
+		return false, memory
+	}
+	if g.plain() && !harmless(p.Buf) || !g.plain() && padded(content) {
+		g.dropped.Add(1)
+		return false, memory
+	}
+	if g.plain() {
+		return true, memory
+	}
+	opened, ok := g.openers.Load().open(memory[:0], content, []byte(g.label))
+	if !ok {
+		g.rejections.note(WrongKey, UDP, addrPort(p.From), "")
+		return false, memory
+	}
+	return true, opened
+}
+
+// padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and memberlist would
+// panic on a wrong padding.
+func padded(content []byte) bool { return len(content) > 0 && content[0] == 0 }
 
 // harmless reports whether a packet can be unpacked in one step. Agents send neither
 // compressed packets nor nested compounds; unpacking them can expand 64 KiB from an

@@ -200,7 +200,15 @@ func (c *vettedConn) answerHello() error {
 	if _, err := c.Conn.Write(answer); err != nil {
 		return err
 	}
-	if answer[0] != welcome {
+	switch answer[0] {
+	case welcome:
+	case otherName:
+		c.guard.rejections.note(WrongCluster, TCP, addrPort(c.RemoteAddr()), of)
+		return errHello
+	case otherKey, needsKey, needsNoKey:
+		c.guard.rejections.note(WrongKey, TCP, addrPort(c.RemoteAddr()), "")
+		return errHello
+	default:
 		return errHello
 	}
 	return c.SetReadDeadline(c.place.until) // the caller thinks about it

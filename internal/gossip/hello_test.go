@@ -43,17 +43,18 @@ func TestHelloOfStrangers(t *testing.T) {
 		creds *credentials
 		keyed byte
 		want  byte
+		why   Why
 	}{
-		"other name": {newCredentials("prod", key, nil), 1, otherName},
-		"no name":    {newCredentials("", key, nil), 1, otherName},
-		"no key":     {newCredentials("test", nil, nil), 0, needsKey},
-		"other key":  {newCredentials("test", bytes.Repeat([]byte{8}, 32), nil), 1, otherKey},
+		"other name": {newCredentials("prod", key, nil), 1, otherName, WrongCluster},
+		"no name":    {newCredentials("", key, nil), 1, otherName, WrongCluster},
+		"no key":     {newCredentials("test", nil, nil), 0, needsKey, WrongKey},
+		"other key":  {newCredentials("test", bytes.Repeat([]byte{8}, 32), nil), 1, otherKey, WrongKey},
 	} {
-		before := n.Dropped()
+		before := n.Rejected(tt.why)
 		if got := answer(tt.creds, tt.keyed); len(got) != 1 || got[0] != tt.want {
 			t.Errorf("%s: answer % x, want %d alone", name, got, tt.want)
 		}
-		eventually(t, name+" is counted", func() bool { return n.Dropped() > before })
+		eventually(t, name+" is counted", func() bool { return n.Rejected(tt.why) > before })
 	}
 }
 

@@ -3,8 +3,6 @@ package gossip
 import (
 	"bufio"
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -78,7 +76,7 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 		i += n
 		c.place.moved.Add(int64(n))
 	}
-	if content, ok := unseal(c.guard.keys(), c.guard.label, b[h.begin:]); ok {
+	if content, ok := unseal(c.guard.openers.Load(), c.guard.label, b[h.begin:]); ok {
 		c.place.prove()
 		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", true)
 		if in.err != nil || in.only || in.nodes+in.state > len(content) {
@@ -87,33 +85,17 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 		c.nodes = in.nodes
 		return b, nil
 	}
+	if c.incoming {
+		c.guard.rejections.note(WrongKey, TCP, addrPort(c.RemoteAddr()), "")
+	}
 	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), leastSealed)
 	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
 }
 
-// unseal returns the content of a message if one of the keys sealed it, as memberlist seals it: its type and
-// length, and the label, are authenticated too.
-func unseal(keys [][]byte, label string, message []byte) (content []byte, ok bool) {
-	head, b := message[:5], message[5:]
-	if len(b) < leastSealed || b[0] != sealVersion {
-		return nil, false
-	}
-	data := append(slices.Clone(head), label...)
-	nonce, sealed := b[sealVersion:sealVersion+sealNonce], b[sealVersion+sealNonce:]
-	for _, key := range keys {
-		block, err := aes.NewCipher(key)
-		if err != nil {
-			continue
-		}
-		gcm, err := cipher.NewGCM(block)
-		if err != nil {
-			continue
-		}
-		if content, err = gcm.Open(nil, nonce, sealed, data); err == nil {
-			return content, true
-		}
-	}
-	return nil, false
+// unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and the label, are
+// authenticated, too.
+func unseal(keys *openers, label string, message []byte) (content []byte, ok bool) {
+	return keys.open(nil, message[5:], append(slices.Clone(message[:5]), label...))
 }
 
 func take(r io.Reader, n int) []byte {

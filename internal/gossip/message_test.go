@@ -21,6 +21,7 @@ func reading(b []byte, label string, key []byte) (*vettedConn, head) {
 	g := &guard{label: label}
 	if key != nil {
 		g.ring, _ = memberlist.NewKeyring(nil, key)
+		g.opensWith(g.keys())
 	}
 	g.places = newAdmission(&g.dropped)
 	c := g.vet(&distant{from: "10.0.0.1"})

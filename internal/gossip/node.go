@@ -87,8 +87,10 @@ type Node struct {
 	guard   *guard
 	allow   allowed
 	watcher *watcher
-	budget  int
-	joins   atomic.Uint64
+
+	rejections *rejections
+	budget     int
+	joins      atomic.Uint64
 
 	config   memberlist.Config // of each list, but for its name and the advertised address
 	delegate func(name string) *delegate
@@ -112,7 +114,8 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{allow: allowed{networks: cfg.Allow}, ending: make(chan struct{}, 1)}
+	n := &Node{rejections: &rejections{log: cfg.Log}, ending: make(chan struct{}, 1)}
+	n.allow = allowed{networks: cfg.Allow, rejections: n.rejections}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
 		n.host = thisHost()
@@ -120,7 +123,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 			return nil, err
 		}
 	}
-	n.guard = newGuard(transport, &cfg, mc.Keyring)
+	n.guard = newGuard(transport, &cfg, mc.Keyring, n.rejections)
 	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.Silence), ended: cfg.Ended}
 	mc.Transport = shared{n.guard}
 	n.config = *mc
@@ -278,8 +281,8 @@ func (n *Node) Announce() {
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 
-// Dropped returns how many packets and connections were dropped, by the guard or for their source.
-func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() + n.allow.refused.Load() }
+// Dropped returns how many packets and connections of no agent the guard dropped. It does not count what Rejected counts.
+func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() }
 
 // Send sends one packet to an ip:port, without waiting. The packet may be lost.
 func (n *Node) Send(addr string, packet []byte) error {

@@ -1,6 +1,8 @@
 package gossip
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
 	"sync/atomic"
@@ -51,4 +53,36 @@ func (g *guard) countSealed() {
 	if s := g.sealed.Load(); s != nil {
 		s.messages.Add(1)
 	}
+}
+
+// openers open what the keys of a node have sealed.
+type openers []cipher.AEAD
+
+// opensWith makes keys the keys that open packets and streams.
+func (g *guard) opensWith(keys [][]byte) {
+	all := make(openers, 0, len(keys))
+	for _, key := range keys {
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			continue // memberlist has checked the sizes
+		}
+		if gcm, err := cipher.NewGCM(block); err == nil {
+			all = append(all, gcm)
+		}
+	}
+	g.openers.Store(&all)
+}
+
+// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with other data.
+func (all *openers) open(dst, sealed, data []byte) (content []byte, ok bool) {
+	if len(sealed) < leastSealed || sealed[0] != sealVersion {
+		return nil, false
+	}
+	nonce, sealed := sealed[sealVersion:sealVersion+sealNonce], sealed[sealVersion+sealNonce:]
+	for _, gcm := range *all {
+		if content, err := gcm.Open(dst, nonce, sealed, data); err == nil {
+			return content, true
+		}
+	}
+	return nil, false
 }

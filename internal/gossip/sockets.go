@@ -74,7 +74,7 @@ func (s *sockets) receive() {
 			s.log.Printf("[ERR] memberlist: Error reading UDP packet: %v", err)
 			continue
 		}
-		if n == 0 || !s.allow.source(from.Addr()) {
+		if n == 0 || !s.allow.source(from, UDP) {
 			continue
 		}
 		p := &memberlist.Packet{Buf: slices.Clone(buf[:n]), From: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())), Timestamp: time.Now()}
@@ -97,7 +97,7 @@ func (s *sockets) accept() {
 			time.Sleep(acceptPause) // such as without a free descriptor
 			continue
 		}
-		if from, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err != nil || !s.allow.source(from.Addr()) {
+		if from, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err != nil || !s.allow.source(from, TCP) {
 			_ = conn.Close()
 			continue
 		}

@@ -120,7 +120,7 @@ func (c *vettedConn) check() {
 	if h, c.err = c.readHead(); c.err == nil && !c.watch {
 		c.message, c.err = c.read(h)
 	}
-	if errors.Is(c.err, errHead) || errors.Is(c.err, errHello) || c.incoming && errors.Is(c.err, os.ErrDeadlineExceeded) {
+	if errors.Is(c.err, errHead) || c.incoming && errors.Is(c.err, os.ErrDeadlineExceeded) {
 		c.guard.dropped.Add(1)
 	}
 }
@@ -141,6 +141,9 @@ func (c *vettedConn) readHead() (h head, err error) {
 	if c.watch = c.discardWatchHead(); !c.watch {
 		if h = readHead(c.head, c.guard.label, c.guard.plain()); h.err != nil {
 			return h, h.err
+		}
+		if c.incoming {
+			c.guard.noteHead(h, c.RemoteAddr())
 		}
 	}
 	return h, c.SetReadDeadline(deadline)
@@ -167,9 +170,13 @@ type head struct {
 	kind  byte
 	begin int  // of the message, behind the label
 	only  bool // memberlist needs no more than the head to reject the stream
-	bytes int  // the most that may follow, all of which follow if the message is encrypted
-	nodes int  // of an exchange
-	state int  // its bytes
+
+	foreign bool   // it is of another cluster
+	cluster string // of that name
+
+	bytes int // the most that may follow, all of which follow if the message is encrypted
+	nodes int // of an exchange
+	state int // its bytes
 }
 
 // readHead rejects a stream if no agent sends such a head: of a message without a bound, or
@@ -180,7 +187,7 @@ func readHead(r *bufio.Reader, label string, plain bool) head {
 	if h.kind = h.byte(); h.kind == typeLabel { // an answer has none
 		of := string(h.next(int(h.byte())))
 		if of != label {
-			h.only = true
+			h.only, h.cluster, h.foreign = true, of, true
 			return h
 		}
 		h.begin = h.at

@@ -172,7 +172,11 @@ func (n *Node) countReturn(now time.Time) {
 	}
 	n.setHeld(now)
 	if !d.until.IsZero() {
-		n.log(Warn, "held back: it comes and goes; this node owns nothing", "for", d.until.Sub(now), "returns", d.returns(now))
+		attrs := []any{"for", d.until.Sub(now), "returns", d.returns(now)}
+		if former, left := n.set.Former(); former != nil && !left && former.Addr != n.set.Self().Addr {
+			attrs = append(attrs, "former_addr", former.Addr) // perhaps a process that runs there under the same id
+		}
+		n.log(Warn, "held back: it comes and goes; this node owns nothing", attrs...)
 	}
 }
 

@@ -193,7 +193,7 @@ func (i *isolation) judge(members int, other *lease.Record) (changed bool) {
 	was := i.why != nil
 	switch {
 	case other != nil:
-		i.why = fmt.Errorf("undecided: a later process of its id, at %s, may run", other.Addr)
+		i.why = fmt.Errorf("undecided: another process, at %s, may run under its id, and was started later: if it does, give each its own id", other.Addr)
 	case members < i.least:
 		i.why = fmt.Errorf("too few members: it sees %d, itself included, and needs %d", members, i.least)
 	case i.voters == nil || i.side.Owns:

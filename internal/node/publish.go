@@ -133,11 +133,11 @@ func (n *Node) publishState(s *events.State) {
 	b := events.Diff(n.state, s)
 	n.state, n.out.State, n.out.Show = s, s, true
 	for _, id := range b.Left {
-		reason, message := cmp.Or(b.Reasons[id], lease.Expired), "member left"
+		reason, level, message := cmp.Or(b.Reasons[id], lease.Expired), Info, "member left"
 		if reason == lease.Crashed || reason == lease.Expired {
-			message = "member lost"
+			level, message = Warn, "member lost"
 		}
-		n.log(Info, message, "member", id, "reason", string(reason))
+		n.log(level, message, "member", id, "reason", string(reason))
 	}
 	for _, id := range b.Joined {
 		n.log(Info, "member joined", "member", id)

@@ -21,7 +21,7 @@ func (e Examination) ready() Check {
 	switch state := e.After.Stats.State; state {
 	case "draining":
 		return Check{
-			"ready", Warn, "it is draining", "it owns nothing, and /readyz fails on purpose",
+			"ready", Warn, "it is draining" + e.drainsFor(e.After.Stats.Self), "it owns nothing, and /readyz fails on purpose",
 			"nothing if the node is being taken down; otherwise roost undrain",
 		}
 	case "ill":
@@ -32,7 +32,7 @@ func (e Examination) ready() Check {
 	case "held":
 		return Check{
 			"ready", Warn, "it is held back", "it came and went too often, and owns nothing until it has stayed for a while: roost members shows how long",
-			"see why its process ends or its network fails: its log, and that of its supervisor. Once mended, roost leave and a start end the wait",
+			"see why its process ends or its network fails: its log, and that of its supervisor. If the log says that two processes use its id, give each its own --id. Once mended, roost leave and a start end the wait",
 		}
 	case "evicted":
 		return Check{
@@ -48,7 +48,7 @@ func (e Examination) ready() Check {
 		return Check{
 			"ready", Fail, "it is isolated: " + e.After.Stats.Isolated,
 			"it owns nothing, and answers look-ups by its last table, if it has one",
-			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If another process may run under its id, stop one of the two, or give it an --id of its own. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
+			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If another process runs under its id, give each its own --id. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
 		}
 	case "joining", "left":
 		if why := e.After.Stats.Waits; why != "" {
@@ -79,6 +79,16 @@ func (e Examination) address() []Check {
 		return nil
 	}
 	return []Check{{"address", Fail, "other nodes cannot reach it: " + why, "it is alone, and goes on without them", moved}}
+}
+
+// drainsFor says for how long a member has been draining, "" if that is not known.
+func (e Examination) drainsFor(id lease.NodeID) string {
+	for _, m := range e.After.Members.Members {
+		if m.ID == id && m.DrainsMS > 0 {
+			return fmt.Sprintf(" for %v", ms(m.DrainsMS).Round(time.Second))
+		}
+	}
+	return ""
 }
 
 // leases warns of members that missed two heartbeats in a row.

@@ -60,8 +60,11 @@ func TestChecks(t *testing.T) {
 	}{
 		"healthy": {func(_, _ *Look) {}, ""},
 		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
-		"settle":  {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
-		"few":     {after(func(l *Look) { l.Stats.State, l.Stats.Isolated = "isolated", "it sees 3" }), "ready: fail: isolated: it sees 3"},
+		"drain, and since when": {both(func(l *Look) {
+			l.Stats.State, l.Members.Members[0].State, l.Members.Members[0].DrainsMS = "draining", lease.Draining, 754_000
+		}), "ready: warn: it is draining for 12m34s"},
+		"settle": {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
+		"few":    {after(func(l *Look) { l.Stats.State, l.Stats.Isolated = "isolated", "it sees 3" }), "ready: fail: isolated: it sees 3"},
 		"all few": {after(func(l *Look) {
 			l.Stats.State = "isolated"
 			for i := range l.Members.Members {
@@ -88,6 +91,13 @@ func TestChecks(t *testing.T) {
 		"it flapped": {after(ended("node-b", 9, "crashed", 11*time.Minute)), ""},
 		"twice":      {after(ended("node-b", 2, "crashed", time.Minute)), ""},
 		"it left":    {after(ended("node-b", 5, "left", time.Minute)), ""},
+		"two processes take turns": {after(func(l *Look) {
+			replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946", "10.0.0.9:7946")(l)
+			l.Members.Members[1].State, l.Members.Members[1].HeldMS = lease.Draining, 52_000 // which is no fault of its own
+		}), "members: warn: two processes with one id: node-b at 10.0.0.2:7946 and at 10.0.0.9:7946"},
+		"it has moved there and back":   {after(replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 3 times"},
+		"it has moved often":            {after(replacedAt("10.0.0.2:7946", "10.0.0.3:7946", "10.0.0.4:7946", "10.0.0.5:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
+		"it has restarted at one place": {after(replacedAt("10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
 		"flaps and is held": {after(func(l *Look) {
 			ended("node-a", 5, "crashed", time.Minute)(l)
 			l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000
@@ -119,6 +129,24 @@ func TestChecks(t *testing.T) {
 		"its own clock": {after(func(l *Look) { // it is the wrong one if all others agree
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
 		}), "clocks: fail: node-a by 6s"},
+
+		"another key": {after(func(l *Look) {
+			l.Stats.Rejected = []report.Rejection{
+				{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 3_000},
+				{Reason: "wrong_key", Over: "udp", From: "10.0.0.7:7946", Count: 40, AgoMS: 4_000},
+			}
+		}), "gossip: warn: gossip that no key of this node opens, from 10.0.0.7 (tcp, 3s ago), 10.0.0.7:7946 (udp, 4s ago)"},
+		"another cluster, and an address outside": {after(func(l *Look) {
+			l.Stats.Rejected = []report.Rejection{
+				{Reason: "wrong_cluster", Over: "tcp", From: "10.0.0.8", Cluster: "prod\xff" + strings.Repeat("x", 200), Count: 1},
+				{Reason: "wrong_cluster", Over: "udp", From: "10.0.0.9:53", Count: 1},
+				{Reason: "not_allowed", Over: "tcp", From: "10.0.0.9", Count: 1},
+			}
+		}), `gossip: warn: gossip of another cluster, from 10.0.0.8 ("prod?` + strings.Repeat("x", 59) + `", tcp, 0s ago), 10.0.0.9:53 (no name, udp, 0s ago) + gossip: warn: gossip from outside --gossip-allow, from 10.0.0.9 (tcp, 0s ago)`},
+		"another key, long ago": {after(func(l *Look) {
+			l.Stats.Counts.WrongKey = 12
+			l.Stats.Rejected = []report.Rejection{{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 601_000}}
+		}), ""},
 
 		"drift that stays":  {both(member(1, func(m *report.Member) { m.InSync = false })), "tables: warn: node-b"},
 		"drift that came":   {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
@@ -229,6 +257,16 @@ func ended(id lease.NodeID, n int, reason string, ago time.Duration) func(l *Loo
 			}
 			l.History.Events = append(l.History.Events, report.Event{At: at, Kind: cluster.EventLost, Member: id, Reason: reason},
 				report.Event{At: at, Kind: cluster.EventReturned, Member: id})
+		}
+	}
+}
+
+// replacedAt has node-b replaced a second ago, and again, at some addresses.
+func replacedAt(addrs ...string) func(l *Look) {
+	return func(l *Look) {
+		ended("node-b", len(addrs), "replaced", time.Second)(l)
+		for i := range addrs {
+			l.History.Events[i].Addr = addrs[i]
 		}
 	}
 }

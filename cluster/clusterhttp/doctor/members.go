@@ -69,8 +69,9 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	if e.After.Members.Spared {
 		evicted, spared = nil, evicted
 	}
+	turns := e.turns()
 	for _, m := range e.After.Members.Members {
-		if m.HeldMS > 0 {
+		if m.HeldMS > 0 && turns[m.ID] == "" {
 			held = append(held, fmt.Sprintf("%s for another %v", m.ID, ms(m.HeldMS).Round(time.Second)))
 		}
 	}
@@ -87,7 +88,11 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			lost, "lost: ", "other nodes own what these owned", lostRemedy(e.After.Members.Lost),
 		},
 		{
-			e.flapping(), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
+			slices.Sorted(maps.Values(turns)), "two processes with one id: ", "each restart of one stops the other: they take turns, and the partitions of that id move each time",
+			"give each its own --id, and restart both",
+		},
+		{
+			e.flapping(turns), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
 			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost evict ID --for 1h, keeps it out",
 		},
 		{
@@ -167,10 +172,38 @@ func (e Examination) settling() (ids []string) {
 	return ids
 }
 
+// comesAndGoes is how long an end of a node counts for flapping and turns.
+const comesAndGoes = 10 * time.Minute
+
+// turns says of each id at which two addresses processes take turns: an address came back after another one, twice.
+// A node that has moved does not do so.
+func (e Examination) turns() map[lease.NodeID]string {
+	seen := make(map[lease.NodeID][]string) // addresses, the latest last
+	back := make(map[lease.NodeID]int)
+	found := make(map[lease.NodeID]string)
+	h := e.After.History
+	for _, v := range h.Events {
+		if v.Addr == "" || h.Now.Sub(v.At) > comesAndGoes {
+			continue
+		}
+		addrs := seen[v.Member]
+		if len(addrs) > 0 && addrs[len(addrs)-1] == v.Addr {
+			continue // a restart
+		}
+		if slices.Contains(addrs, v.Addr) {
+			if back[v.Member]++; back[v.Member] > 1 {
+				found[v.Member] = fmt.Sprintf("%s at %s and at %s", v.Member, addrs[len(addrs)-1], v.Addr)
+			}
+		}
+		seen[v.Member] = append(addrs, v.Addr)
+	}
+	return found
+}
+
 // flapping returns the nodes that ended three times or more of late, without a farewell. One that is
-// held back for that is known already.
-func (e Examination) flapping() (found []string) {
-	const window, least = 10 * time.Minute, 3
+// held back for that is known already, and so is one of two processes that take turns.
+func (e Examination) flapping(turns map[lease.NodeID]string) (found []string) {
+	const window, least = comesAndGoes, 3
 	h := e.After.History
 	ends, last := make(map[lease.NodeID]int), make(map[lease.NodeID]time.Time)
 	for _, v := range h.Events {
@@ -185,6 +218,7 @@ func (e Examination) flapping() (found []string) {
 			delete(ends, m.ID)
 		}
 	}
+	maps.DeleteFunc(ends, func(id lease.NodeID, _ int) bool { return turns[id] != "" })
 	for _, id := range slices.Sorted(maps.Keys(ends)) {
 		if ends[id] >= least {
 			found = append(found, fmt.Sprintf("%s, ended %d times within %v, the last %v ago", id, ends[id], window, h.Now.Sub(last[id]).Round(time.Second)))

@@ -42,6 +42,9 @@ type Member struct {
 	// back.
 	HeldMS int64 `json:"held_ms,omitempty"`
 
+	// DrainsMS is for how long this node has seen it drain, for any reason but an eviction; 0 = it does not.
+	DrainsMS int64 `json:"drains_ms,omitempty"`
+
 	// HTTP is the URL of its own HTTP API, in answers of /v1/members alone; none if it states none that others reach.
 	HTTP string `json:"http,omitempty"`
 
@@ -119,6 +122,7 @@ type Event struct {
 	Kind        cluster.EventKind `json:"kind"`
 	Member      lease.NodeID      `json:"member,omitempty"`
 	Incarnation uint64            `json:"incarnation,omitempty,string"`
+	Addr        string            `json:"addr,omitempty"` // where a member that joined or returned gossips
 	Reason      string            `json:"reason,omitempty"`
 	Why         string            `json:"why,omitempty"` // for people
 	Members     int               `json:"members,omitempty"`
@@ -173,8 +177,22 @@ type Stats struct {
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
 
+	// Rejected has the latest sources whose gossip this node rejects, the latest one first: at most four for each reason
+	// over UDP, and as many over TCP.
+	Rejected []Rejection `json:"rejected,omitempty"`
+
 	// Evacuation is set if the rooms of this node move to others, or have moved.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
+}
+
+// Rejection is what a node rejected from one source.
+type Rejection struct {
+	Reason  string `json:"reason"`            // wrong_key, wrong_cluster or not_allowed
+	Over    string `json:"over"`              // tcp or udp: anybody can forge the source of udp
+	From    string `json:"from"`              // ip:port over udp, ip over tcp
+	Cluster string `json:"cluster,omitempty"` // that it names, with wrong_cluster: by an unauthenticated sender
+	Count   uint64 `json:"count"`
+	AgoMS   int64  `json:"ago_ms"` // the latest
 }
 
 // Settings are the settings that a reader of an agent's counters needs.

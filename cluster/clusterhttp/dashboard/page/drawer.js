@@ -67,7 +67,7 @@ export class Drawer {
     const n = owned(m, this.#model), carried = load(m), clock = offset(m), is = state(m);
     const labels = Object.entries(m.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(", ");
     const facts = [
-      ["State", `${is.text}${m.evicted ? ` for ${span(m.evicted.for_ms)}${m.evicted.reason ? `: ${m.evicted.reason}` : ""}` : m.held_ms ? ` for ${span(m.held_ms)}` : ""}`, is.level],
+      ["State", `${is.text}${m.evicted ? ` for ${span(m.evicted.for_ms)}${m.evicted.reason ? `: ${m.evicted.reason}` : ""}` : m.held_ms ? ` for ${span(m.held_ms)}` : m.drains_ms ? ` for ${span(m.drains_ms)} so far` : ""}`, is.level],
       ["Zone", m.zone || "–"],
       ["Labels", labels || "–"],
       ["Gossip", m.addr],

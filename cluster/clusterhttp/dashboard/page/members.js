@@ -41,7 +41,7 @@ function lease(m, model) {
 export function state(m) {
   const why = m.evicted ? "evicted" : m.held_ms ? "held back" : "";
   const word = why || m.state;
-  return { word, text: `${states[m.state] ?? ""} ${word}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : null };
+  return { word, text: `${states[m.state] ?? ""} ${word}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : m.drains_ms ? `draining for ${span(m.drains_ms)}` : null };
 }
 
 function weight(m) {

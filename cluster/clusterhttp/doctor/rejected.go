@@ -1,0 +1,74 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
+)
+
+// rejectedFor is how long doctor warns of what was rejected. A node that fits no cluster tries again within seconds.
+const rejectedFor = 10 * time.Minute
+
+// rejections are the reasons why gossip is rejected.
+var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknoglobals // a table
+	{
+		"wrong_key", "gossip that no key of this node opens",
+		"a node there has another key, or none, so the two do not become members of one cluster; if it is so with all others, this node has the wrong key",
+		"if a node of this cluster runs there, compare its --key-file with the others' by roost keys, and give it the cluster's key",
+	},
+	{
+		"wrong_cluster", "gossip of another cluster",
+		"a node there has an address of this cluster among its seeds, or the wrong name",
+		"correct its --join, or its --cluster; if no agent runs there, close the gossip port to it",
+	},
+	{
+		"not_allowed", "gossip from outside --gossip-allow",
+		"this node does not read it, so a node there does not become a member",
+		"if a node of this cluster runs there, add its network to --gossip-allow on all nodes; otherwise close the gossip port to it",
+	},
+}
+
+// rejected warns of what this node rejected of late, and names the sources.
+func (e Examination) rejected() (checks []Check) {
+	s := e.After.Stats
+	for _, k := range rejections {
+		sources := slices.DeleteFunc(slices.Clone(s.Rejected), func(r report.Rejection) bool {
+			return r.Reason != k.reason || ms(r.AgoMS) > rejectedFor
+		})
+		if len(sources) == 0 {
+			continue
+		}
+		var from []string
+		forgeable := false
+		for _, r := range sources {
+			text := fmt.Sprintf("%s (%s, %s ago)", r.From, r.Over, ms(r.AgoMS).Round(time.Second))
+			if r.Reason == "wrong_cluster" {
+				text = fmt.Sprintf("%s (%s, %s, %s ago)", r.From, clusterName(r.Cluster), r.Over, ms(r.AgoMS).Round(time.Second))
+			}
+			from = append(from, text)
+			forgeable = forgeable || r.Over == "udp"
+		}
+		do := k.do
+		if forgeable {
+			do += ". Anybody can forge the source of udp: trust the sources of tcp"
+		}
+		checks = append(checks, Check{"gossip", Warn, k.what + ", from " + few(from), k.means, do})
+	}
+	if c := s.Counts; len(checks) == 0 && c.WrongKey+c.WrongCluster+c.NotAllowed > 0 {
+		checks = []Check{{
+			Name: "gossip", Finding: fmt.Sprintf("nothing rejected for %v; since start: wrong_key %d, wrong_cluster %d, not_allowed %d", rejectedFor, c.WrongKey, c.WrongCluster, c.NotAllowed),
+		}}
+	}
+	return checks
+}
+
+// clusterName returns how a packet names its cluster. The name is of an unauthenticated sender, and may be long.
+func clusterName(cluster string) string {
+	if cluster == "" {
+		return "no name"
+	}
+	return fmt.Sprintf("%.64q", strings.ToValidUTF8(cluster, "?"))
+}
