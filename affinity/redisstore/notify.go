@@ -84,22 +84,28 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 
 type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
 
+// dialed returns the dialer of a client: its own, or the default one for nil.
+func dialed(dial dialer) dialer {
+	if dial != nil {
+		return dial
+	}
+	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
+		if security != nil {
+			return (&tls.Dialer{NetDialer: d, Config: security}).DialContext(ctx, "tcp", addr)
+		}
+		return d.DialContext(ctx, "tcp", addr)
+	}
+}
+
 // announced returns a dialer of connections that announce their loss before they close, and before the
 // next one to the same address is used. The client calls OnInvalidations, too, but lets callers dial again
 // before it does: an answer over the next connection could come first, and what the server has
-// forgotten would pass for a change by another node. dial is the client's own, or nil.
+// forgotten would pass for a change by another node.
 func announced(dial dialer, lost func()) dialer {
 	var mu sync.Mutex
 	last := make(map[string]*announcing) // by address; the client has one connection to each
-	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (conn net.Conn, err error) {
-		switch {
-		case dial != nil:
-			conn, err = dial(ctx, addr, d, security)
-		case security != nil:
-			conn, err = (&tls.Dialer{NetDialer: d, Config: security}).DialContext(ctx, "tcp", addr)
-		default:
-			conn, err = d.DialContext(ctx, "tcp", addr)
-		}
+	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
+		conn, err := dial(ctx, addr, d, security)
 		if err != nil {
 			return nil, err
 		}

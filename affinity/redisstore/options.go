@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -43,6 +44,14 @@ type Options struct {
 	// authorities and the URL's host name.
 	TLS *tls.Config
 
+	// Credentials returns the user, empty for the default one, and the password of the next
+	// connection, in place of those of URL. It is called for each connection, from any goroutine, so
+	// new credentials need no restart: they hold from the next connection on, and connections that
+	// are open stay. The attempt to connect waits for it, for up to 5 s, until ctx ends; if it returns
+	// an error, that attempt fails with the error, which must not have the password. Sentinels are
+	// given SentinelUsername and SentinelPassword instead. Nil: those of URL.
+	Credentials func(ctx context.Context) (username, password string, err error)
+
 	// SentinelUsername and SentinelPassword are for the sentinels. The user and password
 	// of the URL are for the servers behind them.
 	SentinelUsername, SentinelPassword string
@@ -72,8 +81,8 @@ var (
 )
 
 // client returns the options of a client without tracking, and whether a client with
-// tracking is wanted.
-func (o Options) client() (opt rueidis.ClientOption, tracking bool, err error) {
+// tracking is wanted. It is used until life ends.
+func (o Options) client(life context.Context) (opt rueidis.ClientOption, tracking bool, err error) {
 	if err := keys(o.Prefix).validate(); err != nil {
 		return opt, false, err
 	}
@@ -105,6 +114,8 @@ func (o Options) client() (opt rueidis.ClientOption, tracking bool, err error) {
 	opt.Sentinel.TLSConfig = opt.TLSConfig
 	opt.Sentinel.Username = o.SentinelUsername
 	opt.Sentinel.Password = o.SentinelPassword
+	opt.DialCtxFn = dialed(opt.DialCtxFn)
+	o.ask(life, &opt)
 
 	// One connection to each server: the server tracks the keys that a connection has
 	// read, and does not notify it of its own changes. The default is several
@@ -122,6 +133,6 @@ func (o Options) validate() error {
 	if o.URL == "" {
 		return fmt.Errorf("redisstore: Options.URL is missing")
 	}
-	_, _, err := o.client()
+	_, _, err := o.client(context.Background())
 	return err
 }

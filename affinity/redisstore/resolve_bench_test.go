@@ -44,7 +44,7 @@ func newBench(b *testing.B) *bench {
 	}
 	b.Cleanup(func() { _ = agent.Close() })
 	<-agent.Ready()
-	opt, _, err := Options{URL: server.URL()}.client()
+	opt, _, err := Options{URL: server.URL()}.client(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}

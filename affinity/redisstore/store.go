@@ -29,7 +29,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards closed, so that no call begins after Close has begun to wait
 	closed bool
-	quit   chan struct{} // closed by Close
+	quit   context.CancelFunc // called by Close
 	calls  sync.WaitGroup
 }
 
@@ -65,6 +65,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
+	life, quit := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{
 		opt:       opt,
 		keys:      keys(opt.Prefix),
@@ -74,11 +75,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		heartbeat: newScript(heartbeatSource),
 		reserve:   newScript(reserveSource),
 		agree:     newScript(agreeSource),
-		quit:      make(chan struct{}),
+		quit:      quit,
 	}
 	s.link.Store(&link{err: errEarly})
 	tried := make(chan struct{})
-	s.calls.Go(func() { s.connect(tried) })
+	s.calls.Go(func() { s.connect(life, tried) })
 	select {
 	case <-tried:
 	case <-ctx.Done():
@@ -92,7 +93,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
-		close(s.quit)
+		s.quit()
 		if l := s.link.Swap(&link{err: errClosed}); l.err == nil {
 			s.calls.Go(l.close)
 		}
@@ -110,9 +111,9 @@ func (l *link) close() {
 }
 
 // connect retries until it has a link, which then recovers by itself.
-func (s *Store) connect(tried chan<- struct{}) {
+func (s *Store) connect(life context.Context, tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		l := s.dial()
+		l := s.dial(life)
 		s.mu.Lock()
 		closed := s.closed
 		if !closed {
@@ -134,15 +135,15 @@ func (s *Store) connect(tried chan<- struct{}) {
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-timer.C:
-		case <-s.quit:
+		case <-life.Done():
 			timer.Stop()
 			return
 		}
 	}
 }
 
-func (s *Store) dial() *link {
-	opt, tracking, err := s.opt.client()
+func (s *Store) dial(life context.Context) *link {
+	opt, tracking, err := s.opt.client(life)
 	if err != nil {
 		return &link{err: err}
 	}

@@ -165,7 +165,7 @@ func TestChangeWhileItIsRead(t *testing.T) { // S1.3
 func TestScattered(t *testing.T) {
 	cluster := redistest.StartCluster(t, 1, 0)
 	s := ready(t, Options{URL: cluster.URL()})
-	opt, _, err := s.opt.client()
+	opt, _, err := s.opt.client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
