@@ -28,8 +28,14 @@ var (
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 
-	// ErrPlain is why SetKeys refuses: the node runs without a key.
+	// ErrPlain is why SetKeys, InstallKey, UseKey and RemoveKey refuse: the node runs without a key.
 	ErrPlain = gossip.ErrPlain
+
+	// ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys are other reasons of InstallKey, UseKey and RemoveKey.
+	ErrUnknownKey = errors.New("cluster: this node has no gossip key with this fingerprint: install it first")
+	ErrKeyLacking = errors.New("cluster: live members do not accept this gossip key")
+	ErrKeyInUse   = errors.New("cluster: this gossip key is used to send")
+	ErrManyKeys   = fmt.Errorf("cluster: a node states %d gossip keys at most: remove one first", maxKeys)
 )
 
 // SettingsError is returned by Start when a seed runs with another value of a

@@ -144,6 +144,9 @@ func (a *api) statsOf() Stats {
 	if why := a.agent.Snapshot().Waits; why != nil {
 		stats.Waits = why.Error()
 	}
+	if a.sources != nil {
+		stats.Sources = a.sources()
+	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
 		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation
