@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"regexp"
+	"slices"
 )
 
 // keyPrint is a fingerprint of cluster.KeyFingerprint.
@@ -39,6 +40,7 @@ func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem)
 		return nil, badRequest("install must be a key of 16, 24 or 32 bytes in base64")
 	}
 	a.audit(r)
+	before := a.agent.KeyFingerprints()
 	switch {
 	case body.Use != "":
 		err = a.agent.UseKey(body.Use)
@@ -51,7 +53,12 @@ func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem)
 		return nil, a.problemOf(err)
 	}
 	k := &Keys{Self: a.self, Keys: a.agent.KeyFingerprints(), Unsaved: a.unsaved()}
-	a.log.Info("gossip keys changed by a call", "sends_with", k.Keys[0], "accepts", k.Keys[1:], "unsaved", k.Unsaved)
+	if !slices.Equal(before, k.Keys) {
+		a.log.Info("gossip keys changed by a call", "sends_with", k.Keys[0], "accepts", k.Keys[1:])
+	}
+	if k.Unsaved != "" {
+		a.log.Warn("gossip keys are not saved", "why", k.Unsaved)
+	}
 	return k, nil
 }
 

@@ -70,18 +70,37 @@ func writeNew(path, content string) error {
 }
 
 func (p *program) keysCommand() *cobra.Command {
-	return p.viewCommand(&cobra.Command{
+	step := new(rekey)
+	f := &session.Follower{Every: time.Second, Ask: viewKeys}
+	return p.clientCommand(&cobra.Command{
 		Use:   "keys [flags]",
-		Short: "Show which member has which gossip keys",
+		Short: "Show which member has which gossip keys, or change them",
 		Long: `Show which key each live member sends gossip with, and which others it accepts, as the
 agent sees them, itself marked with *. A key appears as a fingerprint: 8 digits of a hash,
 as in the agent's log. Below is what to do next while a cluster changes its key; see
-roost keygen. A member that states no key has none, or is of an earlier release.`,
+roost keygen. A member that states no key has none, or is of an earlier release.
+
+With --install, --use and --remove the command changes the key of the whole cluster, one step at a
+time, without a signal or a restart: it asks the agent, and then the agents of all other members, which
+it finds as roost members --all does. Agents without a token, or a certificate of their clients, refuse.
+An agent refuses --use while it sees a live member without the key, and --remove while one sends with
+the key. A new key is sent to agents over https, or on this machine: over plain http with --insecure
+alone. Each agent writes its --key-file; if it cannot, the table says so, and a restart undoes the step.
+If the former key was stolen, its thief is a member until it is removed: use https with a CA of your own (--ca),
+or write the files.`,
 		Example: `  roost keys
   roost keys --watch
-  roost keys --addr 127.0.0.1:8402 --output json`,
+  roost keys --addr 127.0.0.1:8402 --output json
+  roost keygen --out next.key && roost keys --install next.key     prints the fingerprint, here 9f8e7d6c
+  roost keys --use 9f8e7d6c
+  roost keys --remove 1a2b3c4d`,
 		Args: cobra.NoArgs,
-	}, &session.Follower{Every: time.Second, Ask: viewKeys})
+	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		if len(step.asked()) == 0 {
+			return f.Run(ctx, s)
+		}
+		return step.run(ctx, s)
+	}, append(step.settings(), f.Settings()...)...)
 }
 
 // keyring is the answer of roost keys as JSON.

@@ -215,6 +215,9 @@ func (r *reloader) saveKeys() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	path, keys := r.running.KeyFile, r.agent.Keys()
+	if sameKeys(r.state.Load().keys, r.agent.KeyFingerprints()) {
+		return nil
+	}
 	if r.read[path] != r.read.Now()[path] {
 		return fmt.Errorf("%s has changed at the same time, and is read again next", path)
 	}
