@@ -32,9 +32,10 @@ func (p *program) keygenCommand() *cobra.Command {
 read its messages.
 
 A key file may hold several keys, one a line: the first is used to send, all are
-understood. So a key is changed without a gap, each step on every node in turn:
-add the new key as the second line; make it the first; remove the old one. A running
-agent reads the file again at SIGHUP, and roost keys says when to go on.`,
+understood. So a key is changed without a gap, each step on every node before the next
+one: add the new key as the second line; make it the first; remove the old one. A running
+agent reads the file again when it changes, and roost keys says when to go on. Or roost keys
+takes the steps for all nodes: --install, --use, --remove.`,
 		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
   roost keygen > roost.key`,
 		Args: cobra.NoArgs,
@@ -80,18 +81,21 @@ agent sees them, itself marked with *. A key appears as a fingerprint: 8 digits 
 as in the agent's log. Below is what to do next while a cluster changes its key; see
 roost keygen. A member that states no key has none, or is of an earlier release.
 
-With --install, --use and --remove the command changes the key of the whole cluster, one step at a
-time, without a signal or a restart: it asks the agent, and then the agents of all other members, which
-it finds as roost members --all does. Agents without a token, or a certificate of their clients, refuse.
-An agent refuses --use while it sees a live member without the key, and --remove while one sends with
-the key. A new key is sent to agents over https, or on this machine: over plain http with --insecure
-alone. Each agent writes its --key-file; if it cannot, the table says so, and a restart undoes the step.
-If the former key was stolen, its thief is a member until it is removed: use https with a CA of your own (--ca),
-or write the files.`,
+--install, --use and --remove change the key of the whole cluster, one step at a time,
+without a signal or a restart. The command asks the agent, and then the agents of all
+other members, which it finds as roost members --all does. Agents that require neither a
+token nor client certificates refuse. An agent refuses --use while it sees a live member
+that does not accept the key, and --remove while it sees one that sends with the key.
+The key of --install is sent over https, or to an agent on this machine; over plain http
+to others with --insecure alone.
+
+Each agent writes its --key-file. If it cannot, the table says so, and a restart of that
+agent undoes the step. If a key was stolen, its thief is a member until the key is
+removed: then use https with a CA of your own (--ca), or write the files.`,
 		Example: `  roost keys
   roost keys --watch
   roost keys --addr 127.0.0.1:8402 --output json
-  roost keygen --out next.key && roost keys --install next.key     prints the fingerprint, here 9f8e7d6c
+  roost keys --install next.key     the key is from roost keygen; prints its fingerprint
   roost keys --use 9f8e7d6c
   roost keys --remove 1a2b3c4d`,
 		Args: cobra.NoArgs,

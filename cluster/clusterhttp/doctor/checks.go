@@ -225,7 +225,7 @@ func (e Examination) key() []Check {
 		"key", Warn, fmt.Sprintf("about %.1f billion messages are sealed with the gossip key %s: %d by this node since its start, times %s",
 			float64(s.Sealed)*float64(members)/1e9, s.SealedWith, s.Sealed, plural(int(members), "member")),
 		"a key is good for 4.3 billion (2^32) in the whole cluster; beyond that, two messages with one nonce would let a listener forge others",
-		"give the cluster a new key: roost keygen, and add, use and remove by SIGHUP, as Key in docs/operations.md has it; roost keys shows each step, and no restart is needed",
+		"give the cluster a new key: roost keygen, then roost keys --install, --use and --remove; no restart is needed",
 	}}
 }
 
