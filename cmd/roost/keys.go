@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cmd/roost/internal/rekey"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
@@ -71,7 +72,7 @@ func writeNew(path, content string) error {
 }
 
 func (p *program) keysCommand() *cobra.Command {
-	step := new(rekey)
+	step := new(rekey.Step)
 	f := &session.Follower{Every: time.Second, Ask: viewKeys}
 	return p.clientCommand(&cobra.Command{
 		Use:   "keys [flags]",
@@ -82,29 +83,31 @@ as in the agent's log. Below is what to do next while a cluster changes its key;
 roost keygen. A member that states no key has none, or is of an earlier release.
 
 --install, --use and --remove change the key of the whole cluster, one step at a time,
-without a signal or a restart. The command asks the agent, and then the agents of all
-other members, which it finds as roost members --all does. Agents that require neither a
-token nor client certificates refuse. An agent refuses --use while it sees a live member
-that does not accept the key, and --remove while it sees one that sends with the key.
-The key of --install is sent over https, or to an agent on this machine; over plain http
-to others with --insecure alone.
+without a signal or a restart: make a key with roost keygen, install its file, use the
+fingerprint that is printed, and remove that of the former key. The command asks the
+agent, and then the agents of all other members, which it finds as roost members --all
+does. Agents that require neither a token nor client certificates refuse. An agent
+refuses --use while it sees a live member that does not accept the key, and --remove
+while it sees one that sends with the key. The key of --install is sent over https, or
+to an agent on this machine; over plain http to others with --insecure alone.
 
 Each agent writes its --key-file. If it cannot, the table says so, and a restart of that
 agent undoes the step. If a key was stolen, its thief is a member until the key is
 removed: then use https with a CA of your own (--ca), or write the files.`,
 		Example: `  roost keys
   roost keys --watch
-  roost keys --addr 127.0.0.1:8402 --output json
-  roost keys --install next.key     the key is from roost keygen; prints its fingerprint
-  roost keys --use 9f8e7d6c
-  roost keys --remove 1a2b3c4d`,
+  roost keys --addr 127.0.0.1:8402 --output json`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
-		if len(step.asked()) == 0 {
+		if !step.Asked() {
 			return f.Run(ctx, s)
 		}
-		return step.run(ctx, s)
-	}, append(step.settings(), f.Settings()...)...)
+		err := step.Run(ctx, s)
+		if errors.Is(err, rekey.ErrPartly) {
+			return exitError(exitFailed)
+		}
+		return err
+	}, append(step.Settings(), f.Settings()...)...)
 }
 
 // keyring is the answer of roost keys as JSON.

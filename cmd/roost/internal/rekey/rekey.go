@@ -1,4 +1,5 @@
-package main
+// Package rekey changes the gossip key of a cluster: it takes one step at a time, at the agents of all members.
+package rekey
 
 import (
 	"context"
@@ -19,15 +20,21 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// rekey is one step of a change of the gossip key, at the agents of all members.
-type rekey struct {
+// ErrPartly is the error of a step that not all agents have taken. The output names them.
+var ErrPartly = errors.New("not all agents have taken the step")
+
+// Step is one step of a change of the gossip key, at the agents of all members.
+type Step struct {
 	install     string // a file
 	use, remove string // fingerprints
 
-	key []byte // of install
+	name  string // install, use or remove
+	key   []byte // of install
+	print string // the fingerprint of the key
 }
 
-func (k *rekey) settings() []settings.Setting {
+// Settings returns the settings of a step.
+func (k *Step) Settings() []settings.Setting {
 	return []settings.Setting{
 		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
 		{Name: "use", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.use), Usage: "have all agents send with the key of this fingerprint"},
@@ -47,8 +54,10 @@ func fingerprint(to *string) func(string) error {
 	}
 }
 
-// asked returns the steps that the flags name.
-func (k *rekey) asked() (steps []string) {
+// Asked reports whether the settings name a step.
+func (k *Step) Asked() bool { return len(k.asked()) > 0 }
+
+func (k *Step) asked() (steps []string) {
 	for _, step := range []struct{ name, value string }{{"install", k.install}, {"use", k.use}, {"remove", k.remove}} {
 		if step.value != "" {
 			steps = append(steps, step.name)
@@ -57,15 +66,15 @@ func (k *rekey) asked() (steps []string) {
 	return steps
 }
 
-// rekeyed is the answer of a step as JSON.
-type rekeyed struct {
+// result is the answer as JSON.
+type result struct {
 	Step   string         `json:"step"` // install, use or remove
 	Key    string         `json:"key"`  // its fingerprint
-	Agents []rekeyedAgent `json:"agents"`
+	Agents []taker        `json:"agents"`
 	Lost   []lease.NodeID `json:"lost"` // members that have gone without leaving, and may come back with their former keys
 }
 
-type rekeyedAgent struct {
+type taker struct {
 	ID      lease.NodeID `json:"id"`
 	HTTP    string       `json:"http,omitempty"`
 	Keys    []string     `json:"keys,omitempty"`
@@ -73,8 +82,8 @@ type rekeyedAgent struct {
 	Fault   string       `json:"fault,omitempty"`   // why it did not take the step
 }
 
-// run takes the step at the agent of s, and then at all others. If the first one refuses, no other is asked.
-func (k *rekey) run(ctx context.Context, s *session.Session) error {
+// Run takes the step at the agent of s, and then at all others. If the first one refuses, no other is asked.
+func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	steps := k.asked()
 	if len(steps) > 1 {
 		return settings.UsageError("--" + strings.Join(steps, " and --") + ": the steps need time in between, so give one at a time")
@@ -85,10 +94,11 @@ func (k *rekey) run(ctx context.Context, s *session.Session) error {
 	if err := k.withheld(s); err != nil {
 		return settings.UsageError(err.Error())
 	}
-	answer := rekeyed{Step: steps[0], Key: k.use + k.remove, Lost: []lease.NodeID{}}
+	k.name, k.print = steps[0], k.use+k.remove
 	if k.key != nil {
-		answer.Key = cluster.KeyFingerprint(k.key)
+		k.print = cluster.KeyFingerprint(k.key)
 	}
+	answer := result{Step: k.name, Key: k.print, Lost: []lease.NodeID{}}
 	m, err := membersOf(ctx, s)
 	if err != nil {
 		return err
@@ -103,7 +113,7 @@ func (k *rekey) run(ctx context.Context, s *session.Session) error {
 		return err
 	}
 	var mu sync.Mutex
-	done := map[lease.NodeID]clusterhttp.Keys{first.Self: first}
+	done := make(map[lease.NodeID]clusterhttp.Keys)
 	progress := s.Progress()
 	agents, err := survey.Take(ctx, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
 		keys, err := k.take(ctx, s)
@@ -118,18 +128,21 @@ func (k *rekey) run(ctx context.Context, s *session.Session) error {
 	if err != nil {
 		return err
 	}
+	done[agents[0].ID] = first
 	if m, err = membersOf(ctx, s); err != nil {
 		return err
 	}
 	for _, a := range agents {
-		r := rekeyedAgent{ID: a.ID, HTTP: a.HTTP, Keys: done[a.ID].Keys, Unsaved: done[a.ID].Unsaved, Fault: a.Fault}
-		// A member without an HTTP API may have got the step by its key file.
-		if i := slices.IndexFunc(m.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID }); r.Fault != "" && i >= 0 && answer.doneBy(m.Members[i].Keys) {
+		r := taker{ID: a.ID, HTTP: a.HTTP, Fault: a.Fault}
+		i := slices.IndexFunc(m.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
+		if d, ok := done[a.ID]; ok {
+			r.Keys, r.Unsaved = d.Keys, fmt.Sprintf("%.200s", d.Unsaved)
+		} else if i >= 0 && k.doneBy(m.Members[i].Keys) { // by its key file: it may have no HTTP API
 			r.Keys, r.Fault = m.Members[i].Keys, ""
 		}
 		answer.Agents = append(answer.Agents, r)
 	}
-	return answer.print(s)
+	return answer.show(s)
 }
 
 func membersOf(ctx context.Context, s *session.Session) (clusterhttp.Members, error) {
@@ -139,18 +152,18 @@ func membersOf(ctx context.Context, s *session.Session) (clusterhttp.Members, er
 }
 
 // doneBy reports whether a member with these keys has taken the step.
-func (r rekeyed) doneBy(keys []string) bool {
-	switch r.Step {
+func (k *Step) doneBy(keys []string) bool {
+	switch k.name {
 	case "install":
-		return slices.Contains(keys, r.Key)
+		return slices.Contains(keys, k.print)
 	case "use":
-		return len(keys) > 0 && keys[0] == r.Key
+		return len(keys) > 0 && keys[0] == k.print
 	}
-	return len(keys) > 0 && !slices.Contains(keys, r.Key)
+	return len(keys) > 0 && !slices.Contains(keys, k.print)
 }
 
 // readKey reads the key to install.
-func (k *rekey) readKey(s *session.Session) error {
+func (k *Step) readKey(s *session.Session) error {
 	if k.install == "" {
 		return nil
 	}
@@ -169,7 +182,7 @@ func (k *rekey) readKey(s *session.Session) error {
 }
 
 // withheld says why the agent is not sent the key of install, if that is so.
-func (k *rekey) withheld(s *session.Session) error {
+func (k *Step) withheld(s *session.Session) error {
 	if why := s.Withheld(); why != "" && k.key != nil {
 		return fmt.Errorf("the agent at %s was not sent the key, %s", s.Addr, why)
 	}
@@ -180,7 +193,7 @@ func (k *rekey) withheld(s *session.Session) error {
 const spread = 5 * time.Second
 
 // take takes the step at one agent. It waits for what the agent has to learn of other members first.
-func (k *rekey) take(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
+func (k *Step) take(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
 	if err := k.withheld(s); err != nil {
 		return clusterhttp.Keys{}, err
 	}
@@ -192,6 +205,9 @@ func (k *rekey) take(ctx context.Context, s *session.Session) (clusterhttp.Keys,
 		if p, ok := errors.AsType[*clusterhttp.Problem](err); ok && (p.Code == clusterhttp.CodeKeyLacking || p.Code == clusterhttp.CodeKeyInUse) {
 			early = err
 		} else if early == nil || ctx.Err() == nil {
+			if err == nil && !k.doneBy(keys.Keys) {
+				err = fmt.Errorf("the agent at %s answers, and has not taken the step", s.Addr)
+			}
 			return keys, err
 		}
 		select {
@@ -202,7 +218,7 @@ func (k *rekey) take(ctx context.Context, s *session.Session) (clusterhttp.Keys,
 	}
 }
 
-func (k *rekey) call(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
+func (k *Step) call(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
 	switch {
 	case k.use != "":
 		return s.UseKey(ctx, k.use)
@@ -212,7 +228,7 @@ func (k *rekey) call(ctx context.Context, s *session.Session) (clusterhttp.Keys,
 	return s.InstallKey(ctx, k.key)
 }
 
-func (r rekeyed) print(s *session.Session) error {
+func (r result) show(s *session.Session) error {
 	var failed, unsaved, others []string
 	for _, a := range r.Agents {
 		switch {
@@ -229,7 +245,7 @@ func (r rekeyed) print(s *session.Session) error {
 	}
 	var end error
 	if len(failed) > 0 {
-		end = exitError(exitFailed)
+		end = ErrPartly
 	}
 	if s.JSON {
 		return errors.Join(s.PrintJSON(r), end)
@@ -250,11 +266,11 @@ func (r rekeyed) print(s *session.Session) error {
 }
 
 // advice says what the step has come to, and what to do next.
-func (r rekeyed) advice(failed, unsaved, others []string) (lines []string) {
+func (r result) advice(failed, unsaved, others []string) (lines []string) {
 	did := map[string]string{"install": "accept " + r.Key, "use": "send with " + r.Key, "remove": "have dropped " + r.Key}[r.Step]
 	switch {
 	case len(failed) > 0:
-		lines = append(lines, fmt.Sprintf("Not done at %s: repeat the command, or change the key file there, before the next step.", fewWords(failed)))
+		lines = append(lines, fmt.Sprintf("Not done at %s: repeat the command, or change the key file there, before the next step.", survey.Few(failed)))
 	case r.Step == "install":
 		lines = append(lines, fmt.Sprintf("All %s %s. Next: roost keys --use %s", term.Plural(len(r.Agents), "agent"), did, r.Key))
 	case r.Step == "use" && len(others) > 0:
@@ -263,18 +279,10 @@ func (r rekeyed) advice(failed, unsaved, others []string) (lines []string) {
 		lines = append(lines, fmt.Sprintf("All %s %s.", term.Plural(len(r.Agents), "agent"), did))
 	}
 	if len(unsaved) > 0 {
-		lines = append(lines, fmt.Sprintf("A restart undoes this at %s: put the keys into the key file there.", fewWords(unsaved)))
+		lines = append(lines, fmt.Sprintf("A restart undoes this at %s: put the keys into the key file there.", survey.Few(unsaved)))
 	}
 	if len(r.Lost) > 0 {
-		lines = append(lines, fmt.Sprintf("Change the key file of %s by hand before a start: the node was lost, and could not be asked.", fewOf(r.Lost)))
+		lines = append(lines, fmt.Sprintf("Change the key file of %s by hand before a start: the node was lost, and could not be asked.", survey.Few(r.Lost)))
 	}
 	return lines
-}
-
-func fewWords(ids []string) string {
-	nodes := make([]lease.NodeID, len(ids))
-	for i, id := range ids {
-		nodes[i] = lease.NodeID(id)
-	}
-	return fewOf(nodes)
 }
