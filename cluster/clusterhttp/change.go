@@ -168,44 +168,16 @@ var keyPrint = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
 // changeKeys makes one step of a change of the gossip key, on this node alone. A key comes in with install and never goes out.
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	var body struct {
-		Install string `json:"install"` // base64
-		Use     string `json:"use"`     // fingerprints
-		Remove  string `json:"remove"`
-	}
 	if !a.guard.guardChanges && !certified(r) { // any process on this machine may call
 		return nil, problem(http.StatusForbidden, CodeForbidden, "gossip keys are changed by callers that prove themselves alone: give the agent a token (--http-token-file)")
 	}
-	if p := decode(r, &body); p != nil {
+	step, p := a.keyStep(r)
+	if p != nil {
 		return nil, p
-	}
-	given := 0
-	for _, v := range []string{body.Install, body.Use, body.Remove} {
-		if v != "" {
-			given++
-		}
-	}
-	if given != 1 {
-		return nil, badRequest(`send one of {"install":KEY}, {"use":FINGERPRINT} and {"remove":FINGERPRINT}`)
-	}
-	if print := body.Use + body.Remove; print != "" && !keyPrint.MatchString(print) {
-		return nil, badRequest("the fingerprint of a key has 8 hexadecimal digits, as in keys of /v1/members")
-	}
-	key, err := base64.StdEncoding.DecodeString(body.Install)
-	if err != nil || body.Install != "" && len(key) != 16 && len(key) != 24 && len(key) != 32 {
-		return nil, badRequest("install must be a key of 16, 24 or 32 bytes in base64")
 	}
 	a.audit(r)
 	before := a.agent.KeyFingerprints()
-	switch {
-	case body.Use != "":
-		err = a.agent.UseKey(body.Use)
-	case body.Remove != "":
-		err = a.agent.RemoveKey(body.Remove)
-	default:
-		err = a.agent.InstallKey(key)
-	}
-	if err != nil {
+	if err := step(); err != nil {
 		return nil, a.problemOf(err)
 	}
 	k := &Keys{Self: a.self, Keys: a.agent.KeyFingerprints(), Unsaved: a.unsaved()}
@@ -216,6 +188,36 @@ func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem)
 		a.log.Warn("gossip keys are not saved", "why", k.Unsaved)
 	}
 	return k, nil
+}
+
+// keyStep returns the step that a request asks for.
+func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
+	var body struct {
+		Install string `json:"install"` // base64
+		Use     string `json:"use"`     // fingerprints
+		Remove  string `json:"remove"`
+	}
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	given := slices.DeleteFunc([]string{body.Install, body.Use, body.Remove}, func(v string) bool { return v == "" })
+	if len(given) != 1 {
+		return nil, badRequest(`send one of {"install":KEY}, {"use":FINGERPRINT} and {"remove":FINGERPRINT}`)
+	}
+	if body.Install != "" {
+		key, err := base64.StdEncoding.DecodeString(body.Install)
+		if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
+			return nil, badRequest("install must be a key of 16, 24 or 32 bytes in base64")
+		}
+		return func() error { return a.agent.InstallKey(key) }, nil
+	}
+	if !keyPrint.MatchString(given[0]) {
+		return nil, badRequest("the fingerprint of a key has 8 hexadecimal digits, as in keys of /v1/members")
+	}
+	if body.Use != "" {
+		return func() error { return a.agent.UseKey(body.Use) }, nil
+	}
+	return func() error { return a.agent.RemoveKey(body.Remove) }, nil
 }
 
 // unsaved keeps the gossip keys for the next start, or returns why it could not.

@@ -95,7 +95,7 @@ func TestReloadSettings(t *testing.T) { // S8.5
 // mount puts files into a directory as Kubernetes mounts a secret: each one is a link into a directory that is replaced for all of them at once.
 func mount(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-	version, err := os.MkdirTemp(dir, "..version")
+	version, err := os.MkdirTemp(dir, "..version") //nolint:usetesting // inside dir
 	if err != nil {
 		t.Fatal(err)
 	}

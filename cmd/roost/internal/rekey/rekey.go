@@ -84,6 +84,42 @@ type taker struct {
 
 // Run takes the step at the agent of s, and then at all others. If the first one refuses, no other is asked.
 func (k *Step) Run(ctx context.Context, s *session.Session) error {
+	if err := k.prepare(s); err != nil {
+		return err
+	}
+	before, err := membersOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	agents, done, err := k.takeAll(ctx, s)
+	if err != nil {
+		return err
+	}
+	after, err := membersOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	answer := result{Step: k.name, Key: k.print, Lost: []lease.NodeID{}}
+	for _, l := range before.Lost {
+		if l.Reason != lease.Departed {
+			answer.Lost = append(answer.Lost, l.ID)
+		}
+	}
+	for _, a := range agents {
+		r := taker{ID: a.ID, HTTP: a.HTTP, Fault: a.Fault}
+		i := slices.IndexFunc(after.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
+		if d, ok := done[a.ID]; ok {
+			r.Keys, r.Unsaved = d.Keys, fmt.Sprintf("%.200s", d.Unsaved)
+		} else if i >= 0 && k.doneBy(after.Members[i].Keys) { // by its key file: it may have no HTTP API
+			r.Keys, r.Fault = after.Members[i].Keys, ""
+		}
+		answer.Agents = append(answer.Agents, r)
+	}
+	return answer.show(s)
+}
+
+// prepare reads what the settings name.
+func (k *Step) prepare(s *session.Session) error {
 	steps := k.asked()
 	if len(steps) > 1 {
 		return settings.UsageError("--" + strings.Join(steps, " and --") + ": the steps need time in between, so give one at a time")
@@ -98,19 +134,14 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	if k.key != nil {
 		k.print = cluster.KeyFingerprint(k.key)
 	}
-	answer := result{Step: k.name, Key: k.print, Lost: []lease.NodeID{}}
-	m, err := membersOf(ctx, s)
-	if err != nil {
-		return err
-	}
-	for _, l := range m.Lost {
-		if l.Reason != lease.Departed {
-			answer.Lost = append(answer.Lost, l.ID)
-		}
-	}
+	return nil
+}
+
+// takeAll returns all agents, and the answers of the ones that have taken the step.
+func (k *Step) takeAll(ctx context.Context, s *session.Session) ([]survey.Agent, map[lease.NodeID]clusterhttp.Keys, error) {
 	first, err := k.take(ctx, s)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	var mu sync.Mutex
 	done := make(map[lease.NodeID]clusterhttp.Keys)
@@ -126,23 +157,10 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	}, func(done, of int) { progress.Show(fmt.Sprintf("asked %d of %s", done, term.Plural(of, "other agent"))) })
 	progress.Clear()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	done[agents[0].ID] = first
-	if m, err = membersOf(ctx, s); err != nil {
-		return err
-	}
-	for _, a := range agents {
-		r := taker{ID: a.ID, HTTP: a.HTTP, Fault: a.Fault}
-		i := slices.IndexFunc(m.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
-		if d, ok := done[a.ID]; ok {
-			r.Keys, r.Unsaved = d.Keys, fmt.Sprintf("%.200s", d.Unsaved)
-		} else if i >= 0 && k.doneBy(m.Members[i].Keys) { // by its key file: it may have no HTTP API
-			r.Keys, r.Fault = m.Members[i].Keys, ""
-		}
-		answer.Agents = append(answer.Agents, r)
-	}
-	return answer.show(s)
+	return agents, done, nil
 }
 
 func membersOf(ctx context.Context, s *session.Session) (clusterhttp.Members, error) {
@@ -252,17 +270,22 @@ func (r result) show(s *session.Session) error {
 	}
 	err := s.Table("AGENT\tSENDS WITH\tACCEPTS\tNOTE", func(row func(...any)) {
 		for _, a := range r.Agents {
-			switch {
-			case a.Fault != "":
-				row(a.ID, "?", "?", term.Toned{Text: a.Fault, Tone: term.Bad})
-			case a.Unsaved != "":
-				row(a.ID, a.Keys[0], term.OrDash(strings.Join(a.Keys[1:], " ")), term.Toned{Text: "not saved: " + a.Unsaved, Tone: term.Warning})
-			default:
-				row(a.ID, a.Keys[0], term.OrDash(strings.Join(a.Keys[1:], " ")), "")
-			}
+			a.row(row)
 		}
 	}, "\n"+strings.Join(r.advice(failed, unsaved, others), "\n")+"\n")
 	return errors.Join(err, end)
+}
+
+func (a taker) row(row func(...any)) {
+	if a.Fault != "" {
+		row(a.ID, "?", "?", term.Toned{Text: a.Fault, Tone: term.Bad})
+		return
+	}
+	var note term.Toned
+	if a.Unsaved != "" {
+		note = term.Toned{Text: "not saved: " + a.Unsaved, Tone: term.Warning}
+	}
+	row(a.ID, a.Keys[0], term.OrDash(strings.Join(a.Keys[1:], " ")), note)
 }
 
 // advice says what the step has come to, and what to do next.
