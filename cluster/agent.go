@@ -59,6 +59,8 @@ type Agent struct {
 
 	join        atomic.Pointer[[]string] // seeds, once they were replaced
 	discovering chan struct{}            // holds a token during Config.Discover
+
+	rekeying sync.Mutex // one change of the gossip keys at a time
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining

@@ -32,8 +32,14 @@ var (
 	// ErrLoadComputed is why SetLoad refuses: another part of the program computes the load.
 	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the program (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
 
-	// ErrPlain is why SetKeys refuses: the node runs without a key.
+	// ErrPlain is why SetKeys, InstallKey, UseKey and RemoveKey refuse: the node runs without a key.
 	ErrPlain = gossip.ErrPlain
+
+	// ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys are other reasons of InstallKey, UseKey and RemoveKey.
+	ErrUnknownKey = errors.New("cluster: this node has no gossip key with this fingerprint: install it first")
+	ErrKeyLacking = errors.New("cluster: live members do not accept this gossip key")
+	ErrKeyInUse   = errors.New("cluster: this gossip key is used to send")
+	ErrManyKeys   = fmt.Errorf("cluster: a node states %d gossip keys at most: remove one first", maxKeys)
 )
 
 // SettingsError is returned by Start when a seed runs with another value of a

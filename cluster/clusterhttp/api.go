@@ -35,6 +35,8 @@ type (
 	Settings = report.Settings
 	// Rejection is report.Rejection.
 	Rejection = report.Rejection
+	// Sources is what became of the files from which a program reads its settings.
+	Sources = report.Sources
 )
 
 // Evicted answers POST /v1/evict. Converged reports whether every live member has agreed;
@@ -42,6 +44,13 @@ type (
 type Evicted struct {
 	Eviction
 	Converged bool `json:"converged"`
+}
+
+// Keys answers POST /v1/keys. A key is stated by its fingerprint alone.
+type Keys struct {
+	Self    lease.NodeID `json:"self"`
+	Keys    []string     `json:"keys"`              // first the one that the node sends with, then the other accepted ones
+	Unsaved string       `json:"unsaved,omitempty"` // why a restart of the program undoes the change; for people
 }
 
 // Placed answers /v1/place.

@@ -3,6 +3,7 @@ package clusterhttp
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,6 +164,77 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	}
 	return c, nil
 }
+
+// keyPrint is a fingerprint of cluster.KeyFingerprint.
+var keyPrint = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// changeKeys makes one step of a change of the gossip key, on this node alone. A key comes in with install and never goes out.
+func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	if !a.guard.guardChanges && !certified(r) { // any process on this machine may call
+		return nil, problem(http.StatusForbidden, CodeForbidden, "gossip keys are changed by callers that prove themselves alone: give the agent a token (--http-token-file)")
+	}
+	step, p := a.keyStep(r)
+	if p != nil {
+		return nil, p
+	}
+	a.audit(r)
+	before := a.agent.KeyFingerprints()
+	if err := step(); err != nil {
+		return nil, a.problemOf(err)
+	}
+	k := &Keys{Self: a.self, Keys: a.agent.KeyFingerprints(), Unsaved: a.unsaved()}
+	if !slices.Equal(before, k.Keys) {
+		a.log.Info("gossip keys changed by a call", "sends_with", k.Keys[0], "accepts", k.Keys[1:])
+	}
+	if k.Unsaved != "" {
+		a.log.Warn("gossip keys are not saved", "why", k.Unsaved)
+	}
+	return k, nil
+}
+
+// keyStep returns the step that a request asks for.
+func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
+	var body struct {
+		Install string `json:"install"` // base64
+		Use     string `json:"use"`     // fingerprints
+		Remove  string `json:"remove"`
+	}
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	given := slices.DeleteFunc([]string{body.Install, body.Use, body.Remove}, func(v string) bool { return v == "" })
+	if len(given) != 1 {
+		return nil, badRequest(`send one of {"install":KEY}, {"use":FINGERPRINT} and {"remove":FINGERPRINT}`)
+	}
+	if body.Install != "" {
+		key, err := base64.StdEncoding.DecodeString(body.Install)
+		if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
+			return nil, badRequest("install must be a key of 16, 24 or 32 bytes in base64")
+		}
+		return func() error { return a.agent.InstallKey(key) }, nil
+	}
+	if !keyPrint.MatchString(given[0]) {
+		return nil, badRequest("the fingerprint of a key has 8 hexadecimal digits, as in keys of /v1/members")
+	}
+	if body.Use != "" {
+		return func() error { return a.agent.UseKey(body.Use) }, nil
+	}
+	return func() error { return a.agent.RemoveKey(body.Remove) }, nil
+}
+
+// unsaved keeps the gossip keys for the next start, or returns why it could not.
+func (a *api) unsaved() string {
+	if a.saveKeys == nil {
+		return "this program does not keep keys that are changed by a call"
+	}
+	if err := a.saveKeys(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// certified reports whether the client has shown a certificate of a CA that the server trusts for clients.
+func certified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 func (a *api) changed() *Changed {
 	self := a.agent.Snapshot().Self

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,6 +152,22 @@ func (c *Client) Evict(ctx context.Context, id lease.NodeID, d time.Duration, re
 		return Evicted{}, err
 	}
 	return ask[Evicted](ctx, c, http.MethodPost, "/v1/evict?wait="+patience(ctx), Eviction{ID: id, ForMS: ms, Reason: reason})
+}
+
+// InstallKey has the node accept a further gossip key, which it does not send with yet. The key goes to the agent as it
+// is: the network can read it unless Base is https or on this machine.
+func (c *Client) InstallKey(ctx context.Context, key []byte) (Keys, error) {
+	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"install": base64.StdEncoding.EncodeToString(key)})
+}
+
+// UseKey has the node send with the gossip key of this fingerprint, which all live members have to accept.
+func (c *Client) UseKey(ctx context.Context, fingerprint string) (Keys, error) {
+	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"use": fingerprint})
+}
+
+// RemoveKey has the node accept the gossip key of this fingerprint no more. No live member may send with it.
+func (c *Client) RemoveKey(ctx context.Context, fingerprint string) (Keys, error) {
+	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"remove": fingerprint})
 }
 
 // millisOf returns a duration as the API has it, where 0 has a meaning of its own.

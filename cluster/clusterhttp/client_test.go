@@ -155,6 +155,11 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0"},
 		{cluster.ErrEvictions, 409, CodeEvictions, "too many evictions: end one, or wait until one ends"},
 		{cluster.ErrLoadComputed, 409, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load"},
+		{cluster.ErrPlain, 409, CodePlain, "this node gossips without a key: to get one, all nodes of its cluster have to be stopped"},
+		{cluster.ErrUnknownKey, 404, CodeUnknownKey, "this node has no gossip key with this fingerprint: install it first: r1"},
+		{cluster.ErrKeyLacking, 409, CodeKeyLacking, "live members do not accept this gossip key: r1; install it there first, or wait until their records have spread"},
+		{cluster.ErrKeyInUse, 409, CodeKeyInUse, "this gossip key is used to send: r1"},
+		{cluster.ErrManyKeys, 409, CodeManyKeys, "a node states 4 gossip keys at most: remove one first: r1"},
 		{affinity.ErrNoPin, 404, CodeNoPin, "the room is not pinned: r1"},
 		{affinity.ErrNotLive, 409, CodeNotLive, "node takes no rooms: r1"},
 		{affinity.ErrChanged, 409, CodeChanged, "pin changed concurrently: r1; resolve the room again"},
@@ -175,7 +180,7 @@ func TestProblemIs(t *testing.T) {
 			t.Errorf("%v is answered by %d %v", c.err, p.Status, p)
 		}
 		for i, other := range all {
-			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: c.code}), other.err); got != (c.code == other.code && i < 15) {
+			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: c.code}), other.err); got != (c.code == other.code && i < 20) {
 				t.Errorf("%s is %v: %v", c.code, other.err, got)
 			}
 		}

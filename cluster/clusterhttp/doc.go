@@ -25,6 +25,7 @@
 //	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
 //	POST /v1/health             [Changed]     body {"ttl_ms":N}: the program of this node is well
 //	POST /v1/evict?wait=10s     [Evicted]     body {"id":ID,"for_ms":N,"reason":TEXT}: have a member own nothing
+//	POST /v1/keys               [Keys]        body {"install":KEY}, {"use":FINGERPRINT} or {"remove":FINGERPRINT}: change the gossip keys of this node
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
 //	GET  /readyz                {"status":"ready"} while this node is active
@@ -59,6 +60,11 @@
 //
 // /v1/evict takes any member out for all members, for at most a day: it owns nothing and
 // shows as draining, with the reason, also after a restart. A for_ms of 0 ends an eviction.
+//
+// /v1/keys takes one of three steps on this node alone: install accepts a further key (base64), use sends with a key, and remove drops
+// one, both by its fingerprint. To change the key of a cluster, take each step on all nodes before the next one. A node refuses use while
+// it sees a live member without the key, and remove while it sees one that sends with it. Callers must show a token, or a certificate
+// that the server has verified.
 // Of two decisions about a node the later one counts.
 //
 // /healthz depends on this process alone: a failure of peers or of the network must not
@@ -189,16 +195,21 @@
 //	413  bad_request         the body is too long
 //	415  bad_request         the body has another Content-Type
 //	401  unauthorized        the token is missing or wrong
-//	403  forbidden           the request comes from a web page of another origin
+//	403  forbidden           the request comes from a web page of another origin, or changes gossip keys where no caller has to prove itself
 //	404  not_found           no such path
 //	404  no_pin              the room is not pinned
 //	404  not_member          no member has the id of an eviction
+//	404  unknown_key         this node has no gossip key with that fingerprint
 //	405  method_not_allowed  the header Allow lists the methods
 //	409  not_live            the target of a move does not accept rooms
 //	409  last_candidate      no other member could own anything
 //	409  too_many_evictions  64 nodes are evicted, or were until a moment ago
 //	409  load_computed       the agent computes its load, and takes no posted one
 //	409  changed             another caller moved the room at the same time
+//	409  no_key              this node gossips without a key
+//	409  key_lacking         live members do not accept the gossip key
+//	409  key_in_use          this node or a live member sends with the gossip key
+//	409  too_many_keys       this node has four gossip keys
 //	503  not_ready           no table yet, or see /readyz
 //	503  stalled             the agent's loop stands still: see /healthz
 //	503  no_members          no member can own a partition

@@ -23,7 +23,7 @@ const token = "correct horse battery staple"
 
 var (
 	readPaths   = []string{"/v1/place?key=a", "/v1/owners?key=a", "/v1/members", "/v1/partitions", "/v1/owned", "/v1/history", "/healthz", "/readyz"}
-	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/health", "/v1/evict", "/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x/report", "/v1/rooms/x"}
+	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/health", "/v1/evict", "/v1/keys", "/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x/report", "/v1/rooms/x"}
 )
 
 // Every change without the token is rejected and has no effect; reads need no token. With

@@ -70,6 +70,15 @@ type Options struct {
 	// host the room; for programs that call Resolver.Host themselves, whose hostings
 	// would otherwise expire.
 	HostFor time.Duration
+
+	// Sources, if set, returns what became of the files and variables from which the program reads its settings again: the
+	// doctor tells of it. It must not wait, and may be called by several goroutines at a time.
+	Sources func() *Sources
+
+	// SaveKeys, if set, keeps the gossip keys of the agent for its next start ([cluster.Agent.Keys]), after POST /v1/keys has
+	// changed them. It may be called by several goroutines at a time. Without it, or if it fails, the answer says that a restart
+	// undoes the change.
+	SaveKeys func() error
 }
 
 const (
@@ -97,6 +106,9 @@ type api struct {
 	rooms   *affinity.Resolver // nil: there is no store
 	hostFor time.Duration
 	listing chan struct{} // full while a list of rooms is made
+
+	sources  func() *Sources // may be nil
+	saveKeys func() error    // may be nil
 
 	examinations examinations // of /v1/doctor
 
@@ -130,6 +142,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
 		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newBatches(), tables: tables{updates: newUpdates()},
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examinations: examinations{latest: make(map[time.Duration]*examination)},
+		sources: opts.Sources, saveKeys: opts.SaveKeys,
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
 	}
 	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil}))
@@ -163,6 +176,7 @@ func (a *api) route(page http.Handler) {
 	a.mux.HandleFunc("POST /v1/weight", a.open(http.StatusOK, a.setWeight))
 	a.mux.HandleFunc("POST /v1/health", a.open(http.StatusOK, a.report))
 	a.mux.HandleFunc("POST /v1/evict", a.open(http.StatusOK, a.evict))
+	a.mux.HandleFunc("POST /v1/keys", a.open(http.StatusOK, a.changeKeys))
 	a.mux.HandleFunc("GET /v1/rooms", a.open(http.StatusOK, a.listRooms))
 	a.mux.HandleFunc("GET /v1/rooms/{room}", a.room(a.showRoom))
 	a.mux.HandleFunc("GET /v1/rooms/{room}/edges", a.room(a.roomEdges))

@@ -14,7 +14,8 @@ import (
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
-// cluster.ErrLastCandidate, cluster.ErrEvictions, cluster.ErrLoadComputed, pinstore.ErrStore,
+// cluster.ErrLastCandidate, cluster.ErrEvictions, cluster.ErrLoadComputed, cluster.ErrPlain, cluster.ErrUnknownKey,
+// cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged, affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
@@ -46,6 +47,13 @@ const (
 
 	// About loads.
 	CodeLoadComputed = "load_computed" // the agent computes its load, and takes no posted one
+
+	// About gossip keys.
+	CodePlain      = "no_key"        // the node gossips without a key
+	CodeUnknownKey = "unknown_key"   // the node does not have the key
+	CodeKeyLacking = "key_lacking"   // live members do not accept the key
+	CodeKeyInUse   = "key_in_use"    // the node or live members send with the key
+	CodeManyKeys   = "too_many_keys" // the node has as many keys as it can state
 
 	// About rooms.
 	CodeNoStore    = "no_store"          // the agent has no store of pins
@@ -85,6 +93,11 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
 	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
 	{cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load", ": post none, or restart the agent without --report-load"},
+	{cluster.ErrPlain, http.StatusConflict, CodePlain, "this node gossips without a key: to get one, all nodes of its cluster have to be stopped", ""},
+	{cluster.ErrUnknownKey, http.StatusNotFound, CodeUnknownKey, "", ""},
+	{cluster.ErrKeyLacking, http.StatusConflict, CodeKeyLacking, "", "; install it there first, or wait until their records have spread"},
+	{cluster.ErrKeyInUse, http.StatusConflict, CodeKeyInUse, "", ""},
+	{cluster.ErrManyKeys, http.StatusConflict, CodeManyKeys, "", ""},
 	{affinity.ErrFenced, http.StatusServiceUnavailable, CodeNotReady, "", "; try again in a second"},
 	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
 }

@@ -147,6 +147,9 @@ func (a *api) statsOf() Stats {
 	if why := a.agent.Snapshot().Unreachable; why != nil {
 		stats.Unreachable = why.Error()
 	}
+	if a.sources != nil {
+		stats.Sources = a.sources()
+	}
 	for _, r := range a.agent.Rejections() {
 		stats.Rejected = append(stats.Rejected, Rejection{
 			Reason: r.Reason, Over: r.Over, From: r.From, Cluster: r.Cluster, Count: r.Count, AgoMS: time.Since(r.Latest).Milliseconds(),

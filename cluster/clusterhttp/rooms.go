@@ -241,7 +241,7 @@ func checkRoom(room string) *Problem {
 
 // bare is the text of an error without the name of its package.
 func bare(err error) string {
-	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "affinity: "), "lease: ")
+	return strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "affinity: "), "lease: "), "cluster: ")
 }
 
 func listOf(r *http.Request) (node lease.NodeID, limit int, _ *Problem) {

@@ -62,6 +62,16 @@ func nodeFamilies() []family {
 	}
 }
 
+func sourceFamilies() []family {
+	return []family{gauge("config_last_reload_successful", "1 unless the last attempt of this agent to read its settings, or its files of TLS, again has failed: then the former ones stay in force.",
+		func(v *view) float64 {
+			if v.readable {
+				return 1
+			}
+			return 0
+		})}
+}
+
 func phaseFamily() family {
 	return gauges("node_phase", "1 for the current phase of this node, 0 for the others.", "phase", func(v *view) map[string]uint64 {
 		phases := make(map[string]uint64)

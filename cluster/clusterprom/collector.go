@@ -42,6 +42,12 @@ func Joining() *Collector {
 	return &Collector{[]family{phaseFamily()}, func() *view { return v }}
 }
 
+// Sources returns a collector for a program that reads its settings again while it runs, such as roost agent. readable reports whether
+// the last attempt succeeded, and is called at each scrape.
+func Sources(readable func() bool) *Collector {
+	return &Collector{sourceFamilies(), func() *view { return &view{readable: readable()} }}
+}
+
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, f := range c.families {
@@ -66,6 +72,8 @@ type view struct {
 	readers []events.ReaderStats
 	loopAge time.Duration
 	rooms   affinity.Stats
+
+	readable bool // the settings, at the last attempt
 }
 
 // family is all metrics of one name.

@@ -52,6 +52,7 @@ func TestMetricsReference(t *testing.T) {
 		{"Partitions and the table", append(tableFamilies(), lookupFamily())},
 		{"Gossip", gossipFamilies()},
 		{"Rooms, with `--redis`", roomFamilies()},
+		{"Settings, of `roost agent`", sourceFamilies()},
 	} {
 		fmt.Fprintf(&text, "## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", part.title)
 		for _, f := range gather(t, fixed(newView(), part.families...)) {
@@ -88,7 +89,7 @@ func labelsOf(f *dto.MetricFamily) string {
 func exposed(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	names := make(map[string]map[string][]string)
-	for _, f := range gather(t, fixed(newView(), slices.Concat(agentFamilies(), []family{lookupFamily()}, roomFamilies())...), collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
+	for _, f := range gather(t, fixed(newView(), slices.Concat(agentFamilies(), []family{lookupFamily()}, roomFamilies(), sourceFamilies())...), collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		labels := make(map[string][]string)
 		for _, m := range f.GetMetric() {

@@ -20,9 +20,11 @@ then leave the cluster and exit 0, within --shutdown-delay and 15 s; a second
 signal stops it at once (exit 130). It also exits 0 after roost leave, and 1 if it
 cannot start or if its id is taken by another process.
 
-SIGHUP never ends the agent: it makes the agent read its settings again. The seeds,
-the keys, the tokens and the level of the log change at once; the log names others that
-have changed, and take a restart. With a fault in any of them, nothing changes.
+The agent reads its settings again at SIGHUP, which never ends it, and when one of their
+files has changed: within 4 s, also where Kubernetes replaces the files of a secret. The
+seeds, the keys, the tokens, the level of the log, and the user and password of Redis change
+at once; the log names others that have changed, and take a restart. With a fault in any of
+them, nothing changes; roost doctor shows the fault.
 
 A setting comes from its flag, or else from its environment variable, or else from
 the --config file, or else has the default that is shown here. In the file:

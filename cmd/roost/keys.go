@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cmd/roost/internal/rekey"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
@@ -32,9 +33,10 @@ func (p *program) keygenCommand() *cobra.Command {
 read its messages.
 
 A key file may hold several keys, one a line: the first is used to send, all are
-understood. So a key is changed without a gap, each step on every node in turn:
-add the new key as the second line; make it the first; remove the old one. A running
-agent reads the file again at SIGHUP, and roost keys says when to go on.`,
+understood. So a key is changed without a gap, each step on every node before the next
+one: add the new key as the second line; make it the first; remove the old one. A running
+agent reads the file again when it changes, and roost keys says when to go on. Or roost keys
+takes the steps for all nodes: --install, --use, --remove.`,
 		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
   roost keygen > roost.key`,
 		Args: cobra.NoArgs,
@@ -70,18 +72,42 @@ func writeNew(path, content string) error {
 }
 
 func (p *program) keysCommand() *cobra.Command {
-	return p.viewCommand(&cobra.Command{
+	step := new(rekey.Step)
+	f := &session.Follower{Every: time.Second, Ask: viewKeys}
+	return p.clientCommand(&cobra.Command{
 		Use:   "keys [flags]",
-		Short: "Show which member has which gossip keys",
+		Short: "Show which member has which gossip keys, or change them",
 		Long: `Show which key each live member sends gossip with, and which others it accepts, as the
 agent sees them, itself marked with *. A key appears as a fingerprint: 8 digits of a hash,
 as in the agent's log. Below is what to do next while a cluster changes its key; see
-roost keygen. A member that states no key has none, or is of an earlier release.`,
+roost keygen. A member that states no key has none, or is of an earlier release.
+
+--install, --use and --remove change the key of the whole cluster, one step at a time,
+without a signal or a restart: make a key with roost keygen, install its file, use the
+fingerprint that is printed, and remove that of the former key. The command asks the
+agent, and then the agents of all other members, which it finds as roost members --all
+does. Agents that require neither a token nor client certificates refuse. An agent
+refuses --use while it sees a live member that does not accept the key, and --remove
+while it sees one that sends with the key. The key of --install is sent over https, or
+to an agent on this machine; over plain http to others with --insecure alone.
+
+Each agent writes its --key-file. If it cannot, the table says so, and a restart of that
+agent undoes the step. If a key was stolen, its thief is a member until the key is
+removed: then use https with a CA of your own (--ca), or write the files.`,
 		Example: `  roost keys
   roost keys --watch
   roost keys --addr 127.0.0.1:8402 --output json`,
 		Args: cobra.NoArgs,
-	}, &session.Follower{Every: time.Second, Ask: viewKeys})
+	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		if !step.Asked() {
+			return f.Run(ctx, s)
+		}
+		err := step.Run(ctx, s)
+		if errors.Is(err, rekey.ErrPartly) {
+			return exitError(exitFailed)
+		}
+		return err
+	}, append(step.Settings(), f.Settings()...)...)
 }
 
 // keyring is the answer of roost keys as JSON.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,6 +101,152 @@ func TestKeyRotation(t *testing.T) { // S9.6
 	}
 	fresh := agent(t, "new", append(settings, "--key-file", write("new", next), "--join", agents[1].Gossip)...)
 	agree(t, append(agents, fresh)...)
+}
+
+// TestKeysOverNetwork: the key of a cluster is changed by commands, without a signal. No lease ends, and no call fails. The agents write their
+// key files, so a restart changes nothing. A member without an HTTP API is named until its own file has the step.
+func TestKeysOverNetwork(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	former, next := succeeds(t, "keygen"), succeeds(t, "keygen")
+	one, two := printOf(t, former), printOf(t, next)
+	token := secretFile(t, "token\n")
+	start := func(id string, more ...string) *proc {
+		file := filepath.Join(dir, id)
+		if !exists(file) {
+			replaceFile(t, file, former)
+		}
+		return agent(t, id, append(append(brisk(), "--key-file", file, "--http-token-file", token, "--log-level", "debug"), more...)...)
+	}
+	a := start("a")
+	b, c := start("b", "--join", a.Gossip), start("c", "--join", a.Gossip)
+	silent := start("silent", "--join", a.Gossip, "--http", "off", "--weight", "1")
+	agents := []*proc{a, b, c}
+	sees := func(n int) {
+		t.Helper()
+		for _, p := range agents {
+			eventually(t, func() error {
+				m, err := p.Members(t.Context())
+				if err == nil && (len(m.Members) != n || !m.Converged) {
+					err = fmt.Errorf("%s sees %d members, converged: %v", p.ID, len(m.Members), m.Converged)
+				}
+				return err
+			})
+		}
+	}
+	sees(4)
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	defer stop()
+	for _, p := range agents {
+		clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				pause(ctx, 5*time.Millisecond)
+				if placed, err := p.Place(ctx, fmt.Sprint(n)); ctx.Err() == nil && (err != nil || placed.Stale) {
+					t.Errorf("call %d at %s: stale %v, %v", n, p.ID, placed.Stale, err)
+					return
+				}
+			}
+		})
+	}
+	nextFile := secretFile(t, next)
+	keys := func(args ...string) (int, string) {
+		code, out, fault := roost(t, append([]string{"keys", "--addr", b.Base, "--token-file", token}, args...)...)
+		return code, out + fault
+	}
+	if code, out := keys("--use", two); code != exitFailed || !strings.Contains(out, "no gossip key with this fingerprint: install it first") {
+		t.Errorf("a key that no member has is used: %d %s", code, out)
+	}
+	if code, out := keys("--remove", one); code != exitFailed || !strings.Contains(out, "used to send") {
+		t.Errorf("the key in use is removed: %d %s", code, out)
+	}
+	for _, step := range []struct {
+		args     []string
+		file     string // afterwards
+		sentence string
+	}{
+		{[]string{"--install", nextFile}, former + next, "All 4 agents accept " + two + ". Next: roost keys --use " + two},
+		{[]string{"--use", two}, next + former, "All 4 agents send with " + two + ". Next: roost keys --remove " + one},
+		{[]string{"--remove", one}, next, "All 4 agents have dropped " + one + "."},
+	} {
+		code, out := keys(step.args...)
+		if code != exitFailed || !strings.Contains(out, "Not done at silent: ") || !strings.Contains(out, "states no HTTP API") {
+			t.Errorf("%v: %d %s", step.args, code, out)
+		}
+		replaceFile(t, filepath.Join(dir, "silent"), step.file)
+		eventually(t, func() error {
+			if code, out := keys(step.args...); code != exitOK || !strings.Contains(out, step.sentence) {
+				return fmt.Errorf("%d %s", code, out)
+			}
+			return nil
+		})
+		for _, p := range agents {
+			if b, err := os.ReadFile(filepath.Join(dir, p.ID)); err != nil || string(b) != step.file {
+				t.Errorf("after %v the file of %s has %d keys, %v", step.args, p.ID, strings.Count(string(b), "\n"), err)
+			}
+			if _, out, _ := roost(t, "doctor", "--addr", p.Base, "--over", "100ms"); strings.Contains(out, "warn  key") || strings.Contains(out, "warn  settings") {
+				t.Errorf("after %v: %s", step.args, out)
+			}
+		}
+	}
+	stop()
+	clients.Wait()
+	sees(4)
+	c.Signal(syscall.SIGTERM)
+	c.Exits(exitOK)
+	agents[2] = start("c", "--join", a.Gossip)
+	sees(4)
+	for _, p := range append(agents, silent) {
+		for _, bad := range []string{"member lost", "stalled", "unable to decrypt", "undecryptable", strings.TrimSpace(former), strings.TrimSpace(next)} {
+			if strings.Contains(p.Text(), bad) {
+				t.Errorf("%s logs %q", p.ID, bad)
+			}
+		}
+	}
+	a.Logs("gossip keys changed by a call", two)
+}
+
+// A key goes to no agent where the network could read it, and to none that has not shown whom it obeys. Steps that make no sense are refused.
+func TestKeysNotSent(t *testing.T) {
+	t.Parallel()
+	token, key := secretFile(t, "token\n"), secretFile(t, succeeds(t, "keygen"))
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--install", key, "--addr", "192.0.2.1:1"}, exitUsage, "was not sent the key, which the network could read"},
+		{[]string{"--install", key, "--addr", "192.0.2.1:1", "--token-file", token}, exitUsage, "the network could read the token"},
+		{[]string{"--install", key, "--use", "0123abcd"}, exitUsage, "one at a time"},
+		{[]string{"--use", "0123ABCD"}, exitUsage, "want the fingerprint of a key, 8 hexadecimal digits"},
+		{[]string{"--remove", ""}, exitUsage, "want the fingerprint"},
+		{[]string{"--install", token}, exitUsage, "does not hold a key in base64"},
+		{[]string{"--install", ""}, exitUsage, "the value is empty"},
+		{[]string{"--install", secretFile(t, succeeds(t, "keygen")+succeeds(t, "keygen"))}, exitUsage, "the file has 2 keys"},
+	} {
+		code, _, fault := roostIn(t, map[string]string{}, append([]string{"keys", "--timeout", "2s"}, c.args...)...)
+		if code != c.code || !strings.Contains(fault, c.want) {
+			t.Errorf("%v: %d %s, want %d %s", c.args, code, fault, c.code, c.want)
+		}
+	}
+	open := agent(t, "open", append(calm(), "--key-file", secretFile(t, succeeds(t, "keygen")))...)
+	if code, _, fault := roost(t, "keys", "--addr", open.Base, "--install", key); code != exitFailed || !strings.Contains(fault, "give the agent a token") {
+		t.Errorf("an agent without a token: %d %s", code, fault)
+	}
+	plain := agent(t, "plain", append(calm(), "--http-token-file", token)...)
+	if code, _, fault := roost(t, "keys", "--addr", plain.Base, "--token-file", token, "--install", key); code != exitFailed || !strings.Contains(fault, "gossips without a key") {
+		t.Errorf("an agent without a key: %d %s", code, fault)
+	}
+}
+
+func printOf(t *testing.T, key string) string {
+	t.Helper()
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cluster.KeyFingerprint(b)
 }
 
 // showsKeys reports whether roost keys shows the keys of a file for all members, by way of one agent.

@@ -1,15 +1,22 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // TestReloadSettings: at SIGHUP an agent takes over its seeds, tokens and the level of its log, names what takes a restart,
@@ -82,5 +89,185 @@ func TestReloadSettings(t *testing.T) { // S8.5
 	may("next", true)
 	if text := a.Text(); strings.Contains(text, "former") || strings.Contains(text, `"next"`) {
 		t.Error("the log shows a token")
+	}
+}
+
+// mount puts files into a directory as Kubernetes mounts a secret: each one is a link into a directory that is replaced for all of them at once.
+func mount(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	version, err := os.MkdirTemp(dir, "..version") //nolint:usetesting // inside dir
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(version, name), []byte(content), 0o600))
+		if link := filepath.Join(dir, name); !exists(link) {
+			err = errors.Join(err, os.Symlink(filepath.Join("..data", name), link))
+		}
+	}
+	data := filepath.Join(dir, "..data")
+	former, _ := os.Readlink(data)
+	err = errors.Join(err, os.Symlink(filepath.Base(version), data+"_new"), os.Rename(data+"_new", data))
+	if former != "" {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, former)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// TestWatchedFiles: an agent notices by itself that its files have changed, also where Kubernetes replaces them. A fault in one of
+// them, and what takes a restart, show in the log, the doctor and the metrics.
+func TestWatchedFiles(t *testing.T) {
+	t.Parallel()
+	former, next := succeeds(t, "keygen"), succeeds(t, "keygen")
+	ours := newAuthority(t, "ours")
+	cert, certKey := ours.issue("server", time.Now().Add(time.Hour))
+	pem := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	dir := t.TempDir()
+	files := map[string]string{"roost.yaml": "log-level: info\n", "token": "former\n", "read": "look\n", "key": former, "cert": pem(cert), "cert-key": pem(certKey)}
+	mount(t, dir, files)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	a := agent(t, "a", append(calm(), "--config", at("roost.yaml"), "--http-token-file", at("token"), "--http-read-token-file", at("read"),
+		"--key-file", at("key"), "--http-tls-cert", at("cert"), "--http-tls-key", at("cert-key"))...)
+	call := func(token string, command ...string) (code int, out string) {
+		t.Helper()
+		code, out, fault := roost(t, append(command, "--addr", "https://"+a.Base, "--ca", ours.file, "--token-file", secretFile(t, token))...)
+		return code, out + fault
+	}
+	metric := func() string {
+		t.Helper()
+		pool := x509.NewCertPool()
+		pool.AddCert(ours.cert)
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+		in, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+a.Base+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.SetBasicAuth("me", "look")
+		r, err := client.Do(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = r.Body.Close() }()
+		b, _ := io.ReadAll(r.Body)
+		_, value, _ := strings.Cut(string(b), "\nroost_config_last_reload_successful ")
+		value, _, _ = strings.Cut(value, "\n")
+		return value
+	}
+	if code, out := call("former", "undrain"); code != exitOK || metric() != "1" {
+		t.Fatalf("%d %s, metric %s", code, out, metric())
+	}
+
+	cert, certKey = ours.issue("server", time.Now().Add(2*time.Hour))
+	files["token"], files["read"], files["key"], files["cert"], files["cert-key"] = "next\n", "look\n", former+next, pem(cert), pem(certKey)
+	mount(t, dir, files)
+	a.Logs("settings read again", "key-file", "http-token-file")
+	a.Logs("gossip keys read again")
+	a.Logs("TLS files read again")
+	if code, out := call("former", "undrain"); code != exitFailed {
+		t.Errorf("the former token: %d %s", code, out)
+	}
+	if code, out := call("next", "undrain"); code != exitOK {
+		t.Errorf("the next token: %d %s", code, out)
+	}
+	if _, out := call("next", "doctor", "--over", "100ms"); strings.Contains(out, "warn  settings") {
+		t.Error(out)
+	}
+
+	files["roost.yaml"], files["cert-key"] = "log-level: info\nzone", "nonsense"
+	mount(t, dir, files)
+	a.Logs("settings stay as they are")
+	a.Logs("TLS files are not usable")
+	eventually(t, func() error {
+		code, out := call("next", "doctor", "--over", "100ms")
+		words := strings.Join(strings.Fields(out), " ")
+		if code != exitWarned || !strings.Contains(words, "settings cannot be read again for") || !strings.Contains(words, "roost.yaml: ") || !strings.Contains(words, "cert-key") || metric() != "0" {
+			return fmt.Errorf("doctor: %d %s; metric %s", code, out, metric())
+		}
+		return nil
+	})
+	files["roost.yaml"], files["cert-key"] = "log-level: info\nzone: west\n", pem(certKey)
+	mount(t, dir, files)
+	a.Logs("take effect with a restart", "zone")
+	eventually(t, func() error {
+		code, out := call("next", "doctor", "--over", "100ms")
+		if code != exitWarned || !strings.Contains(out, "not in force before a restart: zone") || strings.Contains(out, "cannot be read") || metric() != "1" {
+			return fmt.Errorf("doctor: %d %s; metric %s", code, out, metric())
+		}
+		return nil
+	})
+	files["roost.yaml"] = "log-level: info\n"
+	mount(t, dir, files)
+	eventually(t, func() error {
+		if _, out := call("next", "doctor", "--over", "100ms"); strings.Contains(out, "warn  settings") || !strings.Contains(out, "ok    settings") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	for _, secret := range []string{"former\n", `"next"`, strings.TrimSpace(former), strings.TrimSpace(next)} {
+		if strings.Contains(a.Text(), secret) {
+			t.Error("the log shows a secret")
+		}
+	}
+}
+
+// TestRedisPassword: a running agent takes a new password of Redis over, and refuses another Redis: it would give rooms a second host.
+func TestRedisPassword(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	redis.Do("ACL", "SETUSER", "roost", "on", ">one", "~*", "&*", "+@all")
+	url := func(password string) string { return "redis://roost:" + password + "@" + redis.Addr() + "/0\n" }
+	file := secretFile(t, url("one"))
+	a := agent(t, "a", append(calm(), "--redis-file", file)...)
+	rooms := 0
+	pins := func() error {
+		rooms++
+		got, err := a.ResolveRoom(t.Context(), fmt.Sprint("room-", rooms), affinity.Demand{Size: 2})
+		if err == nil && got.Source == affinity.Degraded {
+			err = errors.New("degraded: " + got.Reason)
+		}
+		return err
+	}
+	eventually(t, pins)
+	for _, password := range []string{"two", "three"} {
+		redis.Do("ACL", "SETUSER", "roost", "resetpass", ">"+password)
+		redis.Do("CLIENT", "KILL", "USER", "roost") // as after a failover
+		eventually(t, func() error {
+			if pins() == nil {
+				return errors.New("rooms are pinned with the former password")
+			}
+			return nil
+		})
+		replaceFile(t, file, url(password))
+		eventually(t, pins)
+	}
+	other := redistest.Start(t)
+	replaceFile(t, file, "redis://roost:three@"+other.Addr()+"/0\n")
+	a.Logs("take effect with a restart", "redis-file")
+	if err := pins(); err != nil {
+		t.Error(err)
+	}
+	if n := other.Do("DBSIZE"); n != "0" {
+		t.Errorf("%s keys in the other Redis", n)
+	}
+	if code, out, _ := roost(t, "doctor", "--addr", a.Base, "--over", "100ms"); code == exitOK || !strings.Contains(out, "not in force before a restart: redis-file") {
+		t.Errorf("doctor: %d %s", code, out)
+	}
+	for _, password := range []string{"roost:one", "roost:two", "roost:three"} {
+		if strings.Contains(a.Text(), password) {
+			t.Error("the log shows a password")
+		}
 	}
 }

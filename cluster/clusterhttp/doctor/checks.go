@@ -251,8 +251,35 @@ func (e Examination) key() []Check {
 		"key", Warn, fmt.Sprintf("about %.1f billion messages are sealed with the gossip key %s: %d by this node since its start, times %s",
 			float64(s.Sealed)*float64(members)/1e9, s.SealedWith, s.Sealed, plural(int(members), "member")),
 		"a key is good for 4.3 billion (2^32) in the whole cluster; beyond that, two messages with one nonce would let a listener forge others",
-		"give the cluster a new key: roost keygen, and add, use and remove by SIGHUP, as Key in docs/operations.md has it; roost keys shows each step, and no restart is needed",
+		"give the cluster a new key: roost keygen, then roost keys --install, --use and --remove; no restart is needed",
 	}}
+}
+
+// sources warns of settings that are not those of the files: a restart would find others than the ones in force, or none.
+func (e Examination) sources() (faults []Check) {
+	s := e.After.Stats.Sources
+	if s == nil {
+		return nil
+	}
+	if s.Fault != "" {
+		faults = append(faults, Check{
+			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.FaultMS), s.Fault),
+			"the former settings stay in force, and a restart may fail", "correct the file or the setting that the finding names; the agent reads its files again when they change",
+		})
+	}
+	if len(s.Restart) > 0 {
+		faults = append(faults, Check{
+			"settings", Warn, "changed, and not in force before a restart: " + few(s.Restart),
+			"the former values stay in force", "restart this agent, or undo the change",
+		})
+	}
+	if s.KeyFile != "" {
+		faults = append(faults, Check{
+			"key", Warn, fmt.Sprintf("its gossip keys are not those of %s", s.KeyFile),
+			"a restart takes the keys of the file, and the node cannot join if the cluster has removed them", "put the keys in use into the file; roost keys shows their fingerprints",
+		})
+	}
+	return faults
 }
 
 // events warns of a loop that had unread events at both looks and did not catch up.

@@ -91,6 +91,7 @@ func (e Examination) Diagnose() Diagnosis {
 	checks = append(checks, e.timings()...)
 	checks = append(checks, e.key()...)
 	checks = append(checks, e.rejected()...)
+	checks = append(checks, e.sources()...)
 	checks = append(checks, e.redis()...)
 	checks = append(checks, e.events()...)
 	checks = append(checks, e.counted()...)

@@ -183,6 +183,19 @@ type Stats struct {
 
 	// Evacuation is set if the rooms of this node move to others, or have moved.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
+
+	// Sources is set if the program reads its settings again while it runs, as roost agent does.
+	Sources *Sources `json:"sources,omitempty"`
+}
+
+// Sources is what became of the files and variables from which a running program reads its settings again.
+type Sources struct {
+	Fault   string   `json:"fault,omitempty"`    // why the last attempt failed: the settings in force are the former ones
+	FaultMS int64    `json:"fault_ms,omitempty"` // for how long
+	Restart []string `json:"restart,omitempty"`  // settings that have changed, and take effect with a restart
+
+	// KeyFile is the file of the gossip keys, if other keys are in use: POST /v1/keys has changed them, and could not write the file.
+	KeyFile string `json:"key_file,omitempty"`
 }
 
 // Rejection is what a node rejected from one source.

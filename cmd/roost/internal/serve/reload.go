@@ -2,17 +2,29 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// Reloading is what SIGHUP needs.
+// watchEvery is how often the agent looks at the files of its settings. It takes new content that two looks in a row have
+// found, so a file that is being written has time to become whole.
+const watchEvery = 2 * time.Second
+
+// Reloading is what it takes to read the settings of a running agent again.
 type Reloading struct {
 	Load  func() (settings.Agent, error) // reads all sources again
 	Level *slog.LevelVar                 // of the log
@@ -30,41 +42,88 @@ func hangups() chan os.Signal {
 type reloader struct {
 	Reloading
 
+	agent *cluster.Agent
+	pins  store.Store // nil: there is none
+	web   *web
+	log   *slog.Logger
+
+	mu      sync.Mutex // one reload or one change of the key file at a time
 	running settings.Agent
-	agent   *cluster.Agent
-	web     *web
-	log     *slog.Logger
+	read    settings.Files // as they were at the last attempt to read the settings
+	seen    settings.Files // at the last look, if they had changed since
+
+	state atomic.Pointer[sources] // what others may know of it
 }
 
-// run reads the settings again at each SIGHUP, until ctx ends.
+// sources is what became of the files and variables that the settings come from.
+type sources struct {
+	fault   string // why the last attempt to read them failed; "" = it did not
+	since   time.Time
+	restart []string // settings that have changed, and take effect with a restart
+	keyFile string
+	keys    []string // fingerprints of the keys that keyFile has; nil without a key file
+}
+
+func newReloader(r Reloading, running settings.Agent, agent *cluster.Agent, pins store.Store, web *web, log *slog.Logger) *reloader {
+	own := &reloader{Reloading: r, agent: agent, pins: pins, web: web, log: log, running: running, read: running.Read()}
+	own.publish("", nil)
+	return own
+}
+
+// run reads the settings again at each SIGHUP, and when a file of theirs has changed, until ctx ends.
 func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) {
+	look := time.NewTicker(watchEvery)
+	defer look.Stop()
 	for {
 		select {
 		case <-hangups:
-			r.reload()
+			r.reload(true)
+		case <-look.C:
+			if r.changed() {
+				r.reload(false)
+			}
 		case <-ctx.Done():
 			return
 		}
+		r.web.certs.look(time.Now())
 	}
 }
 
-// reload takes over what can change. If any source has a fault, nothing changes.
-func (r *reloader) reload() {
+// changed reports whether a file has new content, for long enough.
+func (r *reloader) changed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.seen
+	r.seen = r.read.Now()
+	return !maps.Equal(r.seen, r.read) && maps.Equal(r.seen, before)
+}
+
+// reload takes over what can change. If any source has a fault, nothing changes. Without a request, it says nothing if nothing has
+// changed.
+func (r *reloader) reload(requested bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	next, err := r.Load()
+	r.read = next.Read()
 	if err != nil {
-		logAlways(r.log, slog.LevelWarn, "settings stay as they are: there is a fault in them", "err", err)
+		r.failed("settings stay as they are: there is a fault in them", err)
+		return
+	}
+	running, live, restart := r.running.Reload(next)
+	if err := r.apply(running, live); err != nil {
+		r.failed("settings stay as they are: the agent does not take them", err)
+		return
+	}
+	r.running = running
+	was := r.state.Load()
+	r.publish("", restart)
+	if !requested && was.fault == "" && len(live) == 0 && slices.Equal(was.restart, restart) {
 		return
 	}
 	for _, w := range next.Warnings {
 		r.log.Warn("risky configuration", "why", w)
 	}
-	running, live, restart := r.running.Reload(next)
-	if err := r.apply(running, live); err != nil {
-		logAlways(r.log, slog.LevelWarn, "settings stay as they are: the agent does not take them", "err", err)
-		return
-	}
-	r.running = running
-	if len(running.Cluster.Key) > 0 {
+	if slices.Contains(live, "key-file") {
 		prints := r.agent.KeyFingerprints()
 		logAlways(r.log, slog.LevelInfo, "gossip keys read again", "sends_with", prints[0], "accepts", prints[1:])
 	}
@@ -72,6 +131,11 @@ func (r *reloader) reload() {
 	if len(restart) > 0 {
 		logAlways(r.log, slog.LevelWarn, "settings have changed that take effect with a restart", "settings", restart)
 	}
+}
+
+func (r *reloader) failed(message string, err error) {
+	logAlways(r.log, slog.LevelWarn, message, "err", err)
+	r.publish(err.Error(), r.state.Load().restart)
 }
 
 // apply begins with what can fail.
@@ -88,5 +152,80 @@ func (r *reloader) apply(a settings.Agent, changed []string) error {
 	}
 	r.Level.Set(a.LogLevel)
 	r.web.setTokens(a)
+	if r.pins != nil {
+		r.pins.SetCredentials(a.Store)
+	}
+	return nil
+}
+
+func (r *reloader) publish(fault string, restart []string) {
+	s := &sources{fault: fault, since: time.Now(), restart: restart, keyFile: r.running.KeyFile}
+	if was := r.state.Load(); was != nil && was.fault != "" && fault != "" {
+		s.since = was.since
+	}
+	if c := r.running.Cluster; len(c.Key) > 0 {
+		for _, k := range append([][]byte{c.Key}, c.OldKeys...) {
+			s.keys = append(s.keys, cluster.KeyFingerprint(k))
+		}
+	}
+	r.state.Store(s)
+}
+
+// failing is why the last attempt to read settings or TLS files again failed, and since when that is so; "" = it did not.
+func (r *reloader) failing() (fault string, since time.Time) {
+	s := r.state.Load()
+	tls, at := r.web.certs.fault()
+	switch {
+	case s.fault == "":
+		return tls, at
+	case tls == "":
+		return s.fault, s.since
+	}
+	return s.fault + "; " + tls, s.since
+}
+
+// report is for the doctor.
+func (r *reloader) report() *clusterhttp.Sources {
+	s := r.state.Load()
+	report := &clusterhttp.Sources{Restart: s.restart}
+	if fault, since := r.failing(); fault != "" {
+		report.Fault, report.FaultMS = oneLine(fault), time.Since(since).Milliseconds()
+	}
+	if !sameKeys(s.keys, r.agent.KeyFingerprints()) {
+		report.KeyFile = s.keyFile
+	}
+	return report
+}
+
+// oneLine joins the lines of several faults.
+func oneLine(faults string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(faults, ":\n  ", ": "), "\n  ", "; ")
+}
+
+// sameKeys reports whether two lists of fingerprints begin with the same one, and have the same others in any order.
+func sameKeys(a, b []string) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	return a[0] == b[0] && slices.Equal(slices.Sorted(slices.Values(a[1:])), slices.Sorted(slices.Values(b[1:])))
+}
+
+// saveKeys writes the gossip keys into the key file, after the HTTP API has changed them.
+func (r *reloader) saveKeys() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	path, keys := r.running.KeyFile, r.agent.Keys()
+	if sameKeys(r.state.Load().keys, r.agent.KeyFingerprints()) {
+		return nil
+	}
+	if r.read[path] != r.read.Now()[path] {
+		return fmt.Errorf("%s has changed at the same time, and is read again next", path)
+	}
+	if err := settings.WriteKeys(path, keys); err != nil {
+		return fmt.Errorf("the key file stays as it was: %w", err)
+	}
+	r.running.Cluster.Key, r.running.Cluster.OldKeys = keys[0], keys[1:]
+	r.read.Note(path)
+	r.publish(r.state.Load().fault, r.state.Load().restart)
 	return nil
 }

@@ -87,8 +87,9 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 		// farewell spreads.
 		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
 	}
-	web.show(agent, rooms, a.Rooms.PinTTL)
-	go (&reloader{Reloading: reloading, running: running, agent: agent, web: web, log: log}).run(ctx, received)
+	reloads := newReloader(reloading, running, agent, pins, web, log)
+	web.show(agent, rooms, a.Rooms.PinTTL, reloads)
+	go reloads.run(ctx, received)
 	logAlways(log, slog.LevelInfo, "agent running", "node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)
 	select {
 	case <-agent.Done():

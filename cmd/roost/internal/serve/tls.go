@@ -24,6 +24,7 @@ type certificates struct {
 	read   []os.FileInfo // as they were when config was made
 	next   time.Time     // when to look at them again
 	failed string        // the last failure that was logged
+	since  time.Time     // of failed
 	warned time.Time     // when the log last said that the certificate ends soon
 }
 
@@ -42,12 +43,15 @@ func readCertificates(files settings.TLS, log *slog.Logger) (*certificates, erro
 func (c *certificates) server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.latest(time.Now()), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.look(time.Now()), nil },
 	}
 }
 
-// latest returns the configuration by the files, or by what they were before they became faulty.
-func (c *certificates) latest(now time.Time) *tls.Config {
+// look returns the configuration by the files, or by what they were before they became faulty; nil without TLS.
+func (c *certificates) look(now time.Time) *tls.Config {
+	if c == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.next) {
@@ -60,7 +64,7 @@ func (c *certificates) latest(now time.Time) *tls.Config {
 	}
 	if err := c.load(); err != nil { // half of them may be new
 		if c.failed != err.Error() {
-			c.failed = err.Error()
+			c.failed, c.since = err.Error(), now
 			c.log.Warn("TLS files are not usable; the former certificate stays", "err", err)
 		}
 		return c.config
@@ -68,6 +72,16 @@ func (c *certificates) latest(now time.Time) *tls.Config {
 	c.failed = ""
 	c.log.Info("TLS files read again", "expires", c.config.Certificates[0].Leaf.NotAfter)
 	return c.config
+}
+
+// fault is why the files cannot be used, and since when; "" = they can.
+func (c *certificates) fault() (why string, since time.Time) {
+	if c == nil {
+		return "", time.Time{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed, c.since
 }
 
 func (c *certificates) unchanged() bool {

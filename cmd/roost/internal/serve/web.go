@@ -117,11 +117,15 @@ func hint(err error) string {
 }
 
 // show serves the API and the metrics of agent, and of its rooms if it has any.
-func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration) {
+func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration, reloads *reloader) {
 	options := w.options // which whileJoining may be reading
 	options.Rooms, options.HostFor = rooms, hostFor
+	options.Sources, options.SaveKeys = reloads.report, reloads.saveKeys
 	w.metrics.Unregister(w.joining)
-	w.metrics.MustRegister(clusterprom.New(agent, rooms))
+	w.metrics.MustRegister(clusterprom.New(agent, rooms), clusterprom.Sources(func() bool {
+		fault, _ := reloads.failing()
+		return fault == ""
+	}))
 	h := clusterhttp.Handler(agent, options)
 	w.handler.Store(&h)
 }

@@ -119,6 +119,15 @@ func (s *Session) At(base string, trusted bool) *Session {
 	return &other
 }
 
+// Withheld returns why the agent may not be sent a secret, or "": it is not sent the token, or the network could read the secret. The
+// text continues a sentence.
+func (s *Session) Withheld() string {
+	if s.withheld == "" && !s.options.insecure && !agenturl.Private(s.Base) {
+		return "which the network could read on its way there: use https:// (the agent has --http-tls-cert), or --insecure"
+	}
+	return s.withheld
+}
+
 // here reports whether an address is one of this machine alone.
 func here(addr string) bool {
 	base, err := agenturl.Parse(addr)

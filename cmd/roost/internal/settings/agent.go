@@ -38,6 +38,7 @@ type Agent struct {
 
 	config     string // path of the file
 	given      map[string]chosen
+	files      Files
 	requireKey bool
 }
 
@@ -52,6 +53,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 	from.reserved = file.Name
 	if c, ok := from.choose(file); ok {
 		from.path = c.values[0]
+		a.note(from.path)
 		b, err := os.ReadFile(from.path)
 		if err != nil && from.path != "" { // the setting itself reports an empty path
 			faults = []error{fmt.Errorf("%s: %w", c.origin, err)}

@@ -47,7 +47,7 @@ func (a *Agent) joining() []Setting {
 		{Name: "bind", Arg: "HOST:PORT", Default: "127.0.0.1:7946", Set: Nonempty(&c.Bind), Usage: "gossip here, by UDP and TCP; port 0 takes a free one"},
 		{Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise), Usage: "other nodes reach this one here (default: the address of --bind; if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)"},
 		{
-			Name: "join", Arg: "HOST:PORT,...", List: true, Usage: "nodes to join by, or the name of an SRV record (read again at SIGHUP)",
+			Name: "join", Arg: "HOST:PORT,...", List: true, Usage: "nodes to join by, or the name of an SRV record (in the --config file: read again when it changes)",
 			Set: func(v string) error { c.Join = append(c.Join, v); return nil },
 		},
 		{Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap), Usage: "do not wait for --join to answer: this may be the first node"},
@@ -60,7 +60,7 @@ func (a *Agent) joining() []Setting {
 			Usage: "when a partition moves, wait this long at most for its former owner; at least the TTL (default: off)",
 		},
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
-		{Name: "key-file", Arg: "FILE", Set: a.setKeyFile, Usage: "encrypt gossip with the key in FILE, which roost keygen makes; further lines are keys that are accepted, too (read again at SIGHUP)"},
+		{Name: "key-file", Arg: "FILE", Set: a.setKeyFile, Usage: "encrypt gossip with the key in FILE, which roost keygen makes; further lines are keys that are accepted, too (read again when it changes)"},
 		{Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey), Usage: "do not start without --key-file: without a key, whoever reaches --bind can join"},
 		{
 			Name: "gossip-allow", Arg: "CIDR,...", List: true, Set: a.addNetwork,
@@ -122,7 +122,7 @@ func (a *Agent) rooms() []Setting {
 			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
 			Usage: "pin rooms to nodes by capacity, on this Redis: redis://user:password@host:6379/0; other users of this machine can read a password here, so better use ROOST_REDIS or --redis-file; memory: pins in this process, for an agent that is alone",
 		},
-		{Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }), Usage: "the same, with the URL in FILE"},
+		{Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }), Usage: "the same, with the URL in FILE; another user and password are read again when it changes"},
 		{Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL), Usage: "how long a pin outlives the last request for its room (default 1h)"},
 		{
 			Name: "soft-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.SoftCeiling, 1, maxCeiling),
@@ -142,9 +142,9 @@ func (a *Agent) rooms() []Setting {
 func (a *Agent) process() []Setting {
 	return []Setting{
 		{Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP, Usage: `serve the HTTP API here; "off" serves none`},
-		{Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)), Usage: "bearer token that calls which change something must show; needed if --http is not loopback, or --http-client-ca; further lines are tokens that count, too (read again at SIGHUP)"},
+		{Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)), Usage: "bearer token that calls which change something must show; needed if --http is not loopback, or --http-client-ca; further lines are tokens that count, too (read again when it changes)"},
 		{Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads), Usage: "all other calls must show the token, too, but /healthz, /readyz and /reconnect.mjs; in a browser it is the password"},
-		{Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)), Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again at SIGHUP)"},
+		{Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)), Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again when it changes)"},
 		{
 			Name: "http-host", Arg: "NAME,...", List: true, Usage: "names in the public DNS by which clients call over plain http without a token, besides localhost and IP addresses",
 			Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
@@ -157,7 +157,7 @@ func (a *Agent) process() []Setting {
 			Usage: "after SIGTERM keep answering this long, owning nothing and with /readyz failing, until load balancers have turned away (default: five gossip intervals, 1s on a lan)",
 		},
 		{Name: "log-format", Arg: "text|json", Default: "text", Set: OneOf(&a.LogFormat, "text", "json"), Usage: "format of the log on standard error"},
-		{Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel, Usage: "least level that is logged (read again at SIGHUP)"},
+		{Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel, Usage: "least level that is logged (in the --config file: read again when it changes)"},
 		{
 			Name: "exit-on-stdin-close", Arg: "bool", Set: Bool(&a.StdinCloses),
 			Usage: "end at once, without farewell, when standard input ends; for programs that start an agent as their child, so that it never outlives them",

@@ -14,3 +14,12 @@ func exposed(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return others || group && (!ok || stat.Uid != 0)
 }
+
+// giveAway gives a file the owner of another one.
+func giveAway(f *os.File, like os.FileInfo) error {
+	stat, ok := like.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	return f.Chown(int(stat.Uid), int(stat.Gid))
+}

@@ -3,10 +3,12 @@ package settings
 import (
 	"maps"
 	"slices"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// Reload takes the settings over that can change while the agent runs: log-level, join, and the content of the files
-// of keys and tokens. It returns the agent as it runs then, and the names of the settings that have changed: the ones
+// Reload takes the settings over that can change while the agent runs: log-level, join, the content of the files
+// of keys and tokens, and the user and the password of Redis. It returns the agent as it runs then, and the names of the settings that have changed: the ones
 // taken over, and the ones for which it takes a restart. A file of secrets changes with its content.
 func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	running = *a
@@ -49,6 +51,13 @@ func (a *Agent) take(name string, next Agent, paired bool) bool {
 			a.ReadTokens = next.ReadTokens
 		}
 		return paired
+	case "redis", "redis-file":
+		// Rooms would get two hosts while some agents use one Redis, and some another.
+		same := store.SamePlace(a.Store, next.Store)
+		if same {
+			a.Store = next.Store
+		}
+		return same
 	default:
 		return false
 	}
@@ -69,7 +78,9 @@ func (a *Agent) secretsOf(name string) (secrets []string) {
 	case "http-read-token-file":
 		secrets = a.ReadTokens
 	case "redis-file":
-		secrets = []string{a.Store}
+		if len(a.given[name].values) > 0 { // the setting redis has the URL otherwise
+			secrets = []string{a.Store}
+		}
 	}
 	return secrets
 }

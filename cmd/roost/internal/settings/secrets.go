@@ -48,6 +48,7 @@ func exposure(path string, info os.FileInfo) string {
 // secret passes the content of a file to use.
 func (a *Agent) secret(use func([]byte) error) func(path string) error {
 	return func(path string) error {
+		a.note(path)
 		b, warning, err := readSecret(path)
 		if warning != "" {
 			a.Warnings = append(a.Warnings, warning)
@@ -61,6 +62,7 @@ func (a *Agent) secret(use func([]byte) error) func(path string) error {
 
 func (a *Agent) setKeyFile(path string) error {
 	a.KeyFile = path
+	a.note(path)
 	keys, warning, err := Keys(path)
 	if warning != "" {
 		a.Warnings = append(a.Warnings, warning)

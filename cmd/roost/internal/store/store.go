@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
@@ -31,11 +32,33 @@ const connectTime = time.Second
 type Store interface {
 	pinstore.Store
 	io.Closer
+
+	// SetCredentials takes the user and the password of a URL that names the same store, for the connections from now on.
+	SetCredentials(url string)
 }
 
 type memory struct{ *pinstore.Memory }
 
-func (memory) Close() error { return nil }
+func (memory) Close() error          { return nil }
+func (memory) SetCredentials(string) {}
+
+type redis struct {
+	*redisstore.Store
+
+	user atomic.Pointer[url.Userinfo]
+}
+
+func (r *redis) SetCredentials(storeURL string) {
+	if u, err := url.Parse(storeURL); err == nil {
+		r.user.Store(u.User)
+	}
+}
+
+func (r *redis) credentials(context.Context) (username, password string, _ error) {
+	user := r.user.Load() // nil if the URL has none
+	password, _ = user.Password()
+	return user.Username(), password, nil
+}
 
 // Open opens the store of a cluster, and logs a warning if it does not answer.
 func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, error) {
@@ -49,8 +72,9 @@ func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	s, err := redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: prefix})
-	if err != nil {
+	s := new(redis)
+	s.SetCredentials(url)
+	if s.Store, err = redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: prefix, Credentials: s.credentials}); err != nil {
 		return nil, fmt.Errorf("--redis: %w", err)
 	}
 	// Any request shows whether Redis answers.
@@ -82,6 +106,19 @@ func CheckURL(v string) error {
 		return errors.New("the port is not a number from 0 to 65535")
 	}
 	return nil
+}
+
+// SamePlace reports whether two valid URLs differ in the user and the password at most.
+func SamePlace(a, b string) bool {
+	place := func(v string) string {
+		u, err := url.Parse(v)
+		if err != nil {
+			return v
+		}
+		u.User = nil
+		return u.String()
+	}
+	return place(a) == place(b)
 }
 
 // host returns the part of a valid URL that the log may show.

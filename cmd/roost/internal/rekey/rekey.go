@@ -1,0 +1,311 @@
+// Package rekey changes the gossip key of a cluster: it takes one step at a time, at the agents of all members.
+package rekey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/survey"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// ErrPartly is the error of a step that not all agents have taken. The output names them.
+var ErrPartly = errors.New("not all agents have taken the step")
+
+// Step is one step of a change of the gossip key, at the agents of all members.
+type Step struct {
+	install     string // a file
+	use, remove string // fingerprints
+
+	name  string // install, use or remove
+	key   []byte // of install
+	print string // the fingerprint of the key
+}
+
+// Settings returns the settings of a step.
+func (k *Step) Settings() []settings.Setting {
+	return []settings.Setting{
+		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
+		{Name: "use", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.use), Usage: "have all agents send with the key of this fingerprint"},
+		{Name: "remove", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.remove), Usage: "have all agents drop the key of this fingerprint"},
+	}
+}
+
+var keyPrint = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+func fingerprint(to *string) func(string) error {
+	return func(v string) error {
+		if !keyPrint.MatchString(v) {
+			return errors.New("want the fingerprint of a key, 8 hexadecimal digits: see roost keys")
+		}
+		*to = v
+		return nil
+	}
+}
+
+// Asked reports whether the settings name a step.
+func (k *Step) Asked() bool { return len(k.asked()) > 0 }
+
+func (k *Step) asked() (steps []string) {
+	for _, step := range []struct{ name, value string }{{"install", k.install}, {"use", k.use}, {"remove", k.remove}} {
+		if step.value != "" {
+			steps = append(steps, step.name)
+		}
+	}
+	return steps
+}
+
+// result is the answer as JSON.
+type result struct {
+	Step   string         `json:"step"` // install, use or remove
+	Key    string         `json:"key"`  // its fingerprint
+	Agents []taker        `json:"agents"`
+	Lost   []lease.NodeID `json:"lost"` // members that have gone without leaving, and may come back with their former keys
+}
+
+type taker struct {
+	ID      lease.NodeID `json:"id"`
+	HTTP    string       `json:"http,omitempty"`
+	Keys    []string     `json:"keys,omitempty"`
+	Unsaved string       `json:"unsaved,omitempty"` // why its restart undoes the step
+	Fault   string       `json:"fault,omitempty"`   // why it did not take the step
+}
+
+// Run takes the step at the agent of s, and then at all others. If the first one refuses, no other is asked.
+func (k *Step) Run(ctx context.Context, s *session.Session) error {
+	if err := k.prepare(s); err != nil {
+		return err
+	}
+	before, err := membersOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	agents, done, err := k.takeAll(ctx, s)
+	if err != nil {
+		return err
+	}
+	after, err := membersOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	answer := result{Step: k.name, Key: k.print, Lost: []lease.NodeID{}}
+	for _, l := range before.Lost {
+		if l.Reason != lease.Departed {
+			answer.Lost = append(answer.Lost, l.ID)
+		}
+	}
+	for _, a := range agents {
+		r := taker{ID: a.ID, HTTP: a.HTTP, Fault: a.Fault}
+		i := slices.IndexFunc(after.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
+		if d, ok := done[a.ID]; ok {
+			r.Keys, r.Unsaved = d.Keys, fmt.Sprintf("%.200s", d.Unsaved)
+		} else if i >= 0 && k.doneBy(after.Members[i].Keys) { // by its key file: it may have no HTTP API
+			r.Keys, r.Fault = after.Members[i].Keys, ""
+		}
+		answer.Agents = append(answer.Agents, r)
+	}
+	return answer.show(s)
+}
+
+// prepare reads what the settings name.
+func (k *Step) prepare(s *session.Session) error {
+	steps := k.asked()
+	if len(steps) > 1 {
+		return settings.UsageError("--" + strings.Join(steps, " and --") + ": the steps need time in between, so give one at a time")
+	}
+	if err := k.readKey(s); err != nil {
+		return err
+	}
+	if err := k.withheld(s); err != nil {
+		return settings.UsageError(err.Error())
+	}
+	k.name, k.print = steps[0], k.use+k.remove
+	if k.key != nil {
+		k.print = cluster.KeyFingerprint(k.key)
+	}
+	return nil
+}
+
+// takeAll returns all agents, and the answers of the ones that have taken the step.
+func (k *Step) takeAll(ctx context.Context, s *session.Session) ([]survey.Agent, map[lease.NodeID]clusterhttp.Keys, error) {
+	first, err := k.take(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	var mu sync.Mutex
+	done := make(map[lease.NodeID]clusterhttp.Keys)
+	progress := s.Progress()
+	agents, err := survey.Take(ctx, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
+		keys, err := k.take(ctx, s)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			done[id] = keys
+		}
+		return err
+	}, func(done, of int) { progress.Show(fmt.Sprintf("asked %d of %s", done, term.Plural(of, "other agent"))) })
+	progress.Clear()
+	if err != nil {
+		return nil, nil, err
+	}
+	done[agents[0].ID] = first
+	return agents, done, nil
+}
+
+func membersOf(ctx context.Context, s *session.Session) (clusterhttp.Members, error) {
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	return s.Members(ctx)
+}
+
+// doneBy reports whether a member with these keys has taken the step.
+func (k *Step) doneBy(keys []string) bool {
+	switch k.name {
+	case "install":
+		return slices.Contains(keys, k.print)
+	case "use":
+		return len(keys) > 0 && keys[0] == k.print
+	}
+	return len(keys) > 0 && !slices.Contains(keys, k.print)
+}
+
+// readKey reads the key to install.
+func (k *Step) readKey(s *session.Session) error {
+	if k.install == "" {
+		return nil
+	}
+	keys, warning, err := settings.Keys(k.install)
+	if warning != "" {
+		term.Complain(s.Fault, "warning: "+warning)
+	}
+	switch {
+	case err != nil:
+		return settings.UsageError(fmt.Sprintf("--install %q: %v", k.install, err))
+	case len(keys) > 1:
+		return settings.UsageError(fmt.Sprintf("--install %q: the file has %d keys: give a file with the new key alone", k.install, len(keys)))
+	}
+	k.key = keys[0]
+	return nil
+}
+
+// withheld says why the agent is not sent the key of install, if that is so.
+func (k *Step) withheld(s *session.Session) error {
+	if why := s.Withheld(); why != "" && k.key != nil {
+		return fmt.Errorf("the agent at %s was not sent the key, %s", s.Addr, why)
+	}
+	return nil
+}
+
+// spread is how long the members may take to learn of each other's last step.
+const spread = 5 * time.Second
+
+// take takes the step at one agent. It waits for what the agent has to learn of other members first.
+func (k *Step) take(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
+	if err := k.withheld(s); err != nil {
+		return clusterhttp.Keys{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(s.Timeout, spread))
+	defer cancel()
+	var early error
+	for {
+		keys, err := k.call(ctx, s)
+		if p, ok := errors.AsType[*clusterhttp.Problem](err); ok && (p.Code == clusterhttp.CodeKeyLacking || p.Code == clusterhttp.CodeKeyInUse) {
+			early = err
+		} else if early == nil || ctx.Err() == nil {
+			if err == nil && !k.doneBy(keys.Keys) {
+				err = fmt.Errorf("the agent at %s answers, and has not taken the step", s.Addr)
+			}
+			return keys, err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return clusterhttp.Keys{}, early
+		}
+	}
+}
+
+func (k *Step) call(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
+	switch {
+	case k.use != "":
+		return s.UseKey(ctx, k.use)
+	case k.remove != "":
+		return s.RemoveKey(ctx, k.remove)
+	}
+	return s.InstallKey(ctx, k.key)
+}
+
+func (r result) show(s *session.Session) error {
+	var failed, unsaved, others []string
+	for _, a := range r.Agents {
+		switch {
+		case a.Fault != "":
+			failed = append(failed, string(a.ID))
+		case a.Unsaved != "":
+			unsaved = append(unsaved, string(a.ID))
+		}
+		for _, print := range a.Keys {
+			if print != r.Key && !slices.Contains(others, print) {
+				others = append(others, print)
+			}
+		}
+	}
+	var end error
+	if len(failed) > 0 {
+		end = ErrPartly
+	}
+	if s.JSON {
+		return errors.Join(s.PrintJSON(r), end)
+	}
+	err := s.Table("AGENT\tSENDS WITH\tACCEPTS\tNOTE", func(row func(...any)) {
+		for _, a := range r.Agents {
+			a.row(row)
+		}
+	}, "\n"+strings.Join(r.advice(failed, unsaved, others), "\n")+"\n")
+	return errors.Join(err, end)
+}
+
+func (a taker) row(row func(...any)) {
+	if a.Fault != "" {
+		row(a.ID, "?", "?", term.Toned{Text: a.Fault, Tone: term.Bad})
+		return
+	}
+	var note term.Toned
+	if a.Unsaved != "" {
+		note = term.Toned{Text: "not saved: " + a.Unsaved, Tone: term.Warning}
+	}
+	row(a.ID, a.Keys[0], term.OrDash(strings.Join(a.Keys[1:], " ")), note)
+}
+
+// advice says what the step has come to, and what to do next.
+func (r result) advice(failed, unsaved, others []string) (lines []string) {
+	did := map[string]string{"install": "accept " + r.Key, "use": "send with " + r.Key, "remove": "have dropped " + r.Key}[r.Step]
+	switch {
+	case len(failed) > 0:
+		lines = append(lines, fmt.Sprintf("Not done at %s: repeat the command, or change the key file there, before the next step.", survey.Few(failed)))
+	case r.Step == "install":
+		lines = append(lines, fmt.Sprintf("All %s %s. Next: roost keys --use %s", term.Plural(len(r.Agents), "agent"), did, r.Key))
+	case r.Step == "use" && len(others) > 0:
+		lines = append(lines, fmt.Sprintf("All %s %s. Next: roost keys --remove %s", term.Plural(len(r.Agents), "agent"), did, others[0]))
+	default:
+		lines = append(lines, fmt.Sprintf("All %s %s.", term.Plural(len(r.Agents), "agent"), did))
+	}
+	if len(unsaved) > 0 {
+		lines = append(lines, fmt.Sprintf("A restart undoes this at %s: put the keys into the key file there.", survey.Few(unsaved)))
+	}
+	if len(r.Lost) > 0 {
+		lines = append(lines, fmt.Sprintf("Change the key file of %s by hand before a start: the node was lost, and could not be asked.", survey.Few(r.Lost)))
+	}
+	return lines
+}
