@@ -219,7 +219,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // left is called at the end of a request.
 func (a *api) left(q *request, r *http.Request) {
-	q.leave(r)
+	q.leave()
 	if q.unread() {
 		a.unread.warn(a.log, "answer cut off", r, "the client did not read it")
 	}

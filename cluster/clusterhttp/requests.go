@@ -78,10 +78,10 @@ func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, 
 	return nil, false
 }
 
-// leave ends the request. Over HTTP/2 it first waits for the client to read the rest of the answer, as net/http
-// does for HTTP/1 after the handler: there, the connection counts.
-func (q *request) leave(r *http.Request) {
-	if q.begun && r.ProtoMajor > 1 {
+// leave ends the request. It first has the rest of the answer sent: otherwise net/http would wait for the client
+// after the handler, where no limit counts the request.
+func (q *request) leave() {
+	if q.begun {
 		q.note(http.NewResponseController(q.ResponseWriter).Flush())
 	}
 	q.mu.Lock()
