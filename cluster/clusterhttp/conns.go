@@ -43,7 +43,8 @@ type conns struct {
 // conn is an open connection.
 type conn struct {
 	net.Conn
-	at *list.Element // in waiting; nil during a request
+	at    *list.Element // in waiting; nil during a request
+	asked bool          // there was a request, whose answer the kernel may still have
 }
 
 func newConns(most, mostWaiting int) *conns {
@@ -112,7 +113,7 @@ func (s *conns) answer(nc net.Conn) {
 	defer s.mu.Unlock()
 	if c := s.of[nc]; c != nil && c.at != nil {
 		s.waiting.Remove(c.at)
-		c.at = nil
+		c.at, c.asked = nil, true
 	}
 }
 
@@ -126,17 +127,18 @@ func (s *conns) wait(c *conn) {
 	if len(s.of) > s.most || s.waiting.Len() > s.mostWaiting {
 		first := s.waiting.Front().Value.(*conn) // c itself, if all others are in a request
 		s.forget(first)
-		abort(first.Conn)
+		first.abort()
 	}
 }
 
 // abort closes a connection at once. TLS would say so first, for up to 5 s if the client does not read, and the kernel
 // would keep the rest of an answer for a client that does not read it.
-func abort(nc net.Conn) {
-	if tcp, ok := raw(nc).(*net.TCPConn); ok {
+func (c *conn) abort() {
+	nc := raw(c.Conn)
+	if tcp, ok := nc.(*net.TCPConn); ok && c.asked {
 		_ = tcp.SetLinger(0)
 	}
-	_ = raw(nc).Close()
+	_ = nc.Close()
 }
 
 func (s *conns) forget(c *conn) {
