@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 const (
@@ -21,6 +22,10 @@ const (
 	// writeBuffer is how many bytes of a response the kernel buffers for a client that
 	// does not read. The default is some megabytes for each event stream.
 	writeBuffer = 64 << 10
+
+	// ackTime is how long a client's host may acknowledge nothing of what was sent. The default of Linux is a quarter of
+	// an hour, for which the event streams of a host that has vanished would keep their places.
+	ackTime = 30 * time.Second
 )
 
 // conns bounds the connections of a server. At the limit it closes the connection that
@@ -38,7 +43,8 @@ type conns struct {
 // conn is an open connection.
 type conn struct {
 	net.Conn
-	at *list.Element // in waiting; nil during a request
+	at    *list.Element // in waiting; nil during a request
+	asked bool          // there was a request, whose answer the kernel may still have
 }
 
 func newConns(most, mostWaiting int) *conns {
@@ -48,12 +54,21 @@ func newConns(most, mostWaiting int) *conns {
 // connKey is the context key of a request's net.Conn.
 type connKey struct{}
 
-// context is for http.Server.ConnContext.
-func (s *conns) context(ctx context.Context, nc net.Conn) context.Context {
+// ConnContext is for http.Server.ConnContext of a server with a [Handler] that is not by [NewServer]. On Linux it closes a
+// TCP connection when the client's host has acknowledged nothing for 30 s, because it has vanished or its program does not read.
+// Otherwise a vanished host keeps its event streams for a quarter of an hour. It also bounds what the kernel buffers
+// for each connection to 64 kB. The connections may be of TLS. It returns ctx.
+func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	if tcp, ok := raw(nc).(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(writeBuffer) // works on any open connection
+		limitAcks(tcp)
 	}
-	return context.WithValue(ctx, connKey{}, nc)
+	return ctx
+}
+
+// context is for http.Server.ConnContext.
+func (s *conns) context(ctx context.Context, nc net.Conn) context.Context {
+	return context.WithValue(ConnContext(ctx, nc), connKey{}, nc)
 }
 
 // raw returns the connection below TLS.
@@ -98,7 +113,7 @@ func (s *conns) answer(nc net.Conn) {
 	defer s.mu.Unlock()
 	if c := s.of[nc]; c != nil && c.at != nil {
 		s.waiting.Remove(c.at)
-		c.at = nil
+		c.at, c.asked = nil, true
 	}
 }
 
@@ -112,8 +127,18 @@ func (s *conns) wait(c *conn) {
 	if len(s.of) > s.most || s.waiting.Len() > s.mostWaiting {
 		first := s.waiting.Front().Value.(*conn) // c itself, if all others are in a request
 		s.forget(first)
-		_ = raw(first.Conn).Close() // TLS would say so first, for up to 5 s if the client does not read
+		first.abort()
 	}
+}
+
+// abort closes a connection at once. TLS would say so first, for up to 5 s if the client does not read, and the kernel
+// would keep the rest of an answer for a client that does not read it.
+func (c *conn) abort() {
+	nc := raw(c.Conn)
+	if tcp, ok := nc.(*net.TCPConn); ok && c.asked {
+		_ = tcp.SetLinger(0)
+	}
+	_ = nc.Close()
 }
 
 func (s *conns) forget(c *conn) {

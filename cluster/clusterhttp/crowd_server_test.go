@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,12 +20,14 @@ import (
 )
 
 // crowdServer is the environment variable that makes this test binary the server of
-// TestCrowd, so that its files and memory are separate from those of the clients. Its value is the number of clients.
+// TestCrowd, so that its files and memory are separate from those of the clients. Its value is the number of clients; 0
+// for the server of TestStreamsOfHTTP2.
 const crowdServer = "ROOST_TEST_CROWD_SERVER"
 
 // costs are the resources of the server's process.
 type costs struct {
 	Streams    int
+	Requests   int // so far, of the API
 	Goroutines int
 	PeakMemory int64 // peak of resident bytes
 }
@@ -44,7 +47,7 @@ func serveCrowd(clients int) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
 	mux.HandleFunc("/costs", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(costs{len(h.streams), runtime.NumGoroutine(), peakMemory()})
+		_ = json.NewEncoder(w).Encode(costs{Streams: len(h.streams), Goroutines: runtime.NumGoroutine(), PeakMemory: peakMemory()})
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,11 +55,43 @@ func serveCrowd(clients int) error {
 	}
 	srv := NewServer(mux)
 	srv.ConnState = nil // more connections than its limit
+	return untilInputEnds(srv, listener)
+}
+
+func untilInputEnds(srv *http.Server, listener net.Listener) error {
 	defer srv.Close()
 	go srv.Serve(listener)
 	fmt.Printf(`{"msg":"agent running","http":%q}`+"\n", listener.Addr()) // as agentproc expects it
-	_, err = io.Copy(io.Discard, os.Stdin)
+	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+// serveEmbedded is serveCrowd with a server that a program made by itself.
+func serveEmbedded() error {
+	a, err := cluster.Start(context.Background(), soloConfig(8192))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	<-a.Ready()
+	h := newAPI(a, Options{Log: quiet, Token: token})
+	var arrived atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		h.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/costs", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(costs{Requests: int(arrived.Load()), Goroutines: runtime.NumGoroutine(), PeakMemory: peakMemory()})
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: mux, Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	return untilInputEnds(srv, listener)
 }
 
 func peakMemory() (bytes int64) {
@@ -68,10 +103,10 @@ func peakMemory() (bytes int64) {
 }
 
 // startCrowdServer returns the address of a server in a process of its own.
-func startCrowdServer(t *testing.T) string {
+func startCrowdServer(t *testing.T, clients int) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", crowdServer, *crowd))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", crowdServer, clients))
 	p, err := agentproc.Start(cmd, nil)
 	if err != nil {
 		t.Fatal(err)

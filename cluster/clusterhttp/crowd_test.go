@@ -34,7 +34,7 @@ func TestCrowd(t *testing.T) {
 	if *crowd < 10 {
 		t.Fatalf("a crowd of %d has none that never reads, want 10 at least", *crowd)
 	}
-	addr := startCrowdServer(t)
+	addr := startCrowdServer(t, *crowd)
 	needFiles(t, uint64(*crowd)+100)
 	c := &crowdOf{t, addr, &Client{Base: addr, HTTP: &http.Client{Timeout: time.Minute}}}
 	defer c.client.HTTP.CloseIdleConnections()

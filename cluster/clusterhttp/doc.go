@@ -213,7 +213,7 @@
 //	503  not_ready           no table yet, or see /readyz
 //	503  stalled             the agent's loop stands still: see /healthz
 //	503  no_members          no member can own a partition
-//	503  busy                too many event streams, lists of rooms, or calls of /v1/doctor
+//	503  busy                too many requests, event streams, lists of rooms, or calls of /v1/doctor
 //	503  no_capacity         the room exceeds the hard ceiling of every node
 //	503  no_match            no node has the labels that the room requires
 //	503  store_unavailable   the store of pins does not respond
@@ -222,6 +222,13 @@
 //	431  bad_request         more than 100 header fields
 //	500  internal            an error in roost
 //	501  no_store            there is no store of pins: see [Options].Rooms
+//
+// # Limits
+//
+// At most MaxStreams + 1,024 requests are served at a time, by any server that embeds the handler. Requests with
+// a valid token do not count, and probes (/healthz, /readyz, /metrics) have 2,304 more places. A client has 30 s to
+// read an answer. If more than 512 clients read theirs at a time, or hold more than 64 MB, the answers that have
+// taken longest are cut off. A server that is not by [NewServer] should have [ConnContext], and with HTTP/2 a WriteByteTimeout.
 //
 // # Access
 //

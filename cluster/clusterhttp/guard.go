@@ -105,26 +105,26 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// refusals logs rejected requests, at most one line a second: a client must not be able to
+// throttled logs what clients cause, at most one line a second: a client must not be able to
 // fill a disk.
-type refusals struct {
+type throttled struct {
 	mu         sync.Mutex
 	next       time.Time // when the next line is due
 	suppressed int       // since the last line
 }
 
-func (f *refusals) log(log *slog.Logger, r *http.Request, p *Problem) {
+func (l *throttled) warn(log *slog.Logger, message string, r *http.Request, why string) {
 	now := time.Now()
-	f.mu.Lock()
-	due, suppressed := !now.Before(f.next), f.suppressed
-	f.suppressed++
+	l.mu.Lock()
+	due, suppressed := !now.Before(l.next), l.suppressed
+	l.suppressed++
 	if due {
-		f.next, f.suppressed = now.Add(time.Second), 0
+		l.next, l.suppressed = now.Add(time.Second), 0
 	}
-	f.mu.Unlock()
+	l.mu.Unlock()
 	if due {
-		log.Warn("request rejected", "method", r.Method[:min(20, len(r.Method))], "path", r.URL.Path[:min(80, len(r.URL.Path))],
-			"remote", r.RemoteAddr, "why", p.Message, "suppressed", suppressed)
+		log.Warn(message, "method", r.Method[:min(20, len(r.Method))], "path", r.URL.Path[:min(80, len(r.URL.Path))],
+			"remote", r.RemoteAddr, "why", why, "suppressed", suppressed)
 	}
 }
 

@@ -59,6 +59,7 @@ type Options struct {
 	// MaxStreams is how many event streams are served at a time; more are rejected
 	// as busy. Default 1024: a stream costs two goroutines, three with Rooms, and about
 	// 25 kB. A quarter of them is for clients that show a token, if there is one.
+	// At most MaxStreams + 1024 requests without a token are served at a time.
 	MaxStreams int
 
 	// Rooms pins rooms to nodes by capacity. It must use the same agent, and the
@@ -95,8 +96,12 @@ type api struct {
 	log   *slog.Logger
 	mux   *http.ServeMux
 
-	guard   *guard
-	refused refusals
+	guard    *guard
+	refused  throttled // log lines about rejected requests
+	unread   throttled // and about answers that were not read
+	requests requests
+	kept     kept
+
 	streams chan struct{}
 	strange chan struct{} // streams of clients without a token
 	journal *batches      // of their events
@@ -140,7 +145,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	cfg := agent.Config()
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
-		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newBatches(), tables: tables{updates: newUpdates()},
+		guard: newGuard(opts), requests: requests{most: opts.MaxStreams + maxCalls, mostWriting: maxWriting, mostHeld: maxHeld}, streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newBatches(), tables: tables{updates: newUpdates()},
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examinations: examinations{latest: make(map[time.Duration]*examination)},
 		sources: opts.Sources, saveKeys: opts.SaveKeys,
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
@@ -194,10 +199,22 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	q, admitted := a.requests.enter(w, r.Header.Get("Authorization") != "" && a.guard.known(r), isProbe(r))
+	if q == nil {
+		panic(http.ErrAbortHandler) // an answer might wait for the client, too
+	}
+	defer a.left(q, r)
 	asked := r
 	r = a.bound(w, r)
+	w = q
+	if !admitted {
+		p := problem(http.StatusServiceUnavailable, CodeBusy, "all %d places for requests are taken, by requests that wait or by clients that do not read; a request with a token needs none", a.requests.most)
+		a.refused.warn(a.log, "request rejected", r, p.Message)
+		p.write(w)
+		return
+	}
 	if p := a.guard.admit(r); p != nil {
-		a.refused.log(a.log, r, p)
+		a.refused.warn(a.log, "request rejected", r, p.Message)
 		if p.Code == CodeUnauthorized && reads(r) {
 			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // a browser asks its user
 		}
@@ -214,7 +231,24 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked.Pattern = r.Pattern // for middleware that measures or traces requests by route
 }
 
-// An endpoint returns the value to send as JSON.
+// left is called at the end of a request.
+func (a *api) left(q *request, r *http.Request) {
+	q.leave()
+	if q.unread() {
+		a.unread.warn(a.log, "answer cut off", r, "the client did not read it")
+	}
+}
+
+// isProbe reports whether a request tells an orchestrator how this node is.
+func isProbe(r *http.Request) bool {
+	switch r.URL.Path {
+	case "/healthz", "/readyz", "/metrics":
+		return true
+	}
+	return false
+}
+
+// An endpoint returns the value to send as JSON, or a *body.
 type endpoint func(http.ResponseWriter, *http.Request) (any, *Problem)
 
 // open serves an endpoint while the agent runs. The last snapshot of a closed agent would
@@ -230,18 +264,27 @@ func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 			p.write(w)
 			return
 		}
-		b, ok := encoded(v)
-		code := status // of this request alone
+		b, ok := v.(*body)
 		if !ok {
-			code = http.StatusInternalServerError
+			plain, err := encoded(v)
+			if err != nil {
+				internal(err).write(w)
+				return
+			}
+			b = &body{plain: plain}
 		}
-		if len(b) >= compressFrom {
+		if q, ok := w.(*request); ok && !q.hold(b) {
+			problem(http.StatusServiceUnavailable, CodeBusy, "clients do not read %d MB of answers; try again in a second", a.requests.mostHeld>>20).write(w)
+			return
+		}
+		sent := b.plain
+		if len(sent) >= compressFrom {
 			w.Header().Set("Vary", "Accept-Encoding")
 			if acceptsGzip(r.Header) {
-				b = a.compress(w.Header(), b)
+				sent = a.compressed(w.Header(), b)
 			}
 		}
-		writeBody(w, code, b)
+		writeBody(w, status, sent)
 	}
 }
 
@@ -256,26 +299,25 @@ func (a *api) closed() bool {
 
 // writeJSON writes v as it is: probes and problems are small.
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	b, ok := encoded(v)
-	if !ok {
+	b, err := encoded(v)
+	if err != nil {
 		status = http.StatusInternalServerError
+		b, _ = encoded(internal(err))
 	}
 	writeBody(w, status, b)
 }
 
 func writeBody(w http.ResponseWriter, status int, b []byte) {
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(status)
 	_, _ = w.Write(b) //nolint:gosec // JSON, with its type and nosniff. An error means that the client disconnected.
 }
 
-// encoded returns v as a line of JSON, or a problem and false, which only a bug in this package causes.
-func encoded(v any) (b []byte, ok bool) {
+// encoded returns v as a line of JSON. Only a bug in this package causes an error.
+func encoded(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
-	if err != nil {
-		b, _ = json.Marshal(internal(err))
-	}
-	return append(b, '\n'), err == nil
+	return append(b, '\n'), err
 }
 
 // compressFrom is the size of answers that are compressed. Smaller ones fit into one packet as they are.
@@ -291,20 +333,25 @@ func newCompressors() chan *gzip.Writer {
 	return free
 }
 
-// compress returns b in gzip, or as it is in a rush: then time and memory count for more than bytes.
-func (a *api) compress(h http.Header, b []byte) []byte {
-	select {
-	case w := <-a.compressors:
-		defer func() { a.compressors <- w }()
-		var out bytes.Buffer
-		w.Reset(&out)
-		_, _ = w.Write(b) // a buffer does not fail
-		_ = w.Close()
-		h.Set("Content-Encoding", "gzip")
-		return out.Bytes()
-	default:
-		return b
+// compressed returns an answer in gzip, or as it is in a rush: then time and memory count for more than bytes.
+func (a *api) compressed(h http.Header, b *body) []byte {
+	b.mu.Lock() // others that want the same wait for it
+	defer b.mu.Unlock()
+	if b.gzip == nil {
+		select {
+		case w := <-a.compressors:
+			defer func() { a.compressors <- w }()
+			var out bytes.Buffer
+			w.Reset(&out)
+			_, _ = w.Write(b.plain) // a buffer does not fail
+			_ = w.Close()
+			b.gzip = out.Bytes()
+		default:
+			return b.plain
+		}
 	}
+	h.Set("Content-Encoding", "gzip")
+	return b.gzip
 }
 
 // acceptsGzip reports whether a client wants answers in gzip, by RFC 9110, section 12.5.3.

@@ -26,7 +26,11 @@ func TestMain(m *testing.M) {
 		return
 	}
 	n, err := strconv.Atoi(clients)
-	if err == nil {
+	switch {
+	case err != nil:
+	case n == 0:
+		err = serveEmbedded()
+	default:
 		err = serveCrowd(n)
 	}
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 	CodeNoMembers    = "no_members"
 	CodeUnauthorized = "unauthorized"
 	CodeForbidden    = "forbidden" // cross-origin
-	CodeBusy         = "busy"      // too many event streams
+	CodeBusy         = "busy"      // too many requests or event streams
 	CodeClosed       = "closed"
 	CodeStalled      = "stalled" // the agent's loop stands still
 	CodeInternal     = "internal"

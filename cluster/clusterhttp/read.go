@@ -29,10 +29,7 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-func (a *api) describe(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(openAPI)
-}
+func (a *api) describe(w http.ResponseWriter, _ *http.Request) { writeBody(w, http.StatusOK, openAPI) }
 
 // Each response is built from one snapshot, so that its parts agree.
 
@@ -74,9 +71,12 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 }
 
 func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
-	all := a.membersOf(a.agent.Snapshot())
-	return &all, nil
+	s := a.agent.Snapshot()
+	return answerOf(a.kept.members.get(s, agesHold, func() any { return a.membersOf(s) }))
 }
+
+// agesHold is how long an answer with ages of leases is good.
+const agesHold = 100 * time.Millisecond
 
 func (a *api) membersOf(s *cluster.Snapshot) Members {
 	members := make([]Member, len(s.Members))
@@ -99,13 +99,16 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 	if s.Table == nil {
 		return nil, a.problemOf(cluster.ErrNotReady)
 	}
-	b := s.Table.Balance()
-	return &Partitions{
-		Export: s.Table.Export(s.Version()), Counts: b.Counts,
-		Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
-		Drift:   s.Drift(),
-		Stale:   a.stale(s),
-	}, nil
+	key := partitionsKey{table: s.Table, version: s.Version(), drift: s.Drift(), stale: a.stale(s)}
+	return answerOf(a.kept.partitions.get(key, 0, func() any {
+		b := s.Table.Balance()
+		return Partitions{
+			Export: s.Table.Export(key.version), Counts: b.Counts,
+			Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
+			Drift:   key.drift,
+			Stale:   key.stale,
+		}
+	}))
 }
 
 // stale reports whether a table may be out of date: it is that from before the node was isolated, or the agent's loop stands still.
@@ -116,11 +119,11 @@ func isolated(s *cluster.Snapshot) bool { return s.Phase == cluster.PhaseIsolate
 // owned asks the agent and not its snapshot, which does not know whether the node's own
 // lease has expired.
 func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
-	owned := a.agent.Owned()
-	if owned == nil {
-		owned = []placement.Partition{}
-	}
-	return &Owned{Self: a.self, Partitions: owned, Waiting: append([]placement.Partition{}, a.agent.Snapshot().State.Waits()...)}, nil
+	state := a.agent.Snapshot().State
+	owned := append([]placement.Partition{}, a.agent.Owned()...)
+	return answerOf(a.kept.owned.get(ownedKey{state, len(owned) > 0}, 0, func() any {
+		return Owned{Self: a.self, Partitions: owned, Waiting: append([]placement.Partition{}, state.Waits()...)}
+	}))
 }
 
 func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {

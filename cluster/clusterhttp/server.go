@@ -20,6 +20,9 @@ const writeTimeout = 75 * time.Second
 // descriptors or the memory of the program. For more event streams than that
 // ([Options].MaxStreams), set ConnState to nil, which removes both limits.
 //
+// A connection whose client acknowledges nothing for 30 s is closed, on Linux and over HTTP/2. So the event streams of a
+// host that has vanished end within a minute.
+//
 // WriteTimeout is longer than any response may take, but for two kinds. An event stream replaces it by a
 // deadline for each event, and a call that waits for agreement by its own. For that, a middleware around the handler must support
 // http.ResponseController (by Unwrap); otherwise the stream ends after WriteTimeout and
@@ -37,6 +40,7 @@ func NewServer(h http.Handler) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10, // a key of 4 kB takes 12 kB when escaped
+		HTTP2:             &http.HTTP2Config{WriteByteTimeout: ackTime, SendPingTimeout: ackTime / 2, PingTimeout: ackTime / 2},
 		ConnState:         limits.changed,
 		ConnContext:       limits.context,
 		BaseContext: func(net.Listener) context.Context {

@@ -19,25 +19,28 @@ import (
 )
 
 // A client that sends many requests and reads no response costs one response, for a
-// limited time.
+// limited time, also on a server that a program made by itself.
 func TestClientThatNeverReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{})
-		c.Start("a")
-		c.WaitAgreed(5 * time.Second)
-		conn, err := serve(t, NewServer(Handler(c.Agent("a"), Options{Log: quiet}))).Dial(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		begin := time.Now()
-		for err == nil {
-			_, err = io.WriteString(conn, "GET /v1/partitions"+tail+"\r\n")
-		}
-		if took := time.Since(begin); !errors.Is(err, io.ErrClosedPipe) || took > writeTimeout+5*time.Second {
-			t.Errorf("the connection is held for %v: %v", took, err)
-		}
-	})
+	for _, embedded := range []bool{false, true} {
+		inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+			srv := NewServer(h)
+			if embedded {
+				srv = &http.Server{Handler: h}
+			}
+			conn, err := serve(t, srv).Dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			begin := time.Now()
+			for err == nil {
+				_, err = io.WriteString(conn, "GET /v1/partitions"+tail+"\r\n")
+			}
+			if took := time.Since(begin); !errors.Is(err, io.ErrClosedPipe) || took > answerTime+5*time.Second {
+				t.Errorf("embedded %v: the connection is held for %v: %v", embedded, took, err)
+			}
+		})
+	}
 }
 
 // At the limit the server closes the connection that has waited longest for its client, and

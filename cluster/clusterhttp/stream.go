@@ -22,7 +22,7 @@ const lastEventID = "Last-Event-ID"
 
 // events streams changes until the client, the agent or the server ends.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
-	leave, p := a.enter(r)
+	leave, p := a.enter(w, r)
 	if p != nil {
 		p.write(w)
 		return
@@ -60,7 +60,7 @@ func placesOfStrangers(o Options) int {
 
 // enter takes a place for a stream, while there is one. Clients without a token leave some places
 // to those with one.
-func (a *api) enter(r *http.Request) (leave func(), _ *Problem) {
+func (a *api) enter(w http.ResponseWriter, r *http.Request) (leave func(), _ *Problem) {
 	if a.closed() {
 		return nil, a.problemOf(cluster.ErrClosed)
 	}
@@ -79,6 +79,7 @@ func (a *api) enter(r *http.Request) (leave func(), _ *Problem) {
 			return nil, problem(http.StatusServiceUnavailable, CodeBusy, "all %d event streams are taken", cap(place))
 		}
 	}
+	streaming(w)
 	return leave, nil
 }
 
@@ -88,7 +89,7 @@ func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	leave, p := a.enter(r)
+	leave, p := a.enter(w, r)
 	if p != nil {
 		p.write(w)
 		return
@@ -184,9 +185,9 @@ func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.Move
 	return moves
 }
 
-// roomsInEvent bounds an event of type moved to less than a megabyte, which a slow client
-// can read in time.
-const roomsInEvent = 1024
+// roomsInEvent bounds an event of type moved to 100 kB, which a slow client can read in time. Each stream
+// encodes its own.
+const roomsInEvent = 128
 
 func (s *stream) sendMoved(b affinity.MovedBatch) error {
 	for {

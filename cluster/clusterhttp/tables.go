@@ -25,7 +25,7 @@ func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	leave, p := a.enter(r)
+	leave, p := a.enter(w, r)
 	if p != nil {
 		p.write(w)
 		return

@@ -1,10 +1,12 @@
 // Keeps a model up to date: the event stream delivers changes immediately, and a poll every
-// second the rest, such as the age of leases.
+// second the rest, such as the age of leases. A page without a stream only polls.
 
 import { get } from "./api.js";
 import { plural } from "./dom.js";
+import { Turn } from "./turn.js";
 
 const every = 1000; // ms between two polls
+const hidden = 10_000; // ms between two polls of a hidden page, whose title shows the findings
 const rarely = 5000; // ms between two responses of /v1/history without a change
 const soon = 200; // ms after an event, so that a burst of events causes few polls
 const waits = [500, 1000, 2000, 3000]; // ms, by the number of failures
@@ -18,12 +20,19 @@ export class Feed {
   #rooms = 0; // that moved since the last entry
   #due = false; // poll again soon
   #wake = () => {};
+  #turn;
+  #source = null; // the event stream
+  #failures = 0; // of streams in a row
 
   constructor(model) { this.#model = model; }
 
   start() {
     this.#poll();
-    this.#stream();
+    this.#turn = new Turn(() => {
+      this.#model.front = this.#turn.mine;
+      this.#stream();
+      this.now();
+    });
   }
 
   // now polls soon, after a change.
@@ -44,7 +53,7 @@ export class Feed {
         this.#model.fault = e.message;
       }
       this.#noteRooms();
-      const wait = failures ? backOff(failures) : every;
+      const wait = failures ? backOff(failures) : document.hidden ? hidden : every;
       this.#model.retry = Date.now() + wait;
       this.#model.emit("link");
       await this.#pause(wait);
@@ -84,11 +93,17 @@ export class Feed {
 
   // EventSource reconnects by itself, but gives up after one rejection, as from an agent
   // that is joining; so each attempt has a new one. A stream may start with everything,
-  // with the changes since an earlier stream, or with nothing.
-  #stream(failures = 0) {
+  // with the changes since an earlier stream, or with nothing. It ends with the turn of this page.
+  #stream() {
+    if (!this.#turn.mine) {
+      this.#close();
+      return;
+    }
+    if (this.#source) return;
     const source = new EventSource("v1/events");
+    this.#source = source;
     source.addEventListener("open", () => {
-      failures = 0;
+      this.#failures = 0;
       this.#model.streaming = true;
       this.now();
     });
@@ -102,10 +117,16 @@ export class Feed {
     // move, and a page that shows no rooms has none to resolve again.
     source.addEventListener("moved", (e) => { this.#rooms += JSON.parse(e.data).moved.length; });
     source.addEventListener("error", () => {
-      source.close();
-      this.#model.streaming = false;
-      this.#model.emit("link");
-      setTimeout(() => this.#stream(failures + 1), backOff(failures + 1));
+      this.#close();
+      this.#failures++;
+      setTimeout(() => this.#stream(), backOff(this.#failures));
     });
+  }
+
+  #close() {
+    this.#source?.close();
+    this.#source = null;
+    this.#model.streaming = false;
+    this.#model.emit("link");
   }
 }

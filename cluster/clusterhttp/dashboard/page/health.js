@@ -3,9 +3,10 @@
 import { get, Refused } from "./api.js";
 import { $, attribute, h, plural, say } from "./dom.js";
 
-const first = "200ms", then = "2s"; // between the two looks of the agent
+const first = "200ms", then = "2s"; // between the two looks of the agent, which keep a connection of the browser
 const soon = "1s"; // after a change: for less than that, tables may differ while it spreads
 const rest = 1000; // ms between two examinations
+const hidden = 10_000; // ms between two of a hidden page, which has short ones, as all pages but one
 const kept = 10_000; // ms for which a finding stays after its end: otherwise the page would jump
 const opened = 2; // of the worst findings, with their remedies
 const signs = { fail: "✕", warn: "!", ok: "✓" };
@@ -28,15 +29,23 @@ export class Health {
   }
 
   async start() {
-    for (let over = first; ; over = then) {
+    for (let over = first; ; over = this.#model.front ? then : first) {
       await this.#examine(over);
-      await new Promise((done) => setTimeout(done, rest));
+      await this.#pause();
     }
+  }
+
+  // pause ends early when the page is shown.
+  #pause() {
+    return new Promise((done) => {
+      setTimeout(done, document.hidden ? hidden : rest);
+      if (document.hidden) document.addEventListener("visibilitychange", done, { once: true });
+    });
   }
 
   // hurry has a short examination beside the long ones: the strip must not be green beside a lost member.
   async #hurry() {
-    if (this.#hurried) return;
+    if (this.#hurried || document.hidden) return;
     this.#hurried = true;
     for (let signs; (signs = signsOf(this.#model)) !== this.#signs;) {
       if (await this.#examine(soon)) this.#signs = signs;

@@ -18,12 +18,12 @@ export class LinkState {
   }
 
   #render() {
-    const { answered, fault, streaming } = this.#model;
+    const { answered, fault, front, streaming } = this.#model;
     const state = !answered ? "wait" : fault ? "lost" : streaming ? "live" : "poll";
     attribute($("link"), "data-state", state);
     attribute(document.body, "data-link", state);
     say($("link-text"), texts[state]);
-    attribute($("link"), "title", state === "poll" ? "no event stream: this page polls every second" : null);
+    attribute($("link"), "title", state === "poll" ? `${front ? "no event stream" : "another window has the event stream"}: this page polls every second` : null);
     $("waiting").hidden = state !== "wait" || !fault;
     if (!$("waiting").hidden) say($("waiting-why"), `The node reports: ${fault}.`);
     this.#notice(state === "lost");

@@ -21,6 +21,7 @@ export class Model {
 
   // The connection.
   streaming = false;
+  front = false; // of the windows with this page, this one may have the event stream
   answered = 0; // ms, time of the last response
   fault = ""; // of the connection; "": none
   retry = 0; // ms, time of the next poll

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package clusterhttp
+
+import "net"
+
+// limitAcks does nothing: these systems have their own limits.
+func limitAcks(*net.TCPConn) {}
