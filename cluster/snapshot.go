@@ -104,7 +104,8 @@ type Snapshot struct {
 	parting []*Member // of State, and not live any more; by id
 	lost    []Lost    // the latest first
 	drift   int
-	holds   int // partitions that run here and that the table gives to others
+	holds   int                   // partitions that run here and that the table gives to others
+	overdue []placement.Partition // of them, whose runs were told to end, and have not within Config.Handover
 
 	// runners has the members that run a partition which the table gives to another one.
 	runners map[placement.Partition]*Member
