@@ -138,7 +138,8 @@ func (a *Agent) Close() error {
 	timer := time.NewTimer(a.cfg.LeaseTTL)
 	defer timer.Stop()
 	select {
-	case <-a.done:
+	case <-a.ended:
+		<-a.done // the rest is bounded by itself, such as a second for a log handler
 		return nil
 	case <-timer.C:
 		return ErrStalled
