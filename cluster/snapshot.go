@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -40,8 +41,14 @@ type Member struct {
 	evicted bool // it would be active
 }
 
-// Age returns how old the member's lease is, by the monotonic clock.
-func (m *Member) Age() time.Duration { return time.Since(m.renewed) }
+// Age returns how old the member's lease is, by the monotonic clock: math.MaxInt64 for a node that this one has
+// never met, as in a room that is pinned to such a node.
+func (m *Member) Age() time.Duration {
+	if m.renewed.IsZero() {
+		return math.MaxInt64
+	}
+	return time.Since(m.renewed)
+}
 
 func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member {
 	member := Member{
