@@ -17,7 +17,7 @@ var (
 
 	// ErrStalled ends a call that the agent's loop has not carried out within LeaseTTL. What
 	// was called for may still happen later.
-	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, or the process gets no CPU")
+	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")
 
 	// ErrNotMember, ErrLastCandidate and ErrEvictions are why Evict refuses.
 	ErrNotMember     = node.ErrNotMember

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -65,11 +66,35 @@ func (a *Agent) SetWeight(w uint32) error {
 // Drain makes this node release all its partitions, and returns when it owns nothing
 // and all live members run a table without it; with hand-over, when its runs have returned,
 // too. The node stays a member. If ctx ends first, the draining continues.
+//
+// With hand-over, Drain waits for at most Config.Handover after a run was told to end. Then it fails with an error that wraps
+// context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node: Drain waits for the handler. If the
+// handler passes its context, Drain fails as soon as the handler has to return.
 func (a *Agent) Drain(ctx context.Context) error {
 	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
-	return a.change(ctx, "drain", drain, func(s *Snapshot) bool {
-		return s.holds == 0 && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
+	var last *Snapshot
+	err := a.change(ctx, "drain", drain, func(s *Snapshot) bool {
+		last = s
+		return s.holds <= len(s.overdue) && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
 	})
+	return a.explainRuns(ctx, last, err)
+}
+
+// explainRuns returns the error of a drain with the runs that the drain waited for, if any. last is what the drain saw last.
+func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) error {
+	switch {
+	case last == nil || last.holds == 0 || errors.Is(err, ErrClosed):
+		return err
+	case errors.Is(context.Cause(ctx), events.ErrReleased):
+		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; the draining goes on", err)
+	case err == nil:
+		err = fmt.Errorf("cluster: drain: %w: Handover (%v) is over", context.DeadlineExceeded, a.cfg.Handover)
+	}
+	such := ""
+	if len(last.overdue) > 0 {
+		such = fmt.Sprintf(", such as %d", last.overdue[0])
+	}
+	return fmt.Errorf("%w: partitions whose handler in RunOwned has not returned: %d%s; the handler ignores the end of its context, or waits for this call; the draining goes on", err, last.holds, such)
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
@@ -142,7 +167,8 @@ func (a *Agent) Close() error {
 	timer := time.NewTimer(a.cfg.LeaseTTL)
 	defer timer.Stop()
 	select {
-	case <-a.done:
+	case <-a.ended:
+		<-a.done // the rest is bounded by itself, such as a second for a log handler
 		return nil
 	case <-timer.C:
 		return ErrStalled

@@ -226,3 +226,43 @@ func TestInboxOfABlockedLoop(t *testing.T) {
 		return a.Converged() && s.InboxDropped > 0 && s.VersionErrors+s.DecodeErrors+s.StaleDropped > 0
 	})
 }
+
+// A log handler that calls the agent back, or does not return, does not make Close fail: the loop has ended in time.
+func TestCloseWithinALogHandler(t *testing.T) {
+	for name, call := range map[string]func(*cluster.Agent) error{
+		"close": (*cluster.Agent).Close,
+		"leave": func(a *cluster.Agent) error { return a.Leave(context.Background()) },
+		"drain": func(a *cluster.Agent) error { return a.Drain(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow := newSlowHandler(io.Discard)
+				c := clustertest.New(t, clustertest.Options{Log: slow, Config: func(cfg *cluster.Config) {
+					cfg.HeartbeatInterval, cfg.LeaseTTL = 100*time.Millisecond, 500*time.Millisecond // less than the log may take at the end
+				}})
+				c.Start("n00")
+				c.WaitAgreed(3 * time.Second)
+				agent, within := c.Agent("n00"), make(chan error, 1)
+				var once atomic.Bool
+				back := func() {
+					if once.CompareAndSwap(false, true) {
+						within <- call(agent)
+					}
+				}
+				slow.wait.Store(&back)
+				_ = agent.Drain(t.Context()) // logs a line, and fails if the handler closes the agent
+				select {
+				case err := <-within:
+					if err != nil {
+						t.Errorf("in the handler: %v", err)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("the handler was not called, or has not returned")
+				}
+				if err := agent.Close(); err != nil {
+					t.Errorf("afterwards: %v", err)
+				}
+			})
+		})
+	}
+}

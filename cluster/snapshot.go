@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -43,8 +44,14 @@ type Member struct {
 	evicted bool // it would be active
 }
 
-// Age returns how old the member's lease is, by the monotonic clock.
-func (m *Member) Age() time.Duration { return time.Since(m.renewed) }
+// Age returns how old the member's lease is, by the monotonic clock: math.MaxInt64 for a node that this one has
+// never met, as in a room that is pinned to such a node.
+func (m *Member) Age() time.Duration {
+	if m.renewed.IsZero() {
+		return math.MaxInt64
+	}
+	return time.Since(m.renewed)
+}
 
 func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member {
 	member := Member{
@@ -111,7 +118,8 @@ type Snapshot struct {
 	parting []*Member // of State, and not live any more; by id
 	lost    []Lost    // the latest first
 	drift   int
-	holds   int // partitions that run here and that the table gives to others
+	holds   int                   // partitions that run here and that the table gives to others
+	overdue []placement.Partition // of them, whose runs were told to end, and have not within Config.Handover
 
 	// runners has the members that run a partition which the table gives to another one.
 	runners map[placement.Partition]*Member

@@ -3,6 +3,7 @@ package clusterhttp
 import (
 	_ "embed"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -168,7 +169,7 @@ func (a *api) statsOf() Stats {
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
-		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, Capacity: m.Capacity, Labels: m.Labels, Version: m.Version, Roost: m.Roost,
+		AgeMS: ageOf(m), Weight: m.Weight, Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, Capacity: m.Capacity, Labels: m.Labels, Version: m.Version, Roost: m.Roost,
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync: s.InSync(m),
 	}
@@ -183,6 +184,14 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 		member.DrainsMS = max(1, time.Since(m.Drains).Milliseconds())
 	}
 	return member
+}
+
+// ageOf returns the age of a member's lease in milliseconds, at least 1, and 0 for a node that this one has never met.
+func ageOf(m *cluster.Member) int64 {
+	if age := m.Age(); age < math.MaxInt64 {
+		return max(1, age.Milliseconds())
+	}
+	return 0
 }
 
 func lostOf(s *cluster.Snapshot) (all []Lost) {

@@ -419,3 +419,35 @@ func TestPostedLoadNextToAComputedOne(t *testing.T) {
 		}
 	})
 }
+
+// A node that this one has never met has no age, rather than one of 292 years.
+func TestNeverMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		c := open(t, pinstore.NewMemory(), Options{})
+		if _, err := c.clients["b"].ResolveRoom(ctx, "standup", affinity.Demand{}); err != nil {
+			t.Fatal(err)
+		}
+		c.Split([]string{"a"}, []string{"b", "c"})
+		time.Sleep(15 * time.Second)
+		c.Start("d")
+		c.Split([]string{"a"}, []string{"b", "c", "d"})
+		time.Sleep(15 * time.Second)
+		if _, err := c.clients["b"].MoveRoom(ctx, "standup", "d"); err != nil {
+			t.Fatal(err)
+		}
+		for id, met := range map[string]bool{"a": false, "b": true} {
+			w := httptest.NewRecorder()
+			Handler(c.Agent(id), Options{Log: quiet, Rooms: c.rooms[id]}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/v1/rooms/standup", nil))
+			if body := w.Body.String(); !strings.Contains(body, `"node":{"id":"d"`) || strings.Contains(body, `"age_ms"`) != met {
+				t.Errorf("%s answers %d %s", id, w.Code, body)
+			}
+			members, err := c.clients[id].Members(ctx)
+			for _, m := range members.Members {
+				if m.AgeMS < 1 || err != nil {
+					t.Errorf("%s says that the lease of %s is %d ms old (%v)", id, m.ID, m.AgeMS, err)
+				}
+			}
+		}
+	})
+}

@@ -30,7 +30,7 @@ func TestTables(t *testing.T) {
 	}
 	f := fakeagent.New(t)
 	for request, answer := range map[string]any{
-		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{ID: "a", Addr: "10.0.0.1:7946", State: lease.Active, InSync: true, Weight: 100}, evil}},
+		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{ID: "a", Addr: "10.0.0.1:7946", State: lease.Active, AgeMS: 1, InSync: true, Weight: 100}, evil}},
 		"GET /v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
 		"GET /v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
 		"GET /v1/partitions": clusterhttp.Partitions{

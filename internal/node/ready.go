@@ -167,9 +167,11 @@ type View struct {
 
 	// Runners has the members that run a partition which the table gives to another one:
 	// look-ups name them. Holds counts the partitions that run here, or are winding down
-	// here, and that the table gives to others.
+	// here, and that the table gives to others. Overdue are the partitions among them whose runs
+	// were stopped, and have not returned within the bound.
 	Runners map[placement.Partition]lease.NodeID
 	Holds   int
+	Overdue []placement.Partition
 
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
@@ -230,7 +232,7 @@ func (n *Node) Glance() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Table: n.currentTable(), State: n.state,
 		Unreachable: n.address.reason, Fenced: n.fenced, Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(),
+		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(), Overdue: n.handing.overdueRuns(),
 	}
 	if v.Phase == Isolated {
 		v.Isolated = n.isolation.why

@@ -91,6 +91,17 @@ func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
 	}
 }
 
+// overdueRuns returns the partitions whose runs were stopped, and have not returned within the bound, in order.
+func (h *handing) overdueRuns() (partitions []placement.Partition) {
+	for p, w := range h.waits {
+		if w.what == toReturn && w.over {
+			partitions = append(partitions, p)
+		}
+	}
+	slices.Sort(partitions)
+	return partitions
+}
+
 // names returns the ids of members, the first few of many.
 func (h *handing) names(members []lease.Handle) string {
 	const few = 3

@@ -23,7 +23,7 @@ type Member struct {
 	APIAddr       string            `json:"api_addr"` // of its program
 	State         lease.State       `json:"state"`
 	Zone          string            `json:"zone"`
-	AgeMS         int64             `json:"age_ms"` // of its lease
+	AgeMS         int64             `json:"age_ms,omitempty"` // of its lease, at least 1; 0 = this node has never met it
 	Weight        uint32            `json:"weight"`
 	Load          int64             `json:"load"`
 	NoLoad        bool              `json:"no_load,omitempty"` // it has reported none

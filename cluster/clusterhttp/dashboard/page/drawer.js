@@ -75,7 +75,7 @@ export class Drawer {
       ["Page", pageOf(m.http)],
       ["Version", m.version || "not stated"],
       ["roost", m.roost || "not known"],
-      ["Lease", `${span(m.age_ms)} of ${span(ttl)}`],
+      ["Lease", m.age_ms ? `${span(m.age_ms)} of ${span(ttl)}` : "–"],
       ["Weight", count(m.weight)],
       ["Load", m.no_load ? "not reported" : carried.share === undefined ? carried.text : `${carried.text}, ${percent(carried.share, 0)}`, carried.level],
       ["Partitions", table ? `${count(n)}, ${percent(n / table.owners.length)} of all` : "–"],

@@ -15,7 +15,7 @@ const columns = [
   { key: "id", name: "Node", by: (m) => m.id },
   { key: "state", name: "State", by: (m) => m.state, show: state },
   { key: "zone", name: "Zone", by: (m) => m.zone, show: (m) => ({ text: m.zone || "–", title: m.zone || null }) },
-  { key: "age", name: "Lease age", by: (m) => m.age_ms, show: lease },
+  { key: "age", name: "Lease age", by: (m) => m.age_ms ?? 0, show: lease },
   { key: "load", name: "Load", by: (m) => (m.capacity ? m.load / m.capacity : m.load), show: load },
   { key: "weight", name: "Weight", by: (m) => m.weight, show: weight },
   { key: "partitions", name: "Partitions", by: (m, model) => owned(m, model), show: partitions },
@@ -30,11 +30,12 @@ export const owned = (m, model) => model.counts.get(m.id) || 0;
 // late returns how much of its lease a member has used, as a share and a level: "warn" after a
 // heartbeat that did not arrive, "bad" after the end.
 export function late(m, model) {
-  const share = m.age_ms / model.ttl;
+  const share = (m.age_ms ?? 0) / model.ttl;
   return { share, level: share > 1 ? "bad" : m.age_ms > 1.5 * model.beat ? "warn" : "" };
 }
 
 function lease(m, model) {
+  if (!m.age_ms) return { text: "–" };
   return { text: span(m.age_ms), ...late(m, model), title: `last heartbeat ${span(m.age_ms)} ago; the lease expires after ${span(model.ttl)}` };
 }
 

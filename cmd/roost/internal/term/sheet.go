@@ -125,8 +125,11 @@ func OrDash(s string) string { return Printable(cmp.Or(s, "-")) }
 // Percent writes a share of 1.
 func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// Age writes milliseconds as a duration.
+// Age writes milliseconds as a duration; 0 is an unknown age.
 func Age(ms int64) string {
+	if ms == 0 {
+		return OrDash("")
+	}
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
