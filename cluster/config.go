@@ -315,7 +315,7 @@ func (c Config) Validate() error {
 	c.checkAdvertise(fault)
 	fault(c.HTTPAddr != "" && !ipPort(c.HTTPAddr), "HTTPAddr %q is not an IP address and a port", c.HTTPAddr)
 	for _, seed := range c.Join {
-		fault(!validSeed(seed), "Join %q is not host:port", seed)
+		fault(!validSeed(seed), "Join %q is neither host:port nor the name of an SRV record such as _roost._udp.example.org", seed)
 	}
 	fault(len(c.Key) != 0 && !aesKey(c.Key), "Key has %d bytes; it must have 16, 24 or 32", len(c.Key))
 	fault(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: encrypted gossip and plain text do not mix")

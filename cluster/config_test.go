@@ -13,7 +13,7 @@ import (
 
 func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 	bad := cluster.Config{
-		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp"}, Key: []byte("short"),
+		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp", "dns+name:7946", "http://name:7946"}, Key: []byte("short"),
 		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
 		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, QuietWindow: -1,
 		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 65),
@@ -23,7 +23,7 @@ func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 		t.Fatal("valid")
 	}
 	for _, part := range []string{
-		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`, `Join "seed:ntp"`, "Key has 5 bytes", "Partitions is 65537",
+		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`, `Join "seed:ntp"`, `Join "dns+name:7946"`, `Join "http://name:7946"`, "Key has 5 bytes", "Partitions is 65537",
 		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "QuietWindow",
 		"Cluster has 65", "zone has 65",
 	} {

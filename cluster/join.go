@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -115,7 +116,7 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: Config.Discover: %w", err)
 	}
-	addrs, names := splitSeeds(seeds[:min(len(seeds), mostDiscovered)])
+	addrs, names := a.cfg.splitSeeds(seeds[:min(len(seeds), mostDiscovered)])
 	more, err := gossip.ResolveAll(ctx, names)
 	if addrs = append(addrs, more...); len(addrs) > 0 {
 		return addrs, nil
@@ -165,28 +166,47 @@ func (a *Agent) SetJoin(seeds ...string) error {
 
 // seeds returns the addresses and the names of seeds.
 func (c Config) seeds() (addrs, names []string) {
-	addrs, names = splitSeeds(c.Join)
+	addrs, names = c.splitSeeds(c.Join)
 	if c.Discover != nil {
 		names = append(names, discovered)
 	}
 	return addrs, names
 }
 
-// splitSeeds separates addresses from names, which may change their addresses.
-func splitSeeds(seeds []string) (addrs, names []string) {
+// splitSeeds separates addresses from names, which may change their addresses. Members state no zone of a link-local
+// address: a seed with the zone of Bind is then the same as the member there.
+func (c Config) splitSeeds(seeds []string) (addrs, names []string) {
+	bind, _ := netip.ParseAddrPort(c.Bind)
 	for _, seed := range seeds {
-		if at, err := netip.ParseAddrPort(seed); err == nil {
-			addrs = append(addrs, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String())
-		} else {
+		at, err := netip.ParseAddrPort(seed)
+		if err != nil {
 			names = append(names, seed)
+			continue
 		}
+		ip := at.Addr().Unmap()
+		if ip.Zone() == bind.Addr().Zone() {
+			ip = ip.WithZone("")
+		}
+		addrs = append(addrs, netip.AddrPortFrom(ip, at.Port()).String())
 	}
 	return addrs, names
 }
 
-// validSeed reports whether s is host:port or the name of an SRV record.
+// validSeed reports whether s is host:port or the name of an SRV record. The host is an IP address or a name.
 func validSeed(s string) bool {
-	return strings.HasPrefix(s, "_") || (hostPort(s) && !strings.HasPrefix(s, ":"))
+	host := s
+	if !strings.HasPrefix(s, "_") {
+		if !hostPort(s) || strings.HasPrefix(s, ":") {
+			return false
+		}
+		host, _, _ = net.SplitHostPort(s)
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return !strings.ContainsFunc(host, func(r rune) bool {
+		return r <= ' ' || r < 0x80 && strings.ContainsRune("+/:@?#[]%,;\"'", r)
+	})
 }
 
 func (c Config) checkAllowed(fault func(bad bool, format string, args ...any)) {

@@ -97,7 +97,8 @@
 //	curl -d '{"size":4}' -H 'Content-Type: application/json' 127.0.0.1:8401/v1/rooms/room-17/resolve
 //
 // If node is a different node, the server sends the participant there; api_addr is the
-// address that node was started with. Otherwise hosted is true: the agent keeps the pin
+// address that node was started with. A node that this one has never met has an id and an incarnation, no age_ms and an
+// empty api_addr: ask again. Otherwise hosted is true: the agent keeps the pin
 // of the room alive, and stores size as its number of participants; without size the
 // number stays as it was. The server calls resolve again whenever the number changes, and
 // at least every touch_within_s seconds: otherwise the hosting expires, and then the pin.

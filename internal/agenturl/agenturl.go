@@ -9,12 +9,16 @@ import (
 	"strings"
 )
 
+// zone is that of a link-local address, as people write it. In a URL its percent sign is escaped: RFC 6874.
+var zone = regexp.MustCompile(`(\[[0-9A-Fa-f:.]+)%(?:25)?([0-9A-Za-z._-]+)\]`)
+
 // Parse returns host:port, or a URL with or without a path, as a URL without a slash at its end.
 func Parse(addr string) (string, error) {
 	base := addr
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
+	base = zone.ReplaceAllString(base, "$1%25$2]")
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return "", fmt.Errorf("%q is neither host:port nor the URL of an agent", Shown(addr))

@@ -2,6 +2,21 @@ package agenturl
 
 import "testing"
 
+// The zone of a link-local address is taken as people write it, and as URLs have it.
+func TestParseZone(t *testing.T) {
+	for addr, want := range map[string]string{
+		"[fe80::1%eth0]:8401":               "http://[fe80::1%25eth0]:8401",
+		"[fe80::1%25eth0]:8401":             "http://[fe80::1%25eth0]:8401",
+		"https://[fe80::1%br-1.2]:8401/a/":  "https://[fe80::1%25br-1.2]:8401/a",
+		"[fe80::1]:8401":                    "http://[fe80::1]:8401",
+		"http://me:it%25s@[fe80::1%2]:8401": "http://me:it%25s@[fe80::1%252]:8401",
+	} {
+		if got, err := Parse(addr); got != want || err != nil {
+			t.Errorf("%q is %q (%v), want %q", addr, got, err, want)
+		}
+	}
+}
+
 // An address is shown without the credentials that Parse accepts in it.
 func TestShown(t *testing.T) {
 	for addr, want := range map[string]string{

@@ -48,6 +48,9 @@ func (cfg *Config) ownAddress(ctx context.Context, bind netip.AddrPort, h host) 
 		if !Usable(at.Addr()) {
 			return own{}, fmt.Errorf("gossip: advertise %q: %s is not the address of one host: %s", cfg.Advertise, at.Addr(), setAdvertise)
 		}
+		if err := linkLocal(bind.Addr(), at.Addr()); err != nil {
+			return own{}, err
+		}
 		o = own{at: at, setting: "Advertise (--advertise)"}
 	case bind.Addr().IsUnspecified():
 		ip, err := cfg.guess(ctx, h)

@@ -137,7 +137,8 @@ func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, erro
 func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	join := &joining{meet: g.meet}
 	if j, ok := g.joins.Load(to.Name); ok {
-		join, to.Name = j.(*joining), ""
+		join = j.(*joining)
+		to = memberlist.Address{Addr: join.addr} // memberlist drops the zone of a link-local address
 	}
 	if !g.unconfirmed.allows(to, unconfirmedBurst+1, time.Now()) {
 		return nil, errUnconfirmed
@@ -159,6 +160,7 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 
 // joining is a call of Join. memberlist hands its name to the guard, and returns no error that can be inspected.
 type joining struct {
+	addr string
 	meet func(Peer) error
 	err  error
 }

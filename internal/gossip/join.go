@@ -28,10 +28,10 @@ var ErrUnfinished = errors.New("it accepted the connection, but did not answer i
 // error means that the node is unreachable. Joins may run concurrently; Close ends them.
 func (n *Node) Join(addr string, meet func(Peer) error) error {
 	name := fmt.Sprintf("~%d", n.joins.Add(1)) // no node has such a name
-	j := &joining{meet: meet}
+	j := &joining{addr: addr, meet: meet}
 	n.guard.joins.Store(name, j)
 	defer n.guard.joins.Delete(name)
-	_, err := n.list.Load().Join([]string{name + "/" + addr})
+	_, err := n.list.Load().Join([]string{name + "/" + withoutZone(addr)})
 	switch {
 	case err == nil:
 		return nil
@@ -73,6 +73,9 @@ func Resolve(ctx context.Context, seed string) ([]string, error) {
 	host, port, err := splitHostPort(seed)
 	if err != nil {
 		return nil, fmt.Errorf("gossip: seed %q: %w", seed, err)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil { // LookupNetIP would drop its zone
+		return []string{netip.AddrPortFrom(ip.Unmap(), port).String()}, nil
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -125,6 +128,9 @@ func resolveOne(ctx context.Context, what, hostPort string) (netip.AddrPort, err
 	}
 	if host == "" {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), port), nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil { // LookupNetIP would drop its zone
+		return netip.AddrPortFrom(ip.Unmap(), port), nil
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {

@@ -241,14 +241,16 @@ func listen(mc *memberlist.Config, allow *allowed) (memberlist.NodeAwareTranspor
 		}
 	}
 	at := net.JoinHostPort(mc.BindAddr, strconv.Itoa(mc.BindPort))
-	return nil, fmt.Errorf("gossip: cannot listen on %s%s: %w", at, hint(err), err)
+	return nil, fmt.Errorf("gossip: cannot listen on %s%s: %w", at, hint(bind, err), err)
 }
 
 // hint returns the likely reason of an error of listen, in parentheses; "" if the error says all.
-func hint(err error) string {
+func hint(bind netip.Addr, err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return " (is another agent running there?)"
+	case errors.Is(err, syscall.EINVAL) && bind.Is6() && bind.IsLinkLocalUnicast() && bind.Zone() == "":
+		return " (a link-local address needs the zone of its interface, as in [fe80::1%eth0]:7946)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return " (this machine has no such address: bind to one that it has, and advertise the address that others use)"
 	}

@@ -20,6 +20,7 @@ import (
 type sockets struct {
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
+	zone    string // of the bound address, if it is link-local; the listener does not keep it
 	log     *log.Logger
 	allow   *allowed
 	packets chan *memberlist.Packet
@@ -43,7 +44,7 @@ func openSockets(at netip.AddrPort, allow *allowed, log *log.Logger) (*sockets, 
 		return nil, err
 	}
 	s := &sockets{
-		tcp: tcp, log: log, allow: allow, closed: make(chan struct{}),
+		tcp: tcp, zone: at.Addr().Zone(), log: log, allow: allow, closed: make(chan struct{}),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
 	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), s.port()))); err != nil {
@@ -136,7 +137,7 @@ func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
 func (s *sockets) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
-	at, err := net.ResolveUDPAddr("udp", to.Addr)
+	at, err := net.ResolveUDPAddr("udp", s.zoned(to.Addr))
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -151,7 +152,7 @@ func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
 func (s *sockets) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", to.Addr, timeout)
+	return net.DialTimeout("tcp", s.zoned(to.Addr), timeout)
 }
 
 // PacketCh implements memberlist.Transport.

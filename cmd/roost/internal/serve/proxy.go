@@ -65,12 +65,12 @@ func (p Proxy) Run(ctx context.Context) error {
 		probes := serverOf(probes(ctx, f), log)
 		defer func() { _ = probes.Close() }()
 		go func() { failed <- probes.Serve(probed) }()
-		log.Info("probes served", "probe", probed.Addr().String())
+		log.Info("probes served", "probe", listensAt(probed, p.Probe))
 	}
 	requests := &inProgress{Handler: proxy}
 	srv := serverOf(requests, log)
 	go func() { failed <- srv.Serve(listener) }()
-	log.Info("proxy running", "listen", listener.Addr().String())
+	log.Info("proxy running", "listen", listensAt(listener, p.Listen))
 	select {
 	case err := <-failed:
 		return fmt.Errorf("the proxy has ended: %w", err)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -79,7 +80,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	if err != nil {
 		return nil, fmt.Errorf("--http %s: cannot listen%s: %w", a.HTTP, hint(err), err)
 	}
-	w.addr = listener.Addr().String()
+	w.addr = listensAt(listener, a.HTTP)
 	if a.TLS.Cert != "" {
 		if w.certs, err = readCertificates(a.TLS, log); err != nil {
 			return nil, errors.Join(fmt.Errorf("--http-tls-cert: %w", err), listener.Close())
@@ -95,6 +96,17 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 		}
 	}()
 	return w, nil
+}
+
+// listensAt returns the address of a listener, with the zone that was asked for: Linux does not return the zone of a
+// listener, and a link-local address is useless without it.
+func listensAt(l net.Listener, asked string) string {
+	at, err := netip.ParseAddrPort(l.Addr().String())
+	wanted, err2 := netip.ParseAddrPort(asked)
+	if err != nil || err2 != nil || wanted.Addr().Zone() == "" {
+		return l.Addr().String()
+	}
+	return netip.AddrPortFrom(at.Addr().WithZone(wanted.Addr().Zone()), at.Port()).String()
 }
 
 // listens returns the host:port at which it listens, or "".

@@ -194,7 +194,7 @@ func TestFaults(t *testing.T) {
 		{"empty key file in the file", nil, nil, "key-file: ''", `DIR/c:1: key-file "": the value is empty`},
 		{"empty file", []string{"--config="}, nil, "", `--config "": the value is empty`},
 		{"bind", []string{"--bind=7946"}, nil, "", `--bind "7946": Bind "7946" is not host:port`},
-		{"join", nil, map[string]string{"ROOST_JOIN": "a:1,b"}, "", `ROOST_JOIN "a:1,b": Join "b" is not host:port`},
+		{"join", nil, map[string]string{"ROOST_JOIN": "a:1,b"}, "", `ROOST_JOIN "a:1,b": Join "b" is neither host:port nor the name of an SRV record such as _roost._udp.example.org`},
 		{"network", []string{"--gossip-allow=10.0.0.0/8,10.0.0.1"}, nil, "", `--gossip-allow "10.0.0.0/8,10.0.0.1": "10.0.0.1" is not a network such as 10.0.0.0/8`},
 		{"label", []string{"--label=a=1", "--label=b"}, nil, "", `--label "a=1,b": "b" is not of the form name=value`},
 		{"label twice", []string{"--label=a=1,a=2"}, nil, "", `--label "a=1,a=2": label "a" is given twice`},
