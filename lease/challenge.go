@@ -31,7 +31,8 @@ func (c *challenges) answer(now time.Time, m *Message, newcomer bool, e *Effect)
 	is := func(nonce uint64) bool {
 		return nonce != 0 && ((nonce == c.nonce && age <= 2*challengeLife) || (nonce == c.last && age <= challengeLife))
 	}
-	e.BothWays = is(m.Echo)
+	e.OfMember = is(m.Echo ^ ofMember)
+	e.BothWays = is(m.Echo) || e.OfMember
 	e.Arrives = e.BothWays || is(m.Echo^overStream)
 	e.Answered = e.BothWays || (e.Arrives && !newcomer)
 	if e.Answered && len(c.runs) < MaxNodes {
@@ -120,10 +121,14 @@ func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	return m
 }
 
-// Echo returns the answer to a challenge: the present cluster time, with the nonce. It
-// is smaller than the challenge.
-func (s *Set) Echo(now time.Time, nonce uint64) *Message {
+// Echo returns the answer to the challenge in a message: the present cluster time, with the nonce, and the
+// latest beat of the challenger if its lease is live here. It is smaller than the challenge.
+func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 	m := s.message(now)
-	m.Echo = nonce
+	m.Echo = challenge.Challenge
+	if e := s.known[challenge.From]; e != nil && e.status == live && e != s.self {
+		room := maxBeatBytes
+		s.addBeat(m, e, &room, 0)
+	}
 	return m
 }

@@ -130,6 +130,15 @@ func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bo
 	case behind && !learns:
 		s.stats.FromPast++
 		e.Behind = !m.Provisional
+	case s.overdue(m, ahead):
+		if e.Answered && s.explains(now, m, e) {
+			return true
+		}
+		sender := s.known[m.From]
+		if e.Overdue = e.Overdue || (sender != nil && sender.status == live); !e.Overdue && ahead > s.params.TTL {
+			s.stats.FromFuture++
+		}
+		e.Challenge = s.addrOfSender(m)
 	case !behind && (e.Answered || s.runs(now, m.From)):
 		return true
 	case ahead > s.params.TTL:

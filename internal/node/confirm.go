@@ -52,7 +52,10 @@ func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 	if e.Answered {
 		n.admit(now, m.From, e.BothWays)
 	}
-	if e.BothWays {
+	switch {
+	case e.OfMember:
+		n.noteAnswer(now)
+	case e.BothWays:
 		n.heardByPacket()
 	}
 	if n.life.phase == Joining && (e.Arrives || (n.join.entered && !l.state)) {

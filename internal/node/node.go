@@ -27,6 +27,7 @@ type Node struct {
 	rejoin    rejoin
 	damping   damping
 	reach     reach
+	asleep    asleep
 	ramp      ramp
 	when      schedule
 	assigner  *assigner // nil unless the strategy has an assignment
@@ -77,6 +78,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		ramp:      ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
 		when:      schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
 		load:      lease.NoLoad,
+		asleep:    asleep{rng: rand.New(rand.NewPCG(seed, 1))},
 		handing:   handing{bound: cfg.Handover, kernel: handover.New(), waits: make(map[placement.Partition]*wait)},
 	}
 	if placement.Remembers(cfg.Strategy) {
@@ -129,6 +131,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.suspect(now)
 	n.noteCrashes(now)
 	n.checkReach(now)
+	n.checkAwake(now)
 	n.tryJoin(now)
 	n.damp(now)
 	n.settle(now)
@@ -146,7 +149,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandover(now)
 	}
 	n.handOver(now)
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.damping.until)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.asleep.ask, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -249,7 +252,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.when.urge(now)
 	}
 	if e.Echo != "" {
-		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
+		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m))})
 	}
 	if len(e.Wants)+len(e.Buckets) > 0 {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants, e.Buckets))})
@@ -257,6 +260,12 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	n.requestEvictions(now, m.From, e.Evictions)
 	if !e.Refute.IsZero() {
 		n.refute(now, e.Refute)
+	}
+	if e.Suspended {
+		n.wake(now)
+	}
+	if e.Overdue {
+		n.wonder(now)
 	}
 	if e.Counts {
 		n.hear(m)
