@@ -119,12 +119,12 @@ func (n *Node) advance(now time.Time) time.Time {
 	}
 	if !now.Before(n.when.review) {
 		n.when.review = now.Add(n.cfg.HeartbeatInterval)
-		n.judgeClock(now)
 		n.level(now)
 		if n.life.places() {
 			n.balance.review(now, n.table, n.log)
 		}
 	}
+	n.judgeClock(now)
 	expiry := n.expire(now)
 	n.listenAgain(now)
 	n.remind(now)

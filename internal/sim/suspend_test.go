@@ -75,8 +75,8 @@ func (c fleet) shared(ids []string) bool {
 }
 
 func TestMeasureSuspended(t *testing.T) {
-	for _, d := range []time.Duration{90 * time.Second, 5 * time.Minute} {
-		for _, stale := range []bool{false, true} {
+	for _, d := range []time.Duration{90 * time.Second} {
+		for _, stale := range []bool{true} {
 			for _, s := range suspensions() {
 				var worst []time.Duration
 				for seed := range uint64(6) {
