@@ -35,6 +35,9 @@ func (c *challenges) answer(now time.Time, m *Message, newcomer bool, e *Effect)
 	e.BothWays = is(m.Echo) || e.OfMember
 	e.Arrives = e.BothWays || is(m.Echo^overStream)
 	e.Answered = e.BothWays || (e.Arrives && !newcomer)
+	if e.OfMember {
+		return // it says whether this node was suspended, and is no reason to believe later messages
+	}
 	if e.Answered && len(c.runs) < MaxNodes {
 		c.runs[m.From] = now
 	}

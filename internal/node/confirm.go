@@ -49,7 +49,7 @@ func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 	if e.Counts && l.state {
 		n.noteState(now, m)
 	}
-	if e.Answered {
+	if e.Answered && e.Counts {
 		n.admit(now, m.From, e.BothWays)
 	}
 	switch {
