@@ -134,6 +134,8 @@ func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bo
 		if e.Answered && s.explains(now, m, e) {
 			return true
 		}
+		delete(s.challenges.runs, m.From) // or its older messages would make it a member
+		delete(s.challenges.bothWays, m.From)
 		sender := s.known[m.From]
 		if e.Overdue = e.Overdue || (sender != nil && sender.status == live); !e.Overdue && ahead > s.params.TTL {
 			s.stats.FromFuture++

@@ -57,11 +57,7 @@ func (s *Set) explains(now time.Time, m *Message, e *Effect) bool {
 	return now.Sub(s.doubted) >= s.params.TTL/8
 }
 
-// heldBy reports whether the sender of a message holds this node for live, and not a copy of this process that
-// has sent later beats.
+// heldBy reports whether the sender of an answer holds this node for live.
 func (s *Set) heldBy(m *Message) bool {
-	return slices.ContainsFunc(m.Beats, func(b Beat) bool {
-		old := m.Stamp-b.renewed() >= maxAge // how old is not on the wire
-		return b.Handle == s.self.handle && (old || millis(b.renewed()-s.self.at) <= s.params.TTL/8)
-	})
+	return slices.ContainsFunc(m.Beats, func(b Beat) bool { return b.Handle == s.self.handle })
 }

@@ -27,7 +27,6 @@ func TestSuspended(t *testing.T) {
 		{"the same, to a challenge", b, held, false, ahead, true, false},
 		{"a later process at the address of a member", stranger, nil, true, ahead, true, true},
 		{"a stranger", stranger, nil, false, ahead, false, false},
-		{"a member that knows a later beat of a copy", b, []Beat{a.sent(now.Add(ahead))}, true, ahead, true, true},
 		{"a member that holds it, half a century later", b, held, true, 50 * 365 * 24 * time.Hour, true, false},
 		{"a member that does not hold it, at present", b, nil, true, 0, true, false},
 		{"a member that does not hold it, before the end of the lease", b, nil, true, 4 * time.Second, true, false},
