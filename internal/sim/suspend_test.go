@@ -1,8 +1,6 @@
 package sim_test
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -74,12 +72,21 @@ func (c fleet) shared(ids []string) bool {
 	return false
 }
 
-func TestMeasureSuspended(t *testing.T) {
-	for _, d := range []time.Duration{90 * time.Second} {
-		for _, stale := range []bool{true} {
+// A node that was suspended together with its monotonic clock owns nothing that others have taken over, a second after it
+// goes on. Where most packets and answers get lost, that may take a little longer.
+func TestSuspended(t *testing.T) {
+	times, seeds := []time.Duration{90 * time.Second}, uint64(1)
+	if *long {
+		times, seeds = append(times, 5*time.Minute, time.Hour, 24*time.Hour), 6
+	}
+	for _, d := range times {
+		for _, stale := range []bool{false, true} {
+			var longest time.Duration
 			for _, s := range suspensions() {
-				var worst []time.Duration
-				for seed := range uint64(6) {
+				if d > time.Hour && s.nodes > 3 {
+					continue
+				}
+				for seed := range seeds {
 					s.opts.Seed, s.opts.Loss = seed, s.loss
 					c := newFleet(t, s.opts)
 					c.Start(ids(s.nodes)...)
@@ -89,10 +96,32 @@ func TestMeasureSuspended(t *testing.T) {
 						c.Suspend(id)
 					}
 					c.Run(d)
-					worst = append(worst, c.wake(asleep, stale, 15*time.Second))
+					double := c.wake(asleep, stale, 10*time.Second)
+					if longest = max(longest, double); double > time.Second {
+						t.Errorf("%s, suspended for %v, stale wall clock %v, seed %d: two owners for %v", s.name, d, stale, seed, double)
+					}
 				}
-				slices.Sort(worst)
-				t.Log(fmt.Sprintf("%v stale %v %-35s longest %v, median %v, 90%% %v", d, stale, s.name, worst[len(worst)-1], worst[len(worst)/2], worst[len(worst)*9/10]))
+			}
+			t.Logf("suspended for %v, stale wall clock %v: two owners for %v at most", d, stale, longest)
+		}
+	}
+}
+
+// A wall clock that is set costs no ownership, forward or back, also if all clocks are set at once.
+func TestWallClockStepsCostNothing(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		c := started(t, n, sim.Options{})
+		c.Run(ttl)
+		r := c.record()
+		for _, by := range []time.Duration{2 * time.Second, -2 * time.Second, time.Hour} {
+			for _, id := range c.IDs() {
+				c.Node(id).StepClock(by)
+			}
+			c.Run(2 * ttl)
+		}
+		for _, id := range c.IDs() {
+			if len(r.batches(id)) > 0 || c.Node(id).View().Stats.Fences > 0 {
+				t.Errorf("%d nodes: %s published %d changes", n, id, len(r.batches(id)))
 			}
 		}
 	}
