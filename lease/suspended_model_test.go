@@ -279,7 +279,7 @@ func TestSuspensionModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.asks, w.talks = 1, 1
 			if len(w.nodes) > 2 {
-				w.talks = 0
+				w.asks, w.talks, w.waits = 0, 0, 1
 			}
 			if len(w.nodes) == 2 {
 				w.waits = 1
@@ -298,15 +298,16 @@ func TestSuspensionModelFaults(t *testing.T) {
 	for _, c := range []struct {
 		fault         napFault
 		world, broken string
+		waits         int
 	}{
-		{obedient, "one of two", sleeperOwns},
-		{mute, "two clusters meet", awakeFenced},
-		{trusting, "a newcomer since then", sleeperOwns},
-		{anyProcess, "all others replaced", answerFences},
+		{obedient, "one of two", sleeperOwns, 0},
+		{mute, "two clusters meet", awakeFenced, 2},
+		{trusting, "a newcomer since then", sleeperOwns, 0},
+		{anyProcess, "all others replaced", answerFences, 0},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {
 			w := napWorlds()[c.world]
-			w.fault, w.asks, w.talks, w.waits = c.fault, 1, 2, 0
+			w.fault, w.asks, w.talks, w.waits = c.fault, 1, 2, c.waits
 			r := w.explore()
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)

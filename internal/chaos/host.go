@@ -180,7 +180,7 @@ func (w *world) wake(ids []string, stale bool) {
 		h.paused, h.asleep = false, false
 		if stale {
 			h.clock -= w.Elapsed() - h.since
-			w.stepped = true
+			w.stepped, w.calm.network = true, w.Elapsed() // some see half of the clocks wrong
 		}
 		w.now[id].wakes(w)
 		w.Wake(id, stale)

@@ -104,7 +104,11 @@ func (s *schedule) suspend() {
 		s.steps = slices.Insert(s.steps, at,
 			step{ttl, fmt.Sprint("suspend ", asleep), func(w *world) { w.suspend(asleep) }},
 			step{d, fmt.Sprint("wake ", asleep, ", stale wall clock ", stale), func(w *world) { w.wake(asleep, stale) }},
-			step{3 * time.Second, "look at them", func(*world) {}})
+			step{3 * time.Second, fmt.Sprint("set the clocks of ", asleep), func(w *world) {
+				for _, id := range asleep {
+					w.setClock(id, 0)
+				}
+			}})
 	}
 }
 
