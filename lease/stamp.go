@@ -131,16 +131,7 @@ func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bo
 		s.stats.FromPast++
 		e.Behind = !m.Provisional
 	case s.overdue(m, ahead):
-		if e.Answered && s.explains(now, m, e) {
-			return true
-		}
-		delete(s.challenges.runs, m.From) // or its older messages would make it a member
-		delete(s.challenges.bothWays, m.From)
-		sender := s.known[m.From]
-		if e.Overdue = e.Overdue || (sender != nil && sender.status == live); !e.Overdue && ahead > s.params.TTL {
-			s.stats.FromFuture++
-		}
-		e.Challenge = s.addrOfSender(m)
+		return s.believesOverdue(now, m, ahead, e)
 	case !behind && (e.Answered || s.runs(now, m.From)):
 		return true
 	case ahead > s.params.TTL:
