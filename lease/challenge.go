@@ -169,10 +169,12 @@ func (s *Set) Question(now time.Time, random uint64) *Message {
 	return m
 }
 
-// overdue reports whether the own lease has ended by the time of a message, and not by the own one.
+// overdue reports whether the own lease has ended by the time of a message, and not by the clock of this node. Packets that
+// have waited for a suspended node lead it ahead step by step, and its lease with it.
 func (s *Set) overdue(m *Message, ahead time.Duration) bool {
 	ttl := s.params.TTL
-	return !s.time.provisional && m.From != s.self.handle && ahead > ttl/8 && millis(m.Stamp-s.self.at) > ttl-ttl/8
+	return !s.time.provisional && m.From != s.self.handle &&
+		ahead+millis(s.led) > ttl/8 && millis(m.Stamp-s.self.at+s.led) > ttl-ttl/8
 }
 
 // believesOverdue decides whether a message counts by whose time the own lease has ended, and says in e what follows if it

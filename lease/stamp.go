@@ -111,8 +111,13 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	if !s.believes(now, m, millis(by), learns, e) {
 		return false
 	}
+	explained := learns || e.Suspended || (e.Answered && (s.heldBy(m) || s.overdue(m, millis(by))))
 	if by > 0 || learns {
 		s.advance(now, by)
+		s.led += by
+	}
+	if explained {
+		s.led = 0
 	}
 	if learns {
 		s.Establish()

@@ -370,7 +370,9 @@ func TestManySmallSteps(t *testing.T) {
 				heard, paused = true, now
 			}
 			ahead += step
-			s.Apply(now, messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead))}, c))
+			m := messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead)), rec("a", 1).sent(now)}, c)
+			m.Echo = s.Question(now, 7).Challenge // otherwise this node may have been suspended
+			s.Apply(now, m)
 			if !heard {
 				continue
 			}

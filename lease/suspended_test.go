@@ -50,6 +50,28 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
+// Packets that have waited for a suspended node lead it to the present in small steps. It finds out nevertheless.
+func TestSuspendedWithPacketsWaiting(t *testing.T) {
+	for _, step := range []time.Duration{100 * ms, 400 * ms, 2 * time.Second, 5 * time.Second} {
+		s, b := newSet(rec("a", 1)), rec("b", 1)
+		s.Beat(epoch, NoLoad, 0)
+		s.Apply(epoch, hello(epoch, b))
+		last := epoch
+		for at := step; at <= time.Minute; at += step {
+			last = epoch.Add(at)
+			s.Apply(epoch, messageFrom(last, b, nil))
+		}
+		if led := s.time.at(epoch) - stampAt(epoch); millis(led) > 6*time.Second {
+			t.Errorf("steps of %v lead it %v ahead", step, millis(led))
+		}
+		m := messageFrom(last, b, nil)
+		m.Echo = s.Question(epoch, 7).Challenge
+		if e := s.Apply(epoch, m); !e.Suspended {
+			t.Errorf("steps of %v: %+v", step, e)
+		}
+	}
+}
+
 // Without an answer, no message leads a node over the end of its own lease: neither of members nor of
 // strangers, recorded or not.
 func TestOverdueWithoutAnswer(t *testing.T) {
