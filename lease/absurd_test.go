@@ -68,8 +68,8 @@ func TestLatestClusterTimeIsFollowed(t *testing.T) {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
 		b.Apply(epoch, carry(t, a.Sync(epoch)))
 		a.Apply(epoch, carry(t, b.Sync(epoch)))
-		forged := messageFrom(epoch, rec("b", 1), nil)
-		forged.Stamp = maxStart
+		forged := messageFrom(epoch, rec("b", 1), []Beat{rec("a", 1).sent(epoch)})
+		forged.Stamp, forged.Echo = maxStart, a.Challenge(epoch, 7).Challenge
 		if !a.Apply(epoch, forged).Counts {
 			t.Fatal("the forged time does not count")
 		}
@@ -98,7 +98,7 @@ func exchange(t *testing.T, now time.Time, one, other *Set) {
 		if e := to.Apply(now, carry(t, from.Sync(now))); e.Challenge != "" {
 			ask := carry(t, to.Challenge(now, 7))
 			if from.Apply(now, ask).Echo != "" {
-				to.Apply(now, carry(t, from.Echo(now, ask.Challenge)))
+				to.Apply(now, carry(t, from.Echo(now, ask)))
 				to.Apply(now, carry(t, from.Sync(now)))
 			}
 		}

@@ -21,6 +21,9 @@ type Effect struct {
 	Answered  bool   // the message answers this node's challenge: the sender runs
 	Arrives   bool   // the same, or to a newcomer's stream: packets arrive at this node's address
 	BothWays  bool   // it answers a packet: packets arrive both ways
+	OfMember  bool   // it answers [Set.Question]
+	Overdue   bool   // this node's lease may have ended for others long ago: ask members with [Set.Question]
+	Suspended bool   // it has ended: this process was suspended, and its clock stood still
 	Behind    bool   // the sender's cluster time is behind: [Set.AnswerExpired] tells it the time
 }
 

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -31,14 +32,22 @@ func (c *challenges) answer(now time.Time, m *Message, newcomer bool, e *Effect)
 	is := func(nonce uint64) bool {
 		return nonce != 0 && ((nonce == c.nonce && age <= 2*challengeLife) || (nonce == c.last && age <= challengeLife))
 	}
-	e.BothWays = is(m.Echo)
+	e.OfMember = is(m.Echo ^ ofMember)
+	e.BothWays = is(m.Echo) || e.OfMember
 	e.Arrives = e.BothWays || is(m.Echo^overStream)
 	e.Answered = e.BothWays || (e.Arrives && !newcomer)
+	if !e.OfMember { // that says whether this node was suspended, and is no reason to believe later messages
+		c.note(now, m.From, e)
+	}
+}
+
+// note notes when a sender has answered.
+func (c *challenges) note(now time.Time, from Handle, e *Effect) {
 	if e.Answered && len(c.runs) < MaxNodes {
-		c.runs[m.From] = now
+		c.runs[from] = now
 	}
 	if e.BothWays && len(c.bothWays) < MaxNodes {
-		c.bothWays[m.From] = now
+		c.bothWays[from] = now
 	}
 }
 
@@ -120,10 +129,90 @@ func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	return m
 }
 
-// Echo returns the answer to a challenge: the present cluster time, with the nonce. It
-// is smaller than the challenge.
-func (s *Set) Echo(now time.Time, nonce uint64) *Message {
+// Echo returns the answer to the challenge in a message: the present cluster time, with the nonce, and the
+// latest beat of the challenger if its lease is live here. It is smaller than the challenge.
+func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 	m := s.message(now)
-	m.Echo = nonce
+	m.Echo = challenge.Challenge
+	if e := s.known[challenge.From]; e != nil && e.status == live && e != s.self {
+		room := maxBeatBytes
+		s.addBeat(m, e, &room, 0)
+	}
 	return m
+}
+
+// A process that is suspended together with its monotonic clock, as a virtual machine is, does not
+// notice. Others end its lease, own what it owned, and forget it. When the process goes on, its lease
+// holds by its own clock, and cluster time is ahead of it.
+//
+// Cluster time is also ahead where a cluster meets another one that began with a later time. Its nodes
+// did not sleep, and keep their leases. Both look alike to a node that only takes over the later time. So
+// a message counts, by whose time the own lease has ended, only if its sender answers a challenge.
+// The answer says whether the sender holds the challenger for live:
+//
+//   - A member that does has met another cluster itself: this node follows it.
+//   - A member that does not has seen the lease of this node end: this node was suspended.
+//   - Any other sender may be of another cluster, or have joined in the meantime. It is believed after the
+//     members have had time to answer.
+//
+// Only answers with a random number of this node decide, so recorded messages end no lease.
+
+// ofMember tells the nonce of a question that was sent to the address of a member from others. The
+// process that answers there may be a later one.
+const ofMember = 1 << 62
+
+// Question returns a message for a packet to the address of a member. The answer shows whether this
+// node was suspended: [Effect.Suspended]. The random number must be odd.
+func (s *Set) Question(now time.Time, random uint64) *Message {
+	m := s.Challenge(now, random)
+	m.Challenge ^= ofMember
+	return m
+}
+
+// overdue reports whether the own lease has ended by the time of a message, and not by the clock of this node. Packets that
+// have waited for a suspended node lead it ahead step by step, and its lease with it.
+func (s *Set) overdue(m *Message, ahead time.Duration) bool {
+	ttl := s.params.TTL
+	return !s.time.provisional && m.From != s.self.handle &&
+		ahead+millis(s.led) > ttl/8 && millis(m.Stamp-s.self.at+s.led) > ttl-ttl/8
+}
+
+// believesOverdue decides whether a message counts by whose time the own lease has ended, and says in e what follows if it
+// does not.
+func (s *Set) believesOverdue(now time.Time, m *Message, ahead time.Duration, e *Effect) bool {
+	if e.Answered && s.explains(now, m, e) {
+		return true
+	}
+	delete(s.challenges.runs, m.From) // or its older messages would make it a member
+	delete(s.challenges.bothWays, m.From)
+	sender := s.known[m.From]
+	e.Overdue = e.Overdue || (sender != nil && sender.status == live)
+	if !e.Overdue && ahead > s.params.TTL {
+		s.stats.FromFuture++
+	}
+	e.Challenge = s.addrOfSender(m)
+	return false
+}
+
+// explains decides whether an answer counts by whose time the own lease has ended, and whether this
+// node was suspended.
+func (s *Set) explains(now time.Time, m *Message, e *Effect) bool {
+	sender := s.known[m.From]
+	if e.OfMember || (sender != nil && sender.hadLease() && sender.status != retired) {
+		e.Suspended = !s.heldBy(m)
+		return true
+	}
+	if s.census.reachable == 0 {
+		return true
+	}
+	if now.Sub(s.doubted) > 2*s.params.TTL {
+		s.doubted = now
+	}
+	e.Overdue = true
+	return now.Sub(s.doubted) >= s.params.TTL/8
+}
+
+// heldBy reports whether the sender of an answer holds this node for live.
+func (s *Set) heldBy(m *Message) bool {
+	return slices.ContainsFunc(m.Beats, func(b Beat) bool { return b.Handle == s.self.handle })
 }

@@ -27,7 +27,7 @@ func meet(now time.Time, a, b *lease.Set) {
 	for _, by := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
 		challenge := by.from.Challenge(now, rand.Uint64()|1)
 		by.to.Apply(now, challenge)
-		by.from.Apply(now, by.to.Echo(now, challenge.Challenge))
+		by.from.Apply(now, by.to.Echo(now, challenge))
 	}
 }
 

@@ -187,7 +187,7 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	}
 	if e.Echo != "" {
 		st.printf("%s echoes:", b.name)
-		st.deliver(t, b, a, b.set.Echo(st.at(b), m.Challenge))
+		st.deliver(t, b, a, b.set.Echo(st.at(b), m))
 	}
 	if _, news := b.set.AnswerExpired(st.at(b), m.From, e.Behind, 1400); news != nil {
 		st.printf("%s answers %s:", b.name, a.name)

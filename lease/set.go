@@ -45,6 +45,8 @@ type Set struct {
 	renewed    time.Time // when this node sent its latest beat
 	time       clusterTime
 	challenges challenges
+	led        Stamp             // the steps ahead of cluster time since a member said that it holds this node, together
+	doubted    time.Time         // when a sender that is no member first had a time by which the own lease has ended
 	nodes      []*entry          // the latest incarnation of each node that had a lease here, sorted by id
 	place      int               // of this node among them; -1 = to be computed
 	known      map[Handle]*entry // these, and incarnations that have no lease yet or no longer

@@ -111,8 +111,13 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	if !s.believes(now, m, millis(by), learns, e) {
 		return false
 	}
+	explained := learns || e.Suspended || (e.Answered && (s.heldBy(m) || s.overdue(m, millis(by))))
 	if by > 0 || learns {
 		s.advance(now, by)
+		s.led += by
+	}
+	if explained {
+		s.led = 0
 	}
 	if learns {
 		s.Establish()
@@ -130,6 +135,8 @@ func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bo
 	case behind && !learns:
 		s.stats.FromPast++
 		e.Behind = !m.Provisional
+	case s.overdue(m, ahead):
+		return s.believesOverdue(now, m, ahead, e)
 	case !behind && (e.Answered || s.runs(now, m.From)):
 		return true
 	case ahead > s.params.TTL:

@@ -31,21 +31,23 @@ func TestWhichTimeCounts(t *testing.T) {
 		change func(m *Message)
 		want   want
 	}{
-		{"near, ahead", b, ttl, nil, want{counts: true, moved: ttl}},
+		{"near, ahead", b, ttl / 8, nil, want{counts: true, moved: ttl / 8}},
+		{"near, and the own lease has ended by then", b, ttl, nil, want{challenge: "b:7946"}},
 		{"near, behind", b, -ttl, nil, want{counts: true}},
 		{"near, stranger", stranger, 0, nil, want{}},
 		{"near, stranger with its record", stranger, 0, withRecord, want{challenge: "s:7946"}},
 		{"near, expired", c, 0, nil, want{challenge: "c:7946"}},
-		{"far ahead, expired, ran just now", d, ttl + ms, nil, want{counts: true, moved: ttl + ms}},
-		{"far ahead, live", b, ttl + ms, nil, want{counts: true, moved: ttl + ms}},
-		{"a year ahead, live", b, 365 * 24 * time.Hour, nil, want{counts: true, moved: 365 * 24 * time.Hour}},
+		{"ahead, expired, ran just now", d, ttl / 8, nil, want{counts: true, moved: ttl / 8}},
+		{"far ahead, expired, ran just now", d, ttl + ms, nil, want{challenge: "d:7946", counted: true}},
+		{"far ahead, live", b, ttl + ms, nil, want{challenge: "b:7946"}},
+		{"a year ahead, live, answers", b, 365 * 24 * time.Hour, echo(4711), want{counts: true, moved: 365 * 24 * time.Hour}},
 		{"far ahead, stranger", stranger, ttl + ms, nil, want{counted: true}},
 		{"far ahead, stranger with its record", stranger, ttl + ms, withRecord, want{challenge: "s:7946", counted: true}},
 		{"far ahead, expired", c, ttl + ms, nil, want{challenge: "c:7946", counted: true}},
 		{"far ahead, this node's handle", rec("a", 1), ttl + ms, nil, want{counts: true, moved: ttl + ms}},
 		{"far behind, live", b, -ttl - ms, nil, want{behind: true, counted: true}},
 		{"far behind, stranger", stranger, -ttl - ms, nil, want{behind: true, counted: true}},
-		{"an answer to the challenge", stranger, time.Hour, echo(4711), want{counts: true, moved: time.Hour}},
+		{"an answer to the challenge", stranger, ttl / 8, echo(4711), want{counts: true, moved: ttl / 8}},
 		{"a wrong answer", c, ttl + ms, echo(4712), want{challenge: "c:7946", counted: true}},
 		{"an answer from the past", stranger, -time.Hour, echo(4711), want{counts: true}},
 		{"near, provisional", stranger, 0, provisional, want{}},
@@ -92,7 +94,7 @@ func TestEcho(t *testing.T) {
 	if e := other.Apply(epoch, c); e.Echo != "a:7946" {
 		t.Errorf("%+v", e)
 	}
-	if echo := carry(t, other.Echo(epoch, c.Challenge)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
+	if echo := carry(t, other.Echo(epoch, c)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
 		t.Errorf("%+v is no echo of %+v", echo, c)
 	}
 }
@@ -251,7 +253,11 @@ func TestFarBehindIsToldTheTime(t *testing.T) {
 	if addr != "b:7946" || m == nil {
 		t.Fatalf("not told: %+v", e)
 	}
-	if e := slow.Apply(now, carry(t, m)); !e.Counts || slow.time.at(now) != s.time.at(now) {
+	if e := slow.Apply(now, carry(t, m)); e.Counts || e.Challenge != "a:7946" || !e.Overdue {
+		t.Errorf("%+v", e)
+	}
+	answer := carry(t, s.Echo(now, slow.Challenge(now, 7)))
+	if e := slow.Apply(now, answer); !e.Counts || e.Suspended || slow.time.at(now) != s.time.at(now) {
 		t.Errorf("%+v, off by %d", e, slow.time.at(now)-s.time.at(now))
 	}
 	if e := s.Apply(now, carry(t, slow.Sync(now))); !e.Counts {
@@ -308,7 +314,7 @@ func TestAnyStampLeavesANodeReadable(t *testing.T) {
 		stamp := rapid.OneOf(rapid.Int64Range(1, maxStamp), rapid.Int64Range(maxStamp-10, maxStamp),
 			rapid.Int64Range(maxStart-10, maxStart+10), rapid.Int64Range(-7000, 7000))
 		readable := func() {
-			for _, m := range []*Message{s.Sync(now), s.Challenge(now, 1), s.Echo(now, 1)} {
+			for _, m := range []*Message{s.Sync(now), s.Challenge(now, 1), s.Echo(now, &Message{Challenge: 1})} {
 				if _, err := Decode(Encode(m)); err != nil {
 					t.Fatalf("at stamp %d: %v", m.Stamp, err)
 				}
@@ -364,7 +370,9 @@ func TestManySmallSteps(t *testing.T) {
 				heard, paused = true, now
 			}
 			ahead += step
-			s.Apply(now, messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead))}, c))
+			m := messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead)), rec("a", 1).sent(now)}, c)
+			m.Echo = s.Question(now, 7).Challenge // otherwise this node may have been suspended
+			s.Apply(now, m)
 			if !heard {
 				continue
 			}

@@ -214,7 +214,7 @@ func TestEveryClockStarts(t *testing.T) {
 		{}, time.UnixMilli(-1), time.UnixMilli(0), time.UnixMilli(1), epoch, time.UnixMilli(maxStart), time.UnixMilli(math.MaxInt64),
 	} {
 		s := NewSet(clock, *rec("a", 1), testParams)
-		for _, m := range append(s.Compose(clock, 1400, 1), s.Sync(clock), s.Challenge(clock, 1), s.Echo(clock, 1)) {
+		for _, m := range append(s.Compose(clock, 1400, 1), s.Sync(clock), s.Challenge(clock, 1), s.Echo(clock, &Message{Challenge: 1})) {
 			if _, err := Decode(Encode(m)); err != nil {
 				t.Errorf("at %v: %v", clock, err)
 			}

@@ -253,7 +253,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 func (w *world) reply(n *simNode, m *Message, e *Effect) {
 	now := w.clock(n)
 	if e.Echo != "" {
-		w.send(e.Echo, n.set.Echo(now, m.Challenge))
+		w.send(e.Echo, n.set.Echo(now, m))
 	}
 	if e.Challenge != "" {
 		w.send(e.Challenge, n.set.Challenge(now, w.rng.Uint64()|1))

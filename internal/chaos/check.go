@@ -26,6 +26,9 @@ func (w *world) check() {
 	for _, p := range slices.Clone(w.running) {
 		w.checkProcess(p)
 	}
+	for _, p := range w.running {
+		w.checkAwake(p)
+	}
 	w.checkOverlaps()
 	w.checkTwins()
 	for i, a := range w.running {

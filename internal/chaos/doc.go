@@ -28,6 +28,8 @@
 //     nodes of a side have the same ones, which any of them has known.
 //   - twin: in a calm network, a process that stood still when another one was started under its
 //     id ends within a TTL once it runs again, and does not own what that one owns for long.
+//   - awake: in a network without cuts, a node that was suspended together with its monotonic clock owns nothing
+//     that a member has taken over, a second after it goes on; two seconds where packets get lost.
 //   - rest: after that nothing changes, and a strategy that levels has spread the partitions evenly.
 //
 // A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most

@@ -15,7 +15,9 @@ func nameOf(host int) string { return fmt.Sprintf("n%02d", host) }
 type host struct {
 	addr     string // "" = the next process gets a new one
 	clock    time.Duration
-	paused   bool
+	paused   bool // or suspended
+	asleep   bool // suspended
+	since    time.Duration
 	lossy    bool
 	draining bool
 	leaves   time.Duration // when it says farewell at the latest; 0 = it does not leave
@@ -47,7 +49,7 @@ func (w *world) startAll() {
 
 func (w *world) crash(id string) {
 	if w.runs(id) {
-		w.hosts[id].paused = false
+		w.hosts[id].paused, w.hosts[id].asleep = false, false
 		w.Crash(id)
 		w.ended(id, false)
 	}
@@ -61,7 +63,7 @@ func (w *world) restart(id string) {
 // vanish ends a node with its host.
 func (w *world) vanish(id string) {
 	if w.runs(id) {
-		w.hosts[id].paused = false
+		w.hosts[id].paused, w.hosts[id].asleep = false, false
 		w.Vanish(id)
 		w.ended(id, false)
 	}
@@ -149,9 +151,39 @@ func (w *world) pause(id string) {
 }
 
 func (w *world) resume(id string) {
+	if w.hosts[id].asleep {
+		w.wake([]string{id}, false)
+	}
 	if w.runs(id) && w.hosts[id].paused {
 		w.hosts[id].paused = false
 		w.Resume(id)
+	}
+}
+
+// suspend suspends the hosts of nodes.
+func (w *world) suspend(ids []string) {
+	for _, id := range ids {
+		if h := w.hosts[id]; w.runs(id) && !h.paused {
+			h.paused, h.asleep, h.since = true, true, w.Elapsed()
+			w.Suspend(id)
+		}
+	}
+}
+
+// wake lets suspended hosts go on, with the right time or with that of their suspension.
+func (w *world) wake(ids []string, stale bool) {
+	for _, id := range ids {
+		h := w.hosts[id]
+		if !w.runs(id) || !h.asleep {
+			continue
+		}
+		h.paused, h.asleep = false, false
+		if stale {
+			h.clock -= w.Elapsed() - h.since
+			w.stepped, w.calm.network = true, w.Elapsed() // some see half of the clocks wrong
+		}
+		w.now[id].wakes(w)
+		w.Wake(id, stale)
 	}
 }
 

@@ -111,6 +111,9 @@ var bugs = []bug{
 	{name: "an undecided process owns partitions", edits: []edit{{
 		"internal/node/lifecycle.go", `	case other != nil:`, `	case other != nil && !planted("an undecided process owns partitions"):`,
 	}}},
+	{name: "a node that was suspended is not fenced", soon: true, edits: []edit{{
+		"internal/node/node.go", `	if e.Suspended {`, `	if e.Suspended && !planted("a node that was suspended is not fenced") {`,
+	}}},
 	{name: "one failed check makes ill", soon: true, edits: []edit{{
 		"internal/node/health.go", `	if err != nil {
 		needed = failures`, `	if err != nil && !planted("one failed check makes ill") {

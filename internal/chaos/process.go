@@ -35,6 +35,10 @@ type process struct {
 	apart    time.Duration // when it and its twin last had no member in common
 	overran  time.Duration // when it last ran a partition without the answers of others
 	wasHeld  bool          // back, at the last check
+
+	woke   time.Duration       // when it was suspended last, the end of that
+	kept   uint64              // what it owned then, and owns ever since
+	others map[*process]uint64 // what members owned then, and own ever since
 }
 
 // follow begins to check a process.
@@ -79,7 +83,9 @@ func (w *world) checkProcess(p *process) {
 	if w.checkEnd(p, v) || v.State == nil {
 		return
 	}
-	w.checkFence(p, v.State)
+	if !w.hosts[p.ID].asleep {
+		w.checkFence(p, v.State)
+	}
 	w.checkEvicted(p, v.Live.Evicted)
 	w.checkWaits(p, v)
 	if held := p.held(); held != p.wasHeld {
@@ -103,6 +109,43 @@ func (w *world) checkProcess(p *process) {
 		p.some.Add(events.Diff(p.read, p.state))
 		p.read = p.state
 		w.report("events", p.ID+", by a watcher that reads seldom", p.some.Faults(p.state.Owned(), idsOf(p.state)))
+	}
+}
+
+// wakes notes what a process that was suspended owns, and what members of it own by then.
+func (p *process) wakes(w *world) {
+	p.woke, p.kept, p.others = w.Elapsed(), p.owns, make(map[*process]uint64)
+	for _, other := range w.running {
+		if other != p && other.Live() && slices.Contains(p.Members(), lease.NodeID(other.ID)) {
+			p.others[other] = other.owns
+		}
+	}
+}
+
+// checkAwake fails if a process that was suspended goes on owning what a member owns by now that can
+// tell it so.
+func (w *world) checkAwake(p *process) {
+	if p.others == nil {
+		return
+	}
+	keeps := func(p *process, owned uint64) uint64 {
+		if h := w.hosts[p.ID]; h.paused || h.lossy || !p.Live() {
+			return 0
+		}
+		return owned & p.owns
+	}
+	p.kept = keeps(p, p.kept)
+	limit := time.Second + look
+	if w.loss > 0 {
+		limit = 2 * time.Second // packets to and fro get lost, again and again
+	}
+	for other, owned := range p.others {
+		if p.others[other] = keeps(other, owned); p.kept&p.others[other] != 0 && w.Elapsed()-p.woke > limit {
+			w.fail("awake", "%s was suspended, and still owns what %s owns %v later", p.ID, other.ID, w.Elapsed()-p.woke)
+		}
+	}
+	if p.kept == 0 || w.loss > calmLoss || w.calm.cut >= p.woke {
+		p.others = nil
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,35 @@ func draw(seed uint64) schedule {
 		text, do := f.draw(rng, s.hosts)
 		s.steps = append(s.steps, step{pause(rng), strings.TrimSpace(f.name + " " + text), do})
 	}
+	s.suspend()
 	return s
+}
+
+// suspend adds suspensions of hosts to the steps of every other seed. It draws from numbers of its own: the other
+// steps of a seed stay as they are.
+func (s *schedule) suspend() {
+	rng := rand.New(rand.NewPCG(s.seed, 7))
+	if rng.IntN(2) == 0 {
+		return
+	}
+	s.kinds = append(s.kinds, "suspend")
+	for range 1 + rng.IntN(4) {
+		var asleep []string
+		for range 1 + rng.IntN(max(1, s.hosts/2)) {
+			asleep = append(asleep, nameOf(rng.IntN(s.hosts)))
+		}
+		d := one(rng, 8*time.Second, 30*time.Second, 90*time.Second, 5*time.Minute)
+		stale := rng.IntN(2) == 0 // the wall clock stood still, too
+		at := rng.IntN(len(s.steps) + 1)
+		s.steps = slices.Insert(s.steps, at,
+			step{ttl, fmt.Sprint("suspend ", asleep), func(w *world) { w.suspend(asleep) }},
+			step{d, fmt.Sprint("wake ", asleep, ", stale wall clock ", stale), func(w *world) { w.wake(asleep, stale) }},
+			step{3 * time.Second, fmt.Sprint("set the clocks of ", asleep), func(w *world) {
+				for _, id := range asleep {
+					w.setClock(id, 0)
+				}
+			}})
+	}
 }
 
 // pause returns the time until the next step: mostly too short for anything to settle.

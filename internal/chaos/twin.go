@@ -20,7 +20,7 @@ const (
 
 // twin has a node stand still, and starts another process under its id.
 func (w *world) twin(id string) {
-	if !w.runs(id) || w.twins[id] != nil || w.stepped || w.hosts[id].lossy {
+	if !w.runs(id) || w.twins[id] != nil || w.stepped || w.hosts[id].lossy || w.hosts[id].asleep {
 		return
 	}
 	w.pause(id)

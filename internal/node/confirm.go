@@ -48,20 +48,27 @@ func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 	if e.Challenge != "" {
 		n.confirm(now, m.From, e.Challenge, l)
 	}
-	if e.Counts && l.state {
-		n.noteState(now, m)
-	}
-	if e.Answered {
-		n.admit(now, m.From, e.BothWays)
+	if e.Counts {
+		n.receiveCounted(now, m, l, e)
 	}
 	if e.BothWays {
-		n.heardByPacket()
+		n.noteAnswer(now, e)
 	}
 	if n.life.phase == Joining && (e.Arrives || (n.join.entered && !l.state)) {
 		n.reach.arrives = true
 	}
 	if e.Counts {
 		n.hearOthers(now, m)
+	}
+}
+
+// receiveCounted notes what follows from a message that counts.
+func (n *Node) receiveCounted(now time.Time, m *lease.Message, l letter, e lease.Effect) {
+	if l.state {
+		n.noteState(now, m)
+	}
+	if e.Answered {
+		n.admit(now, m.From, e.BothWays)
 	}
 }
 

@@ -114,7 +114,7 @@ func (j *joining) member() *Node {
 // confirm shows that a node runs.
 func (j *joining) confirm(m *Node) {
 	meet(j.now, j.n, m)
-	j.n.Receive(j.now, lease.Encode(m.set.Echo(j.now, j.n.set.Challenge(j.now, 7).Challenge)))
+	j.n.Receive(j.now, lease.Encode(m.set.Echo(j.now, j.n.set.Challenge(j.now, 7))))
 }
 
 // answers delivers what a member has to say.
@@ -319,7 +319,7 @@ func TestStateWaitsLongEnough(t *testing.T) { // S5.6
 	if len(a.waiting.senders) != 1 || !a.waiting.senders[0].letters[maxWaiting-1].state || a.waiting.bytes != maxWaiting*len(message) {
 		t.Fatalf("%d senders wait, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
 	}
-	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7).Challenge)))
+	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))
 	if a.set.AddrOf(n.set.Handle()) == "" || a.waiting.bytes != 0 {
 		t.Errorf("the state does not count; %d bytes wait", a.waiting.bytes)
 	}

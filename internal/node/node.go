@@ -29,6 +29,7 @@ type Node struct {
 	damping   damping
 	reach     reach
 	address   address
+	asleep    asleep
 	ramp      ramp
 	when      schedule
 	assigner  *assigner // nil unless the strategy has an assignment
@@ -79,6 +80,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		ramp:      ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
 		when:      schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
 		load:      lease.NoLoad,
+		asleep:    asleep{rng: rand.New(rand.NewPCG(seed, 1))},
 		handing:   handing{bound: cfg.Handover, kernel: handover.New(), waits: make(map[placement.Partition]*wait)},
 	}
 	if placement.Remembers(cfg.Strategy) {
@@ -119,12 +121,12 @@ func (n *Node) advance(now time.Time) time.Time {
 	}
 	if !now.Before(n.when.review) {
 		n.when.review = now.Add(n.cfg.HeartbeatInterval)
-		n.judgeClock(now)
 		n.level(now)
 		if n.life.places() {
 			n.balance.review(now, n.table, n.log)
 		}
 	}
+	n.judgeClock(now)
 	expiry := n.expire(now)
 	n.listenAgain(now)
 	n.remind(now)
@@ -132,6 +134,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.noteCrashes(now)
 	n.checkReach(now)
 	n.checkAddress(now)
+	n.checkAwake(now)
 	n.tryJoin(now)
 	n.damp(now)
 	n.settle(now)
@@ -150,7 +153,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandover(now)
 	}
 	n.handOver(now)
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.damping.until)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -253,7 +256,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.when.urge(now)
 	}
 	if e.Echo != "" {
-		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
+		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m))})
 	}
 	if len(e.Wants)+len(e.Buckets) > 0 {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants, e.Buckets))})
@@ -261,6 +264,12 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	n.requestEvictions(now, m.From, e.Evictions)
 	if !e.Refute.IsZero() {
 		n.refute(now, e.Refute)
+	}
+	if e.Suspended {
+		n.wake(now)
+	}
+	if e.Overdue {
+		n.wonder(now)
 	}
 	if e.Counts {
 		n.setCluster(n.cluster.Union(m.Cluster))

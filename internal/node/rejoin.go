@@ -28,6 +28,9 @@ func (r *rejoin) enterAt() time.Time {
 // or could send nothing, for so long that others have taken over. The node owns
 // nothing, knows nothing, and has to join again.
 func (n *Node) checkLease(now time.Time) {
+	if n.stall.wallStepped(now) {
+		n.wonder(now)
+	}
 	n.health.paused(n.stall.turn(now))
 	if n.life.phase == Over || n.lease.Holds(now.Sub(n.started)) {
 		return

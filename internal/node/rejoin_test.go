@@ -175,7 +175,9 @@ func TestHoldAfterStep(t *testing.T) { // S5.5
 	}
 	until := b.damping.until
 	ahead := a.set.Stamp(w.now.Add(10 * time.Second))
-	b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: ahead, SentAt: w.now})
+	held := a.set.Echo(w.now, b.set.Challenge(w.now, 7))
+	held.Stamp = ahead
+	b.apply(w.now, held)
 	b.Ready(w.now)
 	said, hold := b.set.Until(w.now, b.set.Self().Held), until.Sub(w.now)
 	if !b.damping.until.Equal(until) || (said-hold).Abs() > time.Second || b.set.Stamp(w.now) < ahead {

@@ -10,7 +10,7 @@ type schedule struct {
 	heartbeat, every time.Duration // between heartbeats, and between rounds of gossip
 
 	beat    time.Time // renew the own lease
-	review  time.Time // judge clock and balance, level; news brings heartbeats forward, but not this
+	review  time.Time // judge balance, level; news brings heartbeats forward, but not this
 	gossip  time.Time // send news to a few members
 	urgent  int       // rounds of gossip that follow the next one soon
 	publish time.Time // publish a change of the live set; zero = there is none

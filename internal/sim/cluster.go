@@ -123,7 +123,7 @@ func (c *Cluster) RunUntil(condition func() bool, limit time.Duration) (took tim
 
 // after runs do on a process some time later.
 func (c *Cluster) after(p *Process, d time.Duration, do func()) {
-	c.queue.push(event{at: c.now.Add(d), to: p, do: do})
+	c.queue.push(event{at: c.now.Add(d), to: p, do: do, slept: p.slept})
 }
 
 // Start starts processes at the same moment.
@@ -298,6 +298,40 @@ func (p *Process) Resume() {
 	p.backlog, p.backlogBytes = nil, 0
 	for _, e := range waiting {
 		p.handle(e)
+	}
+}
+
+// Suspend stops a process together with its host, as the suspension of a virtual machine does.
+// Its monotonic clock stands still, so the process does not notice; nor do the timers that it
+// waits for. Most packets to it are lost.
+func (c *Cluster) Suspend(id string) {
+	p := c.Node(id)
+	p.status, p.since = suspended, c.now
+	c.net.gone[p.Addr] = true
+	c.probe()
+}
+
+// Wake lets a suspended process go on. Its wall clock is right again, or stale: then it stood still, too.
+func (c *Cluster) Wake(id string, stale bool) {
+	p := c.Node(id)
+	if p.status != suspended {
+		return
+	}
+	delete(c.net.gone, p.Addr)
+	d := c.now.Sub(p.since)
+	p.status, p.wake = running, p.wake.Add(d)
+	if p.slept += d; stale {
+		p.offset -= d
+	}
+	waiting := p.backlog
+	p.backlog, p.backlogBytes = nil, 0
+	for _, e := range waiting {
+		p.handle(e)
+	}
+	for _, w := range p.watches { // the other end of the stream is gone, which its next probe shows
+		if w.open {
+			c.end(w, leastSilence+time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence))))
+		}
 	}
 }
 

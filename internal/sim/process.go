@@ -17,12 +17,17 @@ type status int
 const (
 	running status = iota
 	paused
+	suspended
 	crashed
 )
 
 // maxBacklog is how many bytes of packets wait for a paused process, as in its
-// socket. What arrives beyond that is lost.
-const maxBacklog = 2 << 20
+// socket, and maxHeld how many wait for a suspended one, in the queue of its network
+// interface. What arrives beyond that is lost.
+const (
+	maxBacklog = 2 << 20
+	maxHeld    = 64 << 10
+)
 
 // Process runs one kernel, as an agent does. Its methods carry out what the kernel
 // says at once, before they return.
@@ -34,13 +39,15 @@ type Process struct {
 	offset time.Duration // of its wall clock
 	status status
 	boot   time.Time
+	slept  time.Duration // how long it was suspended, all in all
+	since  time.Time     // when it was suspended, if it is
 	ttl    time.Duration
 	bound  time.Duration // of a hand-over
 	rng    *rand.Rand
 	wake   time.Time // when the kernel wants to be called
 
 	unfinished   *node.Ready // what a paused process was about to carry out
-	backlog      []event     // what waits while the process is paused
+	backlog      []event     // what waits while the process is paused or suspended
 	backlogBytes int
 
 	published *events.State
@@ -57,7 +64,10 @@ type Process struct {
 type Traffic struct{ Packets, Bytes int }
 
 // Now returns the time by the clocks of the process.
-func (p *Process) Now() time.Time { return clock(p.c.now.Add(p.offset), p.c.Elapsed()) }
+func (p *Process) Now() time.Time { return clock(p.c.now.Add(p.offset), p.c.Elapsed()-p.slept) }
+
+// age returns the time since the process began, by its own clock.
+func (p *Process) age() time.Duration { return p.c.now.Sub(p.boot) - p.slept }
 
 // turn carries out what the kernel says.
 func (p *Process) turn() {
@@ -69,7 +79,7 @@ func (p *Process) turn() {
 	p.carryOut(r)
 	if p.status == running && !r.Next.IsZero() {
 		p.wake = p.c.now.Add(r.Next.Sub(p.Now()))
-		p.c.queue.push(event{at: p.wake, to: p})
+		p.c.queue.push(event{at: p.wake, to: p, slept: p.slept})
 	}
 }
 
@@ -123,11 +133,14 @@ func (p *Process) handle(e event) {
 	case p.status == crashed:
 		return
 	case p.status == paused:
-		if p.backlogBytes += len(e.packet); e.packet != nil && p.backlogBytes > maxBacklog {
-			p.backlogBytes -= len(e.packet)
-			return
-		}
-		p.backlog = append(p.backlog, e)
+		p.wait(e, maxBacklog)
+		return
+	case p.status == suspended:
+		p.wait(e, maxHeld)
+		return
+	case e.packet == nil && e.slept < p.slept: // its timer stood still, too
+		e.at, e.slept = e.at.Add(p.slept-e.slept), p.slept
+		p.c.queue.push(e)
 		return
 	case e.packet != nil:
 		p.kernel.Receive(p.Now(), e.packet)
@@ -137,6 +150,15 @@ func (p *Process) handle(e event) {
 		return // an earlier call has planned another time
 	}
 	p.turn()
+}
+
+// wait keeps an event until the process goes on. Packets beyond a number of bytes are lost.
+func (p *Process) wait(e event, most int) {
+	if p.backlogBytes += len(e.packet); e.packet != nil && p.backlogBytes > most {
+		p.backlogBytes -= len(e.packet)
+		return
+	}
+	p.backlog = append(p.backlog, e)
 }
 
 // do gives the kernel a command, unless the process is stopped.
@@ -201,16 +223,17 @@ func (p *Process) hasMembers(nodes []*Process) bool {
 	return i == len(nodes)
 }
 
-// Live reports whether the node takes part in placement and its own lease holds.
+// Live reports whether the node takes part in placement, its own lease holds, and the process is
+// not suspended.
 func (p *Process) Live() bool {
-	return p.View().Phase == node.Active && p.view.Lease.Holds(p.c.now.Sub(p.boot))
+	return p.status != suspended && p.View().Phase == node.Active && p.view.Lease.Holds(p.age())
 }
 
 // Owned returns the partitions that the node owns, ascending; none if its own lease
-// does not hold.
+// does not hold, or while the process is suspended.
 func (p *Process) Owned() []placement.Partition {
 	v := p.glance()
-	if v.State == nil || !v.Lease.Holds(p.c.now.Sub(p.boot)) {
+	if v.State == nil || p.status == suspended || !v.Lease.Holds(p.age()) {
 		return nil
 	}
 	return v.State.Owned()

@@ -9,7 +9,8 @@ type event struct {
 	to     *Process
 	from   *Process // of a packet
 	packet []byte
-	do     func() // if it is no packet; nil = the process wants to be called
+	do     func()        // if it is no packet; nil = the process wants to be called
+	slept  time.Duration // how long the process had been suspended when the event was planned
 }
 
 // queue is a binary heap of events, the earliest first. The heap itself has no pointers: most of its

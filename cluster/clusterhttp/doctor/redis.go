@@ -26,7 +26,7 @@ func (e Examination) redis() []Check {
 		faults = append(faults, Check{
 			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreFault, "no reason given"), r.Breaker, at(r.Store)),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
-			adviceOn(r.StoreFault) + ". Do not restart agents: they would forget where rooms live, and each goes on by itself once Redis answers",
+			adviceOn(r.StoreFault) + ". Do not restart agents: they would forget where rooms live",
 		})
 	}
 	if len(r.CutOff) > 0 {
@@ -85,7 +85,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 }
 
 const (
-	badPassword = "set the user and the password right, on Redis or in the agent's --redis-file, which it reads again at SIGHUP"
+	badPassword = "set the user and the password right, on Redis or in the agent's --redis-file, which it reads again when it changes"
 	noMaster    = "see where the address leads to: it is a replica. The agent opens its connections again at least every 5 s, and finds the master once the name or the balancer leads there"
 	unreachable = "see the network and the firewalls between the agent and this address, and whether its host runs"
 )

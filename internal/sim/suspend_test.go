@@ -1,0 +1,128 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+)
+
+// suspension is a scenario: some nodes of a fleet are suspended with their hosts.
+type suspension struct {
+	name  string
+	nodes int
+	sleep int // how many of them are suspended
+	loss  float64
+	opts  sim.Options
+}
+
+func suspensions() []suspension {
+	majority := sim.Options{Config: func(cfg *node.Config) { cfg.SplitForget = time.Hour }}
+	least := sim.Options{Config: func(cfg *node.Config) { cfg.MinMembers = 2 }}
+	handover := func() sim.Options {
+		return sim.Options{
+			Config:   func(cfg *node.Config) { cfg.Handover = 10 * time.Second },
+			Handlers: &sim.Handlers{Stop: func(*sim.Process) time.Duration { return 0 }},
+		}
+	}
+	return []suspension{
+		{"one of two", 2, 1, 0, sim.Options{}},
+		{"one of two, loss 5 %", 2, 1, 0.05, sim.Options{}},
+		{"one of two, loss 20 %", 2, 1, 0.2, sim.Options{}},
+		{"one of three", 3, 1, 0, sim.Options{}},
+		{"one of three, loss 20 %", 3, 1, 0.2, sim.Options{}},
+		{"two of three", 3, 2, 0, sim.Options{}},
+		{"one of ten", 10, 1, 0, sim.Options{}},
+		{"half of ten", 10, 5, 0, sim.Options{}},
+		{"half of ten, loss 20 %", 10, 5, 0.2, sim.Options{}},
+		{"nine of ten", 10, 9, 0, sim.Options{}},
+		{"one of five, split policy", 5, 1, 0, majority},
+		{"half of ten, at least two members", 10, 5, 0, least},
+		{"one of three, hand-over", 3, 1, 0, handover()},
+	}
+}
+
+// wake lets nodes that were suspended go on, and returns when partitions had two owners last.
+func (c fleet) wake(asleep []string, stale bool, watch time.Duration) (double time.Duration) {
+	all := c.IDs()
+	for _, id := range asleep {
+		c.Wake(id, stale)
+	}
+	for at := time.Duration(0); at < watch; at += 10 * time.Millisecond {
+		if c.shared(all) {
+			double = at
+		}
+		c.Run(10 * time.Millisecond)
+	}
+	return double
+}
+
+// shared reports whether two nodes own one partition.
+func (c fleet) shared(ids []string) bool {
+	owned := make(map[int]bool)
+	for _, id := range ids {
+		for _, p := range c.Node(id).Owned() {
+			if owned[int(p)] {
+				return true
+			}
+			owned[int(p)] = true
+		}
+	}
+	return false
+}
+
+// A node that was suspended together with its monotonic clock owns nothing that others have taken over, a second after it
+// goes on. Where most packets and answers get lost, that may take a little longer.
+func TestSuspended(t *testing.T) {
+	times, seeds := []time.Duration{90 * time.Second}, uint64(1)
+	if *long {
+		times, seeds = append(times, 5*time.Minute, time.Hour, 24*time.Hour), 6
+	}
+	for _, d := range times {
+		for _, stale := range []bool{false, true} {
+			var longest time.Duration
+			for _, s := range suspensions() {
+				if d > time.Hour && s.nodes > 3 {
+					continue
+				}
+				for seed := range seeds {
+					s.opts.Seed, s.opts.Loss = seed, s.loss
+					c := newFleet(t, s.opts)
+					c.Start(ids(s.nodes)...)
+					c.Run(10*time.Second + time.Duration(seed)*317*time.Millisecond)
+					asleep := ids(s.nodes)[:s.sleep]
+					for _, id := range asleep {
+						c.Suspend(id)
+					}
+					c.Run(d)
+					double := c.wake(asleep, stale, 10*time.Second)
+					if longest = max(longest, double); double > time.Second {
+						t.Errorf("%s, suspended for %v, stale wall clock %v, seed %d: two owners for %v", s.name, d, stale, seed, double)
+					}
+				}
+			}
+			t.Logf("suspended for %v, stale wall clock %v: two owners for %v at most", d, stale, longest)
+		}
+	}
+}
+
+// A wall clock that is set costs no ownership, forward or back, also if all clocks are set at once.
+func TestWallClockStepsCostNothing(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		c := started(t, n, sim.Options{})
+		c.Run(ttl)
+		r := c.record()
+		for _, by := range []time.Duration{2 * time.Second, -2 * time.Second, time.Hour} {
+			for _, id := range c.IDs() {
+				c.Node(id).StepClock(by)
+			}
+			c.Run(2 * ttl)
+		}
+		for _, id := range c.IDs() {
+			if len(r.batches(id)) > 0 || c.Node(id).View().Stats.Fences > 0 {
+				t.Errorf("%d nodes: %s published %d changes", n, id, len(r.batches(id)))
+			}
+		}
+	}
+}

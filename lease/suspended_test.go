@@ -1,0 +1,117 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// A node finds out by an answer whether it was suspended. Node a and its members b and c were at one cluster
+// time; by the time of the answer, the lease of a has ended.
+func TestSuspended(t *testing.T) {
+	const ttl, ahead = 6 * time.Second, time.Hour
+	a, b, stranger := rec("a", 1), rec("b", 1), rec("s", 1)
+	now := epoch.Add(time.Second)
+	held := []Beat{a.sent(epoch)}
+	for _, tc := range []struct {
+		name      string
+		from      *Record
+		beats     []Beat
+		question  bool
+		ahead     time.Duration
+		counts    bool
+		suspended bool
+	}{
+		{"a member that does not hold it", b, nil, true, ahead, true, true},
+		{"the same, to a challenge", b, nil, false, ahead, true, true},
+		{"a member that holds it", b, held, true, ahead, true, false},
+		{"the same, to a challenge", b, held, false, ahead, true, false},
+		{"a later process at the address of a member", stranger, nil, true, ahead, true, true},
+		{"a stranger", stranger, nil, false, ahead, false, false},
+		{"a member that holds it, half a century later", b, held, true, 50 * 365 * 24 * time.Hour, true, false},
+		{"a member that does not hold it, at present", b, nil, true, 0, true, false},
+		{"a member that does not hold it, before the end of the lease", b, nil, true, 4 * time.Second, true, false},
+		{"a member that does not hold it, after the end", b, nil, true, ttl - ttl/8, true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSet(a)
+			s.Beat(epoch, NoLoad, 0)
+			for _, r := range []*Record{b, rec("c", 1)} {
+				s.Apply(epoch, hello(epoch, r))
+			}
+			m := messageFrom(now.Add(tc.ahead), tc.from, tc.beats)
+			if m.Echo = s.Challenge(now, 7).Challenge; tc.question {
+				m.Echo = s.Question(now, 7).Challenge
+			}
+			e := s.Apply(now, carry(t, m))
+			if moved := s.time.at(now) > stampAt(now)+1; e.Counts != tc.counts || e.Suspended != tc.suspended || moved != (tc.counts && tc.ahead > 0) {
+				t.Errorf("%+v, cluster time has moved: %v", e, moved)
+			}
+		})
+	}
+}
+
+// Packets that have waited for a suspended node lead it to the present in small steps. It finds out nevertheless.
+func TestSuspendedWithPacketsWaiting(t *testing.T) {
+	for _, step := range []time.Duration{100 * ms, 400 * ms, 2 * time.Second, 5 * time.Second} {
+		s, b := newSet(rec("a", 1)), rec("b", 1)
+		s.Beat(epoch, NoLoad, 0)
+		s.Apply(epoch, hello(epoch, b))
+		last := epoch
+		for at := step; at <= time.Minute; at += step {
+			last = epoch.Add(at)
+			s.Apply(epoch, messageFrom(last, b, nil))
+		}
+		if led := s.time.at(epoch) - stampAt(epoch); millis(led) > 6*time.Second {
+			t.Errorf("steps of %v lead it %v ahead", step, millis(led))
+		}
+		m := messageFrom(last, b, nil)
+		m.Echo = s.Question(epoch, 7).Challenge
+		if e := s.Apply(epoch, m); !e.Suspended {
+			t.Errorf("steps of %v: %+v", step, e)
+		}
+	}
+}
+
+// Without an answer, no message leads a node over the end of its own lease: neither of members nor of
+// strangers, recorded or not.
+func TestOverdueWithoutAnswer(t *testing.T) {
+	for _, r := range []*Record{rec("b", 1), rec("s", 1)} {
+		s := newSet(rec("a", 1))
+		s.Apply(epoch, hello(epoch, rec("b", 1)))
+		for _, ahead := range []time.Duration{6 * time.Second, time.Hour} {
+			e := s.Apply(epoch, hello(epoch.Add(ahead), r))
+			if e.Counts || e.Suspended || e.Challenge != r.Addr || e.Overdue != (r.ID == "b") || s.time.at(epoch) != stampAt(epoch) {
+				t.Errorf("%s, %v ahead: %+v", r.ID, ahead, e)
+			}
+		}
+	}
+}
+
+// A stranger with a later time is believed once members have had time to answer, or if there are none.
+func TestStrangerWithLaterTime(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		s := newSet(rec("a", 1))
+		if !alone {
+			s.Apply(epoch, hello(epoch, rec("b", 1)))
+		}
+		answers := func(at time.Duration) Effect {
+			now := epoch.Add(at)
+			s.Beat(now, NoLoad, 0)
+			m := messageFrom(now.Add(time.Hour), rec("s", 1), nil)
+			m.Echo = s.Challenge(now, 7).Challenge
+			return s.Apply(now, m)
+		}
+		if e := answers(0); e.Counts != alone || e.Overdue == alone {
+			t.Errorf("alone: %v: %+v", alone, e)
+		}
+		if alone {
+			continue
+		}
+		if e := answers(testParams.TTL/8 - ms); e.Counts {
+			t.Errorf("too early: %+v", e)
+		}
+		if e := answers(testParams.TTL / 8); !e.Counts || e.Suspended {
+			t.Errorf("too late: %+v", e)
+		}
+	}
+}
