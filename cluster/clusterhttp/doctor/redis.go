@@ -97,7 +97,7 @@ func adviceOn(fault string) string {
 			return a.do
 		}
 	}
-	return "see whether Redis runs, has memory, and is near and quick enough for the agent"
+	return "see whether Redis runs, has memory, and is near enough"
 }
 
 func fewIDs(ids []lease.NodeID) string {
