@@ -111,18 +111,23 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	if !s.believes(now, m, millis(by), learns, e) {
 		return false
 	}
-	explained := learns || e.Suspended || (e.Answered && (s.heldBy(m) || s.overdue(m, millis(by))))
+	s.lead(m, by, learns, e)
 	if by > 0 || learns {
 		s.advance(now, by)
-		s.led += by
-	}
-	if explained {
-		s.led = 0
 	}
 	if learns {
 		s.Establish()
 	}
 	return true
+}
+
+// lead notes that a message is about to move cluster time, unless its sender has shown why.
+func (s *Set) lead(m *Message, by Stamp, learns bool, e *Effect) {
+	if learns || e.Suspended || (e.Answered && (s.heldBy(m) || s.overdue(m, millis(by)))) {
+		s.led = 0
+		return
+	}
+	s.led += max(0, by)
 }
 
 // believes decides whether a message is of the present, and says in e what follows if it
