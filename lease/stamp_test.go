@@ -366,7 +366,9 @@ func TestManySmallSteps(t *testing.T) {
 		ahead, paused := time.Duration(0), epoch.Add(start)
 		for now, heard := epoch, false; now.Before(paused.Add(testParams.TTL)); now = now.Add(every) {
 			if !heard && !now.Before(paused) {
-				s.Apply(now, messageFrom(now.Add(ahead), b, []Beat{b.sent(now.Add(ahead))}, b))
+				m := messageFrom(now.Add(ahead), b, []Beat{b.sent(now.Add(ahead)), rec("a", 1).sent(now)}, b)
+				m.Echo = s.Question(now, 7).Challenge
+				s.Apply(now, m)
 				heard, paused = true, now
 			}
 			ahead += step
