@@ -372,7 +372,7 @@ func TestManySmallSteps(t *testing.T) {
 				heard, paused = true, now
 			}
 			ahead += step
-			m := messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead)), rec("a", 1).sent(now)}, c)
+			m := messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead)), {Handle: s.self.handle, At: s.self.at, State: Active, Version: 1}}, c)
 			m.Echo = s.Question(now, 7).Challenge // otherwise this node may have been suspended
 			s.Apply(now, m)
 			if !heard {
