@@ -33,12 +33,18 @@ after its key has moved, if its method allows it: not a POST. A POST waits for a
 hangs as long as the client does: bound it by --answer-within, after which it gets 504. With
 --redirect clients get the owner's address by 307 instead.
 
+Pins of rooms are not in the table. With --rooms the proxy resolves each key as a room at
+one of --agents, and sends the request where the room is pinned; a new room gets a pin. It
+asks again after half a second, so requests follow a room that moves. While no agent
+answers, rooms stay where they were, and new ones go to the owner of their key.
+
 Until the first table has come, requests get 503 with Retry-After, and /readyz of --probe
 fails. It does not fail later: without an agent the last table is in use.
 
 It speaks plain HTTP: in public, put it behind what ends TLS. At SIGTERM it takes no more
 requests, and those in progress have 15 s.`,
 		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
+  roost proxy --rooms --key-from path:2 --token-file http.token  where rooms are pinned
   roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
 		Args: cobra.NoArgs,
 	}, []settings.Setting{
@@ -46,7 +52,8 @@ requests, and those in progress have 15 s.`,
 		{Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: address(&o.Listen), Usage: "take requests here; port 0 takes a free one"},
 		{Name: "probe", Arg: "HOST:PORT", Set: address(&o.Probe), Usage: "serve /healthz, and /readyz once there is a table, here"},
 		{Name: "agents", Arg: "HOST:PORT,...", List: true, Default: clusterhttp.DefaultBase, Set: o.addAgent, Usage: "HTTP addresses of two or three agents to follow, with https:// in front if they have --http-tls-cert"},
-		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads"},
+		{Name: "rooms", Arg: "bool", Set: settings.Bool(&o.Rooms), Usage: "keys are rooms: send requests where they are pinned"},
+		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads, or for --rooms"},
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
 		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
 		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},

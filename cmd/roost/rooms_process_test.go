@@ -6,6 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,6 +18,8 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -350,4 +357,78 @@ func TestOtherClusterOnRedis(t *testing.T) {
 	a.Signal(syscall.SIGTERM)
 	a.Exits(exitOK)
 	x.Logs("settings agree with those of other nodes again")
+}
+
+// TestProxyRooms: a proxy sends requests where rooms are pinned, follows a room that moves, and goes on while no agent
+// answers. Without --rooms it goes by the table.
+func TestProxyRooms(t *testing.T) {
+	t.Parallel()
+	app := func(name string) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, name) }))
+		t.Cleanup(srv.Close)
+		return strings.TrimPrefix(srv.URL, "http://")
+	}
+	redis := redistest.Start(t)
+	args := append(calm(), "--redis", redis.URL())
+	a := agent(t, "a", append(args, "--api-addr", app("a"))...)
+	b := agent(t, "b", append(args, "--api-addr", app("b"), "--join", a.Gossip)...)
+	agree(t, a, b)
+	proxy := func(args ...string) string {
+		cmd := exec.Command(agenttest.Binary(t), append([]string{"proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--agents", a.Addrs.HTTP + "," + b.Addrs.HTTP}, args...)...)
+		cmd.Env = agentproc.Environ()
+		p := agenttest.Start(t, cmd)
+		var addr string
+		eventually(t, func() error {
+			if found := regexp.MustCompile(`msg="proxy running" listen=(\S+)`).FindStringSubmatch(p.Log.String()); found != nil {
+				addr = found[1]
+				return nil
+			}
+			return errors.New(p.Log.String())
+		})
+		return addr
+	}
+	pins, table := proxy("--rooms"), proxy()
+	answers := func(proxy, room, want string) {
+		t.Helper()
+		eventually(t, func() error {
+			resp, err := http.Get("http://" + proxy + "/rooms/" + room)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != want {
+				return fmt.Errorf("%s answers %s %q (%v), want %q", room, resp.Status, body, err, want)
+			}
+			return nil
+		})
+	}
+	placed, err := a.Place(t.Context(), "standup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, other := string(placed.Owner.ID), "a"
+	if owner == "a" {
+		other = "b"
+	}
+	pinRoom(t, a, "standup", 2)
+	if _, err := a.MoveRoom(t.Context(), "standup", other); err != nil {
+		t.Fatal(err)
+	}
+	answers(pins, "standup", other)
+	answers(table, "standup", owner)
+	if _, err := a.MoveRoom(t.Context(), "standup", owner); err != nil {
+		t.Fatal(err)
+	}
+	answers(pins, "standup", owner)
+	answers(pins, "new", func() string { at := pinRoom(t, b, "new", 2); return string(at.Node.ID) }())
+	if _, err := b.MoveRoom(t.Context(), "standup", other); err != nil {
+		t.Fatal(err)
+	}
+	answers(pins, "standup", other)
+	for _, p := range []*proc{a, b} { // no agent answers: the room stays
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers(pins, "standup", other)
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/follow/httpproxy"
 )
@@ -28,6 +29,7 @@ type Proxy struct {
 	Listen       string // takes requests here
 	Probe        string // serves /healthz and /readyz here; "" = nowhere
 	Agents       follow.Config
+	Rooms        bool          // keys are rooms: requests go where they are pinned
 	AnswerWithin time.Duration // for the headers of an answer; 0 = no limit
 
 	grace time.Duration // in place of proxyGrace, for tests
@@ -52,6 +54,13 @@ func (p Proxy) Run(ctx context.Context) error {
 	transport := httpproxy.NewTransport()
 	transport.ResponseHeaderTimeout = p.AnswerWithin
 	p.Place, p.Transport = httpproxy.Follower(f), transport
+	if p.Rooms {
+		rooms := &pinnedRooms{byTable: p.Place, log: log}
+		for _, agent := range p.Agents.Agents {
+			rooms.agents = append(rooms.agents, &clusterhttp.Client{Base: agent, Token: p.Agents.Token})
+		}
+		p.Place = rooms.place
+	}
 	proxy, err := httpproxy.New(p.Config)
 	if err != nil {
 		return err
