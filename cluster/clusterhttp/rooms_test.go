@@ -424,13 +424,19 @@ func TestPostedLoadNextToAComputedOne(t *testing.T) {
 func TestNeverMet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		c := open(t, pinstore.NewMemory(), Options{})
+		store := pinstore.NewMemory()
+		c := open(t, store, Options{})
 		if _, err := c.clients["b"].ResolveRoom(ctx, "standup", affinity.Demand{}); err != nil {
 			t.Fatal(err)
 		}
 		c.Split([]string{"a"}, []string{"b", "c"})
 		time.Sleep(15 * time.Second)
 		c.Start("d")
+		d, err := affinity.Start(c.Agent("d"), store, affinity.Config{PinTTL: pinTTL, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
 		c.Split([]string{"a"}, []string{"b", "c", "d"})
 		time.Sleep(15 * time.Second)
 		if _, err := c.clients["b"].MoveRoom(ctx, "standup", "d"); err != nil {

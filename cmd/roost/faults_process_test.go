@@ -75,7 +75,7 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
 			want: agenttest.Views{
 				Doctor: []string{"b warn ready: it is draining"},
-				Passes: []string{"members: 2 of 3 own; draining: b", "seeds: all of them are members: 127.0.0.1:"}, Members: []string{"a active", "b draining", "c active"},
+				Passes: []string{"members: 2 of 3 own; draining: b", "seeds: all of them are members: 127.0.0.1:"}, Members: []string{"a active", "b draining", "c active", "b has been draining for "},
 				History: []string{"draining b"}, Log: []string{"ownership changed"},
 			},
 		},

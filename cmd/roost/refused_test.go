@@ -46,7 +46,7 @@ func TestRefused(t *testing.T) {
 			[]string{"setting strategy must be equal on all nodes: it is least-partitions-1-3+zones here and rendezvous on plain#"},
 			[]string{"it is rendezvous here and least-partitions-1-3+zones on x#"},
 		},
-		{"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names probably differ", `"other"`}, []string{`"gossip from outside the cluster rejected"`, `"reason":"wrong_cluster","from":"127.0.0.1","over":"tcp"`, `"cluster":"other"`}},
+		{"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names differ", `"other"`}, []string{`"gossip from outside the cluster rejected"`, `"reason":"wrong_cluster","from":"127.0.0.1","over":"tcp"`, `"cluster":"other"`}},
 		{"key at a plain seed", plain, []string{"--key-file", key}, []string{"the gossip keys differ", "it uses no key, this node does"}, []string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`}},
 		{"no key at a keyed seed", keyed, nil, []string{"the gossip keys differ", "it uses a key, this node has none"}, []string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`}},
 		{"another key", keyed, []string{"--key-file", other}, []string{"the gossip keys differ"}, []string{`"reason":"wrong_key"`}},
