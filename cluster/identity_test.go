@@ -262,4 +262,5 @@ func TestSeedsThatAreAliases(t *testing.T) {
 type noUDP struct{ aliased }
 
 func (*noUDP) WriteToAddress([]byte, memberlist.Address) (time.Time, error) { return time.Now(), nil }
-func (*noUDP) WriteTo([]byte, string) (time.Time, error)                    { return time.Now(), nil }
+
+func (*noUDP) WriteTo([]byte, string) (time.Time, error) { return time.Now(), nil }

@@ -79,13 +79,13 @@ type session struct {
 }
 
 func (c *credentials) proof(key []byte, role byte, s *session) []byte {
-	return c.mac(key, role, watchVersion, s.watcher[:], s.subject[:], binary.BigEndian.AppendUint64(nil, uint64(s.handle)))
+	return c.mac(key, role, s.watcher[:], s.subject[:], binary.BigEndian.AppendUint64(nil, uint64(s.handle)))
 }
 
 // mac authenticates what one side says.
-func (c *credentials) mac(key []byte, role, version byte, said ...[]byte) []byte {
+func (c *credentials) mac(key []byte, role byte, said ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
-	_, _ = mac.Write(append([]byte{role, version, byte(len(c.label))}, c.label...))
+	_, _ = mac.Write(append([]byte{role, watchVersion, byte(len(c.label))}, c.label...))
 	for _, b := range said {
 		_, _ = mac.Write(b)
 	}

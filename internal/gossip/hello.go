@@ -79,7 +79,7 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 		keyed = 1
 	}
 	m := append(creds.head(typeHello), helloVersion, keyed)
-	m = append(append(m, number[:]...), creds.mac(creds.keys[0], roleCaller, helloVersion, number[:])...)
+	m = append(append(m, number[:]...), creds.mac(creds.keys[0], roleCaller, number[:])...)
 	_, err = c.Conn.Write(m)
 	if err != nil {
 		return p, withoutAnswer(err)
@@ -148,7 +148,7 @@ func (c *credentials) readPeer(r io.Reader, number []byte) (p Peer, err error) {
 	}
 	said := append(head, rest[:founders*handleSize]...)
 	proven := func(key []byte) bool {
-		return hmac.Equal(rest[founders*handleSize:], c.mac(key, roleCallee, helloVersion, number, said))
+		return hmac.Equal(rest[founders*handleSize:], c.mac(key, roleCallee, number, said))
 	}
 	if !slices.ContainsFunc(c.keys, proven) {
 		return p, ErrKey
@@ -176,48 +176,55 @@ func (c *vettedConn) answerHello() error {
 	if _, err := io.ReadFull(c.head, m[:]); err != nil {
 		return err
 	}
-	var self Peer
-	if c.guard.self != nil {
-		self = c.guard.self()
-	}
-	creds := c.guard.credentials.Load()
-	number := m[2 : 2+numberSize]
-	answer := []byte{c.guard.welcomes(creds, of, m[:])}
-	switch {
-	case answer[0] != welcome:
-	case c.guard.self != nil && self.Node == 0:
-		answer[0] = typeBusy
-	default:
-		said := append(binary.BigEndian.AppendUint64(nil, uint64(self.Node)), byte(len(self.Cluster)))
-		for _, founder := range self.Cluster {
-			said = binary.BigEndian.AppendUint64(said, uint64(founder))
-		}
-		answer = append(append(answer, said...), creds.mac(creds.keys[0], roleCallee, helloVersion, number, said)...)
-	}
-	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.guard.headTimeout)); err != nil {
+	answer := c.guard.answer(of, m[:])
+	if err := c.SetWriteDeadline(time.Now().Add(c.guard.headTimeout)); err != nil {
 		return err
 	}
-	if _, err := c.Conn.Write(answer); err != nil {
+	if _, err := c.Conn.Write(answer); err != nil { // it is no message, so it does not count as one
 		return err
 	}
-	switch answer[0] {
-	case welcome:
-	case otherName:
-		c.guard.rejections.note(WrongCluster, TCP, addrPort(c.RemoteAddr()), of)
-		return errHello
-	case otherKey, needsKey, needsNoKey:
-		c.guard.rejections.note(WrongKey, TCP, addrPort(c.RemoteAddr()), "")
-		return errHello
-	default:
+	if answer[0] != welcome {
+		c.noteHello(answer[0], of)
 		return errHello
 	}
 	return c.SetReadDeadline(c.place.until) // the caller thinks about it
 }
 
+// noteHello counts a hello that was rejected.
+func (c *vettedConn) noteHello(verdict byte, label string) {
+	switch verdict {
+	case otherName:
+		c.guard.rejections.note(WrongCluster, TCP, addrPort(c.RemoteAddr()), label)
+	case otherKey, needsKey, needsNoKey:
+		c.guard.rejections.note(WrongKey, TCP, addrPort(c.RemoteAddr()), "")
+	}
+}
+
+// answer returns the answer to a hello.
+func (g *guard) answer(label string, m []byte) []byte {
+	var self Peer
+	if g.self != nil {
+		self = g.self()
+	}
+	creds := g.credentials.Load()
+	answer := []byte{g.welcomes(creds, label, m)}
+	switch {
+	case answer[0] != welcome:
+		return answer
+	case g.self != nil && self.Node == 0:
+		return []byte{typeBusy}
+	}
+	said := append(binary.BigEndian.AppendUint64(nil, uint64(self.Node)), byte(len(self.Cluster)))
+	for _, founder := range self.Cluster {
+		said = binary.BigEndian.AppendUint64(said, uint64(founder))
+	}
+	return append(append(answer, said...), creds.mac(creds.keys[0], roleCallee, m[2:2+numberSize], said)...)
+}
+
 // welcomes judges a hello.
 func (g *guard) welcomes(creds *credentials, label string, m []byte) byte {
 	number, proof := m[2:2+numberSize], m[2+numberSize:]
-	proven := func(key []byte) bool { return hmac.Equal(proof, creds.mac(key, roleCaller, helloVersion, number)) }
+	proven := func(key []byte) bool { return hmac.Equal(proof, creds.mac(key, roleCaller, number)) }
 	switch keyed := m[1] == 1; {
 	case label != g.label:
 		return otherName

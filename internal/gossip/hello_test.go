@@ -21,7 +21,7 @@ func greet(t *testing.T, conn net.Conn, key []byte) {
 	}
 	number := m[len(c.head(typeHello))+2:][:numberSize]
 	said := append(binary.BigEndian.AppendUint64(nil, 9), 0)
-	write(t, conn, append(append([]byte{welcome}, said...), c.mac(c.keys[0], roleCallee, helloVersion, number, said)...))
+	write(t, conn, append(append([]byte{welcome}, said...), c.mac(c.keys[0], roleCallee, number, said)...))
 }
 
 // Who has no key learns nothing, and who has recorded a hello learns no more than its answer.
@@ -33,7 +33,7 @@ func TestHelloOfStrangers(t *testing.T) {
 	answer := func(creds *credentials, keyed byte) []byte {
 		number := make([]byte, numberSize)
 		m := append(creds.head(typeHello), helloVersion, keyed)
-		m = append(append(m, number...), creds.mac(creds.keys[0], roleCaller, helloVersion, number)...)
+		m = append(append(m, number...), creds.mac(creds.keys[0], roleCaller, number)...)
 		conn := dial(t, "tcp", n)
 		write(t, conn, m)
 		b, _ := io.ReadAll(io.LimitReader(conn, 1000))
@@ -64,7 +64,7 @@ func TestForgedPeers(t *testing.T) {
 	c := newCredentials("test", key, nil)
 	number := make([]byte, numberSize)
 	said := append(binary.BigEndian.AppendUint64(nil, 7), 1, 0, 0, 0, 0, 0, 0, 0, 3)
-	good := append(bytes.Clone(said), c.mac(c.keys[0], roleCallee, helloVersion, number, said)...)
+	good := append(bytes.Clone(said), c.mac(c.keys[0], roleCallee, number, said)...)
 	p, err := c.readPeer(bytes.NewReader(good), number)
 	if err != nil || p.Node != 7 || len(p.Cluster) != 1 || p.Cluster[0] != 3 {
 		t.Fatalf("%v, %v", p, err)

@@ -38,7 +38,7 @@ type idRules struct {
 	union  func(ours, theirs lease.ClusterID) lease.ClusterID
 }
 
-var theRules = idRules{meets, admits, lease.ClusterID.Union} //nolint:gochecknoglobals // a constant
+var theRules = idRules{meets, admits, lease.ClusterID.Union}
 
 const idAddresses = 3
 

@@ -284,17 +284,22 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 	}
 	t.next = now.Add(n.jitter(retryAfter, 1, 2))
 	n.join.next = now
+	n.tell(now, t)
+}
+
+// tell logs the end of a try of a joining node, and has it wait for a seed that is stuck.
+func (n *Node) tell(now time.Time, t *target) {
 	if t.stuck() {
 		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
 		n.out.Show = true
 		soon := now.Sub(t.since) < confirmTime // it starts at this moment, too, or may still answer over UDP
 		if !soon && n.oneWay() == nil && n.join.hungLog.allow(now, time.Minute) {
-			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", err)
+			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", t.err)
 		}
 	}
-	if t.tries == 1 && err != nil && !errors.Is(err, errUnconfirmed) && t.kind != memberAddr && n.join.firsts < maxFirsts {
+	if t.tries == 1 && t.err != nil && !errors.Is(t.err, errUnconfirmed) && t.kind != memberAddr && n.join.firsts < maxFirsts {
 		n.join.firsts++
-		n.log(Info, "seed did not answer; trying again", "err", err)
+		n.log(Info, "seed did not answer; trying again", "err", t.err)
 	}
 }
 
