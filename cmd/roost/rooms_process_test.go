@@ -396,10 +396,11 @@ func TestProxyRooms(t *testing.T) {
 				return err
 			}
 			defer func() { _ = resp.Body.Close() }()
-			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != want {
-				return fmt.Errorf("%s answers %s %q (%v), want %q", room, resp.Status, body, err, want)
+			body, err := io.ReadAll(resp.Body)
+			if err == nil && string(body) != want {
+				err = fmt.Errorf("%s answers %s %q, want %q", room, resp.Status, body, want)
 			}
-			return nil
+			return err
 		})
 	}
 	placed, err := a.Place(t.Context(), "standup")

@@ -53,14 +53,7 @@ func (p Proxy) Run(ctx context.Context) error {
 	defer func() { _ = f.Close() }()
 	transport := httpproxy.NewTransport()
 	transport.ResponseHeaderTimeout = p.AnswerWithin
-	p.Place, p.Transport = httpproxy.Follower(f), transport
-	if p.Rooms {
-		rooms := &pinnedRooms{byTable: p.Place, log: log}
-		for _, agent := range p.Agents.Agents {
-			rooms.agents = append(rooms.agents, &clusterhttp.Client{Base: agent, Token: p.Agents.Token})
-		}
-		p.Place = rooms.place
-	}
+	p.Place, p.Transport = p.placeBy(f), transport
 	proxy, err := httpproxy.New(p.Config)
 	if err != nil {
 		return err
@@ -87,6 +80,19 @@ func (p Proxy) Run(ctx context.Context) error {
 	}
 	p.end(following, srv, requests)
 	return nil
+}
+
+// placeBy returns where the server of a key is: by the table, or by pins.
+func (p Proxy) placeBy(f *follow.Follower) httpproxy.Place {
+	table := httpproxy.Follower(f)
+	if !p.Rooms {
+		return table
+	}
+	rooms := &pinnedRooms{byTable: table, log: p.Log}
+	for _, agent := range p.Agents.Agents {
+		rooms.agents = append(rooms.agents, &clusterhttp.Client{Base: agent, Token: p.Agents.Token})
+	}
+	return rooms.place
 }
 
 // end waits for the requests in progress, and breaks them off after a while.
