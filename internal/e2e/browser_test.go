@@ -73,16 +73,16 @@ func open(t *testing.T, address string, width, height int64) *tab {
 	if chromium.err != nil {
 		t.Fatalf("chromium (scripts/deps.sh installs it): %v", chromium.err)
 	}
-	return openIn(t, chromium.ctx, address, width, height, chromedp.WithNewBrowserContext())
+	return openIn(chromium.ctx, t, address, width, height, chromedp.WithNewBrowserContext())
 }
 
 // another opens the page in another window of the same profile.
 func (p *tab) another(address string) *tab {
 	p.t.Helper()
-	return openIn(p.t, p.ctx, address, 1440, 900)
+	return openIn(p.ctx, p.t, address, 1440, 900)
 }
 
-func openIn(t *testing.T, parent context.Context, address string, width, height int64, options ...chromedp.ContextOption) *tab {
+func openIn(parent context.Context, t *testing.T, address string, width, height int64, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, options...)
 	t.Cleanup(cancel)
