@@ -25,6 +25,7 @@ import (
 
 func (h *roomCluster) wantTree(t *testing.T, want string) {
 	t.Helper()
+	synctest.Wait() // the span of a server ends after its answer has arrived
 	if diff := cmp.Diff(strings.TrimLeft(want, "\n"), h.tree()); diff != "" {
 		t.Errorf("traced (-want +got):\n%s", diff)
 	}
@@ -40,6 +41,7 @@ func TestJoin(t *testing.T) {
 		if got, err := client.ResolveRoom(t.Context(), here, affinity.Demand{Size: 4}); err != nil || !got.Hosted {
 			t.Fatalf("got %+v, %v", got, err)
 		}
+		synctest.Wait()
 		spans := h.spans.GetSpans()
 		h.wantTree(t, `
 POST /v1/rooms/{room}/resolve
