@@ -44,7 +44,6 @@ fails. It does not fail later: without an agent the last table is in use.
 It speaks plain HTTP: in public, put it behind what ends TLS. At SIGTERM it takes no more
 requests, and those in progress have 15 s.`,
 		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
-  roost proxy --rooms --key-from path:2                         to where the room is pinned
   roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
 		Args: cobra.NoArgs,
 	}, []settings.Setting{

@@ -70,7 +70,7 @@ func TestScale(t *testing.T) {
 			if m.OldestAge > ttl*3/4 || m.OldestAge < ttl/4 {
 				t.Errorf("the oldest lease is of %v", m.OldestAge)
 			}
-			if m.Packets > 20 || m.Bytes > float64(15*c.packet) {
+			if m.Packets > 25 || m.Bytes > float64(15*c.packet) {
 				t.Errorf("each node sends %.0f bytes in %.1f packets a second", m.Bytes, m.Packets)
 			}
 			for _, a := range []struct {

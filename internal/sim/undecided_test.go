@@ -68,7 +68,7 @@ func TestClockSetBack(t *testing.T) { // S5.10
 		c.Run(gone)
 		p := c.StartWith("n01", sim.Setup{Clock: -time.Hour})
 		c.await("the node is undecided", time.Second, func() bool { return c.inPhase(node.Isolated, "n01") })
-		if why := p.View().Isolated; why == nil || !strings.Contains(why.Error(), "a later process of its id, at "+past) {
+		if why := p.View().Isolated; why == nil || !strings.Contains(why.Error(), "another process, at "+past) {
 			t.Errorf("the node is isolated: %v", why)
 		}
 		c.await("the node owns partitions", ttl+time.Second, func() bool {
