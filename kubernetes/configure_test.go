@@ -60,8 +60,8 @@ func TestConfigure(t *testing.T) {
 		"all addresses, in short": {"10.0.0.1", zoned, cluster.Config{Bind: ":7000"}, cluster.Config{
 			ID: "app-7d4b9-x2x9k", Bind: ":7000", Advertise: "10.0.0.1:7000", Zone: "zone-b",
 		}},
-		"by the caller": {"10.0.0.1", plain, cluster.Config{ID: "a", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"}}, cluster.Config{
-			ID: "a", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"},
+		"by the caller": {"10.0.0.1", plain, cluster.Config{ID: "a", Cluster: "calls", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"}}, cluster.Config{
+			ID: "a", Cluster: "calls", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,6 +74,9 @@ func TestConfigure(t *testing.T) {
 				t.Fatal(err)
 			}
 			got.Discover = nil
+			if c.in.Cluster == "" {
+				c.want.Cluster = "media.sfu"
+			}
 			if !reflect.DeepEqual(got, c.want) || given != fmt.Sprint(c.in) {
 				t.Errorf("got %+v\nwant %+v", got, c.want)
 			}
@@ -87,8 +90,8 @@ func TestConfigure(t *testing.T) {
 // Without a right, the error names it as a rule of a role. The manifest has all rules that are needed, and no others.
 func TestRights(t *testing.T) {
 	s := newServer(t)
-	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
-	s.serve("app", "sfu", 7946, "10.0.0.1")
+	s.pod("app-7d4b9-x2x9k", "127.0.0.1", nil)
+	s.serve("app", "sfu", 7946, "127.0.0.1")
 	o := options(s.over(t))
 	run := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
