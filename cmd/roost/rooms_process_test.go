@@ -397,7 +397,7 @@ func TestProxyRooms(t *testing.T) {
 			}
 			defer func() { _ = resp.Body.Close() }()
 			body, err := io.ReadAll(resp.Body)
-			if err == nil && string(body) != want {
+			if err == nil && (resp.StatusCode != http.StatusOK || want != "" && string(body) != want) {
 				err = fmt.Errorf("%s answers %s %q, want %q", room, resp.Status, body, want)
 			}
 			return err
@@ -426,10 +426,35 @@ func TestProxyRooms(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers(pins, "standup", other)
+	hosted := func() (n int) {
+		for _, p := range []*proc{a, b} {
+			stats, err := p.Stats(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += stats.Rooms.Hosted
+		}
+		return n
+	}
+	before := hosted()
+	for i := range 12 {
+		answers(pins, fmt.Sprint("probe-", i), "")
+	}
+	if n := hosted(); n > before {
+		t.Errorf("requests through the proxy made agents host %d rooms", n-before)
+	}
 	for _, p := range []*proc{a, b} { // no agent answers: the room stays
 		if err := p.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	answers(pins, "standup", other)
+	resp, err := http.Get("http://" + pins + "/rooms/unknown")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("a room that the proxy does not know, without an agent: %s", resp.Status)
+	}
 }

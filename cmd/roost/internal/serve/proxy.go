@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/follow/httpproxy"
 )
@@ -84,15 +83,10 @@ func (p Proxy) Run(ctx context.Context) error {
 
 // placeBy returns where the server of a key is: by the table, or by pins.
 func (p Proxy) placeBy(f *follow.Follower) httpproxy.Place {
-	table := httpproxy.Follower(f)
-	if !p.Rooms {
-		return table
+	if p.Rooms {
+		return (&pinnedRooms{follower: f, log: p.Log}).place
 	}
-	rooms := &pinnedRooms{byTable: table, log: p.Log}
-	for _, agent := range p.Agents.Agents {
-		rooms.agents = append(rooms.agents, &clusterhttp.Client{Base: agent, Token: p.Agents.Token})
-	}
-	return rooms.place
+	return httpproxy.Follower(f)
 }
 
 // end waits for the requests in progress, and breaks them off after a while.
