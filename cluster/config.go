@@ -324,6 +324,8 @@ func (c Config) Validate() error {
 	}
 	c.checkAllowed(fault)
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
+	size := len(settingsOf(c).meta(make(lease.ClusterID, lease.MaxFounders)))
+	fault(size > gossip.MaxMeta, "the settings that nodes compare take %d bytes, at most %d: Strategy has a name of %d", size, gossip.MaxMeta, len(c.Strategy.Name()))
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	fault(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
 	c.checkIsolation(fault)

@@ -11,6 +11,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
+// longName is a strategy whose name leaves no room for the founders of a cluster.
+type longName struct{ placement.Strategy }
+
+func (longName) Name() string { return strings.Repeat("n", 350) }
+
+// What nodes compare has to fit together with the identity of the cluster, which grows later.
+func TestLongStrategyName(t *testing.T) {
+	cfg := cluster.Config{ID: "a", Strategy: longName{placement.Rendezvous()}}
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "Strategy has a name of 350") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 	bad := cluster.Config{
 		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp", "dns+name:7946", "http://name:7946"}, Key: []byte("short"),

@@ -210,6 +210,29 @@ func TestHalvesMeet(t *testing.T) {
 	})
 }
 
+// The first node of a cluster, which has no seeds, may restart as often as it likes: the others find it again.
+func TestFirstNodeRestarts(t *testing.T) {
+	inAddresses(t, func(t *testing.T, w *addresses) {
+		a := w.start("a", addr1, seeds())
+		b := w.start("b", addr2, seeds(addr1))
+		c := w.start("c", addr3, seeds(addr1))
+		for restart := range 40 {
+			a.crash()
+			time.Sleep(5 * time.Second)
+			a = w.start("a", addr1, seeds())
+			for waited := 0; ; waited++ {
+				if all := []string{"a", "b", "c"}; slices.Equal(a.ids(), all) && slices.Equal(b.ids(), all) && slices.Equal(c.ids(), all) {
+					break
+				}
+				if waited == 60 {
+					t.Fatalf("restart %d: a sees %v, b %v, c %v", restart, a.ids(), b.ids(), c.ids())
+				}
+				time.Sleep(time.Second)
+			}
+		}
+	})
+}
+
 // A node never takes its own answer for another node's, and names the seed that leads to itself.
 func TestSeedsThatAreAliases(t *testing.T) {
 	const bridge = "172.17.0.1:7946" // leads each host to itself

@@ -42,10 +42,17 @@ func (a *Agent) exchange(x node.Exchange) {
 
 // met asks the kernel whether to exchange states with the node that answers at an address. Others hear of a new
 // identity of the cluster before that exchange.
-func (a *Agent) met(x node.Exchange, p gossip.Peer) (err error) {
-	ended := a.do(context.Background(), func(now time.Time, n *node.Node) { err = n.Met(now, x, node.Peer(p)) })
-	return errors.Join(ended, err)
+func (a *Agent) met(x node.Exchange, p gossip.Peer) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.Network.timings().stream, errBusy)
+	defer cancel()
+	met := make(chan error, 1)
+	if err := a.do(ctx, func(now time.Time, n *node.Node) { met <- n.Met(now, x, node.Peer(p)) }); err != nil {
+		return err
+	}
+	return <-met
 }
+
+var errBusy = errors.New("cluster: this node is too busy to go on with the exchange")
 
 // reasonOf returns why an exchange failed.
 func reasonOf(err error) node.Reason {

@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxHeadTimeout bounds how long a silent connection keeps its slot. Agents send at
-// once.
+// maxHeadTimeout bounds how long a connection may take to send its first head. Agents send at
+// once. After a hello, which the caller may have to think about, it has until StreamTimeout.
 const maxHeadTimeout = time.Second
 
 var errUnconfirmed = errors.New("gossip: no live lease at that address")

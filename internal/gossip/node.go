@@ -19,6 +19,9 @@ import (
 // maxMembers bounds memberlist's own list; beyond it, new names are rejected.
 const maxMembers = lease.MaxNodes
 
+// MaxMeta is how many bytes Config.Meta may return.
+const MaxMeta = memberlist.MetaMaxSize
+
 // Profile selects memberlist's timings for a kind of network.
 type Profile int
 
@@ -180,6 +183,7 @@ func (n *Node) Advertise(name, addr string) error {
 	if err := n.create(name, o); err != nil {
 		return err
 	}
+	n.Announce() // what has changed since the new list read it
 	if err := former.Shutdown(); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}

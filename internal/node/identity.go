@@ -29,10 +29,14 @@ var (
 // returns the identity of this node from then on. A node is known if it is a member, or
 // if this node has challenged it for its full state.
 func meets(ours, theirs lease.ClusterID, seed, known bool) (lease.ClusterID, error) {
-	if seed || known || ours.Same(theirs) {
-		return ours.Union(theirs), nil
+	if !seed && !known && !ours.Same(theirs) {
+		return ours, ErrOtherCluster
 	}
-	return ours, ErrOtherCluster
+	union := ours.Union(theirs)
+	if len(theirs) > 0 && !union.Same(theirs) { // full: the other side has to recognize what this node sends
+		union = append(slices.Clone(union[:len(union)-1]), theirs[0])
+	}
+	return union, nil
 }
 
 // admits decides whether a message is of this cluster. A full state comes over a stream:
@@ -89,7 +93,7 @@ func (n *Node) ours(m *lease.Message, stream bool) bool {
 	switch {
 	case m.From == n.set.Handle():
 		n.stats.FromSelf++
-		n.reach.loops = true
+		n.reach.loops = n.reach.loops || !stream
 	case admits(n.cluster, m.Cluster, stream, n.knows(m.From)):
 		return true
 	default:

@@ -22,8 +22,8 @@ type join struct {
 	enterAt time.Time // when the joining ends since newcomers answered; zero = none did
 	entered bool      // the node has been a member before
 	lost    lost
-	turn    int // the seed that a member tries next
-	firsts  int // seeds whose first failure was logged
+	turns   map[string]int // by name, "" for addresses: the seed that a member tries next
+	firsts  int            // seeds whose first failure was logged
 	hungLog limiter
 }
 
@@ -228,7 +228,7 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	members, most := []string(nil), len(addrs)
 	if !joining {
 		members, most = n.set.Peers(nil), n.seedsAtOnce()
-		addrs = n.inTurn(addrs, most)
+		addrs = n.inTurn(l.Name, addrs, most)
 	}
 	before := len(n.join.targets)
 	n.add(seedAddr, addrs, members, most)
@@ -275,7 +275,8 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 		t.since = now
 	}
 	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
-	n.join.lost.tried(t.addr, now.Add(n.strangerPause(reason)))
+	leave := now.Add(n.strangerPause(reason))
+	n.join.lost.tried(t.addr, leave)
 	if n.life.phase != Joining {
 		if err != nil {
 			n.log(Debug, "rejoin failed", "err", err)
@@ -283,12 +284,18 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 		return
 	}
 	t.next = now.Add(n.jitter(retryAfter, 1, 2))
+	if t.kind == memberAddr && reason != Unfinished {
+		t.next = latest(t.next, leave)
+	}
 	n.join.next = now
 	n.tell(now, t)
 }
 
-// tell logs the end of a try of a joining node, and has it wait for a seed that is stuck.
+// tell says what the end of a try means to a joining node. It waits for a seed that is stuck.
 func (n *Node) tell(now time.Time, t *target) {
+	if t.reason == Refused && !n.join.entered {
+		n.setCluster(lease.ClusterID{}) // not of a cluster that does not take this node
+	}
 	if t.stuck() {
 		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
 		n.out.Show = true
@@ -303,15 +310,17 @@ func (n *Node) tell(now time.Time, t *target) {
 	}
 }
 
-// strangerPause is how long the address of a lost member is left alone after a try: something is there that is not of
-// this cluster. All members together try it about once a minute.
+// strangerPause is how long the address of a lost member is left alone after a try, because something is there that may
+// be a stranger, and perhaps logs each try. All members together try it about once a minute. What does not answer in
+// time may be a paused member as well: they try that once in a RejoinInterval.
 func (n *Node) strangerPause(reason Reason) time.Duration {
+	members := time.Duration(n.set.Live())
 	switch reason {
-	case OtherCluster:
-		return time.Duration(n.set.Live()) * n.jitter(time.Minute, 0.8, 1.2)
-	case HungUp:
-		return n.jitter(time.Minute, 0.8, 1.2)
-	case NoAnswer, Unfinished, Refused:
+	case OtherCluster, HungUp, Refused:
+		return members * n.jitter(time.Minute, 0.8, 1.2)
+	case Unfinished:
+		return members * n.cfg.RejoinInterval
+	case NoAnswer:
 	}
 	return 0
 }

@@ -43,6 +43,7 @@ func (n *Node) checkLease(now time.Time) {
 func (n *Node) expel(now time.Time, why string) {
 	n.life.fence()
 	n.join.stop()
+	n.reach.loops = false
 	n.stale = true
 	n.rejoin.asked = time.Time{}
 	n.stall.discard(now)
@@ -142,13 +143,16 @@ func (n *Node) seedsAtOnce() int {
 	return triesAtOnce
 }
 
-// inTurn returns k of all seeds, others each time, until each had its turn.
-func (n *Node) inTurn(seeds []string, k int) []string {
+// inTurn returns k of all seeds of a name, others each time, until each had its turn.
+func (n *Node) inTurn(name string, seeds []string, k int) []string {
 	if len(seeds) <= k {
 		return seeds
 	}
-	from := n.join.turn % len(seeds)
-	n.join.turn = from + k
+	if n.join.turns == nil {
+		n.join.turns = make(map[string]int)
+	}
+	from := n.join.turns[name] % len(seeds)
+	n.join.turns[name] = from + k
 	return slices.Concat(seeds, seeds)[from : from+k]
 }
 
@@ -164,7 +168,7 @@ func (n *Node) heal(now time.Time) {
 	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
 	most := n.seedsAtOnce()
 	isMember := func(addr string) bool { return addr == n.cfg.Self.Addr || slices.Contains(members, addr) }
-	n.add(seedAddr, n.inTurn(slices.DeleteFunc(slices.Clone(n.cfg.Seeds), isMember), most), nil, most)
+	n.add(seedAddr, n.inTurn("", slices.DeleteFunc(slices.Clone(n.cfg.Seeds), isMember), most), nil, most)
 	share := lostAtOnce / float64(len(members)+1)
 	n.add(memberAddr, n.join.lost.addrs(now, members), nil, int(share+n.rng.Float64()))
 	for _, t := range n.join.targets {
