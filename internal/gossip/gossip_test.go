@@ -104,7 +104,7 @@ func TestSendAndJoin(t *testing.T) {
 			withKey := func(c *Config) { c.Key = key }
 			a, fromB := start(t, "a#1", withKey)
 			b, fromA := start(t, "b#1", withKey)
-			if err := b.Join(a.Addr(), nil); err != nil { // S3.17
+			if err := b.Join(a.Addr(), nil); err != nil {
 				t.Fatal(err)
 			}
 			if _, merged := fromA.got(); len(merged) == 0 || merged[0] != "state of a#1" {

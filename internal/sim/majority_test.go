@@ -110,7 +110,7 @@ func TestMajorityVanished(t *testing.T) { // S5.2
 
 // Crashes one after another are forgotten as long as most voters live: down to two nodes, in much less than the
 // time to forget silent ones.
-func TestMajorityCrashes(t *testing.T) { // S5.2
+func TestMajorityCrashes(t *testing.T) {
 	c := startedLongAgo(t, 10, majority(15))
 	all := ids(10)
 	for _, few := range [][]string{all[:3], all[3:6], {all[6]}, {all[7]}} {
@@ -121,7 +121,7 @@ func TestMajorityCrashes(t *testing.T) { // S5.2
 }
 
 // Half of the processes end at the same moment. That looks like a split by a firewall that resets streams, until they run again.
-func TestMajorityMassCrash(t *testing.T) { // S5.2
+func TestMajorityMassCrash(t *testing.T) {
 	for _, restart := range []bool{true, false} {
 		c := startedLongAgo(t, 10, majority(16))
 		all := ids(10)
