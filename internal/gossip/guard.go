@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxHeadTimeout bounds how long a connection may take to send its first head. Agents send at
-// once. After a hello, which the caller may have to think about, it has until StreamTimeout.
+// maxHeadTimeout bounds how long a connection may take to send its hello, and then the head of its message. Agents send
+// both at once.
 const maxHeadTimeout = time.Second
 
 var errUnconfirmed = errors.New("gossip: no live lease at that address")
@@ -29,7 +29,7 @@ type guard struct {
 	label      string
 	labelHead  []byte // of each packet of this cluster
 	rejections *rejections
-	// headTimeout is how long an incoming connection may take to send its head,
+	// headTimeout is how long an incoming connection may take to send its hello, and then its head,
 	// streamTimeout how long until its message is complete.
 	headTimeout, streamTimeout time.Duration
 

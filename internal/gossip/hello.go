@@ -187,7 +187,7 @@ func (c *vettedConn) answerHello() error {
 		c.noteHello(answer[0], of)
 		return errHello
 	}
-	return c.SetReadDeadline(c.place.until) // the caller thinks about it
+	return c.SetReadDeadline(time.Now().Add(c.guard.headTimeout)) // the caller goes on at once, or not at all
 }
 
 // noteHello counts a hello that was rejected.

@@ -220,3 +220,18 @@ func TestSlowHead(t *testing.T) {
 		t.Errorf("after its time it gets %v (%v)", b, err)
 	}
 }
+
+// A caller that says hello and then nothing keeps its place no longer than one that says nothing at all.
+func TestSilentAfterHello(t *testing.T) {
+	n, _ := start(t, "a#1", func(c *Config) {
+		c.StreamTimeout, c.Self = time.Minute, func() Peer { return Peer{7, lease.ClusterID{3}} }
+	})
+	conn := dial(t, "tcp", n)
+	creds, number := newCredentials("test", nil, nil), make([]byte, numberSize)
+	m := append(append(creds.head(typeHello), helloVersion, 0), number...)
+	write(t, conn, append(m, creds.mac(creds.keys[0], roleCaller, number)...))
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if b, err := io.ReadAll(conn); err != nil || len(b) < 2 || b[0] != welcome || b[len(b)-1] != typeBusy {
+		t.Errorf("it gets %v (%v), want a welcome and the end", b, err)
+	}
+}
