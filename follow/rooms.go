@@ -20,9 +20,10 @@ import (
 
 // Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by
 // an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the program on its
-// node does, when a participant arrives there. With a size, it is the Resolve of a reconnect.Driver.
+// node does, when a participant arrives there. With a size, it is the Resolve of a reconnect.Driver. If the store does not answer
+// the agent, the directive has Epoch 0 and names the node where the agent guesses that the room is.
 //
-// Resolve asks the agent that is followed, then the others, each once and for 5 s at most. The error is an *[AgentError] if the last one
+// Resolve asks the agent that is followed, then the others, each once and for Config.Silence at most. The error is an *[AgentError] if the last one
 // answered, and wraps ctx.Err() if ctx ended.
 func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
@@ -41,13 +42,12 @@ func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnec
 }
 
 const (
-	resolveTime  = 5 * time.Second  // of one agent
 	roomSilence  = 50 * time.Second // three comments are missing then
 	roomWarnings = time.Minute      // between two warnings
 )
 
 func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
-	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Silence)
 	defer cancel()
 	resp, err := f.call(ctx, agent, http.MethodPost, roomPath(room)+"/resolve", strings.NewReader(body))
 	if err != nil {

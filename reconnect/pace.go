@@ -14,7 +14,7 @@ type Directive struct {
 	To     lease.NodeID `json:"to"`
 	Addr   string       `json:"addr"`   // of the program on To, for clients
 	Reason string       `json:"reason"` // for people
-	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53
+	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53; 0 = To is a guess, because the store of pins does not answer
 }
 
 // Pace is the number of a client's attempts and the waits between its steps. The zero

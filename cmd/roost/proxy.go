@@ -35,8 +35,9 @@ hangs as long as the client does: bound it by --answer-within, after which it ge
 
 Pins of rooms are not in the table. With --rooms the proxy resolves each key as a room at
 one of --agents, and sends the request where the room is pinned; a new room gets a pin. It
-asks again after half a second, so requests follow a room that moves. While no agent
-answers, known rooms stay where they were, and requests for others get 503.
+asks again after half a second, so requests follow a room that moves. While Redis is away,
+known rooms stay where they were, and others go where the agents guess that they are. If
+no agent answers, requests for others get 503.
 
 Until the first table has come, requests get 503 with Retry-After, and /readyz of --probe
 fails. It does not fail later: without an agent the last table is in use.

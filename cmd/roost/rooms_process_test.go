@@ -370,8 +370,9 @@ func TestProxyRooms(t *testing.T) {
 	}
 	redis := redistest.Start(t)
 	args := append(calm(), "--redis", redis.URL())
-	a := agent(t, "a", append(args, "--api-addr", app("a"))...)
-	b := agent(t, "b", append(args, "--api-addr", app("b"), "--join", a.Gossip)...)
+	apps := map[string]string{"a": app("a"), "b": app("b")}
+	a := agent(t, "a", append(args, "--api-addr", apps["a"])...)
+	b := agent(t, "b", append(args, "--api-addr", apps["b"], "--join", a.Gossip)...)
 	agree(t, a, b)
 	proxy := func(args ...string) string {
 		cmd := exec.Command(agenttest.Binary(t), append([]string{"proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--agents", a.Addrs.HTTP + "," + b.Addrs.HTTP}, args...)...)
@@ -457,4 +458,31 @@ func TestProxyRooms(t *testing.T) {
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("a room that the proxy does not know, without an agent: %s", resp.Status)
 	}
+
+	// New agents without a store guess by the hash. The proxy knows where the room is, until that node has gone.
+	redis.Kill()
+	again := func(id string, of *proc, join ...string) *proc {
+		return agent(t, id, append(append(args, "--api-addr", apps[id], "--http", of.Addrs.HTTP, "--bind", of.Gossip), join...)...)
+	}
+	of := map[string]*proc{"a": a, "b": b}
+	stays := again(owner, of[owner])
+	goes := again(other, of[other], "--join", stays.Gossip)
+	agree(t, stays, goes)
+	for _, p := range []*proc{stays, goes} {
+		eventually(t, func() error {
+			at, err := p.ResolveRoom(t.Context(), "standup", affinity.Demand{})
+			if err != nil || at.Source != affinity.Degraded || string(at.Node.ID) != owner {
+				return fmt.Errorf("%s says %+v (%v), want a guess", p.Base, at, err)
+			}
+			return nil
+		})
+	}
+	for range 2 { // a guess does not become knowledge
+		answers(pins, "standup", other)
+		answers(pins, "unknown", "")
+	}
+	if err := goes.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	answers(pins, "standup", owner)
 }

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 const (
@@ -21,8 +23,9 @@ const (
 	sayAgain    = time.Minute
 )
 
-// pinnedRooms finds the server of a key by its pin: it resolves the key as a room. While no agent resolves rooms, a
-// room stays where it was. One that is not known gets an error: it may be pinned anywhere.
+// pinnedRooms finds the server of a key by its pin: it resolves the key as a room. While no agent knows the pins, a
+// known room stays where it was as long as its node is a member. An unknown room goes where the agents guess that it is; if no
+// agent answers, it gets an error.
 type pinnedRooms struct {
 	follower *follow.Follower
 	log      *slog.Logger
@@ -34,6 +37,7 @@ type pinnedRooms struct {
 }
 
 type pinnedRoom struct {
+	node lease.NodeID
 	addr string
 	at   time.Time
 }
@@ -47,37 +51,45 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 		return known.addr, false, nil
 	}
 	v, err, _ := p.flights.Do(room, func() (any, error) { return p.resolve(room) })
-	if err == nil {
-		return v.(string), false, nil
+	d, _ := v.(reconnect.Directive)
+	if err == nil && d.Epoch > 0 {
+		return d.Addr, false, nil
 	}
 	refusal, refused := errors.AsType[*follow.AgentError](err)
 	if refused && refusal.Status < http.StatusInternalServerError { // the key is no name of a room, or the token is missing
 		return "", false, err
 	}
-	p.warn(err)
-	if known.addr != "" {
+	if err == nil {
+		p.warn(errors.New("the store of pins does not answer the agents"))
+	} else {
+		p.warn(err)
+	}
+	if _, member := p.follower.Member(known.node); known.addr != "" && (member || err != nil) {
 		return known.addr, false, nil
 	}
-	return "", false, err
+	return d.Addr, false, err
 }
 
-func (p *pinnedRooms) resolve(room string) (addr string, err error) {
+// resolve asks the agents where a room is, and remembers the answer unless it is a guess.
+func (p *pinnedRooms) resolve(room string) (d reconnect.Directive, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), roomTimeout) // of one request for many
 	defer cancel()
-	d, err := p.follower.Resolve(ctx, room, 0)
+	d, err = p.follower.Resolve(ctx, room, 0)
 	switch {
 	case err != nil:
-		return "", err
+		return d, err
 	case d.Addr == "":
-		return "", fmt.Errorf("room %q is on node %s, which has no --api-addr or is not seen by the agent", room, d.To)
+		return d, fmt.Errorf("room %q is on node %s, which has no --api-addr or is not seen by the agent", room, d.To)
+	case d.Epoch == 0:
+		return d, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rooms == nil || len(p.rooms) >= maxRooms {
 		p.rooms = make(map[string]pinnedRoom)
 	}
-	p.rooms[room] = pinnedRoom{d.Addr, time.Now()}
-	return d.Addr, nil
+	p.rooms[room] = pinnedRoom{d.To, d.Addr, time.Now()}
+	return d, nil
 }
 
 // warn logs once a minute that rooms are not resolved.
