@@ -32,7 +32,7 @@ func TestSeedsDoNotReachLoopback(t *testing.T) {
 			t.Errorf("%s: started", name)
 			continue
 		}
-		if !strings.Contains(err.Error(), "its seed 192.0.2.1:7946 is elsewhere") {
+		if !strings.Contains(err.Error(), "192.0.2.1:7946 is on another host") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -60,7 +60,7 @@ func (cfg *Config) ownAddress(ctx context.Context, bind netip.AddrPort, h host) 
 		o = own{at: netip.AddrPortFrom(ip, 0)}
 	}
 	if o.at.Addr().IsLoopback() && o.setting != "" {
-		if err := reachedBy(o.at, append(addrPorts(cfg.Seeds), cfg.lookUp(ctx)...)); err != nil {
+		if err := h.reachedBy(o.at, append(addrPorts(cfg.Seeds), cfg.lookUp(ctx)...)); err != nil {
 			return own{}, err
 		}
 	}
@@ -97,22 +97,22 @@ func addrPorts(texts []string) (all []netip.AddrPort) {
 	return all
 }
 
-// reachedBy returns why seeds do not reach a loopback address: all of them are elsewhere. A loopback address with
+// reachedBy returns why others do not reach a loopback address: all of them are on other hosts. A loopback address with
 // the port of this node is likely to be this node itself, and counts for nothing.
-func reachedBy(at netip.AddrPort, seeds []netip.AddrPort) error {
+func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 	var elsewhere netip.AddrPort
-	for _, seed := range seeds {
-		switch {
-		case !seed.Addr().IsLoopback():
-			elsewhere = seed
-		case seed.Port() != at.Port():
+	for _, other := range others {
+		switch here, err := h.has(other.Addr()); {
+		case !other.Addr().IsLoopback() && !here && err == nil:
+			elsewhere = other
+		case !other.Addr().IsLoopback() || other.Port() != at.Port():
 			return nil
 		}
 	}
 	if !elsewhere.IsValid() {
 		return nil
 	}
-	return fmt.Errorf("gossip: own address %s: %w, but its seed %s is elsewhere: set Bind (--bind) to 0.0.0.0:%d or to an address of this host, or %s",
+	return fmt.Errorf("gossip: own address %s: %w, but %s is on another host: set Bind (--bind) to 0.0.0.0:%d or to an address of this host, or %s",
 		at, ErrLoopback, elsewhere, at.Port(), setAdvertise)
 }
 
@@ -136,27 +136,31 @@ func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
 		at, err := o.guessAgain(h, reach, has)
 		return at.String(), err
 	case o.at.Addr().IsLoopback():
-		return o.at.String(), reachedBy(o.at, reach)
+		return o.at.String(), h.reachedBy(o.at, reach)
 	case o.had && !has:
 		return o.at.String(), fmt.Errorf("this host no longer has %s, to which %s is set: set it to an address that the host has, and restart this node", o.at.Addr(), o.setting)
 	}
 	return o.at.String(), nil
 }
 
-// guessAgain keeps an address that the host has, and from which it reaches some of the others.
+// guessAgain keeps an address that the host has, and from which it reaches some of the others. Another one has to reach
+// some of them, too: while the host has lost its address for a moment, all that is left may be the address of a tunnel.
 func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPort, error) {
 	sources := h.sources(reach)
-	if has && (len(sources) == 0 || slices.Contains(sources, o.at.Addr())) {
-		return o.at, nil
+	if has && !h.bridges(o.at.Addr()) { // containers that have gone are no reason to move to their bridge
+		sources = slices.DeleteFunc(sources, h.bridges)
 	}
-	found, err := h.guess(reach)
 	switch {
-	case err == nil:
-		return netip.AddrPortFrom(found, o.at.Port()), nil
-	case !has:
-		return o.at, fmt.Errorf("this host no longer has %s, and no other address at which others reach it", o.at.Addr())
+	case has && (len(sources) == 0 || slices.Contains(sources, o.at.Addr())):
+		return o.at, nil
+	case len(sources) > 0:
+		return netip.AddrPortFrom(mostOf(sources), o.at.Port()), nil
+	case len(reach) == 0:
+		if found, err := h.outward(); err == nil {
+			return netip.AddrPortFrom(found, o.at.Port()), nil
+		}
 	}
-	return o.at, nil
+	return o.at, fmt.Errorf("this host no longer has %s, and no other address from which it reaches the other nodes", o.at.Addr())
 }
 
 // host is what the operating system says of the addresses of this host.
@@ -211,7 +215,7 @@ func (h host) bridges(ip netip.Addr) bool {
 // default gateway, or else any that is not a bridge's. Of equal ones, it is one of IPv4.
 func (h host) guess(seeds []netip.AddrPort) (netip.Addr, error) {
 	if sources := h.sources(seeds); len(sources) > 0 {
-		return slices.MaxFunc(sources, func(a, b netip.Addr) int { return votes(sources, a) - votes(sources, b) }), nil
+		return mostOf(sources), nil
 	}
 	far := slices.DeleteFunc(slices.Clone(seeds), func(s netip.AddrPort) bool { return s.Addr().IsLoopback() })
 	ip, err := h.outward()
@@ -224,6 +228,11 @@ func (h host) guess(seeds []netip.AddrPort) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("this host has no route to the seed %s, and its own address %s is of another family", far[0], ip)
 	}
 	return ip, nil
+}
+
+// mostOf returns the source of most seeds.
+func mostOf(sources []netip.Addr) netip.Addr {
+	return slices.MaxFunc(sources, func(a, b netip.Addr) int { return votes(sources, a) - votes(sources, b) })
 }
 
 // votes counts the seeds of a source, and prefers IPv4 where two have equally many.

@@ -114,14 +114,17 @@ func TestLocate(t *testing.T) {
 		"as it was, and no others":       {guessed, both, "", "10.0.0.3:7946"},
 		"as it was, one of two networks": {guessed, both, "192.168.0.1:7946 192.168.0.2:7946 10.0.0.1:7946", "10.0.0.3:7946"},
 		"seeds were found elsewhere":     {guessed, both, "192.168.0.1:7946", "192.168.0.3:7946"},
+		"lost for a moment, a tunnel":    {guessed, fakeHost([]string{"172.17.0.1"}, []string{"127.0.0.1", "100.64.0.7"}, "100.64.0.0/10", "100.64.0.7"), "10.0.0.1:7946", "no longer has 10.0.0.3"},
+		"containers that have gone":      {guessed, fakeHost([]string{"172.17.0.1"}, []string{"10.0.0.3"}, "172.17.0.0/16", "172.17.0.1", "0.0.0.0/0", "10.0.0.3"), "172.17.0.9:7946", "10.0.0.3:7946"},
 		"not known":                      {guessed, unknown, "", "10.0.0.3:7946"},
 		"set, and gone":                  {set, moved, "10.0.0.1:7946", "no longer has 10.0.0.3, to which Bind (--bind) is set"},
 		"set, as it was":                 {set, both, "192.168.0.1:7946", "10.0.0.3:7946"},
 		"set, not known":                 {set, unknown, "", "10.0.0.3:7946"},
 		"translated":                     {translated, moved, "10.0.0.1:7946", "10.0.0.3:7946"},
-		"loopback":                       {loopback, both, "10.0.0.1:7946", "its seed 10.0.0.1:7946 is elsewhere"},
+		"loopback":                       {loopback, both, "10.0.0.1:7946", "10.0.0.1:7946 is on another host"},
 		"loopback, also a seed":          {loopback, both, "10.0.0.1:7946 127.0.0.1:7000", "127.0.0.1:7946"},
-		"loopback, a name of this host":  {loopback, both, "10.0.0.1:7946 127.0.1.1:7946", "its seed 10.0.0.1:7946 is elsewhere"},
+		"loopback, a name of this host":  {loopback, both, "10.0.0.1:7946 127.0.1.1:7946", "10.0.0.1:7946 is on another host"},
+		"loopback, a node of this host":  {loopback, both, "10.0.0.3:7947", "127.0.0.1:7946"},
 		"loopback, all seeds":            {loopback, both, "127.0.0.2:7946 127.0.0.3:7946", "127.0.0.1:7946"},
 	} {
 		got, err := tc.own.locate(tc.host, addrPorts(strings.Fields(tc.reach)))
@@ -146,8 +149,8 @@ func TestUnusableAddress(t *testing.T) {
 		want string
 	}{
 		"loopback":         {Config{Bind: "127.0.0.1:0", Seeds: []string{"192.0.2.1:7946"}}, "--advertise HOST:PORT"},
-		"of all addresses": {Config{Bind: "0.0.0.0:0", Advertise: "127.0.0.1:0", Seeds: []string{"192.0.2.1:7946"}}, "192.0.2.1:7946 is elsewhere"},
-		"a name of seeds":  {Config{Bind: "127.0.0.1:0", LookUp: elsewhere}, "192.0.2.1:7946 is elsewhere"},
+		"of all addresses": {Config{Bind: "0.0.0.0:0", Advertise: "127.0.0.1:0", Seeds: []string{"192.0.2.1:7946"}}, "192.0.2.1:7946 is on another host"},
+		"a name of seeds":  {Config{Bind: "127.0.0.1:0", LookUp: elsewhere}, "192.0.2.1:7946 is on another host"},
 		"multicast":        {Config{Bind: "127.0.0.1:0", Advertise: "good.test.:7946"}, "224.0.0.1 is not the address of one host"},
 		"any":              {Config{Bind: "127.0.0.1:0", Advertise: "0.0.0.0:7946"}, "0.0.0.0 is not the address of one host"},
 	} {

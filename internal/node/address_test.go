@@ -25,8 +25,12 @@ func TestOwnAddressChanges(t *testing.T) {
 		t.Errorf("the node looked at its address %d times while others reached it", looks)
 	}
 	w.move("c", "c2")
+	before := w.exchanged
 	w.run(10 * time.Second)
 	w.agreed(t)
+	if w.exchanged == before {
+		t.Error("its memberlist, which began anew, has met nobody")
+	}
 	if r := w.nodes["a"].set.View().Members[2].Record; r.Addr != "c2" || r.HTTP != 7 {
 		t.Errorf("a has %s and %d in the record of c", r.Addr, r.HTTP)
 	}

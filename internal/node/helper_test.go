@@ -12,18 +12,19 @@ import (
 
 // network connects nodes without delay. Time advances in steps of 10 ms.
 type network struct {
-	now    time.Time
-	change func(*Config) // of each node; may be nil
-	nodes  map[string]*Node
-	ids    []string                         // in the order of their turns
-	clock  map[string]time.Duration         // how far a node's wall clock is ahead
-	stuck  map[string]bool                  // paused: has no turn and receives nothing
-	mute   map[string]bool                  // its packets are not sent
-	drop   map[string]bool                  // its packets are sent, and do not arrive
-	silent bool                             // nobody answers a node that rejoins
-	last   map[string]Ready                 // the fields of its latest turns
-	sent   func(from string, packet Packet) // called for each packet, if not nil
-	locate func(id string) Located          // answers looks at the own address, if not nil
+	now       time.Time
+	change    func(*Config) // of each node; may be nil
+	nodes     map[string]*Node
+	ids       []string                         // in the order of their turns
+	clock     map[string]time.Duration         // how far a node's wall clock is ahead
+	stuck     map[string]bool                  // paused: has no turn and receives nothing
+	mute      map[string]bool                  // its packets are not sent
+	drop      map[string]bool                  // its packets are sent, and do not arrive
+	silent    bool                             // nobody answers a node that rejoins
+	last      map[string]Ready                 // the fields of its latest turns
+	sent      func(from string, packet Packet) // called for each packet, if not nil
+	locate    func(id string) Located          // answers looks at the own address, if not nil
+	exchanged int                              // ends of full exchanges that succeeded
 }
 
 func newNetwork(t *testing.T, change func(*Config), ids ...string) *network {
@@ -107,6 +108,7 @@ func (w *network) turn(id string) {
 			n.Exchanged(now, x, OtherCluster, err)
 		} else if !w.silent {
 			w.exchange(id, x.Addr)
+			w.exchanged++
 			n.Exchanged(now, x, NoAnswer, nil)
 		}
 	}

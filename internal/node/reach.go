@@ -311,17 +311,20 @@ func (n *Node) Located(now time.Time, found Located) {
 	n.out.Show = true
 }
 
-// readdress tells others the new address of this node. A node that joins tries again at once.
+// readdress tells others the new address of this node. A node that joins tries again at once. A member exchanges states with
+// another one, because its memberlist began anew and knows nobody.
 func (n *Node) readdress(now time.Time, found Located) {
 	n.log(Warn, "own address changed", "from", n.cfg.Self.Addr, "to", found.Addr)
 	n.cfg.Self.Addr, n.cfg.Self.HTTP = found.Addr, found.HTTP
 	n.set.Update(func(r *lease.Record) { r.Addr, r.HTTP = found.Addr, found.HTTP })
 	n.announceNews(now)
-	if n.life.phase == Joining {
-		n.reach.seen, n.reach.oneWay = time.Time{}, false
-		for _, t := range n.join.targets {
-			t.next = now
-		}
-		n.join.next = now
+	if n.life.phase != Joining {
+		n.exchangeWith(now, n.pick(n.set.Peers(nil), 1))
+		return
 	}
+	n.reach.seen, n.reach.oneWay = time.Time{}, false
+	for _, t := range n.join.targets {
+		t.next = now
+	}
+	n.join.next = now
 }
