@@ -130,7 +130,7 @@ func (s *Set) Challenge(now time.Time, random uint64) *Message {
 }
 
 // Echo returns the answer to the challenge in a message: the present cluster time, with the nonce, and the
-// latest beat of the challenger if its lease is live here. It is smaller than the challenge.
+// latest beat of the challenger if its lease is live here: at most that beat longer than the challenge.
 func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 	m := s.message(now)
 	m.Echo = challenge.Challenge

@@ -87,7 +87,7 @@ func TestWhichTimeCounts(t *testing.T) {
 	}
 }
 
-// A challenge is answered at the address in its record, by a smaller message.
+// A challenge is answered at the address in its record, by a message that is at most the challenger's beat longer.
 func TestEcho(t *testing.T) {
 	s, other := newSet(rec("a", 1)), offSet(epoch, 0, rec("b", 1))
 	c := carry(t, s.Challenge(epoch, 7))
@@ -95,6 +95,11 @@ func TestEcho(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	if echo := carry(t, other.Echo(epoch, c)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
+		t.Errorf("%+v is no echo of %+v", echo, c)
+	}
+	s.Beat(epoch, 1<<40, 0xffffffff)
+	other.Apply(epoch, carry(t, s.Sync(epoch)))
+	if echo := carry(t, other.Echo(epoch, c)); len(echo.Beats) != 1 || len(Encode(echo)) > len(Encode(c))+maxBeatBytes {
 		t.Errorf("%+v is no echo of %+v", echo, c)
 	}
 }
