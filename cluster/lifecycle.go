@@ -10,6 +10,7 @@ import (
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // SetLoad sets the units of load that this node reports with its heartbeats;
@@ -85,16 +86,22 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	switch {
 	case last == nil || last.holds == 0 || errors.Is(err, ErrClosed):
 		return err
-	case errors.Is(context.Cause(ctx), events.ErrReleased):
-		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; the draining goes on", err)
 	case err == nil:
 		err = fmt.Errorf("cluster: drain: %w: Handover (%v) is over", context.DeadlineExceeded, a.cfg.Handover)
 	}
-	such := ""
-	if len(last.overdue) > 0 {
-		such = fmt.Sprintf(", such as %d", last.overdue[0])
+	return runsLeft(ctx, err, last.holds, last.overdue, "the draining goes on")
+}
+
+// runsLeft returns err with the runs that a call waited for in vain, and what happens nevertheless. some are partitions of them.
+func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
+	if errors.Is(context.Cause(ctx), events.ErrReleased) {
+		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
 	}
-	return fmt.Errorf("%w: partitions whose handler in RunOwned has not returned: %d%s; the handler ignores the end of its context, or waits for this call; the draining goes on", err, last.holds, such)
+	such := ""
+	if len(some) > 0 {
+		such = fmt.Sprintf(", such as %d", some[0])
+	}
+	return fmt.Errorf("%w: partitions whose handler in RunOwned has not returned: %d%s; the handler ignores the end of its context, needs more time, or waits for this call; %s", err, runs, such, then)
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
@@ -121,25 +128,41 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 	return nil
 }
 
-// Leave ends the agent in order: it drains, sends a farewell, waits until the
-// farewell has spread, and closes. It waits for a drain for LeaseTTL at most, since
-// by then the lease would have expired, and with hand-over for Config.Handover. If ctx ends
-// early, Leave waits less; the error says which wait was cut short, and the agent is closed
-// in any case, unless the error is ErrStalled, of Close.
+// MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned, without hand-over.
+const MaxLeaveWait = 20 * time.Second
+
+// Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, sends a farewell, waits
+// until the farewell has spread, and closes. The node is a member until the handlers have returned.
+//
+// Leave waits for the handlers for [MaxLeaveWait] at most, with hand-over for Config.Handover, and for the other members'
+// tables for LeaseTTL. If ctx ends early, Leave waits less. It leaves in any case. The error says which wait was cut
+// short, and after the end of a wait for handlers it wraps the ctx.Err() or context.DeadlineExceeded. With ErrStalled, of
+// Close, the agent is not closed yet.
+//
+// So a handler of RunOwned should not call Leave, which waits for the handler. If it passes its context, Leave
+// waits for no handler at all.
 func (a *Agent) Leave(ctx context.Context) error {
+	running, cancel := context.WithTimeout(ctx, cmp.Or(a.cfg.Handover, MaxLeaveWait))
+	defer cancel()
 	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handover))
 	defer cancel()
-	drained := a.Drain(draining)
+	cut := a.Drain(draining)
+	if errors.Is(cut, ErrStalled) { // its runs go on
+		return cmp.Or(a.Close(), cut)
+	}
+	if left := a.feed.AwaitRuns(running); len(left) > 0 {
+		cut = runsLeft(ctx, fmt.Errorf("cluster: leave: %w", running.Err()), len(left), left, "the node has left")
+	}
 	err := a.command(func(now time.Time, n *node.Node) { n.Leave(now) })
 	switch {
 	case errors.Is(err, ErrStalled):
-		return cmp.Or(a.Close(), drained)
+		return cmp.Or(a.Close(), cut)
 	case err != nil: // closed concurrently
 		return err
 	case len(a.Members()) > 1:
 		a.linger(ctx)
 	}
-	return cmp.Or(a.Close(), drained)
+	return cmp.Or(a.Close(), cut)
 }
 
 // linger lets the farewell spread.
