@@ -43,6 +43,10 @@ type Agent struct {
 	reporting sync.Mutex // while the load is set by SetLoad
 	computed  bool       // the load, by ComputeLoad
 
+	registering sync.Mutex // of beforeLeave
+	beforeLeave []*func() error
+	parting     sync.Once // the call of beforeLeave
+
 	started time.Time    // base of Snapshot.lease and turned; its monotonic reading counts
 	turned  atomic.Int64 // when the loop last went round, in ns
 	lines   *logqueue.Queue

@@ -221,3 +221,65 @@ func TestLeaveAfterTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// Leave calls the functions of BeforeLeave while the node is a member that owns nothing, the latest one first.
+func TestBeforeLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 2, clustertest.Options{})
+		agent, other := c.Agent("n00"), c.Agent("n01")
+		var called []string
+		wrong := errors.New("wrong")
+		register := func(name string, err error) (cancel func()) {
+			return agent.BeforeLeave(func() error {
+				called = append(called, name)
+				time.Sleep(time.Second)
+				if _, member := other.Member("n00"); !member || len(agent.Owned()) > 0 {
+					t.Errorf("%s: member %v, owns %d", name, member, len(agent.Owned()))
+				}
+				return err
+			})
+		}
+		var cancel func()
+		register("first", errors.New("another one"))
+		register("second", nil)()
+		cancel = agent.BeforeLeave(func() error { cancel(); return wrong })
+		if err := agent.Leave(t.Context()); !errors.Is(err, wrong) {
+			t.Errorf("Leave returned %v", err)
+		}
+		if err := agent.Leave(t.Context()); !errors.Is(err, cluster.ErrClosed) {
+			t.Errorf("the second Leave returned %v", err)
+		}
+		if fmt.Sprint(called) != "[first]" {
+			t.Errorf("called: %v", called)
+		}
+	})
+}
+
+// The leave of a member that owns nothing is news at once: rooms may be pinned to it.
+func TestLeaveOfADrainedMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const quiet = time.Second
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.QuietWindow = quiet }})
+		c.Start(ids(3)...)
+		c.WaitAgreed(10 * time.Second)
+		agent, other := c.Agent("n00"), c.Agent("n01")
+		if err := agent.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		left := make(chan time.Time, 1)
+		go func() {
+			for b := range other.Watch(t.Context()) {
+				if len(b.Left) > 0 {
+					left <- time.Now()
+					return
+				}
+			}
+		}()
+		began := time.Now()
+		c.Leave("n00")
+		if took := (<-left).Sub(began); took > quiet/2 {
+			t.Errorf("news after %v", took)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
@@ -131,7 +132,37 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 // MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned, without hand-over.
 const MaxLeaveWait = 20 * time.Second
 
-// Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, sends a farewell, waits
+// BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right before
+// the other members learn that it leaves: for parts of the program that others take over then. An affinity.Resolver
+// ends its rooms there. Leave waits for f, which should take a second at most, and returns its error if there is no
+// other one. Functions run one after the other, the latest one first, and once. A call of cancel removes f.
+func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
+	a.registering.Lock()
+	defer a.registering.Unlock()
+	p := &f
+	a.beforeLeave = append(a.beforeLeave, p)
+	return func() {
+		a.registering.Lock()
+		defer a.registering.Unlock()
+		a.beforeLeave = slices.DeleteFunc(a.beforeLeave, func(of *func() error) bool { return of == p })
+	}
+}
+
+// callBeforeLeave calls the functions of BeforeLeave, which may cancel themselves, once. A second call waits for the first one.
+func (a *Agent) callBeforeLeave() (err error) {
+	a.parting.Do(func() {
+		a.registering.Lock()
+		all := slices.Clone(a.beforeLeave)
+		a.registering.Unlock()
+		for _, f := range slices.Backward(all) {
+			err = cmp.Or(err, (*f)())
+		}
+	})
+	return err
+}
+
+// Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
+// affinity.Resolver runs over it (see BeforeLeave), sends a farewell, waits
 // until the farewell has spread, and closes. The node is a member until the handlers have returned.
 //
 // Leave waits for the handlers for [MaxLeaveWait] at most, with hand-over for Config.Handover, and for the other members'
@@ -153,6 +184,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 	if left := a.feed.AwaitRuns(running); len(left) > 0 {
 		cut = runsLeft(ctx, fmt.Errorf("cluster: leave: %w", running.Err()), len(left), left, "the node has left")
 	}
+	cut = cmp.Or(cut, a.callBeforeLeave())
 	err := a.command(func(now time.Time, n *node.Node) { n.Leave(now) })
 	switch {
 	case errors.Is(err, ErrStalled):

@@ -32,6 +32,10 @@ type View struct {
 	// proof. Nodes that may merely be out of reach are not among them.
 	Crashed []Incarnation
 
+	// Left are incarnations that sent a leave message, and that are not forgotten yet: for a minute, or for ten TTLs if
+	// those are longer. Their processes are certain to end, if they have not yet.
+	Left []Incarnation
+
 	// Ahead has the nodes with beats that are rejected, and by how much their clocks are ahead of the cluster's.
 	Ahead map[NodeID]time.Duration
 
@@ -84,7 +88,7 @@ func (e *entry) reason() Reason {
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), Ahead: s.Ahead(), time: s.time}
+	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time}
 	v.Spared = len(v.Evicted) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
@@ -96,6 +100,17 @@ func (s *Set) View() *View {
 		}
 	}
 	return v
+}
+
+func incarnationsOf(entries []*entry) []Incarnation {
+	if len(entries) == 0 {
+		return nil
+	}
+	all := make([]Incarnation, len(entries))
+	for i, e := range entries {
+		all[i] = Incarnation{e.rec.ID, e.rec.Incarnation}
+	}
+	return all
 }
 
 // shownState returns the state of a live node to which evictions apply, unless they are spared.
