@@ -221,7 +221,8 @@ func TestLeaveEndsRoomsLast(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		began := time.Now()
-		go f.Leave(home)
+		leaver := f.Agent(home)
+		go func() { _ = leaver.Leave(t.Context()) }()
 		for !lost(h) {
 			if a := f.resolve(other, "r", 2); string(a.Node) != home {
 				t.Fatalf("after %v the room is hosted, and %s says %v", time.Since(began), other, a)

@@ -73,11 +73,32 @@ func (a *Agent) SetWeight(w uint32) error {
 // context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node: Drain waits for the handler. If the
 // handler passes its context, Drain fails as soon as the handler has to return.
 func (a *Agent) Drain(ctx context.Context) error {
-	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
+	return a.drain(ctx, time.Time{}, func(now time.Time, n *node.Node) { n.Drain(now) })
+}
+
+// MaxAhead is how far ahead the moment of [Agent.DrainAt] and [Agent.LeaveAt] may be.
+const MaxAhead = time.Hour
+
+// DrainAt is Drain at a moment at which all nodes switch to the table without this one, within some milliseconds of each
+// other: all learn of the moment beforehand, in cluster time, so no message has to arrive at it. Wall clocks of other nodes play
+// no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
+// learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
+//
+// DrainAt returns when Drain does, after the moment. If ctx ends first, the plan stays. With a Strategy that
+// remembers, the nodes switch when they have the new assignment; with hand-over, runs move after the moment.
+func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
+	if ahead := time.Until(at); ahead > MaxAhead {
+		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
+	}
+	return a.drain(ctx, at, func(now time.Time, n *node.Node) { n.DrainAt(now, now.Add(time.Until(at))) })
+}
+
+// drain runs a command to drain, from at on, and returns when Drain does.
+func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time, *node.Node)) error {
 	var last *Snapshot
-	err := a.change(ctx, "drain", drain, func(s *Snapshot) bool {
+	err := a.change(ctx, "drain", command, func(s *Snapshot) bool {
 		last = s
-		return s.holds <= len(s.overdue) && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
+		return !time.Now().Before(at) && s.holds <= len(s.overdue) && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
 	})
 	return a.explainRuns(ctx, last, err)
 }
@@ -195,6 +216,17 @@ func (a *Agent) Leave(ctx context.Context) error {
 		a.linger(ctx)
 	}
 	return cmp.Or(a.Close(), cut)
+}
+
+// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. If
+// ctx ends before the moment, the node leaves at once. It fails with ErrAhead, and stays, if the moment is too far ahead.
+func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
+	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
+	defer cancel()
+	if err := a.DrainAt(draining, at); errors.Is(err, ErrAhead) {
+		return err
+	}
+	return a.Leave(ctx) // which reports what the drain has not achieved
 }
 
 // linger lets the farewell spread.

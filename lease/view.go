@@ -16,7 +16,7 @@ type Member struct {
 	Clock   time.Duration // the node's wall clock minus the viewer's
 	Load    int64         // units, or NoLoad
 	Table   uint32        // digest of the node's placement table
-	State   State         // Draining if the node is active and evicted
+	State   State         // Draining if the node is active, and evicted or due to drain by its record
 	Evicted bool          // it is active, and shows as Draining since it is evicted
 }
 
@@ -94,7 +94,7 @@ func (s *Set) View() *View {
 		if e.status == live {
 			state := s.shownState(e, v.Spared)
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: state, Evicted: state != e.state, Renewed: s.time.local(e.renewed()),
+				Record: e.rec, Handle: e.handle, State: state, Evicted: state != e.state && !s.drains.begun(e.rec), Renewed: s.time.local(e.renewed()),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
@@ -113,9 +113,9 @@ func incarnationsOf(entries []*entry) []Incarnation {
 	return all
 }
 
-// shownState returns the state of a live node to which evictions apply, unless they are spared.
+// shownState returns the state of a live node to which its planned drain applies, and evictions unless they are spared.
 func (s *Set) shownState(e *entry, spared bool) State {
-	if e.state == Active && !spared && evicts(s.evictions.inForce, e.rec.ID) {
+	if e.state == Active && (s.drains.begun(e.rec) || !spared && evicts(s.evictions.inForce, e.rec.ID)) {
 		return Draining
 	}
 	return e.state
@@ -203,7 +203,7 @@ func (s *Set) Candidates() (others, all int) {
 			continue
 		}
 		all++
-		if e != s.self && e.state == Active && (spared || !evicts(s.evictions.inForce, e.rec.ID)) {
+		if e != s.self && s.shownState(e, spared) == Active {
 			others++
 		}
 	}

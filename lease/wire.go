@@ -30,7 +30,8 @@ const (
 	MaxReasonBytes  = 128 // of an eviction
 	handleBytes     = handleBits / 8
 	minRowBytes     = 1 + handleBytes + 6
-	maxRestBytes    = 64 // of one row or record
+	maxRestBytes    = 64 // of one row or eviction
+	maxRecordRest   = 72 // of one record
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
 )
@@ -262,7 +263,8 @@ func appendRecord(b []byte, r *Record) []byte {
 // later appends the fields of a record that were added after version 3 was released. They are left out at the
 // end if they say nothing.
 func (w *writer) later(r *Record) {
-	served := r.HTTP != 0 || len(r.rest) > 0
+	planned := r.Drains != 0 || len(r.rest) > 0
+	served := planned || r.HTTP != 0
 	versioned := served || r.Roost+r.Program != ""
 	keyed := versioned || r.Keys != ""
 	damped := keyed || r.Restless > 0 || r.Held > 0
@@ -282,6 +284,9 @@ func (w *writer) later(r *Record) {
 	}
 	if served {
 		w.uvarint(uint64(r.HTTP))
+	}
+	if planned {
+		w.uvarint(uint64(r.Drains))
 	}
 	w.b = append(w.b, r.rest...)
 }
