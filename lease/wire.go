@@ -263,32 +263,25 @@ func appendRecord(b []byte, r *Record) []byte {
 // later appends the fields of a record that were added after version 3 was released. They are left out at the
 // end if they say nothing.
 func (w *writer) later(r *Record) {
-	planned := r.Drains != 0 || len(r.rest) > 0
-	served := planned || r.HTTP != 0
-	versioned := served || r.Roost+r.Program != ""
-	keyed := versioned || r.Keys != ""
-	damped := keyed || r.Restless > 0 || r.Held > 0
-	if damped || r.Handover {
-		w.flag(r.Handover)
+	fields := []struct {
+		says  bool
+		write func()
+	}{
+		{r.Handover, func() { w.flag(r.Handover) }},
+		{r.Restless > 0 || r.Held > 0, func() { w.uvarint(uint64(r.Restless)); w.uvarint(uint64(r.Held)) }},
+		{r.Keys != "", func() { w.text(r.Keys) }},
+		{r.Roost+r.Program != "", func() { w.text(r.Roost); w.text(r.Program) }},
+		{r.HTTP != 0, func() { w.uvarint(uint64(r.HTTP)) }},
+		{r.Drains > 0, func() { w.uvarint(uint64(r.Drains)) }},
+		{len(r.rest) > 0, func() { w.b = append(w.b, r.rest...) }},
 	}
-	if damped {
-		w.uvarint(uint64(r.Restless))
-		w.uvarint(uint64(r.Held))
+	written := len(fields)
+	for written > 0 && !fields[written-1].says {
+		written--
 	}
-	if keyed {
-		w.text(r.Keys)
+	for _, f := range fields[:written] {
+		f.write()
 	}
-	if versioned {
-		w.text(r.Roost)
-		w.text(r.Program)
-	}
-	if served {
-		w.uvarint(uint64(r.HTTP))
-	}
-	if planned {
-		w.uvarint(uint64(r.Drains))
-	}
-	w.b = append(w.b, r.rest...)
 }
 
 // recordBytes returns the encoded size of r.
