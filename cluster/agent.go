@@ -45,7 +45,9 @@ type Agent struct {
 
 	registering sync.Mutex // of beforeLeave
 	beforeLeave []*func() error
-	parting     sync.Once // the call of beforeLeave
+	parting     sync.Once     // the calls of beforeLeave
+	parted      chan struct{} // closed when they have returned; made by parting
+	partErr     error         // valid once parted is closed
 
 	started time.Time    // base of Snapshot.lease and turned; its monotonic reading counts
 	turned  atomic.Int64 // when the loop last went round, in ns

@@ -283,3 +283,23 @@ func TestLeaveOfADrainedMember(t *testing.T) {
 		}
 	})
 }
+
+// A function of BeforeLeave that calls Leave, or hangs, does not keep the node from leaving.
+func TestBeforeLeaveHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 2, clustertest.Options{})
+		agent, other := c.Agent("n00"), c.Agent("n01")
+		inner := make(chan error, 1)
+		agent.BeforeLeave(func() error { err := agent.Leave(t.Context()); inner <- err; return err })
+		began := time.Now()
+		if err := agent.Leave(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := <-inner; err == nil || time.Since(began) > 10*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if _, member := other.Member("n00"); member {
+			t.Error("the node is still a member")
+		}
+	})
+}

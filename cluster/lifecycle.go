@@ -153,10 +153,13 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 // MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned, without hand-over.
 const MaxLeaveWait = 20 * time.Second
 
+// beforeLeaveTime is how long Leave waits for the functions of BeforeLeave.
+const beforeLeaveTime = 2 * time.Second
+
 // BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right before
 // the other members learn that it leaves: for parts of the program that others take over then. An affinity.Resolver
-// ends its rooms there. Leave waits for f, which should take a second at most, and returns its error if there is no
-// other one. Functions run one after the other, the latest one first, and once. A call of cancel removes f.
+// ends its rooms there. Leave waits for f and returns its error if there is no other one. Functions run
+// one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. A call of cancel removes f.
 func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	a.registering.Lock()
 	defer a.registering.Unlock()
@@ -169,17 +172,26 @@ func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	}
 }
 
-// callBeforeLeave calls the functions of BeforeLeave, which may cancel themselves, once. A second call waits for the first one.
-func (a *Agent) callBeforeLeave() (err error) {
+// part calls the functions of BeforeLeave, once, and waits for them. They may cancel themselves.
+func (a *Agent) part() error {
 	a.parting.Do(func() {
 		a.registering.Lock()
 		all := slices.Clone(a.beforeLeave)
 		a.registering.Unlock()
-		for _, f := range slices.Backward(all) {
-			err = cmp.Or(err, (*f)())
-		}
+		a.parted = make(chan struct{})
+		go func() {
+			defer close(a.parted)
+			for _, f := range slices.Backward(all) {
+				a.partErr = cmp.Or(a.partErr, (*f)())
+			}
+		}()
 	})
-	return err
+	select {
+	case <-a.parted:
+		return a.partErr
+	case <-time.After(beforeLeaveTime):
+		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node has left", context.DeadlineExceeded, beforeLeaveTime)
+	}
 }
 
 // Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
@@ -188,7 +200,7 @@ func (a *Agent) callBeforeLeave() (err error) {
 //
 // Leave waits for the handlers for [MaxLeaveWait] at most, with hand-over for Config.Handover, and for the other members'
 // tables for LeaseTTL. If ctx ends early, Leave waits less. It leaves in any case. The error says which wait was cut
-// short, and after the end of a wait for handlers it wraps the ctx.Err() or context.DeadlineExceeded. With ErrStalled, of
+// short: after a wait for handlers it wraps ctx.Err() or context.DeadlineExceeded. With ErrStalled, of
 // Close, the agent is not closed yet.
 //
 // So a handler of RunOwned should not call Leave, which waits for the handler. If it passes its context, Leave
@@ -205,7 +217,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 	if left := a.feed.AwaitRuns(running); len(left) > 0 {
 		cut = runsLeft(ctx, fmt.Errorf("cluster: leave: %w", running.Err()), len(left), left, "the node has left")
 	}
-	cut = cmp.Or(cut, a.callBeforeLeave())
+	cut = cmp.Or(cut, a.part())
 	err := a.command(func(now time.Time, n *node.Node) { n.Leave(now) })
 	switch {
 	case errors.Is(err, ErrStalled):
