@@ -177,6 +177,9 @@ func TestEndings(t *testing.T) {
 // The same on real sockets and Redis. The times depend on the load of the machine: go test -v shows them.
 func TestEndingsOnRedis(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
 	server := redistest.Start(t)
 	took := watchEndings(t, func(id lease.NodeID, seeds []string) member {
 		quiet := slog.New(slog.DiscardHandler)
