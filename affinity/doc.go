@@ -14,6 +14,8 @@
 //	hosting, err := rooms.Host(ctx, "room-17", affinity.Demand{Size: 4})  // on a.Node
 //	…
 //	<-hosting.Lost() // the room lives elsewhere now: see hosting.Err()
+//	…
+//	agent.Leave(ctx) // ends the rooms here at the right moment, and then leaves: other nodes take them at once
 //
 // Serve does so for each participant, counts them, and releases the room after the last
 // one. Follow is for the signalling server of a client: it yields each node of one room. Report
@@ -38,8 +40,9 @@
 //     back to its node, has a new tenure: the old Hosting has ended.
 //  3. A node that joins, or a room that grows, moves nothing. When a node dies, exactly
 //     its rooms move, even if the node that moves them dies, too.
-//  4. A node is dead when its lease has ended by gossip, by proof or by its age, and its
-//     heartbeat in the store has expired. While gossip is cut and both sides reach the store, no room moves.
+//  4. A node is dead when it has left, when the end of its process is proven, or when its lease has expired by gossip and its
+//     heartbeat in the store, too. While gossip is cut and both sides reach the store, no room moves. Resolve never
+//     names a member that has left.
 //  5. After a pause that outlasted its lease, a node has Lost all its hostings before
 //     Host returns.
 //  6. Resolve and Host return within Config.Budget, no matter what the store does.

@@ -72,6 +72,7 @@ type work struct {
 	releaseLoad func()
 	stop        context.CancelFunc
 	unnotify    func() // ends the calls of changed
+	unregister  func() // ends the call of Close by the agent's Leave
 	endLog      func() // waits for the last lines
 	closed      atomic.Bool
 	close       sync.Once
@@ -80,7 +81,7 @@ type work struct {
 }
 
 // Start returns a running Resolver over a store that all nodes share. It does not wait for
-// the agent, and for the store no longer than Config.Budget. Close it before the agent leaves.
+// the agent, and for the store no longer than Config.Budget. The agent's Leave closes it, at the right moment; do not close it before.
 //
 // With Config.ReportLoad it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the load. It fails with ErrSettings if other nodes of the cluster have another number of partitions,
 // another Config.Cost, or a store with another prefix, or if another cluster has the keys of this store: two clusters
@@ -116,6 +117,7 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 		return nil, err
 	}
 	r.shared.looks.ended = agent.Ended
+	r.work.unregister = agent.BeforeLeave(r.Close)
 	r.work.wait.Go(func() { r.keep(ctx, agent) })
 	r.work.wait.Go(func() { r.rehome(ctx) })
 	return r, nil
@@ -143,11 +145,13 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 }
 
 // Close ends the resolver and all hostings, and removes this node's heartbeat from
-// the store: once the agent has left, other nodes take the rooms at once. It waits,
-// and may be called again.
+// the store. The agent's Leave calls it: right afterwards, other nodes learn that this one has left, and take its rooms
+// at once. A program calls it only if its agent goes on, or has ended without Leave: while the agent is a member, the rooms
+// stay pinned to this node. Close waits, and may be called again.
 func (r *Resolver) Close() error {
 	r.work.close.Do(func() {
 		r.work.closed.Store(true)
+		r.work.unregister()
 		r.work.stop()
 		r.work.wait.Wait()
 		if r.cfg.ReportLoad {
@@ -161,7 +165,7 @@ func (r *Resolver) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if _, err := r.store.Store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
-			r.work.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
+			r.work.farewell = fmt.Errorf("affinity: closed, but the store has not removed this node's heartbeat, so other nodes wait until it expires, unless this node leaves: %w", err)
 		}
 		r.store.agreement.Withdraw(ctx)
 		r.shared.looks.wait()

@@ -299,7 +299,7 @@ func TestAgentEndsFirst(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)
 		home := string(f.resolve("a", "r", 2).Node)
-		f.Leave(home)
+		f.Crash(home)
 		time.Sleep(time.Second)
 		wantLost(t, h, affinity.ErrFenced)
 		if _, err := f.rooms[home].Host(t.Context(), "r", affinity.Demand{}); !errors.Is(err, affinity.ErrFenced) {

@@ -43,6 +43,12 @@ type Agent struct {
 	reporting sync.Mutex // while the load is set by SetLoad
 	computed  bool       // the load, by ComputeLoad
 
+	registering sync.Mutex // of beforeLeave
+	beforeLeave []*func() error
+	parting     sync.Once     // the calls of beforeLeave
+	parted      chan struct{} // closed when they have returned; made by parting
+	partErr     error         // valid once parted is closed
+
 	started time.Time    // base of Snapshot.lease and turned; its monotonic reading counts
 	turned  atomic.Int64 // when the loop last went round, in ns
 	lines   *logqueue.Queue

@@ -15,6 +15,9 @@ var (
 	ErrNoMembers = errors.New("cluster: no member can own anything: all are draining, settling or of weight 0")
 	ErrClosed    = errors.New("cluster: agent is closed")
 
+	// ErrAhead is why DrainAt and LeaveAt refuse a moment.
+	ErrAhead = errors.New("the moment is too far ahead")
+
 	// ErrStalled ends a call that the agent's loop has not carried out within LeaseTTL. What
 	// was called for may still happen later.
 	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // SetLoad sets the units of load that this node reports with its heartbeats;
@@ -71,11 +73,32 @@ func (a *Agent) SetWeight(w uint32) error {
 // context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node: Drain waits for the handler. If the
 // handler passes its context, Drain fails as soon as the handler has to return.
 func (a *Agent) Drain(ctx context.Context) error {
-	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
+	return a.drain(ctx, time.Time{}, func(now time.Time, n *node.Node) { n.Drain(now) })
+}
+
+// MaxAhead is how far ahead the moment of [Agent.DrainAt] and [Agent.LeaveAt] may be.
+const MaxAhead = time.Hour
+
+// DrainAt is Drain at a moment at which all nodes switch to the table without this one, within some milliseconds of each
+// other: all learn of the moment beforehand, in cluster time, so no message has to arrive at it. Wall clocks of other nodes play
+// no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
+// learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
+//
+// DrainAt returns when Drain does, after the moment. If ctx ends first, the plan stays. With a Strategy that
+// remembers, the nodes switch when they have the new assignment; with hand-over, runs move after the moment.
+func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
+	if ahead := time.Until(at); ahead > MaxAhead {
+		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
+	}
+	return a.drain(ctx, at, func(now time.Time, n *node.Node) { n.DrainAt(now, now.Add(time.Until(at))) })
+}
+
+// drain runs a command to drain, from at on, and returns when Drain does.
+func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time, *node.Node)) error {
 	var last *Snapshot
-	err := a.change(ctx, "drain", drain, func(s *Snapshot) bool {
+	err := a.change(ctx, "drain", command, func(s *Snapshot) bool {
 		last = s
-		return s.holds <= len(s.overdue) && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
+		return !time.Now().Before(at) && s.holds <= len(s.overdue) && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
 	})
 	return a.explainRuns(ctx, last, err)
 }
@@ -85,16 +108,22 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	switch {
 	case last == nil || last.holds == 0 || errors.Is(err, ErrClosed):
 		return err
-	case errors.Is(context.Cause(ctx), events.ErrReleased):
-		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; the draining goes on", err)
 	case err == nil:
 		err = fmt.Errorf("cluster: drain: %w: Handover (%v) is over", context.DeadlineExceeded, a.cfg.Handover)
 	}
-	such := ""
-	if len(last.overdue) > 0 {
-		such = fmt.Sprintf(", such as %d", last.overdue[0])
+	return runsLeft(ctx, err, last.holds, last.overdue, "the draining goes on")
+}
+
+// runsLeft returns err with the runs that a call waited for in vain, and what happens nevertheless. some are partitions of them.
+func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
+	if errors.Is(context.Cause(ctx), events.ErrReleased) {
+		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
 	}
-	return fmt.Errorf("%w: partitions whose handler in RunOwned has not returned: %d%s; the handler ignores the end of its context, or waits for this call; the draining goes on", err, last.holds, such)
+	such := ""
+	if len(some) > 0 {
+		such = fmt.Sprintf(", such as %d", some[0])
+	}
+	return fmt.Errorf("%w: partitions whose handler in RunOwned has not returned: %d%s; the handler ignores the end of its context, needs more time, or waits for this call; %s", err, runs, such, then)
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
@@ -121,25 +150,95 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 	return nil
 }
 
-// Leave ends the agent in order: it drains, sends a farewell, waits until the
-// farewell has spread, and closes. It waits for a drain for LeaseTTL at most, since
-// by then the lease would have expired, and with hand-over for Config.Handover. If ctx ends
-// early, Leave waits less; the error says which wait was cut short, and the agent is closed
-// in any case, unless the error is ErrStalled, of Close.
+// MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned, without hand-over.
+const MaxLeaveWait = 20 * time.Second
+
+// beforeLeaveTime is how long Leave waits for the functions of BeforeLeave.
+const beforeLeaveTime = 2 * time.Second
+
+// BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right before
+// the other members learn that it leaves: for parts of the program that others take over then. An affinity.Resolver
+// ends its rooms there. Leave waits for f and returns its error if there is no other one. Functions run
+// one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. A call of cancel removes f.
+func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
+	a.registering.Lock()
+	defer a.registering.Unlock()
+	p := &f
+	a.beforeLeave = append(a.beforeLeave, p)
+	return func() {
+		a.registering.Lock()
+		defer a.registering.Unlock()
+		a.beforeLeave = slices.DeleteFunc(a.beforeLeave, func(of *func() error) bool { return of == p })
+	}
+}
+
+// part calls the functions of BeforeLeave, once, and waits for them. They may cancel themselves.
+func (a *Agent) part() error {
+	a.parting.Do(func() {
+		a.registering.Lock()
+		all := slices.Clone(a.beforeLeave)
+		a.registering.Unlock()
+		a.parted = make(chan struct{})
+		go func() {
+			defer close(a.parted)
+			for _, f := range slices.Backward(all) {
+				a.partErr = cmp.Or(a.partErr, (*f)())
+			}
+		}()
+	})
+	select {
+	case <-a.parted:
+		return a.partErr
+	case <-time.After(beforeLeaveTime):
+		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node has left", context.DeadlineExceeded, beforeLeaveTime)
+	}
+}
+
+// Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
+// affinity.Resolver runs over it (see BeforeLeave), sends a farewell, waits
+// until the farewell has spread, and closes. The node is a member until the handlers have returned.
+//
+// Leave waits for the handlers for [MaxLeaveWait] at most, with hand-over for Config.Handover, and for the other members'
+// tables for LeaseTTL. If ctx ends early, Leave waits less. It leaves in any case. The error says which wait was cut
+// short: after a wait for handlers it wraps ctx.Err() or context.DeadlineExceeded. With ErrStalled, of
+// Close, the agent is not closed yet.
+//
+// So a handler of RunOwned should not call Leave, which waits for the handler. If it passes its context, Leave
+// waits for no handler at all.
 func (a *Agent) Leave(ctx context.Context) error {
+	running, cancel := context.WithTimeout(ctx, cmp.Or(a.cfg.Handover, MaxLeaveWait))
+	defer cancel()
 	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handover))
 	defer cancel()
-	drained := a.Drain(draining)
+	cut := a.Drain(draining)
+	if errors.Is(cut, ErrStalled) { // its runs go on
+		return cmp.Or(a.Close(), cut)
+	}
+	if left := a.feed.AwaitRuns(running); len(left) > 0 {
+		cut = runsLeft(ctx, fmt.Errorf("cluster: leave: %w", running.Err()), len(left), left, "the node has left")
+	}
+	cut = cmp.Or(cut, a.part())
 	err := a.command(func(now time.Time, n *node.Node) { n.Leave(now) })
 	switch {
 	case errors.Is(err, ErrStalled):
-		return cmp.Or(a.Close(), drained)
+		return cmp.Or(a.Close(), cut)
 	case err != nil: // closed concurrently
 		return err
 	case len(a.Members()) > 1:
 		a.linger(ctx)
 	}
-	return cmp.Or(a.Close(), drained)
+	return cmp.Or(a.Close(), cut)
+}
+
+// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. If
+// ctx ends before the moment, the node leaves at once. It fails with ErrAhead, and stays, if the moment is too far ahead.
+func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
+	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
+	defer cancel()
+	if err := a.DrainAt(draining, at); errors.Is(err, ErrAhead) {
+		return err
+	}
+	return a.Leave(ctx) // which reports what the drain has not achieved
 }
 
 // linger lets the farewell spread.

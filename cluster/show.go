@@ -14,7 +14,7 @@ func (l *loop) show() {
 	a := l.agent
 	v := l.kernel.View()
 	s := &Snapshot{
-		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed, Ahead: v.Live.Ahead, StreamsAlone: v.StreamsAlone,
+		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed, Left: v.Live.Left, Ahead: v.Live.Ahead, StreamsAlone: v.StreamsAlone,
 		Unreachable: v.Unreachable, Ill: v.Ill, Isolated: v.Isolated, Spared: v.Live.Spared,
 		lease: v.Lease, drift: v.Drift, holds: v.Holds, overdue: v.Overdue, Stats: l.stats(v.Stats),
 	}

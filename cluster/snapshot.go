@@ -77,6 +77,10 @@ type Snapshot struct {
 	// proof: their members are gone, and not merely out of reach.
 	Crashed []lease.Incarnation
 
+	// Left are incarnations that have left in order, by their own word ([Agent.Leave]), for a minute, or for ten LeaseTTLs if those
+	// are longer. A node that was not a member at the time does not know of it.
+	Left []lease.Incarnation
+
 	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are more than Config.MaxSkew ahead of the
 	// cluster's. They are no members, or will be none soon.
 	Ahead map[lease.NodeID]time.Duration

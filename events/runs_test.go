@@ -1,6 +1,7 @@
 package events
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -77,4 +78,36 @@ func TestNextRunning(t *testing.T) { // S5.3
 			t.Errorf("%d: %q, want %q", i, got, c.want)
 		}
 	}
+}
+
+// AwaitRuns returns when the runs of all calls have returned, or with the partitions of those that have not by the end of ctx.
+func TestAwaitRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		defer feed.Close()
+		states := chain(t, step{owners: "aa", members: "a1"}, step{owners: "..", members: "a1"})
+		feed.Publish(states[0])
+		for call := range 2 {
+			go func() {
+				_ = RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
+					<-ctx.Done()
+					time.Sleep(time.Duration(1+int(p)+call) * time.Second)
+				})
+			}()
+		}
+		synctest.Wait()
+		feed.Publish(states[1])
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		if left := feed.AwaitRuns(ctx); !slices.Equal(left, []placement.Partition{1}) {
+			t.Errorf("at the end of ctx: %v", left)
+		}
+		if left := feed.AwaitRuns(t.Context()); left != nil || time.Since(begin) != 3*time.Second {
+			t.Errorf("after %v: %v", time.Since(begin), left)
+		}
+		if left := feed.AwaitRuns(t.Context()); left != nil {
+			t.Errorf("without a run: %v", left)
+		}
+	})
 }

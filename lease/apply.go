@@ -102,6 +102,7 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 		s.tally(known, -1)
 		known.rec, known.size = r, 0
 		s.tally(known, 1)
+		s.drains.plan(r)
 		s.recordNews(known)
 		s.rowNews(known, true)
 		delete(s.requested, handle)
@@ -129,6 +130,7 @@ func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 	}
 	e := &entry{vitals: &vitals{status: pending}, rec: r, handle: h, ended: s.since(now)}
 	s.known[h] = e
+	s.drains.plan(r)
 	delete(s.requested, h)
 	return e
 }

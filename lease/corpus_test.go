@@ -64,6 +64,7 @@ func corpora() map[string]map[string]*Message {
 			r.Handover, r.Restless, r.Held, r.Keys = true, stamp+160_000, stamp+52_000, "\x00\x01\xfe\xff123456789012"
 			r.Roost, r.Program, r.HTTP = "v12.345.678", "sfu 2026.11.24-rc1", MaxHTTP
 		}, func(r *Record) { r.HTTP = 2 * 8401 }),
+		"v3.planned": join(func(r *Record) { r.Drains = stamp + 3_000 }),
 	}
 }
 

@@ -168,7 +168,7 @@ func (r *reader) row(at Stamp, table uint32) Beat {
 	if head&1 != 0 {
 		b.Table = row.fixed32()
 	}
-	b.rest = row.rest()
+	b.rest = row.rest(maxRestBytes)
 	if row.fault == "" && b.At <= 0 {
 		row.fail("a beat is from before the start of time")
 	}
@@ -213,7 +213,10 @@ func (r *reader) record() *Record {
 	if len(body.b) > 0 {
 		rec.HTTP = uint32(body.uvarint(MaxHTTP))
 	}
-	rec.rest = body.rest()
+	if len(body.b) > 0 {
+		rec.Drains = Stamp(body.uvarint(maxStamp))
+	}
+	rec.rest = body.rest(maxRecordRest)
 	if body.fault != "" {
 		r.fail("record: " + body.fault)
 	} else if err := rec.validate(int(size)); err != nil {
@@ -271,9 +274,9 @@ func (r *reader) take(n uint64) []byte {
 	return b
 }
 
-// rest returns a copy of all that is left: fields of a later release.
-func (r *reader) rest() []byte {
-	if len(r.b) > maxRestBytes {
+// rest returns a copy of all that is left, at most most bytes: fields of a later release.
+func (r *reader) rest(most int) []byte {
+	if len(r.b) > most {
 		r.fail("the unknown fields are too long")
 	}
 	if len(r.b) == 0 {

@@ -143,7 +143,7 @@ func (r *reader) eviction(at Stamp) Eviction {
 	e.Until = e.At + Stamp(body.uvarint(uint64(maxAge)))
 	e.Keep = e.Until + Stamp(body.uvarint(uint64(maxAge)))
 	e.Reason = body.text(MaxReasonBytes)
-	e.rest = string(body.rest())
+	e.rest = string(body.rest(maxRestBytes))
 	if body.fault != "" {
 		r.fail("eviction: " + body.fault)
 	} else if err := e.Validate(); err != nil {

@@ -120,7 +120,7 @@ func evicts(inForce []Eviction, id NodeID) bool {
 func (s *Set) spared() bool {
 	candidates := 0
 	for _, e := range s.live {
-		if e.state == Active && e.rec.Weight > 0 {
+		if e.state == Active && e.rec.Weight > 0 && !s.drains.begun(e.rec) {
 			if !evicts(s.evictions.inForce, e.rec.ID) {
 				return false
 			}

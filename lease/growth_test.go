@@ -76,17 +76,17 @@ func TestNewFieldsFitTheLastRelease(t *testing.T) {
 	present := last
 	present.Handover, present.Restless, present.Held = true, 1<<42-1, 1<<42-1
 	present.Keys, present.Roost, present.Program = text(MaxKeysBytes), text(MaxRoostBytes), text(MaxProgramBytes)
-	present.HTTP = MaxHTTP
-	if more := recordBytes(&present) - recordBytes(&last); more > maxRestBytes {
-		t.Errorf("%d bytes are unknown to the last release, which keeps %d", more, maxRestBytes)
+	present.HTTP, present.Drains = MaxHTTP, 1<<42-1
+	if more := recordBytes(&present) - recordBytes(&last); more > maxRecordRest {
+		t.Errorf("%d bytes are unknown to the last release, which keeps %d", more, maxRecordRest)
 	}
 }
 
 func text(bytes int) string { return strings.Repeat("x", bytes) }
 
 func TestUnknownFieldsAreBounded(t *testing.T) {
-	for size, want := range map[int]error{maxRestBytes: nil, maxRestBytes + 1: ErrMalformed} {
-		for _, name := range []string{"farewell", "challenge"} { // a row, a record
+	for name, most := range map[string]int{"farewell": maxRestBytes, "challenge": maxRecordRest} { // a row, a record
+		for size, want := range map[int]error{most: nil, most + 1: ErrMalformed} {
 			if _, err := Decode(later(corpus3()[name], make([]byte, size))); !errors.Is(err, want) {
 				t.Errorf("%s with %d unknown bytes: %v, want %v", name, size, err, want)
 			}

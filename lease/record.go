@@ -124,6 +124,9 @@ type Record struct {
 	// package. 0: there is none that others reach.
 	HTTP uint32
 
+	// Drains is the moment from which on the node is Draining, whatever state its heartbeats say; 0: no drain is planned.
+	Drains Stamp
+
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
 	// sets them for its own node.
 	MinWire, MaxWire uint8
@@ -151,6 +154,7 @@ func (r *Record) validate(size int) error {
 	fault(len(r.Program) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.Program), MaxProgramBytes)
 	fault(!utf8.ValidString(r.Roost) || !utf8.ValidString(r.Program), "versions must be UTF-8")
 	fault(min(r.Restless, r.Held) < 0 || max(r.Restless, r.Held) > maxStamp, "restless until %d and held until %d, want cluster time", r.Restless, r.Held)
+	fault(r.Drains < 0 || r.Drains > maxStamp, "drains from %d on, want cluster time", r.Drains)
 	fault(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
 	fault(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
 	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)

@@ -55,6 +55,7 @@ type Set struct {
 	reordered  uint32            // counts the changes of order
 	vitals     []*vitals         // their vitals
 	census     census            // of them, without this node
+	drains     drains            // that are planned
 	scattered  bool              // leases began since gather: vitals are not next to each other
 	applying   bool              // the beats of a message are being applied: leases that begin get no place yet
 	begun      []*entry          // live ones that are not in live, order and vitals yet; they get their places together
@@ -284,6 +285,7 @@ func (s *Set) Update(change func(*Record)) {
 	rec.ID, rec.Incarnation, rec.Version = s.self.rec.ID, s.self.rec.Incarnation, s.self.rec.Version+1
 	s.self.rec = rec
 	s.self.size = 0
+	s.drains.plan(rec)
 	s.recordNews(s.self)
 	s.differsIn(s.self)
 }

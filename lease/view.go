@@ -16,7 +16,7 @@ type Member struct {
 	Clock   time.Duration // the node's wall clock minus the viewer's
 	Load    int64         // units, or NoLoad
 	Table   uint32        // digest of the node's placement table
-	State   State         // Draining if the node is active and evicted
+	State   State         // Draining if the node is active, and evicted or due to drain by its record
 	Evicted bool          // it is active, and shows as Draining since it is evicted
 }
 
@@ -31,6 +31,10 @@ type View struct {
 	// Crashed are incarnations whose processes have ended within the last TTL or so, by
 	// proof. Nodes that may merely be out of reach are not among them.
 	Crashed []Incarnation
+
+	// Left are incarnations that sent a leave message, and that are not forgotten yet: for a minute, or for ten TTLs if
+	// those are longer. Their processes are certain to end, if they have not yet.
+	Left []Incarnation
 
 	// Ahead has the nodes with beats that are rejected, and by how much their clocks are ahead of the cluster's.
 	Ahead map[NodeID]time.Duration
@@ -84,13 +88,13 @@ func (e *entry) reason() Reason {
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), Ahead: s.Ahead(), time: s.time}
+	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time}
 	v.Spared = len(v.Evicted) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
 			state := s.shownState(e, v.Spared)
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: state, Evicted: state != e.state, Renewed: s.time.local(e.renewed()),
+				Record: e.rec, Handle: e.handle, State: state, Evicted: state != e.state && !s.drains.begun(e.rec), Renewed: s.time.local(e.renewed()),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
@@ -98,9 +102,20 @@ func (s *Set) View() *View {
 	return v
 }
 
-// shownState returns the state of a live node to which evictions apply, unless they are spared.
+func incarnationsOf(entries []*entry) []Incarnation {
+	if len(entries) == 0 {
+		return nil
+	}
+	all := make([]Incarnation, len(entries))
+	for i, e := range entries {
+		all[i] = Incarnation{e.rec.ID, e.rec.Incarnation}
+	}
+	return all
+}
+
+// shownState returns the state of a live node to which its planned drain applies, and evictions unless they are spared.
 func (s *Set) shownState(e *entry, spared bool) State {
-	if e.state == Active && !spared && evicts(s.evictions.inForce, e.rec.ID) {
+	if e.state == Active && (s.drains.begun(e.rec) || !spared && evicts(s.evictions.inForce, e.rec.ID)) {
 		return Draining
 	}
 	return e.state
@@ -188,7 +203,7 @@ func (s *Set) Candidates() (others, all int) {
 			continue
 		}
 		all++
-		if e != s.self && e.state == Active && (spared || !evicts(s.evictions.inForce, e.rec.ID)) {
+		if e != s.self && s.shownState(e, spared) == Active {
 			others++
 		}
 	}

@@ -30,7 +30,8 @@ const (
 	MaxReasonBytes  = 128 // of an eviction
 	handleBytes     = handleBits / 8
 	minRowBytes     = 1 + handleBytes + 6
-	maxRestBytes    = 64 // of one row or record
+	maxRestBytes    = 64 // of one row or eviction
+	maxRecordRest   = 72 // of one record
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
 )
@@ -262,28 +263,25 @@ func appendRecord(b []byte, r *Record) []byte {
 // later appends the fields of a record that were added after version 3 was released. They are left out at the
 // end if they say nothing.
 func (w *writer) later(r *Record) {
-	served := r.HTTP != 0 || len(r.rest) > 0
-	versioned := served || r.Roost+r.Program != ""
-	keyed := versioned || r.Keys != ""
-	damped := keyed || r.Restless > 0 || r.Held > 0
-	if damped || r.Handover {
-		w.flag(r.Handover)
+	fields := []struct {
+		says  bool
+		write func()
+	}{
+		{r.Handover, func() { w.flag(r.Handover) }},
+		{r.Restless > 0 || r.Held > 0, func() { w.uvarint(uint64(r.Restless)); w.uvarint(uint64(r.Held)) }},
+		{r.Keys != "", func() { w.text(r.Keys) }},
+		{r.Roost+r.Program != "", func() { w.text(r.Roost); w.text(r.Program) }},
+		{r.HTTP != 0, func() { w.uvarint(uint64(r.HTTP)) }},
+		{r.Drains > 0, func() { w.uvarint(uint64(r.Drains)) }},
+		{len(r.rest) > 0, func() { w.b = append(w.b, r.rest...) }},
 	}
-	if damped {
-		w.uvarint(uint64(r.Restless))
-		w.uvarint(uint64(r.Held))
+	written := len(fields)
+	for written > 0 && !fields[written-1].says {
+		written--
 	}
-	if keyed {
-		w.text(r.Keys)
+	for _, f := range fields[:written] {
+		f.write()
 	}
-	if versioned {
-		w.text(r.Roost)
-		w.text(r.Program)
-	}
-	if served {
-		w.uvarint(uint64(r.HTTP))
-	}
-	w.b = append(w.b, r.rest...)
 }
 
 // recordBytes returns the encoded size of r.

@@ -28,6 +28,7 @@ func drawRecord(t *rapid.T) *Record {
 		Roost:    rapid.StringN(0, -1, MaxRoostBytes).Draw(t, "version of roost"),
 		Program:  rapid.StringN(0, -1, MaxProgramBytes).Draw(t, "version of the program"),
 		HTTP:     rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"),
+		Drains:   Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")),
 		rest:     drawRest(t),
 	}
 }

@@ -5,7 +5,7 @@
 //	…
 //	err = evacuate.Run(ctx, agent, rooms, evacuate.Plan{Rate: 50, Deadline: 10 * time.Minute}, nil)
 //	…
-//	rooms.Close()  // no room is left; stop
+//	err = agent.Leave(ctx)  // no room is left; stop
 //
 // The host of each room has Lost it, with the new node in the error: its clients connect
 // there first and leave this node afterwards, if the program goes on serving the room until

@@ -113,7 +113,7 @@ func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 			ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 			defer cancel()
 			if err := a.agent.Leave(ctx); err != nil && !errors.Is(err, cluster.ErrClosed) {
-				a.log.Warn("leave timed out", "err", err)
+				a.log.Warn("leave incomplete", "err", err)
 			}
 		}()
 	})

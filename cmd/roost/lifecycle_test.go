@@ -145,10 +145,10 @@ func TestTermBounded(t *testing.T) {
 	c.Logs("draining")
 	c.Signal(syscall.SIGTERM)
 	c.Exits(exitInterrupted)
-	if strings.Contains(c.Text(), "leave timed out") {
+	if strings.Contains(c.Text(), "leave incomplete") {
 		t.Error("c did not stop at once")
 	}
-	b.Exits(0, "leave timed out")
+	b.Exits(0, "leave incomplete")
 }
 
 // TestTermWhileJoining: an agent that cannot join ends on SIGTERM, too.

@@ -125,7 +125,7 @@ func (f *fleet) leave(ctx context.Context) error {
 	for end := time.Now().Add(linger); f.tenures() > 0 && time.Now().Before(end) && ctx.Err() == nil; {
 		time.Sleep(10 * time.Millisecond)
 	}
-	return errors.Join(err, f.rooms.Close(), f.agent.Leave(ctx), f.store.Close())
+	return errors.Join(err, f.agent.Leave(ctx), f.store.Close()) // Leave closes the rooms
 }
 
 func (f *fleet) tenures() int {

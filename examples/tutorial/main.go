@@ -65,8 +65,8 @@ func run(ctx context.Context, cfg cluster.Config) error {
 	defer cancel()
 	drained := agent.Drain(ctx)    // this node owns nothing, and all others know
 	served := server.Shutdown(ctx) // until now, it redirected clients
-	left := agent.Leave(ctx)       // the others need not wait for the lease to expire
-	_, _ = <-ended, <-ended        // all runs are over
+	left := agent.Leave(ctx)       // waits for the runs; the others need not wait for the lease to expire
+	_, _ = <-ended, <-ended
 	return errors.Join(drained, served, left)
 }
 

@@ -19,10 +19,38 @@ func (n *Node) Drain(now time.Time) {
 	n.publish(now)
 }
 
+// DrainAt makes all nodes take this one for draining at a moment, without a message by then: see lease/drains.go. The
+// node then drains as by Drain. Until the moment, Undrain ends the plan, and another DrainAt replaces it. A moment that is
+// past is now, and so is any moment for a node that joins: it owns nothing, and does not know cluster time yet.
+func (n *Node) DrainAt(now, at time.Time) {
+	if !at.After(now) || n.life.phase == Joining {
+		n.Drain(now)
+		return
+	}
+	n.checkLease(now)
+	n.set.Update(func(r *lease.Record) { r.Drains = n.set.Stamp(at) })
+	n.announceNews(now)
+	n.when.urge(now)
+	n.log(Info, "drain planned", "in", at.Sub(now))
+}
+
+// beginDrains begins the planned drains whose moment has come.
+func (n *Node) beginDrains(now time.Time) {
+	n.note(n.set.BeginDrains(now))
+	if n.set.Drains() && !n.life.draining && n.life.phase != Over {
+		n.life.draining = true
+		n.announce(now)
+		n.log(Info, "draining")
+	}
+}
+
 // Undrain makes the node a candidate for ownership again: see comeBack.
 func (n *Node) Undrain(now time.Time) {
 	n.checkLease(now)
 	n.life.draining = false
+	if n.set.Self().Drains != 0 {
+		n.set.Update(func(r *lease.Record) { r.Drains = 0 })
+	}
 	n.announce(now)
 	n.log(Info, "undraining")
 	n.comeBack(now)

@@ -128,6 +128,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	}
 	n.judgeClock(now)
 	expiry := n.expire(now)
+	n.beginDrains(now)
 	n.listenAgain(now)
 	n.remind(now)
 	n.suspect(now)
@@ -153,7 +154,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandover(now)
 	}
 	n.handOver(now)
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
+	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.

@@ -12,7 +12,7 @@ import (
 )
 
 // plan decides when a change of the live set is published: at once if an owner left
-// or drains, since its partitions are orphaned; a moment later if its end was proven; when no more leases are about to run out if its lease did; at the end of the quiet window if there are only newcomers, this node
+// or drains, since its partitions are orphaned, or if any member left, since rooms may be pinned to it; a moment later if its end was proven; when no more leases are about to run out if its lease did; at the end of the quiet window if there are only newcomers, this node
 // being one of them.
 func (n *Node) plan(now time.Time) {
 	if !n.changed || !n.life.publishes() {
@@ -20,7 +20,7 @@ func (n *Node) plan(now time.Time) {
 	}
 	ranOut := n.when.lost
 	n.changed, n.when.lost = false, false
-	if n.life.entering || !n.set.Lost() || !n.ownerGone() {
+	if n.life.entering || !n.set.Lost() || (!n.ownerGone() && !n.memberLeft()) {
 		n.when.publishBy(now.Add(n.cfg.QuietWindow))
 		return
 	}
@@ -46,6 +46,11 @@ func (n *Node) ownerGone() bool {
 		owners = owners[1:]
 	}
 	return len(owners) > 0
+}
+
+// memberLeft reports whether a member of the state that was published last has left in order.
+func (n *Node) memberLeft() bool {
+	return n.state != nil && slices.ContainsFunc(n.state.Members, n.set.Left)
 }
 
 // moreLosses reports whether a change that is due waits for more leases to run out, so that

@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/roost-cluster/roost/lease"
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
 
 // Accuse has a node tell all others that one of them has ended, which it did not look at.
 func (p *Process) Accuse(subject lease.Handle) {
@@ -17,4 +21,18 @@ func (p *Process) Accuse(subject lease.Handle) {
 			p.c.send(p, other.Addr, forged)
 		}
 	}
+}
+
+// UntilDrain returns how long it takes by this process until the planned drain of a node begins.
+func (p *Process) UntilDrain(of *Process) time.Duration {
+	return p.kernel.View().Live.Local(drains(of)).Sub(p.Now())
+}
+
+func drains(of *Process) lease.Stamp {
+	for _, m := range of.kernel.View().Live.Members {
+		if string(m.ID) == of.ID {
+			return m.Drains
+		}
+	}
+	return 0
 }

@@ -177,6 +177,9 @@ func (p *Process) StepClock(by time.Duration) { p.offset += by }
 // Drain makes the node give up what it owns.
 func (p *Process) Drain() { p.do(p.kernel.Drain) }
 
+// DrainAt has all nodes drain it at a moment by the clock of the process.
+func (p *Process) DrainAt(at time.Time) { p.do(func(now time.Time) { p.kernel.DrainAt(now, at) }) }
+
 // Undrain makes the node a candidate again.
 func (p *Process) Undrain() { p.do(p.kernel.Undrain) }
 

@@ -1,8 +1,8 @@
 // Package liveness decides which incarnations are dead, for the rooms that are pinned to them.
 //
 // A node dies twice: its lease expires by gossip, and its heartbeat expires in the store.
-// Gossip alone is not enough: on the wrong side of a split all other nodes look dead, and
-// keep their rooms for as long as they reach the store.
+// A lease that expires is not enough: on the wrong side of a split all other nodes look dead, and
+// keep their rooms for as long as they reach the store. But a proof of the end of a process is, and so is a leave message.
 package liveness
 
 import (
@@ -85,7 +85,7 @@ func (j *Judge) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time
 		return Dead, true
 	case Live(s, at) != nil:
 		return Alive, true
-	case replaced(s, at), slices.Contains(s.Crashed, at):
+	case replaced(s, at), proven(s, at):
 		return Dead, true
 	}
 	j.mu.Lock()
@@ -134,7 +134,7 @@ func (j *Judge) Record(at lease.Incarnation, heartbeat bool, now time.Time) Verd
 
 // Undecided returns the incarnations that are cut off, to be queried again. died
 // reports that one of them is dead for certain: a later incarnation of its node is
-// live, or its process has ended.
+// live, its process has ended, or it has left.
 func (j *Judge) Undecided(s *cluster.Snapshot, now time.Time) (ask []lease.Incarnation, died bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -142,7 +142,7 @@ func (j *Judge) Undecided(s *cluster.Snapshot, now time.Time) (ask []lease.Incar
 		switch {
 		case Live(s, at) != nil:
 			delete(j.cutOff, at)
-		case replaced(s, at), slices.Contains(s.Crashed, at):
+		case replaced(s, at), proven(s, at):
 			delete(j.cutOff, at)
 			died = true
 		default:
@@ -162,7 +162,7 @@ func (j *Judge) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
 	switch {
 	case Live(s, at) != nil:
 		return false
-	case slices.Contains(s.Crashed, at):
+	case proven(s, at):
 		return true
 	}
 	j.mu.Lock()
@@ -283,6 +283,11 @@ func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 		return nil
 	}
 	return m
+}
+
+// proven reports whether the end of an incarnation is certain: its process has ended by the word of others, or it has left by its own.
+func proven(s *cluster.Snapshot, at lease.Incarnation) bool {
+	return slices.Contains(s.Crashed, at) || slices.Contains(s.Left, at)
 }
 
 // replaced reports whether a later incarnation is known to have replaced at.

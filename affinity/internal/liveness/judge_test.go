@@ -21,6 +21,7 @@ func TestLiveness(t *testing.T) { // S0.7, S5.4
 		return s
 	}
 	crashed := func(i lease.Incarnation) *cluster.Snapshot { return &cluster.Snapshot{Crashed: []lease.Incarnation{i}} }
+	left := func(i lease.Incarnation) *cluster.Snapshot { return &cluster.Snapshot{Left: []lease.Incarnation{i}} }
 	first, second := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "a", Number: 2}
 	// trusted returns a judge of which the heartbeats have reached the store for a TTL.
 	trusted := func() *Judge {
@@ -64,7 +65,15 @@ func TestLiveness(t *testing.T) { // S0.7, S5.4
 			}
 			l.Record(first, false, at(13.5))
 		}, snap: members(), of: first, now: at(13.5), want: Silent, known: true},
-		"crashed":                     {snap: crashed(first), of: first, now: at(6), want: Dead, known: true},
+		"crashed":                  {snap: crashed(first), of: first, now: at(6), want: Dead, known: true},
+		"left":                     {snap: left(first), of: first, now: at(6), want: Dead, known: true},
+		"another incarnation left": {snap: left(first), of: second, now: at(6), want: Dead},
+		"left, and the store has its heartbeat": {
+			do: func(l *Judge) { l.Record(first, true, at(6)) }, snap: left(first), of: first, now: at(7), want: Dead, known: true,
+		},
+		"left while the store was away": {
+			do: func(l *Judge) { l.StoreAway(true, at(6)) }, snap: left(first), of: first, now: at(7), want: Dead, known: true,
+		},
 		"another incarnation crashed": {snap: crashed(first), of: second, now: at(6), want: Dead},
 		"crashed after it was cut off": {
 			do: func(l *Judge) { l.Record(first, true, at(6)) }, snap: crashed(first), of: first, now: at(7), want: Dead, known: true,
@@ -92,18 +101,20 @@ func TestLiveness(t *testing.T) { // S0.7, S5.4
 // An incarnation that is cut off is asked for until gossip knows better.
 func TestLivenessUndecided(t *testing.T) {
 	a, b := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
-	crashed := lease.Incarnation{Node: "c", Number: 1}
+	crashed, left := lease.Incarnation{Node: "c", Number: 1}, lease.Incarnation{Node: "d", Number: 1}
 	now := time.Now()
 	l := New(time.Second)
 	l.Record(a, true, now)
 	l.Record(b, true, now)
 	l.Record(crashed, true, now)
+	l.Record(left, true, now)
 	for i, c := range []struct {
 		snap cluster.Snapshot
 		ask  int
 		died bool
 	}{
-		{cluster.Snapshot{}, 3, false},
+		{cluster.Snapshot{}, 4, false},
+		{cluster.Snapshot{Left: []lease.Incarnation{left}}, 3, true},
 		{cluster.Snapshot{Members: []*cluster.Member{{ID: "a", Incarnation: 1}}}, 2, false}, // a is back
 		{cluster.Snapshot{Members: []*cluster.Member{{ID: "b", Incarnation: 2}}}, 1, true},  // b has restarted
 		{cluster.Snapshot{Crashed: []lease.Incarnation{crashed}}, 0, true},

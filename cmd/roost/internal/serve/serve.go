@@ -99,11 +99,10 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 	}
 	web.turnAway()
 	drain(agent, delay)
-	end(rooms, log) // before the farewell: other nodes take the rooms once this one has left
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
 	if err := agent.Leave(leaving); err != nil && !errors.Is(err, cluster.ErrClosed) {
-		log.Warn("leave timed out", "err", err)
+		log.Warn("leave incomplete", "err", err)
 	}
 	return agent.Err()
 }
@@ -132,7 +131,7 @@ func end(rooms *affinity.Resolver, log *slog.Logger) {
 		return
 	}
 	if err := rooms.Close(); err != nil {
-		log.Warn("rooms wait until this node's lease expires", "err", err)
+		log.Warn("rooms closed without the store", "err", err)
 	}
 }
 
