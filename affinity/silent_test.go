@@ -250,3 +250,26 @@ func each(all []*faulty, f func(*faulty)) {
 		f(s)
 	}
 }
+
+// A member that has lost its way to the store gets new rooms if there is no other, as while the others drain in a rolling
+// restart.
+func TestOnlySilentMembersLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{}, "a")
+		f.store = pinstore.NewMemory() // as if b did not reach it
+		f.start("b")
+		time.Sleep(silenceTime)
+		f.silent("before the drain", "a", "b")
+		if err := f.Agent("a").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		got, err := f.rooms["a"].Resolve(t.Context(), "room", affinity.Demand{Size: 1})
+		if err != nil {
+			t.Fatalf("a new room at a draining node, while b is live: %v", err)
+		}
+		if got.Node != "b" || !strings.Contains(got.Reason, "sends no heartbeats to this store") {
+			t.Errorf("%+v, want node b and the reason", got)
+		}
+	})
+}

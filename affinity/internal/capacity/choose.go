@@ -115,7 +115,16 @@ func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // A node without a stated capacity always has headroom as owner, and takes no other
 // rooms. A node that has not reported its load takes no other rooms, either. choose
 // is pure. O(nodes), and without an override free of allocation.
+//
+// Where only silent nodes could take the room, as while the others drain, one of them does: it may have lost its way to the
+// store alone, and a call would fail otherwise.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
+	if len(q.Silent) > 0 && !slices.ContainsFunc(s.Members, q.takes) {
+		q.Silent = nil
+		c, err := choose(s, q, limits, reserved)
+		c.Reason += "; it sends no heartbeats to this store, but no other node takes rooms"
+		return c, err
+	}
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
 		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
 	}
