@@ -59,7 +59,7 @@ func (c *certificates) look(now time.Time) *tls.Config {
 	}
 	c.next = now.Add(lookEvery)
 	c.warn(now)
-	if c.unchanged() {
+	if c.failed == "" && c.unchanged() { // after a failure, the files may be back as they were
 		return c.config
 	}
 	if err := c.load(); err != nil { // half of them may be new

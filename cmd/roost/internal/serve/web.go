@@ -69,7 +69,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	}
 	c := a.Cluster.WithDefaults()
 	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, Rooms: a.Store != ""})
-	w.options.Metrics = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	w.options.Metrics = &scrapes{gather: promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{})}
 	w.metrics.MustRegister(w.joining, collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.HTTP == settings.Off {
