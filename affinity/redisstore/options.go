@@ -45,11 +45,13 @@ type Options struct {
 	TLS *tls.Config
 
 	// Credentials returns the user, empty for the default one, and the password of the next
-	// connection, in place of those of URL. It is called for each connection, from any goroutine, so
-	// new credentials need no restart: they hold from the next connection on, and connections that
-	// are open stay. The attempt to connect waits for it, for up to 5 s, until ctx ends; if it returns
-	// an error, that attempt fails with the error, which must not have the password. Sentinels are
-	// given SentinelUsername and SentinelPassword instead. Nil: those of URL.
+	// connection, in place of those of URL. It is called for each attempt to connect, from any
+	// goroutine: several times a second while Redis rejects them, so keep a token that is
+	// expensive to get until it expires. New credentials need no restart: they hold from the next
+	// connection on, and connections that are open stay. The attempt to connect waits for it, for
+	// up to 5 s, until ctx ends; if it returns an error, that attempt fails with the error, which
+	// must not have the password. Sentinels are given SentinelUsername and SentinelPassword
+	// instead. Nil: those of URL.
 	Credentials func(ctx context.Context) (username, password string, err error)
 
 	// SentinelUsername and SentinelPassword are for the sentinels. The user and password

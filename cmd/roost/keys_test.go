@@ -205,6 +205,21 @@ func TestKeysOverNetwork(t *testing.T) {
 		}
 	}
 	a.Logs("gossip keys changed by a call", two)
+
+	// A lost member may still need a key that the others drop.
+	if err := silent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	sees(3)
+	eventually(t, func() error {
+		if code, out := keys("--remove", one); code != exitFailed || !strings.Contains(out, "silent ended without leaving") || !strings.Contains(out, "--despite-lost") {
+			return fmt.Errorf("with a lost member: %d %s", code, out)
+		}
+		return nil
+	})
+	if code, out := keys("--remove", one, "--despite-lost"); code != exitOK || !strings.Contains(out, "Change the key file of silent by hand") {
+		t.Errorf("despite the lost member: %d %s", code, out)
+	}
 }
 
 // A key goes to no agent where the network could read it, and to none that has not shown whom it obeys. Steps that make no sense are refused.

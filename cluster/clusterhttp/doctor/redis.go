@@ -74,6 +74,14 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"READONLY", noMaster},
 	{"MASTERDOWN", noMaster},
 	{"OOM command", "give Redis more memory (maxmemory), or remove what else it holds; it must not evict (maxmemory-policy noeviction)"},
+	{"MISCONF", "see the log of Redis: it cannot write to its disk, and rejects commands until it can"},
+	{"NOREPLICAS", "see the replicas of Redis: too few of them are connected (min-replicas-to-write)"},
+	{"max number of clients", "raise maxclients of Redis, or see who else holds its connections"},
+	{"without any password configured", "take the password out of the agent's --redis, or set one on Redis: it has none"},
+	{"x509: ", badCertificate},
+	{"tls: ", badCertificate},
+	{"EOF", hungUp},
+	{"connection reset", hungUp},
 	{"LOADING ", "wait until Redis has loaded its data; if it takes long, look at its log"},
 	{"lookup ", "see why the name has no address: the name in --redis, and the DNS server that the agent asks"},
 	{"connection refused", "see whether Redis runs, and listens at this address and port"},
@@ -85,9 +93,11 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 }
 
 const (
-	badPassword = "set the user and the password right, on Redis or in the agent's --redis-file, which it reads again when it changes"
-	noMaster    = "see where the address leads to: it is a replica. The agent opens its connections again at least every 5 s, and finds the master once the name or the balancer leads there"
-	unreachable = "see the network and the firewalls between the agent and this address, and whether its host runs"
+	badPassword    = "set the user and the password right, on Redis or in the agent's --redis-file, which it reads again when it changes"
+	noMaster       = "see where the address leads to: it is a replica. The agent opens its connections again at least every 5 s, and finds the master once the name or the balancer leads there"
+	badCertificate = "compare the certificate of Redis with the host in --redis (rediss://), and with the authorities that this host trusts"
+	hungUp         = "something takes connections there and closes them: see whether the port speaks TLS (rediss://), and whether a proxy in between reaches Redis"
+	unreachable    = "see the network and the firewalls between the agent and this address, and whether its host runs"
 )
 
 // adviceOn returns what to do about a fault of Redis.

@@ -27,6 +27,7 @@ var ErrPartly = errors.New("not all agents have taken the step")
 type Step struct {
 	install     string // a file
 	use, remove string // fingerprints
+	despiteLost bool
 
 	name  string // install, use or remove
 	key   []byte // of install
@@ -39,6 +40,7 @@ func (k *Step) Settings() []settings.Setting {
 		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
 		{Name: "use", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.use), Usage: "have all agents send with the key of this fingerprint"},
 		{Name: "remove", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.remove), Usage: "have all agents drop the key of this fingerprint"},
+		{Name: "despite-lost", Arg: "bool", FlagOnly: true, Set: settings.Bool(&k.despiteLost), Usage: "take --use or --remove although members are lost: they cannot join again until their key files are changed"},
 	}
 }
 
@@ -91,20 +93,16 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	if err != nil {
 		return err
 	}
+	lost := lostOf(before)
+	if len(lost) > 0 && k.install == "" && !k.despiteLost {
+		return fmt.Errorf("%s: %s ended without leaving, or is on the other side of a split, and may still use the former keys: it could not join again. Wait until it is back, or give --despite-lost and change its key file by hand", "--"+k.name, survey.Few(lost))
+	}
 	agents, done, err := k.takeAll(ctx, s)
 	if err != nil {
 		return err
 	}
-	after, err := membersOf(ctx, s)
-	if err != nil {
-		return err
-	}
-	answer := result{Step: k.name, Key: k.print, Lost: []lease.NodeID{}}
-	for _, l := range before.Lost {
-		if l.Reason != lease.Departed {
-			answer.Lost = append(answer.Lost, l.ID)
-		}
-	}
+	after, err := membersOf(ctx, s) // after an error, what agents have answered is shown nevertheless
+	answer := result{Step: k.name, Key: k.print, Lost: lost}
 	for _, a := range agents {
 		r := taker{ID: a.ID, HTTP: a.HTTP, Fault: a.Fault}
 		i := slices.IndexFunc(after.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
@@ -115,7 +113,18 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 		}
 		answer.Agents = append(answer.Agents, r)
 	}
-	return answer.show(s)
+	return errors.Join(answer.show(s), err)
+}
+
+// lostOf returns the members that have gone without leaving.
+func lostOf(m clusterhttp.Members) []lease.NodeID {
+	lost := []lease.NodeID{}
+	for _, l := range m.Lost {
+		if l.Reason != lease.Departed {
+			lost = append(lost, l.ID)
+		}
+	}
+	return lost
 }
 
 // prepare reads what the settings name.
