@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,6 +18,8 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
@@ -221,6 +225,56 @@ func TestWatchedFiles(t *testing.T) {
 			t.Error("the log shows a secret")
 		}
 	}
+}
+
+// A wrong seed is corrected without a restart, by the file or by a signal, while the node still waits for it.
+func TestReloadWhileJoining(t *testing.T) {
+	t.Parallel()
+	seed := agent(t, "seed", calm()...)
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hangs.Close() })
+	config := filepath.Join(t.TempDir(), "roost.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(config+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(config+".new", config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("join: " + hangs.Addr().String() + "\n")
+	cmd := exec.Command(agenttest.Binary(t), append([]string{"agent", "--id", "late", "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", config}, calm()...)...)
+	cmd.Env = agentproc.Environ()
+	p := agenttest.Start(t, cmd)
+	logs := func(part string) {
+		t.Helper()
+		eventually(t, func() error {
+			if !strings.Contains(p.Log.String(), part) {
+				return fmt.Errorf("the log does not say %q:\n%s", part, p.Log.String())
+			}
+			return nil
+		})
+	}
+	logs("did not answer in time")
+	write("join: [\n")
+	logs("settings stay as they are")
+	write("join: " + seed.Gossip + "\n")
+	if err := p.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	logs("settings changed while joining; starting again")
+	logs("agent running")
+	eventually(t, func() error {
+		m, err := seed.Members(t.Context())
+		if err == nil && len(m.Members) != 2 {
+			err = fmt.Errorf("%d members", len(m.Members))
+		}
+		return err
+	})
 }
 
 // TestRedisPassword: a running agent takes a new password of Redis over, and refuses another Redis: it would give rooms a second host.

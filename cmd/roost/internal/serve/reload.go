@@ -49,10 +49,73 @@ type reloader struct {
 
 	mu      sync.Mutex // one reload or one change of the key file at a time
 	running settings.Agent
-	read    settings.Files // as they were at the last attempt to read the settings
-	seen    settings.Files // at the last look, if they had changed since
+	files
 
 	state atomic.Pointer[sources] // what others may know of it
+}
+
+// files are those of the settings.
+type files struct {
+	read settings.Files // as they were at the last attempt to read the settings
+	seen settings.Files // at the last look, if they had changed since
+}
+
+// changed reports whether a file has new content, for long enough.
+func (f *files) changed() bool {
+	before := f.seen
+	f.seen = f.read.Now()
+	return !maps.Equal(f.seen, f.read) && maps.Equal(f.seen, before)
+}
+
+// start starts an agent. If the settings change while it joins, it gives up, and returns the new ones.
+func (r Reloading) start(ctx context.Context, c cluster.Config, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) (*cluster.Agent, *settings.Agent, error) {
+	joining, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changed := make(chan *settings.Agent, 1)
+	go func() {
+		next := r.await(watching, running, hangups, log)
+		if next != nil {
+			giveUp()
+		}
+		changed <- next
+	}()
+	agent, err := cluster.Start(joining, c)
+	stop()
+	if next := <-changed; err != nil {
+		return nil, next, err
+	}
+	return agent, nil, nil // the reloader finds what has changed in the same moment
+}
+
+// await waits until the settings change, and returns the new ones; nil at the end of ctx.
+func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) *settings.Agent {
+	f := files{read: running.Read()}
+	look := time.NewTicker(watchEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-hangups:
+		case <-look.C:
+			if !f.changed() {
+				continue
+			}
+		case <-ctx.Done():
+			return nil
+		}
+		next, err := r.Load()
+		f.read = next.Read()
+		if err != nil {
+			logAlways(log, slog.LevelWarn, "settings stay as they are: there is a fault in them", "err", err)
+			continue
+		}
+		if _, live, restart := running.Reload(next); len(live)+len(restart) > 0 {
+			logAlways(log, slog.LevelInfo, "settings changed while joining; starting again", "changed", append(live, restart...))
+			return &next
+		}
+		logAlways(log, slog.LevelInfo, "settings read again", "changed", []string{})
+	}
 }
 
 // sources is what became of the files and variables that the settings come from.
@@ -65,7 +128,7 @@ type sources struct {
 }
 
 func newReloader(r Reloading, running settings.Agent, agent *cluster.Agent, pins store.Store, web *web, log *slog.Logger) *reloader {
-	own := &reloader{Reloading: r, agent: agent, pins: pins, web: web, log: log, running: running, read: running.Read()}
+	own := &reloader{Reloading: r, agent: agent, pins: pins, web: web, log: log, running: running, files: files{read: running.Read()}}
 	own.publish("", nil)
 	return own
 }
@@ -79,7 +142,7 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) {
 		case <-hangups:
 			r.reload(true)
 		case <-look.C:
-			if r.changed() {
+			if r.look() {
 				r.reload(false)
 			}
 		case <-ctx.Done():
@@ -89,13 +152,10 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) {
 	}
 }
 
-// changed reports whether a file has new content, for long enough.
-func (r *reloader) changed() bool {
+func (r *reloader) look() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.seen
-	r.seen = r.read.Now()
-	return !maps.Equal(r.seen, r.read) && maps.Equal(r.seen, before)
+	return r.changed()
 }
 
 // reload takes over what can change. If any source has a fault, nothing changes. Without a request, it says nothing if nothing has

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -48,40 +49,53 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logge
 	}
 }
 
-// run runs the agent until it ends by itself, or leaves after the end of ctx.
+// run runs the agent until it ends by itself, or leaves after the end of ctx. It begins anew with settings that change while
+// it joins, and owns nothing yet: a wrong seed is corrected like that.
 func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading) error {
-	running := a
-	a.Cluster.Log, a.Rooms.Log = log, log
 	received := hangups()
 	defer signal.Stop(received)
+	for {
+		next, err := runWith(ctx, a, log, reloading, received)
+		if next == nil {
+			return err
+		}
+		a = *next
+		reloading.Level.Set(a.LogLevel)
+	}
+}
+
+// runWith is run with one state of the settings. It returns the next one if that comes while it joins.
+func runWith(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading, received <-chan os.Signal) (*settings.Agent, error) {
+	running := a
+	a.Cluster.Log, a.Rooms.Log = log, log
 	web, err := listenHTTP(ctx, a, log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer web.close()
 	var pins store.Store
 	if a.Store != "" {
 		if pins, err = store.Open(ctx, a.Store, a.Cluster.Cluster, log); err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { _ = pins.Close() }()
 	}
 	a.Cluster.HTTPAddr, a.Cluster.HTTPTLS = web.listens(), a.TLS.Cert != ""
 	a.Cluster.Log = slog.New(newJoining(log.Handler(), &web.waitsFor))
-	agent, err := cluster.Start(ctx, a.Cluster)
+	agent, next, err := reloading.start(ctx, a.Cluster, running, received, log)
 	if err != nil {
 		if ctx.Err() != nil {
 			log.Info("stopped while joining")
-			return nil
+			return nil, nil
 		}
-		return err
+		return next, err
 	}
 	var rooms *affinity.Resolver
 	delay := a.ShutdownDelay
 	if pins != nil {
 		if rooms, err = affinity.Start(agent, pins, a.Rooms); err != nil {
 			_ = agent.Close()
-			return err
+			return nil, err
 		}
 		// This long after its drain, the agent still answers calls about rooms while the
 		// farewell spreads.
@@ -94,7 +108,7 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 	select {
 	case <-agent.Done():
 		end(rooms, log)
-		return agent.Err()
+		return nil, agent.Err()
 	case <-ctx.Done():
 	}
 	web.turnAway()
@@ -104,7 +118,7 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 	if err := agent.Leave(leaving); err != nil && !errors.Is(err, cluster.ErrClosed) {
 		log.Warn("leave incomplete", "err", err)
 	}
-	return agent.Err()
+	return nil, agent.Err()
 }
 
 // logAlways logs what scripts and people wait for, so it does not depend on --log-level.
