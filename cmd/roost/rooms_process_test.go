@@ -472,7 +472,7 @@ func TestProxyRooms(t *testing.T) {
 		eventually(t, func() error {
 			at, err := p.ResolveRoom(t.Context(), "standup", affinity.Demand{})
 			if err != nil || at.Source != affinity.Degraded || string(at.Node.ID) != owner {
-				return fmt.Errorf("%s says %+v (%v), want a guess", p.Base, at, err)
+				return fmt.Errorf("%s says %+v, want a guess: %w", p.Base, at, err)
 			}
 			return nil
 		})
