@@ -19,8 +19,8 @@ func (k *keeper) takeUp(ctx context.Context) {
 		k.work.rooms.take(math.MaxInt) // when the store is back, any pin may have changed
 		return
 	}
-	if k.agent.Snapshot().Table == nil {
-		return // a fenced node knows no partitions, in which the pins are, until it has joined again
+	if s := k.agent.Snapshot(); s.Table == nil || s.Fenced {
+		return // until it has joined again, it cannot tell which nodes are dead
 	}
 	if k.work.all.Swap(false) {
 		k.search = time.Now().Add(searchTime)
@@ -49,7 +49,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		return
 	}
 	s := k.agent.Snapshot()
-	if s.Table == nil { // fenced since takeUp
+	if s.Table == nil || s.Fenced { // since takeUp
 		k.work.rooms.add(rooms...)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity/internal/agreement"
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/roomname"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -47,7 +48,7 @@ var (
 
 	// ErrFenced reports that this node's own lease has expired: other nodes may have
 	// taken its rooms.
-	ErrFenced = errors.New("affinity: this node's lease has expired")
+	ErrFenced = cluster.ErrFenced
 
 	// ErrLapsed reports that a hosting expired: see Hosting.LapseAfter.
 	ErrLapsed = errors.New("affinity: hosting expired: idle longer than LapseAfter")

@@ -66,7 +66,7 @@ type followed struct {
 // or by the store.
 func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (f followed) {
 	s := r.agent.Snapshot()
-	if s.Table == nil {
+	if s.Table == nil || s.Fenced {
 		return f
 	}
 	if len(b.Moved) > 0 {

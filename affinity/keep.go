@@ -112,9 +112,9 @@ func (k *keeper) owned() []placement.Partition {
 	return s.State.Owned()
 }
 
-// sweepSecond sweeps the partitions in which this node is second, as soon as there is a table.
+// sweepSecond sweeps the partitions in which this node is second, as soon as there is a table of the present.
 func (k *keeper) sweepSecond(s *cluster.Snapshot) {
-	if s.Table == nil {
+	if s.Table == nil || s.Fenced {
 		return
 	}
 	k.standIn = time.Time{}

@@ -24,7 +24,7 @@ import (
 // of the hash.
 //
 // It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several
-// concurrent changes), ErrSettings, ErrClosed, the errors of Agent.Place, or ctx.Err() if ctx ends
+// concurrent changes), ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends
 // before the budget does.
 func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	ctx, end := r.trace(ctx, "resolve", room)
@@ -71,7 +71,7 @@ func (r *Resolver) cached(room string) (Assignment, bool) {
 	}
 	s := r.agent.Snapshot()
 	node := liveness.Live(s, e.Pin.Incarnation)
-	if node == nil || s.Table == nil { // after a fence, or before the first table
+	if node == nil || s.Table == nil || s.Fenced {
 		return Assignment{}, false
 	}
 	r.counts.add(Cached)
@@ -122,6 +122,9 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	}
 	if err := r.store.agreement.Refused(); err != nil {
 		return s, err
+	}
+	if s.Fenced { // it cannot tell which nodes are dead
+		return s, ErrFenced
 	}
 	_, err := r.agent.Place(room)
 	if err == nil || errors.Is(err, cluster.ErrNoMembers) {

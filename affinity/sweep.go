@@ -199,7 +199,7 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 // sweeps reports whether this node may sweep. If not, the present owner does it, or the nodes
 // that are not refused for their settings, or this one once it is accepted.
 func (r *Resolver) sweeps(s *cluster.Snapshot) bool {
-	return r.agent.Live() && s.Table != nil && r.store.agreement.Refused() == nil
+	return r.agent.Live() && s.Table != nil && !s.Fenced && r.store.agreement.Refused() == nil
 }
 
 // orphans returns the rooms of incarnations that are dead by gossip and by the store,

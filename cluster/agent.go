@@ -172,9 +172,9 @@ func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset)
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
 
 // Place returns the member that owns key, which must not be modified. It takes no
-// lock and allocates nothing: it hashes the key and reads two arrays. An isolated node
-// (PhaseIsolated) answers by its last table. Place fails with ErrNotReady (before the node
-// is ready, and after a fence until it is ready again), ErrNoMembers or ErrClosed.
+// lock and allocates nothing: it hashes the key and reads two arrays. A node that is isolated or
+// fenced answers by its last table: see Snapshot.Stale. Place fails with ErrNotReady before Ready is closed, with ErrNoMembers
+// or with ErrClosed.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
 // IsOwner reports whether this node owns key and its own lease still holds. A
@@ -245,7 +245,7 @@ func (a *Agent) Partition(key string) placement.Partition {
 // without the hash.
 func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.Load().OwnerOf(p) }
 
-// Members returns the live members, sorted by id. The slice is shared and must
+// Members returns the live members, sorted by id, and during a fence the last known ones. The slice is shared and must
 // not be modified.
 func (a *Agent) Members() []*Member { return a.snap.Load().Members }
 

@@ -54,13 +54,16 @@ type Config struct {
 
 	// Join lists seeds: nodes to join the cluster through, as host:port or as the
 	// name of an SRV record. Each attempt resolves names again. Seeds that are not
-	// members are retried without end, which heals a long split.
+	// members are retried without end, which heals a long split. A node skips its own address; with loopback addresses of
+	// itself alone, such as localhost, it starts at once.
 	Join []string
 
 	// Discover returns further seeds, in the forms of Join: from the API of a cloud, or a file. It is
 	// called whenever names of Join are looked up: while the node joins, with each round of attempts, then every
 	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and is not
-	// called again before. At most 1,000 seeds count. An error is like a seed that does not answer. Default: none.
+	// called again before. At most 1,000 seeds count. An error is like a seed that does not answer. If it
+	// names this node and nobody else, the node starts at once; if it names nobody, the node waits for StartupGrace, because
+	// others may not be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
 	// Bootstrap makes the node start without waiting for seeds: it may be the first

@@ -18,6 +18,10 @@ var (
 	// ErrAhead is why DrainAt and LeaveAt refuse a moment.
 	ErrAhead = errors.New("the moment is too far ahead")
 
+	// ErrFenced is why a node refuses what needs the knowledge of the present: its own lease expired, see Snapshot.Fenced. Lookups
+	// do not fail with it.
+	ErrFenced = errors.New("cluster: fenced: this node's own lease expired, because the process was paused or could not send; it joins again by itself: try again in a second")
+
 	// ErrStalled ends a call that the agent's loop has not carried out within LeaseTTL. What
 	// was called for may still happen later.
 	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")

@@ -92,9 +92,12 @@ type Eviction struct {
 //
 // Evict returns when all live members run a table that fits. If ctx ends first, the
 // eviction still spreads. Evict fails with ErrNotMember, with ErrLastCandidate if no other
-// member could own anything, with ErrEvictions, or with ErrNotReady while this node joins.
+// member could own anything, with ErrEvictions, with ErrNotReady while this node joins for the first time, or with ErrFenced while it joins again.
 func (a *Agent) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
-	if a.Snapshot().Phase == PhaseJoining {
+	switch s := a.Snapshot(); {
+	case s.Fenced:
+		return fmt.Errorf("cluster: evict %s: %w", id, ErrFenced)
+	case s.Phase == PhaseJoining:
 		return fmt.Errorf("cluster: evict %s: %w", id, ErrNotReady)
 	}
 	var refused error

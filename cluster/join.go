@@ -109,7 +109,7 @@ func (a *Agent) locate(reach []string) {
 }
 
 // discovered stands for Config.Discover among the names of seeds.
-const discovered = "Config.Discover"
+const discovered = node.Discovered
 
 // mostDiscovered is how many of its seeds count.
 const mostDiscovered = 1000

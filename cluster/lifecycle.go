@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -63,6 +64,25 @@ func (a *Agent) SetWeight(w uint32) error {
 	defer cancel()
 	set := func(now time.Time, n *node.Node) { n.SetWeight(now, w) }
 	return a.change(ctx, "set weight", set, func(s *Snapshot) bool { return s.weighs(w) })
+}
+
+// SetLabels replaces all labels of this node, under the bounds of Config.Labels, so that they can follow the application's state. All change together:
+// no node sees some of the new labels beside some of the old ones. Strategies and rooms that go by labels follow the change.
+//
+// SetLabels copies the labels, and returns when the node's own snapshot has them. Other nodes follow within moments, where
+// Watch names this node in Batch.Changed. Labels last until the agent ends: a restart begins with those of Config. If the labels are not
+// valid, the error says why, and nothing changes.
+func (a *Agent) SetLabels(labels map[string]string) error {
+	labels = maps.Clone(labels)
+	var invalid error
+	err := a.command(func(now time.Time, n *node.Node) { invalid = n.SetLabels(now, labels) })
+	if err == nil {
+		err = invalid
+	}
+	if err != nil {
+		return fmt.Errorf("cluster: set labels: %w", err)
+	}
+	return nil
 }
 
 // Drain makes this node release all its partitions, and returns when it owns nothing

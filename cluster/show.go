@@ -15,13 +15,13 @@ func (l *loop) show() {
 	v := l.kernel.View()
 	s := &Snapshot{
 		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed, Left: v.Live.Left, Ahead: v.Live.Ahead, StreamsAlone: v.StreamsAlone,
-		Unreachable: v.Unreachable, Ill: v.Ill, Isolated: v.Isolated, Spared: v.Live.Spared,
+		Fenced: v.Stale, Unreachable: v.Unreachable, Ill: v.Ill, Isolated: v.Isolated, Spared: v.Live.Spared,
 		lease: v.Lease, drift: v.Drift, holds: v.Holds, overdue: v.Overdue, Stats: l.stats(v.Stats),
 	}
 	switch {
 	case v.Ended:
 		s.why = ErrClosed
-	case v.Table == nil:
+	case v.Table == nil: // also during a fence, if the node had none before
 		s.why = ErrNotReady
 	default:
 		s.why = ErrNoMembers
@@ -42,6 +42,9 @@ func (l *loop) show() {
 	gone := s.goneSince(old, now)
 	s.fillLost(old, gone)
 	s.fillDrains(old, now)
+	if s.Fenced {
+		s.keepMembers(old, v.Gone)
+	}
 	s.fillParting(old)
 	s.fillOwners(old)
 	s.fillRunners(v.Runners)
@@ -63,12 +66,27 @@ func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 	}
 }
 
+// keepMembers adds the members of old that a fenced node does not hear yet. It leaves out members of which it knows that they
+// have ended.
+func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.Reason) {
+	live := s.Members
+	s.Members = make([]*Member, 0, max(len(live), len(old.Members)))
+	for _, m := range old.Members {
+		for len(live) > 0 && live[0].ID <= m.ID {
+			s.Members, live = append(s.Members, live[0]), live[1:]
+		}
+		heard := len(s.Members) > 0 && s.Members[len(s.Members)-1].ID == m.ID
+		if why := gone[lease.Incarnation{Node: m.ID, Number: m.Incarnation}]; !heard && (why == "" || why == lease.Expired) {
+			s.Members = append(s.Members, m)
+		}
+	}
+	s.Members = append(s.Members, live...)
+}
+
 // fillOwners looks the candidates of the table up among the members. A candidate
-// that has gone keeps its last known fields until the next table, also while the node
-// joins again and shows no table.
+// that has gone keeps its last known fields until the next table.
 func (s *Snapshot) fillOwners(old *Snapshot) {
 	if s.Table == nil {
-		s.owners = old.owners
 		return
 	}
 	nodes := s.Table.Nodes()

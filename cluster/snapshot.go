@@ -68,8 +68,8 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 // Snapshot is the knowledge of a node at one moment. It is immutable.
 type Snapshot struct {
 	Self    *Member
-	Members []*Member        // live, sorted by id, this node among them
-	Table   *placement.Table // nil while the node is not ready
+	Members []*Member        // live, sorted by id, this node among them; see Fenced
+	Table   *placement.Table // nil until the node is ready, and once it is closed; see Stale
 	State   *events.State    // the partitions that the node owns; nil until the node is ready
 	Stats   Stats
 
@@ -91,6 +91,11 @@ type Snapshot struct {
 
 	// Phase is where this node is in its life.
 	Phase Phase
+
+	// Fenced says that this node's own lease expired, because the process was paused or could not send. It owns nothing until it
+	// has joined again and computed a table, usually within a second. Until then Table and Members are what it knew before, without the
+	// members of which it hears that they have left or crashed.
+	Fenced bool
 
 	// Waits is why the node goes on joining after StartupGrace: a seed accepts connections
 	// but does not answer, or members answer over TCP but not over UDP. nil = there is no
@@ -159,10 +164,14 @@ func (s *Snapshot) InSync(m *Member) bool {
 	return s.Table != nil && m.TableDigest == node.TableDigest(s.Table)
 }
 
-// Converged reports whether this node is ready, is not isolated, and all live members run
+// Stale reports whether Table may be out of date, because this node is isolated or fenced: lookups answer by its last table, which
+// may give this node partitions that it does not own. IsOwner is right in any case.
+func (s *Snapshot) Stale() bool { return s.Fenced || s.Phase == PhaseIsolated }
+
+// Converged reports whether this node is ready, is neither isolated nor fenced, and all live members run
 // its table.
 func (s *Snapshot) Converged() bool {
-	return s.Table != nil && s.drift == 0 && s.Phase != PhaseIsolated
+	return s.Table != nil && s.drift == 0 && !s.Stale()
 }
 
 // Place returns the owner of key. It fails with ErrNotReady, ErrNoMembers or

@@ -45,6 +45,10 @@ type Batch struct {
 	Left   []lease.NodeID `json:"left"`   // no longer live, or restarted
 	Joined []lease.NodeID `json:"joined"` // now live
 
+	// Changed has live nodes that changed otherwise, whether they own anything or not: in their state, weight, labels, addresses, zone,
+	// capacity or version, or until when they are held back. Loads do not count. A node that joined or restarted is not among them.
+	Changed []lease.NodeID `json:"changed"`
+
 	// Reasons says why the nodes in Left are not live, as far as this node knows; nil = not
 	// known of any.
 	Reasons map[lease.NodeID]lease.Reason `json:"reasons,omitempty"`
@@ -64,6 +68,7 @@ func Diff(old, cur *State) Batch {
 		Moved:    []Move{},
 		Left:     []lease.NodeID{},
 		Joined:   []lease.NodeID{},
+		Changed:  []lease.NodeID{},
 	}
 	if old == nil {
 		b.diffOwned(nil, cur.since)
@@ -75,6 +80,7 @@ func Diff(old, cur *State) Batch {
 		b.Moved = placement.Moves(old.Table, cur.Table)
 	}
 	b.diffMembers(old.Members, cur.Members)
+	b.diffDetails(old, cur)
 	b.explain(old.Members, cur.Ended)
 	return b
 }
@@ -82,7 +88,7 @@ func Diff(old, cur *State) Batch {
 // News reports whether b has content. A full batch always has, even if all its fields
 // are empty.
 func (b *Batch) News() bool {
-	return b.Full || 0 < len(b.Released)+len(b.Acquired)+len(b.Moved)+len(b.Left)+len(b.Joined)
+	return b.Full || 0 < len(b.Released)+len(b.Acquired)+len(b.Moved)+len(b.Left)+len(b.Joined)+len(b.Changed)
 }
 
 func (b *Batch) diffOwned(old, cur []uint64) {
@@ -131,6 +137,22 @@ func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 		}
 		if order >= 0 {
 			cur = cur[1:]
+		}
+	}
+}
+
+// diffDetails adds the members of both states with other details.
+func (b *Batch) diffDetails(old, cur *State) {
+	if same(old.Details, cur.Details) || len(old.Details) != len(old.Members) || len(cur.Details) != len(cur.Members) {
+		return
+	}
+	was := 0
+	for i, m := range cur.Members {
+		for was < len(old.Members) && old.Members[was].Compare(m) < 0 {
+			was++
+		}
+		if was < len(old.Members) && old.Members[was] == m && !old.Details[was].Same(cur.Details[i]) {
+			b.Changed = append(b.Changed, m.Node)
 		}
 	}
 }

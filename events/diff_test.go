@@ -2,8 +2,10 @@ package events
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -142,9 +144,9 @@ func TestBatchJSON(t *testing.T) {
 		"full": {b, `{"version":2,"digest":"0000000000000007","full":false,` +
 			`"released":[{"partition":0,"since":1}],"acquired":[{"partition":2,"since":2}],` +
 			`"moved":[{"partition":0,"from":"a","to":"b"},{"partition":2,"from":"b","to":"a"}],` +
-			`"left":["b"],"joined":["c"]}`},
+			`"left":["b"],"joined":["c"],"changed":[]}`},
 		"empty": {Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":"0000000000000000","full":true,` +
-			`"released":[],"acquired":[],"moved":[],"left":[],"joined":[]}`},
+			`"released":[],"acquired":[],"moved":[],"left":[],"joined":[],"changed":[]}`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -172,5 +174,41 @@ func TestNothingChangedAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { old.Owns(placement.Partition(1)) }); n != 0 {
 		t.Errorf("Owns allocates %v times", n) // S3.12
+	}
+}
+
+// Members that change are in Changed, unless they joined or restarted, or the change was undone unseen.
+func TestDiffOfDetails(t *testing.T) {
+	record := func(change func(*lease.Record)) *lease.Record {
+		r := &lease.Record{Weight: 1, Addr: "a:1", Labels: map[string]string{"role": "x"}}
+		change(r)
+		return r
+	}
+	same := func(*lease.Record) {}
+	at := func(members string, details ...Detail) *State {
+		s := Next(nil, self, tableOf(t, "ab"), membersOf(t, members), true)
+		s.Details = details
+		return s
+	}
+	plain := Detail{Record: record(same), State: lease.Active}
+	for name, changed := range map[string]Detail{
+		"state":   {plain.Record, lease.Draining},
+		"weight":  {record(func(r *lease.Record) { r.Weight = 2 }), lease.Active},
+		"address": {record(func(r *lease.Record) { r.Addr = "a:2" }), lease.Active},
+		"labels":  {record(func(r *lease.Record) { r.Labels = map[string]string{"role": "y"} }), lease.Active},
+	} {
+		if b := Diff(at("a1 b1 c1", plain, plain, plain), at("a1 b1 d1", plain, changed, plain)); !slices.Equal(b.Changed, []lease.NodeID{"b"}) || !b.News() {
+			t.Errorf("%s: %v", name, b.Changed)
+		}
+		if b := Diff(at("a1 b1", plain, plain), at("a1 b2", plain, changed)); len(b.Changed) > 0 {
+			t.Errorf("%s with a restart: %v", name, b.Changed)
+		}
+	}
+	equal := Detail{record(same), lease.Active}
+	if b := Diff(at("a1 b1", plain, plain), at("a1 b1", plain, equal)); b.News() {
+		t.Errorf("equal details: %v", b.Changed)
+	}
+	if b := Diff(at("a1 b1", plain, plain), at("a1 b1")); b.News() {
+		t.Errorf("no details: %v", b.Changed)
 	}
 }

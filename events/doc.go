@@ -29,6 +29,7 @@
 //  5. Publishing never waits for a watcher, and no watcher waits for another.
 //  6. Membership and ownership are separate: nodes can join and leave without a
 //     change of ownership, and ownership can change without a join or leave.
+//     Changed has members with another state, weight or other detail, owners or not. A load is no change.
 //  7. A watcher ends with its context or its feed. No goroutine outlives them, even if
 //     no receiver reads the channel.
 //  8. Two runs of one partition in one [RunOwned] never overlap.

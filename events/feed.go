@@ -69,7 +69,7 @@ func (f *Feed) changes(old, cur *State) (b Batch, news bool) {
 		*b = Diff(old, cur)
 		// An append by a watcher must make a new array.
 		b.Released, b.Acquired, b.Moved = slices.Clip(b.Released), slices.Clip(b.Acquired), slices.Clip(b.Moved)
-		b.Left, b.Joined = slices.Clip(b.Left), slices.Clip(b.Joined)
+		b.Left, b.Joined, b.Changed = slices.Clip(b.Left), slices.Clip(b.Joined), slices.Clip(b.Changed)
 	})
 	return c.batch, c.batch.News()
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/roost-cluster/roost/lease"
@@ -16,6 +17,9 @@ type State struct {
 	Table   *placement.Table    // nil until the node has one
 	Members []lease.Incarnation // the live nodes, sorted; read only
 
+	// Details has what is known of each of Members, in the same order; nil = not known. Read only.
+	Details []Detail
+
 	// Ended says why nodes are not live any more that were lately; read only.
 	Ended map[lease.Incarnation]lease.Reason
 
@@ -25,6 +29,22 @@ type State struct {
 	// them, which the two tables alone cannot show. Nil if self owns nothing.
 	since []uint64
 	waits []placement.Partition // with hand-over: sorted
+}
+
+// Detail is what is known of a live node, besides its load.
+type Detail struct {
+	*lease.Record
+	State lease.State // Draining if the node is active and evicted
+}
+
+// Same reports whether two details of one incarnation are the same for a program: state, weight, labels, addresses, zone, capacity, version,
+// and until when the node is held back.
+func (d Detail) Same(o Detail) bool {
+	if d.State != o.State || d.Record == o.Record {
+		return d.State == o.State
+	}
+	return d.Weight == o.Weight && d.Addr == o.Addr && d.APIAddr == o.APIAddr && d.Zone == o.Zone && d.Capacity == o.Capacity &&
+		d.Program == o.Program && d.Held == o.Held && maps.Equal(d.Labels, o.Labels)
 }
 
 // Next returns the state that follows prev on node self, or the first one if
@@ -37,7 +57,7 @@ type State struct {
 // it owns again, or its old ownership would appear uninterrupted.
 //
 // Members are the live nodes in any order. Next keeps a sorted slice, so the caller
-// must not change it afterwards. The caller may add Ended.
+// must not change it afterwards. The caller may add Details and Ended.
 func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
 	s := follow(prev, self, table, members)
 	if !mayOwn {

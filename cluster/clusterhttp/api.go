@@ -58,7 +58,7 @@ type Placed struct {
 	Key       string              `json:"key"`
 	Partition placement.Partition `json:"partition"`
 	Owner     Member              `json:"owner"`
-	Stale     bool                `json:"stale,omitempty"` // the agent is isolated or stalled: the owner is that of its last table
+	Stale     bool                `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: the owner is that of its last table
 	Version   uint64              `json:"version"`
 	Digest    placement.Digest    `json:"digest"`
 }
@@ -69,7 +69,7 @@ type Ranked struct {
 	Partition placement.Partition `json:"partition"`
 	Owners    []Member            `json:"owners"`
 	Why       string              `json:"why"`             // the first is the owner; for people
-	Stale     bool                `json:"stale,omitempty"` // the agent is isolated or stalled: the owners are those of its last table
+	Stale     bool                `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: the owners are those of its last table
 }
 
 // Owned answers /v1/owned.

@@ -168,7 +168,7 @@ func TestProblemIs(t *testing.T) {
 		{pinstore.ErrStore, 503, CodeStore, "the store does not answer: r1"},
 		{affinity.ErrSettings, 503, CodeSettings, "settings differ from those of other nodes: r1"},
 		// No code stands for these.
-		{affinity.ErrFenced, 503, CodeNotReady, "this node's lease has expired: r1; try again in a second"},
+		{affinity.ErrFenced, 503, CodeNotReady, "this node's own lease expired, because the process was paused or could not send; it joins again by itself; try again in a second"},
 		{affinity.ErrClosed, 503, CodeClosed, "this node is leaving and no longer hosts rooms"},
 		{fmt.Errorf("%w: %w", pinstore.ErrStore, cluster.ErrNotReady), 503, CodeStore, "the store does not answer: " + cluster.ErrNotReady.Error() + ": r1"},
 		{io.EOF, 500, CodeInternal, "EOF: r1"},

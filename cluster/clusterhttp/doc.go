@@ -73,6 +73,9 @@
 // lease expired), settling, isolated (it sees too few members), ill (its program is),
 // held (it came and went too often), evicted, draining or left.
 //
+// A node that is isolated, or joins again after its lease expired, answers lookups by its last table, with stale set. It owns nothing then.
+// While it joins again, /v1/members has the last known members, with stale set.
+//
 // A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the rooms that live on the node to
 // others, rate of them a second (default 10), and faster if they have to by the deadline: see package
 // evacuate. It responds before they have moved; evacuation in /v1/stats has the progress, until
@@ -211,7 +214,7 @@
 //	409  key_lacking         live members do not accept the gossip key
 //	409  key_in_use          this node or a live member sends with the gossip key
 //	409  too_many_keys       this node has four gossip keys
-//	503  not_ready           no table yet, or see /readyz
+//	503  not_ready           no table yet, or this node joins again and cannot do that now: see /readyz
 //	503  stalled             the agent's loop stands still: see /healthz
 //	503  no_members          no member can own a partition
 //	503  busy                too many requests, event streams, lists of rooms, or calls of /v1/doctor

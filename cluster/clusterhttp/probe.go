@@ -204,7 +204,7 @@ func (a *api) state() string {
 	switch {
 	case a.closed() || s.Self.State == lease.Left:
 		return "left"
-	case s.Waits != nil, s.Self.Age() > a.ttl: // the process was paused; its loop may not know yet
+	case s.Waits != nil, s.Fenced, s.Self.Age() > a.ttl: // the process was paused; its loop may not know yet
 		return "joining"
 	case s.Phase == cluster.PhaseIsolated:
 		return "isolated"

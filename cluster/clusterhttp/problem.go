@@ -98,7 +98,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrKeyLacking, http.StatusConflict, CodeKeyLacking, "", "; install it there first, or wait until their records have spread"},
 	{cluster.ErrKeyInUse, http.StatusConflict, CodeKeyInUse, "", ""},
 	{cluster.ErrManyKeys, http.StatusConflict, CodeManyKeys, "", ""},
-	{affinity.ErrFenced, http.StatusServiceUnavailable, CodeNotReady, "", "; try again in a second"},
+	{cluster.ErrFenced, http.StatusServiceUnavailable, CodeNotReady, "this node's own lease expired, because the process was paused or could not send; it joins again by itself", "; try again in a second"},
 	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
 }
 

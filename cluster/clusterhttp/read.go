@@ -90,7 +90,7 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 		ahead = append(ahead, report.Ahead{ID: id, ByMS: s.Ahead[id].Milliseconds()})
 	}
 	return Members{
-		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
+		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(), Stale: s.Fenced || a.stalled() != nil,
 		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Ahead: ahead, StreamsAlone: s.StreamsAlone, Lost: lostOf(s),
 	}
 }
@@ -112,10 +112,8 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 	}))
 }
 
-// stale reports whether a table may be out of date: it is that from before the node was isolated, or the agent's loop stands still.
-func (a *api) stale(s *cluster.Snapshot) bool { return isolated(s) || a.stalled() != nil }
-
-func isolated(s *cluster.Snapshot) bool { return s.Phase == cluster.PhaseIsolated }
+// stale reports whether a table may be out of date: it is that from before the node was isolated or fenced, or the agent's loop stands still.
+func (a *api) stale(s *cluster.Snapshot) bool { return s.Stale() || a.stalled() != nil }
 
 // owned asks the agent and not its snapshot, which does not know whether the node's own
 // lease has expired.

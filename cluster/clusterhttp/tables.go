@@ -147,17 +147,12 @@ func (t *tables) show(s *cluster.Snapshot) {
 	}
 }
 
-// stateOf returns what followers are to know, or old if that is the same. A node that joins again keeps its
-// table, as a stale one. A stalled loop ends the streams instead: it may go round again without a new snapshot.
+// stateOf returns what followers are to know, or old if that is the same. A stalled loop ends the streams instead of making
+// the table stale: it may go round again without a new snapshot.
 func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.State {
-	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: isolated(s), Members: membersOf(old, s.Members)}
-	if s.Table == nil {
-		if old == nil || old.Stale {
-			return old
-		}
-		next = *old
-		next.Stale = true
-		return &next
+	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: s.Stale(), Members: membersOf(old, s.Members)}
+	if s.Table == nil { // before the first one, or after the end
+		return old
 	}
 	for p, m := range s.Runners() {
 		next.Running = append(next.Running, tablewire.Running{Partition: p, Node: m.ID})

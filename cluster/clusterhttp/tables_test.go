@@ -7,9 +7,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A follower that comes while an agent joins again, after a time without followers, waits for the next table:
-// the last one that the agent sent may be of long ago.
-func TestNoOldTable(t *testing.T) {
+// A follower that comes while an agent joins again, after a time without followers, is sent the agent's last table as a
+// stale one, and then the next one.
+func TestTableDuringFence(t *testing.T) {
 	inTrio(t, Options{Log: quiet}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		agent := c.Agent("a")
 		leave := h.tables.enter(agent)
@@ -20,11 +20,17 @@ func TestNoOldTable(t *testing.T) {
 		c.Pause("a")
 		time.Sleep(time.Minute)
 		c.Resume("a")
-		waitFor(t, "it joins again", func() bool { return agent.Snapshot().Table == nil })
+		waitFor(t, "it joins again", func() bool { return agent.Snapshot().Fenced })
 		defer h.tables.enter(agent)()
-		if state, _ := h.tables.latest.Get(); *state != nil {
-			t.Errorf("a follower is sent version %d, of before the pause", (*state).Version)
+		if state, _ := h.tables.latest.Get(); *state == nil || !(*state).Stale || len((*state).Members) != 3 {
+			t.Errorf("a follower is sent %+v, want the last table, stale", *state)
 		}
+		expect(t, do(h, "GET", "/v1/place?key=x", ""), 200, `"stale":true`)
+		expect(t, do(h, "GET", "/v1/owners?key=x", ""), 200, `"stale":true`)
+		expect(t, do(h, "GET", "/v1/partitions", ""), 200, `"stale":true`)
+		expect(t, do(h, "GET", "/v1/members", ""), 200, `"stale":true`)
+		expect(t, do(h, "GET", "/v1/owned", ""), 200, `"partitions":[]`)
+		expect(t, do(h, "GET", "/readyz", ""), 503, `"state":"joining"`)
 		c.WaitAgreed(20 * time.Second)
 		if state, _ := h.tables.latest.Get(); *state == nil || (*state).Stale || (*state).Table != agent.Snapshot().Table {
 			t.Errorf("%+v after it has joined", *state)

@@ -61,7 +61,7 @@ func keysNotEmpty(_ *cobra.Command, keys []string) error {
 	return nil
 }
 
-const staleTable = "this agent is isolated or stalled: the owners are those of its last table"
+const staleTable = "this agent is isolated, fenced or stalled: the owners are those of its last table"
 
 // warnOfStale says so beside the output, which scripts parse.
 func warnOfStale(s *session.Session, stale bool) {

@@ -67,7 +67,7 @@ and keep the partitions of a node that is away for it.`,
 			return err
 		}
 		if now.Stale {
-			term.Complain(s.Fault, "the table is the last one of an agent that is isolated or stalled: plan with that of another agent")
+			term.Complain(s.Fault, "the table is the last one of an agent that is isolated, fenced or stalled: plan with that of another agent")
 		}
 		c, err := o.apply(now)
 		if err != nil {

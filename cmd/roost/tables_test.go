@@ -105,7 +105,7 @@ partition 0: "b won\x1b"
 	}
 }
 
-// TestStaleTable: no command shows the table of an isolated or stalled agent as that of the cluster.
+// TestStaleTable: no command shows the table of an isolated, fenced or stalled agent as that of the cluster.
 func TestStaleTable(t *testing.T) { // S5.1
 	f, h := fakeagent.New(t), fakeagent.Healthy()
 	placed, ranked, table := h["GET /v1/place"].(clusterhttp.Placed), h["GET /v1/owners"].(clusterhttp.Ranked), h["GET /v1/partitions"].(clusterhttp.Partitions)
@@ -116,7 +116,7 @@ func TestStaleTable(t *testing.T) { // S5.1
 		f.Set("GET /v1/partitions", table)
 		for command, want := range map[string]string{
 			"place k": staleTable, "owners k": staleTable, "partitions": staleTable,
-			"plan --add node-d": "the table is the last one of an agent that is isolated or stalled",
+			"plan --add node-d": "the table is the last one of an agent that is isolated, fenced or stalled",
 		} {
 			code, out, fault := roostIn(t, f.Env, strings.Fields(command)...)
 			if command == "partitions" { // no script parses its lines below the table

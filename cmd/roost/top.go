@@ -246,7 +246,7 @@ func (v topView) summary() term.Line {
 	}
 	drift := term.Toned{Text: "the same table everywhere", Tone: term.Good}
 	switch {
-	case v.stats.State == "isolated" || v.stats.State == "joining": // one that joins and has a table is stalled
+	case v.stats.State == "isolated" || v.stats.State == "joining":
 		drift = term.Toned{Text: "the last table of this node, which is " + v.stats.State, Tone: term.Warning}
 	case v.members.Drift > 0:
 		drift = term.Toned{Text: term.Plural(v.members.Drift, "member") + " with another table", Tone: term.Warning}

@@ -67,6 +67,9 @@ func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	for _, id := range b.Joined {
 		add("joined", "%s", id)
 	}
+	for _, id := range b.Changed {
+		add("changed", "%s", id)
+	}
 	type way struct{ from, to lease.NodeID }
 	ways := make(map[way][]placement.Partition)
 	for _, m := range b.Moved {

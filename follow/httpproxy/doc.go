@@ -18,8 +18,8 @@
 // its owner:
 //
 //	Place: func(key string) (string, bool, error) {
-//		if agent.Snapshot().Phase == cluster.PhaseIsolated { // its last table may name this node, which owns nothing
-//			return "", false, errors.New("this node is isolated")
+//		if agent.Snapshot().Stale() { // its last table may name this node, which owns nothing
+//			return "", false, errors.New("this node is isolated or fenced")
 //		}
 //		owner, err := agent.Place(key)
 //		if err != nil {

@@ -36,8 +36,8 @@ func middleware(t *testing.T, id string, minMembers int, join ...string) node {
 		t.Fatal(err)
 	}
 	place := func(key string) (string, bool, error) {
-		if agent.Snapshot().Phase == cluster.PhaseIsolated {
-			return "", false, errors.New("this node is isolated")
+		if agent.Snapshot().Stale() {
+			return "", false, errors.New("this node is isolated or fenced")
 		}
 		owner, err := agent.Place(key)
 		if err != nil {

@@ -162,9 +162,9 @@ func TestLookupFollows(t *testing.T) {
 	p.text("#lookup-said", string(owner())+" owns")
 }
 
-// The page does not present the last table of an isolated or stalled agent as that of the cluster. Neither the digest nor the history changes here.
+// The page does not present the last table of an isolated, fenced or stalled agent as that of the cluster. Neither the digest nor the history changes here.
 func TestLastTable(t *testing.T) { // S5.1
-	const said = "This agent is isolated or stalled: the owners are those of its last table."
+	const said = "This agent is isolated, fenced or stalled: the owners are those of its last table."
 	f, p := show(t, 3, 64)
 	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), "user-7"+kb.Enter))
 	p.text("#lookup-answer .verdict", "owns")

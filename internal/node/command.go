@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -73,6 +74,23 @@ func (n *Node) SetWeight(now time.Time, w uint32) {
 		n.weigh(w)
 		n.announceNews(now)
 	}
+}
+
+// SetLabels replaces the labels, unless the record would not be valid with them. The caller must not change them afterwards.
+func (n *Node) SetLabels(now time.Time, labels map[string]string) error {
+	n.checkLease(now)
+	if maps.Equal(labels, n.set.Self().Labels) {
+		return nil
+	}
+	next := *n.set.Self()
+	next.Labels = labels
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	n.set.Update(func(r *lease.Record) { r.Labels = labels })
+	n.announceNews(now)
+	n.out.Show = true // the caller returns when the snapshot has them
+	return nil
 }
 
 // SetKeys announces fingerprints of the keys that this node's gossip uses.

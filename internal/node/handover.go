@@ -166,7 +166,7 @@ func (n *Node) handOver(now time.Time) {
 	n.carryHandover(now)
 	if h.runs && n.state != nil {
 		s := n.nextState(n.table, n.state.Members, n.life.phase == Active)
-		s.Ended = n.state.Ended
+		s.Details, s.Ended = n.state.Details, n.state.Ended
 		n.publishState(s)
 	}
 }

@@ -3,7 +3,9 @@ package node
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -36,6 +38,7 @@ type target struct {
 	underWay bool
 	next     time.Time // when it is tried again
 	tries    int       // that ended
+	namesUs  bool      // the latest lookup of this name led to the address of this node, among others perhaps
 	reason   Reason    // of the latest one
 	since    time.Time // when a try first ended with this reason
 	err      error
@@ -106,11 +109,60 @@ func (n *Node) tryJoin(now time.Time) {
 	case hopeless && !j.entered:
 		n.out.Hopeless = err
 		n.End(now)
+	case n.aloneByConfig():
+		n.log(Info, "seeds lead to this node alone; starting a cluster")
+		n.enter(now, false)
 	case len(j.targets) > 0 && (now.Before(j.until) || j.untried()):
 		n.dial(now)
 	case !j.undecided():
 		n.continueAlone(now, err)
 	}
+}
+
+// Discovered is the name among Config.SeedNames that stands for a directory in which nodes find themselves as well, as in the
+// API of a cluster manager.
+const Discovered = "Config.Discover"
+
+// aloneByConfig reports whether a new node has seeds, and all of them lead to itself by what they are, so that waiting for
+// others is in vain. A loopback address leads to no other host. A directory that names this node and nobody else has no earlier node;
+// a later one finds this node there. Any other alias of this node may hide another one, and a name that is not found yet, too.
+func (n *Node) aloneByConfig() bool {
+	j := &n.join
+	return !j.entered && len(j.targets) > 0 && n.set.PeerCount() == 0 && len(n.waiting.senders) == 0 &&
+		!slices.ContainsFunc(j.targets, func(t *target) bool { return !n.isSelf(t) })
+}
+
+// isSelf reports whether a target leads to this node alone, by what it is.
+func (n *Node) isSelf(t *target) bool {
+	switch {
+	case t.underWay || t.tries == 0 || t.kind == memberAddr:
+		return false
+	case t.kind == seedName:
+		return t.err == nil && n.leadsHere(t)
+	case loopback(t.addr) && errors.Is(t.err, ErrSelf):
+		return true
+	}
+	// localhost is 127.0.0.1 and ::1, and this node listens at one of them.
+	port := strings.TrimPrefix(n.cfg.Self.Addr, hostOf(n.cfg.Self.Addr))
+	localhost := t.addr == "127.0.0.1"+port || t.addr == "[::1]"+port
+	return localhost && t.err != nil && t.reason == NoAnswer && slices.ContainsFunc(n.join.targets, func(name *target) bool {
+		return name.kind == seedName && name.addr != Discovered && slices.Contains(t.names, name.addr) && n.leadsHere(name)
+	})
+}
+
+// leadsHere reports whether a name led to this node, and cannot lead to another one instead.
+func (n *Node) leadsHere(name *target) bool {
+	if name.namesUs && (name.addr == Discovered || loopback(n.cfg.Self.Addr)) {
+		return true
+	}
+	return slices.ContainsFunc(n.join.targets, func(t *target) bool {
+		return slices.Contains(t.names, name.addr) && loopback(t.addr) && errors.Is(t.err, ErrSelf)
+	})
+}
+
+func loopback(addr string) bool {
+	at, err := netip.ParseAddrPort(addr)
+	return err == nil && at.Addr().IsLoopback()
 }
 
 // seek adds the addresses and names that a joining node tries, once it has tried the
@@ -230,6 +282,7 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 		members, most = n.set.Peers(nil), n.seedsAtOnce()
 		addrs = n.inTurn(l.Name, addrs, most)
 	}
+	l.target.namesUs = slices.Contains(addrs, n.cfg.Self.Addr)
 	before := len(n.join.targets)
 	n.add(seedAddr, addrs, members, most)
 	for i, t := range n.join.targets {

@@ -107,7 +107,7 @@ func (n *Node) Ready(now time.Time) Ready {
 	n.watchOthers()
 	if n.out.Show {
 		n.heard = false
-		n.drift.count(now, n.currentTable() != nil, n.set.Differing(TableDigest(n.table)))
+		n.drift.count(now, n.table != nil && !n.outdated(), n.set.Differing(TableDigest(n.table)))
 	}
 	r := n.out
 	n.out = Ready{}

@@ -102,7 +102,7 @@ func (n *Node) publish(now time.Time) {
 		n.announceTable(now)
 	}
 	s := n.nextState(table, membersOf(view), n.life.phase == Active)
-	s.Ended = n.set.Ended()
+	s.Details, s.Ended = n.details(view), n.set.Ended()
 	n.publishState(s)
 }
 
@@ -128,7 +128,7 @@ func (n *Node) fence(now time.Time, why string) {
 	n.fenceHandover(now)
 	if n.state != nil {
 		s := n.nextState(n.table, n.state.Members, false)
-		s.Ended = n.state.Ended
+		s.Details, s.Ended = n.state.Details, n.state.Ended
 		n.publishState(s)
 	}
 }
@@ -200,6 +200,18 @@ func membersOf(v *lease.View) []lease.Incarnation {
 		members[i] = lease.Incarnation{Node: v.Members[i].ID, Number: v.Members[i].Incarnation}
 	}
 	return members
+}
+
+// details returns what is known of the members, as the list of the present state if nothing has changed.
+func (n *Node) details(v *lease.View) []events.Detail {
+	details := make([]events.Detail, len(v.Members))
+	for i := range v.Members {
+		details[i] = events.Detail{Record: v.Members[i].Record, State: v.Members[i].State}
+	}
+	if n.state != nil && slices.Equal(details, n.state.Details) {
+		return n.state.Details
+	}
+	return details
 }
 
 // rounded returns figures for a log.

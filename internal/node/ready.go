@@ -159,7 +159,7 @@ type View struct {
 	Phase Phase
 	Ended bool
 	Live  *lease.View
-	Table *placement.Table // nil before the first table, from a fence to the next one and after the end
+	Table *placement.Table // nil before the first table and after the end
 	State *events.State    // nil before the first table
 	Drift int              // live members that run another table; settling ones do not count
 	Lease *OwnLease
@@ -188,6 +188,11 @@ type View struct {
 
 	// Fenced is why the node was fenced the last time; "" = never.
 	Fenced string
+
+	// Stale says that Table is from before that fence: the node joins again, and Live is incomplete. Gone then has the
+	// nodes of which it knows that they are not live any more, and why.
+	Stale bool
+	Gone  map[lease.Incarnation]lease.Reason
 
 	// Ill is why the node's program is ill; nil = it is well, or nothing is known of it.
 	Ill error
@@ -221,6 +226,9 @@ func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 func (n *Node) View() View {
 	v := n.Glance()
 	v.Live = n.set.View()
+	if v.Stale {
+		v.Gone = n.set.Ended()
+	}
 	if v.Phase != Joining { // otherwise packets do not reach this node
 		v.StreamsAlone = n.waiting.streamsAlone(v.Live)
 	}
@@ -230,9 +238,12 @@ func (n *Node) View() View {
 // Glance returns a View without Live.
 func (n *Node) Glance() View {
 	v := View{
-		Phase: n.life.phase, Ended: n.ended, Table: n.currentTable(), State: n.state,
+		Phase: n.life.phase, Ended: n.ended, Stale: n.outdated(), State: n.state,
 		Unreachable: n.address.reason, Fenced: n.fenced, Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
 		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(), Overdue: n.handing.overdueRuns(),
+	}
+	if !n.ended {
+		v.Table = n.table
 	}
 	if v.Phase == Isolated {
 		v.Isolated = n.isolation.why
@@ -249,14 +260,9 @@ func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 // View.
 func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
 
-// currentTable returns the table unless the node has ended, or was fenced since it published it. An isolated node shows it
-// nevertheless.
-func (n *Node) currentTable() *placement.Table {
-	if n.ended || n.stale && n.life.phase != Isolated {
-		return nil
-	}
-	return n.table
-}
+// outdated reports whether the table is from before a fence, and so are the members that go with it. A node that has joined
+// again, and is isolated, knows the members of the present.
+func (n *Node) outdated() bool { return n.stale && !n.ended && n.life.phase != Isolated }
 
 // waitsFor returns why a joining node does not go on alone; nil = there is no such reason.
 func (n *Node) waitsFor() error {

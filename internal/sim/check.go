@@ -63,7 +63,7 @@ func differences(nodes []*Process) (faults []string) {
 	}
 	first := nodes[0].View().Table
 	for _, p := range nodes {
-		if t := p.View().Table; t == nil || t.Digest() != first.Digest() {
+		if t := p.View().Table; t == nil || p.View().Stale || t.Digest() != first.Digest() {
 			faults = append(faults, fmt.Sprintf("%s has table %v, %s has %v", p.ID, t.Digest(), nodes[0].ID, first.Digest()))
 		}
 		if members := p.Members(); !slices.Equal(members, ids) {
@@ -96,8 +96,9 @@ func (c *Cluster) agreed() bool {
 // sees reports whether the members of p are exactly these nodes, and whether it has the
 // table of the first of them.
 func (p *Process) sees(nodes []*Process) bool {
-	t := p.glance().Table
-	return t != nil && t.Digest() == nodes[0].glance().Table.Digest() && p.hasMembers(nodes)
+	v := p.glance()
+	t := v.Table
+	return t != nil && !v.Stale && t.Digest() == nodes[0].glance().Table.Digest() && p.hasMembers(nodes)
 }
 
 // Agree lets time pass until no disagreement is left, and returns how long that took.

@@ -117,7 +117,7 @@ func (p *Process) publish(r node.Ready) {
 	switch {
 	case r.State == nil:
 	case p.c.measured:
-		r.State.Members = p.c.shared.sameMembers(r.State.Members)
+		r.State.Members, r.State.Details = p.c.shared.sameMembers(r.State.Members), nil // there are no watchers
 		p.report(r.Stop)
 	default:
 		b := events.Diff(p.published, r.State)

@@ -183,7 +183,7 @@ func (e Examination) tables() Check {
 	switch {
 	case e.After.Members.Digest == 0:
 		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no look-up", Do: "see ready"}
-	case e.After.Stats.State == "isolated", e.After.Stats.State == "joining": // one that joins and has a table is stalled
+	case e.After.Stats.State == "isolated", e.After.Stats.State == "joining":
 		return Check{Name: "tables", Finding: "not judged while it is " + e.After.Stats.State + ": it keeps its last table"}
 	case len(lasting) > 0:
 		return Check{

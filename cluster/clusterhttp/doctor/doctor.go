@@ -78,7 +78,7 @@ type Examination struct {
 func (e Examination) Diagnose() Diagnosis {
 	d := Diagnosis{Self: e.After.Stats.Self, Addr: e.Addr, OverMS: e.Over.Milliseconds()}
 	checks := []Check{e.agent(), e.ready(), e.leases(), e.clocks()}
-	if e.After.Stats.State == "joining" { // it has forgotten the others, and ready has the cause
+	if e.After.Stats.State == "joining" { // what it knows of the others is from before, and ready has the cause
 		for _, name := range []string{"tables", "balance", "members", "seeds"} {
 			checks = append(checks, Check{Name: name, Finding: "not judged while it joins"})
 		}

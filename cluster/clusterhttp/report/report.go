@@ -70,6 +70,9 @@ type Members struct {
 	Converged bool             `json:"converged"`
 	Drift     int              `json:"drift"` // members that run another table
 
+	// Stale says that the agent joins again after its lease expired, or is stalled: Members are the last ones that it knew.
+	Stale bool `json:"stale,omitempty"`
+
 	// Evictions are the ones in force, also of nodes that are not members at present. Spared
 	// says that they have no effect: no other member could own anything.
 	Evictions []Eviction `json:"evictions,omitempty"`
@@ -150,7 +153,7 @@ type Partitions struct {
 	Counts  map[lease.NodeID]int `json:"counts"`
 	Balance Balance              `json:"balance"`
 	Drift   int                  `json:"drift"`           // members that run another table
-	Stale   bool                 `json:"stale,omitempty"` // the agent is isolated or stalled: this is its last table
+	Stale   bool                 `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: this is its last table
 }
 
 // Balance says how evenly partitions are spread; see placement.Balance.

@@ -2,7 +2,7 @@
 
 const recent = 60_000; // ms, for which a move is marked on the map
 
-export const lastTable = "This agent is isolated or stalled: the owners are those of its last table.";
+export const lastTable = "This agent is isolated, fenced or stalled: the owners are those of its last table.";
 
 export class Model {
   self = "";
@@ -40,8 +40,8 @@ export class Model {
   get ttl() { return this.stats?.settings.ttl_ms || 6000; }
   get beat() { return this.stats?.settings.heartbeat_ms || this.ttl / 3; }
 
-  // stale reports whether the agent is isolated or stalled: its table is from before. One that joins
-  // and has a table is stalled.
+  // stale reports whether the agent is isolated, fenced or stalled: its table is from before. One that is
+  // fenced or stalled says that it is joining.
   get stale() { return ["isolated", "joining"].includes(this.stats?.state); }
 
   // age is how old the history is, in ms.

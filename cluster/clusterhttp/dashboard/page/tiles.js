@@ -54,7 +54,7 @@ export class Tiles {
       return;
     }
     const version = `table v${count(table.version)}, ${table.digest.slice(0, 8)}`;
-    tile("agreement", stale ? { figure: "Not known", note: "isolated or stalled: this is the last table", level: "warn" } : !owning
+    tile("agreement", stale ? { figure: "Not known", note: "isolated, fenced or stalled: this is the last table", level: "warn" } : !owning
       ? { figure: "No owner", note: "no member may own partitions", level: "bad" }
       : drift ? { figure: `${count(members.length - drift)} of ${count(members.length)}`, note: `${plural(drift, "member has", "members have")} another table than this node`, level: "warn" }
         : { figure: members.length === 1 ? "Alone" : "All agree", note: version, level: "good" });

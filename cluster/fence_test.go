@@ -1,0 +1,97 @@
+package cluster_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+)
+
+// During a fence a node owns nothing, and goes on answering by what it knew: the last table and the last members, marked as
+// stale. A member that has left meanwhile is not among them.
+func TestLookupsDuringFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 5, clustertest.Options{})
+		a := c.Agent("n01")
+		keys := make([]string, 200)
+		before := make(map[string]*cluster.Member)
+		for i := range keys {
+			keys[i] = fmt.Sprint("key-", i)
+			before[keys[i]], _ = a.Place(keys[i])
+		}
+		fenced, moments := a.Snapshot().Stats.Fences, 0
+		c.Pause("n01")
+		time.Sleep(20 * time.Second)
+		c.Resume("n01")
+		for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			s := a.Snapshot()
+			if s.Stats.Fences == fenced { // its loop has not gone round yet
+				continue
+			}
+			if s.Phase == cluster.PhaseActive && !s.Stale() {
+				break
+			}
+			moments++
+			if len(s.Members) != 5 {
+				t.Fatalf("%v: it knows %d members, want the last known 5", s.Phase, len(s.Members))
+			}
+			if !s.Fenced || !s.Stale() || s.Converged() {
+				t.Fatalf("%v: fenced %t, stale %t, converged %t", s.Phase, s.Fenced, s.Stale(), s.Converged())
+			}
+			for _, key := range keys {
+				owner, err := s.Place(key)
+				if err != nil || owner.ID != before[key].ID || owner.Addr != before[key].Addr {
+					t.Fatalf("%v: %s is placed at %+v, %v; want the last owner %s", s.Phase, key, owner, err, before[key].ID)
+				}
+				if owns := a.IsOwner(key); owns && a.Snapshot() == s || len(s.Owners(key, 3)) != 3 {
+					t.Fatalf("%v: it owns %s: %t, and names %d owners", s.Phase, key, owns, len(s.Owners(key, 3)))
+				}
+			}
+			if moments > 1 {
+				continue
+			}
+			if err := a.Evict(t.Context(), "n02", time.Minute, ""); !errors.Is(err, cluster.ErrFenced) {
+				t.Fatalf("it evicts: %v", err)
+			}
+		}
+		if moments < 50 {
+			t.Errorf("seen %d times during the fence", moments)
+		}
+		c.WaitAgreed(20 * time.Second)
+		if s := a.Snapshot(); s.Fenced || s.Stale() {
+			t.Errorf("after the fence: fenced %t, stale %t", s.Fenced, s.Stale())
+		}
+	})
+}
+
+// A node that cannot join again keeps what it knew, except for the members of which it hears that they have left.
+func TestFenceForgetsWhoLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{})
+		a := c.Agent("n01")
+		c.Pause("n01")
+		time.Sleep(20 * time.Second)
+		c.Leave("n02")
+		c.Resume("n01")
+		for a.Snapshot().Stats.Fences == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		gone := false
+		for a.Snapshot().Fenced {
+			_, member := a.Member("n02")
+			if gone && member {
+				t.Error("a member that has left is back")
+			}
+			gone = !member
+			time.Sleep(time.Millisecond)
+		}
+		if _, member := a.Member("n02"); member {
+			t.Error("n02 has left, and is a member after the fence")
+		}
+		c.WaitAgreed(20 * time.Second)
+	})
+}
