@@ -26,7 +26,7 @@ func TestVoteAfterPlacement(t *testing.T) { // S5.2
 		{37, 2, true, 2},
 	} {
 		now := time.Unix(look.second, 0)
-		members := []Member{{self, true, true}, {lease.Incarnation{Node: "b", Number: look.number}, look.placed, look.placed}}
+		members := []Member{{self, true, true, now}, {lease.Incarnation{Node: "b", Number: look.number}, look.placed, look.placed, now}}
 		v := r.Judge(now, self, members, now, nobody{})
 		if v.Votes != look.votes || v.Seats != 2 {
 			t.Errorf("after %d s: %d votes of %d, want %d of 2", look.second, v.Votes, v.Seats, look.votes)
