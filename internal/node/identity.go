@@ -89,7 +89,7 @@ func (n *Node) knows(h lease.Handle) bool {
 
 // ours reports whether a message may count: whether it is of this cluster, and not of this
 // node itself, which reaches itself where others advertise its address.
-func (n *Node) ours(m *lease.Message, stream bool) bool {
+func (n *Node) ours(now time.Time, m *lease.Message, stream bool) bool {
 	switch {
 	case m.From == n.set.Handle():
 		n.stats.FromSelf++
@@ -98,8 +98,22 @@ func (n *Node) ours(m *lease.Message, stream bool) bool {
 		return true
 	default:
 		n.stats.OtherCluster++
+		if !stream {
+			n.foreign(now, m)
+		}
 	}
 	return false
+}
+
+// foreign handles a packet of another cluster. All members but this node, or but the sender, may have been restarted, and have
+// founded a cluster of their own, while it was suspended: so it asks, and is told the time.
+func (n *Node) foreign(now time.Time, m *lease.Message) {
+	if n.set.Overslept(now, m) {
+		n.wake(now)
+	}
+	if to := n.set.EchoTo(m); to != "" {
+		n.send(Packet{To: to, Bytes: n.encode(n.set.Echo(now, m))})
+	}
 }
 
 func (n *Node) setCluster(id lease.ClusterID) {
