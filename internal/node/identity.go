@@ -17,7 +17,8 @@ import (
 //   - Configured seeds are trusted: where they lead to another cluster, the two become one,
 //     and its identity has the founders of both.
 //   - Everything else that leads to another cluster is ignored: addresses of lost members,
-//     and packets of senders that are no members here.
+//     and packets of senders that are no members here. But questions are answered, and this node may be
+//     told that it was suspended.
 
 // Errors of Met.
 var (

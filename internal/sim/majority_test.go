@@ -286,17 +286,17 @@ func TestMajorityWithoutTheIsolated(t *testing.T) { // S5.2
 	}
 }
 
-// Processes that crash one after another are replaced by nodes with new ids. Those have votes before the next crash, if ten
-// seconds lie between two.
+// Processes that crash one after another are replaced by nodes with new ids. Those have votes before the next crash, if two TTLs
+// lie between two.
 func TestMajorityReplaced(t *testing.T) {
-	for _, n := range []int{3, 5} {
+	for _, n := range []int{3, 5, 10} {
 		for seed := range uint64(4) {
 			c := startedLongAgo(t, n, majority(21+seed))
 			for _, id := range ids(n) {
 				c.Crash(id)
 				c.Run(time.Second)
 				c.Start("new-" + id)
-				for range 90 {
+				for range 110 {
 					c.Run(100 * time.Millisecond)
 					if c.owned(c.IDs()...) == 0 {
 						t.Fatalf("seed %d: after the crash of %s of %d nodes nobody owns anything: %v", seed, id, n, c.Node(c.IDs()[0]).View().Isolated)
