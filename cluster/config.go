@@ -157,11 +157,11 @@ type Config struct {
 	Handover time.Duration
 
 	// Split is what nodes do that lose sight of each other: SplitContinue (the default) or
-	// SplitMajority. The same on all nodes.
+	// SplitMajority, which is for three nodes or more. The same on all nodes.
 	Split Split
 
 	// SplitForget is how long a member that fell silent votes under SplitMajority: survivors
-	// of a crash of most nodes at once own nothing for that long, and a split that lasts longer has
+	// of a crash of most nodes at once, or of the smaller id of two, own nothing for that long, and a split that lasts longer has
 	// two sides that own everything. The same on all nodes. Default 10 min.
 	SplitForget time.Duration
 
@@ -225,7 +225,8 @@ type Split string
 // and partitions have two owners. With SplitMajority only the side with most of the members
 // that were live, or with half of them and the smallest id, owns any; a node on another side
 // is isolated (PhaseIsolated). A member that said farewell does not count, and neither
-// does one whose process ended more than two LeaseTTL ago, if most of the others are live.
+// does one whose process ended, a LeaseTTL or two later, if most of the others are live. Processes that crash one after
+// another and are replaced under new ids add up if less than two LeaseTTL lie between a replacement and the next crash.
 const (
 	SplitContinue Split = "continue"
 	SplitMajority Split = "majority"

@@ -38,9 +38,7 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		s.stats.SettingsRefused++
 		return e
 	}
-	if m.Challenge != 0 {
-		e.Echo = s.addrOfSender(m)
-	}
+	e.Echo = s.EchoTo(m)
 	if !s.accepts(now, m, &e) {
 		return e
 	}

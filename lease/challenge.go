@@ -28,17 +28,19 @@ const challengeLife = 2 * time.Second
 // answer notes in e the answer that m may be. An answer to a stream does not show a newcomer that
 // a sender runs: the newcomer would pass on a cluster time of which it is no part.
 func (c *challenges) answer(now time.Time, m *Message, newcomer bool, e *Effect) {
-	age := now.Sub(c.since)
-	is := func(nonce uint64) bool {
-		return nonce != 0 && ((nonce == c.nonce && age <= 2*challengeLife) || (nonce == c.last && age <= challengeLife))
-	}
-	e.OfMember = is(m.Echo ^ ofMember)
-	e.BothWays = is(m.Echo) || e.OfMember
-	e.Arrives = e.BothWays || is(m.Echo^overStream)
+	e.OfMember = c.counts(now, m.Echo^ofMember)
+	e.BothWays = c.counts(now, m.Echo) || e.OfMember
+	e.Arrives = e.BothWays || c.counts(now, m.Echo^overStream)
 	e.Answered = e.BothWays || (e.Arrives && !newcomer)
 	if !e.OfMember { // that says whether this node was suspended, and is no reason to believe later messages
 		c.note(now, m.From, e)
 	}
+}
+
+// counts reports whether a number that was repeated is a nonce of this node.
+func (c *challenges) counts(now time.Time, nonce uint64) bool {
+	age := now.Sub(c.since)
+	return nonce != 0 && ((nonce == c.nonce && age <= 2*challengeLife) || (nonce == c.last && age <= challengeLife))
 }
 
 // note notes when a sender has answered.
@@ -129,6 +131,14 @@ func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	return m
 }
 
+// EchoTo returns the address to which [Set.Echo] is sent in answer to a message, or "".
+func (s *Set) EchoTo(m *Message) string {
+	if m.Challenge == 0 || m.Settings != s.params.Settings {
+		return ""
+	}
+	return s.addrOfSender(m)
+}
+
 // Echo returns the answer to the challenge in a message: the present cluster time, with the nonce, and the
 // latest beat of the challenger if its lease is live here: at most that beat longer than the challenge.
 func (s *Set) Echo(now time.Time, challenge *Message) *Message {
@@ -167,6 +177,15 @@ func (s *Set) Question(now time.Time, random uint64) *Message {
 	m := s.Challenge(now, random)
 	m.Challenge ^= ofMember
 	return m
+}
+
+// Overslept reports whether a message of another cluster shows that this node was suspended: its sender has answered a
+// [Set.Question] at the address of a member, and the own lease has ended by its time. All members there have been
+// restarted meanwhile. The clocks of a cluster that took over the address of a member say about the same as those of
+// this one, if this node was awake.
+func (s *Set) Overslept(now time.Time, m *Message) bool {
+	return m.Settings == s.params.Settings && !m.Provisional && s.challenges.counts(now, m.Echo^ofMember) &&
+		s.overdue(m, millis(m.Stamp-s.time.at(now)))
 }
 
 // overdue reports whether the own lease has ended by the time of a message, and not by the clock of this node. Packets that

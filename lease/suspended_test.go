@@ -115,3 +115,35 @@ func TestStrangerWithLaterTime(t *testing.T) {
 		}
 	}
 }
+
+// An answer of another cluster shows a suspension if it has the number of a question, and the own lease has ended by its time.
+func TestOverslept(t *testing.T) {
+	now := epoch.Add(time.Second)
+	for _, tc := range []struct {
+		name        string
+		question    bool
+		provisional bool
+		ahead       time.Duration
+		overslept   bool
+	}{
+		{"later", true, false, time.Hour, true},
+		{"at present", true, false, 0, false},
+		{"before", true, false, -time.Hour, false},
+		{"later, to a challenge", false, false, time.Hour, false},
+		{"later, of a process that does not know the time", true, true, time.Hour, false},
+	} {
+		s := newSet(rec("a", 1))
+		s.Beat(epoch, NoLoad, 0)
+		m := messageFrom(now.Add(tc.ahead), rec("s", 1), nil)
+		if m.Provisional, m.Echo = tc.provisional, s.Challenge(now, 7).Challenge; tc.question {
+			m.Echo = s.Question(now, 7).Challenge
+		}
+		m = carry(t, m)
+		if got := s.Overslept(now, m); got != tc.overslept {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+		if late := now.Add(2*challengeLife + time.Second); s.Overslept(late, m) {
+			t.Errorf("%s: an answer counts after %v", tc.name, late.Sub(now))
+		}
+	}
+}

@@ -17,7 +17,8 @@ import (
 //   - Configured seeds are trusted: where they lead to another cluster, the two become one,
 //     and its identity has the founders of both.
 //   - Everything else that leads to another cluster is ignored: addresses of lost members,
-//     and packets of senders that are no members here.
+//     and packets of senders that are no members here. But questions are answered, and this node may be
+//     told that it was suspended.
 
 // Errors of Met.
 var (
@@ -89,7 +90,7 @@ func (n *Node) knows(h lease.Handle) bool {
 
 // ours reports whether a message may count: whether it is of this cluster, and not of this
 // node itself, which reaches itself where others advertise its address.
-func (n *Node) ours(m *lease.Message, stream bool) bool {
+func (n *Node) ours(now time.Time, m *lease.Message, stream bool) bool {
 	switch {
 	case m.From == n.set.Handle():
 		n.stats.FromSelf++
@@ -98,8 +99,22 @@ func (n *Node) ours(m *lease.Message, stream bool) bool {
 		return true
 	default:
 		n.stats.OtherCluster++
+		if !stream {
+			n.foreign(now, m)
+		}
 	}
 	return false
+}
+
+// foreign handles a packet of another cluster. All members but this node, or but the sender, may have been restarted, and have
+// founded a cluster of their own, while it was suspended: so it asks, and is told the time.
+func (n *Node) foreign(now time.Time, m *lease.Message) {
+	if n.set.Overslept(now, m) {
+		n.wake(now)
+	}
+	if to := n.set.EchoTo(m); to != "" {
+		n.send(Packet{To: to, Bytes: n.encode(n.set.Echo(now, m))})
+	}
 }
 
 func (n *Node) setCluster(id lease.ClusterID) {

@@ -183,7 +183,7 @@ type isolation struct {
 func isolationOf(cfg Config) isolation {
 	i := isolation{least: cfg.MinMembers}
 	if cfg.SplitForget > 0 {
-		i.voters = &split.Record{Forget: cfg.SplitForget, Spread: cfg.LeaseTTL, Doubt: 2 * cfg.LeaseTTL}
+		i.voters = &split.Record{Forget: cfg.SplitForget, Spread: cfg.LeaseTTL}
 	}
 	return i
 }
@@ -251,7 +251,7 @@ func (n *Node) voters() []split.Member {
 			owns, table = n.life.phase == Active, n.table != nil
 		}
 		members[i] = split.Member{
-			Incarnation: lease.Incarnation{Node: m.ID, Number: m.Incarnation}, Owns: owns, Placed: owns || table,
+			Incarnation: lease.Incarnation{Node: m.ID, Number: m.Incarnation}, Owns: owns, Placed: owns || table, Renewed: m.Renewed,
 		}
 	}
 	return members

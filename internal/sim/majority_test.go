@@ -285,3 +285,59 @@ func TestMajorityWithoutTheIsolated(t *testing.T) { // S5.2
 		}
 	}
 }
+
+// Processes that crash one after another are replaced by nodes with new ids. Those have votes before the next crash, if two TTLs
+// lie between two.
+func TestMajorityReplaced(t *testing.T) {
+	for _, n := range []int{3, 5, 10} {
+		for seed := range uint64(4) {
+			c := startedLongAgo(t, n, majority(21+seed))
+			for _, id := range ids(n) {
+				c.Crash(id)
+				c.Run(time.Second)
+				c.Start("new-" + id)
+				for range 110 {
+					c.Run(100 * time.Millisecond)
+					if c.owned(c.IDs()...) == 0 {
+						t.Fatalf("seed %d: after the crash of %s of %d nodes nobody owns anything: %v", seed, id, n, c.Node(c.IDs()[0]).View().Isolated)
+					}
+				}
+			}
+			c.agree(ttl)
+		}
+	}
+}
+
+// A firewall that resets streams cuts off a side at any time after a crash, while the replacement is new: two sides never own
+// at once.
+func TestMajorityResetsAfterReplacement(t *testing.T) {
+	delays := []time.Duration{0, 300 * time.Millisecond, 2 * time.Second, 4 * time.Second, 6 * time.Second, 7 * time.Second, 8 * time.Second, 9 * time.Second, 11 * time.Second}
+	if testing.Short() {
+		delays = delays[4:6]
+	}
+	all := append(ids(5)[1:], "new")
+	for i, delay := range delays {
+		for _, parts := range [][][]string{
+			{{"n01", "n02"}, {"n03", "n04", "new"}},
+			{{"n03", "n04"}, {"n01", "n02", "new"}},
+			{{"n01", "new"}, {"n02", "n03", "n04"}},
+			{{"n01"}, {"n02", "n03", "n04", "new"}},
+		} {
+			c := startedLongAgo(t, 5, majority(uint64(50+i)))
+			c.Crash("n00")
+			c.Run(500 * time.Millisecond)
+			c.Start("new")
+			c.Run(delay)
+			c.SplitByResets(parts...)
+			c.Run(ttl + time.Second)
+			for range 200 {
+				c.Run(100 * time.Millisecond)
+				if a, b := c.owned(parts[0]...), c.owned(parts[1]...); a > 0 && b > 0 {
+					t.Fatalf("cut %v after the replacement, %v: the sides own %d and %d partitions", delay, parts, a, b)
+				}
+			}
+			c.Heal()
+			c.await("all are active", 30*time.Second, func() bool { return c.inPhase(node.Active, all...) })
+		}
+	}
+}

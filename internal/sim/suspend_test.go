@@ -126,3 +126,37 @@ func TestWallClockStepsCostNothing(t *testing.T) {
 		}
 	}
 }
+
+// While one node is suspended, all others are restarted, and found a cluster with another identity: it owns nothing a second
+// after it goes on, and the two become one.
+func TestSuspendedWhileOthersRestart(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		for _, stale := range []bool{false, true} {
+			for seed := range uint64(4) {
+				c := newFleet(t, sim.Options{Seed: seed})
+				all := ids(n)
+				var addrs []string
+				for i := range all {
+					addrs = append(addrs, c.NextAddr(i))
+				}
+				for _, id := range all {
+					c.StartWith(id, sim.Setup{Seeds: addrs})
+				}
+				c.Run(20 * time.Second)
+				c.Suspend(all[0])
+				c.Run(time.Minute)
+				for i, id := range all[1:] {
+					c.Crash(id)
+					c.StartWith(id, sim.Setup{Addr: addrs[i+1], Seeds: addrs})
+				}
+				c.Run(30*time.Second + time.Duration(seed)*30*time.Second)
+				if double := c.wake(all[:1], stale, 20*time.Second); double > time.Second {
+					t.Errorf("%d nodes, stale wall clock %v, seed %d: two owners for %v", n, stale, seed, double)
+				}
+				if !stale { // of two, the later clock is taken for wrong
+					c.agree(20 * time.Second)
+				}
+			}
+		}
+	}
+}

@@ -5,13 +5,15 @@
 // seats than votes, so that two sides cannot both have most votes even if their records
 // differ:
 //
-//   - A member gets a seat as soon as this node sees it take part in placement, unless a voter is missing.
-//   - Its seat becomes a vote once every voter is live and has said, a Spread later, that it runs the same
+//   - A member gets a seat as soon as this node sees it take part in placement, unless a voter is missing: then, once
+//     none is.
+//   - Its seat becomes a vote once every voter is live and has said, a Spread after that moment, that it runs the same
 //     table, since then all of them have given the member a seat.
 //   - A voter that says farewell loses its seat, since it supports no side any more. A voter
 //     that falls silent keeps it for a time, since a crash and a cut look the same.
 //   - A voter whose address refuses connections has crashed, or is behind a firewall that resets them. It loses its seat
-//     after a shorter time, the Doubt, but only on a side that may own by counting it as missing.
+//     on a side that may own by counting it as missing, once all live members have sent a heartbeat half a Spread later:
+//     none of them is behind that firewall.
 //
 // Guarantees, for sides that have lost sight of each other:
 //

@@ -93,16 +93,6 @@ func (w *world) blind(i int) bool {
 	return true
 }
 
-// noticed reports whether all have noticed who is gone.
-func (w *world) noticed() bool {
-	for i := range w.size {
-		if !w.blind(i) {
-			return false
-		}
-	}
-	return true
-}
-
 // next visits what can happen.
 func next(w *world, visit func(string, *world)) {
 	do := func(what string, f func(*world)) {
@@ -132,9 +122,6 @@ func next(w *world, visit func(string, *world)) {
 			do(fmt.Sprintf("%s crashes", idOf(i)), func(w *world) { w.crashes--; w.at[i].runs = false })
 		}
 	}
-	if w.waits > 0 && w.noticed() {
-		do("no cut is news any more", func(w *world) { w.waits--; w.wait() })
-	}
 	for side := uint8(0); side < 1<<(w.size-1) && w.cuts > 0; side++ { // the last place stays on side 0
 		if side != w.side {
 			do(fmt.Sprintf("the network is cut at %05b", side), func(w *world) { w.cuts--; w.side = side })
@@ -155,8 +142,8 @@ func TestModel(t *testing.T) {
 		{running: 3, size: 3, cuts: 1, stops: 1},
 		{running: 2, size: 2, cuts: 2, starts: 1, crashes: 1},
 		{running: 1, size: 3, cuts: 1, starts: 1},
-		{running: 3, size: 3, cuts: 1, waits: 1, resets: true},
-		{running: 2, size: 2, cuts: 1, crashes: 1, waits: 1, resets: true},
+		{running: 3, size: 3, cuts: 1, resets: true},
+		{running: 2, size: 2, cuts: 1, crashes: 1, resets: true},
 	} {
 		r := modelOf(small.world(none), 100_000).Run()
 		t.Logf("%+v: %v", small, r)
@@ -168,14 +155,14 @@ func TestModel(t *testing.T) {
 
 // budget is how large a world is, and what may happen in it.
 type budget struct {
-	running, size, cuts, starts, stops, crashes, waits int
+	running, size, cuts, starts, stops, crashes int
 
 	resets bool
 }
 
 func (b budget) world(f fault) *world {
 	w := newWorld(b.running, laws{size: b.size, resets: b.resets, fault: f})
-	w.cuts, w.starts, w.stops, w.crashes, w.waits = b.cuts, b.starts, b.stops, b.crashes, b.waits
+	w.cuts, w.starts, w.stops, w.crashes = b.cuts, b.starts, b.stops, b.crashes
 	return w
 }
 
@@ -210,7 +197,7 @@ func TestWalks(t *testing.T) {
 	for seed := range uint64(200) {
 		b := budget{running: 1 + int(seed%4), size: 4 + int(seed%2), cuts: 3, starts: 3, stops: 1, crashes: 1}
 		if seed/4%2 == 0 { // a second cut along other lines could join those that believed the first one to those that did not
-			b.cuts, b.waits, b.resets = 1, 2, true
+			b.cuts, b.resets = 1, true
 		}
 		if broken, trace := walk(seed, b.world(none), 60); broken != "" {
 			t.Fatalf("seed %d breaks %q:\n%s", seed, broken, strings.Join(trace, "\n"))

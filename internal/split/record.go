@@ -2,6 +2,8 @@ package split
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -12,6 +14,8 @@ type Member struct {
 	lease.Incarnation
 	Placed bool // it takes or took part in placement: it votes, and newcomers follow it
 	Owns   bool // it takes part in placement now
+
+	Renewed time.Time // when it sent its latest heartbeat
 }
 
 // Record is the voters that one node knows. The zero Record with a Forget is empty.
@@ -22,11 +26,8 @@ type Record struct {
 	// Spread is how long the news of a member takes to reach all others, at most.
 	Spread time.Duration
 
-	// Doubt is how long it takes, at most, until all members that are cut off at once are lost. A refused voter
-	// keeps its seat for so long, and longer if the voters that are live then are no majority.
-	Doubt time.Duration
-
 	seats  map[lease.NodeID]*seat
+	guests map[lease.NodeID]*seat // of members that get a seat once no voter is missing
 	elders map[lease.Incarnation]bool
 	placed bool // this node is Placed, so its elders are known
 }
@@ -35,7 +36,7 @@ type Record struct {
 type seat struct {
 	vote   uint64    // the incarnation whose seat all voters know; 0 = none yet
 	latest uint64    // the latest incarnation that was live
-	taken  time.Time // when the latest incarnation took it, or was last seen without a part in placement
+	taken  time.Time // when the latest incarnation was first seen, or last seen without a part in placement
 	lost   time.Time // when no incarnation was live any more; zero = one is
 
 	refused bool // it is lost, and its processes seem to have ended
@@ -89,23 +90,21 @@ const (
 // started since the earlier one is cut off.
 func (r *Record) Judge(now time.Time, self lease.Incarnation, members []Member, agreed time.Time, ends Ends) Verdict {
 	if r.seats == nil {
-		r.seats = make(map[lease.NodeID]*seat)
+		r.seats, r.guests = make(map[lease.NodeID]*seat), make(map[lease.NodeID]*seat)
 	}
 	live := make(map[lease.NodeID]Member, len(members))
 	for _, m := range members {
 		live[m.Node] = m
 	}
 	r.review(now, live, ends)
-	if !r.Short() {
-		r.seat(now, live, agreed)
-	}
+	r.seat(now, live, agreed)
 	r.meet(live[self.Node], members)
 	v := r.count(live)
 	if s := r.seats[self.Node]; (s == nil || s.vote != self.Number) && len(r.elders) > 0 {
 		v = r.follow(v, live)
 	}
-	if v.Owns {
-		r.believe(now)
+	if v.Owns && r.believe(self, members) {
+		r.seat(now, live, agreed) // before this node says that it misses no voter
 	}
 	return v
 }
@@ -132,15 +131,20 @@ func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ends Ends) 
 	}
 }
 
-// believe takes the seats of voters that were refused, on a side that may own though it counts them as missing. A
-// firewall may refuse the connections of each side to the other one. By the end of the Doubt, the smaller side has lost all
-// others, so it is no majority, and does not believe it.
-func (r *Record) believe(now time.Time) {
+// believe takes the seats of voters that were refused, on a side that may own though it counts them as missing. It
+// reports whether it took any. A firewall may refuse the connections of each side to the other one. But it lets no
+// heartbeat through, either: once all live members have sent one after a voter was lost, none of them is on the side
+// of that voter. So this side has lost all that it is cut off from, and if it is the smaller one, it does not own.
+// Half a Spread is much longer than any difference between the clocks.
+func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 	for id, s := range r.seats {
-		if s.refused && now.Sub(s.lost) >= r.Doubt {
+		here := func(m Member) bool { return m.Incarnation == self || m.Renewed.After(s.lost.Add(r.Spread/2)) }
+		if s.refused && !slices.ContainsFunc(members, func(m Member) bool { return !here(m) }) {
 			delete(r.seats, id)
+			any = true
 		}
 	}
+	return any
 }
 
 // Short reports whether a voter is missing, as of the last Judge. Then this node
@@ -155,22 +159,29 @@ func (r *Record) Short() bool {
 	return false
 }
 
-// seat gives each member that is placed a seat. A seat becomes a vote once all members have agreed more than a
-// Spread after it was taken. The time counts for each seat alone.
+// seat gives each member that is placed a seat, once no voter is missing. A seat becomes a vote once all members
+// have agreed more than a Spread after its member was first seen placed. The time counts for each seat alone, and also
+// while a voter is missing: members that miss one do not agree, and give all seats before they do.
 func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
+	short := r.Short()
 	for id, m := range live {
-		if r.seats[id] == nil && m.Placed {
-			r.seats[id] = &seat{latest: m.Number, taken: now}
+		s := cmp.Or(r.seats[id], r.guests[id])
+		if s == nil {
+			s = &seat{}
+			r.guests[id] = s
 		}
-	}
-	for id, s := range r.seats {
-		switch m := live[id]; {
-		case !m.Placed: // newcomers give it no seat before it is
-			s.taken = now
-		case agreed.After(s.taken.Add(r.Spread)):
+		if s.latest != m.Number || !m.Placed { // newcomers give it no seat before it is
+			s.latest, s.taken = m.Number, now
+		}
+		if m.Placed && !short {
+			r.seats[id] = s
+			delete(r.guests, id)
+		}
+		if m.Placed && !short && agreed.After(s.taken.Add(r.Spread)) {
 			s.vote = m.Number
 		}
 	}
+	maps.DeleteFunc(r.guests, func(id lease.NodeID, _ *seat) bool { _, here := live[id]; return !here })
 }
 
 // meet notes the elders of this node, until it takes part itself. Two nodes are never elders of

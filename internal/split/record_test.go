@@ -26,7 +26,7 @@ func TestVoteAfterPlacement(t *testing.T) { // S5.2
 		{37, 2, true, 2},
 	} {
 		now := time.Unix(look.second, 0)
-		members := []Member{{self, true, true}, {lease.Incarnation{Node: "b", Number: look.number}, look.placed, look.placed}}
+		members := []Member{{self, true, true, now}, {lease.Incarnation{Node: "b", Number: look.number}, look.placed, look.placed, now}}
 		v := r.Judge(now, self, members, now, nobody{})
 		if v.Votes != look.votes || v.Seats != 2 {
 			t.Errorf("after %d s: %d votes of %d, want %d of 2", look.second, v.Votes, v.Seats, look.votes)
@@ -39,3 +39,31 @@ type nobody struct{}
 
 func (nobody) Left(lease.Incarnation) bool    { return false }
 func (nobody) Refused(lease.Incarnation) bool { return false }
+
+// A member that came while a voter was missing has a seat as soon as this node says that it misses none.
+func TestSeatOnceNoneIsMissing(t *testing.T) {
+	r := Record{Forget: time.Hour, Spread: 6 * time.Second}
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	member := func(id lease.NodeID, renewed time.Time) Member {
+		return Member{lease.Incarnation{Node: id, Number: 1}, true, true, renewed}
+	}
+	self := member("a", time.Time{}).Incarnation
+	for _, second := range []int64{0, 7} {
+		r.Judge(at(second), self, []Member{member("a", at(second)), member("b", at(second)), member("c", at(second))}, at(second), nobody{})
+	}
+	for _, look := range []struct {
+		second, heard int64
+		short         bool
+		seats         int
+	}{{10, 9, true, 3}, {12, 12, true, 3}, {13, 13, true, 3}, {14, 14, false, 3}} {
+		r.Judge(at(look.second), self, []Member{member("a", at(look.second)), member("b", at(look.heard)), member("d", at(look.heard))}, time.Time{}, refused{})
+		if r.Short() != look.short || len(r.seats) != look.seats || (r.seats["d"] != nil) == look.short {
+			t.Errorf("after %d s: short %v, seats %v", look.second, r.Short(), r.seats)
+		}
+	}
+}
+
+// refused says that each process that is asked for was refused.
+type refused struct{ nobody }
+
+func (refused) Refused(lease.Incarnation) bool { return true }

@@ -25,7 +25,7 @@ type beat struct {
 type table [places]uint8
 
 func (b beat) member(id int) Member {
-	return Member{lease.Incarnation{Node: idOf(id), Number: b.life}, b.placed, b.owns}
+	return Member{lease.Incarnation{Node: idOf(id), Number: b.life}, b.placed, b.owns, time.Unix(0, int64(b.at))}
 }
 
 func idOf(i int) lease.NodeID { return lease.NodeID(rune('a' + i)) }
@@ -48,7 +48,7 @@ type world struct {
 	side  uint8 // a bit for each place: on which side it is
 	clock int
 
-	cuts, starts, stops, crashes, waits int // that are still to come
+	cuts, starts, stops, crashes int // that are still to come
 
 	lives uint64
 }
@@ -59,9 +59,6 @@ type laws struct {
 	resets bool // a cut refuses connections
 	fault  fault
 }
-
-// doubt is longer than all else in a world, but for the time to forget.
-const doubt = time.Second
 
 // fault is what a broken variant does.
 type fault string
@@ -74,7 +71,7 @@ const (
 	hasty   fault = "silence is taken for an end"
 
 	gullible  fault = "a refused connection is taken for an end"
-	impatient fault = "a refused connection is taken for an end while there is a majority, without doubt"
+	impatient fault = "a refused connection is taken for an end while there is a majority, without later heartbeats"
 )
 
 // newWorld returns nodes that run and agree, and empty places.
@@ -114,15 +111,20 @@ func (w *world) clone() *world {
 	c := *w
 	for i, p := range w.at {
 		copied := *p
-		copied.seats = make(map[lease.NodeID]*seat, len(p.seats))
-		for id, s := range p.seats {
-			seat := *s
-			copied.seats[id] = &seat
-		}
+		copied.seats, copied.guests = cloneOf(p.seats), cloneOf(p.guests)
 		copied.elders = maps.Clone(p.elders)
 		c.at[i] = &copied
 	}
 	return &c
+}
+
+func cloneOf(seats map[lease.NodeID]*seat) map[lease.NodeID]*seat {
+	c := make(map[lease.NodeID]*seat, len(seats))
+	for id, s := range seats {
+		copied := *s
+		c[id] = &copied
+	}
+	return c
 }
 
 func (w *world) sameSide(i, j int) bool { return w.side>>i&1 == w.side>>j&1 }
@@ -137,10 +139,7 @@ func (w *world) tick() int { w.clock++; return w.clock }
 // begin starts a process that has not heard of any other yet.
 func (w *world) begin(i int) {
 	w.lives++
-	p := &process{Record: Record{Forget: time.Hour, Doubt: doubt}, runs: true}
-	if w.fault == impatient {
-		p.Doubt = 0
-	}
+	p := &process{Record: Record{Forget: time.Hour}, runs: true}
 	p.known[i], p.live[i] = beat{life: w.lives, at: w.tick()}, true
 	p.placed = w.fault == alone
 	w.at[i] = p
@@ -155,7 +154,7 @@ func (w *world) start(i, seed int) {
 // send hands all that i knows to j.
 func (w *world) send(i, j int) {
 	from, to := w.at[i], w.at[j]
-	if own := &from.known[i]; own.at <= max(from.missed, to.missed, to.seatedAt()) && !own.left {
+	if own := &from.known[i]; own.at <= max(from.missed, to.missed, to.seatedAt(), to.lostAt()) && !own.left {
 		own.at = w.tick() // it has sent a heartbeat
 	}
 	if from.Short() {
@@ -182,16 +181,6 @@ func (w *world) refuse(i, k int) {
 	w.lose(i, k)
 }
 
-// wait lets so much time pass that no cut is news any more.
-func (w *world) wait() {
-	w.clock += int(doubt)
-	for i := range w.size {
-		if w.takesPart(i) {
-			w.turn(i)
-		}
-	}
-}
-
 // lose ends the lease of k at i.
 func (w *world) lose(i, k int) {
 	w.at[i].live[k] = false
@@ -211,7 +200,11 @@ func (w *world) turn(i int) {
 		var owners table
 		for k, b := range p.known {
 			if p.live[k] {
-				members = append(members, b.member(k))
+				m := b.member(k)
+				if w.fault == impatient {
+					m.Renewed = w.time(w.clock + 2)
+				}
+				members = append(members, m)
 				if b.owns {
 					owners[k] = uint8(b.life)
 				}
@@ -261,6 +254,19 @@ func (p *process) seatedAt() (at int) {
 	for _, s := range p.seats {
 		at = max(at, int(max(0, s.taken.UnixNano())))
 	}
+	for _, s := range p.guests {
+		at = max(at, int(max(0, s.taken.UnixNano())))
+	}
+	return at
+}
+
+// lostAt is when the latest voter was refused that still has a seat.
+func (p *process) lostAt() (at int) {
+	for _, s := range p.seats {
+		if s.refused {
+			at = max(at, int(s.lost.UnixNano()))
+		}
+	}
 	return at
 }
 
@@ -293,12 +299,18 @@ func (w *world) key() string {
 		}
 		for _, s := range p.seats {
 			times = append(times, int(max(0, s.taken.UnixNano())))
+			if s.refused {
+				times = append(times, int(s.lost.UnixNano()))
+			}
+		}
+		for _, s := range p.guests {
+			times = append(times, int(max(0, s.taken.UnixNano())))
 		}
 	}
 	slices.Sort(times)
 	times = slices.Compact(times)
 	rank := func(at int) int { i, _ := slices.BinarySearch(times, at); return i }
-	key := []byte{w.side, byte(w.cuts), byte(w.starts), byte(w.stops), byte(w.crashes), byte(w.waits)}
+	key := []byte{w.side, byte(w.cuts), byte(w.starts), byte(w.stops), byte(w.crashes)}
 	add := func(facts ...bool) {
 		var b byte
 		for i, fact := range facts {
@@ -317,8 +329,16 @@ func (w *world) key() string {
 			add(b.placed, b.owns, b.left, p.live[k], p.elders[b.member(k).Incarnation], p.placed, b.at <= p.refused[k])
 			key = append(append(key, byte(b.life), byte(rank(b.at))), b.table[:]...)
 			if seat := p.seats[idOf(k)]; seat != nil {
-				add(true, seat.lost.IsZero(), seat.refused, w.time(w.clock).Sub(seat.lost) >= p.Doubt)
+				add(true, seat.lost.IsZero(), seat.refused)
+				if seat.refused {
+					key = append(key, byte(rank(int(seat.lost.UnixNano()))))
+				}
 				key = append(key, byte(seat.vote), byte(seat.latest), byte(rank(int(max(0, seat.taken.UnixNano())))))
+			} else {
+				add(false)
+			}
+			if guest := p.guests[idOf(k)]; guest != nil {
+				key = append(key, 1, byte(guest.latest), byte(rank(int(max(0, guest.taken.UnixNano())))))
 			} else {
 				add(false)
 			}

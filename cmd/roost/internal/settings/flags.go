@@ -75,7 +75,7 @@ func (a *Agent) shared() []Setting {
 	return []Setting{
 		{
 			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
-			Usage: "who owns in a network split: each side everything, or the side with most members alone; the same on all nodes",
+			Usage: "who owns in a network split: each side everything, or the side with most members alone (for three nodes or more, and crashes two TTLs apart); the same on all nodes",
 		},
 		{
 			Name: "split-forget", Arg: "DURATION", Default: "10m", Set: Duration(&c.SplitForget),
