@@ -112,3 +112,27 @@ func BenchmarkLostAtOnce(b *testing.B) {
 		}
 	}
 }
+
+// If the agent loses everything and regains it between two snapshots, a scope sees that: its runs begin anew.
+func TestScopeSeesAnInterruption(t *testing.T) {
+	a := agentOf(t, 1)
+	s := *a.snap.Load()
+	sc := &Scope{agent: a, name: "all", match: func(*Member) bool { return true }}
+	sc.snap.Store(&Snapshot{})
+	since := func() []events.Ownership {
+		if err := sc.update(&s, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return events.Diff(nil, sc.snap.Load().State).Acquired
+	}
+	first := since()
+	s.State = events.Next(s.State, a.self, s.Table, nil, true)
+	if again := since(); len(first) != a.cfg.Partitions || !slices.Equal(first, again) {
+		t.Errorf("a state without news: %d partitions, then %d, the first since %d, then %d", len(first), len(again), first[0].Since, again[0].Since)
+	}
+	s.State = events.Next(s.State, a.self, s.Table, nil, false)
+	s.State = events.Next(s.State, a.self, s.Table, nil, true)
+	if again := since(); len(again) != len(first) || again[0].Since == first[0].Since {
+		t.Errorf("after an interruption: %d partitions since %d, before since %d", len(again), again[0].Since, first[0].Since)
+	}
+}
