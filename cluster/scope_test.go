@@ -138,10 +138,16 @@ type scopedCluster struct {
 	scopes map[string][]*watchedScope // by id
 }
 
-func inScopedCluster(t *testing.T, scenario func(c *scopedCluster)) {
+func inScopedCluster(t *testing.T, scenario func(c *scopedCluster), config ...func(*cluster.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &scopedCluster{started(t, 6, clustertest.Options{Config: roles}), t, make(map[string][]*watchedScope)}
+		nodes := started(t, 6, clustertest.Options{Config: func(cfg *cluster.Config) {
+			roles(cfg)
+			for _, set := range config {
+				set(cfg)
+			}
+		}})
+		c := &scopedCluster{nodes, t, make(map[string][]*watchedScope)}
 		c.watch(c.IDs()...)
 		scenario(c)
 	})
@@ -247,45 +253,47 @@ func TestScopesOfAFencedNode(t *testing.T) {
 // An isolated node owns nothing in its scopes, and looks up by the last table, as the agent does. It does not begin to
 // own by that table before the agent does.
 func TestScopesOfAnIsolatedNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &scopedCluster{started(t, 6, clustertest.Options{Config: func(cfg *cluster.Config) {
-			roles(cfg)
-			cfg.MinMembers = 4
-		}}), t, make(map[string][]*watchedScope)}
-		c.watch(c.IDs()...)
+	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
 		agent, w := c.Agent("n00"), c.scopes["n00"][0]
-		go func() {
-			for {
-				s, next := agent.Latest()
-				for p := range placement.Partition(64) {
-					if s.Phase != cluster.PhaseOver && len(agent.Owned()) == 0 && w.Owns(p) && w.Owns(p) && len(agent.Owned()) == 0 {
-						t.Errorf("%v: owns %d in the scope, and the agent owns nothing", s.Phase, p)
-						return
-					}
-				}
-				select {
-				case <-next:
-				case <-agent.Done():
-					return
-				}
-			}
-		}()
 		c.Split([]string{"n00", "n01"}, []string{"n02", "n03", "n04", "n05"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if phase := agent.Snapshot().Phase; phase != cluster.PhaseIsolated {
-			t.Fatalf("it is %v", phase)
+			c.t.Fatalf("it is %v", phase)
 		}
-		if n := w.owns(t); n != 0 {
-			t.Errorf("an isolated node owns %d partitions", n)
+		if n := w.owns(c.t); n != 0 {
+			c.t.Errorf("an isolated node owns %d partitions", n)
 		}
 		if _, err := w.Place("room-17"); err != nil {
-			t.Error(err)
+			c.t.Error(err)
 		}
 		c.Heal()
+		for len(agent.Owned()) == 0 {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			for p := range placement.Partition(64) {
+				if w.Owns(p) && len(agent.Owned()) == 0 {
+					c.t.Fatalf("%v: it owns partition %d of the scope before the agent owns any", agent.Snapshot().Phase, p)
+				}
+			}
+		}
 		c.check("heal")
-	})
+	}, func(cfg *cluster.Config) { cfg.MinMembers, cfg.QuietWindow = 4, 500*time.Millisecond })
+}
+
+// Hand-over does not apply to scopes, and scopes work beside it.
+func TestScopesBesideHandover(t *testing.T) {
+	inScopedCluster(t, func(c *scopedCluster) {
+		c.check("start")
+		c.Crash("n01")
+		c.check("crash")
+		c.Leave("n02")
+		c.check("leave")
+		c.Start("n06")
+		c.watch("n06")
+		c.check("join")
+	}, func(cfg *cluster.Config) { cfg.Handover = 10 * time.Second })
 }
 
 // Leave waits for the runs of scopes. Then lookups fail as the agent's do, and the sequences end.
