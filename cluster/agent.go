@@ -67,6 +67,9 @@ type Agent struct {
 	discovering chan struct{}            // holds a token during Config.Discover
 
 	rekeying sync.Mutex // one change of the gossip keys at a time
+
+	scoping sync.Mutex // of scopes
+	scopes  []*Scope   // replaced and never changed
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
@@ -162,6 +165,9 @@ func (a *Agent) reap(l *loop) {
 	a.wait.Wait()
 	a.err = l.err
 	a.feed.Close()
+	for _, sc := range a.allScopes() {
+		sc.feed.Close()
+	}
 	l.endLog()
 	close(a.done)
 }

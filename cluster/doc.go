@@ -10,6 +10,8 @@
 //	…
 //	owner, err := agent.Place("room-17")
 //
+// [Agent.Scope] returns a ring over some of the members, such as those of one role.
+//
 // The life of an agent:
 //
 //	Start ─▶ joining ─▶ settling ─▶ active ⇄ draining ─▶ left

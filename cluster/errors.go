@@ -15,6 +15,14 @@ var (
 	ErrNoMembers = errors.New("cluster: no member can own anything: all are draining, settling or of weight 0")
 	ErrClosed    = errors.New("cluster: agent is closed")
 
+	// ErrEmptyScope is why a lookup in a [Scope] fails while no member of the scope can own anything. The error that wraps
+	// it says how many members match.
+	ErrEmptyScope = errors.New("no member of the scope can own anything")
+
+	// ErrScopeExists and ErrScopeStrategy are why Scope refuses.
+	ErrScopeExists   = errors.New("the agent already has a scope with this name: use the first one, or choose another name")
+	ErrScopeStrategy = errors.New("the agent's strategy remembers owners, which scopes cannot: use one without a memory, such as Rendezvous or Bounded")
+
 	// ErrAhead is why DrainAt and LeaveAt refuse a moment.
 	ErrAhead = errors.New("the moment is too far ahead")
 

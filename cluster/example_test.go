@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -161,4 +162,37 @@ func ExampleConfig_handover() {
 	// Output:
 	// a leaves: <nil>
 	// b owns 8
+}
+
+// A ring over the members of one service, beside the ring over all members.
+func ExampleAgent_Scope() {
+	ctx := context.Background()
+	agent, err := cluster.Start(ctx, cluster.Config{
+		ID: "node-1", Bind: "127.0.0.1:0", Labels: map[string]string{"service": "recorder"}, Partitions: 8, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer agent.Close()
+	<-agent.Ready()
+
+	recorders, err := agent.Scope("recorders", func(m *cluster.Member) bool { return m.Labels["service"] == "recorder" })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	owner, err := recorders.Place("room-17")
+	fmt.Println(owner.ID, err, recorders.IsOwner("room-17"))
+
+	mixers, err := agent.Scope("mixers", func(m *cluster.Member) bool { return m.Labels["service"] == "mixer" })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = mixers.Place("room-17")
+	fmt.Println("no mixer:", errors.Is(err, cluster.ErrEmptyScope))
+	// Output:
+	// node-1 <nil> true
+	// no mixer: true
 }

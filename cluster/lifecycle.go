@@ -237,6 +237,11 @@ func (a *Agent) Leave(ctx context.Context) error {
 	if left := a.feed.AwaitRuns(running); len(left) > 0 {
 		cut = runsLeft(ctx, fmt.Errorf("cluster: leave: %w", running.Err()), len(left), left, "the node has left")
 	}
+	for _, sc := range a.allScopes() {
+		if left := sc.feed.AwaitRuns(running); len(left) > 0 {
+			cut = runsLeft(ctx, fmt.Errorf("cluster: leave: scope %q: %w", sc.name, running.Err()), len(left), left, "the node has left")
+		}
+	}
 	cut = cmp.Or(cut, a.part())
 	err := a.command(func(now time.Time, n *node.Node) { n.Leave(now) })
 	switch {

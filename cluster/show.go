@@ -49,6 +49,7 @@ func (l *loop) show() {
 	s.fillOwners(old)
 	s.fillRunners(v.Runners)
 	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})
+	l.updateScopes(s, now) // before a call that awaits s returns
 	a.snap.Set(*s)
 }
 
@@ -89,18 +90,23 @@ func (s *Snapshot) fillOwners(old *Snapshot) {
 	if s.Table == nil {
 		return
 	}
-	nodes := s.Table.Nodes()
-	s.owners = make([]*Member, len(nodes))
-	live, last := s.Members, old.owners
+	s.owners = ownersOf(s.Table, s.Members, old.owners)
+}
+
+// ownersOf looks the candidates of t up among the live members, and then among the owners before them.
+func ownersOf(t *placement.Table, live, last []*Member) []*Member {
+	nodes := t.Nodes()
+	owners := make([]*Member, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
-		if s.owners[i] = next(&live, n.ID); s.owners[i] == nil {
-			s.owners[i] = next(&last, n.ID)
+		if owners[i] = next(&live, n.ID); owners[i] == nil {
+			owners[i] = next(&last, n.ID)
 		}
-		if s.owners[i] == nil { // gone since the table was computed
-			s.owners[i] = &Member{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels, Load: lease.NoLoad}
+		if owners[i] == nil { // gone since the table was computed
+			owners[i] = &Member{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels, Load: lease.NoLoad}
 		}
 	}
+	return owners
 }
 
 // fillRunners looks the members up that run what the table gives to others.

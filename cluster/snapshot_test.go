@@ -110,3 +110,27 @@ func BenchmarkLostAtOnce(b *testing.B) {
 		}
 	}
 }
+
+// If the agent loses everything and regains it between two snapshots, a scope sees that: its runs begin anew.
+func TestScopeSeesAnInterruption(t *testing.T) {
+	a := agentOf(t, 1)
+	s := *a.snap.Load()
+	sc := &Scope{agent: a, name: "all", match: func(*Member) bool { return true }}
+	sc.snap.Store(&Snapshot{})
+	since := func() []events.Ownership {
+		if err := sc.update(&s, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return events.Diff(nil, sc.snap.Load().State).Acquired
+	}
+	first := since()
+	s.State = events.Next(s.State, a.self, s.Table, nil, true)
+	if again := since(); len(first) != a.cfg.Partitions || !slices.Equal(first, again) {
+		t.Fatalf("a state without news: owns %d partitions, then %d; want the same", len(first), len(again))
+	}
+	s.State = events.Next(s.State, a.self, s.Table, nil, false)
+	s.State = events.Next(s.State, a.self, s.Table, nil, true)
+	if again := since(); len(again) != len(first) || again[0].Since == first[0].Since {
+		t.Errorf("after an interruption: %d partitions, before %d; want the same with a later version", len(again), len(first))
+	}
+}

@@ -63,10 +63,10 @@ func TestNoRunAfterRelease(t *testing.T) { // S5.3
 func TestNextRunning(t *testing.T) { // S5.3
 	table, members := tableOf(t, "aab"), membersOf(t, "a1 b1")
 	ps := func(list ...placement.Partition) []placement.Partition { return list }
-	s1 := NextRunning(nil, self, table, members, ps(0), ps(1))
-	s2 := NextRunning(s1, self, table, members, ps(0, 2), nil)
-	s3 := NextRunning(s2, self, table, members, ps(1), nil)
-	s4 := NextRunning(s3, self, table, members, ps(1), ps(0))
+	s1 := NextRunning(nil, self, table, members, true, ps(0), ps(1))
+	s2 := NextRunning(s1, self, table, members, true, ps(0, 2), nil)
+	s3 := NextRunning(s2, self, table, members, true, ps(1), nil)
+	s4 := NextRunning(s3, self, table, members, true, ps(1), ps(0))
 	if !slices.Equal(s1.Owned(), ps(0)) || !slices.Equal(s1.Waits(), ps(1)) {
 		t.Errorf("owns %v, waits for %v", s1.Owned(), s1.Waits())
 	}

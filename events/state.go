@@ -23,6 +23,9 @@ type State struct {
 	// Ended says why nodes are not live any more that were lately; read only.
 	Ended map[lease.Incarnation]lease.Reason
 
+	// MayOwn is the Version since which self may own partitions without an interruption; 0 = it may not.
+	MayOwn uint64
+
 	self lease.NodeID
 	// since has, per partition, the Version of the state that acquired it, or 0 if self
 	// does not own it. Two states with the same value had uninterrupted ownership between
@@ -59,7 +62,7 @@ func (d Detail) Same(o Detail) bool {
 // Members are the live nodes in any order. Next keeps a sorted slice, so the caller
 // must not change it afterwards. The caller may add Details and Ended.
 func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
-	s := follow(prev, self, table, members)
+	s := follow(prev, self, table, members, mayOwn)
 	if !mayOwn {
 		return s
 	}
@@ -83,9 +86,9 @@ func Next(prev *State, self lease.NodeID, table *placement.Table, members []leas
 }
 
 // NextRunning is [Next] for a node with hand-over: it owns the partitions that it may run
-// now, whatever the table names, and waits for others of its table.
-func NextRunning(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, run, wait []placement.Partition) *State {
-	s := follow(prev, self, table, members)
+// now, whatever the table names, and waits for others of its table. mayOwn only sets MayOwn.
+func NextRunning(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool, run, wait []placement.Partition) *State {
+	s := follow(prev, self, table, members, mayOwn)
 	s.waits = wait
 	if len(run) == 0 {
 		return s
@@ -100,7 +103,7 @@ func NextRunning(prev *State, self lease.NodeID, table *placement.Table, members
 }
 
 // follow returns the state after prev, without partitions.
-func follow(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation) *State {
+func follow(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
 	if !slices.IsSortedFunc(members, lease.Incarnation.Compare) {
 		members = slices.SortedFunc(slices.Values(members), lease.Incarnation.Compare)
 	}
@@ -109,6 +112,12 @@ func follow(prev *State, self lease.NodeID, table *placement.Table, members []le
 		s.Version = prev.Version + 1
 		if slices.Equal(prev.Members, members) {
 			s.Members = prev.Members // a shortcut for Diff
+		}
+	}
+	if mayOwn {
+		s.MayOwn = s.Version
+		if prev != nil && prev.self == self {
+			s.MayOwn = cmp.Or(prev.MayOwn, s.Version)
 		}
 	}
 	return s

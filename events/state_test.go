@@ -112,3 +112,20 @@ func TestNextOfAnotherSelf(t *testing.T) {
 		t.Errorf("b owns 0: %v, want false; owns 1 since %d, want 2", b.Owns(0), got)
 	}
 }
+
+// MayOwn keeps its version for as long as the node may own without an interruption, also while it owns nothing.
+func TestMayOwn(t *testing.T) {
+	states := chain(t,
+		step{owners: "bb", fenced: true},
+		step{owners: "bb"}, // 2
+		step{owners: "ab"},
+		step{owners: "ab", fenced: true},
+		step{owners: "ab"}, // 5
+		step{owners: "ab", members: "a1 b1"},
+	)
+	for i, want := range []uint64{0, 2, 2, 0, 5, 5} {
+		if got := states[i].MayOwn; got != want {
+			t.Errorf("state %d: MayOwn = %d, want %d", i+1, got, want)
+		}
+	}
+}

@@ -116,7 +116,7 @@ func (n *Node) nextState(table *placement.Table, members []lease.Incarnation, ma
 	}
 	h.runs = false
 	waiting := slices.DeleteFunc(h.kernel.Waiting(), func(p placement.Partition) bool { return !h.kernel.Waits(p) })
-	return events.NextRunning(n.state, n.self, table, members, h.kernel.Running(), waiting)
+	return events.NextRunning(n.state, n.self, table, members, mayOwn, h.kernel.Running(), waiting)
 }
 
 // applyHandover takes in a message of a hand-over. The sender is live.
@@ -165,7 +165,7 @@ func (n *Node) handOver(now time.Time) {
 	n.followMembers()
 	n.carryHandover(now)
 	if h.runs && n.state != nil {
-		s := n.nextState(n.table, n.state.Members, n.life.phase == Active)
+		s := n.nextState(n.table, n.state.Members, n.life.phase == Active && !n.life.entering)
 		s.Details, s.Ended = n.state.Details, n.state.Ended
 		n.publishState(s)
 	}

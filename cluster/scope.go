@@ -1,0 +1,276 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Scope is a ring over some of the members: those of a role, a service or a zone. It has its own owner of each
+// partition and its own events. Partitions, strategy and leases are the agent's. All methods may be called from any
+// goroutine.
+type Scope struct {
+	agent *Agent
+	name  string
+	match func(*Member) bool
+
+	snap atomic.Pointer[Snapshot] // with the fields that lookups read
+	feed events.Feed
+
+	// Only the loop uses these.
+	table   *placement.Table    // the last one, also while the agent shows none
+	mayOwn  uint64              // as of the agent's state that the scope's state follows
+	nodes   []placement.Node    // reused
+	members []lease.Incarnation // reused
+	fault   scopeFault
+}
+
+// scopeFault is the latest fault of match or of the strategy.
+type scopeFault struct {
+	err    error // nil = they work
+	retry  time.Time
+	logged time.Time
+}
+
+// Scope returns a ring over the members for which match returns true. The candidates are the candidates of the
+// agent's table that match, so draining, evicted and settling members and members of weight 0 own nothing, and the
+// scope changes together with the agent's table. The scope exists as long as the agent does.
+//
+// match should depend only on what a member states of itself and does not change all the time: Labels, Zone, ID,
+// Version. Each node asks its own match, and nodes agree on owners only if their functions do. Roost does not
+// compare them: [Agent.Converged] and [Snapshot.Drift] look at the agent's table alone. So while a rolling deploy
+// replaces match, nodes can name different owners in this scope, and two nodes can own a partition or none.
+// To avoid that, let match look at a label and change the label: a member states its label to all nodes. If the
+// function has to change, deploy a second scope with a new name everywhere before the first node uses it.
+//
+// The agent's loop calls match twice for each member, some ten times a second, so match should return at once, and it must not
+// wait for the agent. If match panics, the scope keeps its last members and the agent logs it. While the matching
+// candidates stay the same, the scope keeps its table, and costs about 4 µs per snapshot of 100 nodes. A change costs one more
+// table: about 25 µs for 1,024 partitions and 100 nodes, in the agent's loop. docs/performance.md has the figures.
+//
+// Config.Handover does not apply to scopes: runs of a partition on two nodes can overlap for a moment, as without it.
+//
+// Scope does not wait for Ready: until then, lookups fail with ErrNotReady. It fails with ErrScopeExists if the agent
+// has a scope with this name, with ErrScopeStrategy if the Strategy remembers owners, and with ErrClosed or
+// ErrStalled. It also fails if name is empty, match is nil, or match or the strategy panics.
+func (a *Agent) Scope(name string, match func(*Member) bool) (*Scope, error) {
+	sc := &Scope{agent: a, name: name, match: match}
+	sc.snap.Store(&Snapshot{})
+	err := a.addScope(sc)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: scope %q: %w", name, err)
+	}
+	var fault error
+	err = a.command(func(now time.Time, _ *node.Node) { fault = sc.update(a.snap.Load(), now) })
+	if err == nil {
+		err = fault
+	}
+	if err != nil {
+		a.removeScope(sc)
+		return nil, fmt.Errorf("cluster: scope %q: %w", name, err)
+	}
+	return sc, nil
+}
+
+func (a *Agent) addScope(sc *Scope) error {
+	switch {
+	case sc.name == "":
+		return errors.New("the name is empty: give the scope a name, which errors and log lines show")
+	case sc.match == nil:
+		return errors.New("match is nil: pass a function that says which members belong to the scope")
+	case placement.Remembers(a.cfg.Strategy):
+		return fmt.Errorf("strategy %q: %w", a.cfg.Strategy.Name(), ErrScopeStrategy)
+	}
+	a.scoping.Lock()
+	defer a.scoping.Unlock()
+	if slices.ContainsFunc(a.scopes, func(other *Scope) bool { return other.name == sc.name }) {
+		return ErrScopeExists
+	}
+	a.scopes = append(slices.Clip(a.scopes), sc)
+	return nil
+}
+
+func (a *Agent) removeScope(sc *Scope) {
+	a.scoping.Lock()
+	defer a.scoping.Unlock()
+	a.scopes = slices.DeleteFunc(slices.Clone(a.scopes), func(other *Scope) bool { return other == sc })
+}
+
+func (a *Agent) allScopes() []*Scope {
+	a.scoping.Lock()
+	defer a.scoping.Unlock()
+	return a.scopes
+}
+
+// Name returns the name of the scope.
+func (sc *Scope) Name() string { return sc.name }
+
+// Place returns the scope's owner of key, which must not be modified. It costs as much as [Agent.Place]: no lock and
+// no allocation. While no member of the scope can own anything, it fails with an error that wraps ErrEmptyScope;
+// otherwise it fails when Agent.Place does.
+func (sc *Scope) Place(key string) (*Member, error) { return sc.snap.Load().Place(key) }
+
+// OwnerOf returns the scope's owner of p, and false if there is none.
+func (sc *Scope) OwnerOf(p placement.Partition) (*Member, bool) { return sc.snap.Load().OwnerOf(p) }
+
+// Owners returns the n best members of the scope for key, distinct and best first, at the cost of [Agent.Owners].
+func (sc *Scope) Owners(key string, n int) []*Member { return sc.snap.Load().Owners(key, n) }
+
+// IsOwner reports whether this node owns key in the scope and its own lease still holds, like [Agent.IsOwner]. So it
+// is false while the agent is fenced or isolated, and after it has left.
+func (sc *Scope) IsOwner(key string) bool { return sc.Owns(sc.agent.Partition(key)) }
+
+// Owns is IsOwner for a partition.
+func (sc *Scope) Owns(p placement.Partition) bool {
+	s := sc.snap.Load()
+	return s.owns(p) && s.lease.Holds(time.Since(sc.agent.started))
+}
+
+// Members returns the live members that match, sorted by id, whether or not they can own anything. The slice is shared
+// and must not be modified.
+func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
+
+// Watch returns the changes of the scope, like [Agent.Watch]. A member that no longer matches is in Left, without a
+// reason. Version counts the scope's own states.
+func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
+	return events.Watch(ctx, &sc.feed)
+}
+
+// RunOwned runs f once for each partition for as long as this node owns it in the scope, like [Agent.RunOwned] without
+// hand-over. [Agent.Leave] waits for these runs as well.
+func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
+	return events.RunOwned(ctx, &sc.feed, f)
+}
+
+// updateScopes has all scopes follow the agent's next snapshot.
+func (l *loop) updateScopes(s *Snapshot, now time.Time) {
+	for _, sc := range l.agent.allScopes() {
+		was := sc.fault.err
+		err := sc.update(s, now)
+		if err == nil || (was != nil && err.Error() == was.Error() && now.Sub(sc.fault.logged) < time.Minute) {
+			continue
+		}
+		sc.fault.logged = now
+		l.log.Log(context.Background(), slog.LevelError, "scope failed; keeping its last table", "scope", sc.name, "err", err)
+	}
+}
+
+// update has the scope follow a snapshot of the agent. If match or the strategy fails, the scope keeps its members and
+// table, and update returns why.
+func (sc *Scope) update(of *Snapshot, now time.Time) error {
+	old := sc.snap.Load()
+	s := &Snapshot{Phase: of.Phase, lease: of.lease, why: of.why, Members: old.Members, State: old.State, owners: old.owners}
+	if !now.Before(sc.fault.retry) {
+		members, table, err := sc.compute(of)
+		sc.fault.err = err
+		if err == nil {
+			s.Members, sc.table = members, table
+		} else {
+			sc.fault.retry = now.Add(sc.agent.cfg.HeartbeatInterval) // the fault may pass
+		}
+	}
+	if of.Table != nil {
+		s.Table, s.owners = sc.table, ownersOf(sc.table, of.owners, old.owners)
+		if len(sc.table.Nodes()) == 0 {
+			s.why = sc.whyEmpty(len(s.Members), len(of.Members))
+		}
+	}
+	s.State = sc.follow(old.State, of, s.Members)
+	sc.snap.Store(s)
+	if s.State != old.State {
+		sc.feed.Publish(s.State)
+	}
+	return sc.fault.err
+}
+
+// compute returns the live members that match, and the table of the scope: the last one if the candidates are
+// the same, or while the agent shows none.
+func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Table, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("match: panic: %v", r)
+		}
+	}()
+	members = make([]*Member, 0, len(of.Members))
+	for _, m := range of.Members {
+		if sc.match(m) {
+			members = append(members, m)
+		}
+	}
+	if of.Table == nil {
+		return members, sc.table, nil
+	}
+	sc.nodes = sc.nodes[:0]
+	for i, n := range of.Table.Nodes() {
+		if sc.match(of.owners[i]) { // not always a live member
+			sc.nodes = append(sc.nodes, n)
+		}
+	}
+	if sc.table != nil && slices.EqualFunc(sc.table.Nodes(), sc.nodes, placement.Node.Equal) {
+		return members, sc.table, nil
+	}
+	cfg := &sc.agent.cfg
+	table, err = placement.Compute(placement.Input{Nodes: sc.nodes, Partitions: cfg.Partitions, Strategy: cfg.Strategy, Base: sc.table})
+	return members, table, err
+}
+
+// whyEmpty returns why no member of the scope can own anything.
+func (sc *Scope) whyEmpty(matching, live int) error {
+	switch {
+	case sc.table == nil:
+		return fmt.Errorf("cluster: scope %q: it has no table yet: %w", sc.name, sc.fault.err)
+	case matching == 0:
+		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start one that does, or check what match compares, such as labels", sc.name, ErrEmptyScope, live)
+	}
+	return fmt.Errorf("cluster: scope %q: %w: %d of the %d live members match, and all of these drain, settle or have weight 0; wait for one, undrain one or start another", sc.name, ErrEmptyScope, matching, live)
+}
+
+// follow returns the state of the scope after prev: prev itself if nothing has changed.
+func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *events.State {
+	if of.State == nil {
+		return prev
+	}
+	mayOwn := of.State.MayOwn
+	members := sc.follows(prev, of, matching)
+	if prev != nil {
+		if prev.Table == sc.table && sc.mayOwn == mayOwn && slices.Equal(prev.Members, members) {
+			return prev
+		}
+		if sc.mayOwn != mayOwn && sc.mayOwn != 0 && mayOwn != 0 {
+			prev = events.Next(prev, sc.agent.self, prev.Table, prev.Members, false) // everything was lost in between, and regained
+		}
+	}
+	s := events.Next(prev, sc.agent.self, sc.table, slices.Clone(members), mayOwn != 0)
+	s.Ended = of.State.Ended
+	sc.mayOwn = mayOwn
+	return s
+}
+
+// follows returns the members of the agent's state that match. That state keeps members that are no longer live until the
+// agent has published their end; the scope keeps them as long.
+func (sc *Scope) follows(prev *events.State, of *Snapshot, matching []*Member) []lease.Incarnation {
+	sc.members = sc.members[:0]
+	live := of.Members
+	for _, i := range of.State.Members {
+		in := false
+		if m := next(&live, i.Node); m != nil && m.Incarnation == i.Number {
+			in = next(&matching, i.Node) != nil
+		} else if prev != nil {
+			_, in = slices.BinarySearchFunc(prev.Members, i, lease.Incarnation.Compare)
+		}
+		if in {
+			sc.members = append(sc.members, i)
+		}
+	}
+	return sc.members
+}

@@ -1,0 +1,355 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func ofRole(role string) func(*cluster.Member) bool {
+	return func(m *cluster.Member) bool { return m.Labels["role"] == role }
+}
+
+// roles gives each node a role by the last digit of its id: n00 is "even", n01 "odd".
+func roles(cfg *cluster.Config) {
+	cfg.Partitions, cfg.Labels = 64, map[string]string{"role": []string{"even", "odd"}[(cfg.ID[len(cfg.ID)-1]-'0')%2]}
+}
+
+// watchedScope is a scope at one agent with its runs and its batches.
+type watchedScope struct {
+	*cluster.Scope
+	agent *cluster.Agent
+
+	mu      sync.Mutex
+	running map[placement.Partition]int // runs whose context has not ended
+	owned   map[placement.Partition]bool
+	members map[string]bool
+	faults  []string
+}
+
+func watchScope(t *testing.T, agent *cluster.Agent, role string) *watchedScope {
+	t.Helper()
+	scope, err := agent.Scope(role, ofRole(role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watchedScope{
+		Scope: scope, agent: agent,
+		running: make(map[placement.Partition]int), owned: make(map[placement.Partition]bool), members: make(map[string]bool),
+	}
+	go func() {
+		_ = scope.RunOwned(context.Background(), func(ctx context.Context, p placement.Partition) {
+			w.locked(func() {
+				if w.running[p]++; w.running[p] > 1 {
+					w.faults = append(w.faults, fmt.Sprintf("two runs of %d", p))
+				}
+			})
+			<-ctx.Done()
+			w.locked(func() { w.running[p]-- })
+		})
+	}()
+	go func() {
+		for b := range scope.Watch(context.Background()) {
+			w.locked(func() { w.apply(b) })
+		}
+	}()
+	return w
+}
+
+func (w *watchedScope) locked(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *watchedScope) apply(b events.Batch) {
+	fault := func(what string, of any) {
+		w.faults = append(w.faults, fmt.Sprintf("version %d %s %v", b.Version, what, of))
+	}
+	for _, o := range b.Released {
+		if !w.owned[o.Partition] {
+			fault("releases", o.Partition)
+		}
+		delete(w.owned, o.Partition)
+	}
+	for _, o := range b.Acquired {
+		if w.owned[o.Partition] {
+			fault("acquires again", o.Partition)
+		}
+		w.owned[o.Partition] = true
+	}
+	for _, id := range b.Left {
+		if !w.members[string(id)] {
+			fault("loses", id)
+		}
+		delete(w.members, string(id))
+	}
+	for _, id := range b.Joined {
+		if w.members[string(id)] {
+			fault("has again", id)
+		}
+		w.members[string(id)] = true
+	}
+}
+
+// owns counts the partitions that the node owns, and compares them with its runs and with its events.
+func (w *watchedScope) owns(t *testing.T) int {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, id := 0, w.agent.Config().ID
+	for p := range placement.Partition(64) {
+		owns := w.Owns(p)
+		if owns {
+			n++
+		}
+		if w.owned[p] != owns || (w.running[p] == 1) != owns {
+			t.Errorf("%s, scope %s: owns %d: %v, by its events %v, runs %d", id, w.Name(), p, owns, w.owned[p], w.running[p])
+		}
+	}
+	for _, m := range w.Members() {
+		if !w.members[string(m.ID)] {
+			t.Errorf("%s, scope %s: no event has told of member %s", id, w.Name(), m.ID)
+		}
+	}
+	if len(w.Members()) != len(w.members) {
+		t.Errorf("%s, scope %s: %d members, %d by its events", id, w.Name(), len(w.Members()), len(w.members))
+	}
+	for _, f := range w.faults {
+		t.Errorf("%s, scope %s: %s", id, w.Name(), f)
+	}
+	w.faults = nil
+	return n
+}
+
+// scopedCluster is a cluster whose nodes have two scopes each.
+type scopedCluster struct {
+	*clustertest.Cluster
+	t      *testing.T
+	scopes map[string][]*watchedScope // by id
+}
+
+func inScopedCluster(t *testing.T, scenario func(c *scopedCluster), config ...func(*cluster.Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := started(t, 6, clustertest.Options{Config: func(cfg *cluster.Config) {
+			roles(cfg)
+			for _, set := range config {
+				set(cfg)
+			}
+		}})
+		c := &scopedCluster{nodes, t, make(map[string][]*watchedScope)}
+		c.watch(c.IDs()...)
+		scenario(c)
+	})
+}
+
+func (c *scopedCluster) watch(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.scopes[id] = []*watchedScope{watchScope(c.t, c.Agent(id), "even"), watchScope(c.t, c.Agent(id), "odd")}
+	}
+}
+
+// check waits for agreement. Then each partition has one owner in each scope, with the role, and all name it.
+func (c *scopedCluster) check(when string) {
+	c.t.Helper()
+	c.WaitAgreed(30 * time.Second)
+	synctest.Wait()
+	for at, role := range []string{"even", "odd"} {
+		total := 0
+		for _, id := range c.IDs() {
+			total += c.scopes[id][at].owns(c.t)
+		}
+		if total != 64 {
+			c.t.Errorf("%s: the nodes own %d partitions of scope %s", when, total, role)
+		}
+		for p := range placement.Partition(64) {
+			var first string
+			for _, id := range c.IDs() {
+				m, ok := c.scopes[id][at].OwnerOf(p)
+				if !ok || m.Labels["role"] != role {
+					c.t.Fatalf("%s: %s, scope %s: partition %d: %v %v", when, id, role, p, m, ok)
+				}
+				if first == "" {
+					first = string(m.ID)
+				}
+				if first != string(m.ID) || !c.scopes[first][at].Owns(p) {
+					c.t.Errorf("%s: scope %s: partition %d: %s names %s, another node %s", when, role, p, id, m.ID, first)
+				}
+			}
+		}
+	}
+}
+
+// After churn, each partition has one owner in each scope, and no event or run is lost, repeated or made up.
+func TestScopesAfterChurn(t *testing.T) {
+	inScopedCluster(t, func(c *scopedCluster) {
+		c.check("start")
+		c.Crash("n01")
+		c.check("crash")
+		c.Start("n06", "n07")
+		c.watch("n06", "n07")
+		c.check("join")
+		if err := c.Agent("n02").Drain(c.t.Context()); err != nil {
+			c.t.Error(err)
+		}
+		c.check("drain")
+		if n := c.scopes["n02"][0].owns(c.t); n != 0 {
+			c.t.Errorf("a draining node owns %d partitions", n)
+		}
+		if err := c.Agent("n02").Undrain(c.t.Context()); err != nil {
+			c.t.Error(err)
+		}
+		c.check("undrain")
+		if err := c.Agent("n03").Evict(c.t.Context(), "n00", time.Minute, "test"); err != nil {
+			c.t.Error(err)
+		}
+		c.check("evict")
+		c.Leave("n04")
+		c.check("leave")
+		c.Restart("n05")
+		c.watch("n05")
+		c.check("restart")
+		if err := c.Agent("n03").SetWeight(0); err != nil {
+			c.t.Error(err)
+		}
+		c.check("weight")
+	})
+}
+
+// A node that was paused for longer than its lease owns nothing in any scope, first of all. Its runs end and begin anew.
+func TestScopesOfAFencedNode(t *testing.T) {
+	inScopedCluster(t, func(c *scopedCluster) {
+		c.check("start")
+		w := c.scopes["n00"][0]
+		if w.owns(c.t) == 0 {
+			c.t.Fatal("it owns nothing")
+		}
+		c.Pause("n00")
+		time.Sleep(time.Minute)
+		for p := range placement.Partition(64) {
+			if w.Owns(p) {
+				c.t.Fatalf("a paused node owns partition %d", p)
+			}
+		}
+		c.Resume("n00")
+		c.check("resume")
+		if w.owns(c.t) == 0 {
+			c.t.Error("it owns nothing again")
+		}
+	})
+}
+
+// An isolated node owns nothing in its scopes, and looks up by the last table, as the agent does. It does not begin to
+// own by that table before the agent does.
+func TestScopesOfAnIsolatedNode(t *testing.T) {
+	inScopedCluster(t, func(c *scopedCluster) {
+		c.check("start")
+		agent, w := c.Agent("n00"), c.scopes["n00"][0]
+		c.Split([]string{"n00", "n01"}, []string{"n02", "n03", "n04", "n05"})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if phase := agent.Snapshot().Phase; phase != cluster.PhaseIsolated {
+			c.t.Fatalf("it is %v", phase)
+		}
+		if n := w.owns(c.t); n != 0 {
+			c.t.Errorf("an isolated node owns %d partitions", n)
+		}
+		if _, err := w.Place("room-17"); err != nil {
+			c.t.Error(err)
+		}
+		c.Heal()
+		for len(agent.Owned()) == 0 {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			for p := range placement.Partition(64) {
+				if w.Owns(p) && len(agent.Owned()) == 0 {
+					c.t.Fatalf("%v: it owns partition %d of the scope before the agent owns any", agent.Snapshot().Phase, p)
+				}
+			}
+		}
+		c.check("heal")
+	}, func(cfg *cluster.Config) { cfg.MinMembers, cfg.QuietWindow = 4, 500*time.Millisecond })
+}
+
+// Hand-over does not apply to scopes, and scopes work beside it.
+func TestScopesBesideHandover(t *testing.T) {
+	inScopedCluster(t, func(c *scopedCluster) {
+		c.check("start")
+		c.Crash("n01")
+		c.check("crash")
+		c.Leave("n02")
+		c.check("leave")
+		c.Start("n06")
+		c.watch("n06")
+		c.check("join")
+	}, func(cfg *cluster.Config) { cfg.Handover = 10 * time.Second })
+}
+
+// Leave waits for the runs of scopes. Then lookups fail as the agent's do, and the sequences end.
+func TestLeaveWaitsForTheRunsOfScopes(t *testing.T) {
+	inScopedCluster(t, func(c *scopedCluster) {
+		agent, other := c.Agent("n00"), c.Agent("n01")
+		w := c.scopes["n00"][0]
+		synctest.Wait()
+		owned := w.owns(t)
+		over := 0
+		var mu sync.Mutex
+		ended := make(chan error, 1)
+		go func() {
+			ended <- w.RunOwned(context.Background(), func(ctx context.Context, _ placement.Partition) {
+				<-ctx.Done()
+				time.Sleep(5 * time.Second)
+				if _, member := other.Member("n00"); !member {
+					t.Error("the node has left before the clean-up was over")
+				}
+				mu.Lock()
+				over++
+				mu.Unlock()
+			})
+		}()
+		time.Sleep(time.Second)
+		c.Leave("n00")
+		if err := <-ended; !errors.Is(err, events.ErrClosed) || over != owned || owned == 0 {
+			t.Errorf("%d of %d clean-ups are over; RunOwned: %v", over, owned, err)
+		}
+		if _, err := w.Place("room-17"); !errors.Is(err, cluster.ErrClosed) || w.IsOwner("room-17") {
+			t.Errorf("Place: %v", err)
+		}
+		if _, err := agent.Scope("late", ofRole("even")); !errors.Is(err, cluster.ErrClosed) {
+			t.Errorf("Scope: %v", err)
+		}
+		c.check("leave")
+	})
+}
+
+// A run of a scope that hangs does not keep the node from leaving, and the error names scope and partition.
+func TestLeaveWithARunOfAScopeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 2, clustertest.Options{Config: roles})
+		scope, err := c.Agent("n00").Scope("evens", ofRole("even"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		defer close(release)
+		go func() {
+			_ = scope.RunOwned(t.Context(), func(context.Context, placement.Partition) { <-release })
+		}()
+		time.Sleep(time.Second)
+		err = c.Agent("n00").Leave(t.Context())
+		if !errors.Is(err, context.DeadlineExceeded) || !contains(err, `scope "evens"`, "such as 0", "64") {
+			t.Errorf("Leave: %v", err)
+		}
+	})
+}
