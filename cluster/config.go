@@ -73,7 +73,8 @@ type Config struct {
 
 	// OldKeys decrypt received packets and are not used to send: for the time in
 	// which a cluster changes its key. First give every node the new key here, then
-	// swap it with Key, then remove the former key.
+	// swap it with Key, then remove the former key. [PlainText] is the former key of a cluster
+	// without one.
 	OldKeys [][]byte
 
 	// GossipAllow lists the networks that gossip is taken from: packets and connections of other
@@ -317,10 +318,10 @@ func (c Config) Validate() error {
 	for _, seed := range c.Join {
 		fault(!validSeed(seed), "Join %q is neither host:port nor the name of an SRV record such as _roost._udp.example.org", seed)
 	}
-	fault(len(c.Key) != 0 && !aesKey(c.Key), "Key has %d bytes; it must have 16, 24 or 32", len(c.Key))
-	fault(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: encrypted gossip and plain text do not mix")
+	fault(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText, "Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
+	fault(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
 	for _, key := range c.OldKeys {
-		fault(!aesKey(key), "OldKeys has a key of %d bytes; it must have 16, 24 or 32", len(key))
+		fault(!aesKey(key) && string(key) != PlainText, "OldKeys has a key of %d bytes; it must have 16, 24 or 32, or be PlainText", len(key))
 	}
 	c.checkAllowed(fault)
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
@@ -384,6 +385,10 @@ func (c Config) warnings() []string {
 	var w []string
 	if 2*c.LeaseTTL < 5*c.HeartbeatInterval {
 		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): one lost heartbeat can end a lease", c.LeaseTTL, c.HeartbeatInterval))
+	}
+	plain := func(k []byte) bool { return string(k) == PlainText }
+	if slices.ContainsFunc(c.keys(), plain) && !loopback(c.Bind) {
+		w = append(w, fmt.Sprintf("gossip on %s accepts plain text besides the key: any host that reaches the port can send in the name of any node; remove it once all nodes encrypt", c.Bind))
 	}
 	if len(c.Key) == 0 && !loopback(c.Bind) {
 		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: any host that reaches the port can send in the name of any node; set a Key (--key-file)", c.Bind))

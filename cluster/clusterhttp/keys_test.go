@@ -125,7 +125,15 @@ func TestKeysRefused(t *testing.T) {
 				t.Errorf("the answer has the key: %s", w.Body)
 			}
 		}
-		expect(t, do(Handler(plain.Agent("a"), Options{Token: token, Log: quiet}), "POST", "/v1/keys", install, auth), 409, CodePlain)
+		first := Handler(plain.Agent("a"), Options{Token: token, Log: quiet})
+		two := cluster.KeyFingerprint(bytes.Repeat([]byte{2}, 32))
+		expect(t, do(first, "POST", "/v1/keys", `{"remove":"plain"}`, auth), 409, CodeKeyInUse)
+		expect(t, do(first, "POST", "/v1/keys", install, auth), 200, `"keys":["plain","`+two+`"]`)
+		expect(t, do(first, "POST", "/v1/keys", `{"remove":"`+two+`"}`, auth), 200, `"keys":["plain"]`)
+		expect(t, do(first, "POST", "/v1/keys", install, auth), 200, two)
+		expect(t, do(first, "POST", "/v1/keys", `{"use":"`+two+`"}`, auth), 200, `"keys":["`+two+`","plain"]`)
+		expect(t, do(first, "POST", "/v1/keys", `{"use":"plain"}`, auth), 409, CodeSealed)
+		expect(t, do(first, "POST", "/v1/keys", `{"remove":"plain"}`, auth), 200, `"keys":["`+two+`"]`)
 		if n := len(c.Agent("a").Keys()); n != 1 {
 			t.Errorf("%d keys", n)
 		}
