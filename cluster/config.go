@@ -33,7 +33,7 @@ const (
 // Config is what an agent is started with. The zero value of every field but ID
 // is a sensible default; Start does not change the caller's Config.
 type Config struct {
-	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-]. It must be unique in
+	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets. It must be unique in
 	// the cluster and should stay the same across restarts, since partitions are
 	// assigned to ids.
 	ID string
@@ -87,10 +87,16 @@ type Config struct {
 	// roost passes it on and does not interpret it. At most 255 bytes.
 	APIAddr string
 
-	// Zone, Labels and Capacity (units of load) are passed on likewise.
+	// Zone, Labels and Capacity (units of load) are passed on likewise. Zone and the value of a label have at most 253
+	// bytes, as a domain name has.
 	Zone     string
 	Labels   map[string]string
 	Capacity int64
+
+	// Meta is what your application tells the others of this node: at most 512 bytes, which roost does not interpret. It is fixed at the start:
+	// a label can follow what changes. All of a node's record, with zone, labels and addresses, has at most 1,024 bytes, so that it
+	// fits into one packet.
+	Meta string
 
 	// Weight is this node's share relative to others. Default 100. StartDraining
 	// joins without owning anything.

@@ -262,7 +262,8 @@ func appendRecord(b []byte, r *Record) []byte {
 // later appends the fields of a record that were added after version 3 was released. They are left out at the
 // end if they say nothing.
 func (w *writer) later(r *Record) {
-	served := r.HTTP != 0 || len(r.rest) > 0
+	said := r.Meta != "" || len(r.rest) > 0
+	served := said || r.HTTP != 0
 	versioned := served || r.Roost+r.Program != ""
 	keyed := versioned || r.Keys != ""
 	damped := keyed || r.Restless > 0 || r.Held > 0
@@ -282,6 +283,9 @@ func (w *writer) later(r *Record) {
 	}
 	if served {
 		w.uvarint(uint64(r.HTTP))
+	}
+	if said {
+		w.text(r.Meta)
 	}
 	w.b = append(w.b, r.rest...)
 }

@@ -146,3 +146,12 @@ func TestKeysRefused(t *testing.T) {
 		expect(t, w, 200, "this program does not keep keys")
 	})
 }
+
+// The metadata of a member is any bytes, so /v1/members has it in base64.
+func TestMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Meta = "\xff\x00roost" }})
+		c.Start("a")
+		expect(t, do(Handler(c.Agent("a"), Options{Log: quiet}), "GET", "/v1/members", ""), 200, `"meta":"/wByb29zdA=="`)
+	})
+}

@@ -188,7 +188,7 @@ func TestFaults(t *testing.T) {
 		{"too long", []string{"--ttl=2h"}, nil, "", `--ttl "2h": LeaseTTL is 2h0m0s, at most 1h`},
 		{"by the environment", nil, map[string]string{"ROOST_PARTITIONS": "-1"}, "", `ROOST_PARTITIONS "-1": want a whole number from 1 to 65536`},
 		{"by the file", nil, nil, "id: a\n\npartitions: many\n", `DIR/c:3: partitions "many": want a whole number from 1 to 65536`},
-		{"id", []string{"--id=a b"}, nil, "", `--id "a b": node id "a b": byte ' ' is not one of [A-Za-z0-9._:-]`},
+		{"id", []string{"--id=a b"}, nil, "", `--id "a b": node id "a b": byte ' ' is not one of [A-Za-z0-9._:-] or a square bracket`},
 		{"empty id", []string{"--id="}, nil, "", `--id "": the value is empty`},
 		{"empty key file", []string{"--key-file="}, nil, "", `--key-file "": the value is empty`},
 		{"empty key file in the file", nil, nil, "key-file: ''", `DIR/c:1: key-file "": the value is empty`},
