@@ -329,11 +329,7 @@ func (c Config) Validate() error {
 	for _, seed := range c.Join {
 		fault(!validSeed(seed), "Join %q is neither host:port nor the name of an SRV record such as _roost._udp.example.org", seed)
 	}
-	fault(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText, "Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
-	fault(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
-	for _, key := range c.OldKeys {
-		fault(!aesKey(key) && string(key) != PlainText, "OldKeys has a key of %d bytes; it must have 16, 24 or 32, or be PlainText", len(key))
-	}
+	c.checkKeys(fault)
 	c.checkAllowed(fault)
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
 	size := len(settingsOf(c).meta(make(lease.ClusterID, lease.MaxFounders)))
@@ -365,6 +361,14 @@ func (c Config) checkIsolation(fault func(bad bool, format string, args ...any))
 	fault(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes, "MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
 	fault(c.Split != SplitContinue && c.Split != SplitMajority, "Split is %q; it must be %s or %s", c.Split, SplitContinue, SplitMajority)
 	fault(c.Split == SplitMajority && (c.SplitForget < c.LeaseTTL || c.SplitForget > 24*time.Hour), "SplitForget is %v; it must be %v (LeaseTTL) to 24h", c.SplitForget, c.LeaseTTL)
+}
+
+func (c Config) checkKeys(fault func(bad bool, format string, args ...any)) {
+	fault(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText, "Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
+	fault(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
+	for _, key := range c.OldKeys {
+		fault(!aesKey(key) && string(key) != PlainText, "OldKeys has a key of %d bytes; it must have 16, 24 or 32, or be PlainText", len(key))
+	}
 }
 
 func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {

@@ -262,9 +262,7 @@ func appendRecord(b []byte, r *Record) []byte {
 // later appends the fields of a record that were added after version 3 was released. They are left out at the
 // end if they say nothing.
 func (w *writer) later(r *Record) {
-	said := r.Meta != "" || len(r.rest) > 0
-	served := said || r.HTTP != 0
-	versioned := served || r.Roost+r.Program != ""
+	versioned := r.Roost+r.Program+r.Meta != "" || r.HTTP != 0 || len(r.rest) > 0
 	keyed := versioned || r.Keys != ""
 	damped := keyed || r.Restless > 0 || r.Held > 0
 	if damped || r.Handover {
@@ -280,8 +278,14 @@ func (w *writer) later(r *Record) {
 	if versioned {
 		w.text(r.Roost)
 		w.text(r.Program)
+		w.latest(r)
 	}
-	if served {
+}
+
+// latest appends the fields behind the versions.
+func (w *writer) latest(r *Record) {
+	said := r.Meta != "" || len(r.rest) > 0
+	if said || r.HTTP != 0 {
 		w.uvarint(uint64(r.HTTP))
 	}
 	if said {

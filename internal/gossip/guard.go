@@ -353,6 +353,11 @@ func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []
 		}
 		return false, memory
 	}
+	return g.admitsContent(p, content, memory)
+}
+
+// admitsContent is admits for a packet of this cluster, without its label.
+func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (admitted bool, _ []byte) {
 	creds := g.credentials.Load()
 	switch opened, ok := g.openers.Load().open(memory[:0], content, []byte(g.label)); {
 	case ok && padded(content), !ok && creds.takesPlain && !harmless(p.Buf), !ok && !creds.takesPlain && padded(content):

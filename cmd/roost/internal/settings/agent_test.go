@@ -207,7 +207,7 @@ func TestFaults(t *testing.T) {
 		{"format", nil, map[string]string{"ROOST_LOG_FORMAT": "xml"}, "", `ROOST_LOG_FORMAT "xml": want text, json`},
 		{"switch", nil, nil, "bootstrap: 7", `DIR/c:1: bootstrap "7": want true or false`},
 		{"ttl and heartbeat", []string{"--ttl=2s"}, nil, "", `--ttl "2s": ttl (2s) must be at least 1.3 times heartbeat (2s)`},
-		{"heartbeat and ttl", nil, nil, "network: local\nheartbeat: 1s", `DIR/c:2: heartbeat "1s": ttl (1s) must be at least 1.3 times heartbeat (1s)`},
+		{"heartbeat and ttl", nil, nil, "network: local\nheartbeat: 5s", `DIR/c:2: heartbeat "5s": ttl (6s) must be at least 1.3 times heartbeat (5s)`},
 		{"http", []string{"--http=8401"}, nil, "", `--http "8401": want HOST:PORT`},
 		{"http port", []string{"--http=127.0.0.1:http"}, nil, "", `--http "127.0.0.1:http": port "http" is not a number from 0 to 65535`},
 		{"open http", []string{"--http=:8401"}, nil, "", `--http ":8401": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`},

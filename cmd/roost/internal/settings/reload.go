@@ -37,11 +37,7 @@ func (a *Agent) take(name string, next Agent, paired bool) bool {
 	case "join":
 		a.Cluster.Join = next.Cluster.Join
 	case "key-file":
-		first := len(a.Cluster.Key) == 0 && next.takesPlain()
-		if paired || first {
-			a.KeyFile, a.Cluster.Key, a.Cluster.OldKeys = next.KeyFile, next.Cluster.Key, next.Cluster.OldKeys
-		}
-		return paired || first
+		return a.takeKeys(next, paired)
 	case "http-token-file":
 		if paired {
 			a.Tokens = next.Tokens
@@ -63,6 +59,14 @@ func (a *Agent) take(name string, next Agent, paired bool) bool {
 		return false
 	}
 	return true
+}
+
+func (a *Agent) takeKeys(next Agent, paired bool) bool {
+	first := len(a.Cluster.Key) == 0 && next.takesPlain()
+	if paired || first {
+		a.KeyFile, a.Cluster.Key, a.Cluster.OldKeys = next.KeyFile, next.Cluster.Key, next.Cluster.OldKeys
+	}
+	return paired || first
 }
 
 // secretsOf returns the content of the file that a setting names.
