@@ -25,7 +25,7 @@ SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 export GOFLAGS += -trimpath -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
-.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules long cpus fuzz bench-once followers handover scale compare idle chaos models outages floods networks soak vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once followers handover scale compare idle chaos models outages floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,11 +37,11 @@ test: deps tests ## everything, as CI runs it; installs missing programs
 # Two at a time, in this order. The first takes as long as most others together, and the second waits more than it computes.
 # golangci-lint has the checks of go vet, too.
 tests: ## lint and all tests; prints each step at its end
-	@$(MAKE) --no-print-directory -j 2 --output-sync race e2e lint long modules cpus bench-once fuzz </dev/null
+	@$(MAKE) --no-print-directory -j 2 --output-sync race e2e lint long modules newest cpus bench-once fuzz </dev/null
 	@scripts/skipped.sh
 
 build: ## build the binary into bin/
-	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -o bin/roost ./cmd/roost
+	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -modfile=internal/tools/newest.mod -o bin/roost ./cmd/roost
 
 release: ## VERSION=v0.1.0: archives for six platforms, images, and checksums, in dist/
 	$(STEP) 'release $(VERSION)' scripts/release.sh $(VERSION)
@@ -79,6 +79,12 @@ e2e: ## the tests in a browser and in a terminal
 
 modules: ## the tests of the other modules under the race detector
 	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec "$(CURDIR)/scripts/race.sh"'
+
+newest: ## the tests of what programs embed, with the newest dependencies and the newest Go
+	$(STEP) 'the newest dependencies, and the newest Go' scripts/newest.sh
+
+update: ## look for newer dependencies, write their versions into internal/tools/newest.mod, and test them
+	$(STEP) 'newer dependencies' scripts/newest.sh -update
 
 # Their heaps are small: with GOGC=400, the garbage collector takes a quarter less of the CPU.
 long: ## packages without a goroutine, and the crowds that are too large for the race detector
@@ -132,8 +138,9 @@ models: ## every state of the larger worlds of the models of rooms and hand-over
 soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of gaps and of growth; PICTURES=30 needs an idle machine
 	$(STEP) 'calls under faults' sh -c 'cd examples/sfu && go test -count=1 -v -timeout 24h -run "TestSoak$$" . -soak $(or $(FOR),30m) -pictures $(or $(PICTURES),10)'
 
-vuln: ## known vulnerabilities of the dependencies, in what roost calls; needs the network
+vuln: build ## known vulnerabilities of the dependencies, in what roost calls; needs the network
 	$(STEP) 'vulnerabilities' $(EACH) go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+	$(STEP) 'vulnerabilities of the binary' go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -mode binary bin/roost
 
 networks: ## real agents with faults of networks and processes, as a table; takes ten minutes and needs root; EXE=… measures another binary
 	$(NETWORKS)

@@ -162,7 +162,7 @@ func TestStartRefused(t *testing.T) { // S3.10
 		"ttl": {
 			func(c *cluster.Config) { c.LeaseTTL = 3 * time.Second },
 			func(err error) bool {
-				return errors.As(err, &settings) && settings.Setting == "ttl" && settings.Ours == "3s" && settings.Theirs == "1s"
+				return errors.As(err, &settings) && settings.Setting == "ttl" && settings.Ours == "3s" && settings.Theirs == "6s"
 			},
 		},
 		"key":     {func(c *cluster.Config) { c.Key = key }, func(err error) bool { return errors.Is(err, cluster.ErrKey) }},

@@ -29,7 +29,7 @@ func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp", "dns+name:7946", "http://name:7946"}, Key: []byte("short"),
 		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
 		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, QuietWindow: -1,
-		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 65),
+		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 254),
 	}
 	err := bad.Validate()
 	if err == nil {
@@ -38,7 +38,7 @@ func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 	for _, part := range []string{
 		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`, `Join "seed:ntp"`, `Join "dns+name:7946"`, `Join "http://name:7946"`, "Key has 5 bytes", "Partitions is 65537",
 		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "QuietWindow",
-		"Cluster has 65", "zone has 65",
+		"Cluster has 65", "zone has 254",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error does not contain %q:\n%v", part, err)

@@ -47,8 +47,9 @@ var (
 	// ErrLoadComputed is why SetLoad refuses: another part of the program computes the load.
 	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the program (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
 
-	// ErrPlain is why SetKeys, InstallKey, UseKey and RemoveKey refuse: the node runs without a key.
-	ErrPlain = gossip.ErrPlain
+	// ErrPlain and ErrSealed are why SetKeys refuses a change between plain text and encryption that takes a step more.
+	ErrPlain  = gossip.ErrPlain
+	ErrSealed = gossip.ErrSealed
 
 	// ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys are other reasons of InstallKey, UseKey and RemoveKey.
 	ErrUnknownKey = errors.New("cluster: this node has no gossip key with this fingerprint: install it first")

@@ -14,11 +14,22 @@ import (
 
 const (
 	printBytes = 4                               // of the fingerprint of a key
+	plainPrint = "\x00\x00\x00\x00"              // the fingerprint of PlainText
 	maxKeys    = lease.MaxKeysBytes / printBytes // that a record states
 )
 
-// KeyFingerprint tells keys apart: 8 hexadecimal digits of a hash, which say nothing of a random key.
-func KeyFingerprint(key []byte) string { return hex.EncodeToString([]byte(printsOf([][]byte{key}))) }
+// PlainText stands for plain text among the gossip keys, so that a cluster without a key can get one while it runs:
+//
+//   - Key k, OldKeys PlainText: the node sends with k, and accepts plain text, too
+//   - Key PlainText, OldKeys k: the node sends plain text, and accepts what k has sealed, too
+//
+// While a node accepts plain text, whoever reaches its port can join, speak for any node and take over partitions, as without a key;
+// while it sends plain text, whoever is on the way can read it. Each step has to reach all nodes before the next one.
+// Its fingerprint is "plain".
+const PlainText = gossip.PlainText
+
+// KeyFingerprint tells keys apart: 8 hexadecimal digits of a hash, which say nothing of a random key, or "plain".
+func KeyFingerprint(key []byte) string { return fingerprints(printsOf([][]byte{key}))[0] }
 
 // printsOf returns the fingerprints of the first keys, as a record holds them.
 func printsOf(keys [][]byte) string {
@@ -32,7 +43,11 @@ func printsOf(keys [][]byte) string {
 
 func fingerprints(prints string) (all []string) {
 	for p := range slices.Chunk([]byte(prints), printBytes) {
-		all = append(all, hex.EncodeToString(p))
+		if string(p) == plainPrint {
+			all = append(all, PlainText)
+		} else {
+			all = append(all, hex.EncodeToString(p))
+		}
 	}
 	return all
 }
@@ -47,8 +62,10 @@ func (c Config) keys() [][]byte {
 
 // SetKeys replaces Config.Key and Config.OldKeys while the node runs. A cluster that changes its key
 // gives every node the new one as an old one, then swaps both, then removes the former one; nothing is lost in between.
+// A cluster that gets its first key does the same, with [PlainText] as the former one.
 // [Member.KeyFingerprints] says how far the members are. Watch streams that are open stay open. The error wraps ErrPlain
-// if the node has no key: its cluster has to be stopped to get one. Concurrent calls take effect one after the other.
+// if a node that sends plain text would stop to accept it, and ErrSealed if one that encrypts would send plain text.
+// Concurrent calls take effect one after the other.
 func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
@@ -58,8 +75,8 @@ func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 func (a *Agent) setKeys(keys [][]byte) error {
 	keys = cloned(keys)
 	for _, k := range keys {
-		if !aesKey(k) {
-			return fmt.Errorf("cluster: a key has %d bytes; it must have 16, 24 or 32", len(k))
+		if !aesKey(k) && string(k) != PlainText {
+			return fmt.Errorf("cluster: a key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(k))
 		}
 	}
 	if err := a.gossip.SetKeys(keys[0], keys[1:]); err != nil {
@@ -71,8 +88,9 @@ func (a *Agent) setKeys(keys [][]byte) error {
 }
 
 // InstallKey adds a key that the node accepts, and does not send with yet. It is the first of three steps that change the
-// key of a cluster while it runs: InstallKey on all nodes, then UseKey on all, then RemoveKey of the former key. A key that the
-// node has is no error. The error wraps ErrPlain, or ErrManyKeys from four keys on: the others would not see more.
+// key of a cluster while it runs, or give it the first one: InstallKey on all nodes, then UseKey on all, then RemoveKey of the former
+// key, or of "plain": see [PlainText]. A key that the node has is no error. The error wraps ErrManyKeys from four keys on: the
+// others would not see more.
 func (a *Agent) InstallKey(key []byte) error {
 	return a.rekey(KeyFingerprint(key), func(keys [][]byte, at int) ([][]byte, error) {
 		switch {
@@ -85,8 +103,8 @@ func (a *Agent) InstallKey(key []byte) error {
 	})
 }
 
-// UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps ErrPlain, ErrUnknownKey, or
-// ErrKeyLacking if a live member, as this node sees it, does not state the key.
+// UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps ErrUnknownKey, ErrSealed
+// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
@@ -100,11 +118,14 @@ func (a *Agent) UseKey(fingerprint string) error {
 	})
 }
 
-// RemoveKey makes the node accept a key no more. A key that the node does not have is no error. The error wraps ErrPlain, or
-// ErrKeyInUse if this node or a live member, as this node sees it, sends with the key.
+// RemoveKey makes the node accept a key no more. A key that the node does not have is no error. "plain" makes the node
+// refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees it, sends with the key.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
-		switch ids := a.others(func(prints []string) bool { return len(prints) > 0 && prints[0] == fingerprint }); {
+		sends := func(prints []string) bool {
+			return len(prints) > 0 && prints[0] == fingerprint || len(prints) == 0 && fingerprint == PlainText
+		}
+		switch ids := a.others(sends); {
 		case at < 0:
 			return keys, nil
 		case at == 0:
@@ -122,7 +143,7 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	defer a.rekeying.Unlock()
 	keys := a.Keys()
 	if len(keys) == 0 {
-		return fmt.Errorf("cluster: change keys: %w", ErrPlain)
+		keys = [][]byte{[]byte(PlainText)}
 	}
 	keys, err := step(keys, slices.IndexFunc(keys, func(k []byte) bool { return KeyFingerprint(k) == fingerprint }))
 	if err != nil {
@@ -154,21 +175,25 @@ func cloned(keys [][]byte) [][]byte {
 	return all
 }
 
-// Keys returns the gossip keys of this node: first the one that it sends with, then the other accepted ones. Without a key
-// there are none. It is for a program that keeps them for its next start. Do not log them: KeyFingerprints is for that.
+// Keys returns the gossip keys of this node: first the one that it sends with, then the other accepted ones. [PlainText] may be among
+// them. Without a key there are none. It is for a program that keeps them for its next start. Do not log them: KeyFingerprints is for that.
 func (a *Agent) Keys() [][]byte { return cloned(a.gossip.Keys()) }
 
 // KeyFingerprints returns a fingerprint of each gossip key of this node: first of the key that it sends
-// with, then of the other accepted keys. Without a key there are none.
+// with, then of the other accepted keys. Without a key it is "plain" alone.
 func (a *Agent) KeyFingerprints() []string {
+	keys := a.gossip.Keys()
+	if len(keys) == 0 {
+		return []string{PlainText}
+	}
 	var prints []string
-	for _, k := range a.gossip.Keys() {
+	for _, k := range keys {
 		prints = append(prints, KeyFingerprint(k))
 	}
 	return prints
 }
 
 // KeyFingerprints returns fingerprints of the first four gossip keys of the member, as it states them: first of
-// the key that it sends with, then of the other accepted keys. A member without a key states none, and so
-// does one of an earlier release.
+// the key that it sends with, then of the other accepted keys. One is "plain" if the member sends or accepts plain text besides a
+// key. A member without a key states none.
 func (m *Member) KeyFingerprints() []string { return fingerprints(m.keys) }

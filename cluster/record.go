@@ -19,7 +19,7 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
 		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
 		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
-		Keys: printsOf(c.keys()), Roost: release.Name(), Program: c.Version, HTTP: c.served(addr),
+		Keys: printsOf(c.keys()), Roost: release.Name(), Program: c.Version, HTTP: c.served(addr), Meta: c.Meta,
 	}
 }
 

@@ -25,6 +25,7 @@ type Member struct {
 	Load        int64 // units of load in its latest heartbeat; lease.NoLoad if it reports none
 	Incarnation uint64
 	Labels      map[string]string
+	Meta        string // what its application says, any bytes; it changes only with a new incarnation
 	Version     string // of its program; "" = not stated
 	Roost       string // version of roost: a tag or the beginning of a commit; "" = not known
 
@@ -57,7 +58,7 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), evicted: m.Evicted,
+		Labels: m.Labels, Meta: m.Meta, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), evicted: m.Evicted,
 	}
 	if m.Held > 0 {
 		member.Held = v.Local(m.Held).Add(-clockOffset)

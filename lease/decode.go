@@ -194,7 +194,7 @@ func (r *reader) record() *Record {
 		rec.Labels = make(map[string]string, n)
 		for range n {
 			k := body.text(MaxLabelBytes)
-			rec.Labels[k] = body.text(MaxLabelBytes)
+			rec.Labels[k] = body.text(MaxValueBytes)
 		}
 	}
 	rec.MinWire, rec.MaxWire = body.fixed8(), body.fixed8()
@@ -215,6 +215,9 @@ func (r *reader) record() *Record {
 	}
 	if len(body.b) > 0 {
 		rec.Drains = Stamp(body.uvarint(maxStamp))
+	}
+	if len(body.b) > 0 {
+		rec.Meta = body.text(MaxMetaBytes)
 	}
 	rec.rest = body.rest(maxRecordRest)
 	if body.fault != "" {

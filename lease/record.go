@@ -14,22 +14,25 @@ import (
 const (
 	MaxIDBytes      = 64
 	MaxAddrBytes    = 255
-	MaxZoneBytes    = 64
-	MaxKeysBytes    = 16 // of the fingerprints of gossip keys
-	MaxRoostBytes   = 11 // of the version of roost
-	MaxProgramBytes = 18 // of the version of a node's program
+	MaxZoneBytes    = 253 // of a domain name, as in the value of a label
+	MaxKeysBytes    = 16  // of the fingerprints of gossip keys
+	MaxRoostBytes   = 11  // of the version of roost
+	MaxProgramBytes = 18  // of the version of a node's program
 	MaxLabels       = 16
-	MaxLabelBytes   = 64        // of a key, and of a value
+	MaxLabelBytes   = 64        // of a key
+	MaxValueBytes   = 253       // of the value of a label
+	MaxMetaBytes    = 512       // of what the application says
 	MaxHTTP         = 1<<17 - 1 // a port and a bit
 	MaxWeight       = 1_000_000 // units of placement weight
-	MaxRecordBytes  = 1024      // encoded
+	MaxRecordBytes  = 1024      // encoded, all parts together: not all can be as long as their own bounds
 
 	// NoLoad is the load of a node that has not reported any: its load is unknown, not 0.
 	NoLoad int64 = -1
 )
 
 // NodeID names a node. The operator chooses it; it stays the same across
-// restarts. It is 1 to 64 bytes of [A-Za-z0-9._:-].
+// restarts. It is 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets, so an address can be an id:
+// 2001:db8::1, or [2001:db8::1]:7946.
 type NodeID string
 
 // Validate reports why id cannot name a node, or nil.
@@ -40,9 +43,9 @@ func (id NodeID) Validate() error {
 	for i := range len(id) {
 		switch c := id[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
-			c == '.', c == '_', c == ':', c == '-':
+			c == '.', c == '_', c == ':', c == '-', c == '[', c == ']':
 		default:
-			return fmt.Errorf("lease: node id %q: byte %q is not one of [A-Za-z0-9._:-]", string(id), c)
+			return fmt.Errorf("lease: node id %q: byte %q is not one of [A-Za-z0-9._:-] or a square bracket", string(id), c)
 		}
 	}
 	return nil
@@ -127,6 +130,9 @@ type Record struct {
 	// Drains is the moment from which on the node is Draining, whatever state its heartbeats say; 0: no drain is planned.
 	Drains Stamp
 
+	// Meta is what the application of the node says of it; opaque to roost. It need not be UTF-8.
+	Meta string
+
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
 	// sets them for its own node.
 	MinWire, MaxWire uint8
@@ -160,11 +166,12 @@ func (r *Record) validate(size int) error {
 	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)
 	fault(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)
 	for k, v := range r.Labels {
-		fault(k == "" || len(k) > MaxLabelBytes || len(v) > MaxLabelBytes,
-			"label %.80q: the key has 1 to %d bytes, the value at most as many", k, MaxLabelBytes)
+		fault(k == "" || len(k) > MaxLabelBytes || len(v) > MaxValueBytes,
+			"label %.80q: the key has 1 to %d bytes, the value at most %d", k, MaxLabelBytes, MaxValueBytes)
 		fault(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
 	}
-	fault(size > MaxRecordBytes, "%d bytes on the wire, at most %d", size, MaxRecordBytes)
+	fault(len(r.Meta) > MaxMetaBytes, "meta has %d bytes, at most %d", len(r.Meta), MaxMetaBytes)
+	fault(size > MaxRecordBytes, "%d bytes on the wire, at most %d: shorten zone, labels or meta", size, MaxRecordBytes)
 	return errors.Join(errs...)
 }
 

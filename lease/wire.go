@@ -273,6 +273,7 @@ func (w *writer) later(r *Record) {
 		{r.Roost+r.Program != "", func() { w.text(r.Roost); w.text(r.Program) }},
 		{r.HTTP != 0, func() { w.uvarint(uint64(r.HTTP)) }},
 		{r.Drains > 0, func() { w.uvarint(uint64(r.Drains)) }},
+		{r.Meta != "", func() { w.text(r.Meta) }},
 		{len(r.rest) > 0, func() { w.b = append(w.b, r.rest...) }},
 	}
 	written := len(fields)

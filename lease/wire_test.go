@@ -12,13 +12,13 @@ import (
 )
 
 func drawRecord(t *rapid.T) *Record {
-	id := rapid.StringMatching(`[A-Za-z0-9._:-]{1,64}`).Draw(t, "id")
+	id := rapid.StringMatching(`[][A-Za-z0-9._:-]{1,64}`).Draw(t, "id")
 	return &Record{
 		ID: NodeID(id), Incarnation: rapid.Uint64Range(0, maxIncarnation).Draw(t, "incarnation"),
 		Version:  rapid.Uint32().Draw(t, "version"),
 		Addr:     rapid.StringN(0, -1, 100).Draw(t, "addr"),
 		APIAddr:  rapid.StringN(0, -1, 100).Draw(t, "api addr"),
-		Zone:     rapid.StringN(0, -1, MaxZoneBytes).Draw(t, "zone"),
+		Zone:     rapid.StringN(0, -1, 64).Draw(t, "zone"),
 		Weight:   rapid.Uint32Range(0, MaxWeight).Draw(t, "weight"),
 		Capacity: rapid.Int64Min(0).Draw(t, "capacity"),
 		Labels: rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes),
@@ -29,6 +29,7 @@ func drawRecord(t *rapid.T) *Record {
 		Program:  rapid.StringN(0, -1, MaxProgramBytes).Draw(t, "version of the program"),
 		HTTP:     rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"),
 		Drains:   Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")),
+		Meta:     string(rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "meta")),
 		rest:     drawRest(t),
 	}
 }

@@ -37,8 +37,8 @@ chart=deploy/helm/roost
 grep -qx "version: ${version:1}" $chart/Chart.yaml && grep -qx "appVersion: $version" $chart/Chart.yaml ||
 	fail "$chart/Chart.yaml is not of $version"
 
-# Settings of this machine would be in the binary.
-export CGO_ENABLED=0 GOFLAGS=-mod=readonly GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFIPS140=off
+# Settings of this machine would be in the binary. go.mod has the oldest versions of the dependencies: a release has the newest.
+export CGO_ENABLED=0 GOFLAGS='-mod=readonly -modfile=internal/tools/newest.mod' GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFIPS140=off
 epoch=$(git log -1 --format=%ct)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -166,7 +166,7 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 }
 
 // keyPrint is a fingerprint of cluster.KeyFingerprint.
-var keyPrint = regexp.MustCompile(`^[0-9a-f]{8}$`)
+var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 
 // changeKeys makes one step of a change of the gossip key, on this node alone. A key comes in with install and never goes out.
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
@@ -214,7 +214,7 @@ func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
 		return func() error { return a.agent.InstallKey(key) }, nil
 	}
 	if !keyPrint.MatchString(given[0]) {
-		return nil, badRequest("the fingerprint of a key has 8 hexadecimal digits, as in keys of /v1/members")
+		return nil, badRequest("the fingerprint of a key has 8 hexadecimal digits, as in keys of /v1/members, or is plain, for plain text")
 	}
 	if body.Use != "" {
 		return func() error { return a.agent.UseKey(body.Use) }, nil

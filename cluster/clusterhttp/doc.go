@@ -210,7 +210,7 @@
 //	409  too_many_evictions  64 nodes are evicted, or were until a moment ago
 //	409  load_computed       the agent computes its load, and takes no posted one
 //	409  changed             another caller moved the room at the same time
-//	409  no_key              this node gossips without a key
+//	409  encrypts            this node encrypts gossip, and cannot go back to plain text
 //	409  key_lacking         live members do not accept the gossip key
 //	409  key_in_use          this node or a live member sends with the gossip key
 //	409  too_many_keys       this node has four gossip keys

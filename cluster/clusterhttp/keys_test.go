@@ -125,7 +125,15 @@ func TestKeysRefused(t *testing.T) {
 				t.Errorf("the answer has the key: %s", w.Body)
 			}
 		}
-		expect(t, do(Handler(plain.Agent("a"), Options{Token: token, Log: quiet}), "POST", "/v1/keys", install, auth), 409, CodePlain)
+		first := Handler(plain.Agent("a"), Options{Token: token, Log: quiet})
+		two := cluster.KeyFingerprint(bytes.Repeat([]byte{2}, 32))
+		expect(t, do(first, "POST", "/v1/keys", `{"remove":"plain"}`, auth), 409, CodeKeyInUse)
+		expect(t, do(first, "POST", "/v1/keys", install, auth), 200, `"keys":["plain","`+two+`"]`)
+		expect(t, do(first, "POST", "/v1/keys", `{"remove":"`+two+`"}`, auth), 200, `"keys":["plain"]`)
+		expect(t, do(first, "POST", "/v1/keys", install, auth), 200, two)
+		expect(t, do(first, "POST", "/v1/keys", `{"use":"`+two+`"}`, auth), 200, `"keys":["`+two+`","plain"]`)
+		expect(t, do(first, "POST", "/v1/keys", `{"use":"plain"}`, auth), 409, CodeSealed)
+		expect(t, do(first, "POST", "/v1/keys", `{"remove":"plain"}`, auth), 200, `"keys":["`+two+`"]`)
 		if n := len(c.Agent("a").Keys()); n != 1 {
 			t.Errorf("%d keys", n)
 		}
@@ -136,5 +144,14 @@ func TestKeysRefused(t *testing.T) {
 		w := httptest.NewRecorder()
 		open.ServeHTTP(w, r)
 		expect(t, w, 200, "this program does not keep keys")
+	})
+}
+
+// The metadata of a member is any bytes, so /v1/members has it in base64.
+func TestMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Meta = "\xff\x00roost" }})
+		c.Start("a")
+		expect(t, do(Handler(c.Agent("a"), Options{Log: quiet}), "GET", "/v1/members", ""), 200, `"meta":"/wByb29zdA=="`)
 	})
 }

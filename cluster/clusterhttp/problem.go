@@ -14,7 +14,7 @@ import (
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
-// cluster.ErrLastCandidate, cluster.ErrEvictions, cluster.ErrLoadComputed, cluster.ErrPlain, cluster.ErrUnknownKey,
+// cluster.ErrLastCandidate, cluster.ErrEvictions, cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey,
 // cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged, affinity.ErrSettings.
@@ -49,7 +49,7 @@ const (
 	CodeLoadComputed = "load_computed" // the agent computes its load, and takes no posted one
 
 	// About gossip keys.
-	CodePlain      = "no_key"        // the node gossips without a key
+	CodeSealed     = "encrypts"      // the node encrypts gossip, and cannot go back to plain text
 	CodeUnknownKey = "unknown_key"   // the node does not have the key
 	CodeKeyLacking = "key_lacking"   // live members do not accept the key
 	CodeKeyInUse   = "key_in_use"    // the node or live members send with the key
@@ -93,7 +93,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
 	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
 	{cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load", ": post none, or restart the agent without --report-load"},
-	{cluster.ErrPlain, http.StatusConflict, CodePlain, "this node gossips without a key: to get one, all nodes of its cluster have to be stopped", ""},
+	{cluster.ErrSealed, http.StatusConflict, CodeSealed, "this node encrypts, and can send plain text only after a new start", ""},
 	{cluster.ErrUnknownKey, http.StatusNotFound, CodeUnknownKey, "", ""},
 	{cluster.ErrKeyLacking, http.StatusConflict, CodeKeyLacking, "", "; install it there first, or wait until their records have spread"},
 	{cluster.ErrKeyInUse, http.StatusConflict, CodeKeyInUse, "", ""},

@@ -2,6 +2,7 @@ package clusterhttp
 
 import (
 	_ "embed"
+	"encoding/base64"
 	"maps"
 	"math"
 	"net/http"
@@ -84,6 +85,7 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 	for i := range s.Members {
 		members[i] = memberOf(s, s.Members[i])
 		members[i].Keys, members[i].HTTP = s.Members[i].KeyFingerprints(), s.Members[i].HTTP()
+		members[i].Meta = base64.StdEncoding.EncodeToString([]byte(s.Members[i].Meta))
 	}
 	var ahead []report.Ahead
 	for _, id := range slices.Sorted(maps.Keys(s.Ahead)) {

@@ -14,6 +14,8 @@
 // node are recorded from its first batch on, and [Cluster.Check] compares them with the
 // node's state.
 //
+// A test with real sockets and real time needs no package: [cluster.Local] has the timings for it.
+//
 // Methods fail the test instead of returning errors. A Cluster belongs to the goroutine
 // of its test.
 package clustertest

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cmd/roost/internal/rekey"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
@@ -36,7 +37,8 @@ A key file may hold several keys, one a line: the first is used to send, all are
 understood. So a key is changed without a gap, each step on every node before the next
 one: add the new key as the second line; make it the first; remove the old one. A running
 agent reads the file again when it changes, and roost keys says when to go on. Or roost keys
-takes the steps for all nodes: --install, --use, --remove.`,
+takes the steps for all nodes: --install, --use, --remove. The line plain stands for no
+encryption, so a cluster without a key gets its first one in the same steps.`,
 		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
   roost keygen > roost.key`,
 		Args: cobra.NoArgs,
@@ -90,6 +92,10 @@ does. Agents that require neither a token nor client certificates refuse. An age
 refuses --use while it sees a live member that does not accept the key, and --remove
 while it sees one that sends with the key. The key of --install is sent over https, or
 to an agent on this machine; over plain http to others with --insecure alone.
+
+A cluster without a key gets its first one by the same steps. Its former key is called
+plain, also as a line of a key file. Until --remove plain, any host that reaches a gossip
+port can join.
 
 Each agent writes its --key-file. If it cannot, the table says so, and a restart of that
 agent undoes the step. If a key was stolen, its thief is a member until the key is
@@ -165,12 +171,24 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(has)) {
 		lacks := slices.DeleteFunc(slices.Clone(states), func(id lease.NodeID) bool { return slices.Contains(has[key], id) })
-		lines = append(lines, key+" "+adviceOnKey(sends[key], has[key], lacks))
+		if key == cluster.PlainText {
+			lines = append(lines, adviceOnPlain(sends[key], has[key]))
+		} else {
+			lines = append(lines, key+" "+adviceOnKey(sends[key], has[key], lacks))
+		}
 	}
 	if len(sends) > 1 {
 		lines = append(lines, "Make the new key the first line on all nodes before you remove the former one.")
 	}
 	return lines
+}
+
+// adviceOnPlain is about plain text, which some members send, and others accept.
+func adviceOnPlain(send, have []lease.NodeID) string {
+	if len(send) > 0 {
+		return fmt.Sprintf("Plain text is sent by %s: any host that reaches a gossip port can join, and read.", fewOf(send))
+	}
+	return fmt.Sprintf("Plain text is sent by none, and accepted by %s: once all encrypt, remove it there. Until then any host can join.", fewOf(have))
 }
 
 // adviceOnKey is about the key that some members send with, and others have or lack.

@@ -107,9 +107,21 @@ func TestKeyRotation(t *testing.T) { // S9.6
 // key files, so a restart changes nothing. A member without an HTTP API is named until its own file has the step.
 func TestKeysOverNetwork(t *testing.T) {
 	t.Parallel()
+	former := succeeds(t, "keygen")
+	changeKeys(t, former, printOf(t, former))
+}
+
+// TestFirstKey: a cluster without a key gets one in the same three steps.
+func TestFirstKey(t *testing.T) {
+	t.Parallel()
+	changeKeys(t, cluster.PlainText+"\n", cluster.PlainText)
+}
+
+// changeKeys changes the key of a cluster whose key files have the line former, with the fingerprint one.
+func changeKeys(t *testing.T, former, one string) {
 	dir := t.TempDir()
-	former, next := succeeds(t, "keygen"), succeeds(t, "keygen")
-	one, two := printOf(t, former), printOf(t, next)
+	next := succeeds(t, "keygen")
+	two := printOf(t, next)
 	token := secretFile(t, "token\n")
 	start := func(id string, more ...string) *proc {
 		file := filepath.Join(dir, id)
@@ -199,12 +211,14 @@ func TestKeysOverNetwork(t *testing.T) {
 	sees(4)
 	for _, p := range append(agents, silent) {
 		for _, bad := range []string{"member lost", "stalled", "unable to decrypt", "undecryptable", strings.TrimSpace(former), strings.TrimSpace(next)} {
-			if strings.Contains(p.Text(), bad) {
+			if bad != cluster.PlainText && strings.Contains(p.Text(), bad) {
 				t.Errorf("%s logs %q", p.ID, bad)
 			}
 		}
 	}
 	a.Logs("gossip keys changed by a call", two)
+	stranger := launch(t, "stranger", append(brisk(), "--join", a.Gossip)...)
+	stranger.Exits(exitFailed, "the gossip keys differ")
 
 	// A lost member may still need a key that the others drop.
 	if err := silent.Kill(); err != nil {
@@ -250,8 +264,11 @@ func TestKeysNotSent(t *testing.T) {
 		t.Errorf("an agent without a token: %d %s", code, fault)
 	}
 	plain := agent(t, "plain", append(calm(), "--http-token-file", token)...)
-	if code, _, fault := roost(t, "keys", "--addr", plain.Base, "--token-file", token, "--install", key); code != exitFailed || !strings.Contains(fault, "gossips without a key") {
-		t.Errorf("an agent without a key: %d %s", code, fault)
+	for _, c := range []struct{ step, key, want string }{{"--install", key, "not saved: there is no --key-file"}, {"--remove", cluster.PlainText, ""}} {
+		code, out, fault := roost(t, "keys", "--addr", plain.Base, "--token-file", token, c.step, c.key)
+		if done := c.want != ""; (code == exitOK) != done || !strings.Contains(out, c.want) || !done && !strings.Contains(fault, "used to send by this node") {
+			t.Errorf("an agent without a key, %s: %d %s%s", c.step, code, out, fault)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ var errUnconfirmed = errors.New("gossip: no live lease at that address")
 // guard stands between the network and memberlist.
 type guard struct {
 	memberlist.NodeAwareTransport
-	ring       *memberlist.Keyring // nil = there is no key: any sender can make memberlist parse a message
+	ring       *memberlist.Keyring // empty = this node sends plain text, and memberlist gets plain text alone
 	openers    atomic.Pointer[openers]
 	label      string
 	labelHead  []byte // of each packet of this cluster
@@ -65,10 +65,11 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 		streams: make(chan net.Conn),
 	}
 	g.credentials.Store(newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys))
-	if ring != nil {
+	creds := g.credentials.Load()
+	if !creds.sendsPlain {
 		g.seals(cfg.Key)
-		g.opensWith(g.keys())
 	}
+	g.opensWith(creds.secrets)
 	g.places = newAdmission(&g.dropped)
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.wait.Go(g.passPackets)
@@ -76,27 +77,46 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 	return g
 }
 
-func (g *guard) plain() bool { return g.ring == nil }
-
 func (g *guard) keys() [][]byte { return g.ring.GetKeys() }
 
-// setKeys replaces all keys. Each step leaves a ring that decrypts messages that are under way.
+// setKeys replaces all keys. Each step leaves a node that understands messages that are under way.
+func (g *guard) setKeys(key []byte, old [][]byte) error {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	was, next := g.credentials.Load(), newCredentials(g.label, key, old)
+	for _, k := range next.secrets {
+		if err := memberlist.ValidateKey(k); err != nil {
+			return fmt.Errorf("gossip: %w", err)
+		}
+	}
+	switch {
+	case was.sendsPlain && !next.takesPlain:
+		return ErrPlain
+	case next.sendsPlain && !was.sendsPlain:
+		return ErrSealed
+	}
+	g.opensWith(slices.Concat(was.secrets, next.secrets))
+	if !next.sendsPlain {
+		if err := g.changeRing(next.secrets); err != nil {
+			return err
+		}
+		g.seals(key)
+	}
+	g.credentials.Store(next)
+	g.opensWith(next.secrets)
+	return nil
+}
+
+// changeRing makes wanted the keys of memberlist, of which the first one seals.
 //
 // RemoveKey of memberlist shifts the keys behind the removed one, in memory that is read meanwhile.
 // Behind the last one there is none: so the others are moved to the front first.
-func (g *guard) setKeys(key []byte, old [][]byte) error {
-	if g.plain() {
-		return ErrPlain
-	}
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	wanted := append([][]byte{key}, old...)
+func (g *guard) changeRing(wanted [][]byte) error {
 	for _, k := range wanted {
 		if err := g.ring.AddKey(k); err != nil {
 			return fmt.Errorf("gossip: %w", err)
 		}
 	}
-	g.opensWith(g.keys()) // of before and after
 	forget := func(k []byte) bool {
 		return !slices.ContainsFunc(wanted, func(w []byte) bool { return bytes.Equal(w, k) })
 	}
@@ -114,9 +134,6 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 			return fmt.Errorf("gossip: %w", err)
 		}
 	}
-	g.credentials.Store(newCredentials(g.label, key, old))
-	g.seals(key)
-	g.opensWith(wanted)
 	return nil
 }
 
@@ -336,24 +353,32 @@ func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []
 		}
 		return false, memory
 	}
-	if g.plain() && !harmless(p.Buf) || !g.plain() && padded(content) {
+	return g.admitsContent(p, content, memory)
+}
+
+// admitsContent is admits for a packet of this cluster, without its label.
+func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (admitted bool, _ []byte) {
+	creds := g.credentials.Load()
+	switch opened, ok := g.openers.Load().open(memory[:0], content, []byte(g.label)); {
+	case ok && padded(content), !ok && creds.takesPlain && !harmless(p.Buf), !ok && !creds.takesPlain && padded(content):
 		g.dropped.Add(1)
 		return false, memory
-	}
-	if g.plain() {
+	case ok && creds.sendsPlain: // memberlist has no key
+		p.Buf = slices.Concat(g.labelHead, opened)
+		return true, opened
+	case ok:
+		return true, opened
+	case creds.takesPlain:
 		return true, memory
-	}
-	opened, ok := g.openers.Load().open(memory[:0], content, []byte(g.label))
-	if !ok {
+	default:
 		g.rejections.note(WrongKey, UDP, addrPort(p.From), "")
 		return false, memory
 	}
-	return true, opened
 }
 
 // padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and memberlist would
-// panic on a wrong padding.
-func padded(content []byte) bool { return len(content) > 0 && content[0] == 0 }
+// panic on a wrong padding. A ping in plain text begins with the same byte.
+func padded(content []byte) bool { return len(content) > 0 && content[0] == sealPadded }
 
 // harmless reports whether a packet can be unpacked in one step. Agents send neither
 // compressed packets nor nested compounds; unpacking them can expand 64 KiB from an

@@ -121,6 +121,7 @@ func TestSetKeys(t *testing.T) { // S9.6
 		t.Fatal(err)
 	}
 	g := &guard{ring: ring}
+	g.credentials.Store(newCredentials("", key(1), [][]byte{key(2), key(3)}))
 	over := make(chan struct{})
 	var readers, writers sync.WaitGroup
 	readers.Go(func() {
@@ -155,7 +156,12 @@ func TestSetKeys(t *testing.T) { // S9.6
 			t.Errorf("%v has become %v, %v", want, g.keys(), err)
 		}
 	}
-	if err := new(guard).setKeys(key(1), nil); !errors.Is(err, ErrPlain) {
+	if err := g.setKeys([]byte(PlainText), [][]byte{key(4)}); !errors.Is(err, ErrSealed) {
+		t.Errorf("back to plain text: %v", err)
+	}
+	plain := &guard{ring: new(memberlist.Keyring)}
+	plain.credentials.Store(newCredentials("", nil, nil))
+	if err := plain.setKeys(key(1), nil); !errors.Is(err, ErrPlain) {
 		t.Errorf("without keys: %v", err)
 	}
 }

@@ -46,20 +46,40 @@ var (
 	errNoHandle = errors.New("gossip: this node has no handle yet")
 )
 
-// credentials are what a node proves in a handshake.
+// PlainText stands for plain text among the keys of a node: as the key, the node sends without encryption, and as an old
+// key, it accepts that. It is no AES key.
+const PlainText = "plain"
+
+func isPlain(key []byte) bool { return len(key) == 0 || string(key) == PlainText }
+
+// credentials are what a node proves in a handshake, and what it sends and accepts.
 type credentials struct {
 	label string
+	given [][]byte // what SetKeys was given; empty = plain text alone
 	keys  [][]byte // derived; the first one makes the proofs, each of them verifies
+
+	secrets                [][]byte // what opens sealed messages: given without plain text
+	sendsPlain, takesPlain bool
 }
 
 // newCredentials derives keys, so that no proof helps against the encryption of packets.
-// Without a key, anyone can make a proof.
+// Without a key, and while plain text is accepted, anyone can make a proof.
 func newCredentials(label string, key []byte, old [][]byte) *credentials {
-	c := &credentials{label: label}
+	c := &credentials{label: label, sendsPlain: isPlain(key)}
 	for _, k := range append([][]byte{key}, old...) {
+		if isPlain(k) {
+			k, c.takesPlain = nil, true
+			c.given = append(c.given, []byte(PlainText))
+		} else {
+			c.secrets = append(c.secrets, k)
+			c.given = append(c.given, k)
+		}
 		mac := hmac.New(sha256.New, k)
 		_, _ = mac.Write([]byte("roost watch stream"))
 		c.keys = append(c.keys, mac.Sum(nil))
+	}
+	if len(c.secrets) == 0 {
+		c.given = nil
 	}
 	return c
 }

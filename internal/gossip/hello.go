@@ -75,7 +75,7 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 	var number [numberSize]byte
 	_, _ = rand.Read(number[:]) // never fails
 	var keyed byte
-	if !g.plain() {
+	if !creds.sendsPlain {
 		keyed = 1
 	}
 	m := append(creds.head(typeHello), helloVersion, keyed)
@@ -230,9 +230,9 @@ func (g *guard) welcomes(creds *credentials, label string, m []byte) byte {
 		return otherName
 	case m[0] != helloVersion:
 		return otherHello
-	case keyed && g.plain():
+	case keyed && len(creds.secrets) == 0:
 		return needsNoKey
-	case !keyed && !g.plain():
+	case !keyed && !creds.takesPlain:
 		return needsKey
 	case !slices.ContainsFunc(creds.keys, proven):
 		return otherKey

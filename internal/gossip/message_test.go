@@ -12,21 +12,18 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
-	"github.com/hashicorp/memberlist"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // reading returns the stream of a test, and its head.
 func reading(b []byte, label string, key []byte) (*vettedConn, head) {
 	g := &guard{label: label}
-	if key != nil {
-		g.ring, _ = memberlist.NewKeyring(nil, key)
-		g.opensWith(g.keys())
-	}
+	g.credentials.Store(newCredentials(label, key, nil))
+	g.opensWith(g.credentials.Load().secrets)
 	g.places = newAdmission(&g.dropped)
 	c := g.vet(&distant{from: "10.0.0.1"})
 	c.head = bufio.NewReaderSize(bytes.NewReader(b), maxHead)
-	return c, readHead(c.head, label, key == nil)
+	return c, readHead(c.head, label, g.credentials.Load())
 }
 
 // packed returns the names and values of one object, as memberlist packs them.

@@ -39,8 +39,8 @@ type Config struct {
 	Advertise string         // host:port at which other nodes reach it; "" = the bound address, or a guess if that is any
 	Seeds     []string       // ip:port; a guess depends on them
 	Cluster   string         // label of every packet; packets with another label are dropped
-	Key       []byte         // AES key of 16, 24 or 32 bytes; nil = plain text
-	OldKeys   [][]byte       // previous keys, still accepted
+	Key       []byte         // AES key of 16, 24 or 32 bytes; nil or PlainText = plain text
+	OldKeys   [][]byte       // previous or next keys, accepted, too; with PlainText among them, plain text is
 	Allow     []netip.Prefix // packets and streams of other sources are dropped unread; empty = none are
 	Profile   Profile
 
@@ -202,13 +202,16 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, err
 	}
 	mc.Name = cfg.Name
 	mc.Label = cfg.Cluster
-	if len(cfg.Key) > 0 {
-		keys, err := memberlist.NewKeyring(cfg.OldKeys, cfg.Key)
+	creds := newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys)
+	mc.Keyring = new(memberlist.Keyring)
+	if !creds.sendsPlain {
+		keys, err := memberlist.NewKeyring(creds.secrets[1:], creds.secrets[0])
 		if err != nil {
 			return nil, own{}, fmt.Errorf("gossip: %w", err)
 		}
 		mc.Keyring = keys
 	}
+	mc.GossipVerifyIncoming = !creds.takesPlain // the guard knows what is accepted now
 	mc.TCPTimeout = cfg.StreamTimeout
 	mc.EnableCompression = false // costs CPU, and expands the rows
 	mc.Logger = logger(cfg.Log)
@@ -264,20 +267,19 @@ func hint(bind netip.Addr, err error) string {
 // Addr returns the ip:port at which other nodes reach this node.
 func (n *Node) Addr() string { return n.own.Load().at.String() }
 
-// ErrPlain is the error of SetKeys on a node without keys: encrypted gossip and plain text do not mix.
-var ErrPlain = errors.New("gossip: the node has no key")
+// Errors of SetKeys: a change from one to the other in one step would cut this node off.
+var (
+	ErrPlain  = errors.New("gossip: this node sends plain text, so it has to accept that until all nodes encrypt: keep plain text among the keys")
+	ErrSealed = errors.New("gossip: this node encrypts, and can send plain text only after a new start")
+)
 
-// SetKeys replaces the keys: the first one encrypts, and each of them decrypts. Streams that are open
-// stay open. Concurrent calls take effect one after the other.
+// SetKeys replaces the keys: the first one encrypts, and each of them decrypts. PlainText is one of them while a cluster gets
+// its first key. Streams that are open stay open. Concurrent calls take effect one after the other.
 func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.guard.setKeys(key, old) }
 
-// Keys returns the keys: the first one encrypts, and each of them decrypts. Without encryption there are none.
-func (n *Node) Keys() [][]byte {
-	if n.guard.plain() {
-		return nil
-	}
-	return n.guard.keys()
-}
+// Keys returns the keys: the first one encrypts, and each of them decrypts. PlainText is among them if the node sends or
+// accepts that besides. Without encryption there are none.
+func (n *Node) Keys() [][]byte { return n.guard.credentials.Load().given }
 
 // Announce tells others that the result of Config.Meta has changed. It does not wait for them.
 func (n *Node) Announce() {

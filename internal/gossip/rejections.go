@@ -122,10 +122,11 @@ func (n *Node) Rejected(why Why) uint64 { return n.rejections.counts[why].Load()
 
 // noteHead counts a stream that another process opened if its head shows another cluster, or that only one side uses a key.
 func (g *guard) noteHead(h head, from net.Addr) {
-	switch {
+	creds := g.credentials.Load()
+	switch sealed := h.kind == typeEncrypt; {
 	case h.foreign, h.begin == 0 && g.label != "":
 		g.rejections.note(WrongCluster, TCP, addrPort(from), h.cluster)
-	case (h.kind == typeEncrypt) == g.plain():
+	case sealed && len(creds.secrets) == 0, !sealed && !creds.takesPlain:
 		g.rejections.note(WrongKey, TCP, addrPort(from), "")
 	}
 }

@@ -14,8 +14,11 @@ type sealed struct {
 	messages    atomic.Uint64
 }
 
-// Fingerprint tells keys apart: the begin of a hash, which says nothing of a random key.
+// Fingerprint tells keys apart: the begin of a hash, which says nothing of a random key. That of PlainText is zero.
 func Fingerprint(key []byte) [4]byte {
+	if isPlain(key) {
+		return [4]byte{}
+	}
 	sum := sha256.Sum256(append([]byte("roost key "), key...))
 	return [4]byte(sum[:])
 }
@@ -73,9 +76,10 @@ func (g *guard) opensWith(keys [][]byte) {
 	g.openers.Store(&all)
 }
 
-// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with other data.
+// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with other data. A content
+// that is padded keeps its padding.
 func (all *openers) open(dst, sealed, data []byte) (content []byte, ok bool) {
-	if len(sealed) < leastSealed || sealed[0] != sealVersion {
+	if len(sealed) < leastSealed || sealed[0] > sealVersion {
 		return nil, false
 	}
 	nonce, sealed := sealed[sealVersion:sealVersion+sealNonce], sealed[sealVersion+sealNonce:]

@@ -139,7 +139,7 @@ func (c *vettedConn) readHead() (h head, err error) {
 		}
 	}
 	if c.watch = c.discardWatchHead(); !c.watch {
-		if h = readHead(c.head, c.guard.label, c.guard.plain()); h.err != nil {
+		if h = readHead(c.head, c.guard.label, c.guard.credentials.Load()); h.err != nil {
 			return h, h.err
 		}
 		if c.incoming {
@@ -182,7 +182,7 @@ type head struct {
 // readHead rejects a stream if no agent sends such a head: of a message without a bound, or
 // with a larger one than any agent's. memberlist would allocate a million nodes, or unpack or
 // keep 20 MiB and more, for an unauthenticated sender.
-func readHead(r *bufio.Reader, label string, plain bool) head {
+func readHead(r *bufio.Reader, label string, creds *credentials) head {
 	h := head{r: r}
 	if h.kind = h.byte(); h.kind == typeLabel { // an answer has none
 		of := string(h.next(int(h.byte())))
@@ -196,12 +196,12 @@ func readHead(r *bufio.Reader, label string, plain bool) head {
 	switch {
 	case h.kind == typeBusy && h.err == nil:
 		h.err = errBusy
-	case h.kind == typeEncrypt && !plain:
+	case h.kind == typeEncrypt && len(creds.secrets) > 0:
 		h.sealed()
-	case h.kind == typePushPull && plain:
+	case h.kind == typePushPull && creds.takesPlain:
 		h.pushPull()
 	case h.kind == typePing, h.kind == typeAck, h.kind == typeErr:
-		h.only, h.bytes = !plain, maxSmall
+		h.only, h.bytes = !creds.takesPlain, maxSmall
 	case h.kind == typePushPull, h.kind == typeEncrypt:
 		h.only = true
 	default:

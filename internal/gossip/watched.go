@@ -73,7 +73,7 @@ func (g *guard) serveWatcher(c *vettedConn, answered func()) {
 		return
 	}
 	from, most := source(conn), maxWatchers
-	if g.plain() {
+	if g.credentials.Load().takesPlain {
 		most = maxWatchersFrom
 	}
 	if g.watched.enter(from, most) != nil { // not before the proof: strangers must not take the places

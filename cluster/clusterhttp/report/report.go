@@ -48,6 +48,9 @@ type Member struct {
 	// HTTP is the URL of its own HTTP API, in answers of /v1/members alone; none if it states none that others reach.
 	HTTP string `json:"http,omitempty"`
 
+	// Meta is what its application says, in base64, in answers of /v1/members alone.
+	Meta string `json:"meta,omitempty"`
+
 	// Keys has fingerprints of its gossip keys, in answers of /v1/members alone: first of the key that it
 	// sends with, then of those that it also accepts, at most four. None if it has no key, or is
 	// of a release that does not state them.

@@ -84,6 +84,7 @@ export class Drawer {
       ["Incarnation", m.incarnation],
     ];
     if (m.keys?.length) facts.push(["Keys", m.keys.join(", ")]);
+    if (m.meta) facts.push(["Meta", `${atob(m.meta).length} bytes`]);
     return facts;
   }
 }

@@ -39,17 +39,17 @@ func (k *Step) Settings() []settings.Setting {
 	return []settings.Setting{
 		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
 		{Name: "use", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.use), Usage: "have all agents send with the key of this fingerprint"},
-		{Name: "remove", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.remove), Usage: "have all agents drop the key of this fingerprint"},
+		{Name: "remove", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.remove), Usage: "have all agents drop the key of this fingerprint; plain = have them refuse plain text"},
 		{Name: "despite-lost", Arg: "bool", FlagOnly: true, Set: settings.Bool(&k.despiteLost), Usage: "take --use or --remove although members are lost: they cannot join again until their key files are changed"},
 	}
 }
 
-var keyPrint = regexp.MustCompile(`^[0-9a-f]{8}$`)
+var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 
 func fingerprint(to *string) func(string) error {
 	return func(v string) error {
 		if !keyPrint.MatchString(v) {
-			return errors.New("want the fingerprint of a key, 8 hexadecimal digits: see roost keys")
+			return errors.New("want the fingerprint of a key, 8 hexadecimal digits, or plain: see roost keys")
 		}
 		*to = v
 		return nil
@@ -186,7 +186,7 @@ func (k *Step) doneBy(keys []string) bool {
 	case "use":
 		return len(keys) > 0 && keys[0] == k.print
 	}
-	return len(keys) > 0 && !slices.Contains(keys, k.print)
+	return !slices.Contains(keys, k.print) && (len(keys) > 0 || k.print != cluster.PlainText)
 }
 
 // readKey reads the key to install.
@@ -201,6 +201,8 @@ func (k *Step) readKey(s *session.Session) error {
 	switch {
 	case err != nil:
 		return settings.UsageError(fmt.Sprintf("--install %q: %v", k.install, err))
+	case cluster.KeyFingerprint(keys[0]) == cluster.PlainText:
+		return settings.UsageError(fmt.Sprintf("--install %q: the file has no key: roost keygen makes one", k.install))
 	case len(keys) > 1:
 		return settings.UsageError(fmt.Sprintf("--install %q: the file has %d keys: give a file with the new key alone", k.install, len(keys)))
 	}

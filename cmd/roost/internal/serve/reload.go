@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -124,7 +125,7 @@ type sources struct {
 	since   time.Time
 	restart []string // settings that have changed, and take effect with a restart
 	keyFile string
-	keys    []string // fingerprints of the keys that keyFile has; nil without a key file
+	keys    []string // fingerprints of the keys that keyFile has; plain text without a key file
 }
 
 func newReloader(r Reloading, running settings.Agent, agent *cluster.Agent, pins store.Store, web *web, log *slog.Logger) *reloader {
@@ -223,7 +224,9 @@ func (r *reloader) publish(fault string, restart []string) {
 	if was := r.state.Load(); was != nil && was.fault != "" && fault != "" {
 		s.since = was.since
 	}
+	s.keys = []string{cluster.PlainText}
 	if c := r.running.Cluster; len(c.Key) > 0 {
+		s.keys = nil
 		for _, k := range append([][]byte{c.Key}, c.OldKeys...) {
 			s.keys = append(s.keys, cluster.KeyFingerprint(k))
 		}
@@ -277,6 +280,12 @@ func (r *reloader) saveKeys() error {
 	path, keys := r.running.KeyFile, r.agent.Keys()
 	if sameKeys(r.state.Load().keys, r.agent.KeyFingerprints()) {
 		return nil
+	}
+	if path == "" {
+		return errors.New("there is no --key-file")
+	}
+	if len(keys) == 0 {
+		keys = [][]byte{[]byte(cluster.PlainText)}
 	}
 	if r.read[path] != r.read.Now()[path] {
 		return fmt.Errorf("%s has changed at the same time, and is read again next", path)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,7 +144,15 @@ func (a *Agent) checkTogether(given map[string]chosen) (faults []error) {
 	if a.requireKey && given["key-file"].origin == "" {
 		faults = append(faults, fmt.Errorf("%s: there is no --key-file; roost keygen makes a key", given["require-key"].origin))
 	}
+	if a.requireKey && a.takesPlain() {
+		faults = append(faults, fmt.Errorf("%s: the key file has the line plain, so any host could join; remove it when all nodes encrypt", given["require-key"].origin))
+	}
 	return append(append(faults, a.checkHTTP(given)...), a.checkRooms(given)...)
+}
+
+// takesPlain reports whether the key file lets the agent send or accept plain text.
+func (a *Agent) takesPlain() bool {
+	return slices.ContainsFunc(append([][]byte{a.Cluster.Key}, a.Cluster.OldKeys...), func(k []byte) bool { return string(k) == cluster.PlainText })
 }
 
 func (a *Agent) checkHTTP(given map[string]chosen) (faults []error) {

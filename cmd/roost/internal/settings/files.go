@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/roost-cluster/roost/cluster"
 )
 
 // maxWatchedBytes bounds what is read of a file to notice that it has changed.
@@ -72,7 +74,11 @@ func WriteKeys(path string, keys [][]byte) (err error) {
 	}
 	var lines bytes.Buffer
 	for _, k := range keys {
-		lines.WriteString(base64.StdEncoding.EncodeToString(k) + "\n")
+		line := base64.StdEncoding.EncodeToString(k)
+		if string(k) == cluster.PlainText {
+			line = cluster.PlainText
+		}
+		lines.WriteString(line + "\n")
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".roost-keys-*") // for its owner alone
 	if err != nil {

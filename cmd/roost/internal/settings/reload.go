@@ -28,8 +28,8 @@ func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	return running, live, restart
 }
 
-// take takes one setting over, if it can. Encryption and guards of calls neither begin nor end while the agent runs;
-// paired says that they do not.
+// take takes one setting over, if it can. Guards of calls neither begin nor end while the agent runs, and encryption begins
+// by a key file with the line plain alone; paired says that they do neither.
 func (a *Agent) take(name string, next Agent, paired bool) bool {
 	switch name {
 	case "log-level":
@@ -37,10 +37,7 @@ func (a *Agent) take(name string, next Agent, paired bool) bool {
 	case "join":
 		a.Cluster.Join = next.Cluster.Join
 	case "key-file":
-		if paired {
-			a.KeyFile, a.Cluster.Key, a.Cluster.OldKeys = next.KeyFile, next.Cluster.Key, next.Cluster.OldKeys
-		}
-		return paired
+		return a.takeKeys(next, paired)
 	case "http-token-file":
 		if paired {
 			a.Tokens = next.Tokens
@@ -62,6 +59,14 @@ func (a *Agent) take(name string, next Agent, paired bool) bool {
 		return false
 	}
 	return true
+}
+
+func (a *Agent) takeKeys(next Agent, paired bool) bool {
+	first := len(a.Cluster.Key) == 0 && next.takesPlain()
+	if paired || first {
+		a.KeyFile, a.Cluster.Key, a.Cluster.OldKeys = next.KeyFile, next.Cluster.Key, next.Cluster.OldKeys
+	}
+	return paired || first
 }
 
 // secretsOf returns the content of the file that a setting names.

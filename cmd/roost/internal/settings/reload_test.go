@@ -19,6 +19,7 @@ func TestReload(t *testing.T) {
 	}
 	full := "--config DIR/roost.yaml --key-file DIR/key --http-token-file DIR/token --http-read-token-file DIR/read --redis-file DIR/url"
 	for name, c := range map[string]struct {
+		from    string // "" = full
 		args    string // "" = the same
 		file    map[string]string
 		live    string
@@ -39,12 +40,18 @@ func TestReload(t *testing.T) {
 		"no Redis":      {args: strings.Replace(full, " --redis-file DIR/url", "", 1), restart: "redis-file"},
 		"Redis by flag": {args: strings.Replace(full, "--redis-file DIR/url", "--redis redis://:q@127.0.0.1:1/0", 1), live: "redis redis-file"},
 		"no key":        {args: strings.Replace(full, "--key-file DIR/key ", "", 1), restart: "key-file"},
+		"first key":     {from: strings.Replace(full, "--key-file DIR/key ", "", 1), file: map[string]string{"key": "plain\n" + key}, live: "key-file"},
+		"key at once":   {from: strings.Replace(full, "--key-file DIR/key ", "", 1), restart: "key-file"},
 		"no read token": {args: strings.Replace(full, " --http-read-token-file DIR/read", "", 1), restart: "http-read-token-file"},
 		"another bind":  {args: full + " --bind 127.0.0.1:99", restart: "bind"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := strings.Fields(full)
-			a := mustLoad(t, args, nil, files)
+			from := args
+			if c.from != "" {
+				from = strings.Fields(c.from)
+			}
+			a := mustLoad(t, from, nil, files)
 			changed := maps.Clone(files)
 			maps.Copy(changed, c.file)
 			if c.args != "" {
@@ -53,7 +60,7 @@ func TestReload(t *testing.T) {
 			next := mustLoad(t, args, nil, changed)
 			// Each load has a directory of its own, which is no change.
 			for _, name := range []string{"config", "key-file", "http-token-file", "http-read-token-file", "redis-file"} {
-				if _, given := next.given[name]; given {
+				if _, given := next.given[name]; given && len(a.given[name].values) > 0 {
 					next.given[name] = a.given[name]
 				}
 			}

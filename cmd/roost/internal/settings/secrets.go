@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/roost-cluster/roost/cluster"
 )
 
 // maxSecretBytes bounds the read of a wrong path, such as that of a device.
@@ -73,7 +75,7 @@ func (a *Agent) setKeyFile(path string) error {
 	return err
 }
 
-// Keys reads gossip keys, at least one, one a line. The first key is used to send. The warning says that other users
+// Keys reads gossip keys, at least one, one a line. The first key is used to send. The line plain is cluster.PlainText. The warning says that other users
 // can read the file.
 func Keys(path string) (keys [][]byte, warning string, err error) {
 	b, warning, err := readSecret(path)
@@ -120,6 +122,9 @@ func CertPool(path string) (*x509.CertPool, error) {
 }
 
 func decodeKey(b []byte) ([]byte, error) {
+	if string(b) == cluster.PlainText {
+		return b, nil
+	}
 	key, err := base64.StdEncoding.DecodeString(string(b))
 	if err != nil {
 		return nil, errors.New("the file does not hold a key in base64; roost keygen makes one")

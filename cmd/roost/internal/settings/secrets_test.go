@@ -205,3 +205,19 @@ func TestPrefix(t *testing.T) {
 		}
 	}
 }
+
+// An agent that requires a key does not start with a key file that lets anyone in.
+func TestRequiredKey(t *testing.T) {
+	const key = "MDEyMzQ1Njc4OWFiY2RlZg=="
+	for file, want := range map[string]string{
+		key:             "",
+		key + "\nplain": "the key file has the line plain",
+		"plain\n" + key: "the key file has the line plain",
+		"plain":         "the key file has the line plain",
+	} {
+		_, err := load(t, []string{"--key-file=DIR/key", "--require-key"}, nil, map[string]string{"key": file})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", file, err, want)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package gossip
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// stages are the keys of a node while its cluster gets the first key.
+func stages() [][][]byte {
+	key, plain := bytes.Repeat([]byte{1}, 32), []byte(PlainText)
+	return [][][]byte{{nil}, {plain, key}, {key, plain}, {key}}
+}
+
+// Nodes of one stage and of the next one understand each other, over UDP and TCP, in both directions, and whether they were
+// started in their stage or have come to it. Other nodes refuse each other.
+func TestStagesToTheFirstKey(t *testing.T) {
+	ways := map[string]func(t *testing.T, name string, stage int) (*Node, *inbox){
+		"started": func(t *testing.T, name string, stage int) (*Node, *inbox) {
+			return start(t, name, func(c *Config) { c.Key, c.OldKeys = stages()[stage][0], stages()[stage][1:] })
+		},
+		"changed": func(t *testing.T, name string, stage int) (*Node, *inbox) {
+			n, in := start(t, name, nil)
+			for _, keys := range stages()[1 : 1+stage] {
+				if err := n.SetKeys(keys[0], keys[1:]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return n, in
+		},
+	}
+	for way, at := range ways {
+		for one := range stages() {
+			for other := range stages() {
+				t.Run(fmt.Sprintf("%s/%d_joins_%d", way, one, other), func(t *testing.T) {
+					a, inA := at(t, "a#1", one)
+					b, inB := at(t, "b#1", other)
+					err := a.Join(b.Addr(), nil)
+					if distance := one - other; distance > 1 || distance < -1 {
+						if !errors.Is(err, ErrKey) {
+							t.Errorf("joins, %v", err)
+						}
+						return
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					eventually(t, "both have the other's state", func() bool {
+						_, merged := inA.got()
+						_, too := inB.got()
+						return len(merged) > 0 && len(too) > 0
+					})
+					eventually(t, "packets arrive", func() bool {
+						if a.Send(b.Addr(), []byte("to b")) != nil || b.Send(a.Addr(), []byte("to a")) != nil {
+							return false
+						}
+						packets, _ := inA.got()
+						too, _ := inB.got()
+						return len(packets) > 0 && len(too) > 0
+					})
+					if counted, _ := a.Sealed(); (counted != "") != (one > 1) {
+						t.Errorf("stage %d counts messages sealed with %q", one, counted)
+					}
+					for _, n := range []*Node{a, b} {
+						if n.Dropped() > 0 || n.Rejected(WrongKey) > 0 {
+							t.Errorf("%d packets dropped, %d rejected", n.Dropped(), n.Rejected(WrongKey))
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// A node that has come to the last stage takes no plain text, whoever sends it: memberlist alone would.
+func TestLastStageTakesNoPlainText(t *testing.T) {
+	n, in := start(t, "a#1", nil)
+	send := func(text string) { write(t, dial(t, "udp", n), labeled(t, []byte("\x08"+text))) }
+	send("plain")
+	eventually(t, "a node without a key takes plain text", func() bool { packets, _ := in.got(); return len(packets) == 1 })
+	for i, keys := range stages()[1:] {
+		if err := n.SetKeys(keys[0], keys[1:]); err != nil {
+			t.Fatal(err)
+		}
+		send("plain")
+		if i < 2 {
+			eventually(t, "plain text is accepted", func() bool { packets, _ := in.got(); return len(packets) == i+2 })
+		}
+	}
+	eventually(t, "plain text is rejected", func() bool { return n.Rejected(WrongKey) == 1 })
+	conn := dial(t, "tcp", n)
+	write(t, conn, labeled(t, append([]byte{typePushPull, 0x83}, "\xa5Nodes\x00\xacUserStateLen\x05\xa4Join\xc3state"...)))
+	eventually(t, "a plain stream is rejected", func() bool { return n.Rejected(WrongKey) == 2 })
+	if packets, merged := in.got(); len(packets) != 3 || len(merged) != 0 {
+		t.Errorf("accepted packets %q and states %q", packets, merged)
+	}
+	if err := n.SetKeys([]byte(PlainText), stages()[3]); !errors.Is(err, ErrSealed) {
+		t.Errorf("back to plain text: %v", err)
+	}
+}
+
+// While a node accepts plain text and keys, what no key has sealed is held to the bounds of plain text, and no padded message
+// of a holder of the key reaches memberlist.
+func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {
+	for _, stage := range []int{1, 2} {
+		n, in := start(t, "a#1", func(c *Config) { c.Key, c.OldKeys = stages()[stage][0], stages()[stage][1:] })
+		conn := dial(t, "udp", n)
+		write(t, conn, labeled(t, []byte{typeCompress, 1, 2, 3}))
+		eventually(t, "a compressed packet is dropped", func() bool { return n.Dropped() == 1 })
+		padded := seal(t, stages()[3][0], 0, "\x08hello\xff", "test")
+		write(t, conn, labeled(t, []byte(padded)))
+		eventually(t, "a padded packet is dropped", func() bool { return n.Dropped() == 2 })
+		write(t, conn, labeled(t, []byte(seal(t, stages()[3][0], 1, "\x08hello", "test"))))
+		eventually(t, "the next packet arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
+	}
+}

@@ -1,0 +1,42 @@
+package lease
+
+import (
+	"strings"
+	"testing"
+)
+
+// Records with real values: domain names, addresses as ids, and metadata. All of it fits into one packet, or the record says so.
+func TestRecordBounds(t *testing.T) {
+	name := func(n int) string { return strings.Repeat("a", n) }
+	base := Record{ID: "a", Addr: "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:7946", MinWire: 3, MaxWire: 3}
+	for what, c := range map[string]struct {
+		change func(*Record)
+		want   string // "" = it is valid
+	}{
+		"an IPv6 address":          {func(r *Record) { r.ID = "2001:db8::1" }, ""},
+		"an IPv6 address and port": {func(r *Record) { r.ID = "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:7946" }, ""},
+		"a zone of an address":     {func(r *Record) { r.ID = "fe80::1%eth0" }, "byte '%'"},
+		"a separator of pins":      {func(r *Record) { r.ID = "a|b" }, "byte '|'"},
+		"a domain name as zone":    {func(r *Record) { r.Zone = name(253) }, ""},
+		"a longer zone":            {func(r *Record) { r.Zone = name(254) }, "zone has 254 bytes, at most 253"},
+		"a domain name as label":   {func(r *Record) { r.Labels = map[string]string{"host": name(253)} }, ""},
+		"a longer label":           {func(r *Record) { r.Labels = map[string]string{"host": name(254)} }, "the value at most 253"},
+		"a long key":               {func(r *Record) { r.Labels = map[string]string{name(65): ""} }, "the key has 1 to 64 bytes"},
+		"metadata":                 {func(r *Record) { r.Meta = strings.Repeat("\xff\x00", 256) }, ""},
+		"more metadata":            {func(r *Record) { r.Meta = name(513) }, "meta has 513 bytes, at most 512"},
+		"metadata and a zone":      {func(r *Record) { r.Meta, r.Zone, r.APIAddr = name(512), name(253), "media-1.example.org:8443" }, ""},
+		"all at once": {func(r *Record) {
+			r.Meta, r.Zone, r.Labels = name(512), name(253), map[string]string{"host": name(253)}
+		}, "at most 1024: shorten zone, labels or meta"},
+	} {
+		r := base
+		c.change(&r)
+		m := &Message{Stamp: minStart, Records: []*Record{&r}}
+		_, decoded := Decode(Encode(m))
+		for from, err := range map[string]error{"Validate": r.Validate(), "Decode": decoded} {
+			if (err == nil) != (c.want == "") || err != nil && from == "Validate" && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %s says %v, want %q", what, from, err, c.want)
+			}
+		}
+	}
+}
