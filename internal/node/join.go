@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -160,9 +159,9 @@ func (n *Node) leadsHere(name *target) bool {
 	})
 }
 
+// loopback reports whether an ip:port is at this host alone.
 func loopback(addr string) bool {
-	at, err := netip.ParseAddrPort(addr)
-	return err == nil && at.Addr().IsLoopback()
+	return strings.HasPrefix(addr, "127.") || hostOf(addr) == "[::1]"
 }
 
 // seek adds the addresses and names that a joining node tries, once it has tried the
