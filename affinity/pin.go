@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,42 +34,45 @@ func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d De
 	var void pinstore.Pin // which the claim replaces
 	const attempts = 3
 	for range attempts {
-		generation := r.cache.Generation()
-		s, err := r.ready(room)
-		if err != nil {
-			return Assignment{}, err
+		if a, settled, err := r.pinOn(ctx, room, node, d, &void); settled || err != nil {
+			return a, err
 		}
-		q := r.request(s, room, needOf(d))
-		q.generation, q.least = generation, r.cache.Get(room).Least()
-		home, reserved, noHome := r.placeOn(s, node, q)
-		res := r.claim(ctx, s, q, home, void)
-		switch {
-		case errors.Is(res.Err, errReclaiming):
-			r.reserved.Cancel(reserved)
-			return Assignment{}, fmt.Errorf("%w: %w", pinstore.ErrStore, res.Err)
-		case res.Err != nil:
-			r.reserved.Failed(reserved, res.Err)
-			return Assignment{}, res.Err
-		case res.Full:
-			r.reserved.Cancel(reserved)
-			r.reserved.Raise(node, res.Counted)
-			return Assignment{}, fmt.Errorf("%w: %s, for %q: all instances together have filled it", ErrNoCapacity, node, room)
-		case res.Done && home.Member != nil:
-			return r.assign(s, room, res.Pin, sourceOf(home), home.Reason), nil
-		}
-		r.reserved.Cancel(reserved)
-		v, err := r.judge(ctx, s, res.Pin.Incarnation)
-		switch {
-		case err != nil:
-			return Assignment{}, err
-		case v != liveness.Dead && !r.outdated(q, res.Pin):
-			return r.assign(s, room, res.Pin, Pinned, v.Reason()), nil
-		case noHome != nil:
-			return Assignment{}, noHome
-		}
-		void = res.Pin
 	}
 	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, attempts)
+}
+
+// pinOn claims the room for a node once. If the pin that it finds is void, the room is not settled, and the next attempt replaces that pin.
+func (r *Resolver) pinOn(ctx context.Context, room string, node lease.NodeID, d Demand, void *pinstore.Pin) (a Assignment, settled bool, err error) {
+	generation := r.cache.Generation()
+	s, err := r.ready(room)
+	if err != nil {
+		return a, false, err
+	}
+	q := r.request(s, room, needOf(d))
+	q.generation, q.least = generation, r.cache.Get(room).Least()
+	home, reserved, noHome := r.placeOn(s, node, q)
+	res := r.claim(ctx, s, q, home, *void)
+	switch {
+	case errors.Is(res.Err, errReclaiming):
+		r.reserved.Cancel(reserved)
+		return a, false, fmt.Errorf("%w: %w", pinstore.ErrStore, res.Err)
+	case res.Err != nil:
+		r.reserved.Failed(reserved, res.Err)
+		return a, false, res.Err
+	case res.Full:
+		r.reserved.Cancel(reserved)
+		r.reserved.Raise(node, res.Counted)
+		return a, false, fmt.Errorf("%w: %s, for %q: all instances together have filled it", ErrNoCapacity, node, room)
+	case res.Done && home.Member != nil:
+		return r.assign(s, room, res.Pin, sourceOf(home), home.Reason), true, nil
+	}
+	r.reserved.Cancel(reserved)
+	v, err := r.judge(ctx, s, res.Pin.Incarnation)
+	if err == nil && v != liveness.Dead && !r.outdated(q, res.Pin) {
+		return r.assign(s, room, res.Pin, Pinned, v.Reason()), true, nil
+	}
+	*void = res.Pin
+	return a, false, cmp.Or(err, noHome)
 }
 
 // placeOn reserves the cost of a room on a given node, or says why the room cannot be pinned there.

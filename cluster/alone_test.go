@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func TestFirstNodesOfADirectory(t *testing.T) {
 		with := func(addr string) func(*cluster.Config) {
 			entered = append(entered, addr)
 			return func(c *cluster.Config) {
-				c.Discover = func(context.Context) ([]string, error) { return entered[:len(entered):len(entered)], nil }
+				c.Discover = func(context.Context) ([]string, error) { return slices.Clone(entered), nil }
 			}
 		}
 		a := w.start("a", addr1, with(addr1))

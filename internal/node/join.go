@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -109,14 +108,16 @@ func (n *Node) tryJoin(now time.Time) {
 	case hopeless && !j.entered:
 		n.out.Hopeless = err
 		n.End(now)
-	case n.aloneByConfig():
-		n.log(Info, "seeds lead to this node alone; starting a cluster")
-		n.enter(now, false)
-	case len(j.targets) > 0 && (now.Before(j.until) || j.untried()):
+	case n.seeks(now):
 		n.dial(now)
 	case !j.undecided():
 		n.continueAlone(now, err)
 	}
+}
+
+// seeks reports whether a joining node goes on trying.
+func (n *Node) seeks(now time.Time) bool {
+	return len(n.join.targets) > 0 && (now.Before(n.join.until) || n.join.untried()) && !n.aloneByConfig()
 }
 
 // Discovered is the name among Config.SeedNames that stands for a directory in which nodes find themselves as well, as in the
@@ -142,10 +143,14 @@ func (n *Node) isSelf(t *target) bool {
 	case loopback(t.addr) && errors.Is(t.err, ErrSelf):
 		return true
 	}
-	// localhost is 127.0.0.1 and ::1, and this node listens at one of them.
+	return t.reason == NoAnswer && t.err != nil && n.isLocalhost(t)
+}
+
+// isLocalhost reports whether a target is an address of localhost, which is 127.0.0.1 and ::1: this node listens at one of them.
+func (n *Node) isLocalhost(t *target) bool {
 	port := strings.TrimPrefix(n.cfg.Self.Addr, hostOf(n.cfg.Self.Addr))
 	localhost := t.addr == "127.0.0.1"+port || t.addr == "[::1]"+port
-	return localhost && t.err != nil && t.reason == NoAnswer && slices.ContainsFunc(n.join.targets, func(name *target) bool {
+	return localhost && slices.ContainsFunc(n.join.targets, func(name *target) bool {
 		return name.kind == seedName && name.addr != Discovered && slices.Contains(t.names, name.addr) && n.leadsHere(name)
 	})
 }
@@ -160,9 +165,9 @@ func (n *Node) leadsHere(name *target) bool {
 	})
 }
 
+// loopback reports whether an ip:port is at this host alone.
 func loopback(addr string) bool {
-	at, err := netip.ParseAddrPort(addr)
-	return err == nil && at.Addr().IsLoopback()
+	return strings.HasPrefix(addr, "127.") || hostOf(addr) == "[::1]"
 }
 
 // seek adds the addresses and names that a joining node tries, once it has tried the
@@ -444,7 +449,10 @@ func (n *Node) answered(now time.Time) {
 // continueAlone ends the joining without an answer. Seeds are still tried from time to
 // time.
 func (n *Node) continueAlone(now time.Time, err error) {
-	if err != nil {
+	switch {
+	case n.aloneByConfig():
+		n.log(Info, "seeds lead to this node alone; starting a cluster")
+	case err != nil:
 		n.log(Warn, "no seed answered; continuing alone and retrying", "err", err)
 	}
 	n.enter(now, false)
