@@ -157,6 +157,22 @@ func TestSilentMemberKeepsItsRooms(t *testing.T) {
 	})
 }
 
+// A silent member gets new rooms while all others drain, as in a rolling restart: it lives, and nobody else takes them.
+func TestOnlySilentMembersTakeRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{}, "a")
+		f.store = pinstore.NewMemory() // as if b did not reach the store
+		f.start("b")
+		time.Sleep(silenceTime)
+		f.silent("before the drain", "a", "b")
+		drain(t, f, "a")
+		time.Sleep(silenceTime)
+		if a := f.resolve("a", "room", 1); a.Node != "b" || !strings.Contains(a.Reason, "no heartbeats") {
+			t.Errorf("a new room at a node that drains is at %+v, want b", a)
+		}
+	})
+}
+
 // No trouble of a store that all share, of a process, a clock or the network makes a member silent.
 func TestNobodyIsSilent(t *testing.T) {
 	for name, trouble := range map[string]func(f *fleet, data *replaced, all []*faulty){
@@ -249,27 +265,4 @@ func each(all []*faulty, f func(*faulty)) {
 	for _, s := range all {
 		f(s)
 	}
-}
-
-// A member that has lost its way to the store gets new rooms if there is no other, as while the others drain in a rolling
-// restart.
-func TestOnlySilentMembersLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, pinstore.NewMemory(), affinity.Config{}, "a")
-		f.store = pinstore.NewMemory() // as if b did not reach it
-		f.start("b")
-		time.Sleep(silenceTime)
-		f.silent("before the drain", "a", "b")
-		if err := f.Agent("a").Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Second)
-		got, err := f.rooms["a"].Resolve(t.Context(), "room", affinity.Demand{Size: 1})
-		if err != nil {
-			t.Fatalf("a new room at a draining node, while b is live: %v", err)
-		}
-		if got.Node != "b" || !strings.Contains(got.Reason, "sends no heartbeats to this store") {
-			t.Errorf("%+v, want node b and the reason", got)
-		}
-	})
 }

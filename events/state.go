@@ -40,14 +40,14 @@ type Detail struct {
 	State lease.State // Draining if the node is active and evicted
 }
 
-// Same reports whether two details of one incarnation are the same for a program: state, weight, labels, addresses, zone, capacity, version,
+// Same reports whether two details of one incarnation are the same for a program: state, weight, labels, addresses, zone, capacity, version, metadata,
 // and until when the node is held back.
 func (d Detail) Same(o Detail) bool {
 	if d.State != o.State || d.Record == o.Record {
 		return d.State == o.State
 	}
 	return d.Weight == o.Weight && d.Addr == o.Addr && d.APIAddr == o.APIAddr && d.Zone == o.Zone && d.Capacity == o.Capacity &&
-		d.Program == o.Program && d.Held == o.Held && maps.Equal(d.Labels, o.Labels)
+		d.Program == o.Program && d.Meta == o.Meta && d.Held == o.Held && maps.Equal(d.Labels, o.Labels)
 }
 
 // Next returns the state that follows prev on node self, or the first one if

@@ -107,27 +107,30 @@ func (l Ceilings) SoftOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // HardOf returns the units above which a member gets no new room.
 func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Hard) }
 
-// choose picks a node for the room. Where only silent nodes could take it, as while the others drain, one of them does: it
-// may have lost its way to the store alone, and a call would fail otherwise.
+// choose picks a node as pick does. Where no other member may have a new room, a silent one gets it: it lives, and a room without a
+// node is worse than one that the silent member may have to find without its store. A room that moves stays instead.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
-	if len(q.Silent) == 0 || slices.ContainsFunc(s.Members, q.takes) {
-		return chooseAmong(s, q, limits, reserved)
+	c, err := pick(s, q, limits, reserved)
+	if len(q.Silent) == 0 || len(q.Leaves) > 0 || (!errors.Is(err, cluster.ErrNoMembers) && !errors.Is(err, ErrRequire)) {
+		return c, err
 	}
+	silent := q.Silent
 	q.Silent = nil
-	c, err := chooseAmong(s, q, limits, reserved)
-	c.Reason += "; it sends no heartbeats to this store, but no other node takes rooms"
+	if c, err = pick(s, q, limits, reserved); err == nil && slices.Contains(silent, c.Incarnation()) {
+		c.Reason += "; it sends no heartbeats to this store, but no other node takes the room"
+	}
 	return c, err
 }
 
-// chooseAmong picks the node where the room lived before (see Request.Stay);
+// pick picks the node where the room lived before (see Request.Stay);
 // otherwise the owner of its partition, if it has headroom below the soft ceiling;
 // otherwise the least loaded node with headroom; otherwise the least loaded node below
 // the hard ceiling.
 //
 // A node without a stated capacity always has headroom as owner, and takes no other
-// rooms. A node that has not reported its load takes no other rooms, either. It
+// rooms. A node that has not reported its load takes no other rooms, either. pick
 // is pure. O(nodes), and without an override free of allocation.
-func chooseAmong(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
+func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
 		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
 	}
