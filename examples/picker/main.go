@@ -1,0 +1,144 @@
+// Picker shows the adapter of a program that had a list of peers and a hash ring before: picker.go has it, with two
+// scopes, connections for each member, and an end in order.
+//
+//	go run ./examples/picker
+//
+// Four agents start in this process, two for each role, and one leaves.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// node is a process of the fleet: its HTTP server, which says its name, and its picker.
+type node struct {
+	*Picker
+	server *http.Server
+}
+
+func start(ctx context.Context, id, role string, join ...string) (*node, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, id) })}
+	go func() { _ = server.Serve(l) }()
+	agent, err := cluster.Start(ctx, cluster.Config{
+		ID: id, Bind: "127.0.0.1:0", APIAddr: l.Addr().String(), Join: join, Labels: map[string]string{"role": role},
+		Network: cluster.Local, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, err
+	}
+	picker, err := NewPicker(ctx, agent, "cache", "worker")
+	if err != nil {
+		return nil, err
+	}
+	<-agent.Ready()
+	return &node{picker, server}, nil
+}
+
+// end leaves first, so nobody is led to a server that has gone.
+func (n *node) end(ctx context.Context) error {
+	if err := n.Leave(ctx); err != nil {
+		return err
+	}
+	return n.server.Shutdown(ctx)
+}
+
+// ask calls the server of some keys, and counts who answers.
+func (n *node) ask(ctx context.Context, role string) (map[string]int, error) {
+	counts := make(map[string]int)
+	for i := range 100 {
+		peer, _, err := n.Pick(role, fmt.Sprint("key-", i))
+		if err != nil {
+			return nil, err
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, peer.URL, nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := peer.HTTP.Do(r)
+		if err != nil {
+			return nil, err
+		}
+		name, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		counts[string(name)]++
+	}
+	return counts, nil
+}
+
+func run(ctx context.Context) error {
+	var nodes []*node
+	var join []string
+	for _, id := range []string{"worker-1", "cache-1", "worker-2", "cache-2"} {
+		role, _, _ := strings.Cut(id, "-")
+		n, err := start(ctx, id, role, join...)
+		if err != nil {
+			return err
+		}
+		nodes, join = append(nodes, n), []string{n.agent.Addr()}
+	}
+	for _, n := range nodes {
+		if err := n.agent.WaitConverged(ctx); err != nil {
+			return err
+		}
+	}
+	show := func(what string, from *node) error {
+		for _, role := range []string{"cache", "worker"} {
+			counts, err := from.ask(ctx, role)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("%s: %d of 100 keys of role %s are answered, by %s\n", what, sum(counts), role, strings.Join(slices.Sorted(maps.Keys(counts)), " and "))
+		}
+		return nil
+	}
+	if err := show("four nodes", nodes[0]); err != nil {
+		return err
+	}
+	if err := nodes[3].end(ctx); err != nil {
+		return err
+	}
+	if err := show("cache-2 has left", nodes[0]); err != nil {
+		return err
+	}
+	for _, n := range nodes[:3] {
+		if err := n.end(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
