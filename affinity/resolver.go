@@ -83,12 +83,15 @@ type work struct {
 // Start returns a running Resolver over a store that all nodes share. It does not wait for
 // the agent, and for the store no longer than Config.Budget. The agent's Leave closes it, at the right moment; do not close it before.
 //
-// With Config.ReportLoad it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the load. It fails with ErrSettings if other nodes of the cluster have another number of partitions,
-// another Config.Cost, or a store with another prefix, or if another cluster has the keys of this store: two clusters
-// share a Redis by different prefixes. If the store does not answer, the node finds
-// that out later: then all calls that need the store fail with ErrSettings, it re-homes no rooms, the
-// others place no rooms here, and the rooms that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that
-// this node does not accept: it is of another cluster, which has the same name by mistake.
+// With Config.ReportLoad it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the load.
+//
+// It fails with ErrSettings if other nodes of the cluster have another number of partitions, another Config.Cost, or a store
+// with another prefix, or if another cluster has the keys of this store: two clusters share a Redis by different prefixes.
+//
+// If the store does not answer, the node compares settings later. If they differ then, all calls that need the store fail with
+// ErrSettings, this node re-homes no rooms, the others place no rooms here, and the rooms that are hosted here stay. The same
+// happens after a lease's TTL if the others gossip with a key that this node does not accept: it belongs to another cluster,
+// which has the same name by mistake.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -60,12 +60,12 @@
 //
 // /v1/evict takes any member out for all members, for at most a day: it owns nothing and
 // shows as draining, with the reason, also after a restart. A for_ms of 0 ends an eviction.
+// Of two decisions about a node the later one counts.
 //
 // /v1/keys takes one of three steps on this node alone: install accepts a further key (base64), use sends with a key, and remove drops
 // one, both by its fingerprint. To change the key of a cluster, take each step on all nodes before the next one. A node refuses use while
 // it sees a live member without the key, and remove while it sees one that sends with it. Callers must show a token, or a certificate
 // that the server has verified.
-// Of two decisions about a node the later one counts.
 //
 // /healthz depends on this process alone: a failure of peers or of the network must not
 // restart it. It responds with stalled when the agent's loop has not gone round for a TTL: a

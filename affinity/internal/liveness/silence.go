@@ -19,7 +19,7 @@ const (
 
 // Silence knows which members live by gossip and send no heartbeats to this store: they use another one, or none, or do not reach
 // it. They get no new rooms, since they could not find them in their own store, and would place them again. Rooms
-// that are pinned to them stay. Such a member lives, so it may host them, and any other home would be a second one.
+// that are pinned to them stay: such a member lives and may host them, so a room that moved would have two hosts.
 //
 // A missing heartbeat is a fact of this store, and the looks of this node prove that the store answers. So it makes no difference
 // whether the store was empty a moment ago, or whose clock is right; and a member that is paused is soon no member by

@@ -175,7 +175,7 @@ func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
 		return
 	}
-	why := "no node has let this one in yet; the log says why"
+	why := "no node has let this one in yet: see the log of this agent"
 	if latest := w.waitsFor.Load(); open && latest != nil {
 		why = *latest
 	}
