@@ -48,7 +48,7 @@ func TestSetLabels(t *testing.T) {
 			many[fmt.Sprint(i)] = ""
 		}
 		for name, bad := range map[string]map[string]string{
-			"empty key": {"": "x"}, "long value": {"k": strings.Repeat("x", lease.MaxLabelBytes+1)}, "too many": many, "not UTF-8": {"k": "\xff"},
+			"empty key": {"": "x"}, "long value": {"k": strings.Repeat("x", lease.MaxValueBytes+1)}, "too many": many, "not UTF-8": {"k": "\xff"},
 		} {
 			if err := a.SetLabels(bad); err == nil || !maps.Equal(a.Snapshot().Self.Labels, want) {
 				t.Errorf("%s: %v; labels %v", name, err, a.Snapshot().Self.Labels)

@@ -110,7 +110,7 @@ func versions() family {
 	d := desc("member_versions", "Live members by the version of their program, empty if not stated, and of roost.", "version", "roost")
 	return family{d, func(v *view, to chan<- prometheus.Metric) {
 		members := make(map[[2]string]int)
-		for _, m := range v.Members {
+		for _, m := range v.live() {
 			members[[2]string{m.Version, m.Roost}]++
 		}
 		for version, n := range members {
@@ -123,8 +123,8 @@ func memberFamilies() []family {
 	return []family{
 		gauges("members", "Live members that this node sees, including itself.", "state", func(v *view) map[string]uint64 {
 			members := map[string]uint64{lease.Settling.String(): 0, lease.Active.String(): 0, lease.Draining.String(): 0}
-			for i := range v.Members {
-				members[v.Members[i].State.String()]++
+			for _, m := range v.live() {
+				members[m.State.String()]++
 			}
 			return members
 		}),
@@ -139,9 +139,9 @@ func memberFamilies() []family {
 		gauge("evictions", "Evictions in force, as this node knows them.", func(v *view) float64 { return float64(len(v.Evictions)) }),
 		gauge("lease_ttl_seconds", "Age at which a lease expires.", func(v *view) float64 { return v.cfg.LeaseTTL.Seconds() }),
 		gauge("lease_age_p99_seconds", "Age that 99 % of the live leases do not exceed.", func(v *view) float64 {
-			ages := make([]time.Duration, len(v.Members))
-			for i := range v.Members {
-				ages[i] = v.Members[i].Age()
+			var ages []time.Duration
+			for _, m := range v.live() {
+				ages = append(ages, m.Age())
 			}
 			return percentile(ages, 99).Seconds()
 		}),
@@ -151,8 +151,8 @@ func memberFamilies() []family {
 		counter("lease_refutations_total", "Times that this node started a new incarnation because of stale messages about itself.", func(v *view) uint64 { return v.Stats.Reincarnations }),
 		gauge("clock_offset_max_seconds", "Greatest difference between this node's wall clock and that of a member.", func(v *view) float64 {
 			var most time.Duration
-			for i := range v.Members {
-				most = max(most, v.Members[i].ClockOffset.Abs())
+			for _, m := range v.live() {
+				most = max(most, m.ClockOffset.Abs())
 			}
 			return most.Seconds()
 		}),

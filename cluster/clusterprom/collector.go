@@ -76,6 +76,15 @@ type view struct {
 	readable bool // the settings, at the last attempt
 }
 
+// live returns the members that are live as far as this node knows: during a fence only itself, because the others are the last
+// ones that it knew.
+func (v *view) live() []*cluster.Member {
+	if v.Fenced {
+		return []*cluster.Member{v.Self}
+	}
+	return v.Members
+}
+
 // family is all metrics of one name.
 type family struct {
 	desc *prometheus.Desc

@@ -23,7 +23,7 @@ func (l *leaseAges) observe(v *view) (count uint64, total time.Duration, within 
 	defer l.mu.Unlock()
 	within = make(map[time.Duration]uint64)
 	bound := func(i int) time.Duration { return v.cfg.LeaseTTL * time.Duration(i+1) / time.Duration(len(l.within)) }
-	for _, m := range v.Members {
+	for _, m := range v.live() {
 		age := m.Age()
 		l.count++
 		l.total += age

@@ -93,6 +93,9 @@ func (e Examination) drainsFor(id lease.NodeID) string {
 
 // leases warns of members that missed two heartbeats in a row.
 func (e Examination) leases() Check {
+	if e.After.Members.Stale {
+		return Check{Name: "leases", Finding: "not judged: the members are the last ones that it knew"}
+	}
 	ttl := ms(e.After.Stats.Settings.TTLMS)
 	var oldest time.Duration
 	var late []string

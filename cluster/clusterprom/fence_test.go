@@ -1,0 +1,20 @@
+package clusterprom
+
+import (
+	"testing"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// The members that a fenced node goes on showing are of before, so metrics of live members leave them out.
+func TestLiveDuringFence(t *testing.T) {
+	self, other := &cluster.Member{ID: "a"}, &cluster.Member{ID: "b"}
+	s := &cluster.Snapshot{Self: self, Members: []*cluster.Member{self, other}}
+	if n := len((&view{Snapshot: s}).live()); n != 2 {
+		t.Errorf("%d live members, want 2", n)
+	}
+	s.Fenced = true
+	if live := (&view{Snapshot: s}).live(); len(live) != 1 || live[0] != self {
+		t.Errorf("live during a fence: %v", live)
+	}
+}
