@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,5 +70,58 @@ func TestWatchSeesChangesOfMembers(t *testing.T) {
 			t.Errorf("after a change of load alone: %+v", b)
 		default:
 		}
+	})
+}
+
+// A watcher of a scope learns of changes of the scope's members, and of no others. A member whose labels no longer match leaves.
+func TestScopeWatchSeesChangesOfMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 4, clustertest.Options{Config: roles}) // n00 and n02 are even
+		scope, err := c.Agent("n00").Scope("even", ofRole("even"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var batches []events.Batch
+		go func() {
+			for b := range scope.Watch(t.Context()) {
+				mu.Lock()
+				batches = append(batches, b)
+				mu.Unlock()
+			}
+		}()
+		// after returns what the scope's watcher received because of a change.
+		after := func(change error) (changed, left, joined []lease.NodeID) {
+			t.Helper()
+			if change != nil {
+				t.Fatal(change)
+			}
+			time.Sleep(10 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, b := range batches {
+				changed, left, joined = append(changed, b.Changed...), append(left, b.Left...), append(joined, b.Joined...)
+			}
+			batches = nil
+			return changed, left, joined
+		}
+		want := func(what string, change error, wantChanged, wantLeft, wantJoined []lease.NodeID) {
+			t.Helper()
+			changed, left, joined := after(change)
+			if !slices.Equal(changed, wantChanged) || !slices.Equal(left, wantLeft) || !slices.Equal(joined, wantJoined) {
+				t.Errorf("%s: changed %v, left %v, joined %v; want %v, %v, %v", what, changed, left, joined, wantChanged, wantLeft, wantJoined)
+			}
+		}
+		n01, n02, none := c.Agent("n01"), c.Agent("n02"), []lease.NodeID(nil)
+		of := func(ids ...lease.NodeID) []lease.NodeID { return ids }
+
+		want("start", nil, none, none, of("n00", "n02"))
+		want("a label of a member", n02.SetLabels(map[string]string{"role": "even", "disk": "full"}), of("n02"), none, none)
+		want("a label of another one", n01.SetLabels(map[string]string{"role": "odd", "disk": "full"}), none, none, none)
+		want("the weight of a member", n02.SetWeight(0), of("n02"), none, none)
+		want("the state of a member", n02.Drain(t.Context()), of("n02"), none, none)
+		want("the load of a member", n02.SetLoad(17), none, none, none)
+		want("another role", n02.SetLabels(map[string]string{"role": "odd"}), none, of("n02"), none)
+		want("the role again", n02.SetLabels(map[string]string{"role": "even"}), of("n02"), none, of("n02")) // joined, then published
 	})
 }

@@ -32,6 +32,7 @@ type Scope struct {
 	mayOwn  uint64              // as of the agent's state that the scope's state follows
 	nodes   []placement.Node    // reused
 	members []lease.Incarnation // reused
+	details []events.Detail     // of members; reused
 	fault   scopeFault
 }
 
@@ -140,8 +141,9 @@ func (sc *Scope) Owns(p placement.Partition) bool {
 // and must not be modified.
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 
-// Watch returns the changes of the scope, like [Agent.Watch]. A member that no longer matches is in Left, without a
-// reason. Version counts the scope's own states.
+// Watch returns the changes of the scope, like [Agent.Watch]; Changed has members of the scope only. A member that no longer
+// matches is in Left, without a reason. A member that begins to match is in Joined and, when the agent publishes what
+// changed, in Changed. Version counts the scope's own states.
 func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &sc.feed)
 }
@@ -241,9 +243,9 @@ func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *e
 		return prev
 	}
 	mayOwn := of.State.MayOwn
-	members := sc.follows(prev, of, matching)
+	members, details := sc.follows(prev, of, matching)
 	if prev != nil {
-		if prev.Table == sc.table && sc.mayOwn == mayOwn && slices.Equal(prev.Members, members) {
+		if prev.Table == sc.table && sc.mayOwn == mayOwn && slices.Equal(prev.Members, members) && slices.Equal(prev.Details, details) {
 			return prev
 		}
 		if sc.mayOwn != mayOwn && sc.mayOwn != 0 && mayOwn != 0 {
@@ -251,17 +253,17 @@ func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *e
 		}
 	}
 	s := events.Next(prev, sc.agent.self, sc.table, slices.Clone(members), mayOwn != 0)
-	s.Ended = of.State.Ended
+	s.Details, s.Ended = slices.Clone(details), of.State.Ended
 	sc.mayOwn = mayOwn
 	return s
 }
 
-// follows returns the members of the agent's state that match. That state keeps members that are no longer live until the
-// agent has published their end; the scope keeps them as long.
-func (sc *Scope) follows(prev *events.State, of *Snapshot, matching []*Member) []lease.Incarnation {
-	sc.members = sc.members[:0]
+// follows returns the members of the agent's state that match, and what that state knows of each. That state keeps
+// members that are no longer live until the agent has published their end; the scope keeps them as long.
+func (sc *Scope) follows(prev *events.State, of *Snapshot, matching []*Member) ([]lease.Incarnation, []events.Detail) {
+	sc.members, sc.details = sc.members[:0], sc.details[:0]
 	live := of.Members
-	for _, i := range of.State.Members {
+	for at, i := range of.State.Members {
 		in := false
 		if m := next(&live, i.Node); m != nil && m.Incarnation == i.Number {
 			in = next(&matching, i.Node) != nil
@@ -269,8 +271,8 @@ func (sc *Scope) follows(prev *events.State, of *Snapshot, matching []*Member) [
 			_, in = slices.BinarySearchFunc(prev.Members, i, lease.Incarnation.Compare)
 		}
 		if in {
-			sc.members = append(sc.members, i)
+			sc.members, sc.details = append(sc.members, i), append(sc.details, of.State.Details[at])
 		}
 	}
-	return sc.members
+	return sc.members, sc.details
 }
