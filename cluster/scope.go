@@ -53,6 +53,7 @@ type scopeFault struct {
 // replaces match, nodes can name different owners in this scope, and two nodes can own a partition or none.
 // To avoid that, let match look at a label and change the label: a member states its label to all nodes. If the
 // function has to change, deploy a second scope with a new name everywhere before the first node uses it.
+// A member that matches gets partitions from the others even before it calls Scope itself: call it right after Start.
 //
 // The agent's loop calls match twice for each member, some ten times a second, so match should return at once, and it must not
 // wait for the agent. If match panics, the scope keeps its last members and the agent logs it. While the matching

@@ -82,7 +82,7 @@ func (p *Picker) Pick(role, key string) (peer *Peer, self bool, err error) {
 		return nil, false, fmt.Errorf("key %q: %w", key, err)
 	}
 	if peer = (*p.peers.Load())[owner.ID]; peer == nil { // the table is a moment ahead of the map
-		peer = newPeer(owner)
+		peer = &Peer{owner.ID, "http://" + owner.APIAddr, http.DefaultClient}
 	}
 	return peer, scope.IsOwner(key), nil
 }
