@@ -67,7 +67,8 @@ type Config struct {
 	// called whenever names of Join are looked up: while the node joins, with each round of attempts, then every
 	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and is not
 	// called again before. At most 1,000 seeds count. An error is like a seed that does not answer. If it
-	// names this node and nobody else, the node starts at once; if it names nobody, the node waits for StartupGrace, because
+	// names this node and nobody else, the node starts at once: the list has to be such that a node which sees itself also
+	// sees all that were listed before, as in one API or one file. If it names nobody, the node waits for StartupGrace, because
 	// others may not be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
