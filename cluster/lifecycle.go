@@ -256,7 +256,8 @@ func (a *Agent) Leave(ctx context.Context) error {
 }
 
 // LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. If
-// ctx ends before the moment, the node leaves at once. It fails with ErrAhead, and stays, if the moment is too far ahead.
+// ctx ends before the moment, the node leaves at once. Undrain cancels the moment and not the leave, which then begins a LeaseTTL
+// after the moment. It fails with ErrAhead, and stays, if the moment is too far ahead.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
 	defer cancel()
