@@ -37,7 +37,7 @@ func TestStepClock(t *testing.T) { // S3.3
 }
 
 // A node that was fenced marks the table of before as stale, with its clock ahead or not, and also while it
-// gathers joins before its first table. A table without that mark is that of the others (S3.3).
+// gathers joins before its first table. A table without that mark is that of the others.
 func TestNoTableOfBeforeFence(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 7 * time.Second} {
 		c := started(t, 3, sim.Options{})
