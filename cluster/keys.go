@@ -64,8 +64,8 @@ func (c Config) keys() [][]byte {
 // gives every node the new one as an old one, then swaps both, then removes the former one; nothing is lost in between.
 // A cluster that gets its first key does the same, with [PlainText] as the former one.
 // [Member.KeyFingerprints] says how far the members are. Watch streams that are open stay open. The error wraps ErrPlain
-// if a node that sends plain text would stop to accept it, and ErrSealed if one that encrypts would send plain text.
-// Concurrent calls take effect one after the other.
+// if a node that sends plain text would stop to accept it, and ErrSealed if one that encrypts would send plain text, or would accept it and did not at
+// its start. Concurrent calls take effect one after the other.
 func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()

@@ -155,7 +155,7 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0"},
 		{cluster.ErrEvictions, 409, CodeEvictions, "too many evictions: end one, or wait until one ends"},
 		{cluster.ErrLoadComputed, 409, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load"},
-		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send plain text only after a new start"},
+		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start"},
 		{cluster.ErrUnknownKey, 404, CodeUnknownKey, "this node has no gossip key with this fingerprint: install it first: r1"},
 		{cluster.ErrKeyLacking, 409, CodeKeyLacking, "live members do not accept this gossip key: r1; install it there first, or wait until their records have spread"},
 		{cluster.ErrKeyInUse, 409, CodeKeyInUse, "this gossip key is used to send: r1"},

@@ -93,7 +93,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
 	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
 	{cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load", ": post none, or restart the agent without --report-load"},
-	{cluster.ErrSealed, http.StatusConflict, CodeSealed, "this node encrypts, and can send plain text only after a new start", ""},
+	{cluster.ErrSealed, http.StatusConflict, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start", ""},
 	{cluster.ErrUnknownKey, http.StatusNotFound, CodeUnknownKey, "", ""},
 	{cluster.ErrKeyLacking, http.StatusConflict, CodeKeyLacking, "", "; install it there first, or wait until their records have spread"},
 	{cluster.ErrKeyInUse, http.StatusConflict, CodeKeyInUse, "", ""},

@@ -28,6 +28,7 @@ type guard struct {
 	openers    atomic.Pointer[openers]
 	label      string
 	labelHead  []byte // of each packet of this cluster
+	strict     bool   // memberlist refuses plain text, since the start
 	rejections *rejections
 	// headTimeout is how long an incoming connection may take to send its hello, and then its head,
 	// streamTimeout how long until its message is complete.
@@ -66,6 +67,7 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 	}
 	g.credentials.Store(newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys))
 	creds := g.credentials.Load()
+	g.strict = !creds.takesPlain
 	if !creds.sendsPlain {
 		g.seals(cfg.Key)
 	}
@@ -92,7 +94,7 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 	switch {
 	case was.sendsPlain && !next.takesPlain:
 		return ErrPlain
-	case next.sendsPlain && !was.sendsPlain:
+	case next.sendsPlain && !was.sendsPlain, next.takesPlain && !was.takesPlain && g.strict:
 		return ErrSealed
 	}
 	g.opensWith(slices.Concat(was.secrets, next.secrets))

@@ -270,7 +270,7 @@ func (n *Node) Addr() string { return n.own.Load().at.String() }
 // Errors of SetKeys: a change from one to the other in one step would cut this node off.
 var (
 	ErrPlain  = errors.New("gossip: this node sends plain text, so it has to accept that until all nodes encrypt: keep plain text among the keys")
-	ErrSealed = errors.New("gossip: this node encrypts, and can send plain text only after a new start")
+	ErrSealed = errors.New("gossip: this node encrypts, and can send or accept plain text only after a new start")
 )
 
 // SetKeys replaces the keys: the first one encrypts, and each of them decrypts. PlainText is one of them while a cluster gets

@@ -115,3 +115,15 @@ func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {
 		eventually(t, "the next packet arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
 	}
 }
+
+// A node that was started with a key alone does not say that it accepts plain text again: its memberlist would refuse it.
+func TestStrictStart(t *testing.T) {
+	key := stages()[3][0]
+	n, _ := start(t, "a#1", func(c *Config) { c.Key = key })
+	if err := n.SetKeys(key, [][]byte{[]byte(PlainText)}); !errors.Is(err, ErrSealed) {
+		t.Errorf("it accepts plain text again: %v", err)
+	}
+	if err := n.SetKeys(key, nil); err != nil {
+		t.Error(err)
+	}
+}
