@@ -60,3 +60,30 @@ func TestStrangersAreLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// A cluster with another time, which answers questions at the address of a lost member, does not fence a node that is awake:
+// members answer the node, too.
+func TestAnswersOfAnotherCluster(t *testing.T) {
+	w, others := newNetwork(t, nil, "a", "b"), newNetwork(t, nil, "s")
+	w.run(time.Minute)
+	others.run(2 * time.Minute) // a minute ahead, by its time
+	answers := 0
+	w.sent = func(id string, p Packet) {
+		if id != "a" {
+			return
+		}
+		s := others.nodes["s"]
+		s.Receive(others.at("s"), p.Bytes)
+		for _, answer := range s.Ready(others.at("s")).Packets {
+			if answer.To == "a" {
+				answers++
+				w.nodes["a"].Receive(w.at("a"), answer.Bytes)
+			}
+		}
+		others.now = others.now.Add(10 * time.Millisecond)
+	}
+	w.run(30 * time.Second)
+	if n := w.nodes["a"].View().Stats.Fences; n > 0 || answers == 0 {
+		t.Errorf("fenced %d times by %d answers", n, answers)
+	}
+}

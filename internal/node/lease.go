@@ -139,15 +139,18 @@ func (n *Node) warnSkew(now time.Time) {
 // reason to believe it, the process asks many members at once. It goes on owning partitions until one answers:
 // somebody may only have set the wall clock.
 type asleep struct {
-	rng    *rand.Rand // of its own, so that questions change no other choice
-	ask    time.Time  // when the next question is sent
-	until  time.Time  // until when many are asked; zero = there is no reason to
-	misses int        // questions in a row without an answer
+	rng        *rand.Rand // of its own, so that questions change no other choice
+	ask        time.Time  // when the next question is sent
+	until      time.Time  // until when many are asked; zero = there is no reason to
+	misses     int        // questions in a row without an answer
+	unanswered int        // rounds of questions in a row of which no member has answered any
 }
 
 const (
 	asksInTTL  = 12 // how often a member is asked
 	mostMisses = 8  // after which questions are not repeated any sooner
+
+	fewUnanswered = 2 // rounds, which may be lost packets: beyond that, an answer of another cluster counts
 )
 
 // wallStepped reports whether the wall clock went ahead of the monotonic clock since the latest turn.
@@ -175,6 +178,7 @@ func (n *Node) checkAwake(now time.Time) {
 		return
 	}
 	a.ask = now.Add(n.cfg.GossipInterval / 4) // unless it is answered by then: packets get lost
+	a.unanswered++
 	if now.Before(a.until) {
 		others := n.set.ExpiredAddrs(n.set.Peers(nil)) // O(nodes)
 		for _, lost := range n.join.lost {
@@ -206,6 +210,7 @@ func (n *Node) noteAnswer(now time.Time, e lease.Effect) {
 		return
 	}
 	a := &n.asleep
+	a.unanswered = 0
 	if a.misses = 0; !now.Before(a.until) {
 		a.ask = now.Add(n.cfg.LeaseTTL / asksInTTL)
 	}
