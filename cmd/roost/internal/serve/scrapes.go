@@ -4,24 +4,27 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
+	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	scrapeFresh = 500 * time.Millisecond // how long an answer is good for clients that share it
 	fewScrapes  = 4                      // answers that may be under way before clients share them
-	maxFormats  = 8                      // for which an answer is kept
 )
 
-// scrapes answers GET /metrics from memory, so a client that does not read keeps others from nothing. While many answers are under
-// way, all that ask for the same format within half a second share one: those that nobody reads would fill the memory.
+// scrapes answers GET /metrics from memory, so a client that does not read keeps others from nothing. Answers that nobody
+// reads would fill the memory, so while many are under way, all other clients within half a second share one: in
+// Prometheus's text format and not compressed, whatever they ask for.
 type scrapes struct {
 	gather http.Handler
 
-	mu       sync.Mutex
-	underWay int
-	answers  map[string]*scrape // the latest one, by the format that was asked for
+	underWay atomic.Int32
+
+	mu     sync.Mutex
+	shared *scrape
 }
 
 // scrape is an answer, which is an http.ResponseWriter until it is complete.
@@ -38,32 +41,30 @@ func (s *scrape) Write(b []byte) (int, error) { return s.body.Write(b) }
 
 // ServeHTTP implements http.Handler.
 func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer := s.answer(r)
-	defer s.written()
+	few := s.underWay.Add(1) <= fewScrapes
+	defer s.underWay.Add(-1)
+	var answer *scrape
+	if few {
+		answer = s.scrape(r)
+	} else {
+		answer = s.share()
+	}
 	maps.Copy(w.Header(), answer.header)
 	w.WriteHeader(answer.status)
 	_, _ = w.Write(answer.body.Bytes()) // the client may have gone
 }
 
-func (s *scrapes) written() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.underWay--
-}
-
-func (s *scrapes) answer(r *http.Request) *scrape {
-	format := r.Header.Get("Accept") + "\n" + r.Header.Get("Accept-Encoding")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.underWay++
-	if a := s.answers[format]; a != nil && s.underWay > fewScrapes && time.Since(a.at) < scrapeFresh {
-		return a
-	}
-	if s.answers == nil || len(s.answers) >= maxFormats {
-		s.answers = make(map[string]*scrape)
-	}
+func (s *scrapes) scrape(r *http.Request) *scrape {
 	a := &scrape{header: make(http.Header), status: http.StatusOK, at: time.Now()}
 	s.gather.ServeHTTP(a, r)
-	s.answers[format] = a
 	return a
+}
+
+func (s *scrapes) share() *scrape {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shared == nil || time.Since(s.shared.at) >= scrapeFresh {
+		s.shared = s.scrape(&http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{}})
+	}
+	return s.shared
 }

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,5 +48,57 @@ func TestDeafScrapers(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), "go_goroutines") {
 			t.Errorf("a scraper gets %s, %v: %.100s", resp.Status, err, body)
 		}
+	}
+}
+
+// deafClient takes no byte of a body until it is released.
+type deafClient struct {
+	*httptest.ResponseRecorder
+	waiting *atomic.Int32
+	release chan struct{}
+}
+
+func (c deafClient) Write(b []byte) (int, error) {
+	c.waiting.Add(1)
+	<-c.release
+	return c.ResponseRecorder.Write(b)
+}
+
+// Deaf clients share an answer, even if each asks in other words.
+func TestDeafScrapersShare(t *testing.T) {
+	const clients = 200
+	var gathered, waiting atomic.Int32
+	s := &scrapes{gather: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		gathered.Add(1)
+		_, _ = io.WriteString(w, "asked for "+r.Header.Get("Accept"))
+	})}
+	began, release, answers := time.Now(), make(chan struct{}), make(chan string)
+	for i := range clients {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Header.Set("Accept", fmt.Sprintf("text/plain;x=%d", i))
+		c := deafClient{httptest.NewRecorder(), &waiting, release}
+		go func() {
+			s.ServeHTTP(c, r)
+			answers <- c.Body.String()
+		}()
+	}
+	for waiting.Load() < clients {
+		time.Sleep(time.Millisecond)
+	}
+	own, limit := fewScrapes, fewScrapes+1+int(time.Since(began)/scrapeFresh)
+	if n := int(gathered.Load()); n <= own || n > limit {
+		t.Errorf("%d deaf clients hold %d answers, want at most %d", clients, n, limit)
+	}
+	close(release)
+	for range clients {
+		if a := <-answers; a != "asked for " {
+			own--
+		}
+	}
+	if own != 0 {
+		t.Errorf("%d of the first %d clients did not get the format they asked for", own, fewScrapes)
+	}
+	if s.underWay.Load() != 0 {
+		t.Errorf("%d answers are under way at the end", s.underWay.Load())
 	}
 }
