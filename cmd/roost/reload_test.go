@@ -262,11 +262,13 @@ func TestReloadWhileJoining(t *testing.T) {
 	logs("did not answer in time")
 	write("join: [\n")
 	logs("settings stay as they are")
+	write("join: " + hangs.Addr().String() + "\nlog-format: json\n")
+	logs("settings have changed that take effect with a restart\" settings=[log-format]")
 	write("join: " + seed.Gossip + "\n")
 	if err := p.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	logs("settings changed while joining; starting again")
+	logs("settings changed while joining; starting again\" changed=[join]\n")
 	logs("agent running")
 	eventually(t, func() error {
 		m, err := seed.Members(t.Context())

@@ -68,7 +68,7 @@ func (f *files) changed() bool {
 	return !maps.Equal(f.seen, f.read) && maps.Equal(f.seen, before)
 }
 
-// start starts an agent. If the settings change while it joins, it gives up, and returns the new ones.
+// start starts an agent. If settings change while it joins that need no restart, it gives up, and returns the new ones.
 func (r Reloading) start(ctx context.Context, c cluster.Config, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) (*cluster.Agent, *settings.Agent, error) {
 	joining, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -90,7 +90,7 @@ func (r Reloading) start(ctx context.Context, c cluster.Config, running settings
 	return agent, nil, nil // the reloader finds what has changed in the same moment
 }
 
-// await waits until the settings change, and returns the new ones; nil at the end of ctx.
+// await waits until settings change that need no restart, and returns the new ones; nil at the end of ctx.
 func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) *settings.Agent {
 	f := files{read: running.Read()}
 	look := time.NewTicker(watchEvery)
@@ -111,11 +111,23 @@ func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-
 			logAlways(log, slog.LevelWarn, "settings stay as they are: there is a fault in them", "err", err)
 			continue
 		}
-		if _, live, restart := running.Reload(next); len(live)+len(restart) > 0 {
-			logAlways(log, slog.LevelInfo, "settings changed while joining; starting again", "changed", append(live, restart...))
-			return &next
+		taken, live, restart := running.Reload(next)
+		tell(log, next.Warnings, restart)
+		if len(live) > 0 {
+			logAlways(log, slog.LevelInfo, "settings changed while joining; starting again", "changed", live)
+			return &taken
 		}
-		logAlways(log, slog.LevelInfo, "settings read again", "changed", []string{})
+		logAlways(log, slog.LevelInfo, "settings read again", "changed", live)
+	}
+}
+
+// tell logs what is risky about new settings, and the names of those that it takes a restart to take over.
+func tell(log *slog.Logger, warnings, restart []string) {
+	for _, w := range warnings {
+		log.Warn("risky configuration", "why", w)
+	}
+	if len(restart) > 0 {
+		logAlways(log, slog.LevelWarn, "settings have changed that take effect with a restart", "settings", restart)
 	}
 }
 
@@ -181,17 +193,12 @@ func (r *reloader) reload(requested bool) {
 	if !requested && was.fault == "" && len(live) == 0 && slices.Equal(was.restart, restart) {
 		return
 	}
-	for _, w := range next.Warnings {
-		r.log.Warn("risky configuration", "why", w)
-	}
+	tell(r.log, next.Warnings, restart)
 	if slices.Contains(live, "key-file") {
 		prints := r.agent.KeyFingerprints()
 		logAlways(r.log, slog.LevelInfo, "gossip keys read again", "sends_with", prints[0], "accepts", prints[1:])
 	}
 	logAlways(r.log, slog.LevelInfo, "settings read again", "changed", live)
-	if len(restart) > 0 {
-		logAlways(r.log, slog.LevelWarn, "settings have changed that take effect with a restart", "settings", restart)
-	}
 }
 
 func (r *reloader) failed(message string, err error) {
