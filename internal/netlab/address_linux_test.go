@@ -77,12 +77,14 @@ func TestAddressChanges(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("others have the new address after %v", time.Since(began).Round(100*time.Millisecond))
+		took := time.Since(began)
+		t.Logf("others have the new address after %v", took.Round(100*time.Millisecond))
 		if _, err := l.agree(time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		for i, n := range l.counts() {
-			if n.tables != before[i].tables {
+			// An n3 that notices its new address late, as on a busy machine, is lost to the others until then.
+			if n.tables != before[i].tables && took < 3*time.Second {
 				t.Errorf("n%d changed its table %d times", i, n.tables-before[i].tables)
 			}
 		}
