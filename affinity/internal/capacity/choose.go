@@ -111,7 +111,7 @@ func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // node is worse than one that the silent member may have to find without its store. A room that moves stays instead.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	c, err := pick(s, q, limits, reserved)
-	if len(q.Silent) == 0 || len(q.Leaves) > 0 || (!errors.Is(err, cluster.ErrNoMembers) && !errors.Is(err, ErrRequire)) {
+	if !q.needsSilent(err) {
 		return c, err
 	}
 	silent := q.Silent
@@ -120,6 +120,22 @@ func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease
 		c.Reason += "; it sends no heartbeats to this store, but no other node takes the room"
 	}
 	return c, err
+}
+
+// needsSilent reports whether a choice failed with err, and silent members may take the room instead.
+func (q *Request) needsSilent(err error) bool {
+	return len(q.Silent) > 0 && len(q.Leaves) == 0 && (errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrRequire))
+}
+
+// Best returns the best node by the room's ladder, no matter its load, and a silent one if the ladder admits no other:
+// instances without the store should agree on it.
+func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
+	m, err := q.Ladder.best(s, q)
+	if q.needsSilent(err) {
+		q.Silent = nil
+		m, err = q.Ladder.best(s, q)
+	}
+	return m, err
 }
 
 // pick picks the node where the room lived before (see Request.Stay);
