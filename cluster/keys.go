@@ -104,13 +104,15 @@ func (a *Agent) InstallKey(key []byte) error {
 }
 
 // UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps ErrUnknownKey, ErrSealed
-// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key.
+// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key. A node that is fenced sees no live
+// members, and follows those that have changed their keys meanwhile.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
 			return nil, ErrUnknownKey
 		}
-		if ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) }); ids != "" && at > 0 {
+		// The members of before a fence may have changed their keys since, and this node has to follow to join them again.
+		if ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) }); ids != "" && at > 0 && !a.Snapshot().Fenced {
 			return nil, fmt.Errorf("%w: %s", ErrKeyLacking, ids)
 		}
 		used := keys[at]
@@ -119,7 +121,8 @@ func (a *Agent) UseKey(fingerprint string) error {
 }
 
 // RemoveKey makes the node accept a key no more. A key that the node does not have is no error. "plain" makes the node
-// refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees it, sends with the key.
+// refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees it, sends with the key, or
+// ErrFenced while this node cannot see that.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		sends := func(prints []string) bool {
@@ -130,6 +133,8 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 			return keys, nil
 		case at == 0:
 			return nil, fmt.Errorf("%w by this node: use another key first", ErrKeyInUse)
+		case a.Snapshot().Fenced:
+			return nil, fmt.Errorf("cluster: remove a key: %w", ErrFenced)
 		case ids != "":
 			return nil, fmt.Errorf("%w by %s", ErrKeyInUse, ids)
 		}
