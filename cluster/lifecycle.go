@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -179,7 +180,8 @@ const beforeLeaveTime = 2 * time.Second
 // BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right before
 // the other members learn that it leaves: for parts of the program that others take over then. An affinity.Resolver
 // ends its rooms there. Leave waits for f and returns its error if there is no other one. Functions run
-// one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. A call of cancel removes f.
+// one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. If f panics, the
+// panic is its error, and the log has the stack: the other functions run, and the node leaves. A call of cancel removes f.
 func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	a.registering.Lock()
 	defer a.registering.Unlock()
@@ -202,7 +204,7 @@ func (a *Agent) part() error {
 		go func() {
 			defer close(a.parted)
 			for _, f := range slices.Backward(all) {
-				a.partErr = cmp.Or(a.partErr, (*f)())
+				a.partErr = cmp.Or(a.partErr, a.partWith(*f))
 			}
 		}()
 	})
@@ -212,6 +214,22 @@ func (a *Agent) part() error {
 	case <-time.After(beforeLeaveTime):
 		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node has left", context.DeadlineExceeded, beforeLeaveTime)
 	}
+}
+
+// partWith calls a function of BeforeLeave. A panic there would end the process in the middle of the leave, and the goroutine that
+// called Leave could not recover from it.
+func (a *Agent) partWith(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			a.cfg.Log.Error("function of BeforeLeave panicked", "panic", r, "stack", string(debug.Stack()))
+			cause, ok := r.(error)
+			if !ok {
+				cause = fmt.Errorf("%v", r)
+			}
+			err = fmt.Errorf("cluster: leave: a function of BeforeLeave panicked: %w; the node has left: see the stack in the log", cause)
+		}
+	}()
+	return f()
 }
 
 // Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
