@@ -105,7 +105,7 @@ const MaxAhead = time.Hour
 // no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
 // learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
 //
-// DrainAt returns when Drain does, after the moment. If ctx ends first, the plan stays. With a Strategy that
+// DrainAt returns when Drain does, after the moment: with hand-over, at most Config.Handover after it, however long that is. If ctx ends first, the plan stays. With a Strategy that
 // remembers, the nodes switch when they have the new assignment; with hand-over, runs move after the moment.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
@@ -243,8 +243,11 @@ func (a *Agent) partWith(f func() error) (err error) {
 //
 // So a handler of RunOwned should not call Leave, which waits for the handler. If it passes its context, Leave
 // waits for no handler at all.
-func (a *Agent) Leave(ctx context.Context) error {
-	running, cancel := context.WithTimeout(ctx, cmp.Or(a.cfg.Handover, MaxLeaveWait))
+func (a *Agent) Leave(ctx context.Context) error { return a.leave(ctx, time.Now()) }
+
+// leave is Leave. The runs are told to end at the moment from, or were.
+func (a *Agent) leave(ctx context.Context, from time.Time) error {
+	running, cancel := context.WithDeadline(ctx, from.Add(cmp.Or(a.cfg.Handover, MaxLeaveWait)))
 	defer cancel()
 	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handover))
 	defer cancel()
@@ -273,7 +276,8 @@ func (a *Agent) Leave(ctx context.Context) error {
 	return cmp.Or(a.Close(), cut)
 }
 
-// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. If
+// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. It waits for the
+// handlers as long as Leave does, from the moment on, and for the other members' tables for two LeaseTTLs. If
 // ctx ends before the moment, the node leaves at once. Undrain cancels the moment and not the leave, which then begins a LeaseTTL
 // after the moment. It fails with ErrAhead, and stays, if the moment is too far ahead.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
@@ -282,7 +286,14 @@ func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	if err := a.DrainAt(draining, at); errors.Is(err, ErrAhead) {
 		return err
 	}
-	return a.Leave(ctx) // which reports what the drain has not achieved
+	from := a.Snapshot().Self.Drains
+	switch {
+	case from.IsZero(): // ctx ended before the moment, or Undrain ended the plan
+		from = time.Now()
+	case from.Before(at):
+		from = at
+	}
+	return a.leave(ctx, from) // which reports what the drain has not achieved
 }
 
 // linger lets the farewell spread.
