@@ -147,9 +147,6 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
 	keys := a.Keys()
-	if len(keys) == 0 {
-		keys = [][]byte{[]byte(PlainText)}
-	}
 	keys, err := step(keys, slices.IndexFunc(keys, func(k []byte) bool { return KeyFingerprint(k) == fingerprint }))
 	if err != nil {
 		return err
@@ -181,18 +178,20 @@ func cloned(keys [][]byte) [][]byte {
 }
 
 // Keys returns the gossip keys of this node: first the one that it sends with, then the other accepted ones. [PlainText] may be among
-// them. Without a key there are none. It is for a program that keeps them for its next start. Do not log them: KeyFingerprints is for that.
-func (a *Agent) Keys() [][]byte { return cloned(a.gossip.Keys()) }
-
-// KeyFingerprints returns a fingerprint of each gossip key of this node: first of the key that it sends
-// with, then of the other accepted keys. Without a key it is "plain" alone.
-func (a *Agent) KeyFingerprints() []string {
+// them, and is the only one without a key. So there is always a first one, and the next start can have them as Config.Key and
+// Config.OldKeys. Do not log them: KeyFingerprints is for that.
+func (a *Agent) Keys() [][]byte {
 	keys := a.gossip.Keys()
 	if len(keys) == 0 {
-		return []string{PlainText}
+		return [][]byte{[]byte(PlainText)}
 	}
+	return cloned(keys)
+}
+
+// KeyFingerprints returns a fingerprint of each of Keys.
+func (a *Agent) KeyFingerprints() []string {
 	var prints []string
-	for _, k := range keys {
+	for _, k := range a.Keys() {
 		prints = append(prints, KeyFingerprint(k))
 	}
 	return prints
