@@ -256,7 +256,7 @@ func (r *Resolver) degrade(s *cluster.Snapshot, q request, home capacity.Choice,
 	}
 	owner, err := r.agent.Place(q.Room)
 	if err == nil && q.Ladder != nil {
-		owner, err = q.Ladder.Best(s, q.Request)
+		owner, err = capacity.Best(s, q.Request)
 	}
 	if err != nil {
 		return Assignment{}, err

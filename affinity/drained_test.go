@@ -2,6 +2,7 @@ package affinity_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestAllDrained(t *testing.T) { // S6.7
 			}
 		}
 		for id, r := range f.rooms {
-			if _, err := r.Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, cluster.ErrNoMembers) {
+			if _, err := r.Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, cluster.ErrNoMembers) || !strings.Contains(err.Error(), "draining; undrain") {
 				t.Errorf("a new room at %s: %v", id, err)
 			}
 			if _, err := r.Lookup(t.Context(), "new"); !errors.Is(err, affinity.ErrNoPin) {

@@ -78,7 +78,7 @@ type Candidate struct {
 	Member   *cluster.Member
 	Reserved int64  // units of rooms that its load does not show yet
 	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
-	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector or its settings exclude the node
+	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
 	Taken    bool   // the room lives here, or would
 	Why      string // it was taken, or not
 }

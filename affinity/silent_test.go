@@ -170,7 +170,23 @@ func TestOnlySilentMembersTakeRooms(t *testing.T) {
 		if a := f.resolve("a", "room", 1); a.Node != "b" || !strings.Contains(a.Reason, "no heartbeats") {
 			t.Errorf("a new room at a node that drains is at %+v, want b", a)
 		}
+		f.explained("while a drains", "another", "b", 1, "only while no other node does")
+		f.explained("a room that lives at the silent member", "room", "b", 1, "only while no other node does")
 	})
+}
+
+// explained fails the test unless a explains what it thinks of a member that gets a room.
+func (f *fleet) explained(when, room string, node lease.NodeID, rung int, why string) {
+	f.t.Helper()
+	e, err := f.rooms["a"].Explain(f.t.Context(), room, affinity.Demand{Size: 1})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, c := range e.Candidates {
+		if c.Member.ID == node && (!c.Taken || c.Rung != rung || !strings.Contains(c.Why, why)) {
+			f.t.Errorf("%s: %s is explained by %+v, want rung %d and %q", when, node, c, rung, why)
+		}
+	}
 }
 
 // No trouble of a store that all share, of a process, a clock or the network makes a member silent.
@@ -265,4 +281,23 @@ func each(all []*faulty, f func(*faulty)) {
 	for _, s := range all {
 		f(s)
 	}
+}
+
+// A room that only silent members may have gets one of them also while the store is away.
+func TestOnlySilentMembersTakeRoomsWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{}, "a")
+		f.store = pinstore.NewMemory() // as if b did not reach the store
+		f.StartWith("b", clustertest.WithConfig(func(c *cluster.Config) { c.Labels = map[string]string{"recorder": "yes"} }))
+		f.resolver("b")
+		time.Sleep(silenceTime)
+		f.silent("before the outage", "a", "b")
+		store.fails.Store(true)
+		a, err := f.rooms["a"].Resolve(t.Context(), "room", affinity.Demand{Size: 1, Require: map[string]string{"recorder": "yes"}})
+		if err != nil || a.Node != "b" || a.Source != affinity.Degraded {
+			t.Errorf("without the store, a room for b alone is at %+v, %v", a, err)
+		}
+		store.fails.Store(false)
+	})
 }

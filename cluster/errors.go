@@ -11,9 +11,12 @@ import (
 
 // Errors that callers branch on.
 var (
-	ErrNotReady  = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
-	ErrNoMembers = errors.New("cluster: no member can own anything: all are draining, settling or of weight 0")
-	ErrClosed    = errors.New("cluster: agent is closed")
+	ErrNotReady = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
+	ErrClosed   = errors.New("cluster: agent is closed")
+
+	// ErrNoMembers is why a lookup fails while no member can own anything. The error that wraps it says how many members are
+	// evicted, held back, draining, settling or of weight 0, and what to do.
+	ErrNoMembers = errors.New("cluster: no member can own anything")
 
 	// ErrEmptyScope is why a lookup in a [Scope] fails while no member of the scope can own anything. The error that wraps
 	// it says how many members match.

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -54,6 +55,9 @@ func TestLookupsDuringFence(t *testing.T) {
 			if moments > 1 {
 				continue
 			}
+			if f := a.History().Figures; f[len(f)-1].Members != 1 || f[len(f)-1].At.Before(time.Now().Add(-time.Second)) {
+				t.Errorf("the latest figures of its history are %+v, want 1 live member, itself", f[len(f)-1])
+			}
 			if err := a.Evict(t.Context(), "n02", time.Minute, ""); !errors.Is(err, cluster.ErrFenced) {
 				t.Fatalf("it evicts: %v", err)
 			}
@@ -64,6 +68,51 @@ func TestLookupsDuringFence(t *testing.T) {
 		c.WaitAgreed(20 * time.Second)
 		if s := a.Snapshot(); s.Fenced || s.Stale() {
 			t.Errorf("after the fence: fenced %t, stale %t", s.Fenced, s.Stale())
+		}
+	})
+}
+
+// A node that was away while the others changed the key gets the new one by the same calls, although the members that it
+// remembers stated the former key alone. It cannot tell who sends with the former one, so it does not remove that.
+func TestNewKeyDuringFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		former, next := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Key = former }})
+		a := c.Agent("n01")
+		c.Pause("n01")
+		time.Sleep(20 * time.Second)
+		for _, step := range []func(*cluster.Agent) error{
+			func(b *cluster.Agent) error { return b.InstallKey(next) },
+			func(b *cluster.Agent) error { return b.UseKey(cluster.KeyFingerprint(next)) },
+			func(b *cluster.Agent) error { return b.RemoveKey(cluster.KeyFingerprint(former)) },
+		} {
+			for _, id := range []string{"n00", "n02"} {
+				if err := step(c.Agent(id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(5 * time.Second)
+		}
+		c.Resume("n01")
+		for a.Snapshot().Stats.Fences == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if s := a.Snapshot(); !s.Fenced || len(s.Members) != 3 {
+			t.Fatalf("with the former key: fenced %t, %d members", s.Fenced, len(s.Members))
+		}
+		if err := a.InstallKey(next); err != nil {
+			t.Error(err)
+		}
+		if err := a.UseKey(cluster.KeyFingerprint(next)); err != nil {
+			t.Errorf("it does not use the new key: %v", err)
+		}
+		if err := a.RemoveKey(cluster.KeyFingerprint(former)); !errors.Is(err, cluster.ErrFenced) {
+			t.Errorf("it removes the former key during the fence: %v", err)
+		}
+		c.WaitAgreed(time.Minute)
+		if err := a.RemoveKey(cluster.KeyFingerprint(former)); err != nil {
+			t.Errorf("after the fence: %v", err)
 		}
 	})
 }

@@ -61,7 +61,7 @@ type Event struct {
 // Figures are those of one moment; Moved counts since the Figures before.
 type Figures struct {
 	At      time.Time
-	Members int   // live
+	Members int   // live; 1 during a fence
 	Owned   int   // partitions that this node owns
 	Moved   int   // partitions that another node owns now, anywhere in the cluster
 	Load    int64 // units that this node reports; 0 also if it reports none
@@ -101,7 +101,11 @@ func (h *history) sample(now time.Time, s *Snapshot, load int64) (due time.Time)
 			return due
 		}
 	}
-	f := Figures{At: now, Members: len(s.Members), Owned: s.owned(), Moved: h.moved, Load: max(0, load)}
+	live := len(s.Members)
+	if s.Fenced { // the others are the last ones that it knew
+		live = 1
+	}
+	f := Figures{At: now, Members: live, Owned: s.owned(), Moved: h.moved, Load: max(0, load)}
 	h.all.Figures, h.moved = newest(append(h.all.Figures, f), maxFigures), 0
 	h.publish()
 	return now.Add(figuresEvery)

@@ -104,13 +104,15 @@ func (a *Agent) InstallKey(key []byte) error {
 }
 
 // UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps ErrUnknownKey, ErrSealed
-// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key.
+// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key. A node that is fenced sees no live
+// members, and follows those that have changed their keys meanwhile.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
 			return nil, ErrUnknownKey
 		}
-		if ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) }); ids != "" && at > 0 {
+		// The members of before a fence may have changed their keys since, and this node has to follow to join them again.
+		if ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) }); ids != "" && at > 0 && !a.Snapshot().Fenced {
 			return nil, fmt.Errorf("%w: %s", ErrKeyLacking, ids)
 		}
 		used := keys[at]
@@ -119,7 +121,8 @@ func (a *Agent) UseKey(fingerprint string) error {
 }
 
 // RemoveKey makes the node accept a key no more. A key that the node does not have is no error. "plain" makes the node
-// refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees it, sends with the key.
+// refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees it, sends with the key, or
+// ErrFenced while this node cannot see that.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		sends := func(prints []string) bool {
@@ -130,6 +133,8 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 			return keys, nil
 		case at == 0:
 			return nil, fmt.Errorf("%w by this node: use another key first", ErrKeyInUse)
+		case a.Snapshot().Fenced:
+			return nil, fmt.Errorf("cluster: remove a key: %w", ErrFenced)
 		case ids != "":
 			return nil, fmt.Errorf("%w by %s", ErrKeyInUse, ids)
 		}
@@ -142,9 +147,6 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
 	keys := a.Keys()
-	if len(keys) == 0 {
-		keys = [][]byte{[]byte(PlainText)}
-	}
 	keys, err := step(keys, slices.IndexFunc(keys, func(k []byte) bool { return KeyFingerprint(k) == fingerprint }))
 	if err != nil {
 		return err
@@ -176,18 +178,20 @@ func cloned(keys [][]byte) [][]byte {
 }
 
 // Keys returns the gossip keys of this node: first the one that it sends with, then the other accepted ones. [PlainText] may be among
-// them. Without a key there are none. It is for a program that keeps them for its next start. Do not log them: KeyFingerprints is for that.
-func (a *Agent) Keys() [][]byte { return cloned(a.gossip.Keys()) }
-
-// KeyFingerprints returns a fingerprint of each gossip key of this node: first of the key that it sends
-// with, then of the other accepted keys. Without a key it is "plain" alone.
-func (a *Agent) KeyFingerprints() []string {
+// them, and is the only one without a key. So there is always a first one, and the next start can have them as Config.Key and
+// Config.OldKeys. Do not log them: KeyFingerprints is for that.
+func (a *Agent) Keys() [][]byte {
 	keys := a.gossip.Keys()
 	if len(keys) == 0 {
-		return []string{PlainText}
+		return [][]byte{[]byte(PlainText)}
 	}
+	return cloned(keys)
+}
+
+// KeyFingerprints returns a fingerprint of each of Keys.
+func (a *Agent) KeyFingerprints() []string {
 	var prints []string
-	for _, k := range keys {
+	for _, k := range a.Keys() {
 		prints = append(prints, KeyFingerprint(k))
 	}
 	return prints

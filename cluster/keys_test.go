@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,30 @@ func TestKeyRotation(t *testing.T) {
 func TestFirstKeyByRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changeByRestarts(t, []byte(cluster.PlainText))
+	})
+}
+
+// A node without a key has plain text as its only one, by name and by fingerprint, and can start again with what Keys returns.
+func TestKeysWithoutAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a")
+		check := func(id string) {
+			t.Helper()
+			keys, prints := c.Agent(id).Keys(), c.Agent(id).KeyFingerprints()
+			if len(keys) != 1 || string(keys[0]) != cluster.PlainText || !slices.Equal(prints, []string{cluster.PlainText}) {
+				t.Errorf("%s: keys %q, fingerprints %q", id, keys, prints)
+			}
+		}
+		check("a")
+		keys := c.Agent("a").Keys()
+		c.StartWith("b", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Key, cfg.OldKeys = keys[0], keys[1:] }))
+		check("b")
+		c.WaitAgreed(5 * time.Second)
+		if err := c.Agent("a").SetKeys(keys[0], keys[1:]...); err != nil {
+			t.Error(err)
+		}
+		check("a")
 	})
 }
 

@@ -1,9 +1,11 @@
 package cluster_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -251,6 +253,34 @@ func TestBeforeLeave(t *testing.T) {
 		}
 		if fmt.Sprint(called) != "[first]" {
 			t.Errorf("called: %v", called)
+		}
+	})
+}
+
+// A function of BeforeLeave that panics is the error of Leave. The other functions run, and the node leaves.
+func TestBeforeLeavePanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := started(t, 2, clustertest.Options{Config: func(cfg *cluster.Config) {
+			if cfg.ID == "n00" {
+				cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+			}
+		}})
+		agent, other := c.Agent("n00"), c.Agent("n01")
+		called := false
+		agent.BeforeLeave(func() error { called = true; return nil })
+		agent.BeforeLeave(func() error { panic(io.ErrUnexpectedEOF) })
+		if err := agent.Leave(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) || !contains(err, "BeforeLeave", "panic") {
+			t.Errorf("Leave returned %v", err)
+		}
+		if !called {
+			t.Error("the function that was registered earlier was not called")
+		}
+		if _, member := other.Member("n00"); member {
+			t.Error("the node is still a member")
+		}
+		if text := log.String(); !strings.Contains(text, "level=ERROR msg=\"function of BeforeLeave panicked\"") || !strings.Contains(text, "leaveruns_test.go") {
+			t.Errorf("no line with the stack in the log:\n%s", text)
 		}
 	})
 }

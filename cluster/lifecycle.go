@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -104,7 +105,7 @@ const MaxAhead = time.Hour
 // no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
 // learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
 //
-// DrainAt returns when Drain does, after the moment. If ctx ends first, the plan stays. With a Strategy that
+// DrainAt returns when Drain does, after the moment: with hand-over, at most Config.Handover after it, however long that is. If ctx ends first, the plan stays. With a Strategy that
 // remembers, the nodes switch when they have the new assignment; with hand-over, runs move after the moment.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
@@ -179,7 +180,8 @@ const beforeLeaveTime = 2 * time.Second
 // BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right before
 // the other members learn that it leaves: for parts of the program that others take over then. An affinity.Resolver
 // ends its rooms there. Leave waits for f and returns its error if there is no other one. Functions run
-// one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. A call of cancel removes f.
+// one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. If f panics, the
+// panic is its error, and the log has the stack: the other functions run, and the node leaves. A call of cancel removes f.
 func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	a.registering.Lock()
 	defer a.registering.Unlock()
@@ -202,7 +204,7 @@ func (a *Agent) part() error {
 		go func() {
 			defer close(a.parted)
 			for _, f := range slices.Backward(all) {
-				a.partErr = cmp.Or(a.partErr, (*f)())
+				a.partErr = cmp.Or(a.partErr, a.partWith(*f))
 			}
 		}()
 	})
@@ -212,6 +214,22 @@ func (a *Agent) part() error {
 	case <-time.After(beforeLeaveTime):
 		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node has left", context.DeadlineExceeded, beforeLeaveTime)
 	}
+}
+
+// partWith calls a function of BeforeLeave. A panic there would end the process in the middle of the leave, and the goroutine that
+// called Leave could not recover from it.
+func (a *Agent) partWith(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			a.cfg.Log.Error("function of BeforeLeave panicked", "panic", r, "stack", string(debug.Stack()))
+			cause, ok := r.(error)
+			if !ok {
+				cause = fmt.Errorf("%v", r)
+			}
+			err = fmt.Errorf("cluster: leave: a function of BeforeLeave panicked: %w; the node has left: see the stack in the log", cause)
+		}
+	}()
+	return f()
 }
 
 // Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
@@ -225,8 +243,11 @@ func (a *Agent) part() error {
 //
 // So a handler of RunOwned should not call Leave, which waits for the handler. If it passes its context, Leave
 // waits for no handler at all.
-func (a *Agent) Leave(ctx context.Context) error {
-	running, cancel := context.WithTimeout(ctx, cmp.Or(a.cfg.Handover, MaxLeaveWait))
+func (a *Agent) Leave(ctx context.Context) error { return a.leave(ctx, time.Now()) }
+
+// leave is Leave. The runs are told to end at the moment from, or were.
+func (a *Agent) leave(ctx context.Context, from time.Time) error {
+	running, cancel := context.WithDeadline(ctx, from.Add(cmp.Or(a.cfg.Handover, MaxLeaveWait)))
 	defer cancel()
 	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handover))
 	defer cancel()
@@ -255,7 +276,8 @@ func (a *Agent) Leave(ctx context.Context) error {
 	return cmp.Or(a.Close(), cut)
 }
 
-// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. If
+// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. It waits for the
+// handlers as long as Leave does, from the moment on, and for the other members' tables for two LeaseTTLs. If
 // ctx ends before the moment, the node leaves at once. Undrain cancels the moment and not the leave, which then begins a LeaseTTL
 // after the moment. It fails with ErrAhead, and stays, if the moment is too far ahead.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
@@ -264,7 +286,14 @@ func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	if err := a.DrainAt(draining, at); errors.Is(err, ErrAhead) {
 		return err
 	}
-	return a.Leave(ctx) // which reports what the drain has not achieved
+	from := a.Snapshot().Self.Drains
+	switch {
+	case from.IsZero(): // ctx ended before the moment, or Undrain ended the plan
+		from = time.Now()
+	case from.Before(at):
+		from = at
+	}
+	return a.leave(ctx, from) // which reports what the drain has not achieved
 }
 
 // linger lets the farewell spread.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // DrainAt and LeaveAt change the tables of all nodes at one moment, and return afterwards.
@@ -91,4 +92,53 @@ func TestDrainAtTaken(t *testing.T) {
 			t.Errorf("a moment that is past: %v, owns %d", err, len(agent.Owned()))
 		}
 	})
+}
+
+// DrainAt and LeaveAt wait for a handler that does not return for Config.Handover after the moment, also if that is much longer than
+// a LeaseTTL, or until their context ends.
+func TestPlannedWithLongHandover(t *testing.T) {
+	const ahead, handover = 5 * time.Second, 30 * time.Second
+	for name, tt := range map[string]struct {
+		call        func(*cluster.Agent, context.Context, time.Time) error
+		limit       time.Duration // of the context, after the moment
+		least, most time.Duration // after the moment
+		member      bool          // afterwards
+	}{
+		"DrainAt":            {(*cluster.Agent).DrainAt, time.Hour, handover, handover + 2*time.Second, true},
+		"DrainAt with limit": {(*cluster.Agent).DrainAt, 10 * time.Second, 10 * time.Second, 11 * time.Second, true},
+		"LeaveAt":            {(*cluster.Agent).LeaveAt, time.Hour, handover, handover + 3*time.Second, false},
+		"LeaveAt with limit": {(*cluster.Agent).LeaveAt, 10 * time.Second, 10 * time.Second, 11 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handover = 16, handover }})
+				agent := c.Agent("n00")
+				hangs, released := agent.Owned()[0], make(chan struct{})
+				go func() {
+					_ = agent.RunOwned(t.Context(), func(ctx context.Context, p placement.Partition) {
+						<-ctx.Done()
+						if p == hangs {
+							<-released
+						}
+					})
+				}()
+				time.Sleep(time.Second)
+				at := time.Now().Add(ahead)
+				ctx, cancel := context.WithDeadline(t.Context(), at.Add(tt.limit))
+				defer cancel()
+				err := tt.call(agent, ctx, at)
+				if took := time.Since(at); took < tt.least || took > tt.most {
+					t.Errorf("it returned %v after the moment, want %v to %v", took, tt.least, tt.most)
+				}
+				if !errors.Is(err, context.DeadlineExceeded) || !contains(err, "has not returned: 1") {
+					t.Errorf("%v; partition %d hangs", err, hangs)
+				}
+				time.Sleep(time.Second)
+				if _, member := c.Agent("n01").Member("n00"); member != tt.member {
+					t.Errorf("the node is a member: %v", member)
+				}
+				close(released)
+			})
+		})
+	}
 }

@@ -187,7 +187,7 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	if of.Table != nil {
 		s.Table, s.owners = sc.table, ownersOf(sc.table, of.owners, old.owners)
 		if len(sc.table.Nodes()) == 0 {
-			s.why = sc.whyEmpty(len(s.Members), len(of.Members))
+			s.why = sc.whyEmpty(s.Members, len(of.Members))
 		}
 	}
 	s.State = sc.follow(old.State, of, s.Members)
@@ -236,14 +236,14 @@ func (sc *Scope) matches(m *Member) (in bool) {
 }
 
 // whyEmpty returns why no member of the scope can own anything.
-func (sc *Scope) whyEmpty(matching, live int) error {
+func (sc *Scope) whyEmpty(matching []*Member, live int) error {
 	switch {
 	case sc.table == nil:
 		return fmt.Errorf("cluster: scope %q: it has no table yet: %w", sc.name, sc.fault.err)
-	case matching == 0:
+	case len(matching) == 0:
 		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start one that does, or check what match compares, such as labels", sc.name, ErrEmptyScope, live)
 	}
-	return fmt.Errorf("cluster: scope %q: %w: %d of the %d live members match, and all of these drain, settle or have weight 0; wait for one, undrain one or start another", sc.name, ErrEmptyScope, matching, live)
+	return fmt.Errorf("cluster: scope %q: %w: %d of the %d live members match: %s", sc.name, ErrEmptyScope, len(matching), live, barred(matching))
 }
 
 // follow returns the state of the scope after prev: prev itself if nothing has changed.

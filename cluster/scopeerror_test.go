@@ -51,6 +51,38 @@ func TestEmptyScope(t *testing.T) {
 		if _, err := odd.Place("room-17"); !errors.Is(err, cluster.ErrEmptyScope) || !contains(err, "1 of the 2 live members") {
 			t.Errorf("it drains: %v", err)
 		}
+		if err := c.Agent("n01").Undrain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Agent("n00").Evict(t.Context(), "n01", time.Minute, "disk errors"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := odd.Place("room-17"); !errors.Is(err, cluster.ErrEmptyScope) || !contains(err, "1 evicted", "end an eviction") || contains(err, "drain") {
+			t.Errorf("it is evicted: %v", err)
+		}
+	})
+}
+
+// A lookup that finds no owner says how many members own nothing for which reason, and what to do.
+func TestNoMembersSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{})
+		for _, id := range []string{"n00", "n01"} {
+			if err := c.Agent(id).SetWeight(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Agent("n02").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.WaitAgreed(10 * time.Second)
+		_, err := c.Agent("n00").Place("room-17")
+		if !errors.Is(err, cluster.ErrNoMembers) || !contains(err, "1 draining", "2 of weight 0", "undrain", "give a member a weight") {
+			t.Errorf("two members of weight 0, and one drains: %v", err)
+		}
+		if contains(err, "evict") || contains(err, "settling") || contains(err, "held") {
+			t.Errorf("it names what is not so: %v", err)
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/gossip"
@@ -47,6 +48,9 @@ func (l *loop) show() {
 	}
 	s.fillParting(old)
 	s.fillOwners(old)
+	if v.Table != nil && len(v.Table.Nodes()) == 0 && !v.Ended {
+		s.why = fmt.Errorf("%w: %s", ErrNoMembers, barred(s.Members))
+	}
 	s.fillRunners(v.Runners)
 	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})
 	l.updateScopes(s, now) // before a call that awaits s returns

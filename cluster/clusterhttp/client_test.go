@@ -148,7 +148,7 @@ func TestProblemIs(t *testing.T) {
 		message string
 	}{
 		{cluster.ErrNotReady, 503, CodeNotReady, "this node has not computed a table yet; try again in a second"},
-		{cluster.ErrNoMembers, 503, CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0"},
+		{cluster.ErrNoMembers, 503, CodeNoMembers, "no member can own anything: r1"},
 		{cluster.ErrClosed, 503, CodeClosed, "the agent has left or was closed"},
 		{cluster.ErrStalled, 503, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect"},
 		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},

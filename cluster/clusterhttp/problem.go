@@ -86,7 +86,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{pinstore.ErrStore, http.StatusServiceUnavailable, CodeStore, "", ""},
 	{affinity.ErrSettings, http.StatusServiceUnavailable, CodeSettings, "", ""},
 	{cluster.ErrNotReady, http.StatusServiceUnavailable, CodeNotReady, "this node has not computed a table yet", "; try again in a second"},
-	{cluster.ErrNoMembers, http.StatusServiceUnavailable, CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0", ""},
+	{cluster.ErrNoMembers, http.StatusServiceUnavailable, CodeNoMembers, "", ""},
 	{cluster.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "the agent has left or was closed", ""},
 	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
 	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -49,22 +50,27 @@ func start(ctx context.Context, id, role string, join ...string) (*node, error) 
 		Network: cluster.Local, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, server.Close())
 	}
 	picker, err := NewPicker(ctx, agent, "cache", "worker")
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, agent.Close(), server.Close())
 	}
-	<-agent.Ready()
-	return &node{picker, server}, nil
+	n := &node{picker, server}
+	select {
+	case <-agent.Ready():
+		return n, nil
+	case <-agent.Done(): // its log says why
+		err = agent.Err()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return nil, errors.Join(err, n.end(ctx))
 }
 
 // end leaves first, so nobody is led to a server that has gone.
 func (n *node) end(ctx context.Context) error {
-	if err := n.Leave(ctx); err != nil {
-		return err
-	}
-	return n.server.Shutdown(ctx)
+	return errors.Join(n.Leave(ctx), n.server.Shutdown(ctx))
 }
 
 // ask calls the server of some keys, and counts who answers.
@@ -93,8 +99,13 @@ func (n *node) ask(ctx context.Context, role string) (map[string]int, error) {
 	return counts, nil
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context) (err error) {
 	var nodes []*node
+	defer func() {
+		for _, n := range nodes {
+			err = errors.Join(err, n.end(ctx))
+		}
+	}()
 	var join []string
 	for _, id := range []string{"worker-1", "cache-1", "worker-2", "cache-2"} {
 		role, _, _ := strings.Cut(id, "-")
@@ -122,18 +133,12 @@ func run(ctx context.Context) error {
 	if err := show("four nodes", nodes[0]); err != nil {
 		return err
 	}
-	if err := nodes[3].end(ctx); err != nil {
+	leaves := nodes[3]
+	nodes = nodes[:3]
+	if err := leaves.end(ctx); err != nil {
 		return err
 	}
-	if err := show("cache-2 has left", nodes[0]); err != nil {
-		return err
-	}
-	for _, n := range nodes[:3] {
-		if err := n.end(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return show("cache-2 has left", nodes[0])
 }
 
 func sum(counts map[string]int) (n int) {

@@ -11,6 +11,18 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
+// A node that does not start leaves nothing behind: TestMain looks for goroutines.
+func TestStartFails(t *testing.T) {
+	if n, err := start(t.Context(), "an id with spaces", "cache"); err == nil {
+		t.Error("it has started", n.end(t.Context()))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, err := start(ctx, "cache-1", "cache"); err == nil {
+		t.Error("it has started", n.end(t.Context()))
+	}
+}
+
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -362,7 +362,7 @@ func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []
 func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (admitted bool, _ []byte) {
 	creds := g.credentials.Load()
 	switch opened, ok := g.openers.Load().open(memory[:0], content, []byte(g.label)); {
-	case ok && padded(content), !ok && creds.takesPlain && !harmless(p.Buf), !ok && !creds.takesPlain && padded(content):
+	case ok && padded(content), !ok && creds.takesPlain && !harmless(p.Buf):
 		g.dropped.Add(1)
 		return false, memory
 	case ok && creds.sendsPlain: // memberlist has no key
@@ -379,7 +379,7 @@ func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (adm
 }
 
 // padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and memberlist would
-// panic on a wrong padding. A ping in plain text begins with the same byte.
+// panic on a wrong padding. A ping in plain text begins with the same byte, so only one that a key has sealed is padded for certain.
 func padded(content []byte) bool { return len(content) > 0 && content[0] == sealPadded }
 
 // harmless reports whether a packet can be unpacked in one step. Agents send neither

@@ -100,6 +100,23 @@ func TestLastStageTakesNoPlainText(t *testing.T) {
 	}
 }
 
+// A ping in plain text at a node that has a key alone counts as one without the key, as other plain text does: it begins with the
+// byte that would say that a sealed packet is padded.
+func TestPlainPing(t *testing.T) {
+	n, _ := start(t, "a#1", func(c *Config) { c.Key = stages()[3][0] })
+	conn := dial(t, "udp", n)
+	write(t, conn, labeled(t, append([]byte{typePing}, "\x82\xa5SeqNo\x01\xa4Node\xa3a#1 and an address"...)))
+	eventually(t, "the ping is counted", func() bool { return n.Rejected(WrongKey)+n.Dropped() > 0 })
+	if n.Rejected(WrongKey) != 1 || n.Dropped() != 0 {
+		t.Errorf("counted as %d without the key, and %d that no node sends; want 1 and 0", n.Rejected(WrongKey), n.Dropped())
+	}
+	if r := n.Rejections(); len(r) != 1 || r[0].Why != WrongKey || r[0].From != conn.LocalAddr().String() {
+		t.Errorf("rejections %+v", r)
+	}
+	write(t, conn, labeled(t, []byte(seal(t, stages()[3][0], 0, "\x08hello\xff", "test"))))
+	eventually(t, "a padded packet of a holder of the key is one that no node sends", func() bool { return n.Dropped() == 1 })
+}
+
 // While a node accepts plain text and keys, what no key has sealed is held to the bounds of plain text, and no padded message
 // of a holder of the key reaches memberlist.
 func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {

@@ -237,7 +237,7 @@ func (n *Node) countVoters(now time.Time) {
 	}
 	self := lease.Incarnation{Node: n.self, Number: n.set.Self().Incarnation}
 	i.side = i.voters.Judge(now, self, n.voters(), agreed, n.set)
-	n.set.SetMissing(i.voters.Short())
+	n.set.SetMissing(i.voters.Misses(now))
 }
 
 // voters returns the live members as the record of voters sees them.

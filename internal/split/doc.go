@@ -8,7 +8,8 @@
 //   - A member gets a seat as soon as this node sees it take part in placement, unless a voter is missing: then, once
 //     none is.
 //   - Its seat becomes a vote once every voter is live and has said, a Spread after that moment, that it runs the same
-//     table, since then all of them have given the member a seat.
+//     table, since then all of them have given the member a seat. If a voter was silent and returns, this takes a Spread
+//     longer, because that voter has not heard of the members that came in the meantime.
 //   - A voter that says farewell loses its seat, since it supports no side any more. A voter
 //     that falls silent keeps it for a time, since a crash and a cut look the same.
 //   - A voter whose address refuses connections has crashed, or is behind a firewall that resets them. It loses its seat

@@ -77,7 +77,13 @@ func (w *world) owns(i int) bool { return w.at[i].runs && w.at[i].known[i].owns 
 
 // loses reports whether i holds k for live, which it does not hear any more.
 func (w *world) loses(i, k int) bool {
-	return i != k && w.takesPart(i) && w.at[i].live[k] && (!w.takesPart(k) || !w.sameSide(i, k))
+	return i != k && w.takesPart(i) && w.at[i].live[k] && (!w.knows(i, k) || !w.sameSide(i, k))
+}
+
+// seeds reports whether j joins by i. A process that replaces another one on its side needs an elder besides that one: a side
+// of newcomers alone has no protection.
+func (w *world) seeds(i, j int) bool {
+	return w.takesPart(i) && w.sameSide(i, j) && w.idOf(i) != w.idOf(j) && (!w.twins || j < w.size-2 || w.at[i].placed)
 }
 
 // takesPart reports whether a process runs and has not said farewell.
@@ -103,23 +109,23 @@ func next(w *world, visit func(string, *world)) {
 	for i := range w.size {
 		for j := range w.size {
 			if w.reaches(i, j) {
-				do(fmt.Sprintf("%s sends to %s", idOf(i), idOf(j)), func(w *world) { w.send(i, j) })
+				do(fmt.Sprintf("%s sends to %s", w.idOf(i), w.idOf(j)), func(w *world) { w.send(i, j) })
 			}
 			if w.loses(i, j) {
-				do(fmt.Sprintf("%s loses %s", idOf(i), idOf(j)), func(w *world) { w.lose(i, j) })
+				do(fmt.Sprintf("%s loses %s", w.idOf(i), w.idOf(j)), func(w *world) { w.lose(i, j) })
 			}
 			if w.loses(i, j) && (w.resets || !w.at[j].runs) {
-				do(fmt.Sprintf("%s is refused by %s", idOf(i), idOf(j)), func(w *world) { w.refuse(i, j) })
+				do(fmt.Sprintf("%s is refused by %s", w.idOf(i), w.idOf(j)), func(w *world) { w.refuse(i, j) })
 			}
-			if !w.at[i].runs && w.starts > 0 && w.takesPart(j) && w.sameSide(i, j) {
-				do(fmt.Sprintf("%s starts and joins by %s", idOf(i), idOf(j)), func(w *world) { w.starts--; w.start(i, j) })
+			if !w.at[i].runs && w.starts > 0 && w.seeds(j, i) {
+				do(fmt.Sprintf("%s starts and joins by %s", w.idOf(i), w.idOf(j)), func(w *world) { w.starts--; w.start(i, j) })
 			}
 		}
 		if w.takesPart(i) && w.stops > 0 {
-			do(fmt.Sprintf("%s leaves", idOf(i)), func(w *world) { w.stops--; w.leave(i) })
+			do(fmt.Sprintf("%s leaves", w.idOf(i)), func(w *world) { w.stops--; w.leave(i) })
 		}
 		if w.at[i].runs && w.crashes > 0 {
-			do(fmt.Sprintf("%s crashes", idOf(i)), func(w *world) { w.crashes--; w.at[i].runs = false })
+			do(fmt.Sprintf("%s crashes", w.idOf(i)), func(w *world) { w.crashes--; w.at[i].runs = false })
 		}
 	}
 	for side := uint8(0); side < 1<<(w.size-1) && w.cuts > 0; side++ { // the last place stays on side 0
@@ -157,11 +163,11 @@ func TestModel(t *testing.T) {
 type budget struct {
 	running, size, cuts, starts, stops, crashes int
 
-	resets bool
+	resets, twins bool
 }
 
 func (b budget) world(f fault) *world {
-	w := newWorld(b.running, laws{size: b.size, resets: b.resets, fault: f})
+	w := newWorld(b.running, laws{size: b.size, resets: b.resets, twins: b.twins, fault: f})
 	w.cuts, w.starts, w.stops, w.crashes = b.cuts, b.starts, b.stops, b.crashes
 	return w
 }
@@ -199,6 +205,7 @@ func TestWalks(t *testing.T) {
 		if seed/4%2 == 0 { // a second cut along other lines could join those that believed the first one to those that did not
 			b.cuts, b.resets = 1, true
 		}
+		b.twins = seed/8%2 == 0 && b.running < b.size
 		if broken, trace := walk(seed, b.world(none), 60); broken != "" {
 			t.Fatalf("seed %d breaks %q:\n%s", seed, broken, strings.Join(trace, "\n"))
 		}
@@ -219,6 +226,26 @@ func TestFaults(t *testing.T) {
 		}
 		return w
 	}
+	returned := func(f fault) *world { // d starts anew, then c is heard again, which has heard of no new d, and nor has the old d
+		w := budget{running: 4, size: 5, twins: true}.world(f)
+		w.side = 0b01100
+		for _, i := range []int{0, 1} {
+			w.lose(i, 2)
+			w.lose(i, 3)
+		}
+		w.start(4, 0)
+		for range 4 {
+			w.exchange()
+		}
+		w.side = 0b01000
+		w.send(2, 0)
+		for range 4 {
+			for _, way := range [][2]int{{0, 1}, {1, 0}, {0, 4}, {4, 0}} {
+				w.send(way[0], way[1])
+			}
+		}
+		return w
+	}
 	for _, broken := range []struct {
 		fault fault
 		cuts  int
@@ -228,6 +255,7 @@ func TestFaults(t *testing.T) {
 		{hasty, 1, budget{running: 3, size: 3}.world},
 		{alone, 1, budget{running: 3, size: 4, starts: 1}.world},
 		{unheard, 1, joined},
+		{deaf, 1, returned},
 		{gullible, 1, budget{running: 3, size: 3, resets: true}.world},
 		{impatient, 1, budget{running: 5, size: 5, resets: true}.world},
 	} {

@@ -30,6 +30,8 @@ type Record struct {
 	guests map[lease.NodeID]*seat // of members that get a seat once no voter is missing
 	elders map[lease.Incarnation]bool
 	placed bool // this node is Placed, so its elders are known
+
+	returned time.Time // when a voter that was silent was last live again
 }
 
 // seat is what a record knows of one voter.
@@ -116,6 +118,9 @@ func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ends Ends) 
 		m, here := live[id]
 		switch {
 		case here:
+			if s.latest == m.Number && !s.lost.IsZero() {
+				r.returned = now
+			}
 			if s.latest != m.Number {
 				s.latest, s.taken = m.Number, now
 			}
@@ -147,10 +152,16 @@ func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 	return any
 }
 
-// Short reports whether a voter is missing, as of the last Judge. Then this node
-// says so with each message, and gives no seats: a newcomer that believed to be in a whole
-// cluster would not know of the missing voters.
-func (r *Record) Short() bool {
+// Misses reports whether this node says with each message that it misses a voter: while one is missing, and for a Spread
+// after one that was silent has returned. Until then, that voter may not have heard of a member that came in the meantime:
+// its table has the same ids, and means an earlier process of that member, which may still run.
+func (r *Record) Misses(now time.Time) bool {
+	return r.short() || (!r.returned.IsZero() && !now.After(r.returned.Add(r.Spread)))
+}
+
+// short reports whether a voter is missing, as of the last Judge. Then this node gives no seats: a newcomer that believed
+// to be in a whole cluster would not know of the missing voters.
+func (r *Record) short() bool {
 	for _, s := range r.seats {
 		if !s.lost.IsZero() {
 			return true
@@ -163,7 +174,7 @@ func (r *Record) Short() bool {
 // have agreed more than a Spread after its member was first seen placed. The time counts for each seat alone, and also
 // while a voter is missing: members that miss one do not agree, and give all seats before they do.
 func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
-	short := r.Short()
+	short := r.short()
 	for id, m := range live {
 		s := cmp.Or(r.seats[id], r.guests[id])
 		if s == nil {
@@ -215,7 +226,7 @@ func (r *Record) count(live map[lease.NodeID]Member) Verdict {
 			first, firstVotes = id, votes
 		}
 	}
-	if r.Short() {
+	if r.short() {
 		v.Why = Majority
 		if 2*v.Votes < v.Seats || (2*v.Votes == v.Seats && !firstVotes) {
 			v.Owns, v.Why = false, Minority

@@ -57,8 +57,8 @@ func TestSeatOnceNoneIsMissing(t *testing.T) {
 		seats         int
 	}{{10, 9, true, 3}, {12, 12, true, 3}, {13, 13, true, 3}, {14, 14, false, 3}} {
 		r.Judge(at(look.second), self, []Member{member("a", at(look.second)), member("b", at(look.heard)), member("d", at(look.heard))}, time.Time{}, refused{})
-		if r.Short() != look.short || len(r.seats) != look.seats || (r.seats["d"] != nil) == look.short {
-			t.Errorf("after %d s: short %v, seats %v", look.second, r.Short(), r.seats)
+		if r.short() != look.short || len(r.seats) != look.seats || (r.seats["d"] != nil) == look.short {
+			t.Errorf("after %d s: short %v, seats %v", look.second, r.short(), r.seats)
 		}
 	}
 }
@@ -67,3 +67,32 @@ func TestSeatOnceNoneIsMissing(t *testing.T) {
 type refused struct{ nobody }
 
 func (refused) Refused(lease.Incarnation) bool { return true }
+
+// A node misses a voter for a Spread longer if the process that was silent returns. A later process of its id has heard of all
+// members when it joined.
+func TestMissesAfterReturn(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		returned uint64 // the incarnation of b after its silence
+		last     int64  // the last second at which a misses a voter
+	}{
+		{"the same process", 1, 26},
+		{"a later process", 2, 19},
+	} {
+		r := Record{Forget: time.Hour, Spread: 6 * time.Second}
+		for second := range int64(40) {
+			now := time.Unix(second, 0)
+			members := []Member{{lease.Incarnation{Node: "a", Number: 1}, true, true, now}}
+			switch {
+			case second < 10:
+				members = append(members, Member{lease.Incarnation{Node: "b", Number: 1}, true, true, now})
+			case second >= 20:
+				members = append(members, Member{lease.Incarnation{Node: "b", Number: c.returned}, true, true, now})
+			}
+			r.Judge(now, members[0].Incarnation, members, now, nobody{})
+			if want := second >= 10 && second <= c.last; r.Misses(now) != want {
+				t.Errorf("%s returns: after %d s, misses a voter: %v, want %v", c.what, second, !want, want)
+			}
+		}
+	}
+}

@@ -20,15 +20,28 @@ type beat struct {
 	at           int // by the clock of the world
 }
 
-// table is the incarnations of the owners. The Spread of a record stands for that: tables
-// of nodes have the ids alone.
+// table is the incarnations of the owners. The tables of nodes have the ids alone, see agreed.
 type table [places]uint8
 
-func (b beat) member(id int) Member {
-	return Member{lease.Incarnation{Node: idOf(id), Number: b.life}, b.placed, b.owns, time.Unix(0, int64(b.at))}
+// ids are those of the owners.
+func (w *world) ids(t table) (ids [places]bool) {
+	for i, life := range t {
+		ids[w.idOf(i)[0]-'a'] = ids[w.idOf(i)[0]-'a'] || life != 0
+	}
+	return ids
 }
 
-func idOf(i int) lease.NodeID { return lease.NodeID(rune('a' + i)) }
+func (w *world) member(i int, b beat) Member {
+	return Member{lease.Incarnation{Node: w.idOf(i), Number: b.life}, b.placed, b.owns, time.Unix(0, int64(b.at))}
+}
+
+// idOf is the id of the processes in a place.
+func (w *world) idOf(i int) lease.NodeID {
+	if w.twins && i == w.size-1 {
+		i--
+	}
+	return lease.NodeID(rune('a' + i))
+}
 
 // process runs a record, as the kernel of a node does.
 type process struct {
@@ -36,6 +49,7 @@ type process struct {
 	runs    bool
 	known   [places]beat // its own, too
 	live    [places]bool
+	back    [places]int // when the node was live again here, and heard anew what this process says
 	refused [places]int // no later beat of the node was known when its address refused a connection
 	missed  int         // the latest time at which a node missed a voter, as far as this one heard
 	why     Why
@@ -57,6 +71,7 @@ type world struct {
 type laws struct {
 	size   int
 	resets bool // a cut refuses connections
+	twins  bool // the last two places have the same id, so a later process may start while the earlier one runs
 	fault  fault
 }
 
@@ -71,6 +86,7 @@ const (
 	hasty   fault = "silence is taken for an end"
 
 	gullible  fault = "a refused connection is taken for an end"
+	deaf      fault = "the Spread runs on while a voter is silent that then returns"
 	impatient fault = "a refused connection is taken for an end while there is a majority, without later heartbeats"
 )
 
@@ -89,7 +105,7 @@ func newWorld(running int, l laws) *world {
 	}
 	for i := range running {
 		w.turn(i)
-		if s := w.at[i].seats[idOf(i)]; s == nil || s.vote == 0 {
+		if s := w.at[i].seats[w.idOf(i)]; s == nil || s.vote == 0 {
 			panic("the nodes do not agree")
 		}
 	}
@@ -157,13 +173,13 @@ func (w *world) send(i, j int) {
 	if own := &from.known[i]; own.at <= max(from.missed, to.missed, to.seatedAt(), to.lostAt()) && !own.left {
 		own.at = w.tick() // it has sent a heartbeat
 	}
-	if from.Short() {
+	if w.misses(i) {
 		from.missed = w.tick()
 	}
 	to.missed = max(to.missed, from.missed)
 	for k, b := range from.known {
 		if k != j && (from.live[k] || b.left) && b.at > to.known[k].at && b.life >= to.known[k].life {
-			to.known[k], to.live[k] = b, !b.left
+			w.hear(j, k, b)
 		}
 	}
 	for k, at := range from.refused {
@@ -173,6 +189,26 @@ func (w *world) send(i, j int) {
 		}
 	}
 	w.turn(j)
+}
+
+// hear renews the lease of k at j, unless a later process of its id is known there.
+func (w *world) hear(j, k int, b beat) {
+	to := w.at[j]
+	if !to.live[k] {
+		to.back[k] = w.tick()
+	}
+	to.known[k], to.live[k] = b, !b.left
+	for twin := range w.size {
+		switch {
+		case twin == k || w.idOf(twin) != w.idOf(k):
+		case to.known[twin].life > b.life:
+			to.live[k] = false
+		case twin == j:
+			to.runs = false // it stops with a DuplicateIDError
+		default:
+			to.live[twin] = false
+		}
+	}
 }
 
 // refuse ends the lease of k at i, whose connections are refused there.
@@ -200,7 +236,7 @@ func (w *world) turn(i int) {
 		var owners table
 		for k, b := range p.known {
 			if p.live[k] {
-				m := b.member(k)
+				m := w.member(k, b)
 				if w.fault == impatient {
 					m.Renewed = w.time(w.clock + 2)
 				}
@@ -211,7 +247,7 @@ func (w *world) turn(i int) {
 			}
 		}
 		own := p.known[i]
-		v := p.Judge(w.time(w.tick()), own.member(i).Incarnation, members, w.agreed(i, owners), ends{w, p})
+		v := p.Judge(w.time(w.tick()), w.member(i, own).Incarnation, members, w.agreed(i, owners), ends{w, p})
 		p.why = v.Why
 		next := own
 		next.owns = v.Owns
@@ -227,26 +263,48 @@ func (w *world) turn(i int) {
 	}
 }
 
-// agreed is the time since when all agree with i.
+// agreed is the time since when all agree with i. Tables have the ids alone, so a heartbeat with the same ids agrees even if it
+// means another process. A Spread after a process was first seen, all that were live in the meantime have heard of it: a
+// heartbeat of such a node that means another process comes before the Spread is over. A node that was silent in the
+// meantime has heard nothing. Its heartbeats may come later, and mean another process still, for a Spread after its return.
 func (w *world) agreed(i int, owners table) time.Time {
 	p, own := w.at[i], w.at[i].known[i]
 	oldest := w.clock
 	switch {
 	case w.fault == eager:
 		return w.time(oldest + 1)
-	case !own.owns || own.table != owners:
+	case !own.owns || own.table != owners || w.misses(i):
 		return time.Time{}
 	}
 	for k, b := range p.known {
 		if k == i || !p.live[k] || !b.placed {
 			continue
 		}
-		if b.table != own.table || (b.at <= p.missed && w.fault != unheard) {
+		if w.ids(b.table) != w.ids(own.table) || (b.at <= p.missed && w.fault != unheard) {
 			return time.Time{}
 		}
-		oldest = min(oldest, b.at)
+		if b.table == own.table {
+			oldest = min(oldest, b.at)
+		} else {
+			oldest = min(oldest, p.back[k])
+		}
 	}
 	return w.time(oldest)
+}
+
+// misses reports whether i says that it misses a voter. The Spread after a return is over once those that are live have heard of
+// all members that i has.
+func (w *world) misses(i int) bool {
+	p := w.at[i]
+	for k := range w.size {
+		for m := range w.size {
+			if p.live[k] && p.live[m] && w.at[k].known[m].life < p.known[m].life && w.fault != deaf {
+				return p.Misses(p.returned)
+			}
+		}
+	}
+	p.returned = time.Time{}
+	return p.short()
 }
 
 // seatedAt is when the latest seat was taken, by the clock of the world.
@@ -278,14 +336,23 @@ type ends struct {
 	*process
 }
 
+// place is where a process runs.
+func (e ends) place(l lease.Incarnation) int {
+	k := int(l.Node[0] - 'a')
+	if k+1 < e.size && e.idOf(k+1) == l.Node && e.known[k+1].life == l.Number {
+		k++
+	}
+	return k
+}
+
 func (e ends) Left(l lease.Incarnation) bool {
-	k := l.Node[0] - 'a'
+	k := e.place(l)
 	b := e.known[k]
 	return b.life == l.Number && (b.left || (e.fault == hasty && !e.live[k]) || (e.fault == gullible && e.Refused(l)))
 }
 
 func (e ends) Refused(l lease.Incarnation) bool {
-	k := l.Node[0] - 'a'
+	k := e.place(l)
 	return e.known[k].life == l.Number && e.known[k].at <= e.refused[k]
 }
 
@@ -293,7 +360,7 @@ func (e ends) Refused(l lease.Incarnation) bool {
 func (w *world) key() string {
 	var times []int
 	for _, p := range w.at[:w.size] {
-		times = append(times, p.missed, p.seatedAt())
+		times = append(append(times, p.missed, p.seatedAt()), p.back[:]...)
 		for _, b := range p.known {
 			times = append(times, b.at)
 		}
@@ -321,14 +388,14 @@ func (w *world) key() string {
 		key = append(key, b)
 	}
 	for _, p := range w.at[:w.size] {
-		if add(p.runs); !p.runs {
+		if add(p.runs, !p.returned.IsZero()); !p.runs {
 			continue
 		}
 		key = append(key, byte(rank(p.missed)), byte(rank(p.seatedAt())))
 		for k, b := range p.known[:w.size] {
-			add(b.placed, b.owns, b.left, p.live[k], p.elders[b.member(k).Incarnation], p.placed, b.at <= p.refused[k])
-			key = append(append(key, byte(b.life), byte(rank(b.at))), b.table[:]...)
-			if seat := p.seats[idOf(k)]; seat != nil {
+			add(b.placed, b.owns, b.left, p.live[k], p.elders[w.member(k, b).Incarnation], p.placed, b.at <= p.refused[k])
+			key = append(append(key, byte(b.life), byte(rank(b.at)), byte(rank(p.back[k]))), b.table[:]...)
+			if seat := p.seats[w.idOf(k)]; seat != nil {
 				add(true, seat.lost.IsZero(), seat.refused)
 				if seat.refused {
 					key = append(key, byte(rank(int(seat.lost.UnixNano()))))
@@ -337,7 +404,7 @@ func (w *world) key() string {
 			} else {
 				add(false)
 			}
-			if guest := p.guests[idOf(k)]; guest != nil {
+			if guest := p.guests[w.idOf(k)]; guest != nil {
 				key = append(key, 1, byte(guest.latest), byte(rank(int(max(0, guest.taken.UnixNano())))))
 			} else {
 				add(false)

@@ -14,7 +14,7 @@ type Candidate struct {
 	Member   *cluster.Member
 	Reserved int64  // units of rooms that its load does not show yet
 	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
-	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector or its settings exclude the node
+	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
 	Taken    bool   // the room lives here, or would
 	Why      string // it was taken, or not
 }
@@ -50,8 +50,14 @@ func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Rung: q.Ladder.rung(i)}
 		place, ranked := rank[m.ID]
 		c.Why = c.why(q, ranked && place == 0)
-		if why := q.Bars(m); why != "" {
+		switch why := q.Bars(m); {
+		case slices.Contains(q.Strangers, incarnationOf(m)):
 			c.Rung, c.Why = 0, "takes no rooms: "+why
+		case why != "" && c.Rung > 0 && q.keeps(m):
+			c.Why = "takes new rooms only while no other node does: " + why
+			if !c.Taken {
+				c.Rung = 0
+			}
 		}
 		list = append(list, c)
 	}

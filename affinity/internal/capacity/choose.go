@@ -111,7 +111,7 @@ func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // node is worse than one that the silent member may have to find without its store. A room that moves stays instead.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	c, err := pick(s, q, limits, reserved)
-	if len(q.Silent) == 0 || len(q.Leaves) > 0 || (!errors.Is(err, cluster.ErrNoMembers) && !errors.Is(err, ErrRequire)) {
+	if !q.needsSilent(err) {
 		return c, err
 	}
 	silent := q.Silent
@@ -120,6 +120,22 @@ func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease
 		c.Reason += "; it sends no heartbeats to this store, but no other node takes the room"
 	}
 	return c, err
+}
+
+// needsSilent reports whether a choice failed with err, and silent members may take the room instead.
+func (q *Request) needsSilent(err error) bool {
+	return len(q.Silent) > 0 && len(q.Leaves) == 0 && (errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrRequire))
+}
+
+// Best returns the best node by the room's ladder, no matter its load, and a silent one if the ladder admits no other:
+// instances without the store should agree on it.
+func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
+	m, err := q.Ladder.best(s, q)
+	if q.needsSilent(err) {
+		q.Silent = nil
+		m, err = q.Ladder.best(s, q)
+	}
+	return m, err
 }
 
 // pick picks the node where the room lived before (see Request.Stay);
@@ -137,7 +153,7 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	m := q.owner(s)
 	switch {
 	case m == nil && !slices.ContainsFunc(s.Members, q.takes):
-		return Choice{}, cluster.ErrNoMembers
+		return Choice{}, q.nobody(s)
 	case q.Ladder != nil:
 		return climb(s, q, limits, reserved)
 	}
@@ -153,9 +169,35 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	case limits.Hard > 0:
 		return Choice{}, fmt.Errorf("%w for %v of %q, which cost %d units", ErrNoCapacity, q.Need, q.Room, q.Cost)
 	case m == nil:
-		return Choice{}, cluster.ErrNoMembers // a member that has just joined is not in the table yet
+		return Choice{}, fmt.Errorf("%w yet: the members that could have just joined; try again in a second", cluster.ErrNoMembers)
 	}
 	return Choice{m, true, "owns the room's partition; no other node reports capacity and load"}, nil
+}
+
+// nobody says why no member takes the room.
+func (q *Request) nobody(s *cluster.Snapshot) error {
+	var leaves, strangers, silent int
+	for _, m := range s.Members {
+		switch {
+		case !TakesRooms(m):
+		case slices.Contains(q.Leaves, m.ID):
+			leaves++
+		case slices.Contains(q.Strangers, incarnationOf(m)):
+			strangers++
+		default:
+			silent++
+		}
+	}
+	if leaves+strangers+silent > 0 {
+		return fmt.Errorf("%w for %q: of %d active nodes, the room moves away from %d, %d have other settings for rooms, and %d send no heartbeats to this store; start another node",
+			cluster.ErrNoMembers, q.Room, leaves+strangers+silent, leaves, strangers, silent)
+	}
+	if len(s.Table.Nodes()) == 0 {
+		if _, err := s.Place(q.Room); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w any more: the last ones have just ended or drain; undrain a node or start another", cluster.ErrNoMembers)
 }
 
 // override picks the least loaded node with headroom, otherwise the least loaded node

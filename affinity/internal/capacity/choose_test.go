@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
@@ -186,5 +187,28 @@ func TestPercent(t *testing.T) {
 	}
 	if got := percent(1<<62, 80); got < 0 || got > 1<<62 {
 		t.Errorf("80 %% of 2^62 overflows to %d", got)
+	}
+}
+
+// A room that no member takes gets an error that says why, also where members are active.
+func TestNobody(t *testing.T) {
+	s := &cluster.Snapshot{}
+	for _, id := range []lease.NodeID{"a", "b", "c", "d"} {
+		s.Members = append(s.Members, &cluster.Member{ID: id, State: lease.Active, Weight: 100, Incarnation: 1})
+	}
+	s.Members[3].State = lease.Draining
+	table, err := placement.Compute(placement.Input{Nodes: []placement.Node{{ID: "a", Weight: 100}}, Partitions: 8, Strategy: placement.Rendezvous()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Table = table
+	q := Request{
+		Room: "room-1", Leaves: []lease.NodeID{"a"},
+		Strangers: []lease.Incarnation{{Node: "b", Number: 1}}, Silent: []lease.Incarnation{{Node: "c", Number: 1}},
+	}
+	_, err = choose(s, q, Ceilings{Soft: 80}, func(lease.NodeID) int64 { return 0 })
+	const want = `for "room-1": of 3 active nodes, the room moves away from 1, 1 have other settings for rooms, and 1 send no heartbeats`
+	if !errors.Is(err, cluster.ErrNoMembers) || !strings.Contains(err.Error(), want) {
+		t.Errorf("no member takes the room: %v", err)
 	}
 }

@@ -112,7 +112,7 @@ func (l *Ladder) name(rung int) string {
 // headroom below the soft ceiling, otherwise the least loaded node with headroom. If no rung has a
 // node with headroom, it picks the least loaded node of all rungs below the hard ceiling.
 func climb(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
-	best, err := q.Ladder.Best(s, q)
+	best, err := q.Ladder.best(s, q)
 	if err != nil {
 		return Choice{}, err
 	}
@@ -178,9 +178,9 @@ func (l *Ladder) text() string {
 	return strings.Join(l.require, " and ")
 }
 
-// Best returns the best node for the room's partition on the highest rung that has one, no
-// matter its load: instances without the store should agree on it.
-func (l *Ladder) Best(s *cluster.Snapshot, q Request) (best *cluster.Member, err error) {
+// best returns the best node for the room's partition on the highest rung that has one, no
+// matter its load.
+func (l *Ladder) best(s *cluster.Snapshot, q Request) (best *cluster.Member, err error) {
 	if l.unmet != nil {
 		return nil, l.unmet
 	}

@@ -150,10 +150,16 @@ func TestChecks(t *testing.T) {
 
 		"drift that stays":          {both(member(1, func(m *report.Member) { m.InSync = false })), "tables: warn: node-b"},
 		"members of before a fence": {after(func(l *Look) { l.Members.Stale, l.Members.Members[1].AgeMS = true, 60_000 }), ""},
-		"drift that came":           {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
-		"one after another":         {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},
-		"a newcomer":                {after(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
-		"no table":                  {after(func(l *Look) { l.Members.Digest, l.Table = 0, report.Partitions{} }), "tables: warn: no table"},
+		"nobody owned before a fence": {after(func(l *Look) {
+			l.Members.Stale = true
+			for i := range l.Members.Members {
+				l.Members.Members[i].State = lease.Draining
+			}
+		}), ""},
+		"drift that came":   {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
+		"one after another": {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},
+		"a newcomer":        {after(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
+		"no table":          {after(func(l *Look) { l.Members.Digest, l.Table = 0, report.Partitions{} }), "tables: warn: no table"},
 
 		"uneven": {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
 		"uneven, and a node is lost": {after(func(l *Look) {

@@ -22,6 +22,8 @@ func (e Examination) members() (found []Check) {
 	total := len(e.After.Members.Members)
 	found = e.idle(is["weightless"])
 	switch {
+	case e.After.Members.Stale:
+		found = append(found, Check{Name: "members", Finding: fmt.Sprintf("not judged: these are the last %d that it knew", total)})
 	case e.After.Stats.State == "isolated": // nodes that are isolated with it say that they settle
 		found = append(found, Check{
 			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", plural(total, "member")),
