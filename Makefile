@@ -15,7 +15,7 @@ export PURE := ./affinity/internal/liveness ./affinity/pinstore ./cluster/cluste
 
 # Tests of cmd/roost that look keys up thousands of times while agents come and go: all but the loop of the look-ups is in other processes.
 # scripts/race.sh skips the names in all packages.
-export ROLLING := TestRollingRestart|TestLastRelease
+export ROLLING := TestRollingRestart|TestMixedReleases
 
 SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 

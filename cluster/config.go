@@ -121,7 +121,7 @@ type Config struct {
 	// placement.LeastPartitions, which fills nodes in passes. Default 0: none.
 	RampUp time.Duration
 
-	// Version is that of this node's program, of at most 18 bytes. Members show it to people, and the metrics count
+	// Version is that of this node's program, of at most 64 bytes. Members show it to people, and the metrics count
 	// members by it, so that a deploy is seen to arrive. Default: none.
 	Version string
 

@@ -12,29 +12,19 @@ import (
 
 // settings are the settings that must be equal on all nodes, as lines of name=value, and
 // the range of wire versions that a node reads, which must overlap. They travel in
-// memberlist's meta; the hash of all but the range is in every message. A setting that
-// a later release adds has a line only if it is not at its default, so that neighbouring
-// releases can run mixed.
+// memberlist's meta; the hash of all but the range is in every message.
 type settings struct {
 	wire  [2]int // oldest and newest version
 	equal string
 }
 
 func settingsOf(c Config) settings {
-	equal := fmt.Sprintf("partitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\n",
-		c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew)
-	if c.Split != SplitContinue {
-		equal += fmt.Sprintf("split=%s\nsplit-forget=%v\n", c.Split, c.SplitForget)
+	equal := fmt.Sprintf("partitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\nsplit=%s\n",
+		c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew, c.Split)
+	if c.Split == SplitMajority {
+		equal += fmt.Sprintf("split-forget=%v\n", c.SplitForget)
 	}
 	return settings{wire: [2]int{lease.MinWireVersion, lease.WireVersion}, equal: equal}
-}
-
-// unstated returns the value of a setting that has no line.
-func unstated(name, unknown string) string {
-	if name == "split" {
-		return string(SplitContinue)
-	}
-	return unknown
 }
 
 func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(s.equal)) }
@@ -89,13 +79,13 @@ func (s settings) accept(peer string, meta []byte) error {
 		delete(theirs, name)
 		switch {
 		case !ok:
-			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: unstated(name, "unknown")}
+			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: "unknown"}
 		case value != ours && (name != "wire" || !s.reads(value)):
 			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: value}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
-		return &SettingsError{Peer: peer, Setting: name, Ours: unstated(name, "unknown to this release"), Theirs: theirs[name]}
+		return &SettingsError{Peer: peer, Setting: name, Ours: "unknown to this release", Theirs: theirs[name]}
 	}
 	return nil
 }

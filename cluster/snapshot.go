@@ -27,7 +27,7 @@ type Member struct {
 	Labels      map[string]string
 	Meta        string // what its application says, any bytes; it changes only with a new incarnation
 	Version     string // of its program; "" = not stated
-	Roost       string // version of roost: a tag or the beginning of a commit; "" = not known
+	Roost       string // version of roost: a tag, or a pseudo-version with the commit; "" = not known
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
 	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,56 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the messages that are missing in testdata/wire")
+var update = flag.Bool("update", false, "rewrite the messages of this program, testdata/wire/next")
 
-// corpora are the messages of each release, by folder and file. A release that adds
-// sections or fields adds a folder. The messages of released folders are never rewritten:
-// programs of that release send them. This program still writes them byte for byte: what
-// it adds is left out where it says nothing.
-func corpora() map[string]map[string]*Message {
-	const stamp = corpusStamp
-	join := func(changes ...func(*Record)) map[string]*Message {
-		return map[string]*Message{"join": corpusMessage(func(m *Message) {
-			for i, change := range changes {
-				r := &Record{ID: NodeID("ab"[i : i+1]), Incarnation: 1, Version: 1, Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), Weight: 100, MinWire: 3, MaxWire: 3}
-				change(r)
-				m.Records = append(m.Records, r)
-			}
-		})}
-	}
-	handover := join(func(r *Record) { r.Handover = true })
-	handover["ask"] = corpusMessage(func(m *Message) { m.Handover = []byte{0, 1, 2, 0xff} })
-	return map[string]map[string]*Message{
-		"v3": corpus3(),
-		"v3.evictions": {
-			"digest": corpusMessage(func(m *Message) { m.Evicted = 0xfeedface }),
-			"news": corpusMessage(func(m *Message) {
-				m.Evicted = 0xfeedface
-				m.Evictions = []Eviction{
-					{ID: "node-a", At: stamp - 12_000, Until: stamp + 588_000, Keep: stamp + 588_000, Reason: "disk errors since 14:02"},
-					{ID: "b", At: stamp, Until: stamp, Keep: stamp + maxAge},
-				}
-			}),
-			"request": corpusMessage(func(m *Message) { m.WantsEvictions = true }),
-		},
-		"v3.proof": {"accusations": corpusMessage(func(m *Message) {
-			m.Accusations = []Accusation{
-				{Subject: 0xa1a2a3a4a5a6, Watcher: 0x0102030405ff, At: stamp, Evidence: Refused},
-				{Subject: 0xa1a2a3a4a5a6, Watcher: 0xb1b2b3b4b5b6, At: stamp - 1500, Evidence: Silent},
-				{Subject: 0xd1d2d3d4d5d6, Watcher: 0xb1b2b3b4b5b6, At: stamp - maxAge, Evidence: math.MaxInt8},
-			}
-		})},
-		"v3.handover": handover,
-		"v3.damping":  join(func(r *Record) { r.Restless, r.Held = stamp+160_000, stamp+52_000 }),
-		"v3.keys":     join(func(r *Record) { r.Keys = "\x00\x01\xfe\xff1234" }),
-		"v3.versions": join(func(r *Record) { r.Roost, r.Program = "v12.345.678", "sfu 2026.11.24-rc1" }),
-		"v3.http": join(func(r *Record) { // all fields that may be absent, as long as they can be
-			r.Handover, r.Restless, r.Held, r.Keys = true, stamp+160_000, stamp+52_000, "\x00\x01\xfe\xff123456789012"
-			r.Roost, r.Program, r.HTTP = "v12.345.678", "sfu 2026.11.24-rc1", MaxHTTP
-		}, func(r *Record) { r.HTTP = 2 * 8401 }),
-		"v3.planned": join(func(r *Record) { r.Drains = stamp + 3_000 }),
-	}
-}
+// next is the folder of the messages that this program writes. Each release keeps a copy of it, in a folder with the name of
+// the release: see CONTRIBUTING.md. Nobody rewrites these copies, because nodes of that release send such messages.
+const next = "next"
 
 const corpusStamp = 1_772_366_400_000
 
@@ -76,15 +30,20 @@ func corpusMessage(change func(m *Message)) *Message {
 	return m
 }
 
-// corpus3 returns one message of every kind.
-func corpus3() map[string]*Message {
+// corpus returns one message of every kind.
+func corpus() map[string]*Message {
 	const stamp = corpusStamp
 	a := &Record{
 		ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Version: 3,
 		Addr: "10.0.0.1:7946", APIAddr: "10.0.0.1:8401", Zone: "eu-1", Weight: 100, Capacity: 2450,
-		Labels: map[string]string{"role": "sfu", "gen": "2"}, MinWire: 3, MaxWire: 3,
+		Labels: map[string]string{"role": "sfu", "gen": "2"}, MinWire: 1, MaxWire: 1,
 	}
-	b := &Record{ID: "b", Incarnation: maxIncarnation, Version: math.MaxUint32, MinWire: 3, MaxWire: 4}
+	b := &Record{ID: "b", Incarnation: maxIncarnation, Version: math.MaxUint32, MinWire: 1, MaxWire: 2}
+	full := &Record{
+		ID: "full", Incarnation: 1, Version: 1, Addr: "10.0.0.3:7946", Weight: MaxWeight, Handover: true,
+		Restless: stamp + 160_000, Held: stamp + 52_000, Keys: "\x00\x01\xfe\xff123456789012",
+		Roost: "v12.345.678-rc.1", Program: "sfu 2026.11.24-rc1", HTTP: MaxHTTP, Drains: stamp + 3_000, Meta: "\xffmeta", MinWire: 1, MaxWire: 1,
+	}
 	own := Beat{
 		Handle: 0x0102030405ff, At: stamp - 12, Renewed: stamp - 12, State: Active, Version: 3, Load: 1200, Table: 7,
 	}
@@ -117,6 +76,26 @@ func corpus3() map[string]*Message {
 		"challenge": corpusMessage(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),
 		"echo":      corpusMessage(func(m *Message) { m.Echo = 0x0123456789abcdef }),
 		"extra":     corpusMessage(func(m *Message) { m.Extra = []byte{0, 1, 2, 0xff} }),
+		"records":   corpusMessage(func(m *Message) { m.Records = []*Record{full} }),
+		"handover":  corpusMessage(func(m *Message) { m.Handover = []byte{0, 1, 2, 0xff} }),
+		"missed":    corpusMessage(func(m *Message) { m.Missed = stamp - 5 }),
+		"founders":  corpusMessage(func(m *Message) { m.Cluster = ClusterID{1, 0xa1a2a3a4a5a6} }),
+		"accusations": corpusMessage(func(m *Message) {
+			m.Accusations = []Accusation{
+				{Subject: 0xa1a2a3a4a5a6, Watcher: 0x0102030405ff, At: stamp, Evidence: Refused},
+				{Subject: 0xa1a2a3a4a5a6, Watcher: 0xb1b2b3b4b5b6, At: stamp - 1500, Evidence: Silent},
+				{Subject: 0xd1d2d3d4d5d6, Watcher: 0xb1b2b3b4b5b6, At: stamp - maxAge, Evidence: math.MaxInt8},
+			}
+		}),
+		"evictions": corpusMessage(func(m *Message) {
+			m.Evicted = 0xfeedface
+			m.Evictions = []Eviction{
+				{ID: "node-a", At: stamp - 12_000, Until: stamp + 588_000, Keep: stamp + 588_000, Reason: "disk errors since 14:02"},
+				{ID: "b", At: stamp, Until: stamp, Keep: stamp + maxAge},
+			}
+		}),
+		"evictions.digest":  corpusMessage(func(m *Message) { m.Evicted = 0xfeedface }),
+		"evictions.request": corpusMessage(func(m *Message) { m.WantsEvictions = true }),
 	}
 }
 
@@ -124,45 +103,71 @@ func corpusFile(folder, name string) string {
 	return filepath.Join("testdata", "wire", folder, name+".hex")
 }
 
-// This program reads the messages of every release, field by field, and writes them byte
-// for byte.
-func TestCorpusOfReleases(t *testing.T) {
-	for folder, messages := range corpora() {
-		files, err := filepath.Glob(corpusFile(folder, "*"))
-		if err != nil || (len(files) != len(messages) && !*update) {
-			t.Errorf("%s has %d files for %d messages (%v); -update writes the missing ones", folder, len(files), len(messages), err)
+// This program writes its messages byte for byte as testdata has them, and reads them field by field.
+func TestCorpus(t *testing.T) {
+	messages := corpus()
+	if *update {
+		rewriteCorpus(t, messages)
+	}
+	if files, err := filepath.Glob(corpusFile(next, "*")); err != nil || len(files) != len(messages) {
+		t.Errorf("%d files for %d messages (%v): run with -update", len(files), len(messages), err)
+	}
+	for name, want := range messages {
+		wire := readCorpus(t, corpusFile(next, name))
+		if diff := cmp.Diff(want, decode(t, wire), equalMessages); diff != "" {
+			t.Errorf("%s decoded (-want +got):\n%s", name, diff)
 		}
-		for name, want := range messages {
-			t.Run(folder+"/"+name, func(t *testing.T) {
-				wire := readCorpus(t, corpusFile(folder, name), want)
-				got, err := Decode(wire)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(want, got, equalMessages); diff != "" {
-					t.Errorf("decoded (-want +got):\n%s", diff)
-				}
-				if own := Encode(want); !bytes.Equal(own, wire) {
-					t.Errorf("encoded\n%x, want\n%x", own, wire)
-				}
-			})
+		if own := Encode(want); !bytes.Equal(own, wire) {
+			t.Errorf("%s encoded\n%x, want\n%x", name, own, wire)
 		}
 	}
 }
 
-// readCorpus reads a file of testdata, in lines of hexadecimal digits. With -update, it
-// writes the file first if the file is missing.
-func readCorpus(tb testing.TB, file string, m *Message) []byte {
+// This program reads the messages of every release, and passes on what they say.
+func TestCorpusOfReleases(t *testing.T) {
+	for _, file := range corpusFiles(t) {
+		m, err := Decode(readCorpus(t, file))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if diff := cmp.Diff(m, decode(t, Encode(m)), equalMessages); diff != "" {
+			t.Errorf("%s (-decoded +encoded and decoded):\n%s", file, diff)
+		}
+	}
+}
+
+// corpusFiles returns the files of this program and of all releases.
+func corpusFiles(tb testing.TB) []string {
 	tb.Helper()
-	text, err := os.ReadFile(file)
-	if *update && errors.Is(err, fs.ErrNotExist) {
+	files, err := filepath.Glob(corpusFile("*", "*"))
+	if err != nil || len(files) == 0 {
+		tb.Fatalf("no messages in testdata/wire (%v)", err)
+	}
+	return files
+}
+
+// rewriteCorpus writes messages in lines of hexadecimal digits.
+func rewriteCorpus(t *testing.T, messages map[string]*Message) {
+	t.Helper()
+	dir := filepath.Dir(corpusFile(next, ""))
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range messages {
+		var text []byte
 		for b := Encode(m); len(b) > 0; b = b[min(len(b), 32):] {
 			text = fmt.Appendf(text, "%x\n", b[:min(len(b), 32)])
 		}
-		if err = os.MkdirAll(filepath.Dir(file), 0o755); err == nil {
-			err = os.WriteFile(file, text, 0o644)
+		if err := os.WriteFile(corpusFile(next, name), text, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
+}
+
+func readCorpus(tb testing.TB, file string) []byte {
+	tb.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -198,28 +198,14 @@ func (r *reader) record() *Record {
 		}
 	}
 	rec.MinWire, rec.MaxWire = body.fixed8(), body.fixed8()
-	if len(body.b) > 0 {
-		rec.Handover = body.fixed8() != 0
-	}
-	if len(body.b) > 0 {
-		rec.Restless, rec.Held = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
-	}
-	if len(body.b) > 0 {
-		rec.Keys = body.text(MaxKeysBytes)
-	}
-	if len(body.b) > 0 {
-		rec.Roost, rec.Program = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
-	}
-	if len(body.b) > 0 {
-		rec.HTTP = uint32(body.uvarint(MaxHTTP))
-	}
-	if len(body.b) > 0 {
-		rec.Drains = Stamp(body.uvarint(maxStamp))
-	}
-	if len(body.b) > 0 {
-		rec.Meta = body.text(MaxMetaBytes)
-	}
-	rec.rest = body.rest(maxRecordRest)
+	rec.Handover = body.fixed8() != 0
+	rec.Restless, rec.Held = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
+	rec.Keys = body.text(MaxKeysBytes)
+	rec.Roost, rec.Program = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
+	rec.HTTP = uint32(body.uvarint(MaxHTTP))
+	rec.Drains = Stamp(body.uvarint(maxStamp))
+	rec.Meta = body.text(MaxMetaBytes)
+	rec.rest = body.rest(maxRestBytes)
 	if body.fault != "" {
 		r.fail("record: " + body.fault)
 	} else if err := rec.validate(int(size)); err != nil {

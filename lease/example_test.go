@@ -131,9 +131,9 @@ func ExampleSet_Update() {
 func ExampleDecode() {
 	_, err := lease.Decode([]byte{9, 1})
 	fmt.Println(err)
-	_, err = lease.Decode([]byte{3, 1})
+	_, err = lease.Decode([]byte{1, 1})
 	fmt.Println(err)
 	// Output:
-	// lease: message of an unknown wire version: 9, this program reads 3 to 3
+	// lease: message of an unknown wire version: 9, this program reads 1 to 1
 	// lease: malformed message: a number is cut short or out of range
 }

@@ -3,26 +3,19 @@ package lease
 import (
 	"bytes"
 	"errors"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// seeds returns the messages of all releases, of a later one, those of version 2 under
-// the present version, hostile ones, and messages of a set.
+// seeds returns the messages of this program and of all releases, those of a later one, hostile ones, and messages of a set.
 func seeds(f *testing.F) (all [][]byte) {
 	f.Helper()
-	files, err := filepath.Glob(corpusFile("*", "*"))
-	if err != nil {
-		f.Fatal(err)
+	for _, file := range corpusFiles(f) {
+		all = append(all, readCorpus(f, file))
 	}
-	for _, file := range files {
-		wire := readCorpus(f, file, nil)
-		all = append(all, wire, append([]byte{WireVersion}, wire[1:]...))
-	}
-	for _, m := range corpus3() {
+	for _, m := range corpus() {
 		all = append(all, later(m, []byte("a later field")))
 	}
 	for _, wire := range hostile() {

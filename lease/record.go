@@ -16,8 +16,8 @@ const (
 	MaxAddrBytes    = 255
 	MaxZoneBytes    = 253 // of a domain name, as in the value of a label
 	MaxKeysBytes    = 16  // of the fingerprints of gossip keys
-	MaxRoostBytes   = 11  // of the version of roost
-	MaxProgramBytes = 18  // of the version of a node's program
+	MaxRoostBytes   = 64  // of the version of roost
+	MaxProgramBytes = 64  // of the version of a node's program
 	MaxLabels       = 16
 	MaxLabelBytes   = 64        // of a key
 	MaxValueBytes   = 253       // of the value of a label

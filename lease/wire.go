@@ -16,8 +16,8 @@ const (
 	// would misunderstand a message; see docs/decisions. Two nodes whose ranges have no
 	// version in common refuse each other at a join. The version also covers the format of
 	// Message.Extra.
-	WireVersion    = 3
-	MinWireVersion = 3 // the earliest that this program reads
+	WireVersion    = 1
+	MinWireVersion = 1 // the earliest that this program reads
 
 	// MaxMessageBytes and the bounds below limit the memory that a decoder allocates to a
 	// small multiple of the message's size.
@@ -30,8 +30,7 @@ const (
 	MaxReasonBytes  = 128 // of an eviction
 	handleBytes     = handleBits / 8
 	minRowBytes     = 1 + handleBytes + 6
-	maxRestBytes    = 64 // of one row or eviction
-	maxRecordRest   = 72 // of one record
+	maxRestBytes    = 64 // unknown fields of one row, record or eviction
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
 )
@@ -256,33 +255,17 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
-	w.later(r)
+	w.flag(r.Handover)
+	w.uvarint(uint64(r.Restless))
+	w.uvarint(uint64(r.Held))
+	w.text(r.Keys)
+	w.text(r.Roost)
+	w.text(r.Program)
+	w.uvarint(uint64(r.HTTP))
+	w.uvarint(uint64(r.Drains))
+	w.text(r.Meta)
+	w.b = append(w.b, r.rest...)
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
-}
-
-// later appends the fields of a record that were added after version 3 was released. They are left out at the
-// end if they say nothing.
-func (w *writer) later(r *Record) {
-	fields := []struct {
-		says  bool
-		write func()
-	}{
-		{r.Handover, func() { w.flag(r.Handover) }},
-		{r.Restless > 0 || r.Held > 0, func() { w.uvarint(uint64(r.Restless)); w.uvarint(uint64(r.Held)) }},
-		{r.Keys != "", func() { w.text(r.Keys) }},
-		{r.Roost+r.Program != "", func() { w.text(r.Roost); w.text(r.Program) }},
-		{r.HTTP != 0, func() { w.uvarint(uint64(r.HTTP)) }},
-		{r.Drains > 0, func() { w.uvarint(uint64(r.Drains)) }},
-		{r.Meta != "", func() { w.text(r.Meta) }},
-		{len(r.rest) > 0, func() { w.b = append(w.b, r.rest...) }},
-	}
-	written := len(fields)
-	for written > 0 && !fields[written-1].says {
-		written--
-	}
-	for _, f := range fields[:written] {
-		f.write()
-	}
 }
 
 // recordBytes returns the encoded size of r.

@@ -33,6 +33,8 @@ for nested in cluster/clusterotel follow/followgrpc kubernetes; do
 	grep -qE "^\s+github.com/roost-cluster/roost $version$" $nested/go.mod ||
 		fail "$nested/go.mod does not require roost $version"
 done
+diff -r lease/testdata/wire/next "lease/testdata/wire/$version" >/dev/null 2>&1 ||
+	fail "lease/testdata/wire/$version is no copy of lease/testdata/wire/next: copy it, so that later releases must read these messages"
 chart=deploy/helm/roost
 grep -qx "version: ${version:1}" $chart/Chart.yaml && grep -qx "appVersion: $version" $chart/Chart.yaml ||
 	fail "$chart/Chart.yaml is not of $version"

@@ -44,6 +44,7 @@ func copyTree(t *testing.T) *tree {
 	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n## [0.98.7] - 2001-02-03\n\n### Added\n\n- A line.\n")
 	c.sh(`sed -i -E 's|^(\s+github.com/roost-cluster/roost) v.*|\1 v0.98.7|' cluster/clusterotel/go.mod follow/followgrpc/go.mod kubernetes/go.mod`)
 	c.sh("sed -i 's/^version: .*/version: 0.98.7/; s/^appVersion: .*/appVersion: v0.98.7/' deploy/helm/roost/Chart.yaml")
+	c.sh("cp -r lease/testdata/wire/next lease/testdata/wire/v0.98.7")
 	c.sh("git init -q && git add -A && git commit -qm release")
 	c.at = strings.TrimSpace(c.sh("git rev-parse HEAD"))
 	return c
@@ -113,6 +114,7 @@ func TestReleaseRefused(t *testing.T) {
 		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' kubernetes/go.mod; git commit -qam older", "v0.98.7", "kubernetes/go.mod does not require roost v0.98.7"},
 		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' follow/followgrpc/go.mod; git commit -qam older", "v0.98.7", "followgrpc/go.mod does not require roost v0.98.7"},
 		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/clusterotel/go.mod; git commit -qam older", "v0.98.7", "clusterotel/go.mod does not require roost v0.98.7"},
+		{"git reset -q --hard " + c.at + "; git rm -q lease/testdata/wire/v0.98.7/join.hex; git commit -qm incomplete", "v0.98.7", "lease/testdata/wire/v0.98.7 is no copy of lease/testdata/wire/next"},
 	} {
 		c.sh(tt.before)
 		if out, err := c.run("scripts/release.sh '" + tt.version + "'"); err == nil || !strings.Contains(out, tt.want) {

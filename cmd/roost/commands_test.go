@@ -257,13 +257,11 @@ func TestProblems(t *testing.T) {
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining})
 	f.Set("POST /v1/evict", clusterhttp.Evicted{Eviction: clusterhttp.Eviction{ID: "b"}})
 	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return fakeagent.Healthy()["GET /v1/members"] })
-	f.Set("GET /v1/stats", nil)
 	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
 	for command, want := range map[string]string{
 		"leave":                            "the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE",
 		"leave --token-file " + token:      "the agent at ADDR requires a token, and this is not it; give it with --token-file",
 		"place x":                          "not yet",
-		"doctor":                           "the agent at ADDR is of an older version of roost than this program, and has no counters",
 		"doctor --addr 127.0.0.1:1":        nobody,
 		"rooms --watch --addr 127.0.0.1:1": nobody,
 		"watch --addr 127.0.0.1:1":         nobody,

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -132,24 +131,15 @@ func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
 		return l, err
 	}
 	if l.Stats, err = s.Stats(ctx); err != nil {
-		if missing(err) {
-			return l, fmt.Errorf("the agent at %s is of an older version of roost than this program, and has no counters", s.Addr)
-		}
 		return l, err
 	}
-	if l.History, err = s.History(ctx); err != nil && session.Absent(err) == nil && !missing(err) {
+	if l.History, err = s.History(ctx); err != nil && session.Absent(err) == nil {
 		return l, err
 	}
 	if l.Table, err = s.Partitions(ctx); session.Absent(err) != nil {
 		return l, nil
 	}
 	return l, err
-}
-
-// missing reports whether an agent of an older version has nothing at that path.
-func missing(err error) bool {
-	p, ok := errors.AsType[*clusterhttp.Problem](err)
-	return ok && p.Code == clusterhttp.CodeNotFound
 }
 
 func printReport(s *session.Session, r report) error {

@@ -82,7 +82,7 @@ func (p *program) keysCommand() *cobra.Command {
 		Long: `Show which key each live member sends gossip with, and which others it accepts, as the
 agent sees them, itself marked with *. A key appears as a fingerprint: 8 digits of a hash,
 as in the agent's log. Below is what to do next while a cluster changes its key; see
-roost keygen. A member that states no key has none, or is of an earlier release.
+roost keygen. A member that states no key has none.
 
 --install, --use and --remove change the key of the whole cluster, one step at a time,
 without a signal or a restart: make a key with roost keygen, install its file, use the

@@ -13,24 +13,20 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// lastRelease is the commit of the last release. It moves with each release tag, to the
-// commit of that tag. Until the first tag it is the commit that completed the join of today:
-// a hello before each exchange of states, and the identity of the cluster in each message.
-const lastRelease = "4d17a99048f48e0862078aa23f869ba250276369"
-
-// TestLastRelease: five agents of the last release become, one after the other, agents of
+// TestMixedReleases: five agents of the last release become, one after the other, agents of
 // the present one, and in another cluster the other way round, while callers that use
 // /readyz look keys up all the time. Half-way an agent crashes, and one of each release
 // drains and returns. After each step all agents compute the same table, and nothing has
 // moved but the share of one agent. No look-up fails, no lease expires but that of the
 // killed agent, no agent refuses another, and no message is dropped as malformed, of
 // another version or of other settings (S10.1).
-func TestLastRelease(t *testing.T) {
+func TestMixedReleases(t *testing.T) {
 	t.Parallel()
+	tag := lastRelease(t)
 	present := agenttest.Binary(t)
 	began := time.Now()
-	last := lastBinary(t)
-	t.Logf("built the last release, %.12s, in %v", lastRelease, time.Since(began).Round(time.Millisecond))
+	last := buildOfTag(t, tag)
+	t.Logf("built %s in %v", tag, time.Since(began).Round(time.Millisecond))
 	for _, tt := range []struct{ name, from, to string }{
 		{"upgrade", last, present},
 		{"rollback", present, last},
@@ -49,13 +45,21 @@ func TestLastRelease(t *testing.T) {
 	}
 }
 
-// lastBinary builds the last release. Without its commit the test is skipped, and
-// scripts/deps.sh says so.
-func lastBinary(t *testing.T) string {
+// lastRelease returns the newest tag v* before this commit. Until the first release, the test is skipped, and
+// scripts/skipped.sh says so.
+func lastRelease(t *testing.T) string {
 	t.Helper()
-	if out, err := exec.Command("git", "cat-file", "-e", lastRelease+"^{commit}").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: the test needs the last release, commit %s, which this history lacks. In a shallow clone, run: git fetch --unshallow (%v: %s)", lastRelease, err, out)
+	out, _ := exec.Command("git", "-c", "versionsort.suffix=-", "tag", "--list", "v*", "--sort=-version:refname", "--merged", "HEAD", "--no-contains", "HEAD").Output()
+	tag, _, _ := strings.Cut(string(out), "\n")
+	if tag == "" {
+		t.Skip("SKIPPED: there is no release before this commit: git finds no tag v*. In a shallow clone, run: git fetch --unshallow --tags")
 	}
+	return tag
+}
+
+// buildOfTag returns a binary that is built from the source of a tag.
+func buildOfTag(t *testing.T, tag string) string {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +67,7 @@ func lastBinary(t *testing.T) string {
 	dir := t.TempDir()
 	archive, exe := filepath.Join(dir, "last.tar"), filepath.Join(dir, "roost-last")
 	for _, args := range [][]string{
-		{"git", "-C", root, "archive", "--output", archive, lastRelease},
+		{"git", "-C", root, "archive", "--output", archive, tag},
 		{"tar", "-C", dir, "-xf", archive},
 		{"go", "run", "-C", dir, "-trimpath", "-race=false", "-exec", "cp", "./cmd/roost", exe}, // trimmed, it is found in the cache
 	} {

@@ -55,7 +55,7 @@ func TestRollingRestart(t *testing.T) {
 }
 
 // takeOver is shorter than the lease here (1 m), so only proof of death is in time, and longer than that of
-// TestLastRelease (5 s).
+// TestMixedReleases (5 s).
 const takeOver = 25 * time.Second
 
 // rolling is a cluster that restarts node by node.

@@ -16,14 +16,14 @@ func TestVersions(t *testing.T) {
 	if out := succeeds(t, "members", "--addr", a.Base); strings.Contains(out, "VERSION") {
 		t.Errorf("a column of versions that nobody states:\n%s", out)
 	}
-	b := agent(t, "b", append(brisk(), "--join", a.Gossip, "--program-version", "sfu 2026.11.24-rc1", "--label", "rack=r1", "--api-addr", "10.0.0.7:3478")...)
+	b := agent(t, "b", append(brisk(), "--join", a.Gossip, "--program-version", "sfu 2026.11.24-rc1+build.7f3c9a2e", "--label", "rack=r1", "--api-addr", "10.0.0.7:3478")...)
 	agree(t, a, b)
 	m, err := a.Members(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range m.Members {
-		if want := map[string]string{"b": "sfu 2026.11.24-rc1"}[string(n.ID)]; n.Version != want {
+		if want := map[string]string{"b": "sfu 2026.11.24-rc1+build.7f3c9a2e"}[string(n.ID)]; n.Version != want {
 			t.Errorf("%s states %q, want %q", n.ID, n.Version, want)
 		}
 		if n.ID == "b" && (n.Labels["rack"] != "r1" || n.APIAddr != "10.0.0.7:3478") {
@@ -33,12 +33,12 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s runs roost %q, another member %q", n.ID, n.Roost, m.Members[0].Roost)
 		}
 	}
-	if out := succeeds(t, "members", "--addr", a.Base); !strings.Contains(out, "VERSION") || !strings.Contains(out, "sfu 2026.11.24-rc1") {
+	if out := succeeds(t, "members", "--addr", a.Base); !strings.Contains(out, "VERSION") || !strings.Contains(out, "sfu 2026.11.24-rc1+build.7f3c9a2e") {
 		t.Errorf("%s", out)
 	}
 	eventually(t, func() error {
 		got := values(t, metricsOf(t, b.Base))
-		for _, version := range []string{"", "sfu 2026.11.24-rc1"} {
+		for _, version := range []string{"", "sfu 2026.11.24-rc1+build.7f3c9a2e"} {
 			name := fmt.Sprintf(`roost_member_versions{roost="%s",version="%s"}`, m.Members[0].Roost, version)
 			if got[name] != 1 {
 				return errors.New(name + " is not 1")
@@ -46,8 +46,8 @@ func TestVersions(t *testing.T) {
 		}
 		return nil
 	})
-	code, _, fault := roost(t, "agent", "--program-version", strings.Repeat("x", 19))
-	if code != exitUsage || !strings.Contains(fault, "--program-version") || !strings.Contains(fault, "at most 18") {
-		t.Errorf("19 bytes: %d %s", code, fault)
+	code, _, fault := roost(t, "agent", "--program-version", strings.Repeat("x", 65))
+	if code != exitUsage || !strings.Contains(fault, "--program-version") || !strings.Contains(fault, "at most 64") {
+		t.Errorf("65 bytes: %d %s", code, fault)
 	}
 }

@@ -144,7 +144,7 @@ func TestNoHoldWithoutWord(t *testing.T) { // S5.5
 
 // The farewell of the process before this one may come after its record: then nothing counts.
 func TestLateFarewell(t *testing.T) { // S5.5
-	w := newNetwork(t, func(c *Config) { c.Self.Roost = "v1.0.0" }, "a", "b") // a field behind Restless
+	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
 	past := &lease.Record{ID: "b", Incarnation: 1, Version: 1, Addr: "b", Restless: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
 	hear := func(beats ...lease.Beat) {

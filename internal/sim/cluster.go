@@ -24,8 +24,7 @@ type Options struct {
 	// cluster.LAN.
 	Config func(*node.Config)
 
-	// Unwatched has no node watch another, as with releases before proof of death: leases
-	// alone end what has crashed.
+	// Unwatched has no node watch another: leases alone end what has crashed.
 	Unwatched bool
 
 	Log func(*Process, node.Event) // default: nothing

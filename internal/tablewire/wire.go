@@ -23,7 +23,7 @@ type Update struct {
 
 	// Table is the whole table. Then the update needs no State before it, and Members has all.
 	Table   *placement.Export `json:"table,omitempty"`
-	Cluster string            `json:"cluster,omitempty"` // whose table it is; agents of the first releases do not say
+	Cluster string            `json:"cluster,omitempty"` // whose table it is; "" if the agent does not say
 
 	Nodes   []placement.Node `json:"nodes,omitzero"`    // all candidates, if these changed
 	Moved   []placement.Move `json:"moved,omitempty"`   // partitions whose owner by the table changed

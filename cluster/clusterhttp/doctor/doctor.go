@@ -64,7 +64,7 @@ type Look struct {
 	Stats   report.Stats
 	Members report.Members
 	Table   report.Partitions // zero if the agent has none
-	History report.History    // zero if the agent is of an older version
+	History report.History    // zero if the agent does not answer with one
 }
 
 // Examination is two looks at one agent.

@@ -30,7 +30,7 @@ type Member struct {
 	Capacity      int64             `json:"capacity"`
 	Labels        map[string]string `json:"labels,omitempty"`
 	Version       string            `json:"version,omitempty"` // of its program, if it states one
-	Roost         string            `json:"roost,omitempty"`   // version of roost: a tag, or the beginning of a commit
+	Roost         string            `json:"roost,omitempty"`   // version of roost: a tag, or a pseudo-version with the commit
 	Incarnation   uint64            `json:"incarnation,string"`
 	ClockOffsetMS int64             `json:"clock_offset_ms"` // its wall clock minus this node's
 	InSync        bool              `json:"in_sync"`         // runs the same table as this node

@@ -1,6 +1,6 @@
 // The findings of roost doctor, which the agent makes itself, with what to do.
 
-import { get, Refused } from "./api.js";
+import { get } from "./api.js";
 import { $, attribute, h, plural, say } from "./dom.js";
 
 const first = "200ms", then = "2s"; // between the two looks of the agent, which keep a connection of the browser
@@ -60,9 +60,7 @@ export class Health {
       this.#render(await get(`v1/doctor?over=${over}`, 8000));
       this.#checked = Date.now();
     } catch (e) {
-      // An agent of an older release has no such answer.
-      if (e instanceof Refused && e.code === "not_found") $("health").hidden = true;
-      else if (this.#model.fault || Date.now() - this.#checked > kept) this.#doubt(e);
+      if (this.#model.fault || Date.now() - this.#checked > kept) this.#doubt(e);
       return e.code !== "busy";
     }
     return true;

@@ -106,7 +106,7 @@ func (a *Agent) record() []Setting {
 		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
 		{Name: "ramp-up", Arg: "DURATION", Set: Duration(&c.RampUp), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
 		{Name: "undamped", Arg: "bool", Set: Bool(&c.Undamped), Usage: "do not hold this node back if it comes and goes: twice at once is free, then once every ten TTLs"},
-		{Name: "program-version", Arg: "TEXT", Set: Text(&c.Version), Usage: "version of your own program, in at most 18 bytes: members and metrics show it"},
+		{Name: "program-version", Arg: "TEXT", Set: Text(&c.Version), Usage: "version of your own program, in at most 64 bytes: members and metrics show it"},
 		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
 	}
 }
