@@ -291,9 +291,6 @@ func (r *reloader) saveKeys() error {
 	if path == "" {
 		return errors.New("there is no --key-file")
 	}
-	if len(keys) == 0 {
-		keys = [][]byte{[]byte(cluster.PlainText)}
-	}
 	if r.read[path] != r.read.Now()[path] {
 		return fmt.Errorf("%s has changed at the same time, and is read again next", path)
 	}
