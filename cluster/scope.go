@@ -51,7 +51,8 @@ type scopeFault struct {
 
 // Scope returns a ring over the members for which match returns true. The candidates are the candidates of the
 // agent's table that match, so draining, evicted and settling members and members of weight 0 own nothing, and the
-// scope changes together with the agent's table. The scope exists as long as the agent does.
+// scope changes together with the agent's table. The scope exists as long as the agent does. Over HTTP, package clusterhttp answers from
+// it by its name.
 //
 // match should depend only on what a member states of itself and does not change all the time: Labels, Zone, ID,
 // Version. Each node asks its own match, and nodes agree on owners only if their functions do. Roost does not

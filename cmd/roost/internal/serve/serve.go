@@ -90,12 +90,6 @@ func runWith(ctx context.Context, a settings.Agent, log *slog.Logger, reloading 
 		}
 		return next, err
 	}
-	for _, s := range a.Scopes {
-		if _, err := agent.Scope(s.Name, s.Match); err != nil {
-			_ = agent.Close()
-			return nil, err
-		}
-	}
 	var rooms *affinity.Resolver
 	delay := a.ShutdownDelay
 	if pins != nil {
