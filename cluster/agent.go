@@ -68,8 +68,7 @@ type Agent struct {
 
 	rekeying sync.Mutex // one change of the gossip keys at a time
 
-	scoping sync.Mutex // of scopes
-	scopes  []*Scope   // replaced and never changed
+	scopes atomic.Pointer[[]*Scope] // the loop replaces it; nil = none
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
@@ -165,7 +164,7 @@ func (a *Agent) reap(l *loop) {
 	a.wait.Wait()
 	a.err = l.err
 	a.feed.Close()
-	for _, sc := range a.allScopes() {
+	for _, sc := range a.Scopes() {
 		sc.feed.Close()
 	}
 	l.endLog()
@@ -218,8 +217,10 @@ func (a *Agent) Live() bool {
 
 // Owned returns the partitions that this node owns now, ascending, or none if its
 // own lease has expired. O(partitions).
-func (a *Agent) Owned() []placement.Partition {
-	s := a.snap.Load()
+func (a *Agent) Owned() []placement.Partition { return a.owned(a.snap.Load()) }
+
+// owned is Owned for a snapshot of the agent or of a scope.
+func (a *Agent) owned(s *Snapshot) []placement.Partition {
 	if s.State == nil || !s.lease.Holds(time.Since(a.started)) {
 		return nil
 	}

@@ -69,7 +69,7 @@ func TestLookupsDoNotAllocate(t *testing.T) { // S3.12
 func scopeOf(tb testing.TB, a *Agent) *Scope {
 	tb.Helper()
 	sc := &Scope{agent: a, name: "even", match: func(m *Member) bool { return m.ID[len(m.ID)-1]%2 == 0 }}
-	sc.snap.Store(&Snapshot{})
+	sc.snap.Set(Snapshot{})
 	if err := sc.update(a.snap.Load(), time.Now()); err != nil {
 		tb.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func BenchmarkScopeUpdate(b *testing.B) {
 			b.Run(fmt.Sprintf("nodes=%d/change=%v", n, changes), func(b *testing.B) {
 				all, less := agentOf(b, n).snap.Load(), agentOf(b, n-1).snap.Load()
 				sc := &Scope{agent: agentOf(b, n), name: "all", match: func(*Member) bool { return true }}
-				sc.snap.Store(&Snapshot{})
+				sc.snap.Set(Snapshot{})
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					s := all

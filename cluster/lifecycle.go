@@ -258,7 +258,7 @@ func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	if left := a.feed.AwaitRuns(running); len(left) > 0 {
 		cut = runsLeft(ctx, fmt.Errorf("cluster: leave: %w", running.Err()), len(left), left, "the node has left")
 	}
-	for _, sc := range a.allScopes() {
+	for _, sc := range a.Scopes() {
 		if left := sc.feed.AwaitRuns(running); len(left) > 0 {
 			cut = runsLeft(ctx, fmt.Errorf("cluster: leave: scope %q: %w", sc.name, running.Err()), len(left), left, "the node has left")
 		}

@@ -7,14 +7,20 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/latest"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
+
+// MaxScopes is how many scopes an agent has at most: each one costs the agent's loop some time with each snapshot.
+const MaxScopes = 64
+
+const maxScopeName = 64 // bytes
 
 // Scope is a ring over some of the members: those of a role, a service or a zone. It has its own owner of each
 // partition and its own events. Partitions, strategy and leases are the agent's. All methods may be called from any
@@ -24,7 +30,7 @@ type Scope struct {
 	name  string
 	match func(*Member) bool
 
-	snap atomic.Pointer[Snapshot] // with the fields that lookups read
+	snap latest.Value[Snapshot]
 	feed events.Feed
 
 	// Only the loop uses these.
@@ -45,7 +51,8 @@ type scopeFault struct {
 
 // Scope returns a ring over the members for which match returns true. The candidates are the candidates of the
 // agent's table that match, so draining, evicted and settling members and members of weight 0 own nothing, and the
-// scope changes together with the agent's table. The scope exists as long as the agent does.
+// scope changes together with the agent's table. The scope exists as long as the agent does. Over HTTP, package clusterhttp answers from
+// it by its name.
 //
 // match should depend only on what a member states of itself and does not change all the time: Labels, Zone, ID,
 // Version. Each node asks its own match, and nodes agree on owners only if their functions do. Roost does not
@@ -63,55 +70,62 @@ type scopeFault struct {
 // Config.Handover does not apply to scopes: runs of a partition on two nodes can overlap for a moment, as without it.
 //
 // Scope does not wait for Ready: until then, lookups fail with ErrNotReady. It fails with ErrScopeExists if the agent
-// has a scope with this name, with ErrScopeStrategy if the Strategy remembers owners, and with ErrClosed or
-// ErrStalled. It also fails if name is empty, match is nil, or match or the strategy panics.
+// has a scope with this name, with ErrManyScopes if it has MaxScopes, with ErrScopeStrategy if the Strategy remembers owners, and with
+// ErrClosed or ErrStalled. It also fails if name is not 1 to 64 bytes of UTF-8, if match is nil, or if match or the strategy panics.
 func (a *Agent) Scope(name string, match func(*Member) bool) (*Scope, error) {
 	sc := &Scope{agent: a, name: name, match: match}
-	sc.snap.Store(&Snapshot{})
-	err := a.addScope(sc)
-	if err != nil {
-		return nil, fmt.Errorf("cluster: scope %q: %w", name, err)
-	}
-	var fault error
-	err = a.command(func(now time.Time, _ *node.Node) { fault = sc.update(a.snap.Load(), now) })
+	sc.snap.Set(Snapshot{})
+	err := sc.check()
 	if err == nil {
-		err = fault
+		var refused error
+		if err = a.command(func(now time.Time, _ *node.Node) { refused = a.addScope(sc, now) }); err == nil {
+			err = refused
+		}
 	}
 	if err != nil {
-		a.removeScope(sc)
-		return nil, fmt.Errorf("cluster: scope %q: %w", name, err)
+		return nil, fmt.Errorf("cluster: scope %.80q: %w", name, err)
 	}
 	return sc, nil
 }
 
-func (a *Agent) addScope(sc *Scope) error {
+func (sc *Scope) check() error {
+	strategy := sc.agent.cfg.Strategy
 	switch {
 	case sc.name == "":
 		return errors.New("the name is empty: give the scope a name, which errors and log lines show")
+	case len(sc.name) > maxScopeName || !utf8.ValidString(sc.name):
+		return fmt.Errorf("the name must be UTF-8 and have at most %d bytes, because it is part of URLs and answers", maxScopeName)
 	case sc.match == nil:
 		return errors.New("match is nil: pass a function that says which members belong to the scope")
-	case placement.Remembers(a.cfg.Strategy):
-		return fmt.Errorf("strategy %q: %w", a.cfg.Strategy.Name(), ErrScopeStrategy)
+	case placement.Remembers(strategy):
+		return fmt.Errorf("strategy %q: %w", strategy.Name(), ErrScopeStrategy)
 	}
-	a.scoping.Lock()
-	defer a.scoping.Unlock()
-	if slices.ContainsFunc(a.scopes, func(other *Scope) bool { return other.name == sc.name }) {
-		return ErrScopeExists
-	}
-	a.scopes = append(slices.Clip(a.scopes), sc)
 	return nil
 }
 
-func (a *Agent) removeScope(sc *Scope) {
-	a.scoping.Lock()
-	defer a.scoping.Unlock()
-	a.scopes = slices.DeleteFunc(slices.Clone(a.scopes), func(other *Scope) bool { return other == sc })
+// addScope is for the loop.
+func (a *Agent) addScope(sc *Scope, now time.Time) error {
+	scopes := a.Scopes()
+	switch {
+	case slices.ContainsFunc(scopes, func(other *Scope) bool { return other.name == sc.name }):
+		return ErrScopeExists
+	case len(scopes) == MaxScopes:
+		return ErrManyScopes
+	}
+	if err := sc.update(a.snap.Load(), now); err != nil {
+		return err
+	}
+	scopes = append(slices.Clip(scopes), sc)
+	a.scopes.Store(&scopes)
+	return nil
 }
 
-func (a *Agent) allScopes() []*Scope {
-	a.scoping.Lock()
-	defer a.scoping.Unlock()
-	return a.scopes
+// Scopes returns the scopes of this agent in the order in which they were made. The slice is shared and must not be modified.
+func (a *Agent) Scopes() []*Scope {
+	if all := a.scopes.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // Name returns the name of the scope.
@@ -138,9 +152,20 @@ func (sc *Scope) Owns(p placement.Partition) bool {
 	return s.owns(p) && s.lease.Holds(time.Since(sc.agent.started))
 }
 
+// Owned returns the partitions that this node owns in the scope now, like [Agent.Owned].
+func (sc *Scope) Owned() []placement.Partition { return sc.agent.owned(sc.snap.Load()) }
+
 // Members returns the live members that match, sorted by id, whether or not they can own anything. The slice is shared
 // and must not be modified.
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
+
+// Snapshot returns the scope at one moment. Members, Table and State are the scope's, and so is what a Snapshot answers by them: Place,
+// Owners, Version, Digest and so on. Everything else is the agent's, such as Phase and Stats, and so are InSync, Drift and Converged,
+// which look at the agent's table.
+func (sc *Scope) Snapshot() *Snapshot { return sc.snap.Load() }
+
+// Latest is Snapshot, with a channel that is closed when a later one replaces it, like [Agent.Latest].
+func (sc *Scope) Latest() (*Snapshot, <-chan struct{}) { return sc.snap.Get() }
 
 // Watch returns the changes of the scope, like [Agent.Watch]; Changed has members of the scope only. A member that no longer
 // matches is in Left, without a reason. A member that begins to match is in Joined and, when the agent publishes what
@@ -148,6 +173,9 @@ func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &sc.feed)
 }
+
+// Reader is the primitive below Watch and RunOwned, like [Agent.Reader]. The caller closes it.
+func (sc *Scope) Reader(name string) *events.Reader { return sc.feed.Reader(name) }
 
 // RunOwned runs f once for each partition for as long as this node owns it in the scope, like [Agent.RunOwned] without
 // hand-over. [Agent.Leave] waits for these runs as well.
@@ -157,7 +185,7 @@ func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement
 
 // updateScopes has all scopes follow the agent's next snapshot.
 func (l *loop) updateScopes(s *Snapshot, now time.Time) {
-	for _, sc := range l.agent.allScopes() {
+	for _, sc := range l.agent.Scopes() {
 		was := sc.fault.err
 		err := sc.update(s, now)
 		if err == nil || (was != nil && err.Error() == was.Error() && now.Sub(sc.fault.logged) < time.Minute) {
@@ -173,7 +201,8 @@ func (l *loop) updateScopes(s *Snapshot, now time.Time) {
 // returns why.
 func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	old := sc.snap.Load()
-	s := &Snapshot{Phase: of.Phase, lease: of.lease, why: of.why, Members: old.Members, State: old.State, owners: old.owners}
+	s := *of
+	s.Members, s.Table, s.State, s.owners, s.parting, s.runners = old.Members, nil, old.State, old.owners, nil, nil
 	if !now.Before(sc.fault.retry) {
 		sc.fault.err = nil
 		members, table, err := sc.compute(of)
@@ -191,7 +220,7 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 		}
 	}
 	s.State = sc.follow(old.State, of, s.Members)
-	sc.snap.Store(s)
+	sc.snap.Set(s)
 	if s.State != old.State {
 		sc.feed.Publish(s.State)
 	}

@@ -116,6 +116,9 @@ func (w *watchedScope) owns(t *testing.T) int {
 			t.Errorf("%s, scope %s: owns %d: %v, by its events %v, runs %d", id, w.Name(), p, owns, w.owned[p], w.running[p])
 		}
 	}
+	if owned := w.Owned(); len(owned) != n {
+		t.Errorf("%s, scope %s: Owned has %d partitions, want %d", id, w.Name(), len(owned), n)
+	}
 	for _, m := range w.Members() {
 		if !w.members[string(m.ID)] {
 			t.Errorf("%s, scope %s: no event has told of member %s", id, w.Name(), m.ID)
@@ -242,10 +245,47 @@ func TestScopesOfAFencedNode(t *testing.T) {
 				c.t.Fatalf("a paused node owns partition %d", p)
 			}
 		}
+		if owned := w.Owned(); len(owned) > 0 {
+			c.t.Errorf("a paused node owns %d partitions", len(owned))
+		}
 		c.Resume("n00")
 		c.check("resume")
 		if w.owns(c.t) == 0 {
 			c.t.Error("it owns nothing again")
+		}
+	})
+}
+
+// A snapshot of a scope has the scope's members and table. It is replaced as the agent's is, and says what the agent's says of the node.
+func TestSnapshotOfAScope(t *testing.T) {
+	inScopedCluster(t, func(c *scopedCluster) {
+		c.check("start")
+		time.Sleep(5 * time.Second) // until heartbeats have the digests
+		agent, w := c.Agent("n00"), c.scopes["n00"][0]
+		s, replaced := w.Latest()
+		if w.Snapshot() != s || len(s.Members) != 3 || len(s.Table.Nodes()) != 3 || s.Digest() == agent.Snapshot().Digest() {
+			c.t.Errorf("it has %d members, %d candidates, table %v; the agent has %v", len(s.Members), len(s.Table.Nodes()), s.Digest(), agent.Snapshot().Digest())
+		}
+		for _, m := range s.Members {
+			if m.Labels["role"] != "even" || !s.InSync(m) {
+				c.t.Errorf("%s: %v, in sync: %v", m.ID, m.Labels, s.InSync(m))
+			}
+		}
+		if s.Version() == 0 || !s.Converged() || s.Self.ID != "n00" || s.Stats.BeatsSent == 0 {
+			c.t.Errorf("%+v", s)
+		}
+		c.Crash("n02")
+		for len(w.Snapshot().Members) > 2 {
+			<-replaced
+			_, replaced = w.Latest()
+		}
+		c.Pause("n00")
+		time.Sleep(time.Minute)
+		c.Resume("n00")
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if s := w.Snapshot(); !s.Stale() || len(s.Members) == 0 || len(w.Owned()) > 0 {
+			c.t.Errorf("fenced: stale %v, %d members, owns %d", s.Stale(), len(s.Members), len(w.Owned()))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -103,11 +104,27 @@ func TestScopeRefuses(t *testing.T) {
 		if _, err := agent.Scope("nil", nil); err == nil {
 			t.Error("no match")
 		}
+		for _, name := range []string{strings.Repeat("x", 65), "\xff"} {
+			if _, err := agent.Scope(name, ofRole("odd")); !contains(err, "64 bytes") {
+				t.Errorf("the name %q: %v", name, err)
+			}
+		}
 		if _, err := agent.Scope("odd", func(*cluster.Member) bool { panic("oops") }); !contains(err, "oops") {
 			t.Errorf("match panics: %v", err)
 		}
 		if _, err := agent.Scope("odd", ofRole("odd")); err != nil {
 			t.Errorf("after a refusal: %v", err)
+		}
+		if all := agent.Scopes(); len(all) != 2 || all[0].Name() != "even" || all[1].Name() != "odd" {
+			t.Errorf("the scopes are %v", all)
+		}
+		for i := len(agent.Scopes()); i < cluster.MaxScopes; i++ {
+			if _, err := agent.Scope(fmt.Sprint("tenant-", i), ofRole("odd")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := agent.Scope("one more", ofRole("odd")); !errors.Is(err, cluster.ErrManyScopes) || len(agent.Scopes()) != cluster.MaxScopes {
+			t.Errorf("%d scopes and one more: %v", len(agent.Scopes()), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,9 @@ func (l *loop) show() {
 	default:
 		s.why = ErrNoMembers
 	}
+	if v.Table != nil {
+		s.digest = node.TableDigest(v.Table)
+	}
 	members := make([]Member, len(v.Live.Members))
 	for i := range v.Live.Members {
 		members[i] = memberOf(v.Live, &v.Live.Members[i], a.env.ClockOffset)

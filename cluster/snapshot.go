@@ -54,6 +54,14 @@ func (m *Member) Age() time.Duration {
 	return time.Since(m.renewed)
 }
 
+// Has reports whether m has a label with that value. Its zone counts as the label "zone", unless it has such a label.
+func (m *Member) Has(label, value string) bool {
+	if got, ok := m.Labels[label]; ok {
+		return got == value
+	}
+	return label == "zone" && m.Zone == value
+}
+
 func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member {
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
@@ -127,6 +135,7 @@ type Snapshot struct {
 	owners  []*Member // by index into Table.Nodes()
 	parting []*Member // of State, and not live any more; by id
 	lost    []Lost    // the latest first
+	digest  uint32    // of the agent's table, as heartbeats carry it
 	drift   int
 	holds   int                   // partitions that run here and that the table gives to others
 	overdue []placement.Partition // of them, whose runs were told to end, and have not within Config.Handover
@@ -162,7 +171,7 @@ func (s *Snapshot) Drift() int { return s.drift }
 // InSync reports whether m runs the same table as this node, for the same reasons,
 // by its latest heartbeat.
 func (s *Snapshot) InSync(m *Member) bool {
-	return s.Table != nil && m.TableDigest == node.TableDigest(s.Table)
+	return s.Table != nil && m.TableDigest == s.digest
 }
 
 // Stale reports whether Table may be out of date, because this node is isolated or fenced: lookups answer by its last table, which

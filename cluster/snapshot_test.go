@@ -116,7 +116,7 @@ func TestScopeSeesAnInterruption(t *testing.T) {
 	a := agentOf(t, 1)
 	s := *a.snap.Load()
 	sc := &Scope{agent: a, name: "all", match: func(*Member) bool { return true }}
-	sc.snap.Store(&Snapshot{})
+	sc.snap.Set(Snapshot{})
 	since := func() []events.Ownership {
 		if err := sc.update(&s, time.Now()); err != nil {
 			t.Fatal(err)

@@ -24,6 +24,12 @@
 // Over HTTP/2 all streams of an agent have one connection, which is closed when it is silent for Config.Silence and answers no ping within
 // 10 s more.
 //
+// # Scopes
+//
+// With Config.Scope the table, the members and the changes are those of a scope of the agents. All agents need a scope of that name with
+// the same members. In a rolling deploy that adds the scope, some agents do not have it yet: the Follower asks the next one. Until one has
+// it, Status.Err says which agents refused and which scopes they have.
+//
 // # What a look-up promises
 //
 // The table is that of one agent, a moment later: a change takes a round trip at most. A look-up can be wrong

@@ -200,6 +200,7 @@ const someBytes = 512; // more than the comments of six thirds of a silence
 export class Follower {
   #agents;
   #silence;
+  #scope;
   #fetch;
   #started = performance.now();
   #heard = null;
@@ -218,8 +219,8 @@ export class Follower {
 
   // agents are host:port or URLs. A user and a password in a URL are sent with each request to that agent. token is sent to all, in
   // their place. silence is how long an agent may say nothing until another one is asked, too: 300 to 180000, by default 1000. fetch
-  // replaces the global one.
-  constructor({ agents, token = "", silence = 1000, fetch: send = globalThis.fetch }) {
+  // replaces the global one. scope, if set, is the scope of the agents that is followed, in place of all members.
+  constructor({ agents, scope = "", token = "", silence = 1000, fetch: send = globalThis.fetch }) {
     if (!Array.isArray(agents) || agents.length === 0) {
       throw new TypeError("agents is empty: name the HTTP address of at least one agent");
     }
@@ -232,6 +233,7 @@ export class Follower {
       [this.#agents[i], this.#agents[j]] = [this.#agents[j], this.#agents[i]];
     }
     this.#silence = silence;
+    this.#scope = scope;
     this.#fetch = (...args) => send(...args);
     this.ready = new Promise((resolve) => {
       this.#first = resolve;
@@ -257,7 +259,8 @@ export class Follower {
     const s = this.#state;
     const owner = s && (s.members.get(s.running.get(partition)) ?? this.#owners.get(s.table.owners[partition]));
     if (!owner) {
-      throw new Error(s ? "no member can own anything: all are draining, settling or of weight 0" : "not ready: no agent has sent a table yet");
+      const scope = this.#scope && `, or none belongs to the scope "${this.#scope}"`;
+      throw new Error(s ? `no member can own anything: all are draining, settling or of weight 0${scope}` : "not ready: no agent has sent a table yet");
     }
     return owner;
   }
@@ -355,7 +358,8 @@ export class Follower {
   async #read(stream) {
     const { url: base, authorization } = stream.agent;
     const headers = authorization ? { Authorization: authorization } : {};
-    const url = `${base}/v1/follow?keep_alive=${Math.floor(this.#silence / 3)}ms`;
+    const scope = this.#scope ? `&scope=${encodeURIComponent(this.#scope)}` : "";
+    const url = `${base}/v1/follow?keep_alive=${Math.floor(this.#silence / 3)}ms${scope}`;
     // No agent redirects, and the token must not go elsewhere. A browser shows no status of a redirect.
     const response = await this.#fetch(url, { headers, redirect: "manual", signal: stream.abort.signal });
     if (!response.ok) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"slices"
@@ -37,6 +38,14 @@ type Member struct {
 	Labels      map[string]string
 }
 
+// errEmpty returns why a key has no owner.
+func (c Config) errEmpty() error {
+	if c.Scope == "" {
+		return ErrNoMembers
+	}
+	return fmt.Errorf("%w, or none belongs to the scope %q", ErrNoMembers, c.Scope)
+}
+
 // view is the table and the members at one moment. It is immutable.
 type view struct {
 	*tablewire.State
@@ -49,8 +58,8 @@ type view struct {
 }
 
 // after returns the view of a state. A candidate that has gone keeps its fields until the next table.
-func (v *view) after(s *tablewire.State) *view {
-	next := &view{State: s, members: make([]*Member, len(s.Members)), why: ErrNoMembers}
+func (v *view) after(s *tablewire.State, empty error) *view {
+	next := &view{State: s, members: make([]*Member, len(s.Members)), why: empty}
 	live := make([]lease.Incarnation, len(s.Members))
 	for i, m := range s.Members {
 		next.members[i] = (*Member)(m)
@@ -122,6 +131,7 @@ func (v *view) ownerOf(p placement.Partition) *Member {
 type Follower struct {
 	cfg     Config
 	own     *http.Transport // nil: the caller's
+	empty   error           // why a key has no owner
 	started time.Time
 
 	now     atomic.Pointer[view]

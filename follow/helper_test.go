@@ -187,8 +187,10 @@ func (w *web) await(what string, most time.Duration, condition func() bool) {
 }
 
 // differ returns how a follower differs from an agent, or "".
-func differ(f *follow.Follower, a *cluster.Agent) string {
-	s := a.Snapshot()
+func differ(f *follow.Follower, a *cluster.Agent) string { return differFrom(f, a.Snapshot()) }
+
+// differFrom is differ for a snapshot of an agent or of a scope.
+func differFrom(f *follow.Follower, s *cluster.Snapshot) string {
 	if f.Table().Digest() != s.Digest() || len(f.Members()) != len(s.Members) {
 		return fmt.Sprintf("table %s of %d members, want %s of %d", f.Table().Digest(), len(f.Members()), s.Digest(), len(s.Members))
 	}
@@ -213,8 +215,8 @@ func differ(f *follow.Follower, a *cluster.Agent) string {
 			return "other members follow the owner of " + key
 		}
 		for what, ids := range map[string][2]string{
-			"subset": {idsOf(f.Subset(key, 2)), idsOf(a.Subset(key, 2))},
-			"near":   {idsOf(f.OwnersNear(key, 2, "z1")), idsOf(a.OwnersNear(key, 2, "z1"))},
+			"subset": {idsOf(f.Subset(key, 2)), idsOf(s.Subset(key, 2))},
+			"near":   {idsOf(f.OwnersNear(key, 2, "z1")), idsOf(s.OwnersNear(key, 2, "z1"))},
 		} {
 			if ids[0] != ids[1] {
 				return fmt.Sprintf("%s of %s: %s, want %s", what, key, ids[0], ids[1])

@@ -36,6 +36,7 @@ func Start(ctx context.Context, cfg Config) (*Follower, error) {
 	}
 	f := &Follower{started: time.Now(), ready: make(chan struct{})}
 	f.cfg, f.own = cfg.withDefaults()
+	f.empty = cfg.errEmpty()
 	f.now.Store(&view{State: &tablewire.State{}, why: ErrNotReady})
 	ctx, f.stop = context.WithCancel(ctx)
 	r := &runner{f: f, reports: make(chan report), agents: slices.Clone(f.cfg.Agents)}
@@ -227,7 +228,7 @@ func (s *stream) last() time.Time { return s.f.started.Add(time.Duration(s.heard
 
 // show makes a state of the agent the one of look-ups.
 func (f *Follower) show(s *tablewire.State) {
-	v := f.now.Load().after(s)
+	v := f.now.Load().after(s, f.empty)
 	f.now.Store(v)
 	f.feed.Publish(v.state)
 	select {

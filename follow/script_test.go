@@ -155,7 +155,7 @@ func TestScript(t *testing.T) {
 		t.Helper()
 		var fault string
 		for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			if fault = scriptDiffers(s, agents[url], url, keys); fault == "" || time.Now().After(until) {
+			if fault = scriptDiffers(s, agents[url].Snapshot(), url, keys); fault == "" || time.Now().After(until) {
 				break
 			}
 		}
@@ -210,9 +210,8 @@ func TestScriptOtherCluster(t *testing.T) {
 	}
 }
 
-func scriptDiffers(s *script, agent *cluster.Agent, url string, keys []string) string {
+func scriptDiffers(s *script, snap *cluster.Snapshot, url string, keys []string) string {
 	a := s.ask(map[string]any{"ask": "status"})
-	snap := agent.Snapshot()
 	if a.Status.Agent != url || len(a.Status.Errors) > 0 || len(a.Members) != len(snap.Members) || len(a.Seen.Members) != len(snap.Members) || a.Status.Age > 5000 {
 		return fmt.Sprintf("%+v, want %s", a, url)
 	}

@@ -43,7 +43,11 @@ type report struct {
 func (s *stream) follow(to chan<- report) {
 	ctx := s.ctx
 	var state *tablewire.State
-	err := s.f.events(ctx, s.agent, "/v1/follow?keep_alive="+url.QueryEscape((s.f.cfg.Silence/3).String()), "update", s.said, func(data []byte) error {
+	query := url.Values{"keep_alive": {(s.f.cfg.Silence / 3).String()}}
+	if scope := s.f.cfg.Scope; scope != "" {
+		query.Set("scope", scope)
+	}
+	err := s.f.events(ctx, s.agent, "/v1/follow?"+query.Encode(), "update", s.said, func(data []byte) error {
 		var u tablewire.Update
 		err := json.Unmarshal(data, &u)
 		if err == nil {

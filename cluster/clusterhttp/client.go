@@ -43,6 +43,10 @@ type Client struct {
 	// this machine.
 	Token string
 
+	// Scope, if set, is the scope of the agent that Place, Owners, Partitions, Owned and Events ask for ([cluster.Agent.Scope], or
+	// roost agent --scope). They fail with CodeNoScope if the agent has no such scope. For other scopes use copies of the Client.
+	Scope string
+
 	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be
 	// 0, because it would end every stream of Events; a context bounds the calls. Redirects
 	// are followed only if it has a CheckRedirect.
@@ -51,13 +55,13 @@ type Client struct {
 
 // Place returns the owner of key.
 func (c *Client) Place(ctx context.Context, key string) (Placed, error) {
-	return ask[Placed](ctx, c, http.MethodGet, "/v1/place?"+url.Values{"key": {key}}.Encode(), nil)
+	return ask[Placed](ctx, c, http.MethodGet, c.scoped("/v1/place", url.Values{"key": {key}}), nil)
 }
 
 // Owners returns the n best members for key, 1 to 100, the owner first.
 func (c *Client) Owners(ctx context.Context, key string, n int) (Ranked, error) {
 	query := url.Values{"key": {key}, "n": {strconv.Itoa(n)}}
-	return ask[Ranked](ctx, c, http.MethodGet, "/v1/owners?"+query.Encode(), nil)
+	return ask[Ranked](ctx, c, http.MethodGet, c.scoped("/v1/owners", query), nil)
 }
 
 // Members returns the live members as the agent sees them.
@@ -68,12 +72,12 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 // Partitions returns the owner of every partition, as a table to store, compare
 // (placement.Diff) or plan with.
 func (c *Client) Partitions(ctx context.Context) (Partitions, error) {
-	return ask[Partitions](ctx, c, http.MethodGet, "/v1/partitions", nil)
+	return ask[Partitions](ctx, c, http.MethodGet, c.scoped("/v1/partitions", url.Values{}), nil)
 }
 
 // Owned returns the partitions of the agent's own node.
 func (c *Client) Owned(ctx context.Context) (Owned, error) {
-	return ask[Owned](ctx, c, http.MethodGet, "/v1/owned", nil)
+	return ask[Owned](ctx, c, http.MethodGet, c.scoped("/v1/owned", url.Values{}), nil)
 }
 
 // Stats returns the counters of the agent since its start, and its settings.
@@ -193,6 +197,17 @@ func patience(ctx context.Context) string {
 		return defaultWait.String()
 	}
 	return min(max(0, time.Until(deadline)*9/10), maxWait).String()
+}
+
+// scoped returns the target of a call with a query, and with the scope if there is one.
+func (c *Client) scoped(path string, query url.Values) string {
+	if c.Scope != "" {
+		query.Set("scope", c.Scope)
+	}
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
 }
 
 // ask makes one call and decodes the response.

@@ -27,11 +27,12 @@ import (
 //	on a                   send the next requests to this node
 //	wait 3s                let time pass
 //	drain b, leave b, pause b, resume b     change a node
+//	scope role:sfu         make a scope of this name and label at this node
 //	rooms                  start a resolver per node, on one shared store
 //	load a=400             set the load of a node
 //	http                   a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
-	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/evict", "testdata/held", "testdata/life", "testdata/rooms"} {
+	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/evict", "testdata/held", "testdata/life", "testdata/rooms", "testdata/scopes"} {
 		t.Run(script, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := story{handlers: make(map[string]http.Handler)}
@@ -88,6 +89,11 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	case "leave":
 		s.handler() // it survives the node
 		s.c.Leave(ids[0])
+	case "scope":
+		label, value, _ := strings.Cut(ids[0], ":")
+		if _, err := s.c.Agent(s.on).Scope(ids[0], func(m *cluster.Member) bool { return m.Has(label, value) }); err != nil {
+			d.Fatalf(t, "%v", err)
+		}
 	case "rooms":
 		s.rooms = startRooms(t, s.c, pinstore.NewMemory(), affinity.Config{HardCeiling: 100})
 	case "load":

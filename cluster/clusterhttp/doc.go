@@ -81,6 +81,13 @@
 // evacuate. It responds before they have moved; evacuation in /v1/stats has the progress, until
 // over is true. /v1/undrain ends it. A second drain replaces the rate and the deadline.
 //
+// # Scopes
+//
+// /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/follow take scope=NAME: they answer from that scope of the agent
+// ([cluster.Agent.Scope], or roost agent --scope) in place of all members. The answers have the same form. Version and digest are
+// those of the scope's table; in_sync and drift compare the agent's table, since members do not state the tables of their scopes. A stream of
+// events has the scope's members alone, and no moves of rooms, which are not part of scopes.
+//
 // # Rooms
 //
 //	POST   /v1/rooms/{room}/resolve    [RoomAssignment]  body {"size":N}: the room's node; pins the room if needed
@@ -201,6 +208,7 @@
 //	401  unauthorized        the token is missing or wrong
 //	403  forbidden           the request comes from a web page of another origin, or changes gossip keys where no caller has to prove itself
 //	404  not_found           no such path
+//	404  no_such_scope       this node has no scope of this name; the message names those that it has
 //	404  no_pin              the room is not pinned
 //	404  not_member          no member has the id of an eviction
 //	404  unknown_key         this node has no gossip key with that fingerprint
@@ -217,6 +225,7 @@
 //	503  not_ready           no table yet, or this node joins again and cannot do that now: see /readyz
 //	503  stalled             the agent's loop stands still: see /healthz
 //	503  no_members          no member can own a partition
+//	503  empty_scope         no member of the scope can; the message says how many belong to it
 //	503  busy                too many requests, event streams, lists of rooms, or calls of /v1/doctor
 //	503  no_capacity         the room exceeds the hard ceiling of every node
 //	503  no_match            no node has the labels that the room requires

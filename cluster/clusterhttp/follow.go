@@ -9,6 +9,7 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -27,7 +28,7 @@ import (
 // after 50 s without an event or a comment. To continue, range again and replace all
 // state by the first batch.
 func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
-	return sequence[events.Batch](ctx, c, "batch")
+	return sequence[events.Batch](ctx, c, c.scoped("/v1/events", url.Values{}), "batch")
 }
 
 // MovedRooms returns the rooms that move from now on, as far as the agent learns of it,
@@ -35,12 +36,12 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
 // Events. After a new range resolve all rooms again, because some may have moved between
 // the two streams. An agent without a store sends nothing.
 func (c *Client) MovedRooms(ctx context.Context) iter.Seq2[affinity.MovedBatch, error] {
-	return sequence[affinity.MovedBatch](ctx, c, "moved")
+	return sequence[affinity.MovedBatch](ctx, c, "/v1/events", "moved")
 }
 
-func sequence[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, error] {
+func sequence[T any](ctx context.Context, c *Client, target, kind string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		err := c.follow(ctx, kind, func(data []byte) (more bool, _ error) {
+		err := c.follow(ctx, target, kind, func(data []byte) (more bool, _ error) {
 			var event T
 			if err := json.Unmarshal(data, &event); err != nil {
 				return false, fmt.Errorf("clusterhttp: unexpected event from %s: is it a roost agent? %w", c.where(), err)
@@ -56,12 +57,12 @@ func sequence[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, e
 
 // follow passes the data of events to take while take returns more. It returns nil only
 // if take ended it.
-func (c *Client) follow(ctx context.Context, kind string, take func(data []byte) (more bool, _ error)) error {
+func (c *Client) follow(ctx context.Context, target, kind string, take func(data []byte) (more bool, _ error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
-	err := c.read(ctx, silence, kind, take)
+	err := c.read(ctx, silence, target, kind, take)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		return fmt.Errorf("clusterhttp: the agent at %s: %w", c.where(), errSilent)
 	}
@@ -69,14 +70,14 @@ func (c *Client) follow(ctx context.Context, kind string, take func(data []byte)
 }
 
 // read is follow, as long as silence does not end ctx.
-func (c *Client) read(ctx context.Context, silence *time.Timer, kind string, take func(data []byte) (more bool, _ error)) error {
-	resp, err := c.send(ctx, http.MethodGet, "/v1/events", nil)
+func (c *Client) read(ctx context.Context, silence *time.Timer, target, kind string, take func(data []byte) (more bool, _ error)) error {
+	resp, err := c.send(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
-		return fmt.Errorf("clusterhttp: unexpected response from %s to /v1/events, of type %q: is it a roost agent?", c.where(), t)
+		return fmt.Errorf("clusterhttp: unexpected response from %s to %s, of type %q: is it a roost agent?", c.where(), target, t)
 	}
 	in := sse.NewReader(&idleReader{resp.Body, silence}, kind, maxAnswer)
 	for {

@@ -100,12 +100,13 @@ type api struct {
 	refused  throttled // log lines about rejected requests
 	unread   throttled // and about answers that were not read
 	requests requests
-	kept     kept
+
+	whole  *ring                     // of all members
+	scopes scopes                    // the rings of some
+	listed shared[*cluster.Snapshot] // the answer of /v1/members
 
 	streams chan struct{}
 	strange chan struct{} // streams of clients without a token
-	journal *batches      // of their events
-	tables  tables        // of followers
 	leaving sync.Once
 
 	rooms   *affinity.Resolver // nil: there is no store
@@ -145,7 +146,8 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	cfg := agent.Config()
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
-		guard: newGuard(opts), requests: requests{most: opts.MaxStreams + maxCalls, mostWriting: maxWriting, mostHeld: maxHeld}, streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newBatches(), tables: tables{updates: newUpdates()},
+		guard: newGuard(opts), requests: requests{most: opts.MaxStreams + maxCalls, mostWriting: maxWriting, mostHeld: maxHeld}, streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)),
+		whole: newRing(agent, agent), scopes: scopes{rings: make(map[string]*ring)},
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examinations: examinations{latest: make(map[time.Duration]*examination)},
 		sources: opts.Sources, saveKeys: opts.SaveKeys,
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
@@ -163,11 +165,11 @@ func (a *api) route(page http.Handler) {
 	a.mux.Handle("/", http.HandlerFunc(a.unrouted))
 	a.mux.HandleFunc("GET /healthz", a.healthz)
 	a.mux.HandleFunc("GET /readyz", a.readyz)
-	a.mux.HandleFunc("GET /v1/place", a.open(http.StatusOK, a.place))
-	a.mux.HandleFunc("GET /v1/owners", a.open(http.StatusOK, a.owners))
+	a.mux.HandleFunc("GET /v1/place", a.open(http.StatusOK, a.ofRing(a.place)))
+	a.mux.HandleFunc("GET /v1/owners", a.open(http.StatusOK, a.ofRing(a.owners)))
 	a.mux.HandleFunc("GET /v1/members", a.open(http.StatusOK, a.members))
-	a.mux.HandleFunc("GET /v1/partitions", a.open(http.StatusOK, a.partitions))
-	a.mux.HandleFunc("GET /v1/owned", a.open(http.StatusOK, a.owned))
+	a.mux.HandleFunc("GET /v1/partitions", a.open(http.StatusOK, a.ofRing(a.partitions)))
+	a.mux.HandleFunc("GET /v1/owned", a.open(http.StatusOK, a.ofRing(a.owned)))
 	a.mux.HandleFunc("GET /v1/stats", a.open(http.StatusOK, a.stats))
 	a.mux.HandleFunc("GET /v1/history", a.open(http.StatusOK, a.history))
 	a.mux.HandleFunc("GET /v1/doctor", a.open(http.StatusOK, a.doctor))

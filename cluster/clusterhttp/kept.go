@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -18,11 +17,9 @@ type body struct {
 	gzip []byte // nil: nobody has asked for it yet
 }
 
-// kept has the latest answers that grow with the table or with the members: without it, each client that does not read
-// would cost a copy.
+// kept has the latest answers of a ring that grow with its table: without it, each client that does not read would cost a copy.
 type kept struct {
 	partitions shared[partitionsKey]
-	members    shared[*cluster.Snapshot]
 	owned      shared[ownedKey]
 }
 

@@ -85,6 +85,7 @@ func calls() []call {
 		{"require", "LABEL=VALUE, separated by commas", text(8 * 129), false},
 	}
 	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
+	scope := parameter{"scope", "a scope of this node, in place of all members: version and digest are then those of the scope's table, in_sync and drift still those of the agent's. Unknown: 404 no_such_scope. Without a member that can own anything: 503 empty_scope", text(64), false}
 	nothing := object("", map[string]any{})
 	eviction := object("id", map[string]any{"id": text(64), "for_ms": whole(0, 86_400_000), "reason": map[string]any{"type": "string", "maxLength": 128}})
 	keys := object("", map[string]any{"install": text(44), "use": text(8), "remove": text(8)})
@@ -92,16 +93,16 @@ func calls() []call {
 	report := object("to", map[string]any{"to": text(64), "epoch": whole(0, 0)})
 	eviction["required"] = []any{"for_ms", "id"}
 	return []call{
-		{"GET", "/v1/place", "The owner of a key.", []parameter{key}, nil, 200, Placed{}, []int{400, 503}},
-		{"GET", "/v1/owners", "The best members for a key, the owner first, and why.", []parameter{key, {"n", "number of members; default 3", whole(1, maxOwners), false}}, nil, 200, Ranked{}, []int{400, 503}},
+		{"GET", "/v1/place", "The owner of a key.", []parameter{key, scope}, nil, 200, Placed{}, []int{400, 404, 503}},
+		{"GET", "/v1/owners", "The best members for a key, the owner first, and why.", []parameter{key, {"n", "number of members; default 3", whole(1, maxOwners), false}, scope}, nil, 200, Ranked{}, []int{400, 404, 503}},
 		{"GET", "/v1/members", "The live members.", nil, nil, 200, Members{}, []int{503}},
-		{"GET", "/v1/partitions", "The table of owners, and its balance.", nil, nil, 200, Partitions{}, []int{503}},
-		{"GET", "/v1/owned", "The partitions of this node.", nil, nil, 200, Owned{}, []int{503}},
+		{"GET", "/v1/partitions", "The table of owners, and its balance.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
+		{"GET", "/v1/owned", "The partitions of this node.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
 		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
 		{"GET", "/v1/history", "What this node saw since its start: the last 200 events, and figures of half an hour.", nil, nil, 200, History{}, []int{503}},
 		{"GET", "/v1/doctor", "What the agent finds wrong with itself and its cluster, what it means and what to do.", []parameter{{"over", "how far apart its two looks are, such as 500ms; up to 5s, default 2s", text(20), false}}, nil, 200, doctor.Diagnosis{}, []int{400, 503}},
-		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", []parameter{last}, nil, 200, nil, []int{503}},
-		{"GET", "/v1/follow", "The table and the members as server-sent events: update (TableUpdate), the first one whole.", []parameter{{"keep_alive", "how long to be silent before a comment, such as 300ms: 100ms to 1m, default 15s", text(20), false}}, nil, 200, nil, []int{400, 503}},
+		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch); with a scope batch alone.", []parameter{last, scope}, nil, 200, nil, []int{400, 404, 503}},
+		{"GET", "/v1/follow", "The table and the members as server-sent events: update (TableUpdate), the first one whole.", []parameter{{"keep_alive", "how long to be silent before a comment, such as 300ms: 100ms to 1m, default 15s", text(20), false}, scope}, nil, 200, nil, []int{400, 404, 503}},
 		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
 		{"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.", []parameter{wait}, object("", map[string]any{"rooms": rooms}), 200, Changed{}, []int{400, 401, 403, 413, 415, 501, 503}},
 		{"POST", "/v1/undrain", "Own partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},

@@ -13,7 +13,7 @@ import (
 
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
-// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
+// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
 // cluster.ErrLastCandidate, cluster.ErrEvictions, cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey,
 // cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
@@ -33,6 +33,8 @@ const (
 	CodeMethod       = "method_not_allowed"
 	CodeNotReady     = "not_ready"
 	CodeNoMembers    = "no_members"
+	CodeEmptyScope   = "empty_scope"   // no member of the scope can own anything
+	CodeNoScope      = "no_such_scope" // the node has no scope of this name
 	CodeUnauthorized = "unauthorized"
 	CodeForbidden    = "forbidden" // cross-origin
 	CodeBusy         = "busy"      // too many requests or event streams
@@ -87,6 +89,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{affinity.ErrSettings, http.StatusServiceUnavailable, CodeSettings, "", ""},
 	{cluster.ErrNotReady, http.StatusServiceUnavailable, CodeNotReady, "this node has not computed a table yet", "; try again in a second"},
 	{cluster.ErrNoMembers, http.StatusServiceUnavailable, CodeNoMembers, "", ""},
+	{cluster.ErrEmptyScope, http.StatusServiceUnavailable, CodeEmptyScope, "", ""},
 	{cluster.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "the agent has left or was closed", ""},
 	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
 	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},

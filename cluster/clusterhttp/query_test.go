@@ -13,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -38,6 +39,9 @@ func FuzzQuery(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = rooms.Close() })
+	if _, err := agent.Scope("all", func(*cluster.Member) bool { return true }); err != nil {
+		f.Fatal(err)
+	}
 	h := Handler(agent, Options{Log: quiet, Rooms: rooms})
 	key := parameterRule{"key", func(s string) bool { return 0 < len(s) && len(s) <= maxKey && utf8.ValidString(s) }}
 	node := parameterRule{"node", func(s string) bool { return s == "" || lease.NodeID(s).Validate() == nil }}
@@ -45,12 +49,14 @@ func FuzzQuery(f *testing.F) {
 		d, err := time.ParseDuration(s)
 		return s == "" || err == nil && 0 <= d && d <= maxWait
 	}}
+	scope := parameterRule{"scope", func(s string) bool { return s == "" || s == "all" }}
 	endpoints := []struct {
 		method, path, body string
 		rules              []parameterRule
 	}{
-		{"GET", "/v1/place", "", []parameterRule{key}},
-		{"GET", "/v1/owners", "", []parameterRule{key, {"n", wholeNumber(1, 100)}}},
+		{"GET", "/v1/place", "", []parameterRule{scope, key}},
+		{"GET", "/v1/owners", "", []parameterRule{scope, key, {"n", wholeNumber(1, 100)}}},
+		{"GET", "/v1/owned", "", []parameterRule{scope}},
 		{"GET", "/v1/rooms", "", []parameterRule{node, {"limit", wholeNumber(1, 10_000)}}},
 		{"GET", "/v1/rooms/x", "", []parameterRule{{"size", wholeNumber(0, pinstore.MaxSize)}}},
 		{"GET", "/v1/rooms/x/edges", "", []parameterRule{{"n", wholeNumber(1, 100)}, {"size", wholeNumber(0, pinstore.MaxSize)}}},
@@ -62,16 +68,17 @@ func FuzzQuery(f *testing.F) {
 	for _, q := range []string{
 		"", "key=room-1", "key=a&n=3", "key=a&n=0", "n=1&key=%ff", "key=a;n=2", "key=a&key=b", "node=solo&limit=10", "node=%20", "limit=-1",
 		"limit=1e3", "size=5", "size=1000001", "size=0x10", "size=99999999999999999999", "wait=10s", "wait=91s", "wait=601s", "wait=-0s", "wait=-1s", "KEY=a&key=b&Key=c", "wait=%zz", "n=+5",
-		"wait=1h&wait=1s", "&&=&=a&key", "key=%00%0d%0a", "key=a#b", "k%65y=a",
+		"wait=1h&wait=1s", "&&=&=a&key", "scope=all&key=a", "key=a&scope=some", "scope=all&key=a&scope=all", "key=a&scope=", "key=a&scope", "key=a&scope=%zz", "key=%00%0d%0a", "key=a#b", "k%65y=a",
 	} {
 		f.Add(q)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, e := range endpoints {
-			wrong := ""
+			wrong, unknown := "", false
 			for _, rule := range e.rules {
-				if value, ok := lookUp(query, rule.name); !ok || !rule.good(value) {
-					wrong = rule.name
+				value, found, ok := lookUp(query, rule.name)
+				if !ok || !rule.good(value) || found && value == "" && rule.name == "scope" {
+					wrong, unknown = rule.name, rule.name == "scope" && ok && value != ""
 					break
 				}
 			}
@@ -86,6 +93,10 @@ func FuzzQuery(f *testing.F) {
 			if wrong == "" && w.Code == http.StatusOK {
 				continue
 			}
+			if unknown {
+				expect(t, w, http.StatusNotFound, CodeNoScope)
+				continue
+			}
 			var p Problem
 			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || wrong == "" ||
 				w.Code != http.StatusBadRequest || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, wrong) {
@@ -95,10 +106,10 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// lookUp finds a parameter by url.ParseQuery, one pair at a time, and returns false if it
-// is malformed or appears twice. A semicolon is an ordinary byte.
-func lookUp(query, name string) (value string, ok bool) {
-	found := 0
+// lookUp finds a parameter by url.ParseQuery, one pair at a time. It is not ok if it is malformed or appears twice. A
+// semicolon is an ordinary byte.
+func lookUp(query, name string) (value string, found, ok bool) {
+	times := 0
 	for pair := range strings.SplitSeq(strings.ReplaceAll(query, ";", "%3B"), "&") {
 		before, _, _ := strings.Cut(pair, "=")
 		if names, err := url.ParseQuery(before); err != nil || !names.Has(name) {
@@ -106,10 +117,10 @@ func lookUp(query, name string) (value string, ok bool) {
 		}
 		values, err := url.ParseQuery(pair)
 		if err != nil {
-			return "", false
+			return "", true, false
 		}
 		value = values.Get(name)
-		found++
+		times++
 	}
-	return value, found < 2
+	return value, times > 0, times < 2
 }

@@ -35,12 +35,12 @@ func (a *api) describe(w http.ResponseWriter, _ *http.Request) { writeBody(w, ht
 
 // Each response is built from one snapshot, so that its parts agree.
 
-func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+func (a *api) place(ring *ring, r *http.Request) (any, *Problem) {
 	key, p := keyOf(r)
 	if p != nil {
 		return nil, p
 	}
-	s := a.agent.Snapshot()
+	s := ring.Snapshot()
 	owner, err := s.Place(key)
 	if err != nil {
 		return nil, a.problemOf(err)
@@ -51,7 +51,7 @@ func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}, nil
 }
 
-func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+func (a *api) owners(ring *ring, r *http.Request) (any, *Problem) {
 	key, p := keyOf(r)
 	if p != nil {
 		return nil, p
@@ -60,7 +60,7 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p != nil {
 		return nil, p
 	}
-	s := a.agent.Snapshot()
+	s := ring.Snapshot()
 	if _, err := s.Place(key); err != nil {
 		return nil, a.problemOf(err)
 	}
@@ -74,7 +74,7 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 
 func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	s := a.agent.Snapshot()
-	return answerOf(a.kept.members.get(s, agesHold, func() any { return a.membersOf(s) }))
+	return answerOf(a.listed.get(s, agesHold, func() any { return a.membersOf(s) }))
 }
 
 // agesHold is how long an answer with ages of leases is good.
@@ -97,13 +97,13 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 	}
 }
 
-func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
-	s := a.agent.Snapshot()
+func (a *api) partitions(ring *ring, _ *http.Request) (any, *Problem) {
+	s := ring.Snapshot()
 	if s.Table == nil {
 		return nil, a.problemOf(cluster.ErrNotReady)
 	}
 	key := partitionsKey{table: s.Table, version: s.Version(), drift: s.Drift(), stale: a.stale(s)}
-	return answerOf(a.kept.partitions.get(key, 0, func() any {
+	return answerOf(ring.kept.partitions.get(key, 0, func() any {
 		b := s.Table.Balance()
 		return Partitions{
 			Export: s.Table.Export(key.version), Counts: b.Counts,
@@ -117,12 +117,12 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 // stale reports whether a table may be out of date: it is that from before the node was isolated or fenced, or the agent's loop stands still.
 func (a *api) stale(s *cluster.Snapshot) bool { return s.Stale() || a.stalled() != nil }
 
-// owned asks the agent and not its snapshot, which does not know whether the node's own
+// owned asks the ring and not its snapshot, which does not know whether the node's own
 // lease has expired.
-func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
-	state := a.agent.Snapshot().State
-	owned := append([]placement.Partition{}, a.agent.Owned()...)
-	return answerOf(a.kept.owned.get(ownedKey{state, len(owned) > 0}, 0, func() any {
+func (a *api) owned(ring *ring, _ *http.Request) (any, *Problem) {
+	state := ring.Snapshot().State
+	owned := append([]placement.Partition{}, ring.Owned()...)
+	return answerOf(ring.kept.owned.get(ownedKey{state, len(owned) > 0}, 0, func() any {
 		return Owned{Self: a.self, Partitions: owned, Waiting: append([]placement.Partition{}, state.Waits()...)}
 	}))
 }
@@ -256,11 +256,16 @@ func countOf(r *http.Request, name string, missing, most int) (int, *Problem) {
 	return n, nil
 }
 
-// param returns the value of a parameter of a query, "" if it is missing. It finds the
+// param returns the value of a parameter of a query, "" if it is missing.
+func param(query, name string) (value string, _ *Problem) {
+	value, _, p := find(query, name)
+	return value, p
+}
+
+// find returns the value of a parameter of a query, and whether it is there. It finds the
 // same as url.ParseQuery, without a map of all parameters, and rejects a parameter that
 // appears twice. A semicolon is no separator.
-func param(query, name string) (value string, _ *Problem) {
-	found := false
+func find(query, name string) (value string, found bool, _ *Problem) {
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
@@ -270,12 +275,12 @@ func param(query, name string) (value string, _ *Problem) {
 		}
 		v, err := url.QueryUnescape(v)
 		if err != nil {
-			return "", badRequest("%s: %v", name, err)
+			return "", true, badRequest("%s: %v", name, err)
 		}
 		if found {
-			return "", badRequest("%s appears twice", name)
+			return "", true, badRequest("%s appears twice", name)
 		}
 		value, found = v, true
 	}
-	return value, nil
+	return value, found, nil
 }

@@ -178,7 +178,7 @@ func FuzzParam(f *testing.F) {
 func FuzzPlace(f *testing.F) {
 	agent := solo(f, 64)
 	h := Handler(agent, Options{Log: quiet})
-	for _, q := range []string{"key=room-1", "", "key=", "key=a&key=b", "key=%zz", "key=%ff", "key=a;b", "key=" + strings.Repeat("x", maxKey+1)} {
+	for _, q := range []string{"key=room-1", "", "key=", "key=a&key=b", "key=%zz", "key=%ff", "key=a;b", "key=a&scope=", "key=a&scope=b", "scope=a&scope=b", "key=" + strings.Repeat("x", maxKey+1)} {
 		f.Add(q)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
@@ -195,9 +195,13 @@ func FuzzPlace(f *testing.F) {
 			if placed.Key != want || placed.Partition != agent.Partition(want) || placed.Owner.ID != "solo" {
 				t.Errorf("%q: %+v", query, placed)
 			}
+		case 404: // it names a scope, and this node has none
+			if name, _ := param(query, "scope"); name == "" {
+				t.Errorf("%q: %s", query, w.Body)
+			}
 		case 400:
 			var p Problem
-			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, "key") {
+			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, "key") && !strings.HasPrefix(p.Message, "scope") {
 				t.Errorf("%q: %v, %+v", query, err, p)
 			}
 		default:

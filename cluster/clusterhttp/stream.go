@@ -28,19 +28,26 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	s := stream{Stream: sse.New(w, a.sendTime)}
+	ring, p := a.ringOf(r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	s := stream{Stream: sse.New(w, a.sendTime), ring: ring}
 	if r.Method == http.MethodHead {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	// Subscribe before the client sees the stream open and resolves its rooms.
-	s.moves = movesOf(ctx, a.rooms)
+	if ring == a.whole { // rooms know no scopes
+		// Subscribe before the client sees the stream open and resolves its rooms.
+		s.moves = movesOf(ctx, a.rooms)
+	}
 	if err := s.Send(nil); err != nil { // headers now: the first batch may be late
 		internal(err).write(w) // arrives only if the writer cannot flush
 		return
 	}
-	err := s.resume(r.Header.Get(lastEventID), a)
+	err := s.resume(r.Header.Get(lastEventID))
 	if err == nil {
 		err = s.run(ctx, a)
 	}
@@ -114,19 +121,20 @@ func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
 type stream struct {
 	*sse.Stream
 
+	ring  *ring
 	moves <-chan affinity.MovedBatch
 	seen  *events.State // the last that was sent; nil: none
 }
 
 func (s *stream) run(ctx context.Context, a *api) error {
-	changes := a.agent.Reader("http")
+	changes := s.ring.Reader("http")
 	defer changes.Close()
 	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
 	quiet := time.NewTicker(a.keepAlive)
 	defer quiet.Stop()
 	for {
 		state, next := changes.Latest()
-		if event := a.journal.event(s.seen, state); len(event) > 0 {
+		if event := s.ring.journal.event(s.seen, state); len(event) > 0 {
 			if err := s.Send(event); err != nil {
 				return err
 			}
@@ -157,9 +165,9 @@ func (s *stream) run(ctx context.Context, a *api) error {
 
 // resume starts a stream after the event of that id, if the journal still has it. The
 // journal holds no moves of rooms, so a client with an id gets a resync.
-func (s *stream) resume(id string, a *api) error {
-	s.seen = a.journal.state(id)
-	if id == "" || a.rooms == nil {
+func (s *stream) resume(id string) error {
+	s.seen = s.ring.journal.state(id)
+	if id == "" || s.moves == nil {
 		return nil
 	}
 	return s.sendMoved(affinity.MovedBatch{Moved: []affinity.Moved{}, Resync: true})

@@ -35,10 +35,15 @@ type listener struct {
 // Headers are lines such as "Name: value".
 func listen(t *testing.T, conn net.Conn, err error, headers ...string) *listener {
 	t.Helper()
+	return listenTo(t, conn, err, "/v1/events", headers...)
+}
+
+func listenTo(t *testing.T, conn net.Conn, err error, target string, headers ...string) *listener {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := append([]string{"GET /v1/events HTTP/1.1", "Host: a"}, headers...)
+	request := append([]string{"GET " + target + " HTTP/1.1", "Host: a"}, headers...)
 	fmt.Fprintf(conn, "%s\r\n\r\n", strings.Join(request, "\r\n"))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {

@@ -31,7 +31,11 @@ func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	if p := a.stalled(); p != nil {
+	ring, p := a.ringOf(r)
+	if p == nil {
+		p = a.stalled()
+	}
+	if p != nil {
 		p.write(w)
 		return
 	}
@@ -39,11 +43,10 @@ func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	done := a.tables.enter(a.agent)
-	defer done()
+	defer ring.tables.enter()()
 	err := s.Send(nil) // headers now: the first update may be late
 	if err == nil {
-		err = a.sendTables(r.Context(), s, keepAlive)
+		err = a.sendTables(r.Context(), &ring.tables, s, keepAlive)
 	}
 	s.End()
 	if err != nil {
@@ -51,14 +54,14 @@ func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *api) sendTables(ctx context.Context, s *sse.Stream, keepAlive time.Duration) error {
+func (a *api) sendTables(ctx context.Context, t *tables, s *sse.Stream, keepAlive time.Duration) error {
 	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()
 	var sent *tablewire.State
 	for {
-		state, next := a.tables.latest.Get()
-		if event := a.tables.updates.event(sent, *state); len(event) > 0 {
+		state, next := t.latest.Get()
+		if event := t.updates.event(sent, *state); len(event) > 0 {
 			if err := s.Send(event); err != nil {
 				return err
 			}
@@ -90,27 +93,29 @@ func followScript(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(follow.JavaScript()) // an error means that the client disconnected
 }
 
-// tables has what followers are sent. It watches the agent while there are followers.
+// tables has what the followers of a ring are sent. It watches the ring while there are followers.
 type tables struct {
+	of      source
+	cluster string
+	ended   <-chan struct{}                // closed at the end of the agent
 	latest  latest.Value[*tablewire.State] // nil: there has been no table yet
 	updates *journal[tablewire.State]
 
 	mu        sync.Mutex
-	cluster   string
 	followers int
 	stop      context.CancelFunc
 }
 
 // enter counts a follower, until it calls done.
-func (t *tables) enter(agent *cluster.Agent) (done func()) {
+func (t *tables) enter() (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.followers++; t.followers == 1 {
 		ctx, stop := context.WithCancel(context.Background())
-		t.stop, t.cluster = stop, agent.Config().Cluster
+		t.stop = stop
 		t.latest.Set(nil) // the last one may be of long ago
-		t.show(agent.Snapshot())
-		go t.watch(ctx, agent)
+		t.show(t.of.Snapshot())
+		go t.watch(ctx)
 	}
 	return func() {
 		t.mu.Lock()
@@ -121,9 +126,9 @@ func (t *tables) enter(agent *cluster.Agent) (done func()) {
 	}
 }
 
-func (t *tables) watch(ctx context.Context, agent *cluster.Agent) {
+func (t *tables) watch(ctx context.Context) {
 	for {
-		s, replaced := agent.Latest()
+		s, replaced := t.of.Latest()
 		t.mu.Lock()
 		if ctx.Err() == nil {
 			t.show(s)
@@ -131,7 +136,7 @@ func (t *tables) watch(ctx context.Context, agent *cluster.Agent) {
 		t.mu.Unlock()
 		select {
 		case <-replaced:
-		case <-agent.Done():
+		case <-t.ended:
 			return
 		case <-ctx.Done():
 			return

@@ -12,8 +12,8 @@ import (
 func TestTableDuringFence(t *testing.T) {
 	inTrio(t, Options{Log: quiet}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		agent := c.Agent("a")
-		leave := h.tables.enter(agent)
-		if state, _ := h.tables.latest.Get(); *state == nil {
+		leave := h.whole.tables.enter()
+		if state, _ := h.whole.tables.latest.Get(); *state == nil {
 			t.Fatal("the first follower sees no table")
 		}
 		leave()
@@ -21,8 +21,8 @@ func TestTableDuringFence(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.Resume("a")
 		waitFor(t, "it joins again", func() bool { return agent.Snapshot().Fenced })
-		defer h.tables.enter(agent)()
-		if state, _ := h.tables.latest.Get(); *state == nil || !(*state).Stale || len((*state).Members) != 3 {
+		defer h.whole.tables.enter()()
+		if state, _ := h.whole.tables.latest.Get(); *state == nil || !(*state).Stale || len((*state).Members) != 3 {
 			t.Errorf("a follower is sent %+v, want the last table, stale", *state)
 		}
 		expect(t, do(h, "GET", "/v1/place?key=x", ""), 200, `"stale":true`)
@@ -32,7 +32,7 @@ func TestTableDuringFence(t *testing.T) {
 		expect(t, do(h, "GET", "/v1/owned", ""), 200, `"partitions":[]`)
 		expect(t, do(h, "GET", "/readyz", ""), 503, `"state":"joining"`)
 		c.WaitAgreed(20 * time.Second)
-		if state, _ := h.tables.latest.Get(); *state == nil || (*state).Stale || (*state).Table != agent.Snapshot().Table {
+		if state, _ := h.whole.tables.latest.Get(); *state == nil || (*state).Stale || (*state).Table != agent.Snapshot().Table {
 			t.Errorf("%+v after it has joined", *state)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,12 @@ import (
 func (p *program) clientCommand(cmd *cobra.Command, do func(context.Context, *session.Session, []string) error, own ...settings.Setting) *cobra.Command {
 	o := new(session.Options)
 	return p.withSession(cmd, o, append(own, o.Settings()...), do)
+}
+
+// scopedCommand is clientCommand with --scope.
+func (p *program) scopedCommand(cmd *cobra.Command, do func(context.Context, *session.Session, []string) error, own ...settings.Setting) *cobra.Command {
+	o := new(session.Options)
+	return p.withSession(cmd, o, slices.Concat(own, []settings.Setting{o.Scope()}, o.Settings()), do)
 }
 
 // localCommand completes a command that prints an answer of its own.

@@ -14,7 +14,8 @@ import (
 )
 
 func (p *program) partitionsCommand() *cobra.Command {
-	return p.viewCommand(&cobra.Command{
+	f := &session.Follower{Every: time.Second, Ask: viewPartitions, News: newsOfOwners}
+	return p.scopedCommand(&cobra.Command{
 		Use:   "partitions [flags]",
 		Short: "Show how many partitions each member owns",
 		Long: `Show how many partitions each member owns, how evenly they are spread (the
@@ -25,7 +26,7 @@ printed: keep it for roost diff and roost plan.`,
   roost partitions --output json | jq '.owners[17]'
   roost partitions --output json > before.json`,
 		Args: cobra.NoArgs,
-	}, &session.Follower{Every: time.Second, Ask: viewPartitions, News: newsOfOwners})
+	}, func(ctx context.Context, s *session.Session, _ []string) error { return f.Run(ctx, s) }, f.Settings()...)
 }
 
 func viewPartitions(ctx context.Context, s *session.Session) (session.View, error) {
@@ -34,14 +35,16 @@ func viewPartitions(ctx context.Context, s *session.Session) (session.View, erro
 		for _, id := range slices.Sorted(maps.Keys(t.Counts)) {
 			row(term.OrDash(string(id)), t.Counts[id], term.Percent(float64(t.Counts[id])/float64(max(1, t.Partitions))))
 		}
-	}, balanceOf(t))}, err
+	}, balanceOf(t, s.Scope))}, err
 }
 
-func balanceOf(t clusterhttp.Partitions) string {
+func balanceOf(t clusterhttp.Partitions, scope string) string {
 	drift := "the same at every member"
 	switch {
 	case t.Stale:
 		drift = "not compared with others:\n" + staleTable
+	case scope != "":
+		drift = "not compared with others, which do not state the tables of their scopes"
 	case t.Drift > 0:
 		drift = fmt.Sprintf("another one at %s: see roost members", term.Plural(t.Drift, "member"))
 	}

@@ -14,12 +14,14 @@ import (
 )
 
 func (p *program) placeCommand() *cobra.Command {
-	return p.clientCommand(&cobra.Command{
+	return p.scopedCommand(&cobra.Command{
 		Use:   "place KEY... [flags]",
 		Short: "Show who owns a key",
 		Long: `Show which member owns each key. A key is any text; it need not exist anywhere.
-API is the owner's --api-addr.`,
+API is the owner's --api-addr. With --scope the owner is one of the members of that scope, such
+as those of a role.`,
 		Example: `  roost place room-17
+  roost place room-17 --scope sfu               its owner among the members of the scope sfu
   roost place room-17 room-18 --output json     one object a line`,
 		Args: cobra.MatchAll(cobra.MinimumNArgs(1), keysNotEmpty),
 	}, func(ctx context.Context, s *session.Session, keys []string) error {
@@ -72,7 +74,7 @@ func warnOfStale(s *session.Session, stale bool) {
 
 func (p *program) ownersCommand() *cobra.Command {
 	var number int
-	return p.clientCommand(&cobra.Command{
+	return p.scopedCommand(&cobra.Command{
 		Use:   "owners KEY [-n N] [flags]",
 		Short: "List the best members for a key, and why",
 		Long: `List the N best members for a key: its owner, then its owner if the first were

@@ -52,6 +52,7 @@ requests, and those in progress have 15 s.`,
 		{Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: address(&o.Listen), Usage: "take requests here; port 0 takes a free one"},
 		{Name: "probe", Arg: "HOST:PORT", Set: address(&o.Probe), Usage: "serve /healthz, and /readyz once there is a table, here"},
 		{Name: "agents", Arg: "HOST:PORT,...", List: true, Default: clusterhttp.DefaultBase, Set: o.addAgent, Usage: "HTTP addresses of two or three agents to follow, with https:// in front if they have --http-tls-cert"},
+		{Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.Agents.Scope), Usage: "send requests to the owners in this scope instead of those among all members: see --scope of roost agent"},
 		{Name: "rooms", Arg: "bool", Set: settings.Bool(&o.Rooms), Usage: "keys are rooms: send requests where they are pinned"},
 		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads, or for --rooms"},
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
@@ -112,6 +113,9 @@ func (o *proxyOptions) readToken(path string) (err error) {
 func (o *proxyOptions) faults() (faults []error) {
 	if o.Key == nil {
 		faults = append(faults, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))
+	}
+	if o.Rooms && o.Agents.Scope != "" {
+		faults = append(faults, fmt.Errorf("--scope %q and --rooms: rooms are pinned to any member, so use one of them", o.Agents.Scope))
 	}
 	for _, agent := range o.Agents.Agents {
 		if o.Agents.Token != "" && !o.insecure && !agenturl.Private(agent) {

@@ -18,12 +18,13 @@ import (
 )
 
 func (p *program) watchCommand() *cobra.Command {
-	return p.clientCommand(&cobra.Command{
+	return p.scopedCommand(&cobra.Command{
 		Use:   "watch [flags]",
 		Short: "Print changes as they happen",
 		Long: `Print one line for each change that the agent sees, until Ctrl-C. It begins with
 the present state: the live members, and what the agent's own node owns. "moved" is
 about the whole cluster; "acquired" and "released" are about the agent's own node.
+With --scope all of this is about the scope: its members, and its owners.
 
 It fails if there is no agent at the start. It waits for an agent that goes away
 later, and standard error says so. When the agent is back, the state at that time

@@ -2,7 +2,7 @@
 import { createInterface } from "node:readline";
 import { Follower, digestOf, partitionOf, xxh64 } from "../follow.mjs";
 
-const follower = new Follower({ agents: process.argv.slice(2), token: process.env.TOKEN });
+const follower = new Follower({ agents: process.argv.slice(2), token: process.env.TOKEN, scope: process.env.SCOPE });
 const seen = { moved: 0, owners: {}, members: [] };
 follower.watch(({ moved, left, joined }) => {
   for (const m of moved) {

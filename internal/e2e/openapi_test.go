@@ -19,7 +19,7 @@ const api = "../../cluster/clusterhttp/"
 func TestOpenAPI(t *testing.T) {
 	d := readDescription(t)
 	checked := 0
-	for _, script := range []string{"contract", "errors", "life", "rooms"} {
+	for _, script := range []string{"contract", "errors", "life", "rooms", "scopes"} {
 		datadriven.RunTest(t, filepath.Join(api, "testdata", script), func(t *testing.T, c *datadriven.TestData) string {
 			status, body, isJSON := strings.Cut(c.Expected, " application/json\n")
 			if c.Cmd != "http" || !isJSON {

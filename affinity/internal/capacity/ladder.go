@@ -49,25 +49,17 @@ func NewLadder(s *cluster.Snapshot, room string, n Need, selects func(*cluster.M
 func (l *Ladder) lackOf(m *cluster.Member) string {
 	var lacks []string
 	for _, rule := range l.require {
-		if label, value, _ := strings.Cut(rule, "="); !has(m, label, value) {
+		if label, value, _ := strings.Cut(rule, "="); !m.Has(label, value) {
 			lacks = append(lacks, rule)
 		}
 	}
 	return strings.Join(lacks, " and ")
 }
 
-// has reports whether a member has a label of that value. Its zone is one of its labels.
-func has(m *cluster.Member, label, value string) bool {
-	if got, ok := m.Labels[label]; ok {
-		return got == value
-	}
-	return label == "zone" && m.Zone == value
-}
-
 func (l *Ladder) rungOf(m *cluster.Member) int {
 	at := slices.IndexFunc(l.prefer, func(rung string) bool {
 		label, value, _ := strings.Cut(rung, ":")
-		return has(m, label, value)
+		return m.Has(label, value)
 	})
 	if at < 0 {
 		at = len(l.prefer)
@@ -79,7 +71,7 @@ func (l *Ladder) rungOf(m *cluster.Member) int {
 func (l *Ladder) fault(s *cluster.Snapshot) string {
 	for _, rule := range l.require {
 		label, value, _ := strings.Cut(rule, "=")
-		if !slices.ContainsFunc(s.Members, func(m *cluster.Member) bool { return has(m, label, value) }) {
+		if !slices.ContainsFunc(s.Members, func(m *cluster.Member) bool { return m.Has(label, value) }) {
 			return "no live node has " + rule
 		}
 	}

@@ -68,7 +68,7 @@ func (f *files) changed() bool {
 	return !maps.Equal(f.seen, f.read) && maps.Equal(f.seen, before)
 }
 
-// start starts an agent. If settings change while it joins that need no restart, it gives up, and returns the new ones.
+// start starts an agent with its scopes. If settings change while it joins that need no restart, it gives up, and returns the new ones.
 func (r Reloading) start(ctx context.Context, c cluster.Config, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) (*cluster.Agent, *settings.Agent, error) {
 	joining, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -86,6 +86,12 @@ func (r Reloading) start(ctx context.Context, c cluster.Config, running settings
 	stop()
 	if next := <-changed; err != nil {
 		return nil, next, err
+	}
+	for _, s := range running.Scopes {
+		if _, err := agent.Scope(s.Name, s.Match); err != nil {
+			_ = agent.Close()
+			return nil, nil, err
+		}
 	}
 	return agent, nil, nil // the reloader finds what has changed in the same moment
 }

@@ -27,6 +27,7 @@ import (
 // Options are common to all commands that speak to an agent.
 type Options struct {
 	addr, output, token, warning string
+	scope                        string
 	ca, cert, key                string // files
 	insecure                     bool
 	timeout                      time.Duration
@@ -49,6 +50,11 @@ func (o *Options) Settings() []settings.Setting {
 // Output is the setting of the form of the output.
 func (o *Options) Output(usage string) settings.Setting {
 	return settings.Setting{Name: "output", Arg: "table|json", Default: "table", Set: settings.OneOf(&o.output, "table", "json"), Usage: usage}
+}
+
+// Scope is the setting of commands that ask about owners. ROOST_SCOPE is that of an agent.
+func (o *Options) Scope() settings.Setting {
+	return settings.Setting{Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.scope), Usage: "ask about this scope instead of all members: see --scope of roost agent"}
 }
 
 func (o *Options) readToken(path string) (err error) {
@@ -93,7 +99,7 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 		transport, err = o.transport()
 	}
 	return &Session{
-		Client: &clusterhttp.Client{Base: o.addr, Token: o.token, HTTP: transport},
+		Client: &clusterhttp.Client{Base: o.addr, Token: o.token, Scope: o.scope, HTTP: transport},
 		Addr:   agenturl.Shown(o.addr), JSON: o.output == "json", Timeout: o.timeout,
 		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv), options: o, faultTerm: term.Of(stderr, from.Getenv),
 	}, err

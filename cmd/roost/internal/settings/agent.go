@@ -16,11 +16,13 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // Agent is the configuration of `roost agent`.
 type Agent struct {
 	Cluster       cluster.Config
+	Scopes        []Scope
 	HTTP          string   // host:port, or Off
 	Tokens        []string // for changes; empty: none is needed
 	ReadTokens    []string
@@ -146,6 +148,9 @@ func (a *Agent) checkTogether(given map[string]chosen) (faults []error) {
 	}
 	if a.requireKey && a.takesPlain() {
 		faults = append(faults, fmt.Errorf("%s: the key file has the line plain, so any host could join; remove it when all nodes encrypt", given["require-key"].origin))
+	}
+	if scopes := given["scope"]; len(a.Scopes) > 0 && !scopes.bad && placement.Remembers(c.Strategy) {
+		faults = append(faults, fmt.Errorf("%s: strategy %q: %w", scopes.origin, c.Strategy.Name(), cluster.ErrScopeStrategy))
 	}
 	return append(append(faults, a.checkHTTP(given)...), a.checkRooms(given)...)
 }

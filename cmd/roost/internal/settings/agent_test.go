@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -129,24 +130,23 @@ func TestSources(t *testing.T) {
 // TestEverySettingHasEverySource gives each setting the same value by each source.
 func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
-		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
+		"id": "n", "bind": "127.0.0.1:1", "scope": "sfu=role:sfu,eu=zone:eu-1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
 		"key-file": "DIR/key", "require-key": "true", "gossip-allow": "10.0.0.0/8,fd00::/8", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true", "program-version": "v1", "undamped": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "http-token-reads": "true", "http-read-token-file": "DIR/look", "http-host": "roost.example", "http-tls-cert": "/cert", "http-tls-key": "/certkey", "http-client-ca": "/ca", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
 	}
 	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n", "look": "look\n", "redis": "redis://:hunter3@r:1/0\n"}
-	for _, where := range []string{"redis", "redis-file"} { // one excludes the other
-		everySource(t, values, files, where)
-	}
+	everySource(t, values, files, "redis", "scope") // one excludes the other: redis and redis-file, scope and this strategy
+	everySource(t, values, files, "redis-file", "strategy")
 }
 
-func everySource(t *testing.T, values, files map[string]string, without string) {
+func everySource(t *testing.T, values, files map[string]string, without ...string) {
 	t.Helper()
 	files = maps.Clone(files)
 	args, env, file := []string(nil), map[string]string{}, ""
 	for _, s := range new(Agent).Settings() {
-		if s.Name == "config" || s.Name == without {
+		if s.Name == "config" || slices.Contains(without, s.Name) {
 			continue
 		}
 		v, ok := values[s.Name]
@@ -158,11 +158,15 @@ func everySource(t *testing.T, values, files map[string]string, without string) 
 		file += s.Name + ": " + v + "\n"
 	}
 	flags := mustLoad(t, args, nil, files)
-	if string(flags.Cluster.Key) != "0123456789abcdef" || !slices.Equal(flags.Tokens, []string{"secret"}) || flags.Cluster.Network != cluster.WAN || flags.Cluster.Strategy.Name() != "least-partitions-2-5+zones" || !flags.StdinCloses {
+	if string(flags.Cluster.Key) != "0123456789abcdef" || !slices.Equal(flags.Tokens, []string{"secret"}) || flags.Cluster.Network != cluster.WAN || !flags.StdinCloses {
 		t.Errorf("by flags: %+v", flags)
 	}
+	of := map[string]string{"redis": flags.Cluster.Strategy.Name(), "redis-file": fmt.Sprint(flags.Scopes)}[without[0]]
+	if want := map[string]string{"redis": "least-partitions-2-5+zones", "redis-file": "[{sfu role sfu} {eu zone eu-1}]"}[without[0]]; of != want {
+		t.Errorf("without %s: %s, want %s", without, of, want)
+	}
 	want := affinity.Config{PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, ReportLoad: true}
-	if diff := cmp.Diff(want, flags.Rooms); diff != "" || flags.Store != map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without] {
+	if diff := cmp.Diff(want, flags.Rooms); diff != "" || flags.Store != map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without[0]] {
 		t.Errorf("of Redis %q: %s", flags.Store, diff)
 	}
 	if diff := cmp.Diff(flags, mustLoad(t, nil, env, files), allowed); diff != "" {
@@ -171,6 +175,20 @@ func everySource(t *testing.T, values, files map[string]string, without string) 
 	files["c"] = file
 	if diff := cmp.Diff(flags, mustLoad(t, []string{"--config=DIR/c"}, nil, files), allowed); diff != "" {
 		t.Error("by file: ", diff)
+	}
+}
+
+// An agent takes as many scopes as the cluster package does.
+func TestManyScopes(t *testing.T) {
+	var args []string
+	for i := range cluster.MaxScopes {
+		args = append(args, fmt.Sprintf("--scope=s%d=role:sfu", i))
+	}
+	if a := mustLoad(t, args, nil, nil); len(a.Scopes) != cluster.MaxScopes || !a.Scopes[0].Match(&cluster.Member{Labels: map[string]string{"role": "sfu"}}) || a.Scopes[0].Match(&cluster.Member{}) {
+		t.Errorf("the scopes are %v", a.Scopes)
+	}
+	if _, err := load(t, append(args, "--scope=more=role:sfu"), nil, nil); err == nil || !strings.Contains(err.Error(), cluster.ErrManyScopes.Error()) {
+		t.Errorf("one more: %v", err)
 	}
 }
 
@@ -198,6 +216,10 @@ func TestFaults(t *testing.T) {
 		{"network", []string{"--gossip-allow=10.0.0.0/8,10.0.0.1"}, nil, "", `--gossip-allow "10.0.0.0/8,10.0.0.1": "10.0.0.1" is not a network such as 10.0.0.0/8`},
 		{"label", []string{"--label=a=1", "--label=b"}, nil, "", `--label "a=1,b": "b" is not of the form name=value`},
 		{"label twice", []string{"--label=a=1,a=2"}, nil, "", `--label "a=1,a=2": label "a" is given twice`},
+		{"scope", []string{"--scope=sfu=role:sfu,eu=zone"}, nil, "", `--scope "sfu=role:sfu,eu=zone": "eu=zone" is not of the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1`},
+		{"scope without a name", nil, map[string]string{"ROOST_SCOPE": "role:sfu"}, "", `ROOST_SCOPE "role:sfu": "role:sfu" is not of the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1`},
+		{"scope twice", nil, nil, "scope: [a=role:x, a=role:y]", `DIR/c:1: scope "a=role:x,a=role:y": scope "a" is given twice`},
+		{"scope and strategy", []string{"--scope=sfu=role:sfu"}, nil, "strategy: least-partitions", `--scope "sfu=role:sfu": strategy "least-partitions-1-3": the agent's strategy remembers owners, which scopes cannot: use one without a memory, such as Rendezvous or Bounded`},
 		{"weight 0", []string{"--weight=0"}, nil, "", `--weight "0": to join without owning anything, use --start-draining`},
 		{"weight", []string{"--weight=1000001"}, nil, "", `--weight "1000001": want a whole number from 1 to 1000000`},
 		{"strategy", []string{"--strategy=best"}, nil, "", `--strategy "best": no strategy is called "best"; there are ` + placement.Strategies},

@@ -89,6 +89,10 @@ func (a *Agent) shared() []Setting {
 			Name: "strategy", Arg: "NAME", Default: "rendezvous", Usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
 			Set: Strategy(&c.Strategy),
 		},
+		{
+			Name: "scope", Arg: "NAME=LABEL:VALUE,...", List: true, Set: a.addScope,
+			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; look-ups ask for it by its name (roost place --scope NAME); the same on all nodes, because nodes do not compare their scopes",
+		},
 		{Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork, Usage: "kind of network, which picks the timings"},
 		{Name: "heartbeat", Arg: "DURATION", Set: Duration(&c.HeartbeatInterval), Usage: "renew the lease this often; the same on all nodes (default 2s; wan 5s, local 200ms)"},
 		{Name: "ttl", Arg: "DURATION", Set: Duration(&c.LeaseTTL), Usage: "a lease ends when it is this old; the same on all nodes (default 6s; wan 20s, local 1s)"},

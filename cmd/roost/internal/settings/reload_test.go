@@ -43,6 +43,7 @@ func TestReload(t *testing.T) {
 		"first key":     {from: strings.Replace(full, "--key-file DIR/key ", "", 1), file: map[string]string{"key": "plain\n" + key}, live: "key-file"},
 		"key at once":   {from: strings.Replace(full, "--key-file DIR/key ", "", 1), restart: "key-file"},
 		"no read token": {args: strings.Replace(full, " --http-read-token-file DIR/read", "", 1), restart: "http-read-token-file"},
+		"a scope":       {args: full + " --scope sfu=role:sfu", restart: "scope"},
 		"another bind":  {args: full + " --bind 127.0.0.1:99", restart: "bind"},
 	} {
 		t.Run(name, func(t *testing.T) {

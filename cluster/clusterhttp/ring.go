@@ -1,0 +1,95 @@
+package clusterhttp
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// ring is what lookups are answered from and streams tell of: the agent or one of its scopes, with what its readers share.
+type ring struct {
+	source
+	journal *batches // of the streams of events
+	tables  tables   // of followers
+	kept    kept
+}
+
+// source is what an agent and a scope have in common.
+type source interface {
+	Snapshot() *cluster.Snapshot
+	Latest() (*cluster.Snapshot, <-chan struct{})
+	Owned() []placement.Partition
+	Reader(name string) *events.Reader
+}
+
+func newRing(agent *cluster.Agent, of source) *ring {
+	return &ring{
+		source: of, journal: newBatches(),
+		tables: tables{of: of, cluster: agent.Config().Cluster, ended: agent.Done(), updates: newUpdates()},
+	}
+}
+
+// scopes has the rings of the scopes that were asked for, by name. A scope lasts as long as the agent.
+type scopes struct {
+	mu    sync.Mutex
+	rings map[string]*ring
+}
+
+// ringOf returns the ring that a request asks for: that of all members, or with the parameter scope that of a scope.
+func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
+	name, given, p := find(r.URL.RawQuery, "scope")
+	switch {
+	case p != nil:
+		return nil, p
+	case !given:
+		return a.whole, nil
+	case name == "":
+		return nil, badRequest("scope is empty: name a scope, or leave the parameter out")
+	}
+	a.scopes.mu.Lock()
+	defer a.scopes.mu.Unlock()
+	if ring := a.scopes.rings[name]; ring != nil {
+		return ring, nil
+	}
+	all := a.agent.Scopes()
+	i := slices.IndexFunc(all, func(s *cluster.Scope) bool { return s.Name() == name })
+	if i < 0 {
+		return nil, problem(http.StatusNotFound, CodeNoScope, "this node has no scope %.80q%s; make it with agent.Scope, or with --scope of roost agent", name, named(all))
+	}
+	ring := newRing(a.agent, all[i])
+	a.scopes.rings[name] = ring
+	return ring, nil
+}
+
+// ofRing is an endpoint that answers from the ring that the request asks for.
+func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) endpoint {
+	return func(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+		ring, p := a.ringOf(r)
+		if p != nil {
+			return nil, p
+		}
+		return answer(ring, r)
+	}
+}
+
+// named lists the first scopes of a node, to continue a sentence.
+func named(all []*cluster.Scope) string {
+	const most = 8
+	if len(all) == 0 {
+		return " and no other scope"
+	}
+	var names []string
+	for _, s := range all[:min(len(all), most)] {
+		names = append(names, fmt.Sprintf("%q", s.Name()))
+	}
+	if more := len(all) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return "; it has " + strings.Join(names, ", ")
+}

@@ -1,0 +1,30 @@
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// Scope is a ring over the members with a label of that value; the label zone is their zone.
+type Scope struct{ Name, Label, Value string }
+
+// Match reports whether a member belongs to the scope.
+func (s Scope) Match(m *cluster.Member) bool { return m.Has(s.Label, s.Value) }
+
+func (a *Agent) addScope(v string) error {
+	name, rule, _ := strings.Cut(v, "=")
+	label, value, _ := strings.Cut(rule, ":")
+	switch {
+	case name == "" || label == "" || value == "":
+		return fmt.Errorf("%q is not of the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1", v)
+	case slices.ContainsFunc(a.Scopes, func(s Scope) bool { return s.Name == name }):
+		return fmt.Errorf("scope %q is given twice", name)
+	case len(a.Scopes) == cluster.MaxScopes:
+		return cluster.ErrManyScopes
+	}
+	a.Scopes = append(a.Scopes, Scope{name, label, value})
+	return nil
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+)
+
+// TestScopeFlag: three agents with the same scopes, one of them by its file. The commands with --scope answer from the scope at each of
+// them, a proxy sends requests to the scope's members alone, and a scope that an agent does not have is named.
+func TestScopeFlag(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "an sfu") }))
+	defer server.Close()
+	api := server.Listener.Addr().String()
+	scopes := []string{"--scope", "sfu=role:sfu", "--scope", "eu=zone:eu-1,mcu=role:mcu"}
+	a := agent(t, "a", append(calm(), append(scopes, "--label", "role=sfu", "--api-addr", api)...)...)
+	file := secretFile(t, "scope: {sfu: 'role:sfu', eu: 'zone:eu-1', mcu: 'role:mcu'}\nlabel: {role: sfu}\n")
+	b := agent(t, "b", append(calm(), "--join", a.Gossip, "--config", file, "--api-addr", api)...)
+	c := agent(t, "c", append(calm(), append(scopes, "--join", a.Gossip, "--label", "role=gateway", "--zone", "eu-1")...)...)
+	agree(t, a, b, c)
+
+	owner := make(map[string]string)
+	for _, p := range []*proc{a, b, c} {
+		for line := range strings.Lines(succeeds(t, "place", "k1", "k2", "k3", "k4", "k5", "k6", "--scope", "sfu", "--output", "json", "--addr", p.Base)) {
+			var placed clusterhttp.Placed
+			if err := json.Unmarshal([]byte(line), &placed); err != nil || placed.Owner.Labels["role"] != "sfu" {
+				t.Errorf("at %s: %s, %v", p.ID, line, err)
+			}
+			if other := owner[placed.Key]; other != "" && other != string(placed.Owner.ID) {
+				t.Errorf("%s is at %s, and %s says at %s", placed.Key, other, p.ID, placed.Owner.ID)
+			}
+			owner[placed.Key] = string(placed.Owner.ID)
+		}
+		if out := succeeds(t, "owners", "k1", "--scope", "eu", "--addr", p.Base); !strings.Contains(out, "\n1     c ") || strings.Contains(out, "\n2") {
+			t.Errorf("the owners at %s: %s", p.ID, out)
+		}
+	}
+	out := succeeds(t, "partitions", "--scope", "sfu", "--addr", c.Base)
+	if !strings.Contains(out, "\na ") || !strings.Contains(out, "\nb ") || strings.Contains(out, "\nc ") || !strings.Contains(out, "not compared with others, which do not state") {
+		t.Errorf("partitions: %s", out)
+	}
+	watch := inBackground(t, nil, "watch", "--scope", "eu", "--addr", c.Base)
+	watch.shows(watch.out, "here: 1024")
+	watch.ends()
+	if out := watch.out.String(); !strings.Contains(out, "joined    c\n") || strings.Contains(out, "joined    a\n") {
+		t.Errorf("watch: %s", out)
+	}
+
+	proxy := inBackground(t, nil, "proxy", "--key-from", "path:1", "--listen", "127.0.0.1:0", "--agents", c.Addrs.HTTP, "--scope", "sfu")
+	proxy.shows(proxy.fault, "following an agent")
+	_, listens, _ := strings.Cut(proxy.fault.String(), "listen=")
+	listens, _, _ = strings.Cut(listens, "\n")
+	for i := range 10 {
+		resp, err := http.Get(fmt.Sprintf("http://%s/key-%d", listens, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK { // c has no address
+			t.Errorf("key-%d: %s", i, resp.Status)
+		}
+	}
+	proxy.ends()
+
+	for name, want := range map[string]string{
+		"web": `this node has no scope "web"; it has "sfu", "eu", "mcu"; make it with agent.Scope, or with --scope of roost agent`,
+		"mcu": "no member of the scope can own anything: none of the 3 live members matches",
+	} {
+		for _, args := range [][]string{{"place", "k"}, {"owners", "k"}} {
+			if code, _, fault := roost(t, append(args, "--scope", name, "--addr", c.Base)...); code != exitFailed || !strings.Contains(fault, want) {
+				t.Errorf("%v in %s: %d %q, want %q", args, name, code, fault, want)
+			}
+		}
+	}
+	if code, _, fault := roost(t, "watch", "--scope", "web", "--addr", c.Base); code != exitFailed || !strings.Contains(fault, `no scope "web"`) {
+		t.Errorf("watch: %d %q", code, fault)
+	}
+	if code, _, fault := roost(t, "proxy", "--key-from", "path:1", "--rooms", "--scope", "sfu"); code != exitUsage || !strings.Contains(fault, "use one of them") {
+		t.Errorf("rooms and a scope: %d %q", code, fault)
+	}
+	if code, _, fault := roost(t, "agent", "--id", "d", "--scope", "sfu=role:sfu", "--strategy", "least-partitions"); code != exitUsage || !strings.Contains(fault, "remembers owners, which scopes cannot") {
+		t.Errorf("a strategy with a memory: %d %q", code, fault)
+	}
+}
