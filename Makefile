@@ -8,7 +8,7 @@ FLOODS = $(STEP) 'strangers at the gossip port' go test -count=1 -v -timeout 1h 
 
 # Packages without a goroutine, or with some that share nothing, or whose work is done by other programs. The
 # race detector would find nothing in them, in six times the time. SHARED are the tests of these in which goroutines share a table.
-export PURE := ./affinity/internal/liveness ./affinity/pinstore ./cluster/clusterhttp/dashboard \
+export PURE := ./cluster/affinity/internal/liveness ./cluster/affinity/pinstore ./cluster/clusterhttp/dashboard \
 	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/chaos ./internal/docstest ./internal/explore \
 	./internal/handover ./internal/ledger ./internal/node ./internal/release ./internal/sim ./internal/split ./internal/sse ./internal/tablewire \
 	./lease ./placement ./placement/assignment ./placement/ring
@@ -91,7 +91,7 @@ long: ## packages without a goroutine, and the crowds that are too large for the
 	$(STEP) 'kernels and simulations' env GOGC=400 go test -count=1 -timeout 20m $(PURE)
 	$(STEP) 'a crowd of HTTP clients' go test -count=1 -run 'TestCrowd$$' ./cluster/clusterhttp
 	$(STEP) 'rolling restarts, and a crowd of followers' go test -count=1 -run '^($(ROLLING)|TestFollowers)$$' ./cmd/roost -followers 200
-	$(STEP) 'the model of rooms' env GOGC=400 go test -count=1 -run 'TestRoomModel|TestRestoredForMinutes' ./affinity
+	$(STEP) 'the model of rooms' env GOGC=400 go test -count=1 -run 'TestRoomModel|TestRestoredForMinutes' ./cluster/affinity
 
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh
@@ -132,7 +132,7 @@ floods: ## strangers and holders of the key at the gossip port of real agents, a
 	$(FLOODS)
 
 models: ## every state of the larger worlds of the models of rooms and hand-over, and 3,500 random walks on Redis; takes minutes
-	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./affinity -long
+	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./cluster/affinity -long
 	$(STEP) 'the model of hand-over' go test -count=1 -v -run 'TestHandover$$' ./internal/handover -long
 
 soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of gaps and of growth; PICTURES=30 needs an idle machine

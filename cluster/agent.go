@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/events/latest"
 	"github.com/roost-cluster/roost/internal/gossip"
-	"github.com/roost-cluster/roost/internal/latest"
 	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"

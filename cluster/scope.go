@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/events"
-	"github.com/roost-cluster/roost/internal/latest"
+	"github.com/roost-cluster/roost/events/latest"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"

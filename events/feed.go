@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/roost-cluster/roost/internal/latest"
+	"github.com/roost-cluster/roost/events/latest"
 )
 
 // Feed publishes the successive states of one node. The zero value is ready to

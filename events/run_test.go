@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/roost-cluster/roost/internal/latest"
+	"github.com/roost-cluster/roost/events/latest"
 	"github.com/roost-cluster/roost/placement"
 )
 

@@ -29,7 +29,7 @@ tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}") || tagged=$com
 [[ $tagged == "$commit" ]] || fail "the tag $version is at commit $tagged, not at $commit"
 grep -qE "^## \[${version:1}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md ||
 	fail "CHANGELOG.md has no heading '## [${version:1}] - YYYY-MM-DD': give what is under Unreleased this heading"
-for nested in cluster/clusterotel follow/followgrpc kubernetes; do
+for nested in cluster/clusterotel cluster/routing/routinggrpc cluster/kubernetes; do
 	grep -qE "^\s+github.com/roost-cluster/roost $version$" $nested/go.mod ||
 		fail "$nested/go.mod does not require roost $version"
 done

@@ -1,7 +1,7 @@
 package clusterhttp
 
 import (
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"

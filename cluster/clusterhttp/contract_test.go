@@ -14,9 +14,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
 // roomDemand is the body of a resolve.

@@ -16,7 +16,7 @@
 //	GET  /v1/history            [History]     what this node saw: its last 200 events, and figures of half an hour
 //	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  faults, what they mean and what to do
 //	GET  /v1/events             the stream, see below
-//	GET  /v1/follow             the table and the members, then their changes, for package follow
+//	GET  /v1/follow             the table and the members, then their changes, for package routing
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
 //	POST /v1/drain?wait=10s     [Changed]     release all partitions; body {"rooms":{…}}: and all rooms
 //	POST /v1/undrain?wait=10s   [Changed]     own partitions again
@@ -30,7 +30,7 @@
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
 //	GET  /readyz                {"status":"ready"} while this node is active
 //	GET  /reconnect.mjs         the module for browsers: see package reconnect
-//	GET  /follow.mjs            package follow for Node.js and browsers
+//	GET  /follow.mjs            package routing for Node.js and browsers
 //	GET  /                      the dashboard, for people: see package dashboard
 //
 // Every response shows the view of one node. A response is built from one snapshot, so
@@ -188,7 +188,7 @@
 //
 // # Following
 //
-// /v1/follow is a text/event-stream for programs that are no members: package follow for Go. An event of
+// /v1/follow is a text/event-stream for programs that are no members: package routing for Go. An event of
 // type update has JSON. The first update has the whole table, as /v1/partitions has it, and
 // all members; each later one has the fields that changed: nodes (all candidates of the table),
 // moved, gone, members (new or changed ones). It leads to the table of its digest. Running lists the partitions

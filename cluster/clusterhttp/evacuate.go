@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/evacuate"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/evacuate"
 	"github.com/roost-cluster/roost/lease"
 )
 

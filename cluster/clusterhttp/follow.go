@@ -12,7 +12,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/sse"
 )

@@ -13,10 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/sse"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 // elsewhere returns another node than that of a room.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // ResolveRoom returns the node of a room, and pins the room by its demand if

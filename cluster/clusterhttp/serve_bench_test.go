@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
 // BenchmarkServe compares the API over TCP with a handler that writes a constant. Both run

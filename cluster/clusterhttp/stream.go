@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/signalling"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/signalling"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/sse"
 )

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/follow"
-	"github.com/roost-cluster/roost/internal/latest"
+	"github.com/roost-cluster/roost/cluster/routing"
+	"github.com/roost-cluster/roost/events/latest"
 	"github.com/roost-cluster/roost/internal/sse"
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
@@ -90,7 +90,7 @@ func (a *api) sendTables(ctx context.Context, t *tables, s *sse.Stream, keepAliv
 // followScript serves follow.mjs.
 func followScript(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-	_, _ = w.Write(follow.JavaScript()) // an error means that the client disconnected
+	_, _ = w.Write(routing.JavaScript()) // an error means that the client disconnected
 }
 
 // tables has what the followers of a ring are sent. It watches the ring while there are followers.

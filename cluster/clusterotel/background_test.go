@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
-	"github.com/roost-cluster/roost/presence"
 )
 
 // Ten minutes of heartbeats, refreshes of pins and sweeps create no trace, even if the

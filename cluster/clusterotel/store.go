@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/presence"
 )
 
 // Store returns s with a span for each call on the path of a caller.

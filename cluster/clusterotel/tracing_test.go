@@ -14,13 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/affinitytest"
-	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/affinitytest"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/presence"
 )
 
 func (h *roomCluster) wantTree(t *testing.T, want string) {

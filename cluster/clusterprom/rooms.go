@@ -3,7 +3,7 @@ package clusterprom
 import (
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 )
 
 // evacuation returns the one in progress, or the latest.

@@ -42,7 +42,7 @@ func copyTree(t *testing.T) *tree {
 	}
 	c.sh(fmt.Sprintf("git -C %[1]q ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -C %[1]q -T - 2>/dev/null | tar -x", root))
 	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n## [0.98.7] - 2001-02-03\n\n### Added\n\n- A line.\n")
-	c.sh(`sed -i -E 's|^(\s+github.com/roost-cluster/roost) v.*|\1 v0.98.7|' cluster/clusterotel/go.mod follow/followgrpc/go.mod kubernetes/go.mod`)
+	c.sh(`sed -i -E 's|^(\s+github.com/roost-cluster/roost) v.*|\1 v0.98.7|' cluster/clusterotel/go.mod cluster/routing/routinggrpc/go.mod cluster/kubernetes/go.mod`)
 	c.sh("sed -i 's/^version: .*/version: 0.98.7/; s/^appVersion: .*/appVersion: v0.98.7/' deploy/helm/roost/Chart.yaml")
 	c.sh("cp -r lease/testdata/wire/next lease/testdata/wire/v0.98.7")
 	c.sh("git init -q && git add -A && git commit -qm release")
@@ -111,8 +111,8 @@ func TestReleaseRefused(t *testing.T) {
 		{"rm new; mkdir -p dist/v0.98.7", "v0.98.7", "dist/v0.98.7 exists"},
 		{"rmdir dist/v0.98.7; git tag v0.98.7; git commit -q --allow-empty -m later", "v0.98.7", "the tag v0.98.7 is at commit " + c.at},
 		{"git tag -d v0.98.7; sed -i 's/^appVersion: .*/appVersion: v0.98.6/' deploy/helm/roost/Chart.yaml; git commit -qam older", "v0.98.7", "deploy/helm/roost/Chart.yaml is not of v0.98.7"},
-		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' kubernetes/go.mod; git commit -qam older", "v0.98.7", "kubernetes/go.mod does not require roost v0.98.7"},
-		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' follow/followgrpc/go.mod; git commit -qam older", "v0.98.7", "followgrpc/go.mod does not require roost v0.98.7"},
+		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/kubernetes/go.mod; git commit -qam older", "v0.98.7", "cluster/kubernetes/go.mod does not require roost v0.98.7"},
+		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/routing/routinggrpc/go.mod; git commit -qam older", "v0.98.7", "routinggrpc/go.mod does not require roost v0.98.7"},
 		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/clusterotel/go.mod; git commit -qam older", "v0.98.7", "clusterotel/go.mod does not require roost v0.98.7"},
 		{"git reset -q --hard " + c.at + "; git rm -q lease/testdata/wire/v0.98.7/join.hex; git commit -qm incomplete", "v0.98.7", "lease/testdata/wire/v0.98.7 is no copy of lease/testdata/wire/next"},
 	} {

@@ -24,7 +24,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/cluster/routing"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/placement"
@@ -48,7 +48,7 @@ func TestFollowers(t *testing.T) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	cfg := follow.Config{Log: slog.New(slog.DiscardHandler)}
+	cfg := routing.Config{Log: slog.New(slog.DiscardHandler)}
 	for _, p := range agents {
 		cfg.Agents = append(cfg.Agents, p.Addrs.HTTP)
 		watching.Go(func() {
@@ -59,9 +59,9 @@ func TestFollowers(t *testing.T) {
 			}
 		})
 	}
-	followers := make([]*follow.Follower, crowd)
+	followers := make([]*routing.Follower, crowd)
 	for i := range followers {
-		f, err := follow.Start(ctx, cfg)
+		f, err := routing.Start(ctx, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,10 +10,10 @@ import (
 	"syscall"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 	"github.com/roost-cluster/roost/cmd/roost/internal/serve"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
-	"github.com/roost-cluster/roost/follow/httpproxy"
 	"github.com/roost-cluster/roost/internal/agenturl"
 	"github.com/spf13/cobra"
 )

@@ -93,7 +93,7 @@ func TestEmbedded(t *testing.T) {
 			t.Errorf("%v is bound to %v", b.ref, b.subjects)
 		}
 	}
-	source, err := os.ReadFile("../../kubernetes/ready.go")
+	source, err := os.ReadFile("../../cluster/kubernetes/ready.go")
 	if err != nil {
 		t.Fatal(err)
 	}

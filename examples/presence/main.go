@@ -17,9 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity/redisstore"
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
+	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/presence"
 )
 
 func main() {

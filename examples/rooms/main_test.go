@@ -4,9 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 // A client follows the moves of its room, and resolves again after dropped moves.

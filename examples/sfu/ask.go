@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // resolve asks the nodes of the fleet where the room lives, one after the other.

@@ -14,7 +14,7 @@ import (
 	vp8codec "github.com/pion/rtp/codecs"
 	"github.com/pion/webrtc/v4"
 
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // A room with more subscribers than its node may have spreads over edges: "room~1" on another

@@ -13,9 +13,9 @@ import (
 
 	"github.com/pion/webrtc/v4"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 // The name of an edge comes from a client: one with a large number is no edge, and an edge has no edges.

@@ -15,7 +15,7 @@ import (
 	"github.com/pion/interceptor"
 	"github.com/pion/webrtc/v4"
 
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // spread is short: a node of this example has some dozens of clients. The default, 500 ms, is for

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/standin"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 const demoRooms = 8

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/agentproc"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 // farm is the processes of the nodes, for the demo and the tests.

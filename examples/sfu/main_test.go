@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/leak"
 	"github.com/roost-cluster/roost/internal/redistest"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 var long = flag.Bool("long", false, "repeat each fault five times, and print what it did to the calls")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/pion/webrtc/v4"
 
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // A node makes its certificate once, at its start. No client can join a node with an expired certificate.

@@ -20,7 +20,7 @@ import (
 	"github.com/coder/websocket/wsjson"
 
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // node is one media server.

@@ -20,10 +20,10 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 // pair is two nodes in this process, and a crowd that knows both.

@@ -10,7 +10,7 @@ import (
 	"github.com/coder/websocket/wsjson"
 	"github.com/pion/webrtc/v4"
 
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // outbound is a connection that a bot or an edge makes to a node.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // The page of a participant in a browser. Each node serves it, and so does the demo.

@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/evacuate"
-	"github.com/roost-cluster/roost/affinity/redisstore"
-	"github.com/roost-cluster/roost/affinity/signalling"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/evacuate"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
+	"github.com/roost-cluster/roost/cluster/affinity/signalling"
 )
 
 // linger is how long this node serves a room that has moved, for clients on their way.

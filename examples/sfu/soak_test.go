@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 var (

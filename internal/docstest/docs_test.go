@@ -98,10 +98,10 @@ func TestQuotes(t *testing.T) {
 	}{
 		"tutorial.md":   {"examples/tutorial/main.go", true},
 		"operations.md": {"cluster/clusterotel/example_test.go", false},
-		"signalling.md": {"affinity/signalling/example_test.go", false},
+		"signalling.md": {"cluster/affinity/signalling/example_test.go", false},
 
 		"coming-from.md": {"cluster/clusterprom/example_shadow_test.go", true},
-		"kubernetes.md":  {"kubernetes/example_test.go", false},
+		"kubernetes.md":  {"cluster/kubernetes/example_test.go", false},
 	} {
 		program := read(t, root+of.program)
 		quotes := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, docs+page), -1)

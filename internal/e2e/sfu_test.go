@@ -19,10 +19,10 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 var times = flag.Int("sfu", 1, "how often TestSFU kills and drains the node of a call")

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )

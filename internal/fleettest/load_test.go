@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 )
 
 // clients of a load.

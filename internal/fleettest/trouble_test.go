@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 

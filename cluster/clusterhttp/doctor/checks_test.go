@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/roost-cluster/roost/follow"
-	"github.com/roost-cluster/roost/follow/httpproxy"
+	"github.com/roost-cluster/roost/cluster/routing"
+	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
 // proxyGrace is for how long requests may end when a proxy is asked to.
@@ -27,7 +27,7 @@ type Proxy struct {
 
 	Listen       string // takes requests here
 	Probe        string // serves /healthz and /readyz here; "" = nowhere
-	Agents       follow.Config
+	Agents       routing.Config
 	Rooms        bool          // keys are rooms: requests go where they are pinned
 	AnswerWithin time.Duration // for the headers of an answer; 0 = no limit
 
@@ -45,7 +45,7 @@ func (p Proxy) Run(ctx context.Context) error {
 	defer func() { _ = listener.Close() }()
 	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // also for the last requests
 	defer stop()
-	f, err := follow.Start(following, p.Agents)
+	f, err := routing.Start(following, p.Agents)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (p Proxy) Run(ctx context.Context) error {
 }
 
 // placeBy returns where the server of a key is: by the table, or by pins.
-func (p Proxy) placeBy(f *follow.Follower) httpproxy.Place {
+func (p Proxy) placeBy(f *routing.Follower) httpproxy.Place {
 	if p.Rooms {
 		return (&pinnedRooms{follower: f, log: p.Log}).place
 	}
@@ -146,7 +146,7 @@ func serverOf(h http.Handler, log *slog.Logger) *http.Server {
 
 // probes has /healthz, and /readyz from the first table to the end of ctx. A table that gets old is no failure: all proxies
 // would fail at once, and the last table is the best there is.
-func probes(ctx context.Context, f *follow.Follower) http.Handler {
+func probes(ctx context.Context, f *routing.Follower) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

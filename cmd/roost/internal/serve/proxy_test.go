@@ -16,8 +16,8 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/follow"
-	"github.com/roost-cluster/roost/follow/httpproxy"
+	"github.com/roost-cluster/roost/cluster/routing"
+	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
@@ -52,7 +52,7 @@ func TestProxyWaitsForWebSockets(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"that closes": time.Hour, "that does not close": 3 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			var log agentproc.Log
-			p := Proxy{Listen: "127.0.0.1:0", Agents: follow.Config{Agents: []string{api.URL}, Log: quiet}, grace: grace}
+			p := Proxy{Listen: "127.0.0.1:0", Agents: routing.Config{Agents: []string{api.URL}, Log: quiet}, grace: grace}
 			p.Key, p.Log = key, slog.New(slog.NewTextHandler(&log, nil))
 			ctx, end := context.WithCancel(t.Context())
 			defer end()

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/cluster/routing"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // known room stays where it was as long as its node is a member. An unknown room goes where the agents guess that it is; if no
 // agent answers, it gets an error.
 type pinnedRooms struct {
-	follower *follow.Follower
+	follower *routing.Follower
 	log      *slog.Logger
 	flights  singleflight.Group
 
@@ -55,7 +55,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 	if err == nil && d.Epoch > 0 {
 		return d.Addr, false, nil
 	}
-	refusal, refused := errors.AsType[*follow.AgentError](err)
+	refusal, refused := errors.AsType[*routing.AgentError](err)
 	if refused && refusal.Status < http.StatusInternalServerError { // the key is no name of a room, or the token is missing
 		return "", false, err
 	}

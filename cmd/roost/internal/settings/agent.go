@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/spf13/cobra"
 )

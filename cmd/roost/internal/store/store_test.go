@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )

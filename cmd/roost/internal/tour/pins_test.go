@@ -4,7 +4,7 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/lease"
 )
 

@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"

@@ -1,0 +1,333 @@
+package affinity
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// takeUp looks at the rooms with pins that may have changed.
+func (k *keeper) takeUp(ctx context.Context) {
+	if k.store.Away() {
+		k.work.rooms.take(math.MaxInt) // when the store is back, any pin may have changed
+		return
+	}
+	if s := k.agent.Snapshot(); s.Table == nil || s.Fenced {
+		return // until it has joined again, it cannot tell which nodes are dead
+	}
+	if k.work.all.Swap(false) {
+		k.search = time.Now().Add(searchTime)
+		k.due = time.Time{} // now, and before the rooms: other nodes wait for it
+		k.work.rooms.add(k.hosts.names()...)
+		k.work.partitions.add(k.owned()...)
+		k.feeds.moves.resync() // moves in between were not published
+		return
+	}
+	var hosted []*Hosting
+	var others []string
+	for _, room := range k.work.rooms.take(maxAtOnce) {
+		if h := k.hosts.get(room); h != nil {
+			hosted = append(hosted, h)
+		} else {
+			others = append(others, room)
+		}
+	}
+	k.confirm(ctx, hosted, false)
+	k.reread(ctx, others)
+}
+
+// reread reads the pins of cached rooms and publishes the rooms that moved.
+func (k *keeper) reread(ctx context.Context, rooms []string) {
+	if len(rooms) == 0 {
+		return
+	}
+	s := k.agent.Snapshot()
+	if s.Table == nil || s.Fenced { // since takeUp
+		k.work.rooms.add(rooms...)
+		return
+	}
+	ops := make([]pinstore.Op, len(rooms))
+	asked := make([]*pincache.Entry, len(rooms))
+	for i, room := range rooms {
+		ops[i] = pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}
+		asked[i] = k.cache.Begin(room, s.Stats.Fences)
+	}
+	var moved []Moved
+	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) { // after an error the entry is stale, and the next Resolve asks again
+		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
+			moved = append(moved, m)
+		}
+	}
+	k.announce(moved)
+}
+
+// confirm makes sure that the pins of hosted rooms exist. It claims a pin that the
+// store may have lost, writes a pin that is about to expire, or each one if write is
+// set, and reads the others. A room that lives elsewhere ends here.
+func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
+	k.unjudged = nil
+	var missing []*Hosting
+	restored := 0
+	reclaimed := make(map[*Hosting]bool) // whether the store had confirmed the pin before
+	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
+		if h.pin.Epoch == 0 || h.generation != k.cache.Generation() {
+			reclaimed[h] = h.pin.Epoch != 0
+			return k.claimOf(h)
+		}
+		return k.refreshOf(h, write)
+	}) {
+		switch h := hosted[i]; { //nolint:gosec // one result for each of hosted
+		case res.Err == nil && res.Pin == (pinstore.Pin{}):
+			missing = append(missing, h)
+		case res.Done && reclaimed[h]:
+			restored++
+		}
+	}
+	for _, res := range k.confirmBy(ctx, missing, k.claimOf) {
+		if res.Done {
+			restored++
+		}
+	}
+	k.replaceVoid(ctx)
+	if restored > 0 {
+		k.liveness.Restored(time.Now())
+		k.counts.repinned.Add(uint64(restored))
+		k.cfg.Log.Info("pins restored after the store lost them", "rooms", restored, "pin_ttl", k.cfg.PinTTL)
+	}
+}
+
+// refreshOf returns the op that writes or reads the pin of a hosted room.
+func (k *keeper) refreshOf(h *Hosting, write bool) pinstore.Op {
+	if !write && !h.written.IsZero() {
+		return pinstore.Op{}
+	}
+	return pinstore.Op{If: h.pin, Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: h.pin.Epoch}), TTL: k.cfg.PinTTL}
+}
+
+// claimOf returns the op that pins a hosted room, unless it has a pin.
+func (k *keeper) claimOf(h *Hosting) pinstore.Op {
+	return pinstore.Op{Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
+}
+
+// confirmBy performs an op for each hosting and takes up the answers.
+func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Hosting) pinstore.Op) []pinstore.Result {
+	if len(hosted) == 0 || !k.agent.Live() {
+		return nil
+	}
+	now := time.Now()
+	generation := k.cache.Generation() // before the answers, which prove nothing about a later loss
+	ops := k.hosts.ops(hosted, opOf)
+	results := k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) })
+	for i, res := range results {
+		switch h := hosted[i]; {
+		case res.Err != nil: // the room stays hosted: see Host
+			k.hosts.unanswered(h, generation, time.Now())
+			if op := ops[i]; op.Set.Number != 0 && op.Set.Epoch != op.If.Epoch {
+				k.hosts.doubt(h)
+			}
+		case res.Pin != (pinstore.Pin{}):
+			k.compare(ctx, h, answer{op: ops[i], res: res, asked: now, generation: generation})
+		}
+	}
+	return results
+}
+
+// compare takes up the pin of a hosted room.
+func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
+	pin, isNew := a.res.Pin, renewed(a.op, a.res)
+	if isNew {
+		k.cache.Gave(pin.Epoch, a.generation)
+	}
+	a.older = !isNew && (k.cache.MayBeOlder(pin.Epoch) || pin.Epoch < k.cache.Least(h.room))
+	is := k.hosts.take(h, a, k.cache.Generation())
+	switch {
+	case is.over && a.took(h) && isNew: // the hosting ended during the claim
+		_ = k.unpin(context.Background(), pinstore.Op{Partition: h.partition, Room: h.room, If: pin})
+	case is.over:
+	case is.outdated:
+		k.void = append(k.void, voidPin{h, pin})
+	case is.anew, pin.Released():
+		k.end(h, ErrReleased)
+	case pin.Incarnation != h.self:
+		k.contest(ctx, h, pin, is)
+	}
+}
+
+// contest decides on a room that is served here and pinned to another incarnation. A pin
+// of a dead one is replaced: the store was away when that died, or has gone back to older
+// data. While the store cannot say whether it is dead, the room stays. It also stays for a moment
+// if the store has just come back: a claim that met the loss of its data is taken back.
+func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
+	v, err := liveness.Unproven, k.unjudged
+	if err == nil {
+		bounded, cancel := k.store.Bounded(ctx)
+		v, err = k.judge(bounded, k.agent.Snapshot(), pin.Incarnation)
+		cancel()
+		k.unjudged = err
+	}
+	switch {
+	case err != nil || v == liveness.Unproven:
+		if k.doubt == nil {
+			k.doubt = make(map[lease.Incarnation][]string)
+		}
+		k.doubt[pin.Incarnation] = append(k.doubt[pin.Incarnation], h.room)
+	case v == liveness.Dead || v == liveness.Silent:
+		k.void = append(k.void, voidPin{h, pin})
+	case !is.wasSure && !is.sameOther:
+		k.hosts.verifyAt(h, time.Now().Add(retryTime))
+	default:
+		k.yield(h, pin, !is.wasSure)
+	}
+}
+
+// decide looks again at the rooms that are pinned to an incarnation of which more is
+// known now.
+func (k *keeper) decide() {
+	for at, rooms := range k.doubt {
+		if v, known := k.liveness.Verdict(k.agent.Snapshot(), at, time.Now()); !known || v != liveness.Unproven {
+			delete(k.doubt, at)
+			k.work.rooms.add(rooms...)
+		}
+	}
+}
+
+// voidPin is the pin of a hosted room that names a dead incarnation, or is older than the
+// hosting.
+type voidPin struct {
+	*Hosting
+	pin pinstore.Pin
+}
+
+// The marks of a node in the store are heartbeats of no incarnation of the node.
+const (
+	restoring = 0              // it has yet to restore pins
+	restored  = math.MaxUint64 // it knows of the latest loss, and has restored all
+)
+
+func mark(id lease.NodeID, number uint64) lease.Incarnation {
+	return lease.Incarnation{Node: id, Number: number}
+}
+
+// restoredTime is how long the mark of a node that has restored its pins lasts. An earlier copy of the store's
+// data may have such marks from before the loss, so they count from restoredTime after the loss on.
+const restoredTime = time.Second
+
+// others are the nodes that have restored their pins after the latest loss of the store's data.
+type others struct {
+	generation uint64    // of the pin cache, after the loss
+	since      time.Time // after the loss
+	restored   map[lease.NodeID]bool
+}
+
+// ask returns the marks of the live nodes that may still restore pins.
+func (o *others) ask(s *cluster.Snapshot) (marks []lease.Incarnation) {
+	for _, m := range s.Members {
+		if m.ID != s.Self.ID && !o.restored[m.ID] {
+			marks = append(marks, mark(m.ID, restoring), mark(m.ID, restored))
+		}
+	}
+	return marks
+}
+
+// learn takes the store's answer about marks: whether a node restores pins, and whether one
+// has no mark.
+func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (restores, silent bool) {
+	mayBeOlder := now.Sub(o.since) <= restoredTime
+	for i := 0; i < len(marks); i += 2 {
+		switch {
+		case found[i+1] && !mayBeOlder:
+			o.restored[marks[i].Node] = true
+		case found[i]:
+			restores = true
+		default:
+			silent = true
+		}
+	}
+	return restores, silent
+}
+
+// sayRestored says in the store, shortly after a loss, whether this node has restored its
+// pins, and asks whether the others have. It returns when to do so again, at the latest.
+func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
+	self, recent := k.liveness.Back(time.Now())
+	if !recent {
+		return k.beat
+	}
+	s, generation := k.agent.Snapshot(), k.cache.Generation()
+	ctx, cancel := k.store.Bounded(ctx)
+	defer cancel()
+	if k.others.generation != generation { // the mark of an earlier loss counts no more
+		if _, err := k.store.Store.Heartbeat(ctx, mark(s.Self.ID, restored), 0, nil); err != nil {
+			return retryTime
+		}
+		k.others = others{generation, time.Now(), make(map[lease.NodeID]bool)}
+	}
+	says, lasts := mark(s.Self.ID, restored), restoredTime
+	if self && k.agent.Live() && k.hosts.unconfirmed(generation) {
+		says.Number, lasts = restoring, k.liveness.TTL
+	}
+	ask := k.others.ask(s)
+	found, err := k.store.Store.Heartbeat(ctx, says, lasts, ask)
+	if err != nil {
+		return retryTime
+	}
+	othersRestore, silent := k.others.learn(ask, found, time.Now())
+	k.liveness.OthersRestore(othersRestore, silent, time.Now())
+	if says.Number == restoring || k.liveness.Reclaiming(time.Now()) {
+		return retryTime
+	}
+	return restoredTime / 2 // others may have noticed the loss later
+}
+
+// replaceVoid replaces the pins that were found void, unless they have changed.
+func (k *keeper) replaceVoid(ctx context.Context) {
+	if len(k.void) == 0 {
+		return
+	}
+	pins := make(map[*Hosting]pinstore.Pin, len(k.void))
+	hosted := make([]*Hosting, len(k.void))
+	for i, v := range k.void {
+		hosted[i], pins[v.Hosting] = v.Hosting, v.pin
+	}
+	k.void = nil
+	replaced := 0
+	for _, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
+		return pinstore.Op{If: pins[h], Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
+	}) {
+		if res.Done {
+			replaced++
+		}
+	}
+	for _, v := range k.void { // pins that have changed to other void ones; later, or a store could keep this busy
+		k.hosts.verifyAt(v.Hosting, time.Now().Add(retryTime))
+	}
+	k.void = nil
+	if replaced > 0 {
+		k.counts.repinned.Add(uint64(replaced))
+		k.cfg.Log.Info("void pins replaced by the host", "rooms", replaced, "pin_ttl", k.cfg.PinTTL)
+	}
+}
+
+// yield gives up a room that is pinned to another incarnation. It is a conflict if this
+// node hosted the room without the store's confirmation.
+func (k *keeper) yield(h *Hosting, pin pinstore.Pin, conflict bool) {
+	s := k.agent.Snapshot()
+	why := movedByOther
+	if conflict {
+		why = "the room was hosted on two nodes"
+		k.counts.conflicts.Add(1)
+		k.cfg.Log.Warn("conflict: room was hosted on two nodes", "room", h.room, "to", pin.Node, "epoch", pin.Epoch)
+	}
+	news := k.cache.Update(h.room, pin)
+	k.end(h, &NotOwnerError{Owner: k.assign(s, h.room, pin, Pinned, why), Split: conflict})
+	if news {
+		k.publish(Moved{Room: h.room, Partition: h.partition, From: h.self, To: pin.Incarnation, Reason: why, Epoch: pin.Epoch})
+	}
+}

@@ -1,0 +1,258 @@
+package affinity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Demand is what a room needs. It decides where a new room goes, and moves no room. Its
+// cost is stated in one of three ways: by Size, by Publishers and Subscribers, or by Units.
+// The zero Demand is that of a room of which nothing is known.
+type Demand struct {
+	// Size is the present or expected number of participants, up to pinstore.MaxSize, if each of
+	// them publishes to all others.
+	Size int `json:"size,omitempty"`
+
+	// Publishers send to everyone, and Subscribers only receive: a webinar of one and a
+	// thousand is {Publishers: 1, Subscribers: 1000}. Together up to pinstore.MaxSize.
+	Publishers  int `json:"publishers,omitempty"`
+	Subscribers int `json:"subscribers,omitempty"`
+
+	// Units is the cost itself, without Config.Cost.
+	Units int64 `json:"units,omitempty"`
+
+	// Prefer is a ladder of zones and labels, the best first, such as "zone:eu-1" and
+	// then "region:eu": a node is better than all nodes of lower rungs while it has headroom. All
+	// other nodes are the last rung. Up to 8 rungs.
+	Prefer []string `json:"prefer,omitempty"`
+
+	// Require is the labels that the room's node must have, with their values, such as
+	// "recorder" and "yes"; the name "zone" is the node's zone. Up to 8.
+	Require map[string]string `json:"require,omitempty"`
+}
+
+const (
+	maxRules     = 8
+	maxRuleBytes = 128
+)
+
+// Streams is the forwarded streams of a room: each publisher's go to all others. It is the
+// default of Config.Cost. Units count as they are.
+func (d Demand) Streams() int64 {
+	p, s := int64(max(0, d.Publishers, d.Size)), int64(max(0, d.Subscribers))
+	return max(d.Units, capacity.Times(p, capacity.Plus(max(0, p-1), s)))
+}
+
+// FullMesh is the cost of a room in which each of n participants receives the streams
+// of all others: n·(n−1) forwarded streams.
+func FullMesh(n int) int64 { return Demand{Size: n}.Streams() }
+
+// String returns what d states of the cost, for people.
+func (d Demand) String() string {
+	switch {
+	case d.Units > 0:
+		return fmt.Sprintf("%d units", d.Units)
+	case d.Publishers > 0 || d.Subscribers > 0:
+		return fmt.Sprintf("%d publishers and %d subscribers", d.Publishers, d.Subscribers)
+	}
+	return fmt.Sprintf("%d participants", d.Size)
+}
+
+// Validate returns all faults of d as one ErrDemand, or nil.
+func (d Demand) Validate() error {
+	faults := append(d.faultyRules(), d.faultyFigures()...)
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(faults, "; "))
+}
+
+// faultyFigures returns the faults of what d states of the cost.
+func (d Demand) faultyFigures() (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }
+	if !inRange(d.Size) {
+		fault("%d participants; it must be 0 to %d", d.Size, pinstore.MaxSize)
+	}
+	if !inRange(d.Publishers) || !inRange(d.Subscribers) || d.Publishers+d.Subscribers > pinstore.MaxSize {
+		fault("%d publishers and %d subscribers; they must be 0 to %d together", d.Publishers, d.Subscribers, pinstore.MaxSize)
+	}
+	if d.Units < 0 {
+		fault("%d units; it must not be negative", d.Units)
+	}
+	if d.isMixed() {
+		fault("state a size, or publishers and subscribers, or units")
+	}
+	return faults
+}
+
+// isMixed reports whether d states more than one of a size, publishers and subscribers, and units.
+func (d Demand) isMixed() bool {
+	mesh, webinar := d.Size != 0, d.Publishers != 0 || d.Subscribers != 0
+	return mesh && webinar || d.Units != 0 && (mesh || webinar)
+}
+
+// faultyRules returns the faults of Prefer and Require.
+func (d Demand) faultyRules() (faults []string) {
+	if len(d.Prefer) > maxRules || len(d.Require) > maxRules {
+		faults = append(faults, fmt.Sprintf("%d rungs and %d labels; at most %d each", len(d.Prefer), len(d.Require), maxRules))
+	}
+	for _, rung := range d.Prefer {
+		if label, value, _ := strings.Cut(rung, ":"); label == "" || value == "" || len(rung) > maxRuleBytes {
+			faults = append(faults, fmt.Sprintf("prefer %.140q; it must be zone:NAME or LABEL:VALUE, in at most %d bytes", rung, maxRuleBytes))
+		}
+	}
+	for label, value := range d.Require {
+		if label == "" || strings.Contains(label, "=") || len(label)+len(value) >= maxRuleBytes {
+			faults = append(faults, fmt.Sprintf("require %.140q; it must be a label without =, and its value, in less than %d bytes", label, maxRuleBytes))
+		}
+	}
+	return faults
+}
+
+func check(room string, d Demand) error { return errors.Join(CheckName(room), d.Validate()) }
+
+// needOf returns d as it is compared and pinned.
+func needOf(d Demand) capacity.Need {
+	n := capacity.Need{
+		Publishers: d.Publishers, Subscribers: d.Subscribers, Units: d.Units,
+		Stated: d.Publishers, Split: d.Publishers+d.Subscribers > 0, Rules: capacity.EncodeRules(d.Prefer, d.Require),
+	}
+	if d.Size > 0 {
+		n.Publishers, n.Mesh = d.Size, true
+	}
+	return n
+}
+
+// demandOf returns the cost of n as a Demand.
+func demandOf(n capacity.Need) Demand {
+	switch {
+	case n.Units > 0:
+		return Demand{Units: n.Units}
+	case n.Mesh:
+		return Demand{Size: n.Publishers}
+	}
+	return Demand{Publishers: n.Publishers, Subscribers: n.Subscribers}
+}
+
+// selector returns Config.Selector for a room, if there is one.
+func (r *Resolver) selector(room string, n capacity.Need) func(*cluster.Member) bool {
+	if r.cfg.Selector == nil {
+		return nil
+	}
+	d := demandOf(n)
+	preferred, required := capacity.ParseRules(n.Rules)
+	d.Prefer, d.Require = preferred, make(map[string]string, len(required))
+	for _, rule := range required {
+		label, value, _ := strings.Cut(rule, "=")
+		d.Require[label] = value
+	}
+	return func(m *cluster.Member) bool { return r.cfg.Selector(room, d, m) }
+}
+
+// cost returns the units of a room.
+func (r *Resolver) cost(n capacity.Need) int64 {
+	if n.Units > 0 {
+		return max(r.cfg.MinCost, n.Units)
+	}
+	return max(r.cfg.MinCost, r.cfg.Cost(demandOf(n)))
+}
+
+// settingsOf returns the settings that all nodes must share. The store adds its own.
+func settingsOf(node cluster.Config, cfg Config) pinstore.Settings {
+	s := pinstore.Settings{Cluster: node.Cluster, Values: []pinstore.Setting{{Name: "partitions", Value: strconv.Itoa(node.Partitions)}}}
+	if !cfg.AnyCost {
+		s.Values = append(s.Values, pinstore.Setting{Name: settingCost, Value: costsOf(cfg)})
+	}
+	return s
+}
+
+// settingCost is the results of Config.Cost for costDemands. Another list needs another
+// name: versions of roost with different lists would refuse each other.
+const settingCost = "cost"
+
+func costDemands() []Demand {
+	return []Demand{
+		{},
+		{Size: 1},
+		{Size: 2},
+		{Size: 3},
+		{Size: 10},
+		{Size: 50},
+		{Size: 1000},
+		{Publishers: 1, Subscribers: 1},
+		{Publishers: 1, Subscribers: 100},
+		{Publishers: 10, Subscribers: 500},
+		{Subscribers: 20},
+		{Units: 1},
+	}
+}
+
+func costsOf(cfg Config) string {
+	r := Resolver{cfg: cfg}
+	var costs []string
+	for _, d := range costDemands() {
+		costs = append(costs, strconv.FormatInt(r.cost(needOf(d)), 10))
+	}
+	return strings.Join(costs, ",")
+}
+
+// explainCost names the first demand that has another cost.
+func explainCost(d pinstore.Difference) string {
+	ours, theirs := strings.Split(d.Ours, ","), strings.Split(d.Theirs, ",")
+	for i, demand := range costDemands() {
+		if d.Setting == settingCost && i < len(ours) && i < len(theirs) && ours[i] != theirs[i] {
+			return fmt.Sprintf("cost of %v is %.20s here and %.20s", demand, ours[i], theirs[i])
+		}
+	}
+	return ""
+}
+
+// agree compares the settings of this node, as self, with those of the other nodes.
+func (r *Resolver) agree(self lease.Incarnation) error {
+	ctx, cancel := r.store.Bounded(context.Background())
+	defer cancel()
+	return r.store.agreement.Check(ctx, self, r.agent.Snapshot().Stats.Fences)
+}
+
+const (
+	countTime = 2 * time.Second  // for all calls of the Counter in a sweep
+	countRest = 30 * time.Second // after a failed call
+)
+
+// needs returns the needs of rooms. The participants of the dead node may
+// have expired: then the size in the pin counts. It counts without the Counter, too, when
+// that was too slow in this sweep, or has failed recently: the rooms wait for a home.
+func (w *sweep) needs(ctx context.Context, rooms []pinstore.Entry) []capacity.Need {
+	needs := make([]capacity.Need, len(rooms))
+	names := make([]string, len(rooms))
+	for i, e := range rooms {
+		needs[i], names[i] = capacity.NeedIn(e.Pin), e.Room
+	}
+	since := time.Now()
+	if w.cfg.Counter == nil || w.counting >= countTime || since.UnixNano() < w.work.countAgain.Load() {
+		return needs
+	}
+	ctx, cancel := context.WithTimeout(ctx, countTime-w.counting)
+	defer cancel()
+	counted, err := w.cfg.Counter.Counts(ctx, names)
+	w.counting += time.Since(since)
+	if err != nil || len(counted) != len(needs) {
+		w.work.countAgain.Store(time.Now().Add(countRest).UnixNano())
+		w.cfg.Log.Warn("counting participants failed, using the last sizes", "err", err)
+		return needs
+	}
+	for i, n := range counted {
+		needs[i] = needs[i].Counted(max(needs[i].Size(), n))
+	}
+	return needs
+}

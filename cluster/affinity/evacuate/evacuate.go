@@ -1,0 +1,264 @@
+// Package evacuate empties a draining node of its rooms before it stops, so that they move
+// one by one while the node still serves them.
+//
+//	err := agent.Drain(ctx)  // it gets no new rooms
+//	…
+//	err = evacuate.Run(ctx, agent, rooms, evacuate.Plan{Rate: 50, Deadline: 10 * time.Minute}, nil)
+//	…
+//	err = agent.Leave(ctx)  // no room is left; stop
+//
+// The host of each room has Lost it, with the new node in the error: its clients connect
+// there first and leave this node afterwards, if the program goes on serving the room until
+// they have gone. A node that dies before it is empty loses nothing by it: the others
+// re-home the rooms that are left.
+package evacuate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Plan says how fast the rooms leave.
+type Plan struct {
+	// Rate is how many rooms move in a second. Default 10.
+	Rate int
+
+	// Deadline bounds an evacuation: rooms move faster than Rate if they have to, and Run fails
+	// if any is left then. Default 0: none.
+	Deadline time.Duration
+}
+
+// ErrNotDraining reports that the node takes rooms: drain it first. An evacuation also ends
+// with it when the node takes rooms again.
+var ErrNotDraining = errors.New("evacuate: the node is not draining")
+
+const (
+	defaultRate = 10
+	abreast     = 4                      // rooms that move at the same time: the resolver has more than 4 calls of the store wait for each other
+	burst       = 100 * time.Millisecond // of the rate, at once, after moves that took too long
+	most        = 1 << 20                // rooms in one list
+	listTime    = 10 * time.Second       // for one query of all partitions
+	pause       = time.Second            // after a list or a round that failed
+)
+
+// Run moves all rooms that live on the agent's node to other nodes, the ones of least
+// cost first, and returns when none is left. Rooms that fit nowhere are tried again. Stats of rooms
+// has the progress, and Run calls report, if it is not nil, after each room, one call at a time. Besides ErrNotDraining it fails with the cause of ctx's end,
+// or with context.DeadlineExceeded and the reason after Plan.Deadline.
+func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(affinity.Evacuation)) error {
+	if plan.Rate < 0 || plan.Deadline < 0 {
+		return fmt.Errorf("evacuate: a rate of %d and a deadline of %v: neither must be negative", plan.Rate, plan.Deadline)
+	}
+	r := run{agent: agent, rooms: rooms, plan: plan, stats: rooms.Evacuating(), report: report, failed: make(map[string]struct{})}
+	r.plan.Rate = cmp.Or(plan.Rate, defaultRate)
+	if plan.Deadline > 0 {
+		r.until = time.Now().Add(plan.Deadline)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.until)
+		defer cancel()
+	}
+	err := r.run(ctx)
+	if err != nil {
+		why := ""
+		if r.progress.Why != "" {
+			why = "; the latest failure: " + r.progress.Why
+		}
+		err = fmt.Errorf("evacuate: %d rooms are left, as far as is known: %w%s", r.progress.Left, err, why)
+		r.progress.Error = strings.TrimPrefix(err.Error(), "evacuate: ")
+	}
+	r.progress.Over = true
+	r.stats(r.progress)
+	return err
+}
+
+type run struct {
+	agent  *cluster.Agent
+	rooms  *affinity.Resolver
+	plan   Plan
+	until  time.Time // zero: no deadline
+	stats  func(affinity.Evacuation)
+	report func(affinity.Evacuation)
+
+	mu       sync.Mutex // guards what follows during a round
+	progress affinity.Evacuation
+	failed   map[string]struct{} // in the present round
+}
+
+func (r *run) run(ctx context.Context) error {
+	for {
+		left, err := r.list(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !r.draining():
+			return ErrNotDraining
+		case err == nil && r.progress.Left == 0:
+			return nil
+		}
+		if roundErr := r.round(ctx, left); roundErr != nil {
+			return roundErr
+		}
+		if err == nil && len(left) > 0 && len(r.failed) == 0 {
+			continue // rooms may have been pinned here in the meantime
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// list returns the rooms that are pinned here, the ones of least cost first. A room that is
+// not hosted costs nothing. With an error it returns the rooms that it found. Rooms that are
+// hosted without a pin count as left: the store has lost their pins, and gets them again soon.
+func (r *run) list(ctx context.Context) ([]pinstore.Entry, error) {
+	bounded, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	self := r.self()
+	here, err := r.rooms.Rooms(bounded, self.Node, most)
+	here = slices.DeleteFunc(here, func(e pinstore.Entry) bool { return e.Pin.Incarnation != self })
+	switch {
+	case err == nil:
+		r.settle(bounded, here)
+	case ctx.Err() == nil: // otherwise the end of the evacuation is the reason
+		r.progress.Why = err.Error()
+	}
+	units := make(map[string]int64)
+	hosted, _ := r.rooms.Hosted()
+	for _, h := range hosted {
+		units[h.Room] = h.Units
+	}
+	slices.SortFunc(here, func(a, b pinstore.Entry) int {
+		return cmp.Or(cmp.Compare(units[a.Room], units[b.Room]), cmp.Compare(a.Room, b.Room))
+	})
+	unpinned := len(hosted)
+	for _, e := range here {
+		if _, both := units[e.Room]; both {
+			unpinned--
+		}
+	}
+	r.progress.Left, r.progress.Failed = len(here)+unpinned, 0
+	r.show()
+	return here, err
+}
+
+// settle counts the rooms of the last round that have gone in spite of an error.
+func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
+	for _, e := range here {
+		delete(r.failed, e.Room)
+	}
+	for room := range r.failed {
+		if ctx.Err() != nil {
+			return // the others are counted after the next list
+		}
+		if _, err := r.rooms.Lookup(ctx, room); errors.Is(err, affinity.ErrNoPin) {
+			r.progress.Ended++
+		} else {
+			r.progress.Moved++
+		}
+		delete(r.failed, room)
+	}
+}
+
+// round moves rooms, each once. Several move at the same time, so that a store far away does not
+// set the pace.
+func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
+	var moves errgroup.Group
+	moves.SetLimit(abreast)
+	next := time.Now()
+	for i, e := range left {
+		moves.Go(func() error { // which waits for one of the others
+			if r.draining() && ctx.Err() == nil {
+				r.move(ctx, e)
+			}
+			return nil
+		})
+		if !r.draining() {
+			err = ErrNotDraining
+			break
+		}
+		next = next.Add(r.interval(len(left) - i))
+		if least := time.Now().Add(-burst); next.Before(least) {
+			next = least
+		}
+		if err = sleep(ctx, time.Until(next)); err != nil {
+			break
+		}
+	}
+	_ = moves.Wait()
+	return err
+}
+
+// move moves a room and counts it. A move that ctx has cut short leaves its room, which counts as left.
+func (r *run) move(ctx context.Context, e pinstore.Entry) {
+	_, err := r.rooms.MoveFrom(ctx, e.Room, e.Pin.Incarnation, 0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		r.progress.Moved++
+		r.progress.Left--
+		delete(r.failed, e.Room)
+	case errors.Is(err, affinity.ErrNoPin):
+		r.progress.Ended++
+		r.progress.Left--
+		delete(r.failed, e.Room)
+	case ctx.Err() != nil:
+		return
+	default:
+		r.failed[e.Room] = struct{}{}
+		r.progress.Failed++
+		r.progress.Why = err.Error()
+	}
+	r.show()
+}
+
+// interval is the time to the next room: shorter than the rate says if the deadline needs it.
+func (r *run) interval(left int) time.Duration {
+	d := time.Second / time.Duration(r.plan.Rate)
+	if !r.until.IsZero() {
+		const reserve = 10 // a tenth of the time is for rooms that fail at first
+		d = min(d, time.Until(r.until)*(reserve-1)/reserve/time.Duration(left))
+	}
+	return d
+}
+
+func (r *run) show() {
+	r.stats(r.progress)
+	if r.report != nil {
+		r.report(r.progress)
+	}
+}
+
+func (r *run) draining() bool { return r.agent.Snapshot().Self.State == lease.Draining }
+
+func (r *run) self() lease.Incarnation {
+	s := r.agent.Snapshot().Self
+	return lease.Incarnation{Node: s.ID, Number: s.Incarnation}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

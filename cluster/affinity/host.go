@@ -1,0 +1,326 @@
+package affinity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Hosting says that this node serves a room, until Lost is closed. Its pin is kept
+// alive until then.
+type Hosting struct {
+	r         *Resolver
+	room      string
+	partition placement.Partition
+	self      lease.Incarnation // of this node, when it took the room
+	lost      chan struct{}
+
+	use
+
+	// Guarded by hostTable.mu.
+	pin        pinstore.Pin  // with epoch 0 until the store has confirmed it
+	kept       capacity.Need // in pin
+	served     int           // calls of Serve
+	lingers    bool          // a timer will look whether the room is idle
+	lapse      time.Duration // 0 = never
+	written    time.Time     // when the pin was last written
+	verify     time.Time     // when the pin is to be read; zero: after a notification
+	generation uint64        // of the pin cache, when the store last confirmed the pin
+	unheard    unheard
+	otherEpoch uint64 // epoch of the pin of another node that the store had last; zero: none
+	err        error
+}
+
+// use is what participants change. Its lock is the innermost one.
+type use struct {
+	mu      sync.Mutex
+	need    capacity.Need
+	touched time.Time
+}
+
+func (u *use) needed() capacity.Need {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.need
+}
+
+func (u *use) lastTouched() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.touched
+}
+
+// touch replaces the need.
+func (u *use) touch(change func(capacity.Need) capacity.Need) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.need, u.touched = change(u.need), time.Now()
+}
+
+// Host is for the node that is about to serve a room, when a participant has arrived
+// there. It checks with the store that the room lives here, and pins the room if it
+// has no pin. All callers share one Hosting while it lasts, and then wait for no
+// round trip; d can raise its size, and only Hosting.Touch and Restate lower it.
+//
+// A drained node gets no new meeting while an active node can take it. A room without a host, of which the pin names this
+// node and no Hosting is open here, moves to an active node: the pin was written by a
+// Resolve and never hosted, or its last Hosting has ended without a Release. A room that is
+// pinned to another drained node moves when a participant arrives there.
+//
+// It fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if this
+// node's own lease has expired, with ErrChanged if another caller has hosted the room and released it meanwhile and
+// most of the budget is over, and with the errors of Resolve. If the store does not
+// answer, the room may be hosted on its last known node or on the node of the hash.
+// When the store is back, two nodes that did so detect the conflict, and one has Lost
+// the room with ErrSplit.
+func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, error) {
+	ctx, end := r.trace(ctx, "host", room)
+	h, a, err := r.host(ctx, room, d)
+	if end != nil {
+		end(a, err)
+	}
+	return h, err
+}
+
+func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting, a Assignment, _ error) {
+	if err := check(room, d); err != nil {
+		return nil, a, err
+	}
+	switch {
+	case r.work.closed.Load():
+		return nil, a, ErrClosed
+	case !r.agent.Live():
+		r.logFenced(r.hosts.endAll(ErrFenced))
+		return nil, a, ErrFenced
+	}
+	r.checkFence() // the process may have been paused, and be live again since
+	r.counts.requests.Add(1)
+	if h := r.hosts.get(room); h != nil {
+		h.join(needOf(d))
+		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
+		return h, a, nil
+	}
+	last := time.Now().Add(r.cfg.Budget)
+	for flight, until := &r.shared.host, last; ; {
+		got, err := r.ask(ctx, until, flight, room, d, true, func() (settled, bool) { return r.justLearned(room) })
+		a = got.Assignment
+		if err != nil {
+			return nil, a, err
+		}
+		if err := r.here(a); err != nil {
+			return nil, a, err
+		}
+		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errTenureEnded) {
+			return h, a, err
+		}
+		if time.Until(last) < r.cfg.Budget/2 { // too little for a store that is slow and well
+			return nil, a, fmt.Errorf("%w: the tenure of %q here has ended meanwhile", ErrChanged, room)
+		}
+		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all who share it have as much time
+	}
+}
+
+// here returns nil if a room lives on this node.
+func (r *Resolver) here(a Assignment) error {
+	self := r.self()
+	switch {
+	case a.Incarnation == self:
+		return nil
+	case a.Node == self.Node:
+		return ErrFenced // a later process of this node has taken over
+	}
+	r.counts.misrouted.Add(1)
+	_, live := r.agent.Snapshot().Member(a.Node)
+	return &NotOwnerError{Owner: a, Split: !live}
+}
+
+// known returns a need joined to the need that the room's pin states.
+func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
+	if e := r.cache.Get(a.Room); e != nil && e.Pin.Incarnation == a.Incarnation && e.Pin.Epoch == a.Epoch {
+		return capacity.NeedIn(e.Pin).Joined(n)
+	}
+	return n
+}
+
+// justLearned answers from a pin of this node that Resolve has learned a moment ago,
+// as when one request does both. If the pin has changed since, the hosting detects
+// that at once: see open.
+func (r *Resolver) justLearned(room string) (got settled, ok bool) {
+	const moment = 200 * time.Millisecond
+	ends := r.hosts.endsOf(room).Load() // before the entry, which is void after the end of a tenure
+	e, s := r.cache.Get(room), r.agent.Snapshot()
+	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences || time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
+		return got, false
+	}
+	return settled{r.assign(s, room, e.Pin, Pinned, liveness.Alive.Reason()), e.Generation, e.Fences, ends}, true
+}
+
+func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
+	now := time.Now()
+	h := &Hosting{
+		r: r, room: a.Room, partition: a.Partition, self: a.Incarnation, lost: make(chan struct{}),
+		use: use{need: n, touched: now}, pin: n.Pin(pinstore.Pin{Incarnation: a.Incarnation, Epoch: a.Epoch}), kept: n, generation: a.generation,
+	}
+	if a.Source == Hash || a.Source == Override {
+		h.written = now // by the claim; an older pin may be about to expire
+	}
+	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != a.fences {
+		return nil, ErrFenced // the room may have moved since the answer
+	}
+	opened, err := r.hosts.open(h, a.fences, a.ends)
+	switch {
+	case opened == h:
+		// The pin may have been changed after the answer, when no notification for the
+		// room was taken up.
+		r.work.rooms.add(h.room)
+	case opened != nil: // another caller was faster
+		opened.join(n)
+	}
+	return opened, err
+}
+
+// Room returns the room's name.
+func (h *Hosting) Room() string { return h.room }
+
+// Epoch returns a number that grows with each node that the room gets, for fencing in
+// your own stores. It is 0 until the store has confirmed that the room lives here.
+func (h *Hosting) Epoch() uint64 {
+	h.r.hosts.mu.Lock()
+	defer h.r.hosts.mu.Unlock()
+	return h.pin.Epoch
+}
+
+// Touch sets the number of participants. It does not wait. A size that is out of
+// range counts as the nearest valid one. Publishers that the demand states stay, and the
+// others are subscribers: see Restate.
+func (h *Hosting) Touch(size int) {
+	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(size) })
+}
+
+// Restate is Touch for a room that does not cost what a full mesh of its size does. What d
+// leaves out, the cost or Prefer and Require, stays as it is. It fails with ErrDemand.
+func (h *Hosting) Restate(d Demand) error {
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	stated := needOf(d)
+	h.touch(func(n capacity.Need) capacity.Need {
+		rules := cmp.Or(stated.Rules, n.Rules)
+		if stated.Size() != 0 || stated.Units != 0 {
+			n = stated
+		}
+		n.Rules = rules
+		return n
+	})
+	return nil
+}
+
+// join is Touch for the demand of a participant who joins, and who may not know how
+// many there are.
+func (h *Hosting) join(n capacity.Need) {
+	h.touch(func(need capacity.Need) capacity.Need { return need.Joined(n) })
+}
+
+// LapseAfter ends the hosting with ErrLapsed when it has not been touched for d; its
+// pin then expires. It is for hosts that cannot say when a room ends, or that may
+// crash before. 0, the default: never.
+func (h *Hosting) LapseAfter(d time.Duration) {
+	h.r.hosts.mu.Lock()
+	defer h.r.hosts.mu.Unlock()
+	h.lapse = max(0, d)
+}
+
+// Lost is closed when this node no longer hosts the room. Err returns the reason: if
+// a *NotOwnerError names another node, send the participants there.
+func (h *Hosting) Lost() <-chan struct{} { return h.lost }
+
+// Err returns why the room is no longer hosted here: a *NotOwnerError, ErrFenced,
+// ErrLapsed, ErrReleased or ErrClosed; or nil while it is hosted.
+func (h *Hosting) Err() error {
+	h.r.hosts.mu.Lock()
+	defer h.r.hosts.mu.Unlock()
+	return h.err
+}
+
+// Release ends the room: it deletes the pin, unless the pin has changed by now
+// (ErrChanged). If the store does not answer (ErrStore), the pin expires.
+func (h *Hosting) Release(ctx context.Context) error {
+	pin, ok := h.r.hosts.release(h)
+	if !ok {
+		return nil
+	}
+	return h.void(ctx, pin)
+}
+
+// void deletes the pin of a hosting that has ended.
+func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
+	err := h.r.unpin(ctx, pinstore.Op{Partition: h.partition, Room: h.room, If: pin})
+	h.r.recheck(h.room, err != nil)
+	return err
+}
+
+// unpin deletes a pin of this node, unless another one stands by now (ErrChanged), or the room is hosted here again. A deletion without
+// an answer may take effect much later. So it names an epoch, and the next hosting gets a greater one.
+func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
+	ctx, cancel := r.store.Bounded(ctx)
+	defer cancel()
+	s := r.agent.Snapshot()
+	if op.If.Epoch == 0 { // the store has not confirmed that there is one
+		at := op.If.Incarnation
+		res := r.swap(ctx, s, pinstore.Op{Partition: op.Partition, Room: op.Room}, "")
+		if res.Err != nil || res.Pin == (pinstore.Pin{}) {
+			return res.Err
+		}
+		if op.If = res.Pin; op.If.Incarnation != at {
+			return fmt.Errorf("%w: %q", ErrChanged, op.Room)
+		}
+	}
+	if !r.hosts.void(op.Room, op.If) {
+		return nil
+	}
+	res := r.swap(ctx, s, op, "")
+	if res.Err == nil && res.Pin != (pinstore.Pin{}) && r.hosts.get(op.Room) == nil {
+		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
+	}
+	return res.Err
+}
+
+// recheck makes the keeper read the pin of a room that is hosted here again: a Host
+// may have come between the end of a hosting and the deletion of its pin, of which the
+// store does not notify this node. A deletion without an answer may take effect later.
+func (r *Resolver) recheck(room string, later bool) {
+	h := r.hosts.get(room)
+	if h == nil {
+		return
+	}
+	r.work.rooms.add(room)
+	if later {
+		r.hosts.verifyAt(h, time.Now().Add(storeclient.BulkTime))
+	}
+}
+
+// end ends a hosting and logs the reason.
+func (r *Resolver) end(h *Hosting, why error) {
+	if r.hosts.end(h, why) {
+		r.cfg.Log.Info("hosting ended", "room", h.room, "why", why)
+	}
+}
+
+// checkFence ends all hostings if this node's lease has expired in the meantime.
+func (r *Resolver) checkFence() { r.logFenced(r.hosts.fence(r.agent.Snapshot().Stats.Fences)) }
+
+func (r *Resolver) logFenced(ended int) {
+	if ended > 0 {
+		r.cfg.Log.Warn("all hostings ended", "rooms", ended, "why", ErrFenced)
+	}
+}

@@ -1,0 +1,380 @@
+package affinity
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// hostTable holds the rooms that this node hosts. Its lock also guards the fields of
+// the Hostings. A participant who joins a hosted room takes no lock but the room's own.
+type hostTable struct {
+	cache *pincache.Cache // of the Resolver
+
+	mu     sync.Mutex
+	rooms  map[string]*Hosting
+	byName sync.Map           // the same, for get; written under mu
+	fences atomic.Uint64      // of the agent, as of the last fence; written under mu
+	closed error              // why no more hostings are let in; nil while they are
+	ends   [256]atomic.Uint64 // see endsOf; written under mu
+
+	returns uint64 // of shards of the store that were down
+}
+
+func (t *hostTable) get(room string) *Hosting {
+	if h, ok := t.byName.Load(room); ok {
+		return h.(*Hosting)
+	}
+	return nil
+}
+
+// errTenureEnded says that the pin by which a room was about to be hosted may be gone.
+var errTenureEnded = errors.New("affinity: the tenure has ended")
+
+// open adds h and returns it, or returns the Hosting that is there already. fences is
+// the agent's count: until the table knows of a fence, it lets no hostings in. ends is the room's count of endsOf before the store was
+// asked: open fails with errTenureEnded if the tenure of h may have ended since, as by the Release of another caller with the same answer.
+func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch there := t.rooms[h.room]; {
+	case t.closed != nil:
+		return nil, t.closed
+	case fences != t.fences.Load():
+		return nil, ErrFenced
+	case there != nil:
+		return there, nil
+	case h.pin.Epoch != 0 && ends != t.endsOf(h.room).Load() && !t.stands(h):
+		return nil, errTenureEnded
+	}
+	if t.rooms == nil {
+		t.rooms = make(map[string]*Hosting)
+	}
+	t.rooms[h.room] = h
+	t.byName.Store(h.room, h)
+	return h, nil
+}
+
+// end ends a hosting and reports whether it was still on.
+func (t *hostTable) end(h *Hosting, why error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.endLocked(h, why)
+}
+
+// release ends a hosting on request and returns the pin to delete, unless the hosting
+// has ended already.
+func (t *hostTable) release(h *Hosting) (pin pinstore.Pin, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return h.pin, t.releaseLocked(h)
+}
+
+func (t *hostTable) releaseLocked(h *Hosting) bool {
+	if !t.endLocked(h, ErrReleased) {
+		return false
+	}
+	t.voidLocked(h.room, h.pin)
+	return true
+}
+
+// void records that a tenure of this node has ended, before its pin is deleted: no hosting begins by that pin any more. It reports
+// false if the room is hosted here.
+func (t *hostTable) void(room string, pin pinstore.Pin) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rooms[room] != nil {
+		return false
+	}
+	t.voidLocked(room, pin)
+	return true
+}
+
+func (t *hostTable) voidLocked(room string, pin pinstore.Pin) {
+	if pin.Epoch != 0 { // 0: the store has not confirmed that there is one
+		t.cache.Void(room, pin)
+		t.endsOf(room).Add(1)
+	}
+}
+
+// stands reports whether the pin of h is known to stand. One that is not known may be gone. A late answer may be from
+// before the end of the tenure, after which the room's entry was removed.
+func (t *hostTable) stands(h *Hosting) bool {
+	e := t.cache.Get(h.room)
+	return e != nil && !e.Late && e.Pin.Incarnation == h.self && e.Least() == h.pin.Epoch
+}
+
+// endsOf returns a count of the tenures that have ended here, of a room and of the rooms that share its count.
+func (t *hostTable) endsOf(room string) *atomic.Uint64 {
+	return &t.ends[placement.Of(room, len(t.ends))]
+}
+
+// releaseIdle is release for a hosting that no participant uses, and that was not touched for a time. If it was,
+// rest is what is left of that time.
+func (t *hostTable) releaseIdle(h *Hosting, idle time.Duration, now time.Time) (pin pinstore.Pin, ok bool, rest time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.served > 0 || h.err != nil {
+		h.lingers = false
+		return pin, false, 0
+	}
+	if rest = h.lastTouched().Add(idle).Sub(now); rest > 0 {
+		return pin, false, rest
+	}
+	return h.pin, t.releaseLocked(h), 0
+}
+
+func (t *hostTable) endLocked(h *Hosting, why error) bool {
+	if h.err != nil {
+		return false
+	}
+	h.err = why
+	close(h.lost)
+	if t.rooms[h.room] == h {
+		delete(t.rooms, h.room)
+		t.byName.Delete(h.room)
+	}
+	t.endsOf(h.room).Add(1)
+	return true
+}
+
+// endAll ends all hostings and returns their number.
+func (t *hostTable) endAll(why error) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.endAllLocked(why)
+}
+
+func (t *hostTable) endAllLocked(why error) int {
+	n := len(t.rooms)
+	for _, h := range t.rooms {
+		t.endLocked(h, why)
+	}
+	return n
+}
+
+// fence ends all hostings if the agent has been fenced since the last call: others
+// have taken this node for dead and moved its rooms.
+func (t *hostTable) fence(fences uint64) (ended int) {
+	if fences <= t.fences.Load() {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if fences <= t.fences.Load() {
+		return 0
+	}
+	ended = t.endAllLocked(ErrFenced)
+	t.fences.Store(fences) // last: a caller who sees it finds no hosting from before
+	return ended
+}
+
+// close ends all hostings and returns their number. It lets no more in: a caller of
+// open may have looked at the agent before the agent ended.
+func (t *hostTable) close(why error) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = why
+	return t.endAllLocked(why)
+}
+
+// names returns the rooms that are hosted.
+func (t *hostTable) names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := make([]string, 0, len(t.rooms))
+	for room := range t.rooms {
+		names = append(names, room)
+	}
+	return names
+}
+
+// needs returns the rooms with their sizes and needs, and leaves Units to the caller.
+func (t *hostTable) needs() (rooms []RoomLoad, needs []capacity.Need) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.rooms {
+		n := h.needed()
+		rooms, needs = append(rooms, RoomLoad{Room: h.room, Size: n.Size()}), append(needs, n)
+	}
+	return rooms, needs
+}
+
+func (t *hostTable) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.rooms)
+}
+
+// unconfirmed reports whether the store has yet to confirm a pin as of a generation. It
+// leaves out the pins about which the store has not answered several times: the shard that
+// has them is down, and must not hold up the rooms on the others.
+func (t *hostTable) unconfirmed(generation uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.rooms {
+		if h.generation != generation && !t.silent(h, generation) {
+			return true
+		}
+	}
+	return false
+}
+
+// silentAfter is how often in a row the store may fail to answer about a pin.
+const silentAfter = 3
+
+// unheard counts the calls in a row for a pin that the store did not answer.
+type unheard struct {
+	phase uint64 // in which they count
+	times int
+}
+
+// phase is a number that grows with the generation of the pin cache, and when a shard is back.
+func (t *hostTable) phase(generation uint64) uint64 { return generation + t.returns }
+
+// silent reports whether the store does not answer about the pin of h. The caller has the
+// table's lock.
+func (t *hostTable) silent(h *Hosting, generation uint64) bool {
+	return h.unheard.times >= silentAfter && h.unheard.phase == t.phase(generation)
+}
+
+// unanswered records a call for the pin of h without an answer. The pin is read again.
+func (t *hostTable) unanswered(h *Hosting, generation uint64, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if phase := t.phase(generation); h.unheard.phase != phase {
+		h.unheard = unheard{phase: phase}
+	}
+	h.unheard.times++
+	h.verify = now
+}
+
+// answered records an answer about the pin of h. The first one after several calls without
+// any comes from a shard that is back: all pins that it has are to be confirmed. The caller
+// has the table's lock.
+func (t *hostTable) answered(h *Hosting, generation uint64) {
+	if t.silent(h, generation) {
+		t.returns++
+	}
+	h.unheard = unheard{}
+}
+
+// due returns the hostings with pins to write, and the hostings with pins to read,
+// together at most limit. A pin is written once it is older than age. Of the pins about
+// which the store is silent, due returns one: the others would take as long. due
+// ends the hostings that were idle for too long.
+func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation uint64) (write, read []*Hosting, probe *Hosting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.rooms {
+		switch {
+		case h.lapse > 0 && now.Sub(h.lastTouched()) > h.lapse:
+			t.endLocked(h, ErrLapsed)
+		case t.silent(h, generation):
+			probe = h
+		case len(write)+len(read) == limit: // the others are due again the next time
+		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.needed().Outgrew(h.kept):
+			write = append(write, h)
+		case !h.verify.IsZero() && now.After(h.verify):
+			read = append(read, h)
+		}
+	}
+	return write, read, probe
+}
+
+// ops returns an op for each hosting.
+func (t *hostTable) ops(hosted []*Hosting, opOf func(*Hosting) pinstore.Op) []pinstore.Op {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ops := make([]pinstore.Op, len(hosted))
+	for i, h := range hosted {
+		ops[i] = opOf(h)
+		ops[i].Partition, ops[i].Room = h.partition, h.room
+	}
+	return ops
+}
+
+// verifyAt makes the pin of h due to be read.
+func (t *hostTable) verifyAt(h *Hosting, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.verify = at
+}
+
+// answer is what the store says of the pin of a hosted room.
+type answer struct {
+	op         pinstore.Op
+	res        pinstore.Result
+	asked      time.Time
+	generation uint64 // of the pin cache, before the store was asked
+	older      bool   // the pin may be older than a loss of the store's data, or is of a tenure that is known to have ended
+}
+
+// took reports whether the answer's op pinned the room to its host.
+func (a *answer) took(h *Hosting) bool { return a.res.Done && a.op.Set.Incarnation == h.self }
+
+// taken is what an answer means for a hosting.
+type taken struct {
+	over      bool // the hosting has ended
+	wasSure   bool // this node held the room by the store's word, as of the present generation
+	sameOther bool // the store had the same pin of another node before
+	outdated  bool // the store has gone back to a copy of its data from before this tenure
+	anew      bool // the room has ended, or lived elsewhere, and was pinned here again
+}
+
+// take records an answer.
+func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answered(h, generation)
+	if is.over = h.err != nil; is.over {
+		return is // the pin may be of a later tenure, and so may its epoch
+	}
+	is.wasSure = h.pin.Epoch != 0 && h.generation == generation
+	if a.res.Pin.Epoch < h.pin.Epoch {
+		is.outdated = true
+		return is
+	}
+	if a.res.Pin.Incarnation != h.self {
+		is.sameOther, h.otherEpoch = h.otherEpoch == a.res.Pin.Epoch, a.res.Pin.Epoch
+		return is
+	}
+	h.otherEpoch = 0
+	is.outdated = h.pin.Epoch == 0 && a.older
+	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h)
+	if !is.outdated && !is.anew {
+		h.confirmed(a)
+	}
+	return is
+}
+
+// confirmed records that the store has the pin of h. The caller has the table's lock.
+func (h *Hosting) confirmed(a answer) {
+	h.pin.Epoch, h.generation = a.res.Pin.Epoch, a.generation
+	if a.took(h) {
+		h.written, h.pin.Size, h.pin.Needs = a.asked, a.op.Set.Size, a.op.Set.Needs
+		h.kept = capacity.NeedIn(h.pin)
+	}
+	if h.verify.After(a.asked) {
+		return // a read that is still to come stays: see Resolver.recheck
+	}
+	// A store that notifies calls its results fresh for long, another one for a moment.
+	h.verify = time.Time{}
+	if a.res.Fresh > 0 {
+		h.verify = a.asked.Add(5 * a.res.Fresh)
+	}
+}
+
+// doubt records that an op without an answer may have given the pin of h a new epoch.
+func (t *hostTable) doubt(h *Hosting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.generation = math.MaxUint64
+}

@@ -1,0 +1,218 @@
+package affinity
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func hostingOf(room string) *Hosting {
+	self := lease.Incarnation{Node: "a", Number: 1}
+	return &Hosting{room: room, self: self, lost: make(chan struct{}), pin: pinstore.Pin{Incarnation: self, Epoch: 7, Size: 2}, use: use{need: mesh(2)}, kept: mesh(2)}
+}
+
+func newHostTable() *hostTable {
+	return &hostTable{cache: pincache.New(100)}
+}
+
+// A tenure that has ended does not begin again by an answer from before its end, not even if the deletion of its pin has been answered,
+// and another caller asks, before that answer is taken up: then the cache has the pin again.
+func TestHostTableLateAnswer(t *testing.T) { // S6.2
+	table := newHostTable()
+	first := hostingOf("r")
+	ends := table.endsOf("r").Load()
+	late := table.cache.Begin("r", 0)
+	if got, err := table.open(first, 0, ends); got != first || err != nil {
+		t.Fatal(got, err)
+	}
+	if _, ok := table.release(first); !ok {
+		t.Fatal("not released")
+	}
+	deleting := table.cache.Begin("r", 0)
+	table.cache.Learn("r", deleting, pinstore.Pin{}, time.Time{})
+	table.cache.Begin("r", 0)
+	table.cache.Learn("r", late, first.pin, time.Now().Add(time.Minute))
+	if got, err := table.open(hostingOf("r"), 0, ends); !errors.Is(err, errTenureEnded) {
+		t.Errorf("the tenure that has ended goes on: %p, %v", got, err)
+	}
+}
+
+func TestHostTableOpen(t *testing.T) {
+	table, now := newHostTable(), time.Now()
+	table.fence(1)
+	h := hostingOf("r")
+	if got, err := table.open(h, 1, 0); got != h || err != nil || table.get("r") != h {
+		t.Fatalf("opened %p, %v; want %p", got, err, h)
+	}
+	if got, err := table.open(hostingOf("r"), 1, 0); got != h || err != nil {
+		t.Errorf("opened twice: %p, %v; want the first, %p", got, err, h)
+	}
+	if _, err := table.open(hostingOf("s"), 0, 0); !errors.Is(err, ErrFenced) {
+		t.Errorf("confirmed before a fence: %v", err)
+	}
+	if n := table.fence(1); n != 0 || h.err != nil {
+		t.Errorf("the same fence ends %d hostings", n)
+	}
+	if n := table.fence(2); n != 1 || !errors.Is(h.err, ErrFenced) || table.count() != 0 {
+		t.Errorf("a fence ends %d hostings: %v", n, h.err)
+	}
+	if n := table.fence(1); n != 0 || table.fences.Load() != 2 { // a reader that is late
+		t.Errorf("an earlier fence count is taken: %d", table.fences.Load())
+	}
+	ends := table.endsOf("r").Load()
+	later, _ := table.open(hostingOf("r"), 2, ends)
+	if table.end(h, ErrReleased) || table.get("r") != later {
+		t.Error("a hosting that has ended ends its successor")
+	}
+	if pin, ok := table.release(later); !ok || pin != later.pin || table.get("r") != nil {
+		t.Errorf("released: %+v, %v", pin, ok)
+	}
+	if _, err := table.open(hostingOf("r"), 2, ends); !errors.Is(err, errTenureEnded) {
+		t.Errorf("opened by the pin of a hosting that was released: %v", err)
+	}
+	known := hostingOf("r")
+	known.pin.Epoch++
+	table.cache.Learn("r", table.cache.Begin("r", 0), known.pin, now)
+	if got, err := table.open(known, 2, ends); got != known || err != nil {
+		t.Errorf("opened by the pin of the next tenure, which is known: %v", err)
+	}
+	if _, ok, _ := table.releaseIdle(known, time.Second, now.Add(time.Hour)); !ok || table.cache.Least("r") != known.pin.Epoch+1 {
+		t.Errorf("idle, released %t: the least epoch is %d after %d", ok, table.cache.Least("r"), known.pin.Epoch)
+	}
+	unconfirmed := hostingOf("r")
+	unconfirmed.pin.Epoch = 0
+	if got, err := table.open(unconfirmed, 2, ends); got != unconfirmed || err != nil {
+		t.Errorf("opened without the store: %v", err)
+	}
+	table.end(unconfirmed, ErrLapsed)
+	last, _ := table.open(hostingOf("r"), 2, table.endsOf("r").Load())
+	if table.void("r", last.pin) {
+		t.Error("the pin of a room that is hosted here is void")
+	}
+	for i, why := range []error{ErrFenced, ErrClosed} { // the agent ends, then the resolver
+		if n := table.close(why); n != 1-i || !errors.Is(last.err, ErrFenced) {
+			t.Errorf("close ends %d hostings: %v", n, last.err)
+		}
+		if _, err := table.open(hostingOf("s"), 2, 0); !errors.Is(err, why) {
+			t.Errorf("opened after the end: %v, want %v", err, why)
+		}
+	}
+}
+
+func TestHostTableDue(t *testing.T) { // S0.5
+	now := time.Now()
+	for name, c := range map[string]struct {
+		change      func(h *Hosting)
+		write, read int
+		err         error
+	}{
+		"quiet":       {change: func(*Hosting) {}},
+		"unconfirmed": {change: func(h *Hosting) { h.pin.Epoch = 0 }, write: 1},
+		"old":         {change: func(h *Hosting) { h.written = now.Add(-time.Minute - 1) }, write: 1},
+		"grown":       {change: func(h *Hosting) { h.need = mesh(6) }, write: 1},
+		"to verify":   {change: func(h *Hosting) { h.verify = now.Add(-1) }, read: 1},
+		"lapsed":      {change: func(h *Hosting) { h.lapse, h.touched = time.Hour, now.Add(-time.Hour-1) }, err: ErrLapsed},
+	} {
+		table := newHostTable()
+		h, _ := table.open(hostingOf("r"), 0, 0)
+		h.written, h.touched = now, now
+		c.change(h)
+		write, read, _ := table.due(now, time.Minute, 10, 0)
+		if len(write) != c.write || len(read) != c.read || !errors.Is(h.err, c.err) {
+			t.Errorf("%s: %d to write, %d to read, %v", name, len(write), len(read), h.err)
+		}
+		if write, read, _ = table.due(now, time.Minute, 0, 0); len(write)+len(read) != 0 {
+			t.Errorf("%s: over the limit", name)
+		}
+	}
+}
+
+// Of the pins about which the store is silent, one is asked for, until it answers.
+func TestHostTableSilent(t *testing.T) { // S0.8
+	now := time.Now()
+	table := newHostTable()
+	var hosted []*Hosting
+	for i := range 4 {
+		h, _ := table.open(hostingOf(fmt.Sprint(i)), 0, 0)
+		h.written, h.touched = now, now
+		hosted = append(hosted, h)
+	}
+	want := func(what string, read int, probe, unconfirmed bool) {
+		t.Helper()
+		_, due, asked := table.due(now.Add(1), time.Minute, 10, 1)
+		if len(due) != read || (asked != nil) != probe || table.unconfirmed(1) != unconfirmed {
+			t.Errorf("%s: %d to read, probe %v, unconfirmed %v", what, len(due), asked != nil, table.unconfirmed(1))
+		}
+	}
+	table.take(hosted[0], answer{res: pinstore.Result{Pin: hosted[0].pin}, asked: now, generation: 1}, 1)
+	for range silentAfter - 1 {
+		for _, h := range hosted[1:] {
+			table.unanswered(h, 1, now)
+		}
+	}
+	want("some calls", 3, false, true)
+	for _, h := range hosted[1:] {
+		table.unanswered(h, 1, now)
+	}
+	want("silent", 0, true, false)
+	table.take(hosted[1], answer{res: pinstore.Result{Pin: hosted[1].pin}, asked: now, generation: 1}, 1)
+	want("an answer", 2, false, true)
+	for range silentAfter {
+		table.unanswered(hosted[2], 1, now)
+	}
+	want("silent again, but for one", 1, true, true)
+	if _, read, probe := table.due(now.Add(1), time.Minute, 10, 2); len(read) != 2 || probe != nil || !table.unconfirmed(2) {
+		t.Errorf("after another loss: %d to read, probe %v", len(read), probe)
+	}
+}
+
+func TestHostTableTake(t *testing.T) {
+	other := pinstore.Pin{Incarnation: lease.Incarnation{Node: "b", Number: 1}, Epoch: 9, Size: 2}
+	now := time.Now()
+	table := newHostTable()
+	h, _ := table.open(hostingOf("r"), 0, 0)
+	h.pin.Epoch = 0
+	mine := pinstore.Pin{Incarnation: h.self, Epoch: 8, Size: 5}
+	if is := table.take(h, answer{op: pinstore.Op{Set: mine}, res: pinstore.Result{Pin: mine, Done: true, Fresh: time.Second}, asked: now, generation: 3}, 3); is != (taken{}) {
+		t.Errorf("first answer: %+v", is)
+	}
+	if h.pin != mine || h.written != now || h.generation != 3 || h.verify != now.Add(5*time.Second) {
+		t.Errorf("after the first answer: %+v", h)
+	}
+	if is := table.take(h, answer{res: pinstore.Result{Pin: other}}, 3); is != (taken{wasSure: true}) || h.pin != mine {
+		t.Errorf("pinned elsewhere: %+v, %+v", is, h.pin)
+	}
+	if is := table.take(h, answer{res: pinstore.Result{Pin: other}}, 4); is.wasSure {
+		t.Error("sure after the store was lost")
+	}
+	table.end(h, ErrReleased)
+	if is := table.take(h, answer{res: pinstore.Result{Pin: mine}}, 4); !is.over {
+		t.Error("over is not reported")
+	}
+}
+
+func TestWorklist(t *testing.T) {
+	w := newWorklist[int]()
+	w.add(1, 2, 2, 3)
+	<-w.wake
+	if got := w.take(2); len(got) != 2 {
+		t.Errorf("took %v", got)
+	}
+	<-w.wake // more is left
+	if got := w.take(2); len(got) != 1 {
+		t.Errorf("then took %v", got)
+	}
+	select {
+	case <-w.wake:
+		t.Error("woken for nothing")
+	default:
+	}
+}
+
+func mesh(size int) capacity.Need { return needOf(Demand{Size: size}) }

@@ -1,0 +1,144 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+)
+
+// Need is an affinity.Demand that can be compared and kept in a pin.
+type Need struct {
+	Publishers, Subscribers int
+	Stated                  int    // publishers of a demand; not all of them may be there at present
+	Split                   bool   // stated by Publishers and Subscribers
+	Mesh                    bool   // stated by Size: all participants publish
+	Units                   int64  // 0: Config.Cost says
+	Rules                   string // Prefer and Require, as in Pin.Needs
+}
+
+// The names in Pin.Needs. Others are of later releases, and are kept.
+const (
+	publishers = "publishers"
+	units      = "units"
+	prefer     = "prefer"
+	require    = "require"
+)
+
+// EncodeRules returns the rules of a room in the form of Pin.Needs.
+func EncodeRules(preferred []string, required map[string]string) string {
+	if len(preferred)+len(required) == 0 {
+		return ""
+	}
+	rules := url.Values{prefer: preferred}
+	for _, label := range slices.Sorted(maps.Keys(required)) {
+		rules.Add(require, label+"="+required[label])
+	}
+	return rules.Encode()
+}
+
+// ParseRules is the inverse of EncodeRules, with each requirement as label=value.
+func ParseRules(rules string) (preferred, required []string) {
+	all, _ := url.ParseQuery(rules)
+	return all[prefer], all[require]
+}
+
+// NeedIn returns the need of a pinned room.
+func NeedIn(p pinstore.Pin) Need {
+	mesh := Need{Publishers: p.Size, Mesh: p.Size > 0}
+	if p.Needs == "" {
+		return mesh
+	}
+	all, err := url.ParseQuery(p.Needs)
+	if err != nil {
+		return mesh
+	}
+	n := mesh
+	if all.Has(publishers) {
+		n.Mesh, n.Split = false, true
+		n.Stated, _ = strconv.Atoi(all.Get(publishers))
+		n.Stated = min(max(0, n.Stated), pinstore.MaxSize)
+		n.Publishers = min(n.Stated, p.Size)
+		n.Subscribers = p.Size - n.Publishers
+	}
+	n.Units, _ = strconv.ParseInt(all.Get(units), 10, 64)
+	n.Units = max(0, n.Units)
+	all.Del(publishers)
+	all.Del(units)
+	n.Rules = all.Encode()
+	return n
+}
+
+// Pin returns the pin of a room with that need.
+func (n Need) Pin(p pinstore.Pin) pinstore.Pin {
+	var parts []string
+	if n.Split || (!n.Mesh && n.Size() > 0) {
+		parts = append(parts, publishers+"="+strconv.Itoa(n.Stated))
+	}
+	if n.Units > 0 {
+		parts = append(parts, units+"="+strconv.FormatInt(n.Units, 10))
+	}
+	if n.Rules != "" {
+		parts = append(parts, n.Rules)
+	}
+	p.Size, p.Needs = n.Size(), strings.Join(parts, "&")
+	return p
+}
+
+// Size returns the number of participants.
+func (n Need) Size() int { return n.Publishers + n.Subscribers }
+
+// String returns the cost of n for people.
+func (n Need) String() string {
+	switch {
+	case n.Units > 0:
+		return fmt.Sprintf("%d units", n.Units)
+	case n.Mesh || n.Size() == 0:
+		return fmt.Sprintf("%d participants", n.Publishers)
+	}
+	return fmt.Sprintf("%d publishers and %d subscribers", n.Publishers, n.Subscribers)
+}
+
+// Counted returns n with another number of participants. Those who came or went only
+// receive, unless all publish.
+func (n Need) Counted(participants int) Need {
+	participants = min(max(0, participants), pinstore.MaxSize)
+	if n.Mesh || (!n.Split && n.Size() == 0 && n.Units == 0) {
+		n.Publishers, n.Mesh = participants, participants > 0
+		return n
+	}
+	n.Publishers = min(n.Stated, participants)
+	n.Subscribers = participants - n.Publishers
+	return n
+}
+
+// Joined returns what the room needs after a participant with a need of their own has
+// joined: not less than before, by the rules that hold already.
+func (n Need) Joined(by Need) Need {
+	n.Rules, n.Units = cmp.Or(n.Rules, by.Rules), max(n.Units, by.Units)
+	switch {
+	case n.Size() == 0 && !n.Split:
+		n.Publishers, n.Subscribers, n.Mesh = by.Publishers, by.Subscribers, by.Mesh
+		n.Stated, n.Split = by.Stated, by.Split
+	case by.Mesh:
+		n = n.Counted(max(n.Size(), by.Size()))
+	case by.Size() > 0:
+		n.Stated, n.Split = max(n.Stated, by.Stated), n.Split || by.Split
+		n.Publishers = max(n.Publishers, by.Publishers)
+		n.Subscribers = min(max(n.Subscribers, by.Subscribers), pinstore.MaxSize-n.Publishers)
+		n.Mesh = n.Mesh && n.Subscribers == 0
+	}
+	return n
+}
+
+// Outgrew reports whether n is about twice as much as before.
+func (n Need) Outgrew(before Need) bool {
+	return n.Size() > 2*before.Size()+1 || n.Publishers > 2*before.Publishers+1 ||
+		(n.Units > 0 && n.Units/2 > before.Units && before.Units < math.MaxInt64/2)
+}

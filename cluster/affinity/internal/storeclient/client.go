@@ -1,0 +1,203 @@
+// Package storeclient calls the store of pins: within a budget and behind a circuit breaker
+// for callers who wait, in batches for goroutines.
+package storeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/internal/latency"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/sony/gobreaker/v2"
+)
+
+// The bounds of one batch.
+const (
+	BulkTime = 2 * time.Second // no caller waits for it
+	BulkOps  = 256             // so that other calls get their turn
+)
+
+const (
+	tripAfter = 3           // calls in a row without an answer in time
+	openTime  = time.Second // until the next call is tried
+	awayAfter = 3           // failed heartbeats in a row
+)
+
+// Client calls a Store. It counts the calls and knows whether the store answers. For Index,
+// and for heartbeats that prove nothing about the store, callers use Store itself.
+type Client struct {
+	Store   pinstore.Store
+	budget  time.Duration
+	log     *slog.Logger
+	unasked func(ctx context.Context, why error) // may be nil
+	queue   queue
+	breaker *gobreaker.CircuitBreaker[pinstore.Result]
+
+	// transition is 0, or 1 plus the state that the breaker has just entered. The
+	// breaker reports it under its own lock, where no log handler may run.
+	transition atomic.Int32
+
+	FailedBeats int          // in a row; owned by the keeper
+	away        atomic.Bool  // awayAfter heartbeats in a row have failed
+	fault       atomic.Value // string: why the latest that failed did
+
+	took   latency.Histogram
+	errors atomic.Uint64
+}
+
+// New returns a client with a breaker that opens after several calls that
+// were not answered in time. Then all calls but one a second fail at once. Calls that fail
+// quickly need no breaker.
+//
+// unasked, which may be nil, is called with each call that the breaker rejects.
+func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked func(ctx context.Context, why error)) *Client {
+	c := &Client{Store: store, queue: queue{store: store, budget: budget}, budget: budget, log: log, unasked: unasked}
+	c.breaker = gobreaker.NewCircuitBreaker[pinstore.Result](gobreaker.Settings{
+		Name:          "store",
+		MaxRequests:   1,
+		Timeout:       openTime,
+		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= tripAfter },
+		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errBusy) },
+		OnStateChange: c.changed,
+	})
+	return c
+}
+
+func (c *Client) changed(_ string, from, to gobreaker.State) {
+	if from == gobreaker.StateClosed || to == gobreaker.StateClosed {
+		c.transition.Store(1 + int32(to))
+	}
+}
+
+func (c *Client) logTransition() {
+	switch c.transition.Swap(0) {
+	case 1 + int32(gobreaker.StateOpen):
+		c.log.Warn("store circuit breaker opened")
+	case 1 + int32(gobreaker.StateClosed):
+		c.log.Info("store circuit breaker closed")
+	}
+}
+
+// Bounded limits a call to the budget. Only time ends the call: a caller who gives
+// up must not look like a store that does not answer.
+func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), c.budget)
+}
+
+// Swap performs one op for a caller who waits.
+func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
+	result, err := c.breaker.Execute(func() (pinstore.Result, error) {
+		asked := time.Now()
+		got := c.queue.swap(ctx, op)
+		c.took.Add(time.Since(asked))
+		return got, got.Err
+	})
+	c.logTransition()
+	if err == nil {
+		return result
+	}
+	c.errors.Add(1)
+	if c.unasked != nil && (errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)) {
+		c.unasked(ctx, err)
+	}
+	if !errors.Is(err, pinstore.ErrStore) { // the breaker's own
+		err = fmt.Errorf("%w: %w", pinstore.ErrStore, err)
+	}
+	return pinstore.Result{Err: err}
+}
+
+// SwapAll performs ops in batches, and calls after, if it is not nil, after each. After a batch that
+// failed altogether it stops; the remaining ops fail likewise.
+func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) []pinstore.Result {
+	results := make([]pinstore.Result, 0, len(ops))
+	for len(ops) > 0 {
+		n := min(BulkOps, len(ops))
+		batch, cancel := context.WithTimeout(ctx, BulkTime)
+		got := c.Store.Swap(batch, ops[:n]...)
+		cancel()
+		if after != nil {
+			after()
+		}
+		results = append(results, got...)
+		ops = ops[n:]
+		if !slices.ContainsFunc(got, func(r pinstore.Result) bool { return r.Err == nil }) {
+			c.errors.Add(1)
+			for range ops {
+				results = append(results, pinstore.Result{Err: got[0].Err})
+			}
+			break
+		}
+	}
+	return results
+}
+
+// Heartbeat sends this node's heartbeat for the keeper and detects that the store is
+// away. back reports the first answer after that.
+func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) (alive []bool, back bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.budget)
+	defer cancel()
+	if alive, err = c.Store.Heartbeat(ctx, self, ttl, ask); err != nil {
+		c.fault.Store(c.faultOf(err))
+		if c.FailedBeats++; c.FailedBeats == awayAfter {
+			c.away.Store(true)
+			c.log.Warn("store does not answer; resolving without it", "err", err)
+		}
+		return nil, false, err
+	}
+	c.FailedBeats = 0
+	if back = c.away.Swap(false); back {
+		c.log.Info("store answers again")
+	}
+	return alive, back, nil
+}
+
+// faultOf returns why a call failed: a store that is slow needs another remedy than one that has ended.
+func (c *Client) faultOf(err error) string {
+	if e, ok := errors.AsType[syscall.Errno](err); ok { // without its addresses
+		return e.Error()
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // the call was late because there is no connection
+		return e.Error()
+	}
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return fmt.Sprintf("not within %v", c.budget)
+	}
+	return strings.TrimPrefix(err.Error(), pinstore.ErrStore.Error()+": ")
+}
+
+// Away reports whether several heartbeats in a row have failed.
+func (c *Client) Away() bool { return c.away.Load() }
+
+// Stats counts the calls for callers who wait.
+type Stats struct {
+	Took    latency.Counts
+	Errors  uint64 // calls that failed, or that the breaker rejected, and batches that failed
+	Breaker string // closed, half-open or open
+	Doubt   bool   // the store does not answer
+	Fault   string // of Doubt
+}
+
+// Stats returns the counters.
+func (c *Client) Stats() Stats {
+	breaker := c.breaker.State()
+	s := Stats{
+		Took: c.took.Counts(), Errors: c.errors.Load(),
+		Breaker: breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
+	}
+	if s.Doubt {
+		s.Fault = c.faultOf(context.DeadlineExceeded) // which opens the breaker
+	}
+	if fault, failed := c.fault.Load().(string); failed && c.away.Load() {
+		s.Fault = fault
+	}
+	return s
+}

@@ -1,0 +1,154 @@
+package storeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+)
+
+const (
+	// abreast calls of single ops are under way before others wait. So a few callers wait for
+	// the store alone.
+	abreast = 4
+
+	// sharing bounds the ops of callers that share a call.
+	sharing = 64
+
+	// apartTime is how long ops share no calls after one without an answer in time.
+	apartTime = 10 * time.Second
+)
+
+// errBusy does not say that the store is slow with an op: it never got the op.
+var errBusy = errors.New("earlier calls are not answered yet")
+
+// queue calls a store for callers with an op each. While several calls are under way, ops
+// wait, and share the next one. So under load an op costs a fraction of a call.
+type queue struct {
+	store  pinstore.Store
+	budget time.Duration // of a call; no caller waits longer
+
+	mu      sync.Mutex
+	running int
+	waiting []*waiter // empty unless abreast calls are running
+
+	// Until then ops share no call and hold up none, because a call had no answer in time: a shard that hangs
+	// would hang the ops for the others, too.
+	apart time.Time
+}
+
+type waiter struct {
+	op     pinstore.Op
+	answer chan pinstore.Result // holds one
+}
+
+// swap performs an op until ctx ends. An op with a limit shares no call.
+func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
+	if op.Limit > 0 {
+		return q.store.Swap(ctx, op)[0]
+	}
+	q.mu.Lock()
+	apart := time.Now().Before(q.apart)
+	if apart || q.running < abreast {
+		if !apart {
+			q.running++
+			defer q.next()
+		}
+		q.mu.Unlock()
+		results := q.store.Swap(ctx, op)
+		q.heed(results)
+		return results[0]
+	}
+	w := &waiter{op, make(chan pinstore.Result, 1)}
+	q.waiting = append(q.waiting, w)
+	q.mu.Unlock()
+	select {
+	case res := <-w.answer:
+		return res
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.waiting, w); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
+	}
+	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
+}
+
+// next ends a call. It begins the next one, for ops that have waited.
+func (q *queue) next() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.running--
+		return
+	}
+	some := q.take()
+	go func() {
+		defer q.next()
+		q.share(some)
+	}()
+}
+
+// heed notices a call without an answer in time.
+func (q *queue) heed(results []pinstore.Result) {
+	if !slices.ContainsFunc(results, func(r pinstore.Result) bool { return errors.Is(r.Err, context.DeadlineExceeded) }) {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.apart = time.Now().Add(apartTime)
+}
+
+// shared is the waiters of one op.
+type shared []*waiter
+
+// take removes the waiters of the next call. The ops of a call have distinct rooms, so reads
+// of one room share an op, and other ops of the room wait on. While ops share no call, each
+// has its own. The caller has the lock.
+func (q *queue) take() (some []shared) {
+	most := min(sharing, len(q.waiting))
+	at, apart := make(map[string]int, most), time.Now().Before(q.apart)
+	some = make([]shared, 0, most)
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
+		i, taken := at[w.op.Room]
+		switch {
+		case apart:
+			go q.share([]shared{{w}})
+		case taken && w.op == some[i][0].op && w.op == (pinstore.Op{Partition: w.op.Partition, Room: w.op.Room}):
+			some[i] = append(some[i], w)
+		case taken || len(some) == sharing:
+			return false
+		default:
+			at[w.op.Room] = len(some)
+			some = append(some, shared{w})
+		}
+		return true
+	})
+	return some
+}
+
+// share makes a call for some waiters. None of them ends it, by giving up, for the others.
+func (q *queue) share(some []shared) {
+	ctx, cancel := context.WithTimeout(context.Background(), q.budget)
+	defer cancel()
+	if len(some) == 0 {
+		return
+	}
+	ops := make([]pinstore.Op, len(some))
+	for i, s := range some {
+		ops[i] = s[0].op
+	}
+	results := q.store.Swap(ctx, ops...)
+	q.heed(results)
+	for i, res := range results {
+		for _, w := range some[i] {
+			w.answer <- res
+		}
+	}
+}

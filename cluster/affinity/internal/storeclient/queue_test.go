@@ -1,0 +1,285 @@
+package storeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// gated is a Store with calls that wait for a gate. It records how many ops each had.
+type gated struct {
+	*pinstore.Memory
+	gate chan struct{} // a token lets a call go on
+
+	mu    sync.Mutex
+	sizes []int
+}
+
+func (g *gated) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	g.mu.Lock()
+	g.sizes = append(g.sizes, len(ops))
+	g.mu.Unlock()
+	select {
+	case <-g.gate:
+		return g.Memory.Swap(ctx, ops...)
+	case <-ctx.Done():
+		results := make([]pinstore.Result, len(ops))
+		for i := range results {
+			results[i].Err = storeFault(ctx.Err())
+		}
+		return results
+	}
+}
+
+func (g *gated) calls() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.sizes)
+}
+
+const budget = 150 * time.Millisecond
+
+func newGated() (*queue, *gated) {
+	g := &gated{Memory: pinstore.NewMemory(), gate: make(chan struct{})}
+	return &queue{store: g, budget: budget}, g
+}
+
+// claims has some callers claim a room each, for a node of their own, and returns their errors
+// once all are answered.
+func claims(ctx context.Context, q *queue, from, till int) func() []error {
+	errs := make([]error, till)
+	var wait sync.WaitGroup
+	for i := from; i < till; i++ {
+		wait.Go(func() {
+			op := pinstore.Op{
+				Room: fmt.Sprint(i), TTL: time.Hour,
+				Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: lease.NodeID(fmt.Sprint("n", i)), Number: 1}},
+			}
+			res := q.swap(ctx, op)
+			if errs[i] = res.Err; res.Err == nil && (!res.Done || res.Pin.Node != op.Set.Node) {
+				errs[i] = fmt.Errorf("op %d got the answer %+v", i, res)
+			}
+		})
+	}
+	return func() []error { wait.Wait(); return errs[from:] }
+}
+
+// Callers that come while calls are under way share the next call, each gets its own answer,
+// and a queue that was used is as it was.
+func TestQueueShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newGated()
+		var want []int
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), budget)
+			first := claims(ctx, q, 0, abreast)
+			synctest.Wait()
+			rest := claims(ctx, q, abreast, abreast+sharing+10)
+			synctest.Wait()
+			want = append(want, slices.Repeat([]int{1}, abreast)...)
+			if got := g.calls(); !slices.Equal(got, want) {
+				t.Fatalf("calls of %v ops; want %v", got, want)
+			}
+			g.gate <- struct{}{}
+			synctest.Wait()
+			g.gate <- struct{}{}
+			synctest.Wait()
+			want = append(want, sharing, 10)
+			if got := g.calls(); !slices.Equal(got, want) {
+				t.Fatalf("calls of %v ops; want %v", got, want)
+			}
+			for range abreast {
+				g.gate <- struct{}{}
+			}
+			if err := errors.Join(append(first(), rest()...)...); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			synctest.Wait()
+			if q.running != 0 || len(q.waiting) != 0 {
+				t.Fatalf("%d calls are running, %d wait; want none", q.running, len(q.waiting))
+			}
+			g.Memory = pinstore.NewMemory()
+		}
+	})
+}
+
+// While the store hangs, no caller waits longer than its budget. A claim that was never sent
+// does not count as a claim that may still take effect.
+func TestQueueHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newGated()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), budget)
+		defer cancel()
+		sent := claims(ctx, q, 0, abreast)
+		synctest.Wait()
+		late, cancelLate := context.WithTimeout(t.Context(), budget-time.Millisecond)
+		defer cancelLate()
+		waiting := claims(late, q, abreast, 2*abreast)
+		for _, err := range waiting() {
+			if !errors.Is(err, errBusy) || !errors.Is(err, pinstore.ErrStore) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a claim that was not sent: %v; want %v", err, errBusy)
+			}
+		}
+		for _, err := range sent() {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a claim that was sent: %v; want %v", err, context.DeadlineExceeded)
+			}
+		}
+		if took := time.Since(began); took != budget {
+			t.Errorf("it took %v; want %v", took, budget)
+		}
+		if got, want := g.calls(), slices.Repeat([]int{1}, abreast); !slices.Equal(got, want) {
+			t.Errorf("calls of %v ops; want %v", got, want)
+		}
+	})
+}
+
+// A caller that gives up takes nobody along.
+func TestQueueGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newGated()
+		first := claims(t.Context(), q, 0, abreast)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		quitter := claims(ctx, q, abreast, abreast+1)
+		synctest.Wait()
+		patient := claims(t.Context(), q, abreast+1, abreast+3)
+		synctest.Wait()
+		g.gate <- struct{}{} // the next call begins, with all three
+		synctest.Wait()
+		cancel()
+		if errs := quitter(); !errors.Is(errs[0], context.Canceled) {
+			t.Errorf("who gives up: %v", errs)
+		}
+		for range abreast {
+			g.gate <- struct{}{}
+		}
+		if err := errors.Join(append(first(), patient()...)...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// S6.4: the store counts an op with a limit by itself.
+func TestQueueLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newGated()
+		first := claims(t.Context(), q, 0, abreast)
+		synctest.Wait()
+		limited := make(chan pinstore.Result, 1)
+		go func() {
+			limited <- q.swap(t.Context(), pinstore.Op{
+				Room: "limited", TTL: time.Hour, Limit: 1, Units: 2, Window: time.Minute,
+				Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: "n", Number: 1}},
+			})
+		}()
+		synctest.Wait()
+		if got := len(g.calls()); got != abreast+1 {
+			t.Errorf("%d calls; want %d", got, abreast+1)
+		}
+		for range abreast + 1 {
+			g.gate <- struct{}{}
+		}
+		if res := <-limited; !res.Full {
+			t.Errorf("%+v; want a full node", res)
+		}
+		if err := errors.Join(first()...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Ops of one room never share a call: a store may rely on that. Reads of one room share an op.
+func TestQueueDistinctRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newGated()
+		first := claims(t.Context(), q, 0, abreast)
+		synctest.Wait()
+		at := lease.Incarnation{Node: "n", Number: 1}
+		claim := pinstore.Op{Room: "room", TTL: time.Hour, Set: pinstore.Pin{Incarnation: at}}
+		results := make([]pinstore.Result, 7)
+		for i, op := range []pinstore.Op{{Room: "room"}, claim, {Room: "room"}, claim, {Room: "another"}, {Room: "room"}, claim} {
+			go func() { results[i] = q.swap(t.Context(), op) }()
+			synctest.Wait()
+		}
+		for range abreast + 4 {
+			g.gate <- struct{}{}
+			synctest.Wait()
+		}
+		if err := errors.Join(first()...); err != nil {
+			t.Error(err)
+		}
+		if got, want := g.calls(), append(slices.Repeat([]int{1}, abreast), 2, 1, 1, 1); !slices.Equal(got, want) {
+			t.Errorf("calls of %v ops; want %v", got, want)
+		}
+		done := 0
+		for i, res := range results {
+			if res.Err != nil || (i == 1 || i == 3 || i == 6) && res.Pin.Incarnation != at {
+				t.Errorf("op %d: %+v", i, res)
+			}
+			if res.Done && res.Pin.Incarnation == at {
+				done++
+			}
+		}
+		if done != 1 {
+			t.Errorf("%d claims of one room were done", done)
+		}
+	})
+}
+
+// third hangs with every third partition. As in package redisstore, a call with one op of these hangs.
+type third struct{ *pinstore.Memory }
+
+func (s third) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if !slices.ContainsFunc(ops, func(op pinstore.Op) bool { return op.Partition%3 == 0 }) {
+		time.Sleep(time.Millisecond)
+		return s.Memory.Swap(ctx, ops...)
+	}
+	<-ctx.Done()
+	results := make([]pinstore.Result, len(ops))
+	for i := range results {
+		results[i].Err = storeFault(ctx.Err())
+	}
+	return results
+}
+
+// While a shard of the store hangs, the callers of the others are answered, but for the first few.
+func TestQueueShardHangs(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		c := New(third{pinstore.NewMemory()}, budget, slog.New(slog.DiscardHandler), nil)
+		var answered, all atomic.Int64
+		var wait sync.WaitGroup
+		for i := range 2000 {
+			wait.Go(func() {
+				ctx, cancel := c.Bounded(t.Context())
+				defer cancel()
+				op := pinstore.Op{Room: fmt.Sprint(i), Partition: placement.Partition(i * 7 % 1024)}
+				res := c.Swap(ctx, op)
+				if op.Partition%3 == 0 {
+					return
+				}
+				if all.Add(1); res.Err == nil {
+					answered.Add(1)
+				}
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		wait.Wait()
+		if answered.Load() < all.Load()*3/4 {
+			t.Errorf("%d of %d ops in the shards that answer were answered", answered.Load(), all.Load())
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package affinity
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	retryTime  = 200 * time.Millisecond // while the store does not answer, or a split lasts
+	searchTime = 30 * time.Second       // how long known rooms of dead nodes are searched for
+	maxAtOnce  = 512                    // rooms that are looked at between two heartbeats
+)
+
+// keeper is the goroutine that keeps the pins of hosted rooms. It sends this node's
+// heartbeat to the store, refreshes pins, and takes up pins that other instances
+// have changed. Its fields are its own.
+type keeper struct {
+	*Resolver
+	beat     time.Duration                  // between two heartbeats of the agent
+	others   others                         // after the latest loss
+	due      time.Time                      // when the next heartbeat is due
+	beaten   time.Time                      // when the latest one was sent
+	standIn  time.Time                      // when to sweep the partitions in which this node is second
+	sweepAll time.Time                      // when to sweep all owned partitions again
+	search   time.Time                      // until when known rooms of dead nodes are searched for
+	searched time.Time                      // when they were searched for last
+	reported int64                          // load
+	doubt    map[lease.Incarnation][]string // rooms hosted here with pins that name it; it may live
+	void     []voidPin                      // of rooms hosted here, to be replaced
+	unjudged error                          // why the store was not asked again, while rooms are confirmed, who is dead
+	apart    bool                           // nodes are cut off, by the log
+	listened time.Time                      // when the store was asked which members it hears
+	silent   []lease.NodeID                 // members that it does not hear, by the log
+	warn     time.Time                      // when to warn of a capacity without a load; zero: never (again)
+}
+
+func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
+	k := &keeper{
+		Resolver: r, beat: node.Config().HeartbeatInterval,
+		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
+		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // until then the program can report
+	}
+	batches := node.Subscribe(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case b, ok := <-batches:
+			if !ok {
+				batches = nil
+				if ctx.Err() == nil { // the agent has ended, and not the resolver
+					r.logFenced(r.hosts.close(ErrFenced))
+				}
+				continue
+			}
+			k.follow(b)
+		case <-r.work.rooms.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		k.checkFence()
+		k.takeUp(ctx)
+		if now := time.Now(); !now.Before(k.due) {
+			next, answered := k.heartbeat(ctx)
+			k.due = now.Add(next)
+			k.tend(ctx, answered)
+		}
+		timer.Reset(time.Until(k.due))
+	}
+}
+
+// follow takes up a change of the cluster.
+func (k *keeper) follow(b events.Batch) {
+	acquired := make([]placement.Partition, len(b.Acquired))
+	for i, o := range b.Acquired {
+		acquired[i] = o.Partition
+	}
+	k.work.partitions.add(acquired...)
+	k.met.note(k.agent.Snapshot(), time.Now(), k.cfg.PinTTL)
+	if len(b.Left) > 0 { // or has restarted
+		k.someDied()
+		k.search = time.Now().Add(searchTime)
+	}
+	if hosted := k.hosts.count(); len(b.Joined) > 0 && hosted > 0 && b.Version > 1 { // the agent's log has the rest
+		k.cfg.Log.Info("nodes added; pinned rooms stay", "joined", len(b.Joined), "hosted_here", hosted)
+	}
+}
+
+// someDied sweeps the owned partitions now, and later the partitions in which this
+// node is second, in case their owner is live but does not reach the store.
+func (k *keeper) someDied() {
+	k.work.partitions.add(k.owned()...)
+	k.standIn = time.Now().Add(3*time.Second + rand.N(3*time.Second))
+}
+
+// owned returns the partitions that this node owns.
+func (k *keeper) owned() []placement.Partition {
+	s := k.agent.Snapshot()
+	if !k.agent.Live() || s.State == nil {
+		return nil
+	}
+	return s.State.Owned()
+}
+
+// sweepSecond sweeps the partitions in which this node is second, as soon as there is a table of the present.
+func (k *keeper) sweepSecond(s *cluster.Snapshot) {
+	if s.Table == nil || s.Fenced {
+		return
+	}
+	k.standIn = time.Time{}
+	var second []placement.Partition
+	for p := range placement.Partition(s.Table.Partitions()) {
+		if best := s.Table.Rank(p, 2); len(best) == 2 && best[1] == s.Self.ID {
+			second = append(second, p)
+		}
+	}
+	k.work.partitions.add(second...)
+}
+
+// heartbeat sends this node's heartbeat to the store and asks for the nodes that are
+// cut off. It returns when to send the next one, and whether the store answered.
+func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
+	ask, died := k.liveness.Undecided(k.agent.Snapshot(), time.Now())
+	alive, err := k.sendHeartbeat(ctx, ask)
+	if err == nil {
+		for i, at := range ask {
+			died = k.liveness.Record(at, alive[i], time.Now()) == liveness.Dead || died
+		}
+	}
+	if died {
+		k.someDied()
+	}
+	if err != nil {
+		return retryTime, false
+	}
+	refused := k.store.agreement.Refused() != nil
+	k.store.agreement.Report(k.agree(k.living()))
+	if refused && k.store.agreement.Refused() == nil {
+		k.work.partitions.add(k.owned()...) // not swept while refused
+	}
+	k.sayCutOff(len(ask) == 0)
+	k.decide()
+	next = k.sayRestored(ctx)
+	if next == retryTime || len(ask) > 0 {
+		return retryTime, true // a split that lasts, or a death that is about to show
+	}
+	// Well before the heartbeat expires, and often enough for Judge.Record.
+	return jittered(min(next, k.beat, k.liveness.TTL/4)), true
+}
+
+// sayCutOff logs that nodes are cut off, and that none is any longer: all are live by gossip, or dead.
+func (k *keeper) sayCutOff(decided bool) {
+	switch nodes := k.liveness.CutOff(); {
+	case len(nodes) > 0 && !k.apart:
+		const most = 5
+		k.cfg.Log.Warn("nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them",
+			"nodes", len(nodes), "first", nodes[:min(most, len(nodes))])
+		k.apart = true
+	case decided && k.apart:
+		k.cfg.Log.Info("nodes that use the same store are reached by gossip again, or have ended")
+		k.apart = false
+	}
+}
+
+// listen asks the store, twice in a TTL, which of the members that take rooms it hears, if it answers.
+func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) {
+	if !answers || time.Since(k.listened) < k.liveness.TTL/2 || !k.agent.Live() {
+		return
+	}
+	members := slices.DeleteFunc(slices.Clone(s.Members), func(m *cluster.Member) bool {
+		return m.ID == s.Self.ID || !capacity.TakesRooms(m)
+	})
+	ask, hears := k.silence.Ask(members), []bool(nil)
+	if len(ask) > 0 {
+		bounded, cancel := k.store.Bounded(ctx)
+		defer cancel()
+		var err error
+		if hears, err = k.store.Store.Heartbeat(bounded, lease.Incarnation{}, 0, ask); err != nil {
+			return
+		}
+	}
+	k.listened = time.Now()
+	k.silence.Learn(members, ask, hears, k.listened)
+	k.saySilent()
+}
+
+// saySilent logs that the store does not hear members, and that it hears all again.
+func (k *keeper) saySilent() {
+	nodes := k.silence.Named()
+	isNew := slices.ContainsFunc(nodes, func(id lease.NodeID) bool { return !slices.Contains(k.silent, id) })
+	switch {
+	case isNew:
+		const most = 5
+		k.cfg.Log.Warn("live nodes send no heartbeats to this store", "nodes", len(nodes), "first", nodes[:min(most, len(nodes))])
+	case len(nodes) == 0 && len(k.silent) > 0:
+		k.cfg.Log.Info("all live nodes send heartbeats to this store again")
+	}
+	k.silent = nodes
+}
+
+func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (alive []bool, err error) {
+	k.beaten = time.Now()
+	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
+	if err != nil {
+		return nil, err
+	}
+	if back {
+		k.storeAway(false) // the store calls changed if it may have lost data
+	}
+	k.liveness.HeartbeatArrived(time.Now())
+	return alive, nil
+}
+
+// pulse sends a heartbeat if the latest one is old, between calls for pins. Each of them can take
+// seconds while a shard of the store hangs, and a gap in the heartbeats leaves this node unable to say who is dead.
+func (k *keeper) pulse(ctx context.Context) {
+	if time.Since(k.beaten) >= k.beat && ctx.Err() == nil {
+		_, _ = k.sendHeartbeat(ctx, nil)
+	}
+}
+
+// probe asks the store for a pin about which it was silent, if there is one.
+func (k *keeper) probe(ctx context.Context, h *Hosting) {
+	if h == nil {
+		return
+	}
+	ctx, cancel := k.store.Bounded(ctx)
+	defer cancel()
+	k.confirm(ctx, []*Hosting{h}, false)
+}
+
+// tend does the work that is due after each heartbeat. The pins wait for a store that answers.
+func (k *keeper) tend(ctx context.Context, answered bool) {
+	s := k.agent.Snapshot()
+	k.met.note(s, time.Now(), k.cfg.PinTTL)
+	for id, units := range k.reserved.Expire(s, time.Now()) {
+		k.cfg.Log.Warn("reservations expired on a node that reports no load", "peer", id, "units", units)
+	}
+	k.measure(s)
+	k.listen(ctx, s, answered)
+	for {
+		write, read, probe := k.hosts.due(time.Now(), k.cfg.PinTTL/3, maxAtOnce, k.cache.Generation())
+		if !answered {
+			return
+		}
+		k.probe(ctx, probe)
+		k.confirm(ctx, write, true)
+		k.confirm(ctx, read, false)
+		if len(write)+len(read) < maxAtOnce || time.Now().After(k.due) {
+			break
+		}
+	}
+	now := time.Now()
+	if !k.standIn.IsZero() && !now.Before(k.standIn) {
+		k.sweepSecond(s)
+	}
+	if !now.Before(k.sweepAll) {
+		k.sweepAll = now.Add(jittered(k.cfg.PinTTL / 3))
+		k.work.partitions.add(k.owned()...)
+	}
+	if now.Before(k.search) && now.Sub(k.searched) >= k.beat {
+		k.searched = now
+		// The new homes of these rooms are found and published even if the store does
+		// not notify. Rooms of nodes that are cut off may still be there.
+		if rooms := k.cache.On(func(at lease.Incarnation) bool { return k.liveness.Gone(s, at) }); len(rooms) > 0 {
+			k.work.rooms.add(rooms...)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package affinity
+
+import (
+	"context"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// swap performs an op for a caller who waits, caches the pin, and publishes a move.
+func (r *Resolver) swap(ctx context.Context, s *cluster.Snapshot, op pinstore.Op, why string) pinstore.Result {
+	asked := r.cache.Begin(op.Room, s.Stats.Fences)
+	if op.Set.Number != 0 {
+		op.Set.Epoch = max(op.Set.Epoch, asked.Least())
+	}
+	res := r.store.Swap(ctx, op)
+	if renewed(op, res) {
+		r.cache.Gave(res.Pin.Epoch, asked.Asked)
+	}
+	if m, ok := r.learn(s, op, asked, res, why); ok {
+		r.publish(m)
+	}
+	return res
+}
+
+// Why a room has moved.
+const (
+	nodeGone     = "its node is gone"
+	movedByOther = "moved by another instance"
+)
+
+// learn caches the pin that an op has found or made. It returns the move that this
+// proves, unless another caller got the news first.
+func (r *Resolver) learn(s *cluster.Snapshot, op pinstore.Op, asked *pincache.Entry, res pinstore.Result, why string) (m Moved, moved bool) {
+	if res.Err != nil {
+		return m, false
+	}
+	if res.Pin.Released() {
+		r.cache.Learn(op.Room, asked, pinstore.Pin{}, time.Time{})
+		return m, false
+	}
+	news := r.cache.Learn(op.Room, asked, res.Pin, time.Now().Add(res.Fresh))
+	none, from := lease.Incarnation{}, asked.Pin.Incarnation
+	if op.If.Incarnation != none && !op.If.Released() {
+		from = op.If.Incarnation
+	}
+	if !news || from == none || res.Pin.Incarnation == none || res.Pin.Incarnation == from {
+		return m, false
+	}
+	switch {
+	case why != "":
+	case liveness.Live(s, from) == nil:
+		why = nodeGone
+	default:
+		why = movedByOther
+	}
+	return Moved{Room: op.Room, Partition: op.Partition, From: from, To: res.Pin.Incarnation, Reason: why, Epoch: res.Pin.Epoch}, true
+}
+
+// publish publishes the move of one room.
+func (r *Resolver) publish(m Moved) {
+	r.cfg.Log.Debug("room moved", "room", m.Room, "from", m.From.Node, "to", m.To.Node, "epoch", m.Epoch,
+		"reason", m.Reason, "pin_ttl", r.cfg.PinTTL)
+	r.announce([]Moved{m})
+}
+
+// renewed reports whether an op has given the room's pin a new epoch.
+func renewed(op pinstore.Op, res pinstore.Result) bool {
+	return res.Done && res.Pin.Epoch != 0 && (res.Pin.Epoch != op.If.Epoch || res.Pin.Incarnation != op.If.Incarnation)
+}

@@ -1,0 +1,339 @@
+//go:build !race
+
+package affinity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// modelRedis does on a real Redis what a world does on its store in memory, and compares the
+// answers. A nil one does nothing.
+//
+// The world lives in a bubble, with virtual time. The calls of Redis run outside of it, and
+// the world waits: virtual time stands still meanwhile. The heartbeats in Redis age as
+// virtual time passes. Pins last for hours, so their age does not matter.
+type modelRedis struct {
+	server   *redistest.Server
+	restarts bool // whenever it loses data
+	do       chan func()
+	did      chan struct{}
+	calls    int
+	done     map[string]int // actions of the worlds
+
+	users  map[lease.Incarnation]*modelUser
+	epochs []modelEpochs // of the room, in order
+	lag    int64         // milliseconds of virtual time ahead of the heartbeats in Redis
+	saved  int64         // lag of the copy
+	fault  error         // the first difference
+}
+
+// modelUser is a life of a node, as a client of Redis.
+type modelUser struct {
+	*redisstore.Store
+	told   atomic.Uint64 // notifications
+	knows  bool          // it has the room's pin, and was not notified since
+	before uint64        // told when it got the pin
+}
+
+// modelEpochs are the epochs of one tenure.
+type modelEpochs struct{ memory, redis uint64 }
+
+func newModelRedis(t *testing.T, server *redistest.Server) *modelRedis {
+	r := &modelRedis{server: server, do: make(chan func()), did: make(chan struct{}), done: make(map[string]int), users: make(map[lease.Incarnation]*modelUser)}
+	go func() {
+		for f := range r.do {
+			go func() { // on its own, as it may end the test
+				defer func() { r.did <- struct{}{} }()
+				f()
+			}()
+		}
+	}()
+	t.Cleanup(func() {
+		close(r.do)
+		for _, u := range r.users {
+			_ = u.Close()
+		}
+	})
+	return r
+}
+
+// outside runs f outside of the bubble.
+func (r *modelRedis) outside(f func() error) {
+	r.calls++
+	r.do <- func() {
+		if err := f(); r.fault == nil {
+			r.fault = err
+		}
+	}
+	<-r.did
+}
+
+// begin begins a world without data.
+func (r *modelRedis) begin() {
+	r.epochs, r.fault = nil, nil
+	r.outside(func() error { return r.notifies("FLUSHALL") })
+}
+
+// user returns the client of a life of a node.
+func (r *modelRedis) user(at lease.Incarnation) (*modelUser, error) {
+	if u := r.users[at]; u != nil {
+		return u, nil
+	}
+	s, err := redisstore.Open(context.Background(), redisstore.Options{URL: r.server.URL()})
+	if err != nil {
+		return nil, err
+	}
+	u := &modelUser{Store: s}
+	u.Notify(func(string) { u.told.Add(1) })
+	r.users[at] = u
+	return u, nil
+}
+
+// swap does an op of a process, for which the store in memory has that result.
+func (r *modelRedis) swap(by lease.Incarnation, op pinstore.Op, want pinstore.Result) {
+	if r == nil {
+		return
+	}
+	r.outside(func() error {
+		u, err := r.user(by)
+		if err != nil {
+			return err
+		}
+		op.Room, op.If.Epoch, op.Set.Epoch = modelRoom, r.epochOf(op.If.Epoch), r.epochOf(op.Set.Epoch)
+		got := u.Swap(context.Background(), op)[0]
+		if err := r.match(op, got, want); err != nil {
+			return err
+		}
+		if got.Done && !reads(op) {
+			if err := r.notified(u); err != nil {
+				return fmt.Errorf("%+v: %w", op, err)
+			}
+		}
+		u.knows, u.before = got.Pin != pinstore.Pin{}, u.told.Load()
+		return nil
+	})
+}
+
+// match compares the results of an op.
+func (r *modelRedis) match(op pinstore.Op, got, want pinstore.Result) error {
+	epoch := got.Pin.Epoch
+	if is, ok := r.tenure(want.Pin.Epoch); ok || want.Pin.Epoch == 0 {
+		got.Pin.Epoch = is.memory
+		if epoch != is.redis {
+			got.Pin.Epoch = 0
+		}
+	} else if n := len(r.epochs); n == 0 || (want.Pin.Epoch > r.epochs[n-1].memory && epoch > r.epochs[n-1].redis) {
+		r.epochs = append(r.epochs, modelEpochs{want.Pin.Epoch, epoch})
+		got.Pin.Epoch = want.Pin.Epoch
+	}
+	if got.Fresh = want.Fresh; got != want {
+		return fmt.Errorf("%w: %+v: Redis %+v with epoch %d, memory %+v, in epochs %v", errModelDiffers, op, got, epoch, want, r.epochs)
+	}
+	return nil
+}
+
+// tenure returns the epochs of the tenure that has that epoch in memory.
+func (r *modelRedis) tenure(memory uint64) (modelEpochs, bool) {
+	i, ok := slices.BinarySearchFunc(r.epochs, memory, func(e modelEpochs, m uint64) int { return int(e.memory) - int(m) })
+	if !ok {
+		return modelEpochs{}, false
+	}
+	return r.epochs[i], true
+}
+
+// epochOf returns for an epoch in memory the epoch in Redis that compares with the others alike.
+func (r *modelRedis) epochOf(memory uint64) uint64 {
+	for _, e := range slices.Backward(r.epochs) {
+		if e.memory <= memory {
+			return e.redis + memory - e.memory
+		}
+	}
+	return memory
+}
+
+// notified waits until all users that have the pin know that u has changed it.
+func (r *modelRedis) notified(u *modelUser) error {
+	for at, other := range r.users {
+		if other == u || !other.knows {
+			continue
+		}
+		other.knows = false
+		if err := modelWait(func() bool { return other.told.Load() > other.before }); err != nil {
+			return fmt.Errorf("%w: %v", errModelSilent, at)
+		}
+	}
+	return nil
+}
+
+func (r *modelRedis) index(by lease.Incarnation, parts []placement.Partition, want func(lease.Incarnation) bool, limit int, found []pinstore.Entry) {
+	if r == nil {
+		return
+	}
+	var got []pinstore.Entry
+	r.outside(func() error {
+		u, err := r.user(by)
+		if err == nil {
+			got, err = u.Index(context.Background(), parts, want, limit)
+		}
+		return err
+	})
+	for i, e := range got {
+		for _, is := range r.epochs {
+			if e.Pin.Epoch == is.redis {
+				got[i].Pin.Epoch = is.memory
+			}
+		}
+	}
+	if r.fault == nil && !slices.Equal(got, found) {
+		r.fault = fmt.Errorf("%w: index: Redis has %v, memory %v", errModelDiffers, got, found)
+	}
+}
+
+// heartbeatsKey holds the heartbeats; see redisstore.
+const heartbeatsKey = redisstore.DefaultPrefix + "lives"
+
+// ageHeartbeats makes the heartbeats as old as in virtual time, and a millisecond older: at
+// the end of a TTL Redis takes a heartbeat for alive.
+const ageHeartbeats = `
+local time = redis.call('TIME')
+local lag = ARGV[1] - math.floor(time[1] * 1000 + time[2] / 1000)
+for _, at in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  redis.call('ZINCRBY', KEYS[1], ARGV[2] - lag - 1, at)
+end
+redis.call('PEXPIRE', KEYS[1], 3600000)
+return lag`
+
+func (r *modelRedis) heartbeat(by, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation, want []bool) {
+	if r == nil {
+		return
+	}
+	now := time.Now().UnixMilli()
+	r.outside(func() error {
+		lag, err := r.server.Try("EVAL", ageHeartbeats, "1", heartbeatsKey, strconv.FormatInt(now, 10), strconv.FormatInt(r.lag, 10))
+		if err != nil {
+			return err
+		}
+		if r.lag, err = strconv.ParseInt(lag, 10, 64); err != nil {
+			return err
+		}
+		u, err := r.user(by)
+		if err != nil {
+			return err
+		}
+		got, err := u.Heartbeat(context.Background(), self, ttl, ask)
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("%w: of %v Redis has %v, memory %v", errModelDiffers, ask, got, want)
+		}
+		if err != nil || ttl == 0 || self == (lease.Incarnation{}) {
+			return err
+		}
+		// The heartbeat came when Redis read its clock for the lag: a busy machine may have paused since.
+		at := fmt.Sprintf("%s|%d", self.Node, self.Number)
+		_, err = r.server.Try("ZADD", heartbeatsKey, "XX", strconv.FormatInt(now-r.lag+ttl.Milliseconds(), 10), at)
+		return err
+	})
+}
+
+// lose restarts Redis without data.
+func (r *modelRedis) lose() {
+	if r == nil {
+		return
+	}
+	r.outside(func() error {
+		if !r.restarts {
+			_, err := r.server.Try("SCRIPT", "FLUSH")
+			return errors.Join(err, r.notifies("FLUSHALL"))
+		}
+		_, err1 := r.server.Try("FLUSHALL")
+		_, err2 := r.server.Try("SAVE")
+		return errors.Join(err1, err2, r.restart())
+	})
+}
+
+// save has Redis copy its data.
+func (r *modelRedis) save() {
+	if r == nil {
+		return
+	}
+	r.outside(func() error {
+		r.saved = r.lag
+		_, err := r.server.Try("SAVE")
+		return err
+	})
+}
+
+// load makes Redis go back to its copy.
+func (r *modelRedis) load() {
+	if r == nil {
+		return
+	}
+	r.outside(func() error {
+		r.lag = r.saved
+		if r.restarts {
+			return r.restart()
+		}
+		return r.notifies("DEBUG", "RELOAD", "NOSAVE")
+	})
+}
+
+// restart kills Redis, starts it with the data of its last copy, and waits for its users.
+func (r *modelRedis) restart() error {
+	for _, u := range r.users {
+		u.before = u.told.Load()
+	}
+	r.server.Restart()
+	for at, u := range r.users {
+		u.knows = false
+		if err := modelWait(func() bool {
+			_, err := u.Heartbeat(context.Background(), lease.Incarnation{}, 0, nil)
+			return err == nil && u.Swap(context.Background(), pinstore.Op{Room: "another"})[0].Err == nil && u.told.Load() > u.before
+		}); err != nil {
+			return fmt.Errorf("%v after a restart: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// notifies runs a command that replaces all data, and waits until all users know.
+func (r *modelRedis) notifies(command ...string) error {
+	for _, u := range r.users {
+		u.before = u.told.Load()
+	}
+	if _, err := r.server.Try(command...); err != nil {
+		return fmt.Errorf("%v: %w", command, err)
+	}
+	for at, u := range r.users {
+		u.knows = false
+		if err := modelWait(func() bool { return u.told.Load() > u.before }); err != nil {
+			return fmt.Errorf("%v of %v: %w", at, command, err)
+		}
+	}
+	return nil
+}
+
+func modelWait(done func() bool) error {
+	for deadline := time.Now().Add(5 * time.Second); !done(); time.Sleep(20 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			return errModelSilent
+		}
+	}
+	return nil
+}
+
+var (
+	errModelDiffers = errors.New("answers of Redis and of the store in memory differ")
+	errModelSilent  = errors.New("no notification from Redis")
+)

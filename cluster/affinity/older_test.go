@@ -1,0 +1,175 @@
+package affinity_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// A node ends while the store is away, or the store comes back with data from before the
+// end: the pins of rooms that others serve by then name a dead life. The hosts keep their
+// rooms, and replace the pins.
+func TestDeadPinYields(t *testing.T) { // S6.1
+	for name, older := range map[string]bool{"the store was away": false, "the store has older data": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				data := newReplaced()
+				store := &faulty{Store: data}
+				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+				var rooms []string
+				for _, room := range names(200) {
+					if f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
+						rooms = append(rooms, room)
+					}
+				}
+				earlier := data.memory().Copy()
+				store.fails.Store(!older)
+				f.crash("c")
+				time.Sleep(soon)
+				hosted := make(map[string]*affinity.Hosting)
+				for _, room := range rooms {
+					hosted[room] = f.host("a", room, 2)
+				}
+				if older {
+					data.restore(earlier)
+				}
+				store.fails.Store(false)
+				time.Sleep(time.Minute)
+				after, away := pins(t, store), 0
+				for room, h := range hosted {
+					if lost(h) {
+						away++
+					} else if is := after[room]; is.Node == "c" || is.Epoch != h.Epoch() {
+						t.Errorf("%s: the pin is %+v, the host has epoch %d", room, is, h.Epoch())
+					}
+				}
+				if away > 0 || len(rooms) == 0 {
+					t.Errorf("%d of %d rooms lost their host to the pin of a dead node", away, len(rooms))
+				}
+			})
+		})
+	}
+}
+
+// The store goes back to a copy of its data from before some tenures. No epoch falls, for
+// hosts and for observers.
+func TestEpochNeverFalls(t *testing.T) { // S6.2
+	for name, c := range map[string]struct {
+		way    string // nodes on which the room has lived since the copy
+		hosted bool   // on the last one
+	}{
+		"the host is the pinned node again":    {"ba", true},
+		"another node hosts the room":          {"b", true},
+		"the room has ended":                   {"b", false},
+		"the room has ended on its first node": {"ba", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				data := newReplaced()
+				f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
+				var h *affinity.Hosting
+				host := func(id string) {
+					t.Helper()
+					if _, err := f.rooms[id].Move(t.Context(), "r", lease.NodeID(id)); err != nil && !errors.Is(err, affinity.ErrNoPin) {
+						t.Fatal(err)
+					}
+					var err error
+					if h, err = f.rooms[id].Host(t.Context(), "r", affinity.Demand{Size: 2}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				f.resolve("c", "r", 2)
+				host("a")
+				time.Sleep(time.Second)
+				earlier := data.memory().Copy()
+				for _, id := range c.way {
+					host(string(id))
+					time.Sleep(time.Second)
+				}
+				was, least := h, h.Epoch()
+				if !c.hosted {
+					if err := h.Release(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second) // all have seen it
+				} else if a := f.resolve("c", "r", 2); a.Epoch != least {
+					t.Fatalf("c says %+v", a)
+				}
+				data.restore(earlier)
+				if !c.hosted {
+					time.Sleep(5 * time.Second)
+					h, err := f.rooms["a"].Host(t.Context(), "r", affinity.Demand{Size: 2})
+					if err != nil || h.Epoch() <= least {
+						t.Fatalf("hosted again: %+v, %v; want an epoch above %d", h, err, least)
+					}
+					return
+				}
+				for range 200 {
+					if e := was.Epoch(); e < least {
+						t.Fatalf("the host had epoch %d, and has %d", least, e)
+					}
+					for _, id := range []string{"c", "a", "b"} {
+						a := f.resolve(id, "r", 2)
+						if id == "c" && a.Epoch != 0 && a.Epoch < least {
+							t.Fatalf("c was told epoch %d, and now %+v", least, a)
+						}
+						least = max(least, a.Epoch)
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				if a := f.resolve("c", "r", 2); lost(was) || a.Epoch != was.Epoch() {
+					t.Errorf("lost: %v, %v; c says %+v", lost(was), was.Err(), a)
+				}
+			})
+		})
+	}
+}
+
+// A room ends, Redis fails over to a server with its clock behind, and no notification arrives
+// of either. A node that knows the room sees no smaller epoch.
+func TestClockOfStoreBehind(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		store := newReplaced()
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		at := f.Agent("b").Snapshot().Self
+		ahead := pinstore.Pin{Incarnation: lease.Incarnation{Node: at.ID, Number: at.Incarnation}, Epoch: 1 << 52}
+		op := pinstore.Op{Partition: f.Agent("a").Partition("r"), Room: "r", TTL: time.Hour, Set: ahead}
+		store.Swap(t.Context(), op)
+		was := f.resolve("a", "r", 2)
+		store.failOver()
+		if is := f.resolve("a", "r", 2); was.Epoch <= 1<<52 || is.Epoch <= was.Epoch {
+			t.Errorf("it was %+v, is %+v", was, is)
+		}
+	})
+}
+
+// The store goes back to a copy of its data, and its clock to before a later tenure. The node that re-homes the room
+// knows of that tenure: the new home gets a greater epoch.
+func TestRehomedWithClockBehind(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
+		f.resolve("c", "r", 2)
+		first := f.move("c", "a")
+		earlier := data.memory().Copy()
+		at := f.Agent("b").Snapshot().Self
+		later := pinstore.Pin{Incarnation: lease.Incarnation{Node: at.ID, Number: at.Incarnation}, Epoch: 1 << 52}
+		data.Swap(t.Context(), pinstore.Op{
+			Partition: first.Partition, Room: "r", If: pinstore.Pin{Incarnation: first.Incarnation}, Set: later, TTL: time.Hour,
+		})
+		time.Sleep(time.Second)
+		was := f.resolve("c", "r", 2)
+		f.crash("a")
+		f.crash("b")
+		data.restore(earlier)
+		time.Sleep(2 * soon)
+		if is := pins(t, data)["r"]; is.Node != "c" || was.Epoch <= 1<<52 || is.Epoch <= was.Epoch {
+			t.Errorf("the room was known as %+v, and is pinned to %+v", was, is)
+		}
+	})
+}

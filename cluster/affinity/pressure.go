@@ -1,0 +1,127 @@
+package affinity
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/events/latest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+const heaviest = 10 // rooms that a Pressure names
+
+// Pressures returns this node's pressure whenever it changes: when the node carries
+// more than its soft ceiling, with its heaviest rooms, and when that is over. No room
+// moves by itself: see Move.
+func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] {
+	return r.feeds.pressures.watch(ctx)
+}
+
+// Pressure is the load of a node in units (see Config.Cost), with its heaviest rooms.
+// A room that grows after it was pinned never moves by itself: an operator or a
+// program moves one.
+type Pressure struct {
+	Node     lease.NodeID `json:"node"`
+	Load     int64        `json:"load"`     // units
+	Ceiling  int64        `json:"ceiling"`  // units up to which the node gets new rooms
+	Capacity int64        `json:"capacity"` // units that it can carry
+	Over     bool         `json:"over"`     // Load is above Ceiling
+
+	// Heaviest has the rooms of most units, in descending order. Readers share it, and
+	// must not change it.
+	Heaviest []RoomLoad `json:"heaviest"`
+}
+
+// RoomLoad is the cost of one room.
+type RoomLoad struct {
+	Room  string `json:"room"`
+	Size  int    `json:"size"`  // participants
+	Units int64  `json:"units"` // of load
+}
+
+func (p *Pressure) equal(o *Pressure) bool {
+	return p.Node == o.Node && p.Load == o.Load && p.Ceiling == o.Ceiling && p.Capacity == o.Capacity &&
+		p.Over == o.Over && slices.Equal(p.Heaviest, o.Heaviest)
+}
+
+// pressures publishes one node's pressure. Readers get the newest value and skip
+// the values in between. The zero value is ready to use, from any goroutine.
+type pressures struct{ latest.Value[*Pressure] }
+
+// watch yields the newest value as soon as there is one, then the newest value each
+// time that it differs from the one yielded before. It ends with ctx or with Close,
+// and needs no goroutine. Each range over it starts again.
+func (f *pressures) watch(ctx context.Context) iter.Seq[Pressure] {
+	return func(yield func(Pressure) bool) {
+		var last *Pressure
+		for ctx.Err() == nil {
+			newest, replaced := f.Get()
+			if p := *newest; p != nil && (last == nil || !last.equal(p)) {
+				if last = p; !yield(*last) {
+					return
+				}
+			}
+			if replaced == nil {
+				return
+			}
+			select {
+			case <-replaced:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// measure reports this node's load, if so configured, and its pressure. It warns once of
+// a capacity without a load.
+func (k *keeper) measure(s *cluster.Snapshot) {
+	if !k.warn.IsZero() && time.Now().After(k.warn) {
+		k.warn = time.Time{}
+		if capacity.ReportsNoLoad(s.Self) {
+			k.cfg.Log.Warn("risky configuration", "why", "this node states a capacity and reports no load, "+
+				"so it gets rooms only as owner, and counts the rooms placed from each node alone: report its load, or set ReportLoad (--report-load)")
+		}
+	}
+	_, units := k.loads()
+	load := max(0, s.Self.Load)
+	if k.cfg.ReportLoad {
+		load = units
+		if units != k.reported {
+			k.reported = units
+			k.work.setLoad(units)
+		}
+	}
+	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.Limits.SoftOf(s.Self), Capacity: s.Self.Capacity}
+	if p.Over = p.Capacity > 0 && load > p.Ceiling; p.Over {
+		rooms, _ := k.Hosted()
+		p.Heaviest = rooms[:min(heaviest, len(rooms))]
+	} else {
+		p.Load = 0 // below the ceiling, or each change of the load would be published
+	}
+	k.feeds.pressures.Set(&p)
+}
+
+// Hosted returns the rooms that are hosted here, heaviest first, and their cost
+// together. O(rooms · log rooms).
+func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
+	rooms, units = r.loads()
+	slices.SortFunc(rooms, func(a, b RoomLoad) int {
+		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(a.Room, b.Room))
+	})
+	return rooms, units
+}
+
+// loads is Hosted without an order. Cost runs after the lock of the table is free.
+func (r *Resolver) loads() (rooms []RoomLoad, units int64) {
+	rooms, needs := r.hosts.needs()
+	for i := range rooms {
+		rooms[i].Units = r.cost(needs[i])
+		units = capacity.Plus(units, rooms[i].Units)
+	}
+	return rooms, units
+}

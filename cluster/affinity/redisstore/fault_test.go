@@ -1,0 +1,413 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	budget     = 150 * time.Millisecond // of a call, even if the server does not answer
+	answerTime = 5 * time.Second        // of a call that the server answers, on a machine that is busy
+)
+
+// try is one op with a budget.
+func try(s *Store, op pinstore.Op) error {
+	return within(budget, func(ctx context.Context) error { return s.Swap(ctx, op)[0].Err })
+}
+
+// storeCall is a call of a store. Its errors are of the kind.
+type storeCall struct {
+	kind error
+	do   func(context.Context) error
+}
+
+// calls are all calls of a store and of its presence.
+func calls(s *Store, room string) map[string]storeCall {
+	p, in := s.Presence(), presence.Room{Partition: 17, Name: room}
+	ada := presence.Participant{Room: in, Name: "ada"}
+	errOf := func(_ any, err error) error { return err }
+	return map[string]storeCall{
+		"read":  {pinstore.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err }},
+		"claim": {pinstore.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, first(room, node("n", 1)))[0].Err }},
+		"limited claim": {pinstore.ErrStore, func(ctx context.Context) error {
+			op := first(room+" limited", node("n", 1))
+			op.Limit, op.Units, op.Window = 1000, 1, time.Minute
+			return errors.Join(s.Swap(ctx, op)[0].Err, s.count(ctx, op, "").err)
+		}},
+		"batch": {pinstore.ErrStore, func(ctx context.Context) error {
+			elsewhere := first(room+" too", node("n", 1))
+			elsewhere.Partition = 99
+			results := s.Swap(ctx, first(room, node("n", 1)), elsewhere)
+			return errors.Join(results[0].Err, results[1].Err)
+		}},
+		"index": {pinstore.ErrStore, func(ctx context.Context) error {
+			return errOf(s.Index(ctx, []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 10))
+		}},
+		"heartbeat": {pinstore.ErrStore, func(ctx context.Context) error { return errOf(s.Heartbeat(ctx, node("n", 1), time.Hour, nil)) }},
+		"beat":      {presence.ErrStore, func(ctx context.Context) error { return p.Beat(ctx, time.Hour, ada) }},
+		"leave":     {presence.ErrStore, func(ctx context.Context) error { return p.Leave(ctx, ada) }},
+		"members":   {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Members(ctx, time.Hour, in)) }},
+		"count":     {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Count(ctx, time.Hour, in)) }},
+	}
+}
+
+// attempt makes all calls at the same time, each within the budget, and returns what check
+// returns for their errors.
+func attempt(s *Store, budget time.Duration, check func(kind, err error) error) error {
+	var wg errgroup.Group
+	for name, call := range calls(s, "room") {
+		wg.Go(func() error {
+			if err := check(call.kind, within(budget, call.do)); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return wg.Wait()
+}
+
+// fails checks that each call fails in time, and in the end with an error that says why.
+func fails(t *testing.T, s *Store, why string) {
+	t.Helper()
+	redistest.Eventually(t, why, func() error {
+		return attempt(s, budget, func(kind, err error) error {
+			if !errors.Is(err, kind) || errors.Is(err, errLate) {
+				t.Errorf("error %v; want an ErrStore in time", err)
+				return nil
+			}
+			if !strings.Contains(err.Error(), why) {
+				return fmt.Errorf("error %w; want the text %q", err, why)
+			}
+			return nil
+		})
+	})
+}
+
+func works(t *testing.T, s *Store) {
+	t.Helper()
+	redistest.Eventually(t, "all calls", func() error {
+		return attempt(s, budget, func(_, err error) error { return err })
+	})
+}
+
+// Redis may be down when a node starts, and start later.
+func TestDownAtOpen(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	s := open(t, Options{URL: server.URL()})
+	fails(t, s, "connection refused")
+	start := time.Now()
+	for range 100 {
+		_ = try(s, read("room"))
+	}
+	if took := time.Since(start); took > 10*budget {
+		t.Errorf("100 calls took %v; want each to fail at once", took)
+	}
+	server.Restart()
+	works(t, s)
+}
+
+// Connecting takes longer than the budget of a call, so it must not start over with each
+// call.
+func TestSlowToReach(t *testing.T) {
+	long(t)
+	server := redistest.StartTLS(t)
+	link := redistest.Proxy(t, server.Addr())
+	s := ready(t, Options{URL: link.URL(server), TLS: server.TLSConfig()})
+	works(t, s)
+	link.Cut()
+	fails(t, s, "")
+	link.Heal()
+	link.Delay(budget / 3) // so that a round trip fits into the budget, and a TLS handshake with HELLO does not
+	redistest.Eventually(t, "call", func() error { return try(s, read("room")) })
+}
+
+// With a hanging server each call takes its budget and no more.
+func TestHangs(t *testing.T) {
+	long(t)
+	server, s := started(t)
+	notified := listen(s)
+	works(t, s)
+	server.Pause()
+	fails(t, s, "deadline exceeded")
+	const callers, each = 1200, 2 // more than fit into the client's queue
+	var wg errgroup.Group
+	for range callers {
+		wg.Go(func() error {
+			for range each {
+				if err := try(s, first("room", node("n", 2))); !errors.Is(err, pinstore.ErrStore) || errors.Is(err, errLate) {
+					return fmt.Errorf("error %v; want an ErrStore in time", err) //nolint:errorlint // it may be nil
+				}
+			}
+			return nil
+		})
+	}
+	if err := wg.Wait(); err != nil {
+		t.Error(err)
+	}
+	redistest.Eventually(t, "notice of a hanging server", func() error { return notified.have("") })
+	fails(t, s, "")
+	server.Resume()
+	works(t, s)
+}
+
+// Neither Open nor Close waits for a server that hangs.
+func TestCloseWhileHanging(t *testing.T) {
+	long(t)
+	t.Parallel() // it mostly waits
+	server, s := started(t)
+	works(t, s)
+	server.Pause()
+	defer server.Resume()
+	var late *Store
+	err := within(budget, func(ctx context.Context) (err error) {
+		late, err = Open(ctx, Options{URL: server.URL()})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails(t, s, "deadline exceeded")
+	for _, s := range []*Store{s, late} {
+		fails(t, s, "")
+		if err := within(5*time.Second, func(context.Context) error { return s.Close() }); err != nil {
+			t.Error(err)
+		}
+		fails(t, s, "closed")
+		if err := s.Close(); err != nil {
+			t.Errorf("a second Close: %v", err)
+		}
+	}
+}
+
+// Close ends calls and attempts to connect, even those about to begin.
+func TestCloseDuringCalls(t *testing.T) {
+	long(t)
+	server := redistest.Start(t)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // Open returns while it still connects
+		s, err := Open(ctx, Options{URL: server.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 20 {
+					if err := try(s, read("room")); err != nil && !errors.Is(err, pinstore.ErrStore) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
+
+func TestLoading(t *testing.T) {
+	server, s := started(t)
+	works(t, s)
+	finish := server.RestartLoading()
+	fails(t, s, "LOADING")
+	late := open(t, Options{URL: server.URL()})
+	fails(t, late, "LOADING")
+	finish()
+	works(t, s)
+	works(t, late)
+}
+
+func TestReadOnly(t *testing.T) {
+	server, s := started(t)
+	pin := swap(t, s, first("room", node("n", 1))).Pin
+	server.ReadOnly(true)
+	for _, name := range []string{"claim", "batch", "heartbeat", "beat", "leave"} {
+		call := calls(s, "new")[name]
+		err := within(answerTime, call.do)
+		// The answer to the call before closes the connections, perhaps under this one.
+		for limit := time.Now().Add(answerTime); errors.Is(err, call.kind) && strings.Contains(err.Error(), "closed") && time.Now().Before(limit); {
+			err = within(answerTime, call.do)
+		}
+		if !errors.Is(err, call.kind) || !strings.Contains(err.Error(), "READONLY") {
+			t.Errorf("%s: error %v; want READONLY", name, err)
+		}
+	}
+	var err error
+	for limit := time.Now().Add(answerTime); time.Now().Before(limit); { // over the next connections
+		if err = within(answerTime, calls(s, "room")["index"].do); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("index: %v", err)
+	}
+	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin {
+		t.Errorf("%v stands; want %v", r.Pin, pin)
+	}
+	server.ReadOnly(false)
+	works(t, s)
+}
+
+func TestFull(t *testing.T) {
+	server, s := started(t)
+	pin := swap(t, s, first("room", node("n", 1))).Pin
+	beat := calls(s, "room")["beat"].do
+	if err := within(answerTime, beat); err != nil {
+		t.Fatal(err)
+	}
+	server.Full(true)
+	if err := within(answerTime, beat); err != nil { // otherwise all rooms would look empty
+		t.Errorf("heartbeat of a participant: %v", err)
+	}
+	if err := try(s, first("new", node("n", 1))); !errors.Is(err, pinstore.ErrStore) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("claim: error %v; want OOM", err)
+	}
+	moved := s.Swap(t.Context(), pinstore.Op{Partition: 17, Room: "room", If: pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})[0]
+	if moved.Err == nil || !strings.Contains(moved.Err.Error(), "OOM") {
+		t.Errorf("replace: error %v; want OOM", moved.Err)
+	}
+	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin { // it is read, and the index is as it was
+		t.Errorf("%v stands; want %v", r.Pin, pin)
+	}
+	if r := swap(t, s, pinstore.Op{Partition: 17, Room: "room", If: pin}); !r.Done {
+		t.Error("release: not done; it takes no memory")
+	}
+	server.Full(false)
+	works(t, s)
+	if found := server.Do("ZRANGE", s.keys.rooms(17, "m|1"), "0", "-1"); found != "" {
+		t.Errorf("rooms of the node that got none: %q", found)
+	}
+}
+
+// After SCRIPT FLUSH a script is sent again.
+func TestScriptsFlushed(t *testing.T) {
+	server, s := started(t)
+	for range 3 {
+		for name, call := range calls(s, "room") {
+			server.Do("SCRIPT", "FLUSH")
+			if err := within(answerTime, call.do); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// After a lost connection no answer passes for fresh.
+func TestNotifiesOfLoss(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	notified := listen(s)
+	for name, lost := range map[string]func(){
+		"connection killed": func() { server.Do("CLIENT", "KILL", "TYPE", "normal") },
+		"data flushed":      func() { server.Do("FLUSHALL") },
+		"restart": func() {
+			server.Kill()
+			redistest.Eventually(t, "notice while the server is down", func() error { return notified.have("") })
+			server.Restart()
+		},
+	} {
+		room := fmt.Sprint("room ", name)
+		redistest.Eventually(t, "claim", func() error { return try(s, first(room, node("n", 1))) })
+		notified.reset()
+		lost()
+		redistest.Eventually(t, name, func() error { return notified.have("") })
+		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
+		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
+		notified.reset()
+		swap(t, other, pinstore.Op{Partition: 17, Room: room, If: pinstore.Pin{Incarnation: node("n", 1)}, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
+		redistest.Eventually(t, "change after "+name, func() error { return notified.have(room) })
+	}
+}
+
+// An instance is not notified of its own changes.
+func TestNoEcho(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	notified := listen(s)
+	for i := range 20 {
+		room := fmt.Sprint("room ", i)
+		pin := swap(t, s, first(room, node("n", 1)))
+		if pin.Fresh != maxFresh {
+			t.Fatalf("fresh for %v; want %v", pin.Fresh, maxFresh)
+		}
+		swap(t, s, pinstore.Op{Partition: 17, Room: room, If: pin.Pin, Set: pin.Pin, TTL: time.Hour})
+		swap(t, s, pinstore.Op{Partition: 17, Room: room, If: pin.Pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
+	}
+	swap(t, other, pinstore.Op{Partition: 17, Room: "room 19", If: pinstore.Pin{Incarnation: node("m", 1)}})
+	redistest.Eventually(t, "the other's change", func() error { return notified.have("room 19") })
+	if all := notified.all(); len(all) != 1 {
+		t.Errorf("notified of %q; want the room that the other changed", all)
+	}
+}
+
+func TestFreshAsLongAsThePin(t *testing.T) {
+	server := redistest.Start(t)
+	for query, most := range map[string]time.Duration{"": maxFresh, "?client_cache=0": untrackedFresh} {
+		s := ready(t, Options{URL: server.URL() + query})
+		op := first("brief"+query, node("n", 1))
+		op.TTL = 500 * time.Millisecond
+		for _, op := range []pinstore.Op{op, read(op.Room)} {
+			if fresh := swap(t, s, op).Fresh; fresh <= 0 || fresh > op.TTL && op.TTL > 0 || fresh > 500*time.Millisecond {
+				t.Errorf("%q: fresh for %v", query, fresh)
+			}
+		}
+		if fresh := swap(t, s, first("long"+query, node("n", 1))).Fresh; fresh != most {
+			t.Errorf("%q: fresh for %v; want %v", query, fresh, most)
+		}
+		if fresh := swap(t, s, read("nothing")).Fresh; fresh != 0 {
+			t.Errorf("%q: nothing is fresh for %v", query, fresh)
+		}
+	}
+}
+
+// heard collects notifications.
+type heard struct {
+	mu    sync.Mutex
+	rooms []string
+}
+
+func listen(s *Store) *heard {
+	h := new(heard)
+	s.Notify(func(room string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.rooms = append(h.rooms, room)
+	})
+	return h
+}
+
+func (h *heard) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.rooms...)
+}
+
+func (h *heard) reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rooms = nil
+}
+
+func (h *heard) have(room string) error {
+	if all := h.all(); !slices.Contains(all, room) {
+		return fmt.Errorf("notified of %q; want %q", all, room)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package redisstore
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// After any ops, also over the end of a step, the index of an incarnation lasts as long as
+// each of its pins, and the incarnation is listed for as long as its index.
+func TestIndexSteps(t *testing.T) {
+	server, s := started(t)
+	lasts := func(key string) int {
+		t.Helper()
+		ttl, err := strconv.Atoi(server.Do("PTTL", key))
+		if err != nil || ttl == -1 {
+			t.Fatalf("%s lasts %d ms (%v)", key, ttl, err)
+		}
+		return ttl
+	}
+	// A key outlives the key that was looked up before, by no more than the time in between.
+	outlives := func(long, short string) {
+		t.Helper()
+		if brief := lasts(short); brief > 0 && lasts(long) < brief-1000 {
+			t.Fatalf("%s lasts %d ms, %s %d ms", long, lasts(long), short, brief)
+		}
+	}
+	owners := []lease.Incarnation{node("n", 1), node("m", 2)}
+	pins := make(map[string]pinstore.Pin)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 150 {
+		room := strconv.Itoa(rng.IntN(4))
+		op := pinstore.Op{Partition: 17, Room: room, If: pins[room]}
+		if rng.IntN(3) > 0 {
+			op.Set = pinstore.Pin{Incarnation: owners[rng.IntN(2)], Size: 2}
+			op.TTL = []time.Duration{20 * time.Second, time.Minute, time.Hour}[rng.IntN(3)]
+		}
+		pins[room] = swap(t, s, op).Pin
+		for room, pin := range pins {
+			if pin.Number == 0 {
+				continue
+			}
+			index := s.keys.rooms(17, textOf(pin.Incarnation))
+			outlives(index, s.keys.pin(17, room))
+			outlives(s.keys.incarnations(17), index)
+			listed, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.incarnations(17), textOf(pin.Incarnation)), 64)
+			if until := time.Now().Add(time.Duration(lasts(index)) * time.Millisecond); err != nil || listed < float64(until.Add(-time.Second).UnixMilli()) {
+				t.Fatalf("the incarnation of %s is listed until %f (%v), its index lasts until %v", room, listed, err, until)
+			}
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// keys builds the names of keys. Its value is the prefix. The partition is the hash tag:
+// Redis Cluster keeps all keys of a partition in one slot. The name of a room follows
+// the tag, so it cannot change the tag.
+type keys string
+
+// pin is the string that holds a room's pin.
+func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
+
+// needs is the string that holds Pin.Needs of a room's pin. It lasts as long as the pin.
+func (k keys) needs(p placement.Partition, room string) string { return k.of(p, ":d:", room) }
+
+// rooms is the zset of an incarnation's rooms in a partition: room → expiry of its pin.
+func (k keys) rooms(p placement.Partition, at string) string { return k.of(p, ":n:", at) }
+
+// units is the zset of the units of new rooms that were counted towards an incarnation.
+func (k keys) units(at string) string { return string(k) + "{n:" + at + "}" }
+
+// unitsFor is the number of units that were counted for a room of late.
+func (k keys) unitsFor(at, room string) string { return k.units(at) + ":" + room }
+
+// incarnations is the zset of the incarnations with rooms in a partition: incarnation →
+// an expiry that is no earlier than the expiry of their pins.
+func (k keys) incarnations(p placement.Partition) string { return k.of(p, ":l", "") }
+
+// heartbeats is the zset of the nodes that are alive: incarnation → expiry.
+func (k keys) heartbeats() string { return string(k) + "lives" }
+
+// cluster is, in one slot, the string that holds the name of the cluster that has these keys, the zset of the
+// incarnations that state the name, and a key that is never written. Their tag is the word cluster.
+func (k keys) cluster() []string {
+	tag := string(k) + "{cluster}:"
+	return []string{tag + "name", tag + "named", tag + "none"}
+}
+
+// of returns the name of a key of a partition.
+func (k keys) of(p placement.Partition, kind, name string) string {
+	b := make([]byte, 0, 128)
+	b = append(append(b, k...), '{')
+	b = append(strconv.AppendUint(b, uint64(p), 10), '}')
+	b = append(append(b, kind...), name...)
+	return string(b)
+}
+
+// room is the inverse of pin.
+func (k keys) room(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, string(k)+"{")
+	if !ok {
+		return "", false
+	}
+	number, room, ok := strings.Cut(rest, "}:r:")
+	if !ok || strings.Trim(number, "0123456789") != "" {
+		return "", false
+	}
+	return room, true
+}
+
+func (k keys) validate() error {
+	const most = 64
+	if len(k) > most || strings.ContainsFunc(string(k), func(r rune) bool {
+		return r <= ' ' || r > '~' || r == '{' || r == '}'
+	}) {
+		return fmt.Errorf("redisstore: prefix %.80q: it must be up to %d characters of printable ASCII without braces and spaces", string(k), most)
+	}
+	return nil
+}
+
+// textOf returns an incarnation as in keys and values; "" for none.
+func textOf(l lease.Incarnation) string {
+	if l == (lease.Incarnation{}) {
+		return ""
+	}
+	return string(l.Node) + "|" + strconv.FormatUint(l.Number, 10)
+}
+
+func checkIncarnation(l lease.Incarnation) error {
+	if l == (lease.Incarnation{}) {
+		return nil
+	}
+	return l.Node.Validate()
+}
+
+var errIncarnation = errors.New("it is not node|incarnation")
+
+func parseIncarnation(text string) (lease.Incarnation, error) {
+	node, number, _ := strings.Cut(text, "|")
+	incarnation, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || lease.NodeID(node).Validate() != nil {
+		return lease.Incarnation{}, errIncarnation
+	}
+	return lease.Incarnation{Node: lease.NodeID(node), Number: incarnation}, nil
+}
+
+// maxEpoch is the greatest integer that a double, as in Lua, holds exactly.
+const maxEpoch = 1 << 53
+
+// hasNeeds reports whether the text of a pin says that the pin has needs: by a 0 before its
+// size.
+func hasNeeds(text string) bool {
+	size := text[strings.LastIndexByte(text, '|')+1:]
+	return len(size) > 1 && size[0] == '0'
+}
+
+var errPin = errors.New("it is not node|incarnation|epoch|size")
+
+func parsePin(text string) (pinstore.Pin, error) {
+	end := strings.LastIndexByte(text, '|')
+	if end < 0 || strings.Count(text, "|") != 3 {
+		return pinstore.Pin{}, errPin
+	}
+	last := text[end+1:]
+	names := text[:end]
+	end = strings.LastIndexByte(names, '|')
+	at, err := parseIncarnation(names[:end])
+	epoch, epochErr := strconv.ParseUint(names[end+1:], 10, 64)
+	size, sizeErr := strconv.Atoi(last)
+	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 {
+		return pinstore.Pin{}, errPin
+	}
+	return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: size}, nil
+}

@@ -1,0 +1,124 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A slot moves key by key to another master, back and forth, while two instances claim,
+// read and refresh its rooms: each claim returns the pin that stands, and no call fails.
+func TestSlotMigration(t *testing.T) { // S6.3
+	long(t)
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 0)
+	url := cluster.URL()
+	a, b := ready(t, Options{URL: url}), ready(t, Options{URL: url})
+	const rooms = 40
+	pinned := make([]pinstore.Pin, rooms)
+	for i := range pinned {
+		pinned[i] = swap(t, a, first(fmt.Sprint("room ", i), node("n", 1))).Pin
+	}
+	quit := make(chan struct{})
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	calls, failed := 0, make(map[string]int)
+	fresh := make(map[string]pinstore.Pin) // rooms that are claimed during the moves
+	for c, s := range []*Store{a, b} {
+		wait.Go(func() {
+			for i := c; ; i++ {
+				select {
+				case <-quit:
+					return
+				case <-time.After(500 * time.Microsecond):
+				}
+				op := first(fmt.Sprint("room ", i%rooms), node("m", 2)) // a claim by another node
+				isNew := i/2%4 == 0
+				switch {
+				case isNew: // each room by both
+					op = first(fmt.Sprint("new ", i/2), node("x", uint64(c)+1))
+					op.Set.Needs = "p=1"
+				case i%3 == 0:
+					op = read(op.Room)
+				case i%3 == 1: // a refresh by its host
+					op.If, op.Set.Incarnation = pinned[i%rooms], pinned[i%rooms].Incarnation
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // the machine may be busy
+				r := s.Swap(ctx, op)[0]
+				cancel()
+				mu.Lock()
+				calls++
+				switch {
+				case r.Err != nil:
+					failed[r.Err.Error()]++
+				case isNew && fresh[op.Room] == (pinstore.Pin{}):
+					fresh[op.Room] = r.Pin
+				case isNew:
+					if was := fresh[op.Room]; r.Pin.Incarnation != was.Incarnation || r.Pin.Epoch != was.Epoch {
+						t.Errorf("%s: claimed as %v and as %v", op.Room, was, r.Pin)
+					}
+				case r.Pin.Incarnation != pinned[i%rooms].Incarnation || r.Pin.Epoch != pinned[i%rooms].Epoch:
+					t.Errorf("%s: pin %v, was %v", op.Room, r.Pin, pinned[i%rooms])
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for range 2 {
+		cluster.Migrate(a.keys.pin(17, "room 0"), 5*time.Millisecond)
+	}
+	close(quit)
+	wait.Wait()
+	t.Logf("%d calls, %d new rooms", calls, len(fresh))
+	entries, err := b.Index(t.Context(), []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 1<<20)
+	if err != nil || len(entries) != rooms+len(fresh) {
+		t.Errorf("the index has %d rooms, %v; want %d", len(entries), err, rooms+len(fresh))
+	}
+	for _, e := range entries {
+		if was, ok := fresh[e.Room]; ok && (e.Pin.Incarnation != was.Incarnation || e.Pin.Needs != "p=1") {
+			t.Errorf("%s: %v with needs %q, was claimed as %v", e.Room, e.Pin, e.Pin.Needs, was)
+		}
+	}
+	for err, n := range failed {
+		t.Errorf("%d calls failed: %s", n, err)
+	}
+}
+
+// One key at a time, an op has the result that it has at once.
+func TestApartAsAtOnce(t *testing.T) { // S6.2, S6.3
+	server, s := started(t)
+	const epoch = 5_000_000_000_000_000 // in the year 2128: greater than the time
+	pin := func(at lease.Incarnation, epoch uint64) pinstore.Pin {
+		return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: 2}
+	}
+	a, b, c := node("a", 7), node("b", 8), node("c", 9)
+	for name, op := range map[string]pinstore.Op{
+		"read":     {},
+		"claim":    {Set: pin(a, 0)},
+		"refresh":  {If: pin(a, epoch), Set: pin(a, epoch)},
+		"renew":    {If: pin(a, 0), Set: pin(a, epoch+1000)},
+		"replace":  {If: pin(a, epoch), Set: pin(b, 0)},
+		"mismatch": {If: pin(b, 0), Set: pin(c, 0)},
+		"older":    {If: pin(a, epoch-1), Set: pin(b, 0)},
+		"release":  {If: pin(a, epoch)},
+	} {
+		op.Partition, op.Room, op.TTL = 17, "r", time.Hour
+		key := s.keys.pin(op.Partition, op.Room)
+		reset := func() { server.Do("SET", key, fmt.Sprintf("a|7|%d|2", uint64(epoch)), "PX", "3600000") }
+		reset()
+		atOnce := swap(t, s, op)
+		reset()
+		apart := s.swapApart(t.Context(), s.link.Load(), []pinstore.Op{op}, []int{0})[0].Result
+		atOnce.Fresh, apart.Fresh = 0, 0
+		if atOnce != apart {
+			t.Errorf("%s: at once %+v, apart %+v", name, atOnce, apart)
+		}
+	}
+}

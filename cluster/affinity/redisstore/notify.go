@@ -1,0 +1,185 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+)
+
+// Notify implements pinstore.Store. It also calls changed with "" when a connection to any
+// server is lost, so that no stale pin goes unnoticed: before the next connection to that server
+// answers, but perhaps a second after another server that sentinels have made the master has.
+// With client_cache=0 it calls changed with a room only for the changes of other users of this Store.
+func (s *Store) Notify(changed func(room string)) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	this := &user{changed}
+	users := slices.Concat(s.users(), []*user{this})
+	s.changed.Store(&users)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		users := slices.DeleteFunc(slices.Clone(s.users()), func(u *user) bool { return u == this })
+		s.changed.Store(&users)
+	}
+}
+
+// user is notified of changes.
+type user struct{ changed func(room string) }
+
+// users returns the users to notify.
+func (s *Store) users() []*user {
+	if users := s.changed.Load(); users != nil {
+		return *users
+	}
+	return nil
+}
+
+// invalidated is called by each tracking connection; nil stands for all keys.
+func (s *Store) invalidated(names []rueidis.RedisMessage) {
+	users := s.users()
+	if names == nil {
+		for _, u := range users {
+			u.changed("")
+		}
+		return
+	}
+	for i := range names {
+		name, err := names[i].ToString()
+		if err != nil {
+			continue
+		}
+		room, ok := s.keys.room(name)
+		if !ok {
+			continue
+		}
+		for _, u := range users {
+			u.changed(room)
+		}
+	}
+}
+
+// notifyOthers notifies the users of this Store of each other's changes: the server does
+// not notify a connection of its own changes.
+func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
+	users := s.users()
+	if len(users) < 2 {
+		return
+	}
+	for i, op := range ops {
+		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
+			for _, u := range users {
+				u.changed(op.Room)
+			}
+		}
+	}
+}
+
+type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
+
+// dialed returns the dialer of a client: its own, or the default one for nil.
+func dialed(dial dialer) dialer {
+	if dial != nil {
+		return dial
+	}
+	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
+		if security != nil {
+			return (&tls.Dialer{NetDialer: d, Config: security}).DialContext(ctx, "tcp", addr)
+		}
+		return d.DialContext(ctx, "tcp", addr)
+	}
+}
+
+// connections are those of one client, which announce their loss before they close, and before the
+// next one to the same address is used. The client calls OnInvalidations, too, but lets callers dial again
+// before it does: an answer over the next connection could come first, and what the server has
+// forgotten would pass for a change by another node.
+type connections struct {
+	dial dialer
+	lost func()
+
+	mu     sync.Mutex
+	last   map[string]*connection // by address; the client has one to each
+	failed error                  // of the latest attempt; nil: it is open
+}
+
+func newConnections(dial dialer, lost func()) *connections {
+	return &connections{dial: dial, lost: lost, last: make(map[string]*connection)}
+}
+
+// open is the dialer of the client.
+func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
+	conn, err := c.dial(ctx, addr, d, security)
+	c.mu.Lock()
+	if c.failed = err; err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	next := &connection{Conn: conn, lost: sync.OnceFunc(c.lost)}
+	former := c.last[addr]
+	c.last[addr] = next
+	c.mu.Unlock()
+	if former != nil {
+		former.announce() // perhaps it failed, and is not closed yet
+	}
+	return next, nil
+}
+
+// unreachable returns why the latest attempt to connect has failed, or nil.
+func (c *connections) unreachable() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+// close closes all. The client dials again for its next call; those in progress fail with why.
+func (c *connections) close(why error) {
+	c.mu.Lock()
+	open := slices.Collect(maps.Values(c.last))
+	c.mu.Unlock()
+	for _, conn := range open {
+		conn.why.CompareAndSwap(nil, &why)
+		_ = conn.Close()
+	}
+}
+
+// connection announces its loss once: a caller in between waits. It announces
+// nothing if the server has not answered, or refused it: such a server is dialed again and again.
+type connection struct {
+	net.Conn
+	lost func() // at most once
+	read atomic.Bool
+	used atomic.Bool           // the first answer was no error
+	why  atomic.Pointer[error] // it was closed here
+}
+
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.read.Load() {
+		c.used.Store(b[0] != '-')
+		c.read.Store(true)
+	}
+	if why := c.why.Load(); err != nil && why != nil {
+		err = *why
+	}
+	return n, err
+}
+
+func (c *connection) Close() error {
+	c.announce()
+	return c.Conn.Close()
+}
+
+func (c *connection) announce() {
+	if c.used.Load() {
+		c.lost()
+	}
+}

@@ -1,0 +1,220 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
+)
+
+var (
+	//go:embed presence_beat.lua
+	beatSource string
+	//go:embed presence_members.lua
+	membersSource string
+	//go:embed presence_count.lua
+	countSource string
+)
+
+// Presence is a presence.Store on Redis: one zset for each room, under
+// {partition}:u:room after the prefix, participant → last heartbeat in ms. All time
+// is the Redis server's. When its clock jumps, as in a failover, the participants of
+// crashed nodes become stale earlier or later by as much; the next heartbeat corrects
+// all others.
+type Presence struct {
+	store                *Store
+	beat, members, count script
+}
+
+var _ presence.Store = (*Presence)(nil)
+
+// Presence returns the presence store on the same Redis with the same prefix. It is
+// closed with s.
+func (s *Store) Presence() *Presence {
+	return &Presence{s, newScript(beatSource), newScript(membersSource), newScript(countSource)}
+}
+
+// participants is the zset of a room's participants.
+func (k keys) participants(room presence.Room) string {
+	return k.of(room.Partition, ":u:", room.Name)
+}
+
+// most is the number of participants in one command: a script can pass some 8,000
+// arguments, two a participant, and blocks the server while it runs.
+const most = 1000
+
+// Beat implements presence.Store, with one command for each room.
+func (s *Presence) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
+	age, err := milliseconds(stale)
+	if err != nil {
+		return err
+	}
+	var calls []call
+	for _, room := range s.byRoom(participants) {
+		for names := range slices.Chunk(room.participants, most) {
+			calls = append(calls, call{[]string{room.key}, append([]string{age}, names...)})
+		}
+	}
+	_, err = s.run(ctx, "beat", s.beat, calls)
+	return err
+}
+
+// Leave implements presence.Store, with one command for each room.
+func (s *Presence) Leave(ctx context.Context, participants ...presence.Participant) error {
+	var commands []command
+	for _, room := range s.byRoom(participants) {
+		for names := range slices.Chunk(room.participants, most) {
+			commands = append(commands, command{"ZREM", []string{room.key}, names})
+		}
+	}
+	results, err := s.store.doPlain(ctx, commands...)
+	return firstFault("leave", results, err)
+}
+
+// Members implements presence.Store. It reads a room in pages of 1,000 participants, by
+// one command each, so that a huge room does not hold up the server. The pages are in the
+// order of the last heartbeats, and a heartbeat moves its participant to the end: who is
+// present throughout is in one page at least.
+func (s *Presence) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {
+	age, err := milliseconds(stale)
+	if err != nil {
+		return nil, err
+	}
+	var members []presence.Member
+	place := make(map[string]int) // in members, by name
+	key := []string{s.store.keys.participants(room)}
+	for last := "0"; ; {
+		results, err := s.run(ctx, "members", s.members, []call{{key, []string{age, strconv.Itoa(most), last}}})
+		if err != nil {
+			return nil, err
+		}
+		var page []presence.Member
+		if last, page, err = membersOf(results[0]); err != nil {
+			return nil, presenceFault("members", err)
+		}
+		for _, m := range page {
+			if i, again := place[m.Name]; again {
+				members[i] = m
+				continue
+			}
+			place[m.Name] = len(members)
+			members = append(members, m)
+		}
+		if last == "0" {
+			return members, nil
+		}
+	}
+}
+
+// membersOf returns a page, and the last heartbeat in it or "0" if no page follows.
+func membersOf(r rueidis.RedisResult) (last string, page []presence.Member, err error) {
+	fields, err := r.ToArray()
+	if err != nil {
+		return "", nil, err
+	}
+	if len(fields)%2 == 0 {
+		return "", nil, fmt.Errorf("%d fields in the page of a room", len(fields))
+	}
+	last, err = fields[0].ToString()
+	page = make([]presence.Member, 0, len(fields)/2)
+	for fields = fields[1:]; len(fields) > 0; fields = fields[2:] {
+		name, nameErr := fields[0].ToString()
+		idle, idleErr := fields[1].AsInt64()
+		err = errors.Join(err, nameErr, idleErr)
+		page = append(page, presence.Member{Name: name, Idle: time.Duration(idle) * time.Millisecond})
+	}
+	return last, page, err
+}
+
+// Count implements presence.Store, with one command for each room.
+func (s *Presence) Count(ctx context.Context, stale time.Duration, rooms ...presence.Room) ([]int, error) {
+	age, err := milliseconds(stale)
+	if err != nil {
+		return nil, err
+	}
+	const what = "count"
+	calls := make([]call, len(rooms))
+	for i, room := range rooms {
+		calls[i] = call{[]string{s.store.keys.participants(room)}, []string{age}}
+	}
+	results, err := s.run(ctx, what, s.count, calls)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]int, len(rooms))
+	for i, r := range results {
+		n, err := r.AsInt64()
+		if err != nil {
+			return nil, presenceFault(what, err)
+		}
+		counts[i] = int(n)
+	}
+	return counts, nil
+}
+
+type roomBatch struct {
+	key          string
+	participants []string
+}
+
+// byRoom groups participants by room, in the order in which rooms first appear.
+func (s *Presence) byRoom(participants []presence.Participant) []roomBatch {
+	index := make(map[presence.Room]int)
+	var rooms []roomBatch
+	for _, p := range participants {
+		i, ok := index[p.Room]
+		if !ok {
+			i = len(rooms)
+			index[p.Room] = i
+			rooms = append(rooms, roomBatch{key: s.store.keys.participants(p.Room)})
+		}
+		rooms[i].participants = append(rooms[i].participants, p.Name)
+	}
+	return rooms
+}
+
+// run runs a script on the connections that are not tracked.
+func (s *Presence) run(ctx context.Context, what string, sc script, calls []call) ([]rueidis.RedisResult, error) {
+	results, err := s.store.runPlain(ctx, sc, calls...)
+	return results, firstFault(what, results, err)
+}
+
+func milliseconds(stale time.Duration) (string, error) {
+	if stale < time.Millisecond {
+		return "", presenceFault("stale time", fmt.Errorf("stale is %v; it must be at least 1ms", stale))
+	}
+	return strconv.FormatInt(stale.Milliseconds(), 10), nil
+}
+
+// presenceFault makes err a presence.ErrStore that names the operation.
+func presenceFault(what string, err error) error { return faultOf(presence.ErrStore, what, err) }
+
+// firstFault returns err, or one error for all that are in results. The caller
+// repeats all commands, so the first error is enough.
+func firstFault(what string, results []rueidis.RedisResult, err error) error {
+	if err != nil {
+		return presenceFault(what, err)
+	}
+	faults := 0
+	for _, r := range results {
+		if e := r.Error(); e != nil {
+			if faults++; faults == 1 {
+				err = e
+			}
+		}
+	}
+	switch {
+	case faults == 0:
+		return nil
+	case len(results) > 1:
+		what = fmt.Sprintf("%s: %d of %d commands failed, the first", what, faults, len(results))
+	}
+	return presenceFault(what, err)
+}

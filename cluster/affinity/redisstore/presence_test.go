@@ -1,0 +1,215 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+// at is a script with the server's clock at ms.
+func at(source string, ms int64) script {
+	return newScript(fmt.Sprintf(`
+		local server = redis
+		local redis = {call = function(name, ...)
+			if name == 'TIME' then return {'%d', '%d'} end
+			return server.call(name, ...)
+		end}
+		%s`, ms/1000, ms%1000*1000+999, source))
+}
+
+// frozen is a store on a server with its clock at now.
+func frozen(p *Presence, now int64) *Presence {
+	return &Presence{p.store, at(beatSource, now), at(membersSource, now), at(countSource, now)}
+}
+
+// A member that is exactly stale is out, before and after its removal; a member a
+// millisecond younger is in. Time is the server's.
+func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
+	server := redistest.Start(t)
+	store := ready(t, Options{URL: server.URL()}).Presence()
+	const now, stale = 1_700_000_000_123, 65 * time.Second
+	room := presence.Room{Partition: 17, Name: "r"}
+	const key = "roost:{17}:u:r"
+	server.Do("ZADD", key, fmt.Sprint(now-65_001), "older", fmt.Sprint(now-65_000), "exactly",
+		fmt.Sprint(now-64_999), "younger", fmt.Sprint(now+5_000), "from the future")
+	then := frozen(store, now)
+
+	check := func(want ...string) {
+		t.Helper()
+		members, err := then.Members(t.Context(), stale, room)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range members {
+			got = append(got, fmt.Sprintf("%s %d", m.Name, m.Idle.Milliseconds()))
+		}
+		slices.Sort(got)
+		counts, err := then.Count(t.Context(), stale, room)
+		if err != nil || !slices.Equal(got, want) || counts[0] != len(want) {
+			t.Errorf("members are %q, count is %v, %v; want %q", got, counts, err, want)
+		}
+	}
+	check("from the future 0", "younger 64999")
+	if n := server.Do("ZCARD", key); n != "4" {
+		t.Errorf("reading left %s of 4", n)
+	}
+	if err := then.Beat(t.Context(), stale, presence.Participant{Room: room, Name: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	check("ada 0", "from the future 0", "younger 64999")
+	if got := server.Do("ZRANGE", key, "0", "-1", "WITHSCORES"); got != "younger\n1699999935124\nada\n1700000000123\nfrom the future\n1700000005123" {
+		t.Errorf("the room has\n%s", got)
+	}
+}
+
+// One command for each room, one range command in it, and no scan of keys.
+func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
+	server := redistest.Start(t)
+	store := ready(t, Options{URL: server.URL()}).Presence()
+	var seats []presence.Participant
+	var rooms []presence.Room
+	for r := range 50 {
+		rooms = append(rooms, presence.Room{Partition: 17, Name: fmt.Sprint(r)})
+		for i := range 20 {
+			seats = append(seats, presence.Participant{Room: rooms[r], Name: fmt.Sprint(i)})
+		}
+	}
+	run := func() {
+		t.Helper()
+		_, members := store.Members(t.Context(), time.Minute, rooms[0])
+		_, count := store.Count(t.Context(), time.Minute, rooms...)
+		if err := errors.Join(store.Beat(t.Context(), time.Minute, seats...), members, count); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run() // and load the scripts
+	server.ResetStats()
+	run()
+	got := server.Commands()
+	want := map[string]int64{
+		"evalsha": 50 + 50 + 1, "time": 50 + 50 + 1,
+		"zremrangebyscore": 50, "zadd": 50, "pexpire": 50, "zcount": 50, "zrangebyscore": 1,
+	}
+	for name, n := range want {
+		if got[name] != n {
+			t.Errorf("%s ran %d times, want %d", name, got[name], n)
+		}
+		delete(got, name)
+	}
+	for _, harness := range []string{"info", "config|resetstat", "ping", "hello"} {
+		delete(got, harness)
+	}
+	for name, n := range got {
+		if !strings.HasPrefix(name, "client|") {
+			t.Errorf("%s ran %d times, want 0", name, n)
+		}
+	}
+}
+
+// A room that cannot be written does not affect the others.
+func TestPresencePoisonedRoom(t *testing.T) {
+	server := redistest.Start(t)
+	store := ready(t, Options{URL: server.URL()}).Presence()
+	server.Do("SET", "roost:{17}:u:bad", "x")
+	var seats []presence.Participant
+	for _, room := range []string{"a", "bad", "c"} {
+		seats = append(seats, presence.Participant{Room: presence.Room{Partition: 17, Name: room}, Name: "ada"})
+	}
+	err := store.Beat(t.Context(), time.Hour, seats...)
+	if !errors.Is(err, presence.ErrStore) || !strings.Contains(err.Error(), "1 of 3 commands failed") || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("Beat: %v", err)
+	}
+	for _, room := range []string{"a", "c"} {
+		counts, err := store.Count(t.Context(), time.Hour, presence.Room{Partition: 17, Name: room})
+		if err != nil || counts[0] != 1 {
+			t.Errorf("count of %s is %v, %v", room, counts, err)
+		}
+	}
+}
+
+// A room is read in pages that do not divide a millisecond: none of its members is left
+// out, whether many have one heartbeat or each its own.
+func TestPresencePages(t *testing.T) { // S6.12
+	server := redistest.Start(t)
+	store := ready(t, Options{URL: server.URL()}).Presence()
+	const now = 1_700_000_000_000
+	room := presence.Room{Partition: 17, Name: "r"}
+	for _, c := range []struct {
+		name         string
+		alone, alike int // members with a heartbeat of their own, and after them with one
+		commands     int64
+	}{
+		{"less than a page", most - 1, 0, 1},
+		{"a page", most, 0, 2},
+		{"two pages and a half", 2*most + most/2, 0, 3},
+		{"all alike", 0, 3 * most, 3},
+		{"the end of a page alike", most - 1, most, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server.Do("FLUSHALL")
+			add := []string{"ZADD", "roost:{17}:u:r"}
+			for i := range c.alone + c.alike {
+				add = append(add, fmt.Sprint(now-20_000+min(i, c.alone)), fmt.Sprint(i))
+			}
+			server.Do(add...)
+			server.ResetStats()
+			members, err := frozen(store, now).Members(t.Context(), time.Minute, room)
+			seen := make(map[string]bool)
+			for _, m := range members {
+				seen[m.Name] = true
+			}
+			if want := c.alone + c.alike; err != nil || len(seen) != want || len(members) != want {
+				t.Errorf("%d members with %d names, %v; want %d", len(members), len(seen), err, want)
+			}
+			if n := server.Commands()["zrangebyscore"]; n < c.commands || n > 2*c.commands {
+				t.Errorf("%d range commands, want %d to %d", n, c.commands, 2*c.commands)
+			}
+		})
+	}
+}
+
+// While a room is read, its members send heartbeats, which changes their place in the
+// order of pages: each is in the answer, once.
+func TestPresencePagesMove(t *testing.T) { // S6.12
+	store := ready(t, Options{URL: redistest.Start(t).URL()}).Presence()
+	room := presence.Room{Partition: 17, Name: "r"}
+	seats := make([]presence.Participant, 5*most)
+	for i := range seats {
+		seats[i] = presence.Participant{Room: room, Name: fmt.Sprint(i)}
+	}
+	if err := store.Beat(t.Context(), time.Hour, seats...); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		for ctx.Err() == nil {
+			from := rand.IntN(len(seats) - most/2)
+			if err := store.Beat(t.Context(), time.Hour, seats[from:from+most/2]...); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 20 {
+		members, err := store.Members(t.Context(), time.Hour, room)
+		names := make(map[string]bool)
+		for _, m := range members {
+			names[m.Name] = true
+		}
+		if err != nil || len(members) != len(seats) || len(names) != len(seats) {
+			t.Errorf("%d members with %d names, %v; want %d", len(members), len(names), err, len(seats))
+		}
+	}
+	stop()
+	beats.Wait()
+}

@@ -1,0 +1,107 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+)
+
+// counted is the answer of the script reserve.
+type counted struct {
+	quarter string // where the units were counted; empty: they exceed the limit
+	before  int64
+	err     error
+}
+
+// claim performs an op with a limit. The node's units are in another slot than the room's
+// pin, so no script can do both: the two run side by side, in the time of one round trip. A pin
+// that the limit forbids is undone by comparison before the caller is answered.
+func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
+	if err := check(&op); err != nil {
+		return pinstore.Result{Err: fault(fmt.Sprintf("room %.80q", op.Room), err)}
+	}
+	var units counted
+	var side sync.WaitGroup
+	side.Go(func() { units = s.count(ctx, op, "") })
+	result := s.swapAll(ctx, []pinstore.Op{op})[0]
+	side.Wait()
+	switch {
+	case units.err != nil: // the server of the node's units is down: joins go on
+		return result
+	case !result.Done && units.quarter != "" && unwritten(result.Err):
+		s.uncount(op, units.quarter)
+	case result.Done && units.quarter == "":
+		return s.undo(ctx, op, result, units)
+	}
+	return result
+}
+
+// unwritten reports whether an error, or nil, proves that a command wrote nothing: after a lost connection, or one that does not
+// answer in time, it may have been carried out.
+func unwritten(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op == "dial"
+	}
+	_, network := errors.AsType[net.Error](err)
+	return !network && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, rueidis.ErrClosing)
+}
+
+// undo restores what the pin was before.
+func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Result, units counted) pinstore.Result {
+	back := pinstore.Op{Partition: op.Partition, Room: op.Room, If: claimed.Pin, Set: op.If, TTL: op.TTL}
+	undone := s.swapAll(ctx, []pinstore.Op{back})[0]
+	switch {
+	case undone.Err != nil:
+		return undone
+	case !undone.Done: // another caller has moved the room in between
+		return undone
+	}
+	return pinstore.Result{Pin: undone.Pin, Full: true, Counted: units.before}
+}
+
+// uncount takes back units that were counted for a claim that another caller has won, or that failed. The
+// caller does not wait; without it the units count until they are old.
+func (s *Store) uncount(op pinstore.Op, quarter string) {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.count(ctx, op, quarter)
+	}()
+}
+
+func (s *Store) count(ctx context.Context, op pinstore.Op, quarter string) counted {
+	answers, err := s.runPlain(ctx, s.reserve, call{
+		keys: []string{s.keys.units(textOf(op.Set.Incarnation)), s.keys.unitsFor(textOf(op.Set.Incarnation), op.Room)},
+		args: []string{
+			strconv.FormatInt(op.Units, 10), strconv.FormatInt(op.Limit, 10),
+			strconv.FormatInt(op.Window.Milliseconds(), 10), quarter,
+		},
+	})
+	if err != nil {
+		return counted{err: err}
+	}
+	answer, err := answers[0].ToArray()
+	if err != nil || len(answer) != 2 {
+		return counted{err: errors.Join(err, errAnswer)}
+	}
+	return readCounted(answer)
+}
+
+func readCounted(answer []rueidis.RedisMessage) (c counted) {
+	before, err1 := answer[0].ToString()
+	quarter, err2 := answer[1].ToString()
+	n, err3 := strconv.ParseInt(before, 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return counted{err: fmt.Errorf("%w: %w", errAnswer, err)}
+	}
+	return counted{quarter: quarter, before: n}
+}

@@ -1,0 +1,254 @@
+//go:build unix
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// bench is a node on a real server, and a bare client.
+type bench struct {
+	server *redistest.Server
+	agent  *cluster.Agent
+	bare   rueidis.Client
+}
+
+func newBench(b *testing.B) *bench {
+	b.Helper()
+	server := redistest.Start(b)
+	agent, err := cluster.Start(b.Context(), cluster.Config{
+		ID: "bench", Bind: "127.0.0.1:0", Network: cluster.Local, Log: slog.New(slog.DiscardHandler),
+		LeaseTTL: time.Minute, // a busy machine must not fence the agent, which forgets its pins then
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = agent.Close() })
+	<-agent.Ready()
+	opt, _, err := Options{URL: server.URL()}.client(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	bare, err := rueidis.NewClient(opt)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(bare.Close)
+	return &bench{server, agent, bare}
+}
+
+func (n *bench) resolver(b *testing.B, store pinstore.Store) *affinity.Resolver {
+	b.Helper()
+	// A slow join is measured, not degraded.
+	cfg := affinity.Config{Budget: time.Minute, Log: slog.New(slog.DiscardHandler)}
+	rooms, err := affinity.Start(n.agent, store, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = rooms.Close() })
+	return rooms
+}
+
+// unsure is a store with answers that are never fresh.
+type unsure struct{ *Store }
+
+func (s unsure) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	results := s.Store.Swap(ctx, ops...)
+	for i := range results {
+		results[i].Fresh = 0
+	}
+	return results
+}
+
+// BenchmarkResolve compares joins with a bare command on the same server, by one caller and by
+// 64. Each repetition is a slice of the bare command and a slice of joins, and the ratio of
+// the two times; times-bare is the median ratio. So work of other processes on the machine
+// slows both. server-ns/op is the CPU time of the server, client-ns/op that of this process.
+func BenchmarkResolve(b *testing.B) {
+	n := newBench(b)
+	rooms := n.resolver(b, open(b, Options{URL: n.server.URL()}))
+	asking := n.resolver(b, unsure{open(b, Options{URL: n.server.URL()})})
+	one := newScript("return 1")
+	one.run(b.Context(), n.bare, call{[]string{"k"}, nil})
+	n.server.Do("SET", "k", "v")
+	pinned := make([]string, 1000)
+	for i := range pinned {
+		pinned[i] = fmt.Sprint("pinned-", i)
+		if err := resolve(rooms, pinned[i], 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := rooms.Host(b.Context(), "hosted", affinity.Demand{Size: 2}); err != nil {
+		b.Fatal(err)
+	}
+	bare := func() error { return one.run(context.Background(), n.bare, call{[]string{"k"}, nil})[0].Error() }
+	var next atomic.Int64
+	for _, c := range []struct {
+		name string
+		each int // calls of a slice
+		call func() error
+	}{
+		{"bare EVALSHA", 4000, bare}, // the ratio is 1, but for noise
+		{"bare GET", 4000, func() error {
+			return n.bare.Do(context.Background(), n.bare.B().Get().Key("k").Build()).Error()
+		}},
+		{"cached", 100_000, func() error { return resolve(rooms, pinned[0], affinity.Cached) }},
+		{"pinned", 4000, func() error {
+			return resolve(asking, pinned[next.Add(1)%int64(len(pinned))], affinity.Pinned)
+		}},
+		{"first claim", 4000, func() error { return resolve(rooms, fmt.Sprint("new-", next.Add(1)), affinity.Hash) }},
+		{"host of a hosted room", 100_000, func() error {
+			_, err := rooms.Host(context.Background(), "hosted", affinity.Demand{Size: 2})
+			return err
+		}},
+	} {
+		for _, callers := range []int{1, 64} {
+			// As many calls by 64 callers as their connection pipelines well, and fewer by one.
+			bares, calls := 4000, c.each
+			if callers == 1 {
+				bares, calls = bares/64, calls/64
+			}
+			b.Run(fmt.Sprintf("%s by %d", c.name, callers), func(b *testing.B) {
+				var took, ratios, server, client []float64
+				for b.Loop() {
+					base := slice(b, bares, callers, bare)
+					cpu, own := n.serverTime(b), ownTime(b)
+					per := slice(b, calls, callers, c.call)
+					client = append(client, (ownTime(b)-own)/float64(calls))
+					server = append(server, (n.serverTime(b)-cpu)/float64(calls))
+					took, ratios = append(took, per), append(ratios, per/base)
+				}
+				b.ReportMetric(median(took), "ns/op")
+				b.ReportMetric(median(ratios), "times-bare")
+				b.ReportMetric(median(server), "server-ns/op")
+				b.ReportMetric(median(client), "client-ns/op")
+			})
+		}
+	}
+}
+
+// slice has some callers make calls, and returns the nanoseconds of one.
+func slice(b *testing.B, calls, callers int, call func() error) float64 {
+	b.Helper()
+	var left atomic.Int64
+	left.Store(int64(calls))
+	var wait sync.WaitGroup
+	began := time.Now()
+	for range callers {
+		wait.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := call(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return float64(time.Since(began).Nanoseconds()) / float64(calls)
+}
+
+// serverTime returns the nanoseconds of CPU that the server has used for commands.
+func (n *bench) serverTime(b *testing.B) (sum float64) {
+	b.Helper()
+	for line := range strings.Lines(n.server.Do("INFO", "cpu")) {
+		if name, text, _ := strings.Cut(strings.TrimSpace(line), ":"); strings.HasSuffix(name, "_main_thread") {
+			seconds, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			sum += seconds * 1e9
+		}
+	}
+	return sum
+}
+
+// ownTime returns the nanoseconds of CPU that this process has used.
+func ownTime(b *testing.B) float64 {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return float64(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func median(of []float64) float64 {
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+// resolve fails unless the source is want; 0 is any.
+func resolve(rooms *affinity.Resolver, room string, want affinity.Source) error {
+	a, err := rooms.Resolve(context.Background(), room, affinity.Demand{Size: 2})
+	if err == nil && want != 0 && a.Source != want {
+		err = fmt.Errorf("%s is %s, not %s", room, a.Source, want)
+	}
+	return err
+}
+
+// BenchmarkRehome re-homes the rooms of a dead node, by the one node that owns all
+// partitions then.
+func BenchmarkRehome(b *testing.B) {
+	n := newBench(b)
+	store := open(b, Options{URL: n.server.URL()})
+	// An earlier incarnation of this node is dead for certain: no lease has to expire.
+	dead := lease.Incarnation{Node: "bench", Number: 1}
+	ops := make([]pinstore.Op, 5000)
+	for i := range ops {
+		room := fmt.Sprint("room-", i)
+		ops[i] = pinstore.Op{
+			Partition: placement.Of(room, placement.DefaultPartitions), Room: room,
+			Set: pinstore.Pin{Incarnation: dead, Size: 2}, TTL: time.Hour,
+		}
+	}
+	var server float64
+	for b.Loop() {
+		b.StopTimer()
+		n.server.Do("FLUSHALL")
+		for _, r := range store.Swap(b.Context(), ops...) {
+			if r.Err != nil || !r.Done {
+				b.Fatal(r)
+			}
+		}
+		other := open(b, Options{URL: n.server.URL()})
+		tick := time.NewTicker(time.Millisecond)
+		cpu := n.serverTime(b)
+		b.StartTimer()
+		rooms, err := affinity.Start(n.agent, other, affinity.Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for deadline := time.Now().Add(time.Minute); rooms.Stats().Rehomed < uint64(len(ops)); <-tick.C {
+			if time.Now().After(deadline) {
+				b.Fatalf("%d rooms were re-homed", rooms.Stats().Rehomed)
+			}
+		}
+		b.StopTimer()
+		tick.Stop()
+		server += n.serverTime(b) - cpu
+		_ = rooms.Close()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(ops)), "ns/room")
+	b.ReportMetric(server/float64(b.N)/float64(len(ops)), "server-ns/room")
+}

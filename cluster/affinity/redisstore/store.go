@@ -1,0 +1,258 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+)
+
+// Store keeps pins on Redis. Open returns one. Its methods may be called from any
+// goroutine.
+type Store struct {
+	opt   Options
+	where string // for people
+	keys  keys
+
+	swap, apart, clean, heartbeat, reserve, agree script
+
+	link    atomic.Pointer[link]
+	changed atomic.Pointer[[]*user]
+
+	mu     sync.Mutex // guards closed, so that no call begins after Close has begun to wait
+	closed bool
+	quit   context.CancelFunc // called by Close
+	calls  sync.WaitGroup
+}
+
+var _ pinstore.Store = (*Store)(nil)
+
+// link is the connection to Redis, or the reason for not having one.
+type link struct {
+	pins  rueidis.Client // with tracking: notified of changes of the keys that it has read
+	plain rueidis.Client // without tracking, for all other commands
+	err   error
+
+	// one says that all keys are on one server, so that a script may take those of several
+	// partitions. Then the pins connection tracks what it is told to, and not all that a script
+	// declares, as it would before Redis 7.2.
+	one   bool
+	conns []*connections // of a single server
+	split atomic.Bool    // it was refused: a proxy divides the keys
+}
+
+// tracked reports whether the pins connection is notified of changes.
+func (l *link) tracked() bool { return l.pins != l.plain }
+
+var (
+	errClosed = errors.New("redisstore: the store is closed")
+	errEarly  = errors.New("still connecting")
+)
+
+// Open returns a store on the Redis of opt. It fails only for invalid options. It waits
+// for the first attempt to connect, until ctx ends. While Redis is down, it reconnects in
+// the background, at least every 2 s, and all calls fail at once. The caller closes the
+// store.
+func Open(ctx context.Context, opt Options) (*Store, error) {
+	opt.Prefix = cmp.Or(opt.Prefix, DefaultPrefix)
+	where, err := opt.validate()
+	if err != nil {
+		return nil, err
+	}
+	life, quit := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Store{
+		opt:       opt,
+		where:     where,
+		keys:      keys(opt.Prefix),
+		swap:      newScript(swapSource),
+		apart:     newScript(apartSource),
+		clean:     newScript(cleanSource),
+		heartbeat: newScript(heartbeatSource),
+		reserve:   newScript(reserveSource),
+		agree:     newScript(agreeSource),
+		quit:      quit,
+	}
+	s.link.Store(&link{err: errEarly})
+	tried := make(chan struct{})
+	s.calls.Go(func() { s.connect(life, tried) })
+	select {
+	case <-tried:
+	case <-ctx.Done():
+	}
+	return s, nil
+}
+
+// String returns the addresses and the number of the database, without a user and passwords.
+func (s *Store) String() string { return s.where }
+
+// Close ends the store. It waits for the calls in progress, which fail, for a second or
+// two if Redis hangs.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		s.quit()
+		if l := s.link.Swap(&link{err: errClosed}); l.err == nil {
+			s.calls.Go(l.close)
+		}
+	}
+	s.mu.Unlock()
+	s.calls.Wait()
+	return nil
+}
+
+func (l *link) close() {
+	if l.tracked() {
+		l.plain.Close()
+	}
+	l.pins.Close()
+}
+
+// connect retries until it has a link, which then recovers by itself.
+func (s *Store) connect(life context.Context, tried chan<- struct{}) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		l := s.dial(life)
+		s.mu.Lock()
+		closed := s.closed
+		if !closed {
+			s.link.Store(l)
+		}
+		s.mu.Unlock()
+		if tried != nil {
+			close(tried)
+			tried = nil
+		}
+		switch {
+		case closed && l.err == nil:
+			l.close()
+			return
+		case closed || l.err == nil:
+			return
+		}
+		// With jitter, so that the nodes of a fleet do not reconnect at the same time.
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+		case <-life.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+func (s *Store) dial(life context.Context) *link {
+	opt, tracking, err := s.opt.client(life)
+	if err != nil {
+		return &link{err: err}
+	}
+	// Only the connections of pins announce a loss: it is about what they have read.
+	notified := newConnections(opt.DialCtxFn, func() { s.invalidated(nil) })
+	move := &mover{all: []*connections{notified}}
+	if opt.DialCtxFn = notified.open; tracking {
+		others := newConnections(notified.dial, func() {})
+		move.all = append(move.all, others) // after them, so that no answer comes before the announcement
+		opt.DialCtxFn = others.open
+	}
+	plain, err := rueidis.NewClient(opt)
+	if err != nil {
+		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
+	}
+	one, single := plain.Mode() != rueidis.ClientModeCluster, plain.Mode() == rueidis.ClientModeStandalone
+	if single {
+		plain = heeding{plain, move}
+	} else {
+		move.all = nil
+	}
+	if !tracking {
+		return &link{pins: plain, plain: plain, one: one, conns: move.all}
+	}
+	opt.DisableCache = false
+	opt.ClientTrackingOptions = []string{"NOLOOP"} // tracks all keys that a connection reads, without its own changes
+	if one = one && mayChoose(plain); one {
+		opt.ClientTrackingOptions = []string{"OPTIN", "NOLOOP"}
+		// So that no first join takes two round trips. After a failure the first one brings the script.
+		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
+	}
+	opt.OnInvalidations = s.invalidated
+	opt.DialCtxFn = notified.open
+	opt.CacheSizeEachConn = 1 << 10 // the cache of rueidis is not used
+	pins, err := rueidis.NewClient(opt)
+	if err != nil {
+		plain.Close()
+		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
+	}
+	if single {
+		pins = heeding{pins, move}
+	}
+	return &link{pins: pins, plain: plain, one: one, conns: move.all}
+}
+
+// mayChoose reports whether a connection may say what to track: a user of an access list may
+// lack the right, and a proxy the command. Without tracking the server refuses it by its name.
+func mayChoose(plain rueidis.Client) bool {
+	err, ok := rueidis.IsRedisErr(plain.Do(context.Background(), plain.B().ClientCaching().Yes().Build()).Error())
+	return ok && strings.HasPrefix(strings.TrimPrefix(err.Error(), "ERR "), "CLIENT CACHING can")
+}
+
+// do runs f on its own goroutine and returns its answer, or an error when ctx ends
+// first. f then ends within seconds, because hanging connections are closed. f does not
+// get ctx: the client would dial with it, and would never reach a server that needs
+// longer than the budget of one call.
+func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	s.mu.Lock()
+	l := s.link.Load()
+	if l.err != nil {
+		s.mu.Unlock()
+		return none, l.err
+	}
+	s.calls.Add(1)
+	s.mu.Unlock()
+	answer := make(chan T, 1)
+	go func() { //nolint:gosec // a call outlives the context of the caller that began it
+		defer s.calls.Done()
+		answer <- f(context.Background(), l)
+	}()
+	select {
+	case got := <-answer:
+		return got, nil
+	case <-ctx.Done():
+		return none, l.late(ctx.Err())
+	}
+}
+
+// late returns the error of a call without an answer in time: if there is no connection, also why.
+func (l *link) late(err error) error {
+	for _, c := range l.conns {
+		if why := c.unreachable(); why != nil {
+			return fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return err
+}
+
+// fault makes err an pinstore.ErrStore that names the operation.
+func fault(what string, err error) error { return faultOf(pinstore.ErrStore, what, err) }
+
+func faultOf(kind error, what string, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, rueidis.ErrNoCache):
+		hint = " (for a server without CLIENT TRACKING add ?client_cache=0 to the URL)"
+	case errors.Is(err, rueidis.ErrClosing):
+		err = errClosed
+	}
+	return fmt.Errorf("%w: redis: %s: %w%s", kind, what, err, hint)
+}

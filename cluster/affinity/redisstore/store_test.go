@@ -1,0 +1,180 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/affinitytest"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// open opens a store that is closed with the test.
+func open(tb testing.TB, opt Options) *Store {
+	tb.Helper()
+	s, err := Open(tb.Context(), opt)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// ready is open for a running server. The first attempt to connect may fail on a busy
+// machine.
+func ready(tb testing.TB, opt Options) *Store {
+	tb.Helper()
+	s := open(tb, opt)
+	redistest.Eventually(tb, "connect", func() error {
+		_, err := s.Index(tb.Context(), []placement.Partition{0}, func(lease.Incarnation) bool { return false }, 1)
+		return err
+	})
+	return s
+}
+
+// started returns a server and a store on it.
+func started(tb testing.TB) (*redistest.Server, *Store) {
+	tb.Helper()
+	server := redistest.Start(tb)
+	return server, ready(tb, Options{URL: server.URL()})
+}
+
+// long skips a test of seconds under -short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+}
+
+// conform runs the suite. Tests on one server use different rooms, and different prefixes, since each is a
+// cluster of its own.
+func conform(t *testing.T, opt Options) {
+	t.Helper()
+	opt.URL = redistest.Patient(opt.URL)
+	tests := 0
+	prefix := cmp.Or(opt.Prefix, DefaultPrefix)
+	affinitytest.Store(t, func(t *testing.T) func() pinstore.Store {
+		tests++
+		opt := opt
+		opt.Prefix = fmt.Sprint(prefix, tests, ":")
+		return func() pinstore.Store { return ready(t, opt) }
+	})
+}
+
+func conformPresence(t *testing.T, url string) {
+	t.Helper()
+	url = redistest.Patient(url)
+	affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
+		return ready(t, Options{URL: url}).Presence(), ready(t, Options{URL: url}).Presence()
+	})
+}
+
+func TestStandalone(t *testing.T) {
+	s := redistest.Start(t)
+	conform(t, Options{URL: s.URL()})
+	conformPresence(t, s.URL())
+	if keys := s.Do("KEYS", "*"); strings.Contains("\n"+keys, "\nroost:") == false {
+		t.Errorf("no key has the default prefix: %s", keys)
+	}
+	for _, name := range []string{"keys", "scan", "zscan", "monitor"} {
+		if n := s.Commands()[name]; n > 1 || n == 1 && name != "keys" { // one is this test's
+			t.Errorf("%d times %s", n, name)
+		}
+	}
+}
+
+func TestUntracked(t *testing.T) {
+	long(t)
+	t.Parallel()
+	conform(t, Options{URL: redistest.Start(t).URL() + "?client_cache=0", Prefix: "other:"})
+}
+
+func TestTLS(t *testing.T) {
+	long(t)
+	t.Parallel()
+	s := redistest.StartTLS(t)
+	conform(t, Options{URL: s.URL(), TLS: s.TLSConfig()})
+	unknown := open(t, Options{URL: s.URL()})
+	redistest.Eventually(t, "an error that names the certificate", func() error { // on a busy machine, the budget may end first
+		_, err := unknown.Heartbeat(t.Context(), node("n", 1), time.Hour, nil)
+		if errors.Is(err, pinstore.ErrStore) && strings.Contains(err.Error(), "certificate") {
+			return nil
+		}
+		return fmt.Errorf("with an unknown certificate: %w", err)
+	})
+	if _, err := Open(t.Context(), Options{URL: "redis://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}); !errors.Is(err, errTLS) {
+		t.Errorf("error %v for TLS with redis://", err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	long(t)
+	t.Parallel()
+	url := redistest.StartCluster(t, 3, 0).URL()
+	conform(t, Options{URL: url})
+	conformPresence(t, url)
+}
+
+func TestSentinel(t *testing.T) {
+	long(t)
+	t.Parallel()
+	conform(t, Options{URL: redistest.StartSentinel(t).URL()})
+}
+
+func node(id lease.NodeID, incarnation uint64) lease.Incarnation {
+	return lease.Incarnation{Node: id, Number: incarnation}
+}
+
+// first is a claim of room.
+func first(room string, by lease.Incarnation) pinstore.Op {
+	return pinstore.Op{Partition: 17, Room: room, Set: pinstore.Pin{Incarnation: by, Size: 2}, TTL: time.Hour}
+}
+
+func read(room string) pinstore.Op { return pinstore.Op{Partition: 17, Room: room} }
+
+// swap performs one op, which must not fail.
+func swap(tb testing.TB, s *Store, op pinstore.Op) pinstore.Result {
+	tb.Helper()
+	r := s.Swap(tb.Context(), op)[0]
+	if r.Err != nil {
+		tb.Fatal(r.Err)
+	}
+	return r
+}
+
+// within returns an error unless f returns soon after its context ends. The time counts
+// from when another goroutine has seen the end, since a busy machine is late for all. The
+// client itself gives up a server after 2.5 s.
+func within(limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var ended atomic.Pointer[time.Time]
+	stop := context.AfterFunc(ctx, func() {
+		now := time.Now()
+		ended.Store(&now)
+	})
+	err := f(ctx)
+	if !stop() {
+		if end := ended.Load(); end != nil && time.Since(*end) > 1500*time.Millisecond {
+			return fmt.Errorf("it took %v longer than %v (%w)", time.Since(*end), limit, errors.Join(errLate, err))
+		}
+	}
+	return err
+}
+
+var errLate = errors.New("late")

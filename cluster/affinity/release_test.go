@@ -1,0 +1,452 @@
+package affinity_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A node that does not reach the store for 40 s misses the release of its room, and hears of it later.
+func TestReleaseMissed(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		mine := &faulty{Store: data}
+		f := newFleet(t, data, affinity.Config{}, "b", "c")
+		f.store = mine
+		f.start("a")
+		f.resolve("b", "r", 2)
+		f.move("b", "a")
+		h := f.hostAt("a", "r", 2)
+		time.Sleep(5 * time.Second)
+		mine.fails.Store(true)
+		mine.disconnect()
+		if err := f.rooms["b"].Release(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(40 * time.Second)
+		mine.fails.Store(false)
+		time.Sleep(20 * time.Second)
+		if !lost(h) {
+			t.Errorf("the room was released, and its host goes on; its pin: %v", pins(t, data)["r"])
+		}
+	})
+}
+
+// once calls a function once, at the next op of a kind.
+type once struct {
+	pinstore.Store
+	is     func(pinstore.Op) bool
+	before atomic.Pointer[func()]
+	after  atomic.Pointer[func() bool] // if the op is done; true: the answer is lost
+}
+
+func (s *once) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if !s.is(ops[0]) {
+		return s.Store.Swap(ctx, ops...)
+	}
+	if f := s.before.Swap(nil); f != nil {
+		(*f)()
+	}
+	res := s.Store.Swap(ctx, ops...)
+	if res[0].Done {
+		if f := s.after.Swap(nil); f != nil && (*f)() {
+			return []pinstore.Result{{Err: pinstore.ErrStore}}
+		}
+	}
+	return res
+}
+
+func reads(op pinstore.Op) bool  { return op.If == (pinstore.Pin{}) && op.Set == (pinstore.Pin{}) }
+func claims(op pinstore.Op) bool { return op.If == (pinstore.Pin{}) && op.Set.Number != 0 }
+func marks(op pinstore.Op) bool  { return op.Set.Released() }
+
+// A hosting ends while its pin is confirmed, and the room comes back to this node. Its epoch stays: the greater one is
+// that of the next tenure.
+func TestEpochOfEndedHosting(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		store := &once{Store: pinstore.NewMemory(), is: claims}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		time.Sleep(5 * time.Second)
+		epoch := h.Epoch()
+		claim := pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: pinstore.Pin{Incarnation: f.incarnation(o), Size: 2}, TTL: time.Hour}
+		next := func() {
+			_ = h.Release(t.Context())
+			time.Sleep(time.Millisecond)
+			if !store.Store.Swap(t.Context(), claim)[0].Done {
+				t.Error("no next tenure")
+			}
+		}
+		store.before.Store(&next)
+		f.rooms[o].Changed("") // as after a lost connection: the keeper claims the pin
+		time.Sleep(3 * time.Second)
+		if store.before.Load() != nil || !lost(h) || h.Epoch() != epoch {
+			t.Errorf("claimed %t, lost %t, epoch %d after %d", store.before.Load() == nil, lost(h), h.Epoch(), epoch)
+		}
+	})
+}
+
+// tardy answers no deletion of a pin, and carries it out when the test says so.
+type tardy struct {
+	pinstore.Store
+	deletions []pinstore.Op
+}
+
+func (s *tardy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if op := ops[0]; len(ops) == 1 && op.Set.Number == 0 && op.If != (pinstore.Pin{}) {
+		s.deletions = append(s.deletions, op)
+		<-ctx.Done()
+		return []pinstore.Result{{Err: pinstore.ErrStore}}
+	}
+	return s.Store.Swap(ctx, ops...)
+}
+
+// A room ends, and Redis carries out the deletion of its pin when the node hosts the room again, as after a pause of Redis: the
+// new hosting keeps its pin. It may have begun while Redis did not answer.
+func TestTardyDeletion(t *testing.T) { // S6.2
+	for _, away := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			data := &tardy{Store: pinstore.NewMemory()}
+			store := &faulty{Store: data}
+			f := newFleet(t, store, affinity.Config{}, "a", "b")
+			o := string(f.owner("r"))
+			f.resolve(o, "r", 2)
+			first := f.hostAt(o, "r", 2)
+			epoch := first.Epoch()
+			if err := first.Release(t.Context()); err == nil || len(data.deletions) != 1 {
+				t.Fatalf("%v, deletions %+v", err, data.deletions)
+			}
+			store.fails.Store(away)
+			second := f.hostAt(o, "r", 2)
+			store.fails.Store(false)
+			if away {
+				time.Sleep(2 * time.Second)
+			}
+			data.Store.Swap(t.Context(), data.deletions[0])
+			if is := pins(t, data.Store)["r"]; is.Incarnation == (lease.Incarnation{}) || second.Epoch() <= epoch || is.Epoch != second.Epoch() {
+				t.Errorf("away %t: epoch %d, then %d; its pin: %+v", away, epoch, second.Epoch(), is)
+			}
+		})
+	}
+}
+
+// A hosting began without the store and is released. Before the store is asked for its pin, the room has another pin, or is hosted here again:
+// that pin stays.
+func TestReleaseUnconfirmed(t *testing.T) { // S6.2
+	for _, again := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			data := pinstore.NewMemory()
+			answers := &once{Store: data, is: reads}
+			store := &faulty{Store: answers, mute: true}
+			f := newFleet(t, store, affinity.Config{}, "a", "b")
+			o := string(f.owner("r"))
+			store.fails.Store(true)
+			first := f.hostAt(o, "r", 2)
+			store.fails.Store(false)
+			want := error(nil)
+			before := func() {
+				if again {
+					f.hostAt(o, "r", 2)
+					return
+				}
+				elsewhere := pinstore.Pin{Incarnation: f.incarnation(f.not(o)), Size: 2}
+				data.Swap(t.Context(), pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: elsewhere, TTL: time.Hour})
+				want = affinity.ErrChanged
+			}
+			answers.before.Store(&before)
+			if err := first.Release(t.Context()); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			if is := pins(t, data)["r"]; is.Number == 0 {
+				t.Errorf("again %t: the pin is gone", again)
+			}
+		})
+	}
+}
+
+// The keeper has claimed the pin that Redis had lost, and its answer is lost, too. The release of the room says that the pin has changed.
+func TestReleaseAfterLostAnswer(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		store := &once{Store: data, is: claims}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		time.Sleep(5 * time.Second)
+		var err error
+		lose := func() bool { err = h.Release(t.Context()); return true }
+		store.after.Store(&lose)
+		data.empty()
+		time.Sleep(time.Minute)
+		if _, ok := pins(t, data)["r"]; store.after.Load() != nil || !lost(h) || ok != errors.Is(err, affinity.ErrChanged) {
+			t.Errorf("released: %v; it has a pin: %t", err, ok)
+		}
+	})
+}
+
+// A room is resolved while its release is under way, and gets a new pin, which stays.
+func TestResolveDuringRelease(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := pinstore.NewMemory()
+		store := &faulty{Store: data}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		time.Sleep(5 * time.Second)
+		var a affinity.Assignment
+		again := func() { a = f.resolve(o, "r", 2) }
+		store.beforeRelease.Store(&again)
+		_ = h.Release(t.Context())
+		if is := pins(t, data)["r"]; a.Epoch <= h.Epoch() || is.Epoch != a.Epoch {
+			t.Errorf("resolved %v after epoch %d; its pin: %v", a, h.Epoch(), is)
+		}
+	})
+}
+
+// The end of another room's hosting, which shares the count of ends, does not hold up a Host, nor does it fail one that the store does not answer.
+func TestHostBesideRelease(t *testing.T) { // S6.2
+	other := ""
+	for i := 0; placement.Of(other, 256) != placement.Of("r", 256); i++ {
+		other = fmt.Sprint("other-", i)
+	}
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faulty{Store: pinstore.NewMemory()}
+			f := newFleet(t, store, affinity.Config{}, "a")
+			ends := f.hostAt("a", other, 2)
+			time.Sleep(5 * time.Second)
+			budget := affinity.Config{}.WithDefaults().Budget
+			most := budget * 9 / 10
+			store.pause.Store(int64(most))
+			if hangs {
+				store.pause.Store(0)
+				store.stuck.Store(true)
+				most = budget
+			}
+			time.AfterFunc(budget/2, func() { _ = ends.Release(t.Context()) })
+			began := time.Now()
+			if _, err := f.rooms["a"].Host(t.Context(), "r", affinity.Demand{Size: 2}); err != nil || time.Since(began) > most {
+				t.Errorf("the store hangs %t: %v, after %v", hangs, err, time.Since(began))
+			}
+		})
+	}
+}
+
+// A hosting ends while the keeper claims the pin that Redis has lost, and the room is hosted here again by that pin, which stays.
+func TestHostAgainDuringRestore(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		late := &tardy{Store: data}
+		store := &once{Store: late, is: claims}
+		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		time.Sleep(5 * time.Second)
+		var again *affinity.Hosting
+		during := func() bool {
+			go func() { _ = h.Release(t.Context()) }()
+			time.Sleep(time.Millisecond)
+			again = f.hostAt(o, "r", 2)
+			return false
+		}
+		store.after.Store(&during)
+		data.failOver() // without a notification
+		f.rooms[o].Changed("r")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for _, deletion := range late.deletions {
+			data.Swap(t.Context(), deletion)
+		}
+		if is := pins(t, data)["r"]; lost(again) || is.Number == 0 || is.Epoch != again.Epoch() {
+			t.Errorf("lost %t: %v; epoch %d, its pin: %+v", lost(again), again.Err(), again.Epoch(), is)
+		}
+	})
+}
+
+// A release is not answered. A look-up on that node says the pin that stands, and the room can be moved by it.
+func TestLookupAfterRelease(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := &tardy{Store: pinstore.NewMemory()}
+		f := newFleet(t, data, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		_ = h.Release(t.Context())
+		a, err := f.rooms[o].Lookup(t.Context(), "r")
+		if err != nil || a.Epoch != h.Epoch() {
+			t.Errorf("%+v, %v; want epoch %d", a, err, h.Epoch())
+		}
+		if moved, err := f.rooms[o].MoveFrom(t.Context(), "r", a.Incarnation, a.Epoch); err != nil || moved.Node == a.Node {
+			t.Errorf("moved: %+v, %v", moved, err)
+		}
+	})
+}
+
+// A release is not answered, Redis loses its data or goes back to an earlier pin, and its clock is behind. The next hosting of the room begins
+// without Redis: it gets a greater epoch nevertheless.
+func TestEpochAfterReleaseAndLoss(t *testing.T) { // S6.2
+	for _, earlier := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			data := newReplaced()
+			store := &faulty{Store: &tardy{Store: data}}
+			f := newFleet(t, store, affinity.Config{}, "a", "b")
+			o := string(f.owner("r"))
+			claim := pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: pinstore.Pin{Incarnation: f.incarnation(o), Epoch: 1 << 52, Size: 2}, TTL: time.Hour}
+			data.Swap(t.Context(), claim)
+			f.resolve(o, "r", 2)
+			first := f.hostAt(o, "r", 2)
+			_ = first.Release(t.Context())
+			store.fails.Store(true)
+			second := f.hostAt(o, "r", 2)
+			data.failOver()
+			if claim.Set.Epoch = 1; earlier {
+				data.Swap(t.Context(), claim)
+			}
+			store.fails.Store(false)
+			time.Sleep(20 * time.Second)
+			if second.Epoch() <= first.Epoch() {
+				t.Errorf("an earlier pin %t: epoch %d, then %d", earlier, first.Epoch(), second.Epoch())
+			}
+		})
+	}
+}
+
+// A room has ended on a: its pin was deleted, and the answer was lost. Then b hosts the room, and Redis loses its data. Node a, which hears of that
+// first, does not take the room to itself, as it does with a room that it hosted until then.
+func TestEndedRoomDoesNotStay(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		late := &faulty{Store: data, mute: true}
+		f := newFleet(t, data, affinity.Config{}, "b", "c")
+		f.store = late
+		f.start("a")
+		f.resolve("b", "r", 2)
+		f.move("b", "a")
+		h := f.hostAt("a", "r", 2)
+		time.Sleep(5 * time.Second)
+		late.releasesLate.Store(true)
+		nothing := func() {}
+		late.beforeRelease.Store(&nothing)
+		if err := h.Release(t.Context()); err == nil {
+			t.Fatal("the release was answered")
+		}
+		time.Sleep(3 * time.Second)
+		f.resolve("b", "r", 2)
+		f.move("b", "b")
+		hosted := f.hostAt("b", "r", 2)
+		time.Sleep(3 * time.Second)
+		data.failOver()
+		f.rooms["a"].Changed("")
+		a, err := f.rooms["a"].Resolve(t.Context(), "r", affinity.Demand{Size: 2})
+		f.rooms["b"].Changed("")
+		time.Sleep(20 * time.Second)
+		if lost(hosted) {
+			t.Errorf("a resolved %v, %v; b has lost the room: %v", a, err, hosted.Err())
+		}
+	})
+}
+
+// A room is released by its name while this node begins to host it. Redis does not notify this node of the mark that it has set itself.
+func TestReleaseByNameDuringHost(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		store := &once{Store: pinstore.NewMemory(), is: marks}
+		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a")
+		f.resolve("a", "r", 2)
+		var h *affinity.Hosting
+		during := func() {
+			h = f.hostAt("a", "r", 2)
+			time.Sleep(50 * time.Millisecond)
+		}
+		store.before.Store(&during)
+		if err := f.rooms["a"].Release(t.Context(), "r"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		wantLost(t, h, affinity.ErrReleased)
+	})
+}
+
+// Redis loses its data while a Resolve claims a room, which is hosted here by that pin before the Resolve has its answer: the pin is not taken back.
+func TestHostDuringTakenBackClaim(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		late := &tardy{Store: pinstore.NewMemory()}
+		store := &once{Store: late, is: claims}
+		f := newFleet(t, store, affinity.Config{}, "a")
+		var h *affinity.Hosting
+		during := func() bool {
+			f.rooms["a"].Changed("")
+			h = f.hostAt("a", "r", 2)
+			return false
+		}
+		store.after.Store(&during)
+		_, _ = f.rooms["a"].Resolve(t.Context(), "r", affinity.Demand{Size: 2})
+		if len(late.deletions) > 0 || lost(h) || h.Epoch() == 0 {
+			t.Errorf("deletions %+v of the pin of a hosting with epoch %d", late.deletions, h.Epoch())
+		}
+	})
+}
+
+// A release is not answered, and no node takes the room: a Resolve says so.
+func TestResolveAfterReleaseOnFullNodes(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &tardy{Store: pinstore.NewMemory()}, affinity.Config{HardCeiling: 100}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		_ = f.hostAt(o, "r", 2).Release(t.Context())
+		f.Agent(f.not(o)).SetLoad(capacity)
+		if err := f.Agent(o).Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if a, err := f.rooms[o].Resolve(t.Context(), "r", affinity.Demand{Size: 2}); !errors.Is(err, affinity.ErrNoCapacity) {
+			t.Errorf("%v, %v", a, err)
+		}
+	})
+}
+
+// Callers of Host share an answer of the store. One releases the room before the others begin: they do not host it by its former pin,
+// which may be gone, and another node may claim the room.
+func TestReleaseBetweenHosts(t *testing.T) { // S6.2
+	inFleet(t, "a", func(t *testing.T, f *fleet) {
+		for _, room := range names(300) {
+			var mu sync.Mutex
+			tenures := make(map[uint64]*affinity.Hosting)
+			var wait sync.WaitGroup
+			for range 4 {
+				wait.Go(func() {
+					h, err := f.rooms["a"].Host(t.Context(), room, affinity.Demand{Size: 2})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					epoch := h.Epoch()
+					mu.Lock()
+					if other := tenures[epoch]; other != nil && other != h {
+						t.Errorf("%s: two hostings with epoch %d", room, epoch)
+					}
+					tenures[epoch] = h
+					mu.Unlock()
+					if err := h.Release(t.Context()); err != nil && !errors.Is(err, affinity.ErrChanged) {
+						t.Error(err)
+					}
+				})
+			}
+			wait.Wait()
+		}
+	})
+}

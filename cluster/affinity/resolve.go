@@ -1,0 +1,153 @@
+package affinity
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Resolve returns where a room lives. A room without a pin is pinned now: to the
+// owner of its partition if that has headroom for the demand, otherwise to the least
+// loaded node with headroom. All concurrent callers, on any node, get the same
+// answer.
+//
+// It takes no round trip to the store if the pin is cached, one otherwise, a second one if a
+// pin that was known here has gone, and up to three more if the pin names a node that has just died. If the store does not answer
+// within Config.Budget, the assignment is Degraded: the last known node, or the node
+// of the hash.
+//
+// It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several
+// concurrent changes), ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends
+// before the budget does.
+func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
+	ctx, end := r.trace(ctx, "resolve", room)
+	if end == nil {
+		return r.resolve(ctx, room, d)
+	}
+	a, err := r.resolve(ctx, room, d)
+	end(a, err)
+	return a, err
+}
+
+// trace notifies the tracer, if there is one.
+func (r *Resolver) trace(ctx context.Context, call, room string) (context.Context, func(Assignment, error)) {
+	if r.cfg.Tracer == nil {
+		return ctx, nil
+	}
+	return r.cfg.Tracer.Begin(ctx, call, room)
+}
+
+func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
+	faulty := d.Validate()
+	if faulty == nil {
+		if a, ok := r.cached(room); ok { // so its name is valid
+			return a, nil
+		}
+	}
+	if err := errors.Join(CheckName(room), faulty); err != nil {
+		return Assignment{}, err
+	}
+	began := time.Now()
+	defer func() { r.counts.asked.Add(time.Since(began)) }()
+	got, err := r.ask(ctx, began.Add(r.cfg.Budget), &r.shared.resolve, room, d, false, func() (settled, bool) {
+		a, ok := r.cached(room) // another caller may have been answered in between
+		return settled{Assignment: a}, ok
+	})
+	return got.Assignment, err
+}
+
+// cached answers from the pin cache.
+func (r *Resolver) cached(room string) (Assignment, bool) {
+	e := r.cache.Get(room)
+	if e == nil || !r.cache.IsFresh(e) || r.work.closed.Load() { // no longer notified then
+		return Assignment{}, false
+	}
+	s := r.agent.Snapshot()
+	node := liveness.Live(s, e.Pin.Incarnation)
+	if node == nil || s.Table == nil || s.Fenced {
+		return Assignment{}, false
+	}
+	r.counts.add(Cached)
+	return Assignment{
+		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: e.Pin.Incarnation, Epoch: e.Pin.Epoch,
+		Source: Cached, Reason: "already pinned, from the cache", Member: node,
+	}, true
+}
+
+// settled is an answer of the store, and what was so before the store was asked. The
+// answer proves nothing about a later loss or fence. A caller may get it later.
+type settled struct {
+	Assignment
+	generation uint64 // of the pin cache
+	fences     uint64 // of the agent
+	ends       uint64 // of tenures here: see hostTable.endsOf
+}
+
+// ask settles a room with the store, by a time, unless there is a shortcut by then. Concurrent
+// callers for the same room in the same flight share the answer. hosts: they are about to
+// serve the room here.
+func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singleflight.Group, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
+	answer := flight.DoChan(room, func() (any, error) {
+		if got, ok := shortcut(); ok {
+			return got, nil
+		}
+		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences, ends: r.hosts.endsOf(room).Load()}
+		bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), until) // a caller who gives up must not look like a store that does not answer
+		defer cancel()
+		a, err := r.settle(bounded, room, d, hosts)
+		r.counts.add(a.Source)
+		before.Assignment = a
+		return before, err
+	})
+	select {
+	case got := <-answer:
+		return got.Val.(settled), got.Err
+	case <-ctx.Done():
+		return settled{}, ctx.Err()
+	}
+}
+
+// ready returns a snapshot by which the room can be found. Where no member may own anything, rooms with pins stay.
+func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
+	s := r.agent.Snapshot()
+	if r.work.closed.Load() {
+		return s, ErrClosed
+	}
+	if err := r.store.agreement.Refused(); err != nil {
+		return s, err
+	}
+	if s.Fenced { // it cannot tell which nodes are dead
+		return s, ErrFenced
+	}
+	_, err := r.agent.Place(room)
+	if err == nil || errors.Is(err, cluster.ErrNoMembers) {
+		err = nil
+		if s.Table == nil { // the first table came in between
+			err = cluster.ErrNotReady
+		}
+	}
+	return s, err
+}
+
+// request is a request with what the store is asked for.
+type request struct {
+	capacity.Request
+	least uint64 // the smallest epoch of a pin of the room that stands, as known here
+	hosts bool   // this node is about to serve the room
+
+	generation uint64 // of the pin cache, before the room was looked at
+}
+
+func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) request {
+	return request{Request: capacity.Request{
+		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Need: n, Cost: r.cost(n),
+		Ladder: capacity.NewLadder(s, room, n, r.selector(room, n)), Strangers: r.store.agreement.Strangers(), Silent: r.silence.Silent(),
+	}}
+}

@@ -1,0 +1,384 @@
+package affinity
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/agreement"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/latency"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/internal/logqueue"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"golang.org/x/sync/singleflight"
+)
+
+// Resolver says where rooms live, keeps the pins of the rooms that are hosted here,
+// and gives the rooms of dead nodes a new home. All methods may be called from any
+// goroutine.
+//
+// A Resolver has no lock of its own. Each part has one where it needs one, and calls
+// no other part and no callback of the user's while it holds the lock.
+type Resolver struct {
+	agent    agent
+	cfg      Config
+	cache    *pincache.Cache
+	reserved capacity.Reservations
+	store    struct {
+		*storeclient.Client
+		agreement agreement.Agreement
+	}
+	liveness *liveness.Judge
+	silence  liveness.Silence
+	met      met
+	hosts    hostTable
+	shared   struct { // by concurrent callers
+		resolve, host singleflight.Group // Host must not be answered from the cache
+		again         singleflight.Group // a further try of Host, which has less time
+		looks         looks
+	}
+	feeds struct {
+		moves     moves
+		pressures pressures
+	}
+	work   work
+	counts counters
+}
+
+// agent is what decisions need of a *cluster.Agent.
+type agent interface {
+	Snapshot() *cluster.Snapshot
+	Place(key string) (*cluster.Member, error)
+	Live() bool
+}
+
+// work is what the two goroutines have yet to do, and their life cycle.
+type work struct {
+	rooms      worklist[string]              // whose pins may have changed
+	all        atomic.Bool                   // any pin may have changed
+	partitions worklist[placement.Partition] // to sweep
+	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
+
+	setLoad     func(units int64) // nil: the program measures the load
+	releaseLoad func()
+	stop        context.CancelFunc
+	unnotify    func() // ends the calls of changed
+	unregister  func() // ends the call of Close by the agent's Leave
+	endLog      func() // waits for the last lines
+	closed      atomic.Bool
+	close       sync.Once
+	farewell    error // of Close
+	wait        sync.WaitGroup
+}
+
+// Start returns a running Resolver over a store that all nodes share. It does not wait for
+// the agent, and for the store no longer than Config.Budget. The agent's Leave closes it, at the right moment; do not close it before.
+//
+// With Config.ReportLoad it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the load.
+//
+// It fails with ErrSettings if other nodes of the cluster have another number of partitions, another Config.Cost, or a store
+// with another prefix, or if another cluster has the keys of this store: two clusters share a Redis by different prefixes.
+//
+// If the store does not answer, the node compares settings later. If they differ then, all calls that need the store fail with
+// ErrSettings, this node re-homes no rooms, the others place no rooms here, and the rooms that are hosted here stay. The same
+// happens after a lease's TTL if the others gossip with a key that this node does not accept: it belongs to another cluster,
+// which has the same name by mistake.
+func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithDefaults()
+	node := agent.Config()
+	if least := 5 * node.HeartbeatInterval; cfg.PinTTL < least {
+		return nil, fmt.Errorf("affinity: PinTTL is %v; with this agent's heartbeat it must be at least %v", cfg.PinTTL, least)
+	}
+	var endLog func()
+	cfg.Log, _, endLog = logqueue.Through(cfg.Log.With("node", lease.NodeID(node.ID)))
+	r := newResolver(agent, node.LeaseTTL, store, cfg)
+	r.work.unnotify = store.Notify(r.changed)
+	ctx, stop := context.WithCancel(context.Background())
+	r.work.stop, r.work.endLog = stop, endLog
+	r.store.agreement.Settings, r.store.agreement.Keys = settingsOf(node, cfg), agent.KeyFingerprints
+	_ = r.agree(r.self()) // a store that fails is asked again with the first heartbeat
+	err := r.store.agreement.Refused()
+	if err == nil && cfg.ReportLoad {
+		r.work.setLoad, r.work.releaseLoad, err = agent.ComputeLoad()
+	}
+	if err != nil {
+		stop()
+		r.work.unnotify()
+		endLog()
+		return nil, err
+	}
+	r.shared.looks.ended = agent.Ended
+	r.work.unregister = agent.BeforeLeave(r.Close)
+	r.work.wait.Go(func() { r.keep(ctx, agent) })
+	r.work.wait.Go(func() { r.rehome(ctx) })
+	return r, nil
+}
+
+// newResolver returns a resolver that does nothing by itself.
+func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Config) *Resolver {
+	var unasked func(context.Context, error)
+	if cfg.Tracer != nil {
+		unasked = cfg.Tracer.Unasked
+	}
+	r := &Resolver{
+		agent: agent, cfg: cfg,
+		cache:    pincache.New(cfg.MaxKnown),
+		reserved: capacity.Reservations{Limits: capacity.Ceilings{Soft: cfg.SoftCeiling, Hard: cfg.HardCeiling}, Settle: cfg.Settle, Keep: cfg.PinTTL},
+		liveness: liveness.New(ttl),
+		silence:  liveness.Silence{TTL: ttl},
+		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
+	}
+	r.store.Client = storeclient.New(store, cfg.Budget, cfg.Log, unasked)
+	r.store.agreement = agreement.Agreement{Store: store, Log: cfg.Log, TTL: ttl, Explain: explainCost}
+	r.hosts.cache = r.cache
+	r.hosts.fences.Store(agent.Snapshot().Stats.Fences)
+	return r
+}
+
+// Close ends the resolver and all hostings, and removes this node's heartbeat from
+// the store. The agent's Leave calls it: right afterwards, other nodes learn that this one has left, and take its rooms
+// at once. A program calls it only if its agent goes on, or has ended without Leave: while the agent is a member, the rooms
+// stay pinned to this node. Close waits, and may be called again.
+func (r *Resolver) Close() error {
+	r.work.close.Do(func() {
+		r.work.closed.Store(true)
+		r.work.unregister()
+		r.work.stop()
+		r.work.wait.Wait()
+		if r.cfg.ReportLoad {
+			r.work.releaseLoad()
+		}
+		r.work.unnotify()
+		r.hosts.close(ErrClosed)
+		r.feeds.moves.close()
+		r.feeds.pressures.Close()
+		const timeout = 500 * time.Millisecond
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if _, err := r.store.Store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
+			r.work.farewell = fmt.Errorf("affinity: closed, but the store has not removed this node's heartbeat, so other nodes wait until it expires, unless this node leaves: %w", err)
+		}
+		r.store.agreement.Withdraw(ctx)
+		r.shared.looks.wait()
+		r.work.endLog()
+	})
+	return r.work.farewell
+}
+
+// changed is called by the store: another user has changed a room's pin, or, with
+// "", any pin may have changed.
+func (r *Resolver) changed(room string) {
+	if room == "" {
+		r.storeAway(true)
+		return
+	}
+	if known := r.cache.Invalidate(room); known || r.hosts.get(room) != nil {
+		r.work.rooms.add(room)
+	}
+}
+
+// storeAway is called after the store was away, and may have lost data, or not. Any pin may have changed.
+func (r *Resolver) storeAway(lost bool) {
+	r.liveness.StoreAway(lost, time.Now())
+	r.cache.InvalidateAll()
+	r.work.all.Store(true)
+	r.work.rooms.signal()
+}
+
+// self returns this node's incarnation.
+func (r *Resolver) self() lease.Incarnation { return incarnationOf(r.agent.Snapshot().Self) }
+
+// living returns this node's incarnation, or none when it must not send a heartbeat.
+func (r *Resolver) living() lease.Incarnation {
+	if r.agent.Live() && !r.work.closed.Load() {
+		return r.self()
+	}
+	return lease.Incarnation{}
+}
+
+func incarnationOf(m *cluster.Member) lease.Incarnation {
+	return lease.Incarnation{Node: m.ID, Number: m.Incarnation}
+}
+
+// jittered returns d ± 20 %.
+func jittered(d time.Duration) time.Duration {
+	return d*4/5 + rand.N(d*2/5+1)
+}
+
+// Stats counts what a Resolver has done since Start.
+type Stats struct {
+	Cached      uint64 `json:"cached"` // assignments by source
+	Pinned      uint64 `json:"pinned"`
+	Hash        uint64 `json:"hash"`
+	Override    uint64 `json:"override"`
+	Degraded    uint64 `json:"degraded"`
+	Rehomed     uint64 `json:"rehomed"`      // rooms of dead nodes that this instance re-homed
+	Conflicts   uint64 `json:"conflicts"`    // rooms hosted on two nodes that this node gave up
+	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed, or that the breaker rejected
+	Repinned    uint64 `json:"repinned"`     // pins of hosted rooms that were restored after the store lost them
+	Requests    uint64 `json:"requests"`     // calls of Host: a participant has arrived here
+	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
+	Edges       uint64 `json:"edges"`        // calls of Edges
+
+	StoreCalls uint64        `json:"store_calls"` // that a caller waited for, and the time of all
+	StoreTime  time.Duration `json:"store_ns"`
+	Rehomings  uint64        `json:"rehomings"` // sweeps that re-homed rooms
+	RehomeTime time.Duration `json:"rehome_ns"` // the time of all
+	Breaker    string        `json:"breaker"`   // closed, half-open or open; see StoreDoubt
+
+	Hosted     int   `json:"hosted"`      // rooms hosted here now
+	Known      int64 `json:"known"`       // rooms in the pin cache now
+	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
+
+	// Store is where the store is, if it has a String method, which shows no passwords.
+	Store string `json:"store,omitempty"`
+
+	// StoreFault is why: not within Config.Budget, or what the store's client says; empty: it answers.
+	StoreFault string `json:"store_fault,omitempty"`
+
+	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while gossip did not reach
+	// them: the network is split, or the nodes were never joined. Only nodes with rooms that this one has come across are found. Their
+	// rooms stay, and have no address here if this node has never met theirs.
+	CutOff []lease.NodeID `json:"cut_off,omitempty"`
+
+	// Silent has the live members, by id, that have sent no heartbeats to this store for a lease's TTL, and for 10 s at least,
+	// although they state a capacity or have sent some before: they use another store, or none, or do not reach it. They get no
+	// new rooms from this node. Rooms that are pinned to them stay.
+	Silent []lease.NodeID `json:"silent,omitempty"`
+
+	// Refused is the ErrSettings for which this node places no rooms; empty: none.
+	Refused string `json:"refused,omitempty"`
+
+	// StoreWithin is how many calls of the store took at most how long. Asked are calls of Resolve that the pin
+	// cache did not answer, with the time of all and how many took at most how long.
+	StoreWithin map[time.Duration]uint64 `json:"-"`
+	Asked       uint64                   `json:"-"`
+	AskedTime   time.Duration            `json:"-"`
+	AskedWithin map[time.Duration]uint64 `json:"-"`
+
+	Evacuation *Evacuation `json:"-"` // the one in progress, or the latest; nil: there was none
+}
+
+// Evacuation is how far this node has been emptied of rooms, by package evacuate.
+type Evacuation struct {
+	Left   int    `json:"left"`            // rooms that live on this node
+	Moved  int    `json:"moved"`           // to other nodes
+	Ended  int    `json:"ended"`           // by themselves
+	Failed int    `json:"failed"`          // of those left: the latest attempt failed
+	Why    string `json:"why,omitempty"`   // of the latest failure
+	Over   bool   `json:"over"`            // no room is left, or it ended with Error
+	Error  string `json:"error,omitempty"` // for people
+}
+
+// Evacuating begins an evacuation in Stats. It returns a function that shows its progress there,
+// until the next evacuation begins. It is for package evacuate.
+func (r *Resolver) Evacuating() (show func(Evacuation)) {
+	at := &r.counts.evacuation
+	last := new(Evacuation)
+	at.Store(last)
+	return func(e Evacuation) {
+		if at.CompareAndSwap(last, &e) {
+			last = &e
+		}
+	}
+}
+
+type counters struct {
+	sources    [Degraded + 1]atomic.Uint64
+	rehomed    atomic.Uint64
+	conflicts  atomic.Uint64
+	repinned   atomic.Uint64
+	requests   atomic.Uint64
+	misrouted  atomic.Uint64
+	edges      atomic.Uint64
+	asked      latency.Histogram
+	rehomings  atomic.Uint64
+	rehomeTime atomic.Int64
+	evacuation atomic.Pointer[Evacuation]
+}
+
+func (c *counters) add(s Source) { c.sources[s].Add(1) }
+
+// Stats returns the counters.
+func (r *Resolver) Stats() Stats {
+	c := &r.counts
+	s := Stats{
+		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
+		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(),
+		Rehomed: c.rehomed.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
+		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Edges: c.edges.Load(),
+		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
+		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
+		CutOff: r.liveness.CutOff(), Silent: r.silence.Named(),
+	}
+	if at, ok := r.store.Store.(fmt.Stringer); ok {
+		s.Store = at.String()
+	}
+	store := r.store.Stats()
+	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors
+	asked := c.asked.Counts()
+	s.Asked, s.AskedTime, s.AskedWithin = asked.Calls, asked.Took, asked.Within
+	s.Breaker, s.StoreDoubt, s.StoreFault = store.Breaker, store.Doubt, store.Fault
+	if err := r.store.agreement.Refused(); err != nil {
+		s.Refused = err.Error()
+	}
+	return s
+}
+
+// worklist is a set of things to do, and a channel that wakes the goroutine that does
+// them.
+type worklist[K comparable] struct {
+	wake chan struct{} // holds a token while there may be something to do
+
+	mu    sync.Mutex
+	items map[K]struct{}
+}
+
+func newWorklist[K comparable]() worklist[K] {
+	return worklist[K]{wake: make(chan struct{}, 1), items: make(map[K]struct{})}
+}
+
+// add adds items and wakes the goroutine.
+func (w *worklist[K]) add(items ...K) {
+	w.mu.Lock()
+	for _, item := range items {
+		w.items[item] = struct{}{}
+	}
+	w.mu.Unlock()
+	w.signal()
+}
+
+func (w *worklist[K]) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// take removes and returns at most limit items. If more are left, it signals again.
+func (w *worklist[K]) take(limit int) []K {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := make([]K, 0, min(limit, len(w.items)))
+	for item := range w.items {
+		if len(taken) == limit {
+			w.signal()
+			break
+		}
+		delete(w.items, item)
+		taken = append(taken, item)
+	}
+	return taken
+}

@@ -1,0 +1,321 @@
+package affinity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Lookup returns where a room lives. Unlike Resolve it does not pin a room without a
+// pin, but fails with ErrNoPin. If the store does not answer, it returns the last
+// known node as Degraded, or fails with ErrStore.
+func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) {
+	if err := CheckName(room); err != nil {
+		return Assignment{}, err
+	}
+	s, err := r.ready(room)
+	if err != nil {
+		return Assignment{}, err
+	}
+	pin, err := r.read(ctx, s, room)
+	e := r.cache.Get(room)
+	switch {
+	case err != nil && e != nil && liveness.Live(s, e.Pin.Incarnation) != nil:
+		return r.assign(s, room, pinstore.Pin{Incarnation: e.Pin.Incarnation}, Degraded, lastKnown), nil
+	case err != nil:
+		return Assignment{}, err
+	case pin == (pinstore.Pin{}):
+		return Assignment{}, fmt.Errorf("%w: %q", ErrNoPin, room)
+	}
+	if known := r.cache.Known(room); pin.Epoch < known.Epoch { // the store has gone back to older data
+		pin = known
+	}
+	if liveness.Live(s, pin.Incarnation) == nil {
+		return r.assign(s, room, pin, Pinned, "pinned to a node that is not live here; a Resolve picks another node that takes rooms"), nil
+	}
+	return r.assign(s, room, pin, Pinned, liveness.Alive.Reason()), nil
+}
+
+// read returns a room's pin from the store.
+func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (pinstore.Pin, error) {
+	ctx, cancel := r.store.Bounded(ctx)
+	defer cancel()
+	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
+	if res.Pin.Released() {
+		res.Pin = pinstore.Pin{}
+	}
+	return res.Pin, res.Err
+}
+
+// pinOf returns the pin of a room that has one.
+func (r *Resolver) pinOf(ctx context.Context, room string) (pinstore.Pin, *cluster.Snapshot, error) {
+	if err := CheckName(room); err != nil {
+		return pinstore.Pin{}, nil, err
+	}
+	s, err := r.ready(room)
+	if err != nil {
+		return pinstore.Pin{}, nil, err
+	}
+	pin, err := r.read(ctx, s, room)
+	if err == nil && pin == (pinstore.Pin{}) {
+		err = fmt.Errorf("%w: %q", ErrNoPin, room)
+	}
+	return pin, s, err
+}
+
+// Candidate is a node that a Resolver considers for a room.
+type Candidate struct {
+	Member   *cluster.Member
+	Reserved int64  // units of rooms that its load does not show yet
+	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
+	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
+	Taken    bool   // the room lives here, or would
+	Why      string // it was taken, or not
+}
+
+// Explanation says why a room lives where it does, or would.
+type Explanation struct {
+	Assignment Assignment  // of the room, or what Resolve would choose; nothing is pinned
+	Pinned     bool        // the room has a pin
+	Candidates []Candidate // every live member, best for the room's partition first
+}
+
+// Explain returns where a room lives, or where Resolve would pin it now, with every
+// candidate and why it was taken, or not. It changes nothing.
+func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanation, error) {
+	if err := check(room, d); err != nil {
+		return Explanation{}, err
+	}
+	s, err := r.ready(room)
+	if err != nil {
+		return Explanation{}, err
+	}
+	a, err := r.Lookup(ctx, room)
+	if err != nil && !errors.Is(err, ErrNoPin) && !errors.Is(err, pinstore.ErrStore) {
+		return Explanation{}, err
+	}
+	q := r.request(s, room, r.known(a, needOf(d)))
+	to, considered, noHome := r.reserved.Explain(s, q.Request, a.Node)
+	candidates := make([]Candidate, len(considered))
+	for i, c := range considered {
+		candidates[i] = Candidate(c)
+	}
+	switch {
+	case err == nil:
+		return Explanation{a, a.Source != Degraded, candidates}, nil
+	case noHome != nil:
+		a = Assignment{Room: room, Partition: q.Partition, Reason: noHome.Error()}
+	default:
+		source, reason := sourceOf(to), to.Reason
+		if errors.Is(err, pinstore.ErrStore) {
+			source, reason = Degraded, "the store does not answer, so the room may have a pin; otherwise: "+reason
+		}
+		a = r.assign(s, room, pinstore.Pin{Incarnation: to.Incarnation()}, source, reason)
+	}
+	return Explanation{Assignment: a, Candidates: candidates}, nil
+}
+
+// Edges returns the n best nodes for a room apart from the node where it lives. An edge
+// serves a part of the participants of a room that is too large for one node: the room's
+// node sends each stream once to each edge, and the edge sends it on. The demand is that
+// of one edge. Edges pins nothing: ResolveApart is for edges that are rooms by themselves. The order: nodes with headroom for the demand first, then in
+// the order of Owners. There are fewer if the cluster has fewer nodes.
+func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
+	r.counts.edges.Add(1)
+	e, err := r.Explain(ctx, room, d)
+	if err != nil {
+		return nil, err
+	}
+	cost := r.cost(needOf(d))
+	var free, full []*cluster.Member
+	for _, shown := range e.Candidates {
+		switch c := capacity.Candidate(shown); {
+		case c.Taken || c.Rung == 0 || !capacity.TakesRooms(c.Member):
+		case c.HasRoom(cost):
+			free = append(free, c.Member)
+		default:
+			full = append(full, c.Member)
+		}
+	}
+	all := append(free, full...)
+	return all[:min(max(0, n), len(all))], nil
+}
+
+// ResolveApart is Resolve for a room that belongs on another node than other rooms do. It is for
+// edges that are rooms by themselves, and so count towards their node's load, follow its drain and get another node after its
+// death: a server pulls the streams of the large room wherever such a room is hosted.
+//
+// If the room's node has one of the others, the room moves to the best node that has none of them. It
+// stays if no node can take it. Of any number of callers one moves it. Rooms that move later stay
+// apart only by another call. It takes the round trips of Resolve, one for each of the others that is not in
+// the pin cache, and those of MoveFrom.
+func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, others ...string) (Assignment, error) {
+	a, err := r.Resolve(ctx, room, d)
+	if err != nil || a.Source == Degraded {
+		return a, err
+	}
+	var taken []lease.NodeID
+	for _, other := range others {
+		o, ok := r.cached(other)
+		if !ok {
+			if o, err = r.Lookup(ctx, other); errors.Is(err, ErrNoPin) {
+				continue
+			} else if err != nil {
+				return a, err
+			}
+		}
+		taken = append(taken, o.Node)
+	}
+	if !slices.Contains(taken, a.Node) {
+		return a, nil
+	}
+	moved, err := r.moveFrom(ctx, room, a.Incarnation, a.Epoch, taken)
+	if errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrNoCapacity) || errors.Is(err, ErrRequire) {
+		return a, nil // no other node can have it
+	}
+	return moved, err
+}
+
+// Rooms returns at most limit rooms that are pinned to a node, or to any node if node
+// is empty, in no particular order. It is for people: it queries the store for every
+// partition.
+func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]pinstore.Entry, error) {
+	s := r.agent.Snapshot()
+	if s.Table == nil {
+		return nil, cluster.ErrNotReady
+	}
+	all := make([]placement.Partition, s.Table.Partitions())
+	for i := range all {
+		all[i] = placement.Partition(i)
+	}
+	return r.store.Store.Index(ctx, all, func(at lease.Incarnation) bool {
+		return at.Number != 0 && (node == "" || at.Node == node)
+	}, limit)
+}
+
+// Move moves a room to another node on request, unless another instance moves it at
+// the same time (ErrChanged). Its host has Lost it. Neither Demand.Require nor the
+// Selector bind a Move. It fails with ErrNoPin; with
+// ErrNotLive if to takes no rooms; with ErrNoCapacity by the hard ceiling; or with
+// ErrStore, and then the room may have moved or not.
+func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assignment, error) {
+	pin, s, err := r.pinOf(ctx, room)
+	if err != nil {
+		return Assignment{}, err
+	}
+	m, ok := s.Member(to)
+	switch {
+	case !ok:
+		return Assignment{}, notLive(to, "not a live member")
+	case m.ID == pin.Node && pin.Number >= m.Incarnation:
+		return r.assign(s, room, pin, Pinned, "already there"), nil
+	case !capacity.TakesRooms(m):
+		return Assignment{}, notLive(to, "draining, settling or of weight 0")
+	}
+	q := r.request(s, room, capacity.NeedIn(pin))
+	if why := q.Bars(m); why != "" {
+		return Assignment{}, notLive(to, why)
+	}
+	reserved, ok := r.reserved.PlaceOn(m, q.Request)
+	if !ok {
+		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)
+	}
+	moved, _, err := r.move(ctx, s, q.Request, pin, m, reserved)
+	return moved, err
+}
+
+// MoveFrom moves a room away from a node, to a node that it chooses as Resolve does,
+// if the room still lives there under that epoch; 0 is any epoch. So many callers, on any
+// nodes, move a room once: all others get the node that it lives on by then. The host has
+// Lost the room. It takes two round trips, and fails with ErrNoPin, ErrRequire,
+// ErrNoCapacity, ErrChanged, or with ErrStore, and then the room may have moved or not.
+func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64) (Assignment, error) {
+	return r.moveFrom(ctx, room, from, epoch, []lease.NodeID{from.Node})
+}
+
+// moveFrom is MoveFrom to a node that the room does not leave.
+func (r *Resolver) moveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64, leaves []lease.NodeID) (Assignment, error) {
+	pin, s, err := r.pinOf(ctx, room)
+	if err != nil {
+		return Assignment{}, err
+	}
+	elsewhere := func(pin pinstore.Pin) (Assignment, error) {
+		return r.assign(s, room, pin, Pinned, "has moved already"), nil
+	}
+	if pin.Incarnation != from || (epoch != 0 && pin.Epoch != epoch) {
+		return elsewhere(pin)
+	}
+	q := r.request(s, room, capacity.NeedIn(pin))
+	q.Leaves = leaves
+	to, reserved, err := r.reserved.Place(s, q.Request, 1)
+	if err != nil {
+		return Assignment{}, err
+	}
+	moved, stands, err := r.move(ctx, s, q.Request, pin, to.Member, reserved)
+	if stands.Number != 0 && stands.Incarnation != from {
+		return elsewhere(stands) // another caller was faster
+	}
+	return moved, err
+}
+
+// move replaces the pin of a room by a pin that names a node, if the pin has not changed. If it
+// has, move returns the pin that stands.
+func (r *Resolver) move(ctx context.Context, s *cluster.Snapshot, q capacity.Request, pin pinstore.Pin, to *cluster.Member, reserved capacity.Reservation) (moved Assignment, stands pinstore.Pin, err error) {
+	bounded, cancel := r.store.Bounded(ctx)
+	defer cancel()
+	const why = "moved on request"
+	res := r.swap(bounded, s, pinstore.Op{
+		Partition: q.Partition, Room: q.Room, If: pin, Set: q.Need.Pin(pinstore.Pin{Incarnation: incarnationOf(to)}), TTL: r.cfg.PinTTL,
+	}, why)
+	if res.Err != nil {
+		r.reserved.Failed(reserved, res.Err)
+		time.AfterFunc(storeclient.BulkTime, func() { r.changed(q.Room) }) // it may take effect later, and the store does not notify this node
+		return Assignment{}, pinstore.Pin{}, res.Err
+	}
+	if !res.Done {
+		r.reserved.Cancel(reserved)
+		return Assignment{}, res.Pin, fmt.Errorf("%w: %q", ErrChanged, q.Room)
+	}
+	moved = r.assign(s, q.Room, res.Pin, Pinned, why)
+	if h := r.hosts.get(q.Room); h != nil && h.self != res.Pin.Incarnation {
+		r.end(h, &NotOwnerError{Owner: moved})
+	}
+	return moved, pinstore.Pin{}, nil
+}
+
+// Release ends a room, no matter where it lives: its pin is void from now on, and its
+// host has Lost it, with ErrReleased, unless it cannot reach the store for five minutes. It fails with ErrNoPin,
+// ErrChanged or ErrStore.
+func (r *Resolver) Release(ctx context.Context, room string) error {
+	if h := r.hosts.get(room); h != nil {
+		return h.Release(ctx)
+	}
+	pin, s, err := r.pinOf(ctx, room)
+	if err != nil {
+		return err
+	}
+	// A deleted pin would look like a lost one, and the host would restore it. So a mark
+	// replaces the pin. A host that misses the notification reads the pin within 150 s of its
+	// last answer.
+	const stands = 5 * time.Minute
+	op := pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room, If: pin}
+	op.Set, op.TTL = pinstore.Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
+	ctx, cancel := r.store.Bounded(ctx)
+	defer cancel()
+	res := r.swap(ctx, s, op, "")
+	r.recheck(room, res.Err != nil) // it may be hosted here by now
+	if res.Err == nil && !res.Done {
+		return fmt.Errorf("%w: %q", ErrChanged, room)
+	}
+	return res.Err
+}

@@ -1,0 +1,87 @@
+package signalling
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/internal/sse"
+)
+
+const (
+	defaultKeepAlive = 15 * time.Second
+	sendTime         = 10 * time.Second // of one event
+)
+
+// Follow sends Server-Sent Events: where the room lives, and then each node that it gets, as in
+// affinity.Resolver.Follow. Each event is a message without an id; a browser passes its data to
+// follow of reconnect.mjs. The stream pins nothing, so the room of a client that only follows
+// may have no node yet.
+//
+// After keepAlive without an event a comment follows, by default after 15 s. A client that does
+// not read an event within 10 s is disconnected. A stream costs a goroutine, in addition to that of the
+// request, and ends with the resolver.
+func Follow(rooms *affinity.Resolver, keepAlive time.Duration) http.Handler {
+	if keepAlive <= 0 {
+		keepAlive = defaultKeepAlive
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		room := r.PathValue("room")
+		w.Header().Set("Cache-Control", "no-store")
+		if err := affinity.CheckName(room); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		s := sse.New(w, sendTime)
+		if r.Method == http.MethodHead {
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		send(s, directives(ctx, rooms, room), keepAlive, ctx.Done())
+		s.End()
+	})
+}
+
+// directives returns a channel with the directives of a room, and closes it at their end. While
+// the client reads an event, later directives merge.
+func directives(ctx context.Context, rooms *affinity.Resolver, room string) <-chan reconnect.Directive {
+	found := make(chan reconnect.Directive)
+	go func() {
+		defer close(found)
+		for d := range rooms.Follow(ctx, room) {
+			select {
+			case found <- d:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return found
+}
+
+// send sends directives until they end, the client is gone, or it does not read.
+func send(s *sse.Stream, directives <-chan reconnect.Directive, keepAlive time.Duration, gone <-chan struct{}) {
+	quiet := time.NewTicker(keepAlive)
+	defer quiet.Stop()
+	err := s.Send(nil) // the headers: the first directive may be late
+	for err == nil {
+		select {
+		case d, ok := <-directives:
+			if !ok {
+				return
+			}
+			data, _ := json.Marshal(d) // strings and a number
+			err = s.Send(slices.Concat([]byte("data: "), data, []byte("\n\n")))
+			quiet.Reset(keepAlive)
+		case <-quiet.C:
+			err = s.Send([]byte(sse.KeepAlive))
+		case <-gone:
+			return
+		}
+	}
+}

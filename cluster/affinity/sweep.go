@@ -1,0 +1,306 @@
+package affinity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	sweepAtOnce = 64          // partitions in one query of the index
+	sweepApart  = 256         // partitions that are swept apart at a time
+	sweepRooms  = 4096        // in these, at a time, and twice the rooms without a home
+	sweepRetry  = time.Second // doubled after each failure, up to
+	sweepRest   = 30 * time.Second
+)
+
+// rehome is the goroutine that gives the rooms of dead nodes new homes, by partition:
+// the owner of a partition sweeps it when it acquires the partition and when a node is
+// gone. The work follows from the store and the live set alone, so nothing is lost when
+// the sweeping node dies, too: the next owner starts over.
+func (r *Resolver) rehome(ctx context.Context) {
+	todo := &r.work.partitions
+	pause := sweepRetry
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	var failed []placement.Partition
+	var since time.Time // when the first of them failed
+	for {
+		select {
+		case <-todo.wake:
+		case <-retry.C:
+		case <-ctx.Done():
+			return
+		}
+		partitions := union(todo.take(placement.MaxPartitions), failed)
+		if len(partitions) == 0 {
+			continue
+		}
+		if len(failed) == 0 {
+			since = time.Now()
+		}
+		if failed = r.sweep(ctx, partitions, time.Since(since) >= r.liveness.TTL); len(failed) == 0 {
+			pause = sweepRetry
+			continue
+		}
+		if r.liveness.Reclaiming(time.Now()) {
+			pause = sweepRetry // the hosts are about to have restored their pins
+		}
+		retry.Reset(jittered(pause))
+		pause = min(2*pause, sweepRest)
+	}
+}
+
+func union(a, b []placement.Partition) []placement.Partition {
+	all := append(a, b...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// sweep re-homes the rooms of dead nodes in some partitions, and returns the
+// partitions in which that failed. The failures of a first TTL are not logged: if the store does not answer at all, the heartbeats
+// find out within it, and that is one line.
+func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, warn bool) (failed []placement.Partition) {
+	w := newSweep(r, make(map[lease.Incarnation]bool))
+	since := time.Now()
+	for left := partitions; len(left) > 0; {
+		chunk := left[:min(sweepAtOnce, len(left))]
+		ok, fault := w.chunk(ctx, chunk)
+		if fault {
+			failed = append(failed, w.apart(ctx, left)...)
+			break
+		}
+		failed, left = append(failed, ifNot(ok, chunk)...), left[len(chunk):]
+	}
+	if w.rehomed > 0 {
+		took := time.Since(since)
+		r.counts.rehomings.Add(1)
+		r.counts.rehomeTime.Add(int64(took))
+		r.cfg.Log.Info("rooms re-homed", "rooms", w.rehomed, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
+	}
+	switch {
+	case len(failed) == 0 || !warn || r.store.Away() || ctx.Err() != nil:
+	case len(w.homeless) > 0:
+		r.cfg.Log.Warn("rooms of dead nodes not re-homed, retrying", "rooms", len(w.homeless), "err", w.err)
+	default:
+		r.cfg.Log.Warn("rooms of dead nodes not found, retrying", "err", w.err)
+	}
+	return failed
+}
+
+// sweep is one sweep of some partitions.
+type sweep struct {
+	*Resolver
+	skip     map[lease.Incarnation]bool // alive by the store
+	rehomed  int
+	homeless map[string]bool // rooms that got no home
+	err      error           // the latest
+	counting time.Duration   // spent on the Counter
+}
+
+func newSweep(r *Resolver, skip map[lease.Incarnation]bool) sweep {
+	return sweep{Resolver: r, skip: skip, homeless: make(map[string]bool)}
+}
+
+// chunk re-homes all rooms of dead nodes in some partitions, and reports whether all have
+// a home, or whether the store failed for a part of the partitions, perhaps.
+func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (ok, fault bool) {
+	before := maps.Clone(w.homeless)
+	ok = w.run(ctx, partitions)
+	fault = !ok && errors.Is(w.err, pinstore.ErrStore) && !w.store.Away() && len(partitions) > 1
+	if fault {
+		w.homeless = before // they are counted again
+	}
+	return ok, fault
+}
+
+// apart re-homes the rooms of each partition by calls of its own, and returns the
+// partitions in which that failed. A call of the store for several partitions fails or
+// hangs as one of them does, as when a shard of a Redis Cluster is down.
+func (w *sweep) apart(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
+	parts := make([]sweep, len(partitions))
+	oks := make([]bool, len(partitions))
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	for range min(sweepApart, len(partitions)) {
+		wait.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(parts)); i = next.Add(1) - 1 {
+				parts[i] = newSweep(w.Resolver, maps.Clone(w.skip))
+				oks[i] = parts[i].run(ctx, partitions[i:i+1])
+			}
+		})
+	}
+	wait.Wait()
+	for i := range parts {
+		failed = append(failed, ifNot(oks[i], partitions[i:i+1])...)
+		w.rehomed += parts[i].rehomed
+		maps.Copy(w.homeless, parts[i].homeless)
+		w.err = cmp.Or(parts[i].err, w.err)
+	}
+	return failed
+}
+
+func ifNot(ok bool, partitions []placement.Partition) []placement.Partition {
+	if ok {
+		return nil
+	}
+	return partitions
+}
+
+// run re-homes all rooms of dead nodes in some partitions.
+func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool {
+	ok, before := true, len(w.homeless)
+	for ctx.Err() == nil {
+		s := w.agent.Snapshot()
+		switch {
+		case !w.sweeps(s):
+			return true
+		case w.store.Away():
+			w.err = pinstore.ErrStore
+			return false
+		}
+		// The index may return the rooms that have no home again, and first.
+		limit := sweepRooms + 2*len(w.homeless)
+		bounded, cancel := context.WithTimeout(ctx, storeclient.BulkTime)
+		found, err := w.store.Store.Index(bounded, partitions, func(at lease.Incarnation) bool {
+			return at.Number != 0 && liveness.Live(s, at) == nil && !w.skip[at]
+		}, limit)
+		cancel()
+		full := len(found) >= limit
+		found = slices.DeleteFunc(found, func(e pinstore.Entry) bool { return w.homeless[e.Room] })
+		orphans, unknown := w.orphans(ctx, s, found)
+		if err = cmp.Or(err, unknown); err != nil { // the rooms that were found are re-homed nevertheless
+			w.err = err
+		}
+		answers := w.rehomeTraced(ctx, s, orphans)
+		if ok = ok && len(w.homeless) == before; !answers || err != nil {
+			return false
+		}
+		if !full {
+			return ok
+		}
+	}
+	return true
+}
+
+// sweeps reports whether this node may sweep. If not, the present owner does it, or the nodes
+// that are not refused for their settings, or this one once it is accepted.
+func (r *Resolver) sweeps(s *cluster.Snapshot) bool {
+	return r.agent.Live() && s.Table != nil && !s.Fenced && r.store.agreement.Refused() == nil
+}
+
+// orphans returns the rooms of incarnations that are dead by gossip and by the store,
+// and an error if the store did not answer about one of them.
+func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinstore.Entry) (_ []pinstore.Entry, failed error) {
+	verdicts := make(map[lease.Incarnation]liveness.Verdict)
+	for _, e := range found {
+		at := e.Pin.Incarnation
+		if _, ok := verdicts[at]; ok {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, storeclient.BulkTime)
+		v, err := w.judge(bounded, s, at)
+		cancel()
+		if err != nil {
+			verdicts[at], failed = liveness.Unproven, err
+			continue
+		}
+		verdicts[at] = v
+		w.skip[at] = v != liveness.Dead
+	}
+	return slices.DeleteFunc(found, func(e pinstore.Entry) bool { return verdicts[e.Pin.Incarnation] != liveness.Dead }), failed
+}
+
+// rehomeTraced is rehomeAll with a call of the tracer.
+func (w *sweep) rehomeTraced(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
+	if w.cfg.Tracer == nil || len(orphans) == 0 {
+		return w.rehomeAll(ctx, s, orphans)
+	}
+	rehomed, homeless := w.rehomed, len(w.homeless)
+	ctx, end := w.cfg.Tracer.Rehome(ctx, len(orphans))
+	answers = w.rehomeAll(ctx, s, orphans)
+	if end != nil {
+		var why error
+		if len(w.homeless) > homeless {
+			why = w.err
+		}
+		end(w.rehomed-rehomed, len(w.homeless)-homeless, why)
+	}
+	return answers
+}
+
+// rehomeAll gives each orphan a new home, unless another instance has. It reports whether
+// the store answers: after a chunk for which it does not, the next one would fail as well.
+// A chunk that fits nowhere says nothing of the next one.
+func (w *sweep) rehomeAll(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
+	for chunk := range slices.Chunk(orphans, storeclient.BulkOps) {
+		homeless := len(w.homeless)
+		err := w.rehomeChunk(ctx, s, chunk)
+		if err != nil {
+			w.err = err
+		}
+		if len(w.homeless)-homeless == len(chunk) && (errors.Is(err, pinstore.ErrStore) || errors.Is(err, errReclaiming)) {
+			return false
+		}
+	}
+	return true
+}
+
+// rehomeChunk chooses a home for each room and replaces its pin, unless another
+// instance was faster.
+func (w *sweep) rehomeChunk(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (err error) {
+	needs := w.needs(ctx, orphans)
+	// All owners of partitions sweep at the same time without each other's reservations.
+	share := int64(max(1, len(s.Table.Nodes())))
+	var ops []pinstore.Op
+	var reserved []capacity.Reservation
+	for i, e := range orphans {
+		home, res, noHome := w.choose(s, w.request(s, e.Room, needs[i]), share)
+		if noHome != nil {
+			w.homeless[e.Room] = true
+			err = noHome
+			continue
+		}
+		ops = append(ops, pinstore.Op{
+			Partition: e.Partition, Room: e.Room, If: e.Pin,
+			Set: needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: w.cache.Least(e.Room)}), TTL: w.cfg.PinTTL,
+		})
+		reserved = append(reserved, res)
+	}
+	var moved []Moved
+	for i, res := range w.store.SwapAll(ctx, ops, nil) {
+		op := ops[i]
+		switch {
+		case res.Err != nil:
+			w.homeless[op.Room] = true
+			err = res.Err
+			w.reserved.Failed(reserved[i], res.Err)
+		case !res.Done:
+			w.reserved.Cancel(reserved[i])
+		default:
+			w.rehomed++
+			w.counts.rehomed.Add(1)
+			if w.cache.Update(op.Room, res.Pin) {
+				moved = append(moved, Moved{
+					Room: op.Room, Partition: op.Partition, From: op.If.Incarnation, To: res.Pin.Incarnation, Reason: nodeGone, Epoch: res.Pin.Epoch,
+				})
+				w.cfg.Log.Debug("room re-homed", "room", op.Room, "from", op.If.Node, "to", res.Pin.Node, "epoch", res.Pin.Epoch)
+			}
+		}
+	}
+	w.announce(moved)
+	return err
+}

@@ -1,0 +1,350 @@
+package affinity_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func TestDeath(t *testing.T) { // S0.7, S0.8, S5.4
+	inFleet(t, "a b c d e", func(t *testing.T, f *fleet) {
+		rooms := names(2000)
+		hosts := make(map[string]*affinity.Hosting)
+		for _, room := range rooms {
+			hosts[room] = f.host("a", room, 2)
+		}
+		before := pins(t, f.store)
+		moves := f.published("a") // it knows all the rooms, having resolved them
+
+		f.start("f") // S0.8: a node that joins moves nothing
+		if after := pins(t, f.store); !maps.Equal(after, before) {
+			t.Fatal("rooms moved when a node joined")
+		}
+		f.crash("c")
+		since := time.Now()
+		for hasNode(pins(t, f.store), "c") {
+			if time.Since(since) > time.Second {
+				t.Fatal("a second after the crash, pins name the dead node still")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		took := time.Since(since)
+		time.Sleep(soon)
+		synctest.Wait()
+		after := pins(t, f.store)
+		n := f.onlyMovedFromC(before, after)
+		t.Logf("%d of %d rooms re-homed %v after the crash", n, len(rooms), took)
+		for room, m := range moves.once(t, n) {
+			if m.From != before[room].Incarnation || m.To != after[room].Incarnation || m.Epoch != after[room].Epoch {
+				t.Fatalf("published %+v; it was at %+v and is at %+v", m, before[room], after[room])
+			}
+		}
+		for room, h := range hosts {
+			if lost(h) && before[room].Node != "c" {
+				t.Fatalf("%s is lost: %v", room, h.Err())
+			}
+		}
+	})
+}
+
+// The store does not notify: the rooms that another node re-homes are found by a search.
+func TestDeathWithoutNotifications(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := pinstore.NewMemory()
+		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a", "b", "c")
+		f.resolveAll(100)
+		before := pins(t, store)
+		moves := f.published("a")
+		f.crash("c")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		published := moves.once(t, f.onlyMovedFromC(before, pins(t, store)))
+		if f.rooms["a"].Stats().Rehomed == uint64(len(published)) {
+			t.Error("no other node has re-homed a room")
+		}
+	})
+}
+
+// The owner of a partition is live and does not reach the store: the second node re-homes
+// the rooms.
+func TestSecondSweeps(t *testing.T) { // S0.8
+	inFleet(t, "a c", func(t *testing.T, f *fleet) {
+		store, cut := f.store, &faulty{Store: f.store}
+		f.store = cut
+		f.start("b")
+		f.resolveAll(100)
+		before := pins(t, store)
+		cut.fails.Store(true)
+		f.crash("c")
+		time.Sleep(2 * soon)
+		if n := f.onlyMovedFromC(before, pins(t, store)); n == 0 {
+			t.Error("no room has moved")
+		}
+	})
+}
+
+// The node that re-homes rooms may die, too.
+func TestDeathOfTheRehomer(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := pinstore.NewMemory()
+		slow := &faulty{Store: store}
+		f := newFleet(t, slow, affinity.Config{}, "a", "b", "c", "d")
+		f.resolveAll(1000)
+		before := pins(t, store)
+		slow.pause.Store(int64(300 * time.Millisecond)) // for each replacement of a few rooms
+		f.crash("c")
+		for maps.Equal(before, pins(t, store)) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		f.crash("b")
+		slow.pause.Store(0)
+		time.Sleep(2 * soon)
+		after := pins(t, store)
+		if len(after) != len(before) || hasNode(after, "c") || hasNode(after, "b") {
+			t.Fatalf("%d of %d rooms are pinned; to the dead: %v, %v", len(after), len(before), hasNode(after, "c"), hasNode(after, "b"))
+		}
+		for room, was := range before {
+			if is := after[room]; was.Node != "b" && was.Node != "c" && is != was {
+				t.Fatalf("%s moved from %+v to %+v", room, was, is)
+			}
+		}
+	})
+}
+
+// A whole cluster restarts: the pins of its earlier incarnations are void, and no node
+// has them in its cache.
+func TestAllRestarted(t *testing.T) { // S0.7, S0.8
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
+		f.resolveAll(300)
+		before := pins(t, f.store)
+		for _, id := range []string{"a", "b", "c"} {
+			f.crash(id)
+		}
+		time.Sleep(time.Minute)
+		f.start("a", "b", "d")
+		time.Sleep(soon)
+		for room, is := range pins(t, f.store) {
+			if is.Incarnation == before[room].Incarnation || is.Node == "c" {
+				t.Fatalf("%s is pinned to the earlier incarnation %v", room, is.Incarnation)
+			}
+		}
+		if n := len(pins(t, f.store)); n != len(before) {
+			t.Errorf("%d rooms of %d", n, len(before))
+		}
+	})
+}
+
+// A join before the rooms of a dead node are re-homed gets a live node.
+func TestVoidPin(t *testing.T) { // S0.7
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
+		a := f.resolve("a", "r", 2)
+		f.crash(string(a.Node))
+		other := f.IDs()[0]
+		for len(f.Agent(other).Members()) > 1 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		got := f.resolve(other, "r", 2)
+		if got.Source == affinity.Degraded || got.Node != lease.NodeID(other) && got.Incarnation != a.Incarnation {
+			t.Errorf("resolved to %+v", got)
+		}
+		time.Sleep(ttl)
+		if got := f.resolve(other, "r", 2); got.Node != lease.NodeID(other) || got.Epoch <= a.Epoch {
+			t.Errorf("after the lease it lives at %+v", got)
+		}
+	})
+}
+
+// A node restarts just after its lease expired, while its heartbeat in the store has
+// not: the earlier incarnation is dead.
+func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
+	for i := range time.Duration(8) {
+		inFleet(t, "a b c", func(t *testing.T, f *fleet) {
+			for _, room := range names(100) {
+				f.resolve("a", room, 2)
+				if _, err := f.rooms["a"].Move(t.Context(), room, "c"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(5*time.Second + i*170*time.Millisecond)
+			earlier := pins(t, f.store)["r-0"].Incarnation
+			f.crash("c")
+			for len(f.Agent("a").Members()) > 2 || len(f.Agent("b").Members()) > 2 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(300 * time.Millisecond)
+			f.start("c")
+			time.Sleep(time.Minute)
+			n := 0
+			for _, p := range pins(t, f.store) {
+				if p.Incarnation == earlier {
+					n++
+				}
+			}
+			if n > 0 {
+				t.Fatalf("%d rooms are pinned to the earlier incarnation of c", n)
+			}
+		})
+	}
+}
+
+// Gossip is cut and the store is not: each side takes the other for dead, and leaves its
+// rooms where they are.
+func TestSplit(t *testing.T) { // S0.1, S0.7
+	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
+		rooms := names(400)
+		cutOff := func(when, at string, want ...lease.NodeID) {
+			t.Helper()
+			if got := f.rooms[at].Stats().CutOff; !slices.Equal(got, want) {
+				t.Errorf("%s: %q are cut off for %s, want %q", when, got, at, want)
+			}
+		}
+		var hosted []*affinity.Hosting
+		for _, room := range rooms {
+			hosted = append(hosted, f.host("a", room, 2))
+		}
+		before := pins(t, f.store)
+		f.Split([]string{"a", "b", "c"}, []string{"d"})
+		time.Sleep(time.Minute)
+		if n := len(f.Agent("d").Members()); n != 1 {
+			t.Fatalf("d sees %d members", n)
+		}
+		for _, room := range rooms {
+			one, two := f.resolve("a", room, 2), f.resolve("d", room, 2)
+			if one.Incarnation != two.Incarnation || one.Incarnation != before[room].Incarnation {
+				t.Fatalf("%s: one side says %v, the other %v; it was at %v", room, one.Incarnation, two.Incarnation, before[room].Incarnation)
+			}
+			if _, err := f.rooms["d"].Host(t.Context(), room, affinity.Demand{}); one.Node != "d" && !errors.Is(err, affinity.ErrSplit) {
+				t.Fatalf("d hosts %s of %s: %v", room, one.Node, err)
+			}
+		}
+		for _, room := range []string{"new-1", "new-2", "new-3"} {
+			if one, two := f.resolve("d", room, 2), f.resolve("a", room, 2); one.Node != two.Node {
+				t.Errorf("%s: d says %s, a says %s", room, one.Node, two.Node)
+			}
+		}
+		cutOff("split", "a", "d")
+		cutOff("split", "d", "a", "b", "c")
+		f.crash("b") // a node dies during the split
+		time.Sleep(2 * soon)
+		cutOff("b has died", "d", "a", "c")
+		during := pins(t, f.store)
+		for room, was := range before {
+			if is := during[room]; (was.Node == "b") != (is != was) || is.Node == "b" {
+				t.Fatalf("%s: from %+v to %+v, after b died", room, was, is)
+			}
+		}
+		f.Heal()
+		time.Sleep(2 * time.Minute)
+		cutOff("healed", "a")
+		cutOff("healed", "d")
+		if after := pins(t, f.store); !maps.Equal(after, during) {
+			t.Error("pins changed when the split healed")
+		}
+		for _, h := range hosted {
+			if lost(h) && before[h.Room()].Node != "b" {
+				t.Errorf("%s is lost: %v", h.Room(), h.Err())
+			}
+		}
+	})
+}
+
+// After Close no lease has to expire.
+func TestClose(t *testing.T) {
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
+		var hosted []*affinity.Hosting
+		for _, room := range names(200) {
+			if h := f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
+				hosted = append(hosted, h)
+			}
+		}
+		before := pins(t, f.store)
+		since := time.Now()
+		if err := f.rooms["c"].Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hosted {
+			wantLost(t, h, affinity.ErrClosed)
+		}
+		if err := f.rooms["c"].Close(); err != nil {
+			t.Errorf("closed twice: %v", err)
+		}
+		if _, err := f.rooms["c"].Host(t.Context(), "r", affinity.Demand{}); !errors.Is(err, affinity.ErrClosed) {
+			t.Errorf("hosting after Close: %v", err)
+		}
+		if _, err := f.rooms["c"].Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, affinity.ErrClosed) {
+			t.Errorf("resolving after Close: %v", err)
+		}
+		f.Leave("c")
+		for hasNode(pins(t, f.store), "c") {
+			if time.Since(since) > 5*time.Second {
+				t.Fatal("its rooms are where they were")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		f.onlyMovedFromC(before, pins(t, f.store))
+		t.Logf("re-homed %v after Close", time.Since(since))
+	})
+}
+
+// An agent that ends before its resolver takes the hostings with it.
+func TestAgentEndsFirst(t *testing.T) {
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
+		h := f.host("a", "r", 2)
+		home := string(f.resolve("a", "r", 2).Node)
+		f.Crash(home)
+		time.Sleep(time.Second)
+		wantLost(t, h, affinity.ErrFenced)
+		if _, err := f.rooms[home].Host(t.Context(), "r", affinity.Demand{}); !errors.Is(err, affinity.ErrFenced) {
+			t.Errorf("hosting without an agent: %v", err)
+		}
+	})
+}
+
+// counter counts the same participants in each room.
+type counter int
+
+func (c counter) Counts(_ context.Context, rooms []string) ([]int, error) {
+	counts := make([]int, len(rooms))
+	for i := range counts {
+		counts[i] = int(c)
+	}
+	return counts, nil
+}
+
+// The cost of a room in a move is that of its participants, if they are more than those in
+// its pin.
+func TestSizeOfDeadNodesRooms(t *testing.T) { // S0.3, S1.7
+	for counted, want := range map[counter]pinstore.Pin{
+		0:  {Incarnation: lease.Incarnation{Node: "b"}, Size: 8},  // those of a crashed node have expired
+		20: {Incarnation: lease.Incarnation{Node: "a"}, Size: 20}, // 380 units, for which b has no headroom
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := pinstore.NewMemory()
+			f := newFleet(t, store, affinity.Config{Counter: counted}, "a", "b", "c")
+			f.Agent("b").SetLoad(500)
+			time.Sleep(5 * time.Second)
+			room := ""
+			for _, name := range names(100) {
+				if owners := f.Agent("a").Owners(name, 2); owners[0].ID == "c" && owners[1].ID == "b" {
+					room = name
+				}
+			}
+			if a := f.resolve("a", room, 8); a.Node != "c" {
+				t.Fatalf("%q lives on %+v", room, a)
+			}
+			f.crash("c")
+			time.Sleep(2 * soon)
+			if pin := pins(t, store)[room]; pin.Size != want.Size || pin.Node != want.Node {
+				t.Errorf("with %d counted, %s is pinned to %+v, want %+v", counted, room, pin, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package routing_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/routing"
+)
+
+// A gateway asks a follower for the node of each request.
+func Example() {
+	// Somewhere else: an agent with its API, as roost agent --http has it.
+	agent, err := cluster.Start(context.Background(), cluster.Config{
+		ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "media-1.example.org:443", Log: quiet,
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = agent.Close() }()
+	api := httptest.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{Log: quiet}))
+	defer api.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	f, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = f.Close() }()
+	select {
+	case <-f.Ready():
+	case <-ctx.Done():
+		panic(f.Status().Err)
+	}
+	owner, err := f.Place("room-17")
+	fmt.Println(owner.ID, owner.APIAddr, err)
+	fmt.Println("fresh:", f.Age() < time.Minute)
+	// Output:
+	// node-1 media-1.example.org:443 <nil>
+	// fresh: true
+}
+
+// A client of a room, outside of the cluster, is led by a follower: to the node of its room, and to each one that the room gets.
+func ExampleFollower_Follow() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	agent, err := cluster.Start(ctx, cluster.Config{ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "media-1.example.org:443", Log: quiet})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = agent.Close() }()
+	<-agent.Ready()
+	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: quiet}) // roost agent --redis
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = rooms.Close() }()
+	api := httptest.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{Rooms: rooms, Log: quiet}))
+	defer api.Close()
+
+	f, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = f.Close() }()
+	resolve := func(ctx context.Context, room string) (reconnect.Directive, error) { return f.Resolve(ctx, room, 4) }
+	client := reconnect.Driver{Resolve: resolve, Connect: func(_ context.Context, d reconnect.Directive) error {
+		fmt.Println("connected to", d.Addr)
+		return nil
+	}}
+	if _, err := resolve(ctx, "standup"); err != nil { // the first participant pins the room
+		panic(err)
+	}
+	for d := range f.Follow(ctx, "standup") {
+		fmt.Println(client.Follow(ctx, d))
+		break // or until the participant leaves
+	}
+	// Output:
+	// connected to media-1.example.org:443
+	// <nil>
+}

@@ -1,0 +1,253 @@
+package httpproxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/routing"
+)
+
+// Place returns where the server is that owns a key, as host:port or as a URL without a path, and whether
+// it is this program. An error is answered by 503, with its text.
+type Place func(key string) (addr string, here bool, err error)
+
+// Follower returns a Place that never is this program.
+func Follower(f *routing.Follower) Place {
+	return func(key string) (string, bool, error) {
+		m, err := f.Place(key)
+		if err != nil {
+			return "", false, err
+		}
+		return m.APIAddr, false, nil
+	}
+}
+
+// Config is what a Proxy does. Place and Key are required.
+type Config struct {
+	// Place is called again five times a second, in another goroutine, while a request that may run twice waits for its answer.
+	Place Place
+	Key   Key
+
+	// Local serves the keys that are owned here. Default: none, and Place must not return true.
+	Local http.Handler
+
+	// Redirect answers with 307 and the address of the owner, instead of sending the request there: clients
+	// have to reach the servers.
+	Redirect bool
+
+	// Scheme is that of addresses without one: http or https. Default http.
+	Scheme string
+
+	// Transport sends the requests. Default NewTransport().
+	Transport http.RoundTripper
+
+	// Patience is for how long a request is sent again: from its first failure, and anew each time that it leaves a server that has not
+	// answered for the next owner. Default 5 s; negative: never.
+	Patience time.Duration
+
+	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.
+	ReplayBytes int64
+
+	// Hops is how often a request may be sent on, by all proxies together, before a server answers 421. Default 3.
+	Hops int
+
+	// Log receives the log. Default slog.Default().
+	Log *slog.Logger
+}
+
+const (
+	// hopsHeader counts how often a request was sent on.
+	hopsHeader = "Roost-Hops"
+
+	// Between two attempts.
+	leastPause   = 10 * time.Millisecond
+	longestPause = 200 * time.Millisecond
+
+	// silence is after which a connection of HTTP/2 is pinged, and for how long the answer may take.
+	silence = 3 * time.Second
+)
+
+// Proxy is an http.Handler. It may be used by any number of goroutines.
+type Proxy struct {
+	cfg   Config
+	proxy *httputil.ReverseProxy
+}
+
+// New returns a Proxy. It fails if cfg is invalid.
+func New(cfg Config) (*Proxy, error) {
+	switch {
+	case cfg.Place == nil || cfg.Key == nil:
+		return nil, errors.New("httpproxy: Place and Key are required")
+	case cfg.Scheme != "" && cfg.Scheme != "http" && cfg.Scheme != "https":
+		return nil, fmt.Errorf("httpproxy: Scheme is %q; it must be http or https", cfg.Scheme)
+	case cfg.Hops < 0:
+		return nil, fmt.Errorf("httpproxy: Hops is %d; it must not be negative", cfg.Hops)
+	}
+	cfg.Scheme = cmp.Or(cfg.Scheme, "http")
+	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
+	cfg.ReplayBytes = cmp.Or(cfg.ReplayBytes, 64<<10)
+	cfg.Hops = cmp.Or(cfg.Hops, 3)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Transport == nil {
+		cfg.Transport = NewTransport()
+	}
+	p := &Proxy{cfg: cfg}
+	p.proxy = &httputil.ReverseProxy{
+		Transport:    &router{p},
+		ErrorLog:     log.New(logWriter{cfg.Log}, "", 0),
+		ErrorHandler: p.fail,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			forwarded(r)
+			r.Out.Header.Set(hopsHeader, strconv.Itoa(hopsOf(r.In)+1))
+		},
+	}
+	return p, nil
+}
+
+// NewTransport returns the default of Config.Transport, for a program that sets more of it, such as ResponseHeaderTimeout or TLSClientConfig. It
+// is a clone of http.DefaultTransport that gives up connecting after a second, without a proxy, keeps 100 idle connections to each
+// server, and closes one of HTTP/2 on which nothing arrives for 3 s and no ping is answered within 3 s more.
+func NewTransport() *http.Transport {
+	t := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
+	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // a program may have put another one there, such as for traces
+		t = standard.Clone()
+	}
+	t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
+	t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence} // a connection that hangs would get all requests
+	return t
+}
+
+// forwarded adds the client to X-Forwarded-For. What stands before the proxy, and ends TLS, knows the host and the
+// protocol better.
+func forwarded(r *httputil.ProxyRequest) {
+	const hops, host, proto = "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"
+	r.Out.Header[hops] = r.In.Header[hops]
+	r.SetXForwarded()
+	for _, name := range []string{host, proto} {
+		if before, ok := r.In.Header[name]; ok {
+			r.Out.Header[name] = before
+		}
+	}
+}
+
+// logWriter takes the lines of httputil: copies that broke, mostly since a client has gone.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.log.Debug(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// route is the way of one request.
+type route struct {
+	key   string
+	addr  string // of the owner when it arrived
+	first bool   // no proxy has sent it on before
+}
+
+type routeKey struct{}
+
+// ServeHTTP serves the request here, or sends it to the owner of its key.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key, err := p.cfg.Key(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	addr, here, err := p.cfg.Place(key)
+	switch {
+	case err != nil:
+		p.fail(w, r, &unavailableError{err})
+	case here && p.cfg.Local != nil:
+		r.Header.Del(hopsHeader) // a request that Local sends, with these headers, begins anew; of a clone, net/http would not remove uploaded files
+		p.cfg.Local.ServeHTTP(w, r)
+	case p.cfg.Redirect:
+		p.redirect(w, r, addr)
+	case hopsOf(r) >= p.cfg.Hops:
+		http.Error(w, fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)), http.StatusMisdirectedRequest)
+	default:
+		p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routeKey{}, route{key, addr, hopsOf(r) == 0})))
+	}
+}
+
+func (p *Proxy) redirect(w http.ResponseWriter, r *http.Request, addr string) {
+	to, err := p.target(addr)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	u := *r.URL
+	u.Scheme, u.Host = to.Scheme, to.Host
+	w.Header().Set("Cache-Control", "no-store")
+	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // to the host of the owner, by Place
+}
+
+// hopsOf returns how often a request was sent on. Text without a number counts as many.
+func hopsOf(r *http.Request) int {
+	text := r.Header.Get(hopsHeader)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 1 << 16
+	}
+	return int(n)
+}
+
+// target reads an address of Place.
+func (p *Proxy) target(addr string) (*url.URL, error) {
+	if addr == "" {
+		return nil, &unavailableError{errors.New("the owner has no address: start its agent with --api-addr")}
+	}
+	if !strings.Contains(addr, "://") {
+		addr = p.cfg.Scheme + "://" + addr
+	}
+	u, err := url.Parse(addr)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, &unavailableError{fmt.Errorf("the owner's address %q is neither host:port nor a URL", addr)}
+	}
+	return u, nil
+}
+
+// unavailableError is why a request was sent to no server, or by none taken.
+type unavailableError struct{ error }
+
+func (e *unavailableError) Unwrap() error { return e.error }
+
+// fail answers a request that no server has answered.
+func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok { // a limit of what runs before the proxy
+		http.Error(w, fmt.Sprintf("the body has more than %d bytes", large.Limit), http.StatusRequestEntityTooLarge)
+		return
+	}
+	if errors.Is(r.Context().Err(), context.Canceled) || errors.Is(err, errBody) { // middleware that counts should not count it against the servers
+		p.cfg.Log.Debug("the client has gone", "path", r.URL.Path, "err", err)
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if _, ok := errors.AsType[*unavailableError](err); ok {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "no server takes the request now: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		p.cfg.Log.Warn("a server has not answered in time", "path", r.URL.Path, "err", err)
+		http.Error(w, "the server has not answered in time, and may have done what was asked: "+err.Error(), http.StatusGatewayTimeout)
+		return
+	}
+	p.cfg.Log.Warn("a server broke off", "path", r.URL.Path, "err", err)
+	http.Error(w, "the server broke off, and may have done what was asked: "+err.Error(), http.StatusBadGateway)
+}

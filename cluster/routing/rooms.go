@@ -1,0 +1,161 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/internal/agenturl"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by
+// an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the program on its
+// node does, when a participant arrives there. With a size, it is the Resolve of a reconnect.Driver. If the store does not answer
+// the agent, the directive has Epoch 0 and names the node where the agent guesses that the room is.
+//
+// Resolve asks the agent that is followed, then the others, each once and for Config.Silence at most. The error is an *[AgentError] if the last one
+// answered, and wraps ctx.Err() if ctx ended.
+func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
+	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
+	if err != nil {
+		return reconnect.Directive{}, fmt.Errorf("follow: %w", err) // numbers only
+	}
+	for _, agent := range f.agents() {
+		var d reconnect.Directive
+		d, err = f.resolve(ctx, agent, room, string(body))
+		answer, ok := errors.AsType[*AgentError](err)
+		if err == nil || ctx.Err() != nil || ok && answer.Status < http.StatusInternalServerError {
+			return d, err
+		}
+	}
+	return reconnect.Directive{}, err
+}
+
+const (
+	roomSilence  = 50 * time.Second // three comments are missing then
+	roomWarnings = time.Minute      // between two warnings
+)
+
+func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Silence)
+	defer cancel()
+	resp, err := f.call(ctx, agent, http.MethodPost, roomPath(room)+"/resolve", strings.NewReader(body))
+	if err != nil {
+		return d, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer struct {
+		Room string `json:"room"`
+		Node struct {
+			ID      lease.NodeID `json:"id"`
+			APIAddr string       `json:"api_addr"`
+		} `json:"node"`
+		Reason string `json:"reason"`
+		Epoch  uint64 `json:"epoch"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxEvent)).Decode(&answer); err != nil {
+		return d, fmt.Errorf("follow: unexpected answer of %s: %w", agenturl.Shown(agent), err)
+	}
+	return reconnect.Directive{Room: answer.Room, To: answer.Node.ID, Addr: answer.Node.APIAddr, Reason: answer.Reason, Epoch: answer.Epoch}, nil
+}
+
+// Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the first
+// directive comes once the room has a node. If its agent fails, it goes on with another one. If all fail, also for a wrong token, the log has
+// one warning, and no other one of any room for a minute.
+func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
+	return func(yield func(reconnect.Directive) bool) {
+		var last reconnect.Directive
+		ended := errors.New("follow: the caller has ended it")
+		for failed := 0; ctx.Err() == nil; failed++ {
+			worked, err := f.followRoom(ctx, failed, room, func(data []byte) error {
+				failed = -1 // the next one is that which is followed then
+				var d reconnect.Directive
+				if err := json.Unmarshal(data, &d); err != nil {
+					return fmt.Errorf("follow: unexpected directive: %w", err)
+				}
+				// Another agent says again where the room lives, or does not know yet.
+				if d.Epoch == last.Epoch && d.To == last.To || d.Epoch != 0 && d.Epoch < last.Epoch {
+					return nil
+				}
+				if last = d; !yield(d) {
+					return ended
+				}
+				return nil
+			})
+			if errors.Is(err, ended) || ctx.Err() != nil {
+				return
+			}
+			if worked {
+				failed = -1
+			}
+			f.lostRoom(ctx, failed, room, err)
+		}
+	}
+}
+
+// lostRoom logs the end of a stream, and waits before the next one. Thousands may end at a time, and one warning stands for all.
+func (f *Follower) lostRoom(ctx context.Context, failed int, room string, err error) {
+	now, last := int64(time.Since(f.started)), f.warned.Load()
+	if failed == len(f.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && f.warned.CompareAndSwap(last, now) {
+		f.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
+	} else {
+		f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
+	}
+	pause := time.NewTimer(rand.N(min(leastPause<<min(max(failed, 0), 8), longestPause)))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
+}
+
+// followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed any more. The
+// first agent to try is the followed one. A stream that was open for a while, also without a directive, has worked.
+func (f *Follower) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	agents := f.agents()
+	agent := agents[try%len(agents)]
+	if c := f.current.Load(); c != nil && c.agent == agent {
+		defer context.AfterFunc(c.ctx, cancel)()
+	}
+	silence := time.AfterFunc(roomSilence, cancel)
+	defer silence.Stop()
+	var opened time.Time
+	err := f.events(ctx, agent, roomPath(room)+"/follow", "", func(int) {
+		if opened.IsZero() {
+			opened = time.Now()
+		}
+		silence.Reset(roomSilence)
+	}, func(data []byte) error {
+		silence.Stop() // the time that the caller spends on a directive does not count
+		defer silence.Reset(roomSilence)
+		return take(data)
+	})
+	return !opened.IsZero() && time.Since(opened) > longestPause, err
+}
+
+// agents returns all agents, the followed one first.
+func (f *Follower) agents() []string {
+	agents := slices.Clone(f.cfg.Agents)
+	if c := f.current.Load(); c != nil {
+		agents = slices.DeleteFunc(agents, func(a string) bool { return a == c.agent })
+		agents = slices.Insert(agents, 0, c.agent)
+	}
+	return agents
+}
+
+// roomPath also escapes dots: the room ../.. would read as the parent directory.
+func roomPath(room string) string {
+	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
+}

@@ -1,0 +1,142 @@
+package routinggrpc
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+)
+
+// Config is how a client finds the server of a call. Table is required.
+type Config struct {
+	Table Table
+
+	// Key returns the key of a call. Default Outgoing(Header).
+	Key Key
+
+	// Owners is how many of the best members for a key may serve it. While the connection to the first one fails, the
+	// next one does; the servers have to accept such calls. Default 1: the owner alone.
+	Owners int
+
+	// Patience is for how long a call waits for a connection that fails, and is sent again when servers reject it.
+	// Default 5 s; negative: neither.
+	Patience time.Duration
+
+	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig: timeouts, waitForReady, or a
+	// healthCheckConfig, with which an owner that does not report SERVING counts as not reached. Methods without a
+	// retryPolicy get that for rejected calls. Another retryPolicy should have OUT_OF_RANGE among its codes. It
+	// replaces grpc.WithDefaultServiceConfig.
+	ServiceConfig string
+}
+
+const (
+	// scheme is that of targets, and the name of the balancer.
+	scheme = "roost"
+
+	// Between two attempts of a call that was rejected.
+	leastPause   = 10 * time.Millisecond
+	longestPause = 200 * time.Millisecond
+
+	// Between two attempts to connect, and for how long one may take. Members are live by their leases, so a server
+	// that is not reached comes back soon, or its member goes.
+	leastBackoff   = 100 * time.Millisecond
+	longestBackoff = time.Second
+	connectTimeout = 3 * time.Second
+)
+
+// DialOptions returns what grpc.NewClient needs to send calls to their owners, with the target "roost:///". Options after these
+// replace them. It fails if cfg is invalid.
+func DialOptions(cfg Config) ([]grpc.DialOption, error) {
+	switch {
+	case cfg.Table.place == nil:
+		return nil, errors.New("routinggrpc: Table is required: see Follower and TableOf")
+	case cfg.Owners < 0:
+		return nil, fmt.Errorf("routinggrpc: Owners is %d; it must not be negative", cfg.Owners)
+	}
+	cfg.Owners = cmp.Or(cfg.Owners, 1)
+	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
+	if cfg.Key == nil {
+		cfg.Key = Outgoing(Header)
+	}
+	var err error
+	if cfg.ServiceConfig, err = cfg.serviceConfig(); err != nil {
+		return nil, err
+	}
+	return []grpc.DialOption{
+		grpc.WithResolvers(builder{&cfg}),
+		grpc.WithNoProxy(),
+		grpc.WithMaxCallAttempts(max(cfg.attempts(), 5)), // 5 is the default
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: leastBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestBackoff},
+			MinConnectTimeout: connectTimeout,
+		}),
+	}, nil
+}
+
+// attempts is how often a rejected call is sent at most: its pauses, which double, last for Patience together.
+func (c *Config) attempts() int {
+	n := 1
+	for pause, sum := leastPause, time.Duration(0); sum < c.Patience; n++ {
+		sum += pause
+		pause = min(2*pause, longestPause)
+	}
+	return n
+}
+
+// serviceConfig completes the service config.
+func (c *Config) serviceConfig() (string, error) {
+	all := make(map[string]any)
+	if c.ServiceConfig != "" {
+		if err := json.Unmarshal([]byte(c.ServiceConfig), &all); err != nil {
+			return "", fmt.Errorf("routinggrpc: ServiceConfig: %w", err)
+		}
+	}
+	if all["loadBalancingConfig"] != nil || all["loadBalancingPolicy"] != nil {
+		return "", errors.New("routinggrpc: ServiceConfig names a balancer; leave that out")
+	}
+	all["loadBalancingConfig"] = []any{map[string]any{scheme: struct{}{}}}
+	if n := c.attempts(); n > 1 {
+		all["methodConfig"] = withRetries(all["methodConfig"], map[string]any{
+			"maxAttempts": n, "initialBackoff": seconds(leastPause), "maxBackoff": seconds(longestPause), "backoffMultiplier": 2,
+			"retryableStatusCodes": []codes.Code{NotOwner},
+		})
+	}
+	b, err := json.Marshal(all)
+	return string(b), err
+}
+
+// withRetries adds a policy to the method configs that have none, and to all other methods. gRPC reports what is malformed.
+func withRetries(configs any, policy map[string]any) []any {
+	list, _ := configs.([]any)
+	others := true
+	for _, c := range list {
+		method, ok := c.(map[string]any)
+		if !ok {
+			continue
+		}
+		if method["retryPolicy"] == nil {
+			method["retryPolicy"] = policy
+		}
+		names, _ := method["name"].([]any)
+		for _, n := range names {
+			if name, ok := n.(map[string]any); ok && len(name) == 0 {
+				others = false
+			}
+		}
+	}
+	if others {
+		list = append(list, map[string]any{"name": []any{struct{}{}}, "retryPolicy": policy})
+	}
+	return list
+}
+
+// seconds is a duration in the JSON of protobuf.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+}

@@ -1,0 +1,69 @@
+package routinggrpc
+
+import (
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+)
+
+// conn is the connection to one member. Calls open it; when it has failed, it is opened again until it is ready.
+type conn struct {
+	sub  balancer.SubConn
+	idle atomic.Bool
+	now  atomic.Pointer[condition]
+	late *time.Timer // ends the wait for it, when it fails
+	last connectivity.State
+}
+
+// condition is whether a connection serves calls. It is immutable.
+type condition struct {
+	state connectivity.State // TransientFailure from the first failure until it is ready
+	ready bool
+	err   error     // of the latest failure; nil unless it fails
+	since time.Time // when it began to fail
+}
+
+// connect opens the connection if it is idle.
+func (c *conn) connect() {
+	if c.idle.CompareAndSwap(true, false) {
+		c.sub.Connect()
+	}
+}
+
+// change takes in a state of the connection, and calls late when it has failed for Patience.
+func (c *conn) change(s balancer.SubConnState, patience time.Duration, late func()) {
+	before := c.now.Load()
+	switch {
+	case s.ConnectivityState == connectivity.Ready:
+		c.stopTimer()
+		c.now.Store(&condition{state: connectivity.Ready, ready: true})
+	case s.ConnectivityState == connectivity.TransientFailure && before.err == nil:
+		c.now.Store(&condition{state: connectivity.TransientFailure, err: s.ConnectionError, since: time.Now()})
+		c.late = time.AfterFunc(patience, late)
+	case s.ConnectivityState == connectivity.TransientFailure:
+		c.now.Store(&condition{state: connectivity.TransientFailure, err: s.ConnectionError, since: before.since})
+	case before.err == nil:
+		c.now.Store(&condition{state: s.ConnectivityState})
+	}
+	if s.ConnectivityState == connectivity.Idle {
+		c.idle.Store(true)
+		if before.err != nil && c.last == connectivity.TransientFailure { // gRPC has waited; the next call must not end by an error of long ago
+			c.connect()
+		}
+	}
+	c.last = s.ConnectivityState
+}
+
+func (c *conn) stopTimer() {
+	if c.late != nil {
+		c.late.Stop()
+	}
+}
+
+// close ends the connection when its calls have ended.
+func (c *conn) close() {
+	c.stopTimer()
+	c.sub.Shutdown()
+}

@@ -1,0 +1,61 @@
+// Package routinggrpc sends each gRPC call to the server that owns its key: a resolver and a balancer for clients, and
+// interceptors for servers. It is a module of its own.
+//
+//	f, err := follow.Start(ctx, follow.Config{Agents: agents})
+//	…
+//	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.Follower(f)})
+//	…
+//	conn, err := grpc.NewClient("roost:///", append(opts, grpc.WithTransportCredentials(creds))...)
+//	…
+//	reply, err := rooms.NewRoomsClient(conn).Join(routinggrpc.WithKey(ctx, "room-17"), request)
+//
+// Servers are reached at the api_addr of their nodes. A program that embeds an agent uses the agent's table: see
+// [TableOf].
+//
+// # In a server
+//
+// Tables differ for a moment after each change. So a server rejects calls for keys that it does not own, before their
+// handlers run:
+//
+//	check := routinggrpc.Check{Owns: agent.Arrived}
+//	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(check.Unary), grpc.ChainStreamInterceptor(check.Stream))
+//
+// A stream is checked when it begins. A stream that runs when its key moves goes on, until the server ends it, such as
+// with the context of cluster.Agent.RunOwned.
+//
+// # Keys
+//
+// The key of a call is in its metadata, under [Header], or is what Config.Key returns. A call for which Config.Key returns
+// "" and no error is for any server: it goes to the owner of a random key. So do calls of gRPC's own services
+// (/grpc.health.v1.Health/Check), which [Check] lets pass.
+//
+// # Which calls are sent again
+//
+//   - A call has not been sent if the connection to its owner fails. It waits for the connection, or until the key has
+//     another owner, for up to Config.Patience after the connection failed. Then it fails with UNAVAILABLE; with
+//     grpc.WaitForReady it waits until its deadline.
+//   - A call that a server rejects ([NotOwner]) is sent again, to the owner by then, for up to Config.Patience. That is
+//     safe for each method: no handler has run. Streams are, too, with what the client has sent so far. gRPC does that, by
+//     a retryPolicy, and keeps up to 256 kB of a call for it (grpc.MaxRetryRPCBufferSize).
+//   - A call that breaks off when the server has it fails with UNAVAILABLE, and is not sent again: the server may have
+//     done what was asked. A retryPolicy in Config.ServiceConfig changes that for methods that may run twice.
+//
+// With Config.Owners above 1, the next of the best members for a key gets its calls while the connection to the first one
+// fails.
+//
+// # Connections
+//
+// A connection opens with the first call for a key of its member, or with grpc.ClientConn.Connect, and uses no proxy. It
+// is closed when its member has gone and its calls have ended. Calls to a host that vanished end with their
+// deadline; grpc.WithKeepaliveParams ends them earlier.
+//
+// Certificates are verified against the host of each api_addr, or against the name in the target:
+// roost:///media.example.org.
+//
+// # Errors
+//
+//	INTERNAL          the call has no key (from Config.Key)
+//	INVALID_ARGUMENT  the same, from Check
+//	OUT_OF_RANGE      each server that was asked for Patience has rejected the call (NotOwner)
+//	UNAVAILABLE       no table yet, no owner, the owner was not reached, or the server broke off
+package routinggrpc

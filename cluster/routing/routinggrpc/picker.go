@@ -1,0 +1,76 @@
+package routinggrpc
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// picker sends a call over the connection to its key's owner. Owners are those of the table at that moment, connections
+// those to the members of the latest update.
+type picker struct {
+	cfg    *Config
+	conns  map[string]*conn            // by address; never changed
+	missed func(addr string) time.Time // see ownerBalancer
+}
+
+var errNoAddr = errors.New("routinggrpc: the owner has no address: start its agent with --api-addr")
+
+// someOwners is how many members may serve a call without a key.
+const someOwners = 3
+
+// Pick implements balancer.Picker.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	key, err := p.cfg.Key.of(info.Ctx, info.FullMethodName)
+	if err != nil {
+		// gRPC lets no balancer return INVALID_ARGUMENT.
+		return balancer.PickResult{}, status.Error(codes.Internal, "routinggrpc: "+err.Error())
+	}
+	owners := p.cfg.Owners
+	if key == "" {
+		key, owners = strconv.FormatUint(rand.Uint64(), 36), max(owners, someOwners)
+	}
+	addr, err := p.cfg.Table.place(key)
+	if err != nil {
+		return balancer.PickResult{}, err
+	}
+	sub, fails, err := p.connTo(addr)
+	if !fails || owners == 1 {
+		return balancer.PickResult{SubConn: sub}, err
+	}
+	for _, next := range p.cfg.Table.owners(key, owners) {
+		if sub, fails, err := p.connTo(next); !fails {
+			return balancer.PickResult{SubConn: sub}, err
+		}
+	}
+	return balancer.PickResult{}, err
+}
+
+// connTo returns the connection to an address, or an error for a call that needs it: the call waits
+// (ErrNoSubConnAvailable) or ends. It reports whether the connection fails, so that another owner is better.
+func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
+	c := p.conns[addr]
+	switch {
+	case addr == "":
+		return nil, true, errNoAddr
+	case c == nil && time.Since(p.missed(addr)) >= p.cfg.Patience:
+		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is no member", addr)
+	case c == nil:
+		return nil, false, balancer.ErrNoSubConnAvailable // the table is newer than the update
+	}
+	now := c.now.Load()
+	if now.ready {
+		return c.sub, false, nil
+	}
+	c.connect()
+	if now.err != nil && time.Since(now.since) >= p.cfg.Patience {
+		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is not reached: %w", addr, now.err)
+	}
+	return nil, now.err != nil, balancer.ErrNoSubConnAvailable
+}

@@ -1,0 +1,118 @@
+package routinggrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+)
+
+// builder makes the resolver of a client.
+type builder struct{ cfg *Config }
+
+// Scheme implements resolver.Builder.
+func (builder) Scheme() string { return scheme }
+
+// OverrideAuthority implements resolver.AuthorityOverrider: a target without a name still needs an authority.
+func (builder) OverrideAuthority(t resolver.Target) string {
+	if name := t.Endpoint(); name != "" {
+		return name
+	}
+	return scheme
+}
+
+// Build implements resolver.Builder.
+func (b builder) Build(t resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+	parsed := cc.ParseServiceConfig(b.cfg.ServiceConfig)
+	if parsed.Err != nil {
+		return nil, fmt.Errorf("routinggrpc: ServiceConfig: %w", parsed.Err)
+	}
+	r := &memberResolver{cfg: b.cfg, cc: cc, named: t.Endpoint() != ""}
+	r.state = resolver.State{ServiceConfig: parsed, Attributes: attributes.New(configKey{}, b.cfg)}
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.wait.Go(func() { r.run(ctx) })
+	return r, nil
+}
+
+// configKey is the attribute by which the balancer gets the Config.
+type configKey struct{}
+
+// memberResolver reports the addresses of the members, and again with each change of the table.
+type memberResolver struct {
+	cfg   *Config
+	cc    resolver.ClientConn
+	named bool // certificates have the name of the target
+	state resolver.State
+	stop  context.CancelFunc
+	wait  sync.WaitGroup
+}
+
+// leastResolving is for how long calls wait for the first table at least: even if there is one, it takes a moment to arrive.
+const leastResolving = time.Second
+
+var (
+	errNoTable = errors.New("routinggrpc: no table yet: is an agent reached? See the status of the follower")
+
+	// errEnded is a status, which also ends calls with WaitForReady.
+	errEnded = status.Error(codes.Unavailable, "routinggrpc: the follower or agent was closed before it had a table")
+)
+
+func (r *memberResolver) run(ctx context.Context) {
+	late := time.NewTimer(max(leastResolving, r.cfg.Patience))
+	defer late.Stop()
+	changes := r.cfg.Table.subscribe(ctx)
+	for {
+		select {
+		case _, ok := <-changes:
+			if !ok {
+				if r.state.Endpoints == nil {
+					r.cc.ReportError(errEnded)
+				}
+				return // the last table stays
+			}
+			late.Stop()
+			r.state.Endpoints = r.endpoints()
+			_ = r.cc.UpdateState(r.state) // to resolve again would change nothing
+		case <-late.C:
+			r.cc.ReportError(errNoTable)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// endpoints returns the members that have an address. Two members may have the same one, for a moment after a restart.
+func (r *memberResolver) endpoints() []resolver.Endpoint {
+	addrs := r.cfg.Table.addrs()
+	slices.Sort(addrs)
+	endpoints := make([]resolver.Endpoint, 0, len(addrs))
+	for _, addr := range slices.Compact(addrs) {
+		if addr == "" {
+			continue
+		}
+		a := resolver.Address{Addr: addr}
+		if host, _, err := net.SplitHostPort(addr); err == nil && !r.named {
+			a.ServerName = host
+		}
+		endpoints = append(endpoints, resolver.Endpoint{Addresses: []resolver.Address{a}})
+	}
+	return endpoints
+}
+
+// ResolveNow implements resolver.Resolver: changes arrive by themselves.
+func (*memberResolver) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Close implements resolver.Resolver.
+func (r *memberResolver) Close() {
+	r.stop()
+	r.wait.Wait()
+}

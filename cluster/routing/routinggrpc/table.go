@@ -1,0 +1,55 @@
+package routinggrpc
+
+import (
+	"context"
+
+	"github.com/roost-cluster/roost/cluster/routing"
+	"github.com/roost-cluster/roost/events"
+)
+
+// Table says which address owns which key: see [Follower] and [TableOf].
+type Table struct {
+	place     func(key string) (addr string, err error)
+	owners    func(key string, n int) []string // the owner by the table first
+	addrs     func() []string                  // of all members
+	subscribe func(context.Context) <-chan events.Batch
+}
+
+// Lookups are what a *routing.Follower and a *cluster.Agent have in common.
+type Lookups[Member any] interface {
+	Place(key string) (Member, error)
+	Owners(key string, n int) []Member
+	Members() []Member
+	Subscribe(ctx context.Context) <-chan events.Batch
+}
+
+// Follower is the table of a follower, with the api_addr of each member.
+func Follower(f *routing.Follower) Table {
+	return TableOf(f, func(m *routing.Member) string { return m.APIAddr })
+}
+
+// TableOf is the table of an agent or of a follower. addr returns where the gRPC server of a member is, as host:port, and
+// "" if it has none:
+//
+//	routinggrpc.TableOf(agent, func(m *cluster.Member) string { return m.APIAddr })
+func TableOf[Member any](t Lookups[Member], addr func(Member) string) Table {
+	addrs := func(members []Member) []string {
+		all := make([]string, len(members))
+		for i, m := range members {
+			all[i] = addr(m)
+		}
+		return all
+	}
+	return Table{
+		place: func(key string) (string, error) {
+			m, err := t.Place(key)
+			if err != nil {
+				return "", err
+			}
+			return addr(m), nil
+		},
+		owners:    func(key string, n int) []string { return addrs(t.Owners(key, n)) },
+		addrs:     func() []string { return addrs(t.Members()) },
+		subscribe: t.Subscribe,
+	}
+}

@@ -1,0 +1,239 @@
+package routing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agenturl"
+	"github.com/roost-cluster/roost/internal/tablewire"
+)
+
+const (
+	// firstPause is how long a Follower waits at most before it asks another agent: many followers
+	// lose one agent at the same moment.
+	firstPause = 100 * time.Millisecond
+
+	// When each agent was asked once without success, the pause is up to leastPause, and doubles with each
+	// such round up to longestPause.
+	leastPause   = 200 * time.Millisecond
+	longestPause = 3 * time.Second
+
+	// someBytes is more than the comments of six thirds of Config.Silence.
+	someBytes = 512
+)
+
+// Start follows the agents until ctx ends or Close is called. It does not wait: [Follower.Ready] does, and
+// [Follower.Status] says what is wrong if no agent answers. Start fails if cfg is invalid.
+func Start(ctx context.Context, cfg Config) (*Follower, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	f := &Follower{started: time.Now(), ready: make(chan struct{})}
+	f.cfg, f.own = cfg.withDefaults()
+	f.empty = cfg.errEmpty()
+	f.now.Store(&view{State: &tablewire.State{}, why: ErrNotReady})
+	ctx, f.stop = context.WithCancel(ctx)
+	r := &runner{f: f, reports: make(chan report), agents: slices.Clone(f.cfg.Agents)}
+	rand.Shuffle(len(r.agents), func(i, j int) { r.agents[i], r.agents[j] = r.agents[j], r.agents[i] })
+	f.wait.Go(func() { r.run(ctx) })
+	return f, nil
+}
+
+// runner decides which agent is followed. It is for one goroutine.
+type runner struct {
+	f       *Follower
+	reports chan report
+
+	cluster string   // of the first table that was not stale; "" = not known
+	agents  []string // the one to ask next comes first
+	current *stream  // which is followed; nil = none
+	other   *stream  // which is asked for a better table; nil = none
+	asked   time.Time
+	next    time.Time        // when another one may be asked
+	failed  int              // tries in a row
+	errs    map[string]error // of the latest tries, by agent
+}
+
+func (r *runner) run(ctx context.Context) {
+	defer r.f.feed.Close()
+	defer r.f.current.Store(nil)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case report := <-r.reports:
+			r.take(report)
+		case <-timer.C:
+		case <-ctx.Done():
+			return // which ends the streams, too
+		}
+		timer.Reset(max(time.Millisecond, time.Until(r.look(ctx, time.Now()))))
+	}
+}
+
+// take takes in what a stream says.
+func (r *runner) take(n report) {
+	switch {
+	case n.from != r.current && n.from != r.other: // it was dropped
+	case n.err != nil:
+		r.fail(n.from, n.err)
+	case r.cluster != "" && n.state.Cluster != "" && n.state.Cluster != r.cluster:
+		r.fail(n.from, fmt.Errorf("follow: the agent at %s is of the cluster %q, and not of %q", n.from.name, n.state.Cluster, r.cluster))
+	case n.from == r.current:
+		r.show(n.state)
+	case n.state.Stale && (r.current != nil || r.better()):
+		r.fail(n.from, fmt.Errorf("follow: the agent at %s knows no better: %w", n.from.name, errStale))
+	default:
+		r.drop(&r.current)
+		r.current, r.other = n.from, nil
+		r.f.current.Store(r.current)
+		r.current.said(0)
+		r.show(n.state)
+		r.f.cfg.Log.Info("following an agent", "agent", r.current.name, "cluster", n.state.Cluster)
+	}
+}
+
+func (r *runner) show(s *tablewire.State) {
+	if !s.Stale { // an agent that is cut off may be one of another cluster, at an address that was used again
+		r.cluster = cmp.Or(r.cluster, s.Cluster)
+	}
+	r.f.show(s)
+}
+
+// better reports whether the last table is better than a stale one, as long as an agent was not asked that may have the present one.
+func (r *runner) better() bool {
+	last := r.f.now.Load()
+	return last.Table != nil && !last.Stale && r.failed < len(r.agents)
+}
+
+// look drops what takes too long, asks another agent if that is due, and returns when to look again.
+func (r *runner) look(ctx context.Context, now time.Time) time.Time {
+	silence := r.f.cfg.Silence
+	doubt := r.doubt(now)
+	if doubt == nil {
+		r.drop(&r.other)
+		if r.failed >= len(r.agents) {
+			r.f.cfg.Log.Info("the table is present again", "agent", r.current.name)
+		}
+		r.failed, r.errs = 0, nil
+		r.f.trouble.Store(nil)
+		return r.current.last().Add(silence + time.Millisecond)
+	}
+	if r.current != nil {
+		r.note(r.current.name, doubt)
+	}
+	if r.other != nil && now.After(r.until()) {
+		r.fail(r.other, fmt.Errorf("follow: the agent at %s sends no table: is it ready?", r.other.name))
+	}
+	if r.other == nil && !now.Before(r.next) {
+		r.ask(ctx, now)
+	}
+	if r.other != nil {
+		return r.until().Add(time.Millisecond)
+	}
+	return r.next
+}
+
+// until returns when the agent that is asked has taken too long. A large table may take its time to arrive; a few bytes are
+// comments of an agent without a table.
+func (r *runner) until() time.Time {
+	began := r.asked
+	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {
+		began = r.other.last()
+	}
+	return began.Add(2 * r.f.cfg.Silence)
+}
+
+var errStale = errors.New("its own table may be out of date: it is isolated, or joins again")
+
+// doubt returns why another agent is needed; nil = none is.
+func (r *runner) doubt(now time.Time) error {
+	switch {
+	case r.current == nil:
+		return errors.New("follow: no agent is followed")
+	case now.Sub(r.current.last()) > r.f.cfg.Silence:
+		return fmt.Errorf("follow: the agent at %s says nothing: its process is paused, or the network is cut", r.current.name)
+	case r.f.now.Load().Stale:
+		return fmt.Errorf("follow: the agent at %s: %w", r.current.name, errStale)
+	}
+	return nil
+}
+
+// ask opens a stream of the next agent.
+func (r *runner) ask(ctx context.Context, now time.Time) {
+	ctx, stop := context.WithCancel(ctx)
+	r.other, r.asked = &stream{agent: r.agents[0], name: agenturl.Shown(r.agents[0]), f: r.f, ctx: ctx, stop: stop}, now
+	r.agents = append(r.agents[1:], r.agents[0])
+	other := r.other
+	r.f.wait.Go(func() {
+		defer stop()
+		other.follow(r.reports)
+	})
+}
+
+// fail ends a stream, and has the next agent asked after a pause.
+func (r *runner) fail(s *stream, err error) {
+	if s == r.current {
+		r.f.cfg.Log.Warn("agent lost; asking another one", "agent", s.name, "err", err)
+		r.f.current.Store(nil)
+		r.drop(&r.current)
+	} else {
+		r.f.cfg.Log.Debug("no table from an agent", "agent", s.name, "err", err)
+		r.drop(&r.other)
+	}
+	r.note(s.name, err)
+	r.failed++
+	pause := firstPause
+	if r.failed%len(r.agents) == 0 {
+		pause = min(leastPause<<min(r.failed/len(r.agents)-1, 8), longestPause)
+	}
+	r.next = time.Now().Add(rand.N(pause))
+	if r.failed == len(r.agents) {
+		r.f.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again", "err", *r.f.trouble.Load())
+	}
+}
+
+// note keeps the latest error of an agent for Status.
+func (r *runner) note(agent string, err error) {
+	if r.errs == nil {
+		r.errs = make(map[string]error)
+	}
+	if old := r.errs[agent]; old != nil && old.Error() == err.Error() {
+		return
+	}
+	r.errs[agent] = err
+	var all []error
+	for _, a := range slices.Sorted(maps.Keys(r.errs)) {
+		all = append(all, r.errs[a])
+	}
+	joined := errors.Join(all...)
+	r.f.trouble.Store(&joined)
+}
+
+func (r *runner) drop(s **stream) {
+	if *s != nil {
+		(*s).stop()
+		*s = nil
+	}
+}
+
+// last returns when the agent last said something.
+func (s *stream) last() time.Time { return s.f.started.Add(time.Duration(s.heard.Load())) }
+
+// show makes a state of the agent the one of look-ups.
+func (f *Follower) show(s *tablewire.State) {
+	v := f.now.Load().after(s, f.empty)
+	f.now.Store(v)
+	f.feed.Publish(v.state)
+	select {
+	case <-f.ready:
+	default:
+		close(f.ready)
+	}
+}

@@ -1,0 +1,110 @@
+package routing_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/tablewire"
+)
+
+// answers serves a handler until the test ends, and returns its host:port.
+func answers(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	t.Cleanup(srv.CloseClientConnections)
+	return srv.Listener.Addr().String()
+}
+
+// awaits waits until the status of the script satisfies a condition.
+func (s *script) awaits(what string, condition func(answer) bool) (a answer) {
+	s.t.Helper()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if a = s.ask(map[string]any{"ask": "status"}); condition(a) {
+			return a
+		}
+		if time.Now().After(until) {
+			s.t.Fatalf("not %s: %+v", what, a)
+		}
+	}
+}
+
+// fails waits until the only agent of the script has an error with a text.
+func (s *script) fails(name, text string) {
+	s.t.Helper()
+	a := s.awaits("failed: "+text, func(a answer) bool { return strings.Contains(a.Status.Errors[name], text) })
+	if a.Status.Agent != "" {
+		s.t.Errorf("it follows %+v", a)
+	}
+}
+
+// follow.mjs sends the user and the password of an address, or the token in their place, and shows neither (S7.1).
+func TestScriptCredentials(t *testing.T) {
+	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
+	host := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if (user != "mé" || password != "sec:r@t") && r.Header.Get("Authorization") != "Bearer token" {
+			http.Error(w, "who is it?", http.StatusUnauthorized)
+			return
+		}
+		sends(text)(w, r)
+	})
+	shown := "http://…@" + host
+	follows := func(a answer) bool { return a.Status.Agent == shown }
+	startScript(t, "http://mé:sec:r%40t@"+host+"/").awaits("logged in", follows)
+	startScript(t, "m%C3%A9:sec:r%40t@"+host).awaits("logged in", follows)
+	startScript(t, "mé:other@"+host).fails(shown, "401")
+	t.Setenv("TOKEN", "token")
+	startScript(t, "http://mé:other@"+host).awaits("logged in by its token", follows)
+
+	for addr, shown := range map[string]string{
+		"http://me:sec/ret@a:1": "http://…@a:1", "ftp://me:secret@a:1": "ftp://…@a:1", "http://me:secret@a:1?x": "http://…@a:1?x",
+	} {
+		out, err := exec.CommandContext(t.Context(), "node", "testdata/follow.mjs", addr).CombinedOutput()
+		if want := fmt.Sprintf("%q is neither host:port nor the URL of an agent", shown); err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "sec") {
+			t.Errorf("a refused address: %v\n%s\nwant %s", err, out, want)
+		}
+	}
+}
+
+// follow.mjs follows no redirect, which could lead the token elsewhere (S7.1).
+func TestScriptRedirected(t *testing.T) {
+	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
+	var asked atomic.Int64
+	elsewhere := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		sends(text)(w, r)
+	})
+	host := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+elsewhere, http.StatusFound)
+	})
+	startScript(t, host).fails("http://"+host, "302: is it a roost agent")
+	if n := asked.Load(); n > 0 {
+		t.Errorf("%d requests were led elsewhere", n)
+	}
+}
+
+// follow.mjs does not keep a table that is not the table of its agent, also if the update moves nothing (S7.1).
+func TestScriptDigest(t *testing.T) {
+	first := &tablewire.State{Table: tableOf(t, partitions, "n1", "n2")}
+	other := &tablewire.State{Table: tableOf(t, partitions, "n1")}
+	lost := strings.Replace(event(t, first, first), first.Table.Digest().String(), other.Table.Digest().String(), 1)
+	host := answers(t, sends(event(t, nil, first)+event(t, first, first)+lost))
+	startScript(t, host).fails("http://"+host, fmt.Sprintf("its digest is %s, but its content makes %s", other.Table.Digest(), first.Table.Digest()))
+}
+
+// follow.mjs does not keep an event of any length (S7.1).
+func TestScriptLongEvent(t *testing.T) {
+	for name, line := range map[string]string{"one line": strings.Repeat("x", 1<<20), "many lines": strings.Repeat("x", 1<<20) + "\ndata: "} {
+		t.Run(name, func(t *testing.T) {
+			host := answers(t, sends("event: update\ndata: "+strings.Repeat(line, 33)))
+			startScript(t, host).fails("http://"+host, "an event has more than 32 MiB")
+		})
+	}
+}

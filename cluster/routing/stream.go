@@ -1,0 +1,170 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agenturl"
+	"github.com/roost-cluster/roost/internal/sse"
+	"github.com/roost-cluster/roost/internal/tablewire"
+)
+
+// maxEvent bounds one event, in bytes: a table of 65,536 partitions with long node ids takes 4 MB, and each
+// member 2 kB with many labels.
+const maxEvent = 32 << 20
+
+// stream is what one agent sends.
+type stream struct {
+	agent string // its address
+	name  string // the same without a password, for people
+	f     *Follower
+	ctx   context.Context //nolint:containedctx // of the stream; it ends when the agent is dropped
+	stop  context.CancelFunc
+	heard atomic.Int64 // when it last said something, in ns since the start of the Follower
+	bytes atomic.Int64 // that it has sent
+}
+
+// report is news of a stream: a state, or its end.
+type report struct {
+	from  *stream
+	state *tablewire.State
+	err   error
+}
+
+// follow reads the stream of an agent until it ends, and reports what it says.
+func (s *stream) follow(to chan<- report) {
+	ctx := s.ctx
+	var state *tablewire.State
+	query := url.Values{"keep_alive": {(s.f.cfg.Silence / 3).String()}}
+	if scope := s.f.cfg.Scope; scope != "" {
+		query.Set("scope", scope)
+	}
+	err := s.f.events(ctx, s.agent, "/v1/follow?"+query.Encode(), "update", s.said, func(data []byte) error {
+		var u tablewire.Update
+		err := json.Unmarshal(data, &u)
+		if err == nil {
+			state, err = u.Apply(state)
+		}
+		if err != nil {
+			return fmt.Errorf("follow: unexpected update from %s: %w", s.name, err)
+		}
+		return send(ctx, to, report{from: s, state: state})
+	})
+	_ = send(ctx, to, report{from: s, err: err})
+}
+
+func send(ctx context.Context, to chan<- report, r report) error {
+	select {
+	case to <- r:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// said notes that the agent has sent some bytes, or the headers of the stream.
+func (s *stream) said(bytes int) {
+	s.bytes.Add(int64(bytes))
+	now := time.Since(s.f.started)
+	s.heard.Store(int64(now))
+	if s.f.current.Load() == s {
+		s.f.heard.Store(int64(now))
+	}
+}
+
+// saying is a body that notes its bytes.
+type saying struct {
+	io.Reader
+	said func(bytes int)
+}
+
+func (r *saying) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if n > 0 {
+		r.said(n)
+	}
+	return n, err
+}
+
+// events passes the data of the events of one kind to take, until the stream or ctx ends or take fails. It never
+// returns nil.
+func (f *Follower) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
+	resp, err := f.call(ctx, agent, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
+		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agenturl.Shown(agent), path, t)
+	}
+	agent = agenturl.Shown(agent)
+	said(0)
+	in := sse.NewReader(&saying{resp.Body, said}, kind, maxEvent)
+	for {
+		data, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("follow: the agent at %s has ended the stream", agent)
+		}
+		if err != nil {
+			return fmt.Errorf("follow: the stream of %s broke: %w", agent, err)
+		}
+		if err := take(data); err != nil {
+			return err
+		}
+	}
+}
+
+// AgentError is what an agent answered instead of what was asked for.
+type AgentError struct {
+	Agent  string `json:"-"`     // without a password
+	Status int    `json:"-"`     // of HTTP
+	Code   string `json:"code"`  // see package clusterhttp
+	Text   string `json:"error"` // for people
+}
+
+// Error names the agent and the reason.
+func (e *AgentError) Error() string {
+	return fmt.Sprintf("follow: the agent at %s: %s", e.Agent, e.Text)
+}
+
+// call makes one request. A response has status 2xx; any other one is an *AgentError.
+func (f *Follower) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
+	base, err := agenturl.Parse(agent)
+	if err != nil {
+		return nil, err // validate has seen it
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("follow: %w", err)
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if f.cfg.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+f.cfg.Token)
+	}
+	resp, err := f.cfg.HTTP.Do(r)
+	if err != nil {
+		if failure, ok := errors.AsType[*url.Error](err); ok {
+			err = failure.Err // without the URL again
+		}
+		return nil, fmt.Errorf("follow: no agent answers at %s: %w", agenturl.Shown(agent), err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	e := &AgentError{Agent: agenturl.Shown(agent), Status: resp.StatusCode}
+	if b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err != nil || json.Unmarshal(b, e) != nil || e.Text == "" {
+		e.Text = resp.Status + ": is it a roost agent, of a release with /v1/follow?"
+	}
+	return nil, e
+}
