@@ -4,16 +4,16 @@ TOOL := go tool -modfile="$(CURDIR)/internal/tools/go.mod"
 STEP := @scripts/step.sh
 EACH := scripts/each-module.sh
 NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -parallel 3 ./internal/netlab -long $(if $(EXE),-exe "$(abspath $(EXE))")
-FLOODS = $(STEP) 'strangers at the gossip port' go test -count=1 -v -timeout 1h -parallel 1 -run 'Test(Floods|Forgeries|Replay|Reflection)$$' ./cmd/roost -floods
+FLOODS = $(STEP) 'unauthenticated peers at the gossip port' go test -count=1 -v -timeout 1h -parallel 1 -run 'Test(Floods|Forgeries|Replay|Reflection)$$' ./cmd/roost -floods
 
 # Packages without a goroutine, or with some that share nothing, or whose work is done by other programs. The
 # race detector would find nothing in them, in six times the time. SHARED are the tests of these in which goroutines share a table.
 export PURE := ./cluster/affinity/internal/liveness ./cluster/affinity/pinstore ./cluster/clusterhttp/dashboard \
 	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/chaos ./internal/docstest ./internal/explore \
-	./internal/handover ./internal/ledger ./internal/node ./internal/release ./internal/sim ./internal/split ./internal/sse ./internal/tablewire \
+	./internal/handoff ./internal/ledger ./internal/node ./internal/release ./internal/sim ./internal/split ./internal/sse ./internal/tablewire \
 	./lease ./placement ./placement/assignment ./placement/ring
 
-# Tests of cmd/roost that look keys up thousands of times while agents come and go: all but the loop of the look-ups is in other processes.
+# Tests of cmd/roost that look keys up thousands of times while agents come and go: all but the loop of the lookups is in other processes.
 # scripts/race.sh skips the names in all packages.
 export ROLLING := TestRollingRestart|TestMixedReleases
 
@@ -25,7 +25,7 @@ SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 export GOFLAGS += -trimpath -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
-.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once followers handover scale compare idle chaos models outages floods networks soak vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ demo: build ## a cluster on this machine that grows, crashes and drains
 	$(STEP) 'demo' bin/roost demo --once
 	@echo 'With calls: cd examples/sfu && go run . demo'
 
-bench: ## run the benchmarks for their figures
+bench: ## run the benchmarks for their numbers
 	$(STEP) 'benchmarks' $(EACH) go test -run '^$$' -bench . -benchmem ./...
 
 fmt: ## format every Go file
@@ -88,12 +88,12 @@ update: ## look for newer dependencies, write their versions into internal/tools
 
 # Their heaps are small: with GOGC=400, the garbage collector takes a quarter less of the CPU.
 long: ## packages without a goroutine, and the crowds that are too large for the race detector
-	$(STEP) 'kernels and simulations' env GOGC=400 go test -count=1 -timeout 20m $(PURE)
+	$(STEP) 'cores and simulations' env GOGC=400 go test -count=1 -timeout 20m $(PURE)
 	$(STEP) 'a crowd of HTTP clients' go test -count=1 -run 'TestCrowd$$' ./cluster/clusterhttp
-	$(STEP) 'rolling restarts, and a crowd of followers' go test -count=1 -run '^($(ROLLING)|TestFollowers)$$' ./cmd/roost -followers 200
+	$(STEP) 'rolling restarts, and a crowd of routing clients' go test -count=1 -run '^($(ROLLING)|TestRoutingClients)$$' ./cmd/roost -clients 200
 	$(STEP) 'the model of rooms' env GOGC=400 go test -count=1 -run 'TestRoomModel|TestRestoredForMinutes' ./cluster/affinity
 
-cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
+cpus: ## the tables of arm64, in an emulator, and the tests of the core in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh
 
 fuzz: ## fuzz each target for FUZZTIME, 300ms by default
@@ -102,12 +102,12 @@ fuzz: ## fuzz each target for FUZZTIME, 300ms by default
 bench-once: ## one iteration of each benchmark, as a check that it runs
 	$(STEP) 'one iteration of each benchmark' $(EACH) "$(CURDIR)/scripts/bench-once.sh"
 
-followers: ## 1,000 followers of three agents through 100 changes, one agent killed: how late, as p99; takes a minute, needs an idle machine
-	$(STEP) 'a crowd of followers' go test -count=1 -v -run 'TestFollowers$$' ./cmd/roost -followers 1000
+routing-clients: ## 1,000 routing clients of three agents through 100 changes, one agent killed: how late, as p99; takes a minute, needs an idle machine
+	$(STEP) 'a crowd of routing clients' go test -count=1 -v -run 'TestRoutingClients$$' ./cmd/roost -clients 1000
 
-handover: ## 10,000 random changes with hand-over, and the gap at 3, 50 and 300 nodes; takes minutes
-	$(STEP) 'random changes' go test -count=1 -timeout 30m -run 'TestHandover$$' ./internal/sim -changes 10000
-	$(STEP) 'gaps' go test -count=1 -timeout 60m -v -run TestHandoverGap ./internal/sim -long
+handoff: ## 10,000 random changes with handoff, and the gap at 3, 50 and 300 nodes; takes minutes
+	$(STEP) 'random changes' go test -count=1 -timeout 30m -run 'TestHandoff$$' ./internal/sim -changes 10000
+	$(STEP) 'gaps' go test -count=1 -timeout 60m -v -run TestHandoffGap ./internal/sim -long
 
 scale: ## how large a cluster can be: a table of simulations; takes hours, or NODES="100 300" FOR=2m
 	$(STEP) 'a day of recorded traffic, and large fleets' go test -count=1 -timeout 60m -run 'TestRecordedTraffic$$|TestScale$$|TestCrashesMakeOneTable$$|TestOneWayNetwork$$|TestAgreement$$|TestKillsInALargeFleet$$|TestLoss' ./internal/sim -long
@@ -128,12 +128,12 @@ chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for plante
 outages: ## rooms while Redis loses data or is away, as a table, and 100,000 rooms at FLUSHALL; takes minutes
 	$(STEP) 'outages of Redis' go test -count=1 -v -run 'TestOutages$$|TestFlushedRooms$$' ./internal/fleettest -long
 
-floods: ## strangers and holders of the key at the gossip port of real agents, as tables; takes fifteen minutes
+floods: ## unauthenticated peers and holders of the key at the gossip port of real agents, as tables; takes fifteen minutes
 	$(FLOODS)
 
-models: ## every state of the larger worlds of the models of rooms and hand-over, and 3,500 random walks on Redis; takes minutes
+models: ## every state of the larger worlds of the models of rooms and handoff, and 3,500 random walks on Redis; takes minutes
 	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./cluster/affinity -long
-	$(STEP) 'the model of hand-over' go test -count=1 -v -run 'TestHandover$$' ./internal/handover -long
+	$(STEP) 'the model of handoff' go test -count=1 -v -run 'TestHandoff$$' ./internal/handoff -long
 
 soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of gaps and of growth; PICTURES=30 needs an idle machine
 	$(STEP) 'calls under faults' sh -c 'cd examples/sfu && go test -count=1 -v -timeout 24h -run "TestSoak$$" . -soak $(or $(FOR),30m) -pictures $(or $(PICTURES),10)'

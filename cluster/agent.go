@@ -124,7 +124,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			}
 			return err
 		},
-		Live: a.live, Self: a.peer, Ended: a.streamEnded, Silence: cfg.LeaseTTL / 2,
+		Live: a.live, Self: a.peer, Ended: a.streamEnded, IdleTimeout: cfg.LeaseTTL / 2,
 		Meet: func(p gossip.Peer) error { return a.met(node.Exchange{}, p) },
 	}, receiver{a})
 	if err != nil {
@@ -138,7 +138,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	l := &loop{
 		agent: a, log: log, endLog: endLog, refusals: refusals,
 		history: history{public: &a.history, fenced: make(map[lease.NodeID]struct{})},
-		kernel:  node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
+		core:    node.New(now, cfg.core(a.gossip, incarnation), rand.Uint64()),
 	}
 	l.show()
 	if cfg.Health != nil {
@@ -171,7 +171,7 @@ func (a *Agent) reap(l *loop) {
 	close(a.done)
 }
 
-// now returns the time for the kernel: by the monotonic clock and the wall clock of
+// now returns the time for the core: by the monotonic clock and the wall clock of
 // this node, which tests can set ahead. startedAt is the same for the start.
 func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset) }
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
@@ -293,7 +293,7 @@ func (a *Agent) Subscribe(ctx context.Context) <-chan events.Batch {
 }
 
 // RunOwned runs f once for each partition for as long as this node owns it; see
-// events.RunOwned, and Config.Handover.
+// events.RunOwned, and Config.Handoff.
 func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
 	return events.RunOwned(ctx, &a.feed, f)
 }

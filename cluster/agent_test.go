@@ -59,7 +59,7 @@ func waitReady(t *testing.T, agents ...*cluster.Agent) {
 	}
 }
 
-func TestRealSockets(t *testing.T) { // S3.11
+func TestRealSockets(t *testing.T) {
 	a := startAgent(t, local("a"))
 	b := startAgent(t, local("b", a.Addr()))
 	c := startAgent(t, local("c", a.Addr(), b.Addr()))
@@ -106,7 +106,7 @@ func TestRealSockets(t *testing.T) { // S3.11
 	}
 }
 
-func TestNotReady(t *testing.T) { // S4.4
+func TestNotReady(t *testing.T) {
 	cfg := local("a", "127.0.0.1:1") // no node listens there
 	started := make(chan *cluster.Agent, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func TestNotReady(t *testing.T) { // S4.4
 	}
 }
 
-func TestStartRefused(t *testing.T) { // S3.10
+func TestStartRefused(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, 32)
 	seed := startAgent(t, local("seed"))
 	var settings *cluster.SettingsError
@@ -190,7 +190,7 @@ func TestStartRefused(t *testing.T) { // S3.10
 	}
 }
 
-func TestWarnings(t *testing.T) { // S3.18
+func TestWarnings(t *testing.T) {
 	var out bytes.Buffer
 	cfg := local("a")
 	cfg.Log = slog.New(slog.NewTextHandler(&out, nil))
@@ -273,7 +273,7 @@ func TestCloseWhileJoining(t *testing.T) {
 
 // A node does not go on alone while its seed takes connections and says nothing, and says
 // why.
-func TestStuckSeed(t *testing.T) { // S5.7
+func TestStuckSeed(t *testing.T) {
 	seed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -353,9 +353,9 @@ func TestFenceOnRealClock(t *testing.T) {
 	}
 }
 
-// Look-ups from many goroutines while nodes come and go: under -race, this shows
-// that they need no lock. One look-up with a lock is enough for -race, so the goroutines pause.
-func TestLookupsDuringChanges(t *testing.T) { // S3.12
+// Lookups from many goroutines while nodes come and go: under -race, this shows
+// that they need no lock. One lookup with a lock is enough for -race, so the goroutines pause.
+func TestLookupsDuringChanges(t *testing.T) {
 	start := func(id string, seeds ...string) *cluster.Agent {
 		cfg := local(id, seeds...)
 		cfg.LeaseTTL = time.Minute // a busy machine must not fence it

@@ -12,8 +12,8 @@ type bar struct{ why, advice string }
 
 // bars are all reasons, in the order in which they are stated. The last one ends by itself at once.
 var bars = [...]bar{ //nolint:gochecknoglobals // a table
-	{"evicted", "end an eviction"},
-	{"held back because it comes and goes", "wait until a node is no longer held back"},
+	{"cordoned", "end a cordon"},
+	{"flapping because it comes and goes", "wait until a node is no longer flapping"},
 	{"draining", "undrain a member or make its health check pass"},
 	{"of weight 0", "give a member a weight"},
 	{"settling", "wait a few seconds"},
@@ -23,9 +23,9 @@ var bars = [...]bar{ //nolint:gochecknoglobals // a table
 // barOf returns the index in bars of the reason for which m owns nothing.
 func barOf(m *Member) int {
 	switch {
-	case m.evicted:
+	case m.cordoned:
 		return 0
-	case !m.Held.IsZero():
+	case !m.FlappingUntil.IsZero():
 		return 1
 	case m.State == lease.Draining:
 		return 2

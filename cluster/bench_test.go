@@ -17,8 +17,8 @@ import (
 func agentOf(tb testing.TB, n int) *Agent {
 	tb.Helper()
 	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
-	kernel := node.New(a.started, node.Config{LeaseTTL: time.Hour}, 0)
-	s := &Snapshot{lease: kernel.View().Lease}
+	core := node.New(a.started, node.Config{LeaseTTL: time.Hour}, 0)
+	s := &Snapshot{lease: core.View().Lease}
 	var in placement.Input
 	in.Partitions = a.cfg.Partitions
 	for i := range n {
@@ -46,7 +46,7 @@ var keys = func() []string {
 
 var nodeCounts = []int{10, 100, 1000}
 
-func TestLookupsDoNotAllocate(t *testing.T) { // S3.12
+func TestLookupsDoNotAllocate(t *testing.T) {
 	a := agentOf(t, 100)
 	for name, lookup := range map[string]func(){
 		"Place":     func() { _, _ = a.Place("room-17") },

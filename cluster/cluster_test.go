@@ -57,7 +57,7 @@ func onlyMoved(t *testing.T, before *placement.Table, c *clustertest.Cluster, ma
 func tableOf(c *clustertest.Cluster) *placement.Table { return c.Agent(c.IDs()[0]).Snapshot().Table }
 
 // A leave is known to all within a second, lost packets or not: no lease has to expire.
-func TestLeave(t *testing.T) { // S3.9
+func TestLeave(t *testing.T) {
 	for _, loss := range []float64{0, 0.2} {
 		inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
 			c.SetLoss(loss)
@@ -94,7 +94,7 @@ func TestSplitAndHeal(t *testing.T) {
 }
 
 // A node that its clock keeps from owning anything has nothing to wait for.
-func TestDrainOfAClockFencedNode(t *testing.T) { // S3.3
+func TestDrainOfAClockFencedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
 		a := c.StartWith("fast", clustertest.WithClockOffset(7*time.Second))
@@ -167,7 +167,7 @@ func TestDuplicateID(t *testing.T) {
 
 // An assignment that is larger than any packet reaches a newcomer, by a stream, before
 // the newcomer takes part.
-func TestLargeAssignment(t *testing.T) { // S2.4
+func TestLargeAssignment(t *testing.T) {
 	const partitions = 4096
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 5, clustertest.Options{Config: func(cfg *cluster.Config) {

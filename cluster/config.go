@@ -92,7 +92,7 @@ type Config struct {
 	// source of a packet. Default: all.
 	GossipAllow []netip.Prefix
 
-	// APIAddr is where clients that look up a key reach the program of this node.
+	// APIAddr is where clients that look up a key reach the application of this node.
 	// roost passes it on and does not interpret it. At most 255 bytes.
 	APIAddr string
 
@@ -111,17 +111,17 @@ type Config struct {
 	// joins without owning anything.
 	Weight uint32
 
-	// RampUp is how long a new node's weight takes to grow to Weight, in ten equal
+	// SlowStart is how long a new node's weight takes to grow to Weight, in ten equal
 	// steps beginning with a tenth, so that a cold node does not get its full share
 	// at once. Each step moves partitions to this node only, if the strategy uses
-	// weights. A ramp begins whenever the node begins to own while others do: after
-	// a join, an Undrain or a fence. Nodes that start together have no ramp; of nodes
+	// weights. A slow start begins whenever the node begins to own while others do: after
+	// a join, an Undrain or a fence. Nodes that start together have no slow start; of nodes
 	// that start one by one, the first carries the share of the others until their
-	// ramps end. SetWeight and Drain end a ramp. It has no effect with
+	// slow starts end. SetWeight and Drain end a slow start. It has no effect with
 	// placement.LeastPartitions, which fills nodes in passes. Default 0: none.
-	RampUp time.Duration
+	SlowStart time.Duration
 
-	// Version is that of this node's program, of at most 64 bytes. Members show it to people, and the metrics count
+	// Version is that of this node's application, of at most 64 bytes. Members show it to people, and the metrics count
 	// members by it, so that a deploy is seen to arrive. Default: none.
 	Version string
 
@@ -134,12 +134,12 @@ type Config struct {
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
 
-	// Health reports whether the program of this node can serve: an error says why it is
-	// ill. An ill node drains: it owns nothing, and stays a member. The agent calls it every
+	// Health reports whether the application of this node can serve: an error says why it is
+	// unhealthy. An unhealthy node drains: it owns nothing, and stays a member. The agent calls it every
 	// HealthInterval, in a goroutine of its own and one call at a time. The context ends
 	// after HealthInterval; a call that does not return by then has failed. Two failures in
-	// a row make the program ill, two successes well. It is ill until the first call has
-	// succeeded. Check only what another node does better: if all are ill, no node owns
+	// a row make the program unhealthy, two successes well. It is unhealthy until the first call has
+	// succeeded. Check only what another node does better: if all are unhealthy, no node owns
 	// anything. Default: none, always well.
 	Health func(ctx context.Context) error
 
@@ -150,24 +150,24 @@ type Config struct {
 	// node owns nothing: it is isolated (PhaseIsolated). Members count in any state. This
 	// holds at the start, so that ten nodes with 10 wait for each other, and in a split,
 	// where only sides of that size own anything. A node that loses its fellows keeps its
-	// last table for look-ups, and its pinned rooms. Choose it below the number of nodes by
+	// last table for lookups, and its pinned rooms. Choose it below the number of nodes by
 	// at least as many as may stop at a time. Nodes may differ in it. Default 1: none is
 	// ever isolated.
 	MinMembers int
 
-	// Undamped lets this node come and go as often as it does. By default a node whose process
-	// crashes, or that others lose, is held back at its third return within ten TTLs: it
+	// DisableFlapDamping lets this node come and go as often as it does. By default a node whose process
+	// crashes, or that others lose, is flapping at its third return within ten TTLs: it
 	// drains for 2 to 30 TTLs, the longer the more often it returned. Once less than half of
 	// the members with a weight can own partitions without it, the hold is over for good.
-	// Member.Held says until when. A farewell ([Agent.Leave]) ends the count.
-	Undamped bool
+	// Member.FlappingUntil says until when. A leave message ([Agent.Leave]) ends the count.
+	DisableFlapDamping bool
 
-	// Handover is how long this node waits at most, when a partition moves, until the run of
+	// Handoff is how long this node waits at most, when a partition moves, until the run of
 	// its former owner has returned: a partition then runs on one node at a time, where its
 	// program uses [Agent.RunOwned]. The bound begins a run without the answer of a node that
 	// hangs, and the log names it. Nodes may differ in the bound; partitions that move from or
-	// to a node without hand-over do not wait. See docs/handover.md. Default 0: none.
-	Handover time.Duration
+	// to a node without handoff do not wait. See docs/handoff.md. Default 0: none.
+	Handoff time.Duration
 
 	// Split is what nodes do that lose sight of each other: SplitContinue (the default) or
 	// SplitMajority, which is for three nodes or more. The same on all nodes.
@@ -202,9 +202,9 @@ type Config struct {
 	// same on all nodes. Default 5 s.
 	MaxSkew time.Duration
 
-	// QuietWindow is how long joins are gathered into one change. Leaves are published
+	// Debounce is how long joins are gathered into one change. Leaves are published
 	// at once. Default 250 ms (WAN 1 s, Local 10 ms).
-	QuietWindow time.Duration
+	Debounce time.Duration
 
 	// StartupGrace is how long a starting node waits for any seed to answer
 	// before it continues alone. Each address is tried once in any case. It begins again with each seed that accepts a connection
@@ -237,7 +237,7 @@ type Split string
 // The policies. With SplitContinue each side owns all partitions: the cluster is available,
 // and partitions have two owners. With SplitMajority only the side with most of the members
 // that were live, or with half of them and the smallest id, owns any; a node on another side
-// is isolated (PhaseIsolated). A member that said farewell does not count, and neither
+// is isolated (PhaseIsolated). A member that sent a leave message does not count, and neither
 // does one whose process ended, a LeaseTTL or two later, if most of the others are live. Processes that crash one after
 // another and are replaced under new ids add up if less than two LeaseTTL lie between a replacement and the next crash.
 const (
@@ -279,7 +279,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.HealthInterval, c.HeartbeatInterval)
 	setDefault(&c.LeaseTTL, t.ttl)
 	setDefault(&c.MaxSkew, 5*time.Second)
-	setDefault(&c.QuietWindow, t.quiet)
+	setDefault(&c.Debounce, t.quiet)
 	setDefault(&c.StartupGrace, t.grace)
 	setDefault(&c.RejoinInterval, t.rejoin)
 	setDefault(&c.GossipInterval, t.gossip)
@@ -313,11 +313,11 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate returns all faults of c, after defaults, joined, or nil. Start calls it.
+// Validate returns all problems of c, after defaults, joined, or nil. Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var errs []error
-	fault := func(bad bool, format string, args ...any) {
+	problem := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf("cluster: "+format, args...))
 		}
@@ -327,63 +327,63 @@ func (c Config) Validate() error {
 	if err := self.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	fault(strings.ContainsRune(c.Cluster, 0) || len(c.Cluster) > 64, "Cluster has %d bytes, at most 64, none of them zero", len(c.Cluster))
-	fault(!hostPort(c.Bind), "Bind %q is not host:port", c.Bind)
-	c.checkAdvertise(fault)
-	fault(c.HTTPAddr != "" && !ipPort(c.HTTPAddr), "HTTPAddr %q is not an IP address and a port", c.HTTPAddr)
+	problem(strings.ContainsRune(c.Cluster, 0) || len(c.Cluster) > 64, "Cluster has %d bytes, at most 64, none of them zero", len(c.Cluster))
+	problem(!hostPort(c.Bind), "Bind %q is not host:port", c.Bind)
+	c.checkAdvertise(problem)
+	problem(c.HTTPAddr != "" && !ipPort(c.HTTPAddr), "HTTPAddr %q is not an IP address and a port", c.HTTPAddr)
 	for _, seed := range c.Join {
-		fault(!validSeed(seed), "Join %q is neither host:port nor the name of an SRV record such as _roost._udp.example.org", seed)
+		problem(!validSeed(seed), "Join %q is neither host:port nor the name of an SRV record such as _roost._udp.example.org", seed)
 	}
-	c.checkKeys(fault)
-	c.checkAllowed(fault)
-	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
+	c.checkKeys(problem)
+	c.checkAllowed(problem)
+	problem(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
 	size := len(settingsOf(c).meta(make(lease.ClusterID, lease.MaxFounders)))
-	fault(size > gossip.MaxMeta, "the settings that nodes compare take %d bytes, at most %d: Strategy has a name of %d", size, gossip.MaxMeta, len(c.Strategy.Name()))
-	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
-	fault(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
-	c.checkIsolation(fault)
-	c.checkTimings(fault)
+	problem(size > gossip.MaxMeta, "the settings that nodes compare take %d bytes, at most %d: Strategy has a name of %d", size, gossip.MaxMeta, len(c.Strategy.Name()))
+	problem(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
+	problem(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
+	c.checkIsolation(problem)
+	c.checkTimings(problem)
 	return errors.Join(errs...)
 }
 
 // checkAdvertise rejects what no other node can send to. A name is looked up at the start.
-func (c Config) checkAdvertise(fault func(bad bool, format string, args ...any)) {
+func (c Config) checkAdvertise(problem func(bad bool, format string, args ...any)) {
 	if c.Advertise == "" {
 		return
 	}
 	host, _, err := net.SplitHostPort(c.Advertise)
 	if err != nil || !hostPort(c.Advertise) {
-		fault(true, "Advertise %q is not host:port", c.Advertise)
+		problem(true, "Advertise %q is not host:port", c.Advertise)
 		return
 	}
-	fault(host == "", "Advertise %q has no host (is a variable empty?): set the host:port at which other nodes reach this one", c.Advertise)
+	problem(host == "", "Advertise %q has no host (is a variable empty?): set the host:port at which other nodes reach this one", c.Advertise)
 	if ip, err := netip.ParseAddr(host); err == nil {
-		fault(!gossip.Usable(ip), "Advertise %q is not the address of one host: set the host:port at which other nodes reach this one, or leave it empty", c.Advertise)
+		problem(!gossip.Usable(ip), "Advertise %q is not the address of one host: set the host:port at which other nodes reach this one, or leave it empty", c.Advertise)
 	}
 }
 
-func (c Config) checkIsolation(fault func(bad bool, format string, args ...any)) {
-	fault(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes, "MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
-	fault(c.Split != SplitContinue && c.Split != SplitMajority, "Split is %q; it must be %s or %s", c.Split, SplitContinue, SplitMajority)
-	fault(c.Split == SplitMajority && (c.SplitForget < c.LeaseTTL || c.SplitForget > 24*time.Hour), "SplitForget is %v; it must be %v (LeaseTTL) to 24h", c.SplitForget, c.LeaseTTL)
+func (c Config) checkIsolation(problem func(bad bool, format string, args ...any)) {
+	problem(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes, "MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
+	problem(c.Split != SplitContinue && c.Split != SplitMajority, "Split is %q; it must be %s or %s", c.Split, SplitContinue, SplitMajority)
+	problem(c.Split == SplitMajority && (c.SplitForget < c.LeaseTTL || c.SplitForget > 24*time.Hour), "SplitForget is %v; it must be %v (LeaseTTL) to 24h", c.SplitForget, c.LeaseTTL)
 }
 
-func (c Config) checkKeys(fault func(bad bool, format string, args ...any)) {
-	fault(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText, "Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
-	fault(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
+func (c Config) checkKeys(problem func(bad bool, format string, args ...any)) {
+	problem(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText, "Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
+	problem(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
 	for _, key := range c.OldKeys {
-		fault(!aesKey(key) && string(key) != PlainText, "OldKeys has a key of %d bytes; it must have 16, 24 or 32, or be PlainText", len(key))
+		problem(!aesKey(key) && string(key) != PlainText, "OldKeys has a key of %d bytes; it must have 16, 24 or 32, or be PlainText", len(key))
 	}
 }
 
-func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
+func (c Config) checkTimings(problem func(bad bool, format string, args ...any)) {
 	// A heartbeat can be a tenth of the interval late, and the own lease ends an eighth of the TTL early.
-	fault(10*c.LeaseTTL < 13*c.HeartbeatInterval, "LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), or leases end between two heartbeats", c.LeaseTTL, c.HeartbeatInterval)
-	fault(c.Handover != 0 && (c.Handover < c.LeaseTTL || c.Handover > 24*time.Hour), "Handover is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h", c.Handover, c.LeaseTTL)
-	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
-	fault(c.Health != nil && c.HealthInterval < 10*time.Millisecond, "HealthInterval is %v, at least 10ms", c.HealthInterval)
-	shortest := node.RampSteps * c.QuietWindow // steps within one window would be gathered into one
-	fault(c.RampUp != 0 && (c.RampUp < shortest || c.RampUp > 24*time.Hour), "RampUp is %v; it must be 0, or %v (%d times QuietWindow) to 24h", c.RampUp, shortest, node.RampSteps)
+	problem(10*c.LeaseTTL < 13*c.HeartbeatInterval, "LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), or leases end between two heartbeats", c.LeaseTTL, c.HeartbeatInterval)
+	problem(c.Handoff != 0 && (c.Handoff < c.LeaseTTL || c.Handoff > 24*time.Hour), "Handoff is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h", c.Handoff, c.LeaseTTL)
+	problem(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
+	problem(c.Health != nil && c.HealthInterval < 10*time.Millisecond, "HealthInterval is %v, at least 10ms", c.HealthInterval)
+	shortest := node.SlowStartSteps * c.Debounce // steps within one window would be gathered into one
+	problem(c.SlowStart != 0 && (c.SlowStart < shortest || c.SlowStart > 24*time.Hour), "SlowStart is %v; it must be 0, or %v (%d times Debounce) to 24h", c.SlowStart, shortest, node.SlowStartSteps)
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -391,12 +391,12 @@ func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	}{
 		{"HeartbeatInterval", c.HeartbeatInterval, 10 * time.Millisecond},
 		{"MaxSkew", c.MaxSkew, time.Millisecond},
-		{"QuietWindow", c.QuietWindow, time.Millisecond},
+		{"Debounce", c.Debounce, time.Millisecond},
 		{"StartupGrace", c.StartupGrace, time.Millisecond},
 		{"RejoinInterval", c.RejoinInterval, 10 * time.Millisecond},
 		{"GossipInterval", c.GossipInterval, time.Millisecond},
 	} {
-		fault(d.value < d.least, "%s is %v, at least %v", d.name, d.value, d.least)
+		problem(d.value < d.least, "%s is %v, at least %v", d.name, d.value, d.least)
 	}
 }
 

@@ -24,11 +24,11 @@ func TestLongStrategyName(t *testing.T) {
 	}
 }
 
-func TestConfigFaults(t *testing.T) { // S3.18, S4.5
+func TestConfigFaults(t *testing.T) {
 	bad := cluster.Config{
 		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp", "dns+name:7946", "http://name:7946"}, Key: []byte("short"),
 		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
-		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, QuietWindow: -1,
+		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, Debounce: -1,
 		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 254),
 	}
 	err := bad.Validate()
@@ -37,7 +37,7 @@ func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 	}
 	for _, part := range []string{
 		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`, `Join "seed:ntp"`, `Join "dns+name:7946"`, `Join "http://name:7946"`, "Key has 5 bytes", "Partitions is 65537",
-		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "QuietWindow",
+		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "Debounce",
 		"Cluster has 65", "zone has 254",
 	} {
 		if !strings.Contains(err.Error(), part) {
@@ -58,7 +58,7 @@ func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 	}
 }
 
-// An address to which no other node can send is rejected, with all other faults. The error says what to set.
+// An address to which no other node can send is rejected, with all other problems. The error says what to set.
 func TestAdvertiseFaults(t *testing.T) {
 	for _, bad := range []string{
 		":7946", "[]:7946", "0.0.0.0:7946", "[::]:7946", "[::ffff:0.0.0.0]:7946", "224.0.0.1:7946", "[ff02::1]:7946", "255.255.255.255:7946",
@@ -75,7 +75,7 @@ func TestAdvertiseFaults(t *testing.T) {
 	}
 }
 
-// Each setting at and beyond its bounds. The error names the fault.
+// Each setting at and beyond its bounds. The error names the problem.
 func TestConfigBounds(t *testing.T) {
 	networks := func(all ...string) (prefixes []netip.Prefix) {
 		for _, p := range all {
@@ -93,17 +93,17 @@ func TestConfigBounds(t *testing.T) {
 		cfg  cluster.Config
 		want string // part of the error; "" = valid
 	}{
-		{cluster.Config{RampUp: 2500 * time.Millisecond}, ""}, // S3.18
-		{cluster.Config{RampUp: 24 * time.Hour}, ""},
-		{cluster.Config{RampUp: -time.Minute}, "RampUp is "},
-		{cluster.Config{RampUp: 1}, "RampUp is "},
-		{cluster.Config{RampUp: 2499 * time.Millisecond}, "RampUp is "},
-		{cluster.Config{RampUp: 24*time.Hour + 1}, "RampUp is "},
-		{cluster.Config{MinMembers: 1}, ""}, // S5.1
+		{cluster.Config{SlowStart: 2500 * time.Millisecond}, ""},
+		{cluster.Config{SlowStart: 24 * time.Hour}, ""},
+		{cluster.Config{SlowStart: -time.Minute}, "SlowStart is "},
+		{cluster.Config{SlowStart: 1}, "SlowStart is "},
+		{cluster.Config{SlowStart: 2499 * time.Millisecond}, "SlowStart is "},
+		{cluster.Config{SlowStart: 24*time.Hour + 1}, "SlowStart is "},
+		{cluster.Config{MinMembers: 1}, ""},
 		{cluster.Config{MinMembers: lease.MaxNodes}, ""},
 		{cluster.Config{MinMembers: -1}, "it must be 1 (never isolated) to"},
 		{cluster.Config{MinMembers: lease.MaxNodes + 1}, "it must be 1 (never isolated) to"},
-		{cluster.Config{Split: cluster.SplitMajority}, ""}, // S5.2
+		{cluster.Config{Split: cluster.SplitMajority}, ""},
 		{cluster.Config{Split: "quorum"}, "Split"},
 		{cluster.Config{Split: cluster.SplitMajority, SplitForget: time.Second}, "SplitForget"}, // less than the TTL
 		{cluster.Config{Split: cluster.SplitMajority, SplitForget: 25 * time.Hour}, "SplitForget"},
@@ -111,7 +111,7 @@ func TestConfigBounds(t *testing.T) {
 		{longMajority, "SplitForget"},
 		{cluster.Config{OldKeys: [][]byte{make([]byte, 16)}}, "OldKeys are set without a Key"},
 		{cluster.Config{Key: make([]byte, 16), OldKeys: [][]byte{make([]byte, 5)}}, "OldKeys has a key of 5 bytes"},
-		{cluster.Config{GossipAllow: append(networks("10.0.0.0/8"), netip.Prefix{})}, "its index is 1"}, // S9.6
+		{cluster.Config{GossipAllow: append(networks("10.0.0.0/8"), netip.Prefix{})}, "its index is 1"},
 		{cluster.Config{GossipAllow: networks("10.0.0.0/8", "::ffff:10.0.0.0/104")}, "its index is 1"},
 		{join("10.1.2.3:7946"), ""},
 		{join("[fd00::7]:7946"), ""},
@@ -122,7 +122,7 @@ func TestConfigBounds(t *testing.T) {
 		{join("[fe80::1%eth0]:7946"), "[fe80::1%eth0]:7946"},
 		{cluster.Config{Join: []string{"192.168.1.1:7946"}}, ""},
 		{cluster.Config{Join: []string{"[fe80::1%eth0]:7946"}}, ""},
-		{cluster.Config{HTTPAddr: "localhost:8401"}, "HTTPAddr"}, // S8.3
+		{cluster.Config{HTTPAddr: "localhost:8401"}, "HTTPAddr"},
 		{cluster.Config{HTTPAddr: ":8401"}, "HTTPAddr"},
 		{cluster.Config{HTTPAddr: "10.0.0.1"}, "HTTPAddr"},
 	} {

@@ -37,7 +37,7 @@ func (h *history) record(d difference) {
 		delete(h.fenced, d.gone[i].ID)
 	}
 	h.states(&d)
-	d.evictions()
+	d.cordons()
 	h.life(&d)
 	if moved := d.moves(b.Moved); moved.Moved > 0 {
 		h.moved += moved.Moved
@@ -98,7 +98,7 @@ func (h *history) states(d *difference) {
 		switch {
 		case drains && !drained:
 			d.add(d.draining(m))
-		case drained && (m.State == lease.Active || m.evicted):
+		case drained && (m.State == lease.Active || m.cordoned):
 			d.add(Event{Kind: EventUndrained, Member: m.ID})
 		}
 		if m.Weight != before.Weight {
@@ -122,29 +122,29 @@ func (h *history) followFence(d *difference, before, m *Member) {
 	}
 }
 
-// drains reports whether a member drains for another reason than an eviction.
-func (m *Member) drains() bool { return m.State == lease.Draining && !m.evicted }
+// drains reports whether a member drains for another reason than a cordon.
+func (m *Member) drains() bool { return m.State == lease.Draining && !m.cordoned }
 
 func (d *difference) draining(m *Member) Event {
 	e := Event{Kind: EventDraining, Member: m.ID}
 	switch {
-	case m.ID == d.self && d.s.Ill != nil:
-		e.Reason, e.Why = "ill", fmt.Sprintf("%.200s", d.s.Ill.Error()) // it may be a page of a program
-	case !m.Held.IsZero():
-		e.Reason = "held"
+	case m.ID == d.self && d.s.Unhealthy != nil:
+		e.Reason, e.Why = "unhealthy", fmt.Sprintf("%.200s", d.s.Unhealthy.Error()) // it may be a page of a program
+	case !m.FlappingUntil.IsZero():
+		e.Reason = "flapping"
 	}
 	return e
 }
 
-// evictions adds which evictions began and ended.
-func (d *difference) evictions() {
-	for _, e := range d.s.Evictions {
-		if _, was := d.old.EvictionOf(e.ID); !was {
-			d.add(Event{Kind: EventEvicted, Member: e.ID, Why: e.Reason})
+// cordons adds which cordons began and ended.
+func (d *difference) cordons() {
+	for _, e := range d.s.Cordons {
+		if _, was := d.old.CordonOf(e.ID); !was {
+			d.add(Event{Kind: EventCordoned, Member: e.ID, Why: e.Reason})
 		}
 	}
-	for _, e := range d.old.Evictions {
-		if _, is := d.s.EvictionOf(e.ID); !is {
+	for _, e := range d.old.Cordons {
+		if _, is := d.s.CordonOf(e.ID); !is {
 			d.add(Event{Kind: EventReadmitted, Member: e.ID})
 		}
 	}
@@ -176,7 +176,7 @@ func (h *history) life(d *difference) {
 	}
 }
 
-// end returns how this agent ends: a leave says farewell first.
+// end returns how this agent ends: a leave sends a leave message first.
 func (d *difference) end() string {
 	if d.ended {
 		return "closed"

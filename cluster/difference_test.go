@@ -104,14 +104,14 @@ func with(members ...*Member) func(s *Snapshot) {
 }
 
 // Each kind of event, from the difference that makes it. Events of the table are left out, except in the last case.
-func TestEventKinds(t *testing.T) { // S8.2
+func TestEventKinds(t *testing.T) {
 	b := lease.Incarnation{Node: "b", Number: 1}
-	evicted := func(why string) func(*Snapshot) { // while it is active
+	cordoned := func(why string) func(*Snapshot) { // while it is active
 		return func(s *Snapshot) {
-			s.Evictions, s.of("b").State, s.of("b").evicted = []Eviction{{ID: "b", Reason: why}}, lease.Draining, true
+			s.Cordons, s.of("b").State, s.of("b").cordoned = []Cordon{{ID: "b", Reason: why}}, lease.Draining, true
 		}
 	}
-	drained := func(s *Snapshot) { s.of("b").State, s.of("b").evicted = lease.Draining, false }
+	drained := func(s *Snapshot) { s.of("b").State, s.of("b").cordoned = lease.Draining, false }
 	type step struct {
 		ended  lease.Reason // of b
 		change func(*Snapshot)
@@ -134,8 +134,8 @@ func TestEventKinds(t *testing.T) { // S8.2
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReady, Member: "b"}}},
 		"fenced and held": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
-			{"", func(s *Snapshot) { s.of("b").State, s.of("b").Held = lease.Draining, time.Now() }},
-		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventDraining, Member: "b", Reason: "held"}}},
+			{"", func(s *Snapshot) { s.of("b").State, s.of("b").FlappingUntil = lease.Draining, time.Now() }},
+		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventDraining, Member: "b", Reason: "flapping"}}},
 		"fenced and replaced": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}}},
@@ -147,31 +147,31 @@ func TestEventKinds(t *testing.T) { // S8.2
 		"drained": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Draining }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventUndrained, Member: "b"}}},
-		"held": {[]step{{"", func(s *Snapshot) { s.of("b").State, s.of("b").Held = lease.Draining, time.Now() }}}, []Event{{Kind: EventDraining, Member: "b", Reason: "held"}}},
-		"ill": {[]step{{"", func(s *Snapshot) {
-			s.of("self").State, s.Ill = lease.Draining, errors.New("disk"+strings.Repeat("!", 1000))
-		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "ill", Why: "disk" + strings.Repeat("!", 196)}}},
-		"evicted, told to drain, readmitted": {[]step{
-			{"", evicted("slow")}, {"", drained}, {"", func(s *Snapshot) { s.Evictions = nil }},
-		}, []Event{{Kind: EventEvicted, Member: "b", Why: "slow"}, {Kind: EventDraining, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
-		"drained, evicted, readmitted": {[]step{
-			{"", drained}, {"", func(s *Snapshot) { s.Evictions = []Eviction{{ID: "b", Reason: "slow"}} }}, {"", func(s *Snapshot) { s.Evictions = nil }},
-		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventEvicted, Member: "b", Why: "slow"}, {Kind: EventReadmitted, Member: "b"}}},
-		"drained, evicted, undrained, readmitted": {[]step{
+		"flapping": {[]step{{"", func(s *Snapshot) { s.of("b").State, s.of("b").FlappingUntil = lease.Draining, time.Now() }}}, []Event{{Kind: EventDraining, Member: "b", Reason: "flapping"}}},
+		"unhealthy": {[]step{{"", func(s *Snapshot) {
+			s.of("self").State, s.Unhealthy = lease.Draining, errors.New("disk"+strings.Repeat("!", 1000))
+		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "unhealthy", Why: "disk" + strings.Repeat("!", 196)}}},
+		"cordoned, told to drain, readmitted": {[]step{
+			{"", cordoned("slow")}, {"", drained}, {"", func(s *Snapshot) { s.Cordons = nil }},
+		}, []Event{{Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventDraining, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
+		"drained, cordoned, readmitted": {[]step{
+			{"", drained}, {"", func(s *Snapshot) { s.Cordons = []Cordon{{ID: "b", Reason: "slow"}} }}, {"", func(s *Snapshot) { s.Cordons = nil }},
+		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventReadmitted, Member: "b"}}},
+		"drained, cordoned, undrained, readmitted": {[]step{
 			{"", drained},
-			{"", func(s *Snapshot) { s.Evictions = []Eviction{{ID: "b", Reason: "slow"}} }},
-			{"", evicted("slow")},
+			{"", func(s *Snapshot) { s.Cordons = []Cordon{{ID: "b", Reason: "slow"}} }},
+			{"", cordoned("slow")},
 			{"", func(s *Snapshot) {
-				s.Evictions = nil
+				s.Cordons = nil
 				*s.of("b") = Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 100}
 			}},
-		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventEvicted, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
-		"evicted and readmitted": {[]step{
-			{"", evicted("")}, {"", func(s *Snapshot) {
-				s.Evictions = nil
+		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
+		"cordoned and readmitted": {[]step{
+			{"", cordoned("")}, {"", func(s *Snapshot) {
+				s.Cordons = nil
 				*s.of("b") = Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 100}
 			}},
-		}, []Event{{Kind: EventEvicted, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
+		}, []Event{{Kind: EventCordoned, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
 		"weight to 0": {[]step{{"", func(s *Snapshot) { s.of("b").Weight, s.of("b").State = 0, lease.Settling }}}, []Event{
 			{Kind: EventFenced, Member: "b"}, {Kind: EventWeight, Member: "b", OldWeight: 100},
 		}},
@@ -206,7 +206,7 @@ func TestEventKinds(t *testing.T) { // S8.2
 }
 
 // Thousands of members that go at once are one event for each reason.
-func TestMassLossIsOneEvent(t *testing.T) { // S8.2
+func TestMassLossIsOneEvent(t *testing.T) {
 	var all, most []lease.NodeID
 	ended := make(map[lease.Incarnation]lease.Reason)
 	for i := range 1000 {
@@ -239,8 +239,8 @@ func TestMassLossIsOneEvent(t *testing.T) { // S8.2
 	}
 }
 
-// The history holds the last 200 events, and 180 figures. What was read of it does not change.
-func TestHistoryIsBounded(t *testing.T) { // S8.2
+// The history holds the last 200 events, and 180 numbers. What was read of it does not change.
+func TestHistoryIsBounded(t *testing.T) {
 	script := newScript(t, "a")
 	var read []History
 	var want [][2]any
@@ -254,8 +254,8 @@ func TestHistoryIsBounded(t *testing.T) { // S8.2
 			for i := range h.Events {
 				_ = h.Events[i].Weight
 			}
-			for i := range h.Figures {
-				_ = h.Figures[i].Load
+			for i := range h.Samples {
+				_ = h.Samples[i].Load
 			}
 			select {
 			case <-ended:
@@ -268,29 +268,29 @@ func TestHistoryIsBounded(t *testing.T) { // S8.2
 	defer close(ended)
 	for i := range uint32(1000) {
 		script.then(nil, func(s *Snapshot) { s.of("a").Weight = i + 1; s.of("a").State = lease.Settling })
-		script.h.sample(at.Add(time.Duration(i)*figuresEvery), script.s, int64(i))
+		script.h.sample(at.Add(time.Duration(i)*sampleEvery), script.s, int64(i))
 		now := *script.h.public.Load()
 		read = append(read, now)
-		want = append(want, [2]any{slices.Clone(now.Events), slices.Clone(now.Figures)})
+		want = append(want, [2]any{slices.Clone(now.Events), slices.Clone(now.Samples)})
 	}
 	for i, h := range read {
-		if !slices.Equal(h.Events, want[i][0].([]Event)) || !slices.Equal(h.Figures, want[i][1].([]Figures)) {
+		if !slices.Equal(h.Events, want[i][0].([]Event)) || !slices.Equal(h.Samples, want[i][1].([]Sample)) {
 			t.Fatalf("the history that was read after change %d has changed", i)
 		}
 	}
 	last := read[len(read)-1]
-	if len(last.Events) != maxEvents || len(last.Figures) != maxFigures {
-		t.Fatalf("%d events and %d figures", len(last.Events), len(last.Figures))
+	if len(last.Events) != maxEvents || len(last.Samples) != maxSamples {
+		t.Fatalf("%d events and %d numbers", len(last.Events), len(last.Samples))
 	}
 	for i, e := range last.Events {
 		if e.Kind != EventWeight || e.Weight != uint32(1000-maxEvents+1+i) {
 			t.Fatalf("event %d is %+v", i, e)
 		}
 	}
-	if f := last.Figures[0]; f.Load != 1000-maxFigures {
-		t.Errorf("the first figures are %+v", f)
+	if f := last.Samples[0]; f.Load != 1000-maxSamples {
+		t.Errorf("the first numbers are %+v", f)
 	}
-	if cap(script.h.all.Events) > 4*maxEvents || cap(script.h.all.Figures) > 4*maxFigures {
-		t.Errorf("memory for %d events and %d figures", cap(script.h.all.Events), cap(script.h.all.Figures))
+	if cap(script.h.all.Events) > 4*maxEvents || cap(script.h.all.Samples) > 4*maxSamples {
+		t.Errorf("memory for %d events and %d numbers", cap(script.h.all.Events), cap(script.h.all.Samples))
 	}
 }

@@ -31,8 +31,8 @@ func (d *directory) discover(ctx context.Context) ([]string, error) {
 
 func (d *directory) only(cfg *cluster.Config) { cfg.Join, cfg.Discover = nil, d.discover }
 
-// Nodes find each other by Discover alone, also if it hangs at first, or names strangers and the node itself. A
-// node that it told nothing at first joins later (S7.4).
+// Nodes find each other by Discover alone, also if it hangs at first, or names unauthenticated peers and the node itself. A
+// node that it told nothing at first joins later.
 func TestDiscover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -61,7 +61,7 @@ func TestDiscover(t *testing.T) {
 }
 
 // A Discover that fails is like seeds that do not answer: the node goes on alone and asks again, not too
-// often (S7.4).
+// often.
 func TestDiscoverFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -83,7 +83,7 @@ func TestDiscoverFails(t *testing.T) {
 	})
 }
 
-// A Discover that ignores its context is called once. It holds up neither the node nor its end (S5.9).
+// A Discover that ignores its context is called once. It holds up neither the node nor its end.
 func TestDiscoverHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})

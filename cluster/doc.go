@@ -21,9 +21,9 @@
 //	             │              ▲──────┤ it sees fewer than MinMembers
 //	             └─────────────────────┘ its own lease expired
 //
-// An agent owns partitions only while it is active. It drains by command, while its program
-// is ill (Config.Health), while it is held back because it came and went too often
-// (Config.Undamped), and, in the view of all members, while it is evicted.
+// An agent owns partitions only while it is active. It drains by command, while its application
+// is unhealthy (Config.Health), while it is flapping because it came and went too often
+// (Config.DisableFlapDamping), and, in the view of all members, while it is cordoned.
 //
 // # Guarantees
 //
@@ -33,7 +33,7 @@
 //     drain moves only partitions of the node that goes.
 //  3. The end of a process is noticed within about half a second, by the TCP connections
 //     that four others hold to it; a host that vanishes, after half a LeaseTTL. Without
-//     such proof, a lease expires LeaseTTL after the last heartbeat. A drain or leave
+//     such confirmation, a lease expires LeaseTTL after the last heartbeat. A drain or leave
 //     takes effect as fast as gossip spreads.
 //  4. Watchers receive the difference between their last batch and the newest state.
 //     A slow watcher misses intermediate states, never the newest one, and delays no
@@ -52,12 +52,12 @@
 // Ownership converges; it is not exclusive. Two nodes may both believe that they own
 // a partition, or a table may still name a node that is gone: for some hundred
 // milliseconds while news spreads, for up to LeaseTTL after a network cut or a crash
-// without proof, and for as long as a split lasts. Handlers must be idempotent. An action that must
+// without confirmation, and for as long as a split lasts. Handlers must be idempotent. An action that must
 // not happen twice needs a lock or a fencing token from a store with consensus. In a
 // split, each side places all keys on its own nodes, unless it has fewer than
 // Config.MinMembers.
 //
-// With Config.Handover, a partition runs on one node at a time through all planned changes
+// With Config.Handoff, a partition runs on one node at a time through all planned changes
 // and after crashes. It promises nothing in a split, nor of a process that was paused.
 //
 // If the monotonic clock of a virtual machine stops during a pause, the node cannot

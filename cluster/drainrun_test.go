@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// With hand-over, Drain waits for the runs of this node, and a run that calls Drain waits for itself. Drain and Leave
+// With handoff, Drain waits for the runs of this node, and a run that calls Drain waits for itself. Drain and Leave
 // return, and say so.
 func TestDrainInsideARun(t *testing.T) {
 	const bound = 10 * time.Second
@@ -33,7 +33,7 @@ func TestDrainInsideARun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handover = 16, bound }})
+				c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handoff = 16, bound }})
 				agent := c.Agent("n00")
 				calls := agent.Owned()[0]
 				began, result := make(chan time.Time, 1), make(chan error, 1)
@@ -74,8 +74,8 @@ func limited(run context.Context) context.Context {
 	return ctx
 }
 
-// Without hand-over Drain does not wait for runs, and one that calls it gets its answer.
-func TestDrainInsideARunWithoutHandover(t *testing.T) {
+// Without handoff Drain does not wait for runs, and one that calls it gets its answer.
+func TestDrainInsideARunWithoutHandoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 16 }})
 		agent := c.Agent("n00")
@@ -98,7 +98,7 @@ func TestDrainInsideARunWithoutHandover(t *testing.T) {
 func TestDrainWithARunThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second
-		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handover = 16, bound }})
+		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handoff = 16, bound }})
 		agent := c.Agent("n00")
 		hangs := agent.Owned()[1]
 		released := make(chan struct{})

@@ -8,9 +8,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// proofTime is how long Ended waits for the proof of an end. The watchers of a node need
+// confirmTime is how long Ended waits for the confirmation of an end. The watchers of a node need
 // about half of it.
-const proofTime = time.Second
+const confirmTime = time.Second
 
 // Ended reports whether an incarnation is no longer live here. If it is, Ended looks for
 // itself: it connects to the address of the node. If the process is gone, Ended waits until
@@ -23,7 +23,7 @@ func (a *Agent) Ended(ctx context.Context, of lease.Incarnation) bool {
 	if m == nil || of.Node == a.self {
 		return m == nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, proofTime)
+	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
 	if !a.gossip.Ended(ctx, gossip.Target{Handle: of.Handle(), Addr: m.Addr}) {
 		return a.snap.Load().running(of) == nil

@@ -15,7 +15,7 @@ var (
 	ErrClosed   = errors.New("cluster: agent is closed")
 
 	// ErrNoMembers is why a lookup fails while no member can own anything. The error that wraps it says how many members are
-	// evicted, held back, draining, settling or of weight 0, and what to do.
+	// cordoned, flapping, draining, settling or of weight 0, and what to do.
 	ErrNoMembers = errors.New("cluster: no member can own anything")
 
 	// ErrEmptyScope is why a lookup in a [Scope] fails while no member of the scope can own anything. The error that wraps
@@ -38,18 +38,18 @@ var (
 	// was called for may still happen later.
 	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")
 
-	// ErrNotMember, ErrLastCandidate and ErrEvictions are why Evict refuses.
+	// ErrNotMember, ErrLastCandidate and ErrCordons are why Cordon refuses.
 	ErrNotMember     = node.ErrNotMember
 	ErrLastCandidate = node.ErrLastCandidate
-	ErrEvictions     = lease.ErrEvictions
+	ErrCordons       = lease.ErrCordons
 
 	// ErrKey and ErrCluster are reasons why a seed refuses this node: another gossip key, or another name of the
 	// cluster. Start wraps them.
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 
-	// ErrLoadComputed is why SetLoad refuses: another part of the program computes the load.
-	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the program (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
+	// ErrLoadComputed is why SetLoad refuses: another part of the application computes the load.
+	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the application (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
 
 	// ErrPlain and ErrSealed are why SetKeys refuses a change between plain text and encryption that takes a step more.
 	ErrPlain  = gossip.ErrPlain

@@ -21,7 +21,7 @@ func Example() {
 	agent, err := cluster.Start(ctx, cluster.Config{
 		ID:      "node-1",
 		Bind:    "127.0.0.1:0",              // where nodes gossip
-		APIAddr: "media-1.example.org:3478", // what look-ups answer
+		APIAddr: "media-1.example.org:3478", // what lookups answer
 		Join:    nil,                        // seeds; none for the first node
 		Log:     slog.New(slog.DiscardHandler),
 	})
@@ -117,9 +117,9 @@ func ExampleAgent_Drain() {
 	// after: 0
 }
 
-// With hand-over, a partition's next run begins when the run of its former owner has
+// With handoff, a partition's next run begins when the run of its former owner has
 // returned, on whatever nodes the two are.
-func ExampleConfig_handover() {
+func ExampleConfig_handoff() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var wait sync.WaitGroup
@@ -128,7 +128,7 @@ func ExampleConfig_handover() {
 	start := func(id string, seeds ...string) *cluster.Agent {
 		agent, err := cluster.Start(ctx, cluster.Config{
 			ID: id, Bind: "127.0.0.1:0", Join: seeds, Partitions: len(runs), Network: cluster.Local,
-			Handover: 20 * time.Second, LeaseTTL: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+			Handoff: 20 * time.Second, LeaseTTL: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			panic(err)

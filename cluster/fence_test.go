@@ -55,10 +55,10 @@ func TestLookupsDuringFence(t *testing.T) {
 			if moments > 1 {
 				continue
 			}
-			if f := a.History().Figures; f[len(f)-1].Members != 1 || f[len(f)-1].At.Before(time.Now().Add(-time.Second)) {
-				t.Errorf("the latest figures of its history are %+v, want 1 live member, itself", f[len(f)-1])
+			if f := a.History().Samples; f[len(f)-1].Members != 1 || f[len(f)-1].At.Before(time.Now().Add(-time.Second)) {
+				t.Errorf("the latest numbers of its history are %+v, want 1 live member, itself", f[len(f)-1])
 			}
-			if err := a.Evict(t.Context(), "n02", time.Minute, ""); !errors.Is(err, cluster.ErrFenced) {
+			if err := a.Cordon(t.Context(), "n02", time.Minute, ""); !errors.Is(err, cluster.ErrFenced) {
 				t.Fatalf("it evicts: %v", err)
 			}
 		}

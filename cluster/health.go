@@ -12,7 +12,7 @@ import (
 
 var errHangs = errors.New("the check does not return")
 
-// watchHealth checks the program of this node until ctx ends, one check at a time. A check
+// watchHealth checks the application of this node until ctx ends, one check at a time. A check
 // has as long as the interval. For each further interval without an end it has failed
 // again.
 func (a *Agent) watchHealth(ctx context.Context) {
@@ -66,8 +66,8 @@ const (
 	MaxHealthTTL = time.Hour
 )
 
-// ReportHealth notes that the program of this node is well, and that its next report
-// follows within ttl. Without that report the program is ill: the node drains until two
+// ReportHealth notes that the application of this node is healthy, and that its next report
+// follows within ttl. Without that report the program is unhealthy: the node drains until two
 // reports follow each other in time. With a ttl of 0, no further report is expected. It is
 // for programs that run outside of this process; others set Config.Health.
 func (a *Agent) ReportHealth(ttl time.Duration) error {
@@ -77,32 +77,32 @@ func (a *Agent) ReportHealth(ttl time.Duration) error {
 	return a.command(func(now time.Time, n *node.Node) { n.Reported(now, ttl) })
 }
 
-// Eviction takes a node out for all members: it owns nothing until the end. It concerns
+// Cordon takes a node out for all members: it owns nothing until the end. It concerns
 // the id, so a restart of the node does not end it.
-type Eviction struct {
+type Cordon struct {
 	ID     lease.NodeID
 	Until  time.Time // by this node's clock
 	Reason string
 }
 
-// Evict decides that a member owns nothing for some time, at most lease.MaxEvictionTime,
+// Cordon decides that a member owns nothing for some time, at most lease.MaxCordonTime,
 // in the view of all members, newcomers included. The member stays a member, and shows as
-// draining. A time of 0 ends an earlier eviction. Of two decisions about a member the
+// draining. A time of 0 ends an earlier cordon. Of two decisions about a member the
 // later one counts. The reason is for people: one line of at most lease.MaxReasonBytes.
 //
-// Evict returns when all live members run a table that fits. If ctx ends first, the
-// eviction still spreads. Evict fails with ErrNotMember, with ErrLastCandidate if no other
-// member could own anything, with ErrEvictions, with ErrNotReady while this node joins for the first time, or with ErrFenced while it joins again.
-func (a *Agent) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
+// Cordon returns when all live members run a table that fits. If ctx ends first, the
+// cordon still spreads. Cordon fails with ErrNotMember, with ErrLastCandidate if no other
+// member could own anything, with ErrCordons, with ErrNotReady while this node joins for the first time, or with ErrFenced while it joins again.
+func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	switch s := a.Snapshot(); {
 	case s.Fenced:
-		return fmt.Errorf("cluster: evict %s: %w", id, ErrFenced)
+		return fmt.Errorf("cluster: cordon %s: %w", id, ErrFenced)
 	case s.Phase == PhaseJoining:
-		return fmt.Errorf("cluster: evict %s: %w", id, ErrNotReady)
+		return fmt.Errorf("cluster: cordon %s: %w", id, ErrNotReady)
 	}
 	var refused error
-	evict := func(now time.Time, n *node.Node) { refused = n.Evict(now, id, d, reason) }
-	err := a.command(evict)
+	cordon := func(now time.Time, n *node.Node) { refused = n.Cordon(now, id, d, reason) }
+	err := a.command(cordon)
 	if err == nil {
 		err = refused
 	}
@@ -110,7 +110,7 @@ func (a *Agent) Evict(ctx context.Context, id lease.NodeID, d time.Duration, rea
 		err = a.await(ctx, func(s *Snapshot) bool { return s.Converged() && s.placesRightly(id) })
 	}
 	if err != nil {
-		return fmt.Errorf("cluster: evict %s: %w", id, err)
+		return fmt.Errorf("cluster: cordon %s: %w", id, err)
 	}
 	return nil
 }
@@ -122,12 +122,12 @@ func (s *Snapshot) placesRightly(id lease.NodeID) bool {
 	return (s.placed(id) > 0) == candidate
 }
 
-// EvictionOf returns the eviction of a node that is in force, if there is one.
-func (s *Snapshot) EvictionOf(id lease.NodeID) (e Eviction, evicted bool) {
-	for _, e := range s.Evictions {
+// CordonOf returns the cordon of a node that is in force, if there is one.
+func (s *Snapshot) CordonOf(id lease.NodeID) (e Cordon, cordoned bool) {
+	for _, e := range s.Cordons {
 		if e.ID == id {
 			return e, true
 		}
 	}
-	return Eviction{}, false
+	return Cordon{}, false
 }

@@ -37,9 +37,9 @@ func (p *program) check(ctx context.Context) error {
 
 func well(context.Context) error { return nil }
 
-// A node with an ill program owns nothing, and comes back by itself, however its check
+// A node with an unhealthy application owns nothing, and comes back by itself, however its check
 // fails. The loop of the agent runs on, and no two checks run at a time.
-func TestHealthChecks(t *testing.T) { // S5.11
+func TestHealthChecks(t *testing.T) {
 	for name, sick := range map[string]func(context.Context) error{
 		"fails":          func(context.Context) error { return errors.New("no disk") },
 		"takes too long": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
@@ -61,8 +61,8 @@ func TestHealthChecks(t *testing.T) { // S5.11
 				p.become(sick)
 				time.Sleep(10 * time.Second)
 				s := b.Snapshot()
-				if s.Ill == nil || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
-					t.Errorf("ill because of %v, %v, owns %d, after %d failures", s.Ill, s.Self.State, len(b.Owned()), s.Stats.HealthFailures)
+				if s.Unhealthy == nil || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
+					t.Errorf("unhealthy because of %v, %v, owns %d, after %d failures", s.Unhealthy, s.Self.State, len(b.Owned()), s.Stats.HealthFailures)
 				}
 				if age := b.LoopAge(); age > time.Second {
 					t.Errorf("the loop stood still for %v", age)
@@ -70,8 +70,8 @@ func TestHealthChecks(t *testing.T) { // S5.11
 				p.become(well)
 				time.Sleep(70 * time.Second)
 				c.WaitAgreed(0)
-				if b.Snapshot().Ill != nil || len(b.Owned()) == 0 {
-					t.Errorf("ill because of %v, owns %d", b.Snapshot().Ill, len(b.Owned()))
+				if b.Snapshot().Unhealthy != nil || len(b.Owned()) == 0 {
+					t.Errorf("unhealthy because of %v, owns %d", b.Snapshot().Unhealthy, len(b.Owned()))
 				}
 				if p.overlaps.Load() {
 					t.Error("two checks ran at a time")
@@ -94,9 +94,9 @@ func TestCloseWithAHangingCheck(t *testing.T) {
 	}
 }
 
-// A program next to an agent reports that it is well. Without its next report the node
+// An application next to an agent reports that it is healthy. Without its next report the node
 // drains until two reports come in time.
-func TestReportHealth(t *testing.T) { // S5.11
+func TestReportHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
 		a := c.Agent("n00")
@@ -110,13 +110,13 @@ func TestReportHealth(t *testing.T) { // S5.11
 			time.Sleep(time.Second)
 		}
 		if len(a.Owned()) == 0 {
-			t.Fatal("a program that reports in time is ill")
+			t.Fatal("a program that reports in time is unhealthy")
 		}
 		time.Sleep(2 * time.Second)
-		if why := a.Snapshot().Ill; why == nil || !strings.Contains(why.Error(), "no report for 2s") || len(a.Owned()) > 0 {
-			t.Errorf("ill because of %v, owns %d", why, len(a.Owned()))
+		if why := a.Snapshot().Unhealthy; why == nil || !strings.Contains(why.Error(), "no report for 2s") || len(a.Owned()) > 0 {
+			t.Errorf("unhealthy because of %v, owns %d", why, len(a.Owned()))
 		}
-		if err := a.Undrain(t.Context()); err != nil { // does not wait for the end of the illness
+		if err := a.Undrain(t.Context()); err != nil { // does not wait for the end of the unhealthy state
 			t.Error(err)
 		}
 		report(2 * time.Second)
@@ -125,10 +125,10 @@ func TestReportHealth(t *testing.T) { // S5.11
 			t.Error("one report made the program well")
 		}
 		report(0)
-		time.Sleep(time.Second) // a quiet window, and more
+		time.Sleep(time.Second) // the debounce, and more
 		c.WaitAgreed(time.Second)
 		if len(a.Owned()) == 0 {
-			t.Error("a program that reports no more is ill")
+			t.Error("a program that reports no more is unhealthy")
 		}
 		for _, ttl := range []time.Duration{-1, cluster.MinHealthTTL - 1, cluster.MaxHealthTTL + 1} {
 			if err := a.ReportHealth(ttl); err == nil {
@@ -138,29 +138,29 @@ func TestReportHealth(t *testing.T) { // S5.11
 	})
 }
 
-// Evict returns when all members have followed, also at the end of an eviction.
-func TestEvict(t *testing.T) { // S5.11
+// Cordon returns when all members have followed, also at the end of a cordon.
+func TestCordon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 5, clustertest.Options{})
 		a, b := c.Agent("n00"), c.Agent("n01")
-		evict := func(id lease.NodeID, d time.Duration, want error) {
+		cordon := func(id lease.NodeID, d time.Duration, want error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			if err := a.Evict(ctx, id, d, "gray"); !errors.Is(err, want) {
-				t.Errorf("evict %s for %v: %v, want %v", id, d, err, want)
+			if err := a.Cordon(ctx, id, d, "gray"); !errors.Is(err, want) {
+				t.Errorf("cordon %s for %v: %v, want %v", id, d, err, want)
 			}
 		}
-		evict("n01", time.Minute, nil)
+		cordon("n01", time.Minute, nil)
 		if len(b.Owned()) > 0 {
-			t.Errorf("the evicted node owns %d partitions", len(b.Owned()))
+			t.Errorf("the cordoned node owns %d partitions", len(b.Owned()))
 		}
 		c.WaitAgreed(0)
 		for _, id := range c.IDs() {
 			s := c.Agent(id).Snapshot()
-			e, evicted := s.EvictionOf("n01")
-			if left := time.Until(e.Until); !evicted || len(s.Evictions) != 1 || e.Reason != "gray" || left < 58*time.Second || left > time.Minute {
-				t.Errorf("%s knows %+v, which ends in %v", id, s.Evictions, time.Until(e.Until))
+			e, cordoned := s.CordonOf("n01")
+			if left := time.Until(e.Until); !cordoned || len(s.Cordons) != 1 || e.Reason != "gray" || left < 58*time.Second || left > time.Minute {
+				t.Errorf("%s knows %+v, which ends in %v", id, s.Cordons, time.Until(e.Until))
 			}
 		}
 		if err := b.Undrain(t.Context()); err != nil {
@@ -169,23 +169,23 @@ func TestEvict(t *testing.T) { // S5.11
 		if err := b.SetWeight(50); err != nil {
 			t.Error(err)
 		}
-		evict("n01", 0, nil)
+		cordon("n01", 0, nil)
 		c.WaitAgreed(0)
 		if len(b.Owned()) == 0 {
-			t.Error("the end of the eviction came before the table with the node")
+			t.Error("the end of the cordon came before the table with the node")
 		}
-		evict("n09", time.Minute, cluster.ErrNotMember)
+		cordon("n09", time.Minute, cluster.ErrNotMember)
 		for _, id := range []lease.NodeID{"n01", "n02", "n03", "n04"} {
-			evict(id, time.Minute, nil)
+			cordon(id, time.Minute, nil)
 		}
-		evict("n00", time.Minute, cluster.ErrLastCandidate)
-		if err := a.Evict(t.Context(), "n01", 25*time.Hour, ""); err == nil || !strings.Contains(err.Error(), "24h") {
+		cordon("n00", time.Minute, cluster.ErrLastCandidate)
+		if err := a.Cordon(t.Context(), "n01", 25*time.Hour, ""); err == nil || !strings.Contains(err.Error(), "24h") {
 			t.Errorf("for more than a day: %v", err)
 		}
 	})
 }
 
-func ExampleAgent_Evict() {
+func ExampleAgent_Cordon() {
 	ctx := context.Background()
 	start := func(id string, seeds ...string) *cluster.Agent {
 		a, err := cluster.Start(ctx, cluster.Config{ID: id, Bind: "127.0.0.1:0", Join: seeds, Log: slog.New(slog.DiscardHandler)})
@@ -200,7 +200,7 @@ func ExampleAgent_Evict() {
 	defer b.Close()
 	<-b.Ready()
 
-	if err := a.Evict(ctx, "b", 10*time.Minute, "disk errors"); err != nil {
+	if err := a.Cordon(ctx, "b", 10*time.Minute, "disk errors"); err != nil {
 		panic(err)
 	}
 	fmt.Println("b owns", len(b.Owned()))

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	maxEvents    = 200
-	maxFigures   = 180 // half an hour
-	figuresEvery = 10 * time.Second
-	maxAtOnce    = 20 // events of one kind and reason in one change
+	maxEvents   = 200
+	maxSamples  = 180 // half an hour
+	sampleEvery = 10 * time.Second
+	maxAtOnce   = 20 // events of one kind and reason in one change
 )
 
 // EventKind is what an Event is about.
@@ -34,10 +34,10 @@ const (
 	EventJoined     EventKind = "joined"     // a new member: Incarnation, Addr
 	EventReturned   EventKind = "returned"   // a member is back, or was replaced: Incarnation, Addr, Reason
 	EventLost       EventKind = "lost"       // a member is not live any more: Incarnation, Reason, Partitions
-	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "held" or "ill" (with Why), or none if it was requested
+	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "flapping" or "unhealthy" (with Why), or none if it was requested
 	EventUndrained  EventKind = "undrained"  // the node drains no longer
-	EventEvicted    EventKind = "evicted"    // the node owns nothing, for all members: Why
-	EventReadmitted EventKind = "readmitted" // its eviction ended
+	EventCordoned   EventKind = "cordoned"   // the node owns nothing, for all members: Why
+	EventReadmitted EventKind = "readmitted" // its cordon ended
 	EventWeight     EventKind = "weight"     // the node has another weight: Weight, OldWeight
 	EventMoved      EventKind = "moved"      // the table changed: Moved, and of these Gained and Lost by this node
 )
@@ -58,8 +58,8 @@ type Event struct {
 	Weight, OldWeight   uint32
 }
 
-// Figures are those of one moment; Moved counts since the Figures before.
-type Figures struct {
+// Numbers are those of one moment; Moved counts since the Numbers before.
+type Sample struct {
 	At      time.Time
 	Members int   // live; 1 during a fence
 	Owned   int   // partitions that this node owns
@@ -68,7 +68,7 @@ type Figures struct {
 }
 
 // History is what a node saw since it was started, oldest first: the last 200 events, and
-// figures of every 10 s for half an hour, without those of times in which the process was paused.
+// numbers of every 10 s for half an hour, without those of times in which the process was paused.
 //
 // Events are differences of two snapshots. Those of one difference have one time, and this
 // order: members, this node, partitions. More than 20 with the same kind and reason, such as 500
@@ -76,7 +76,7 @@ type Figures struct {
 // and the sum of their Partitions. So they do not displace all older events.
 type History struct {
 	Events  []Event
-	Figures []Figures
+	Samples []Sample
 }
 
 // History returns what this node saw. It takes no lock and copies nothing: the slices are
@@ -88,16 +88,16 @@ func (a *Agent) History() History { return *a.history.Load() }
 type history struct {
 	public *atomic.Pointer[History]
 	all    History
-	moved  int // since the last figures
+	moved  int // since the last numbers
 
 	ready  bool                      // this node is
 	fenced map[lease.NodeID]struct{} // other nodes
 }
 
-// sample adds figures if they are due, and returns when the next ones are.
+// sample adds numbers if they are due, and returns when the next ones are.
 func (h *history) sample(now time.Time, s *Snapshot, load int64) (due time.Time) {
-	if n := len(h.all.Figures); n > 0 {
-		if due = h.all.Figures[n-1].At.Add(figuresEvery); now.Before(due) {
+	if n := len(h.all.Samples); n > 0 {
+		if due = h.all.Samples[n-1].At.Add(sampleEvery); now.Before(due) {
 			return due
 		}
 	}
@@ -105,10 +105,10 @@ func (h *history) sample(now time.Time, s *Snapshot, load int64) (due time.Time)
 	if s.Fenced { // the others are the last ones that it knew
 		live = 1
 	}
-	f := Figures{At: now, Members: live, Owned: s.owned(), Moved: h.moved, Load: max(0, load)}
-	h.all.Figures, h.moved = newest(append(h.all.Figures, f), maxFigures), 0
+	f := Sample{At: now, Members: live, Owned: s.owned(), Moved: h.moved, Load: max(0, load)}
+	h.all.Samples, h.moved = newest(append(h.all.Samples, f), maxSamples), 0
 	h.publish()
-	return now.Add(figuresEvery)
+	return now.Add(sampleEvery)
 }
 
 // add appends the events of one difference.
@@ -118,7 +118,7 @@ func (h *history) add(events []Event) {
 }
 
 func (h *history) publish() {
-	h.public.Store(&History{slices.Clip(h.all.Events), slices.Clip(h.all.Figures)})
+	h.public.Store(&History{slices.Clip(h.all.Events), slices.Clip(h.all.Samples)})
 }
 
 func newest[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }

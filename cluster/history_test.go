@@ -55,7 +55,7 @@ func (c *chronicle) next(what string, want ...string) {
 }
 
 // The history of a node has what happens to members and to the node, in order, and nothing else.
-func TestHistory(t *testing.T) { // S8.2
+func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		c.Start("a", "b", "c", "d", "e")
@@ -109,26 +109,26 @@ func TestHistory(t *testing.T) { // S8.2
 		a.next("pause", "lost b expired partitions", "moved true true false", "returned b", "moved true false true")
 		b.next("own pause", "fenced b own lease expired: the process was paused, or could not send partitions", "ready b members partitions")
 
-		if err := c.Agent("a").Evict(t.Context(), "c", time.Minute, "slow disk"); err != nil {
+		if err := c.Agent("a").Cordon(t.Context(), "c", time.Minute, "slow disk"); err != nil {
 			t.Fatal(err)
 		}
 		settle()
 		time.Sleep(time.Minute)
 		settle()
-		a.next("eviction", "evicted c slow disk", "moved true true false", "readmitted c", "moved true false true")
+		a.next("cordon", "cordoned c slow disk", "moved true true false", "readmitted c", "moved true false true")
 
 		left := c.Agent("b")
 		c.Leave("b")
 		settle()
 		a.next("leave", "draining b", "moved true true false", "lost b left")
 		b.of = left
-		b.next("own leave", "evicted c slow disk", "moved true true false", "readmitted c", "moved true false true",
+		b.next("own leave", "cordoned c slow disk", "moved true true false", "readmitted c", "moved true false true",
 			"draining b", "moved true false true", "stopped b left")
 	})
 }
 
 // A node that is isolated says why, and names other members that are.
-func TestHistoryOfIsolation(t *testing.T) { // S8.2
+func TestHistoryOfIsolation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		few := clustertest.WithConfig(func(cfg *cluster.Config) { cfg.MinMembers = 3 })
@@ -156,8 +156,8 @@ func TestHistoryOfIsolation(t *testing.T) { // S8.2
 	})
 }
 
-// Figures are taken every 10 s, for half an hour.
-func TestFigures(t *testing.T) { // S8.2
+// Numbers are taken every 10 s, for half an hour.
+func TestSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		c.Start("a", "b", "c")
@@ -165,33 +165,33 @@ func TestFigures(t *testing.T) { // S8.2
 		a := c.Agent("a")
 		a.SetLoad(7)
 		time.Sleep(time.Minute)
-		figures := a.History().Figures
-		last := figures[len(figures)-1]
-		if len(figures) < 6 || last.Members != 3 || last.Owned != len(a.Owned()) || last.Moved != 0 || last.Load != 7 {
-			t.Errorf("%d figures, the last are %+v", len(figures), last)
+		samples := a.History().Samples
+		last := samples[len(samples)-1]
+		if len(samples) < 6 || last.Members != 3 || last.Owned != len(a.Owned()) || last.Moved != 0 || last.Load != 7 {
+			t.Errorf("%d numbers, the last are %+v", len(samples), last)
 		}
 		c.Crash("b")
 		time.Sleep(15 * time.Second)
-		figures, events := a.History().Figures, a.History().Events
+		samples, events := a.History().Samples, a.History().Events
 		moved := 0
-		for _, f := range figures {
+		for _, f := range samples {
 			moved += f.Moved
 		}
 		if got := events[len(events)-1]; got.Kind != cluster.EventMoved || moved != got.Moved || moved == 0 {
-			t.Errorf("figures say that %d partitions moved, the last event is %+v", moved, got)
+			t.Errorf("numbers say that %d partitions moved, the last event is %+v", moved, got)
 		}
 		c.Leave("c") // alone, a costs little time
 		a.SetLoad(-5)
 		time.Sleep(30 * time.Minute)
-		if figures = a.History().Figures; len(figures) != 180 {
-			t.Errorf("%d figures after more than half an hour, want 180", len(figures))
+		if samples = a.History().Samples; len(samples) != 180 {
+			t.Errorf("%d numbers after more than half an hour, want 180", len(samples))
 		}
 		if load := a.Snapshot().Self.Load; load != 0 {
 			t.Errorf("load %d after a negative one was reported", load)
 		}
-		for i := range figures[1:] {
-			if took := figures[i+1].At.Sub(figures[i].At); took < 10*time.Second || took > 11*time.Second {
-				t.Fatalf("figures %d follow after %v", i+1, took)
+		for i := range samples[1:] {
+			if took := samples[i+1].At.Sub(samples[i].At); took < 10*time.Second || took > 11*time.Second {
+				t.Fatalf("numbers %d follow after %v", i+1, took)
 			}
 		}
 	})

@@ -15,7 +15,7 @@ import (
 
 // BenchmarkIdle measures what an agent costs that only keeps its lease, in
 // clusters on real loopback sockets with the default timings. All agents share
-// this process, so the figures are shares of its totals.
+// this process, so the numbers are shares of its totals.
 func BenchmarkIdle(b *testing.B) {
 	counts, settle, span := []int{10, 100}, 10*time.Second, 10*time.Second
 	if testing.Short() {

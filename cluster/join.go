@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// awaitJoin waits until the kernel has joined or found that joining is hopeless.
+// awaitJoin waits until the core has joined or found that joining is hopeless.
 func (a *Agent) awaitJoin(ctx context.Context) error {
 	err := a.await(ctx, func(s *Snapshot) bool { return s.Phase != PhaseJoining && s.Phase != PhaseOver })
 	switch {
@@ -31,7 +31,7 @@ func (a *Agent) awaitJoin(ctx context.Context) error {
 	return fmt.Errorf("cluster: start %s: %w", a.self, a.err)
 }
 
-// exchange begins a full exchange with another node, for the kernel.
+// exchange begins a full exchange with another node, for the core.
 func (a *Agent) exchange(x node.Exchange) {
 	a.wait.Go(func() {
 		a.env.Gate()
@@ -40,7 +40,7 @@ func (a *Agent) exchange(x node.Exchange) {
 	})
 }
 
-// met asks the kernel whether to exchange states with the node that answers at an address. Others hear of a new
+// met asks the core whether to exchange states with the node that answers at an address. Others hear of a new
 // identity of the cluster before that exchange.
 func (a *Agent) met(x node.Exchange, p gossip.Peer) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.Network.timings().stream, errBusy)
@@ -70,7 +70,7 @@ func reasonOf(err error) node.Reason {
 	return node.NoAnswer
 }
 
-// lookUp resolves a name of seeds, for the kernel.
+// lookUp resolves a name of seeds, for the core.
 func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	a.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, l.Timeout)
@@ -80,7 +80,7 @@ func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	})
 }
 
-// lookUpSeeds returns the addresses of the names of seeds, before there is a kernel. A name that is not found is looked up
+// lookUpSeeds returns the addresses of the names of seeds, before there is a core. A name that is not found is looked up
 // again while the node joins.
 func (a *Agent) lookUpSeeds(ctx context.Context) []string {
 	_, names := a.cfg.seeds()
@@ -93,7 +93,7 @@ func (a *Agent) lookUpSeeds(ctx context.Context) []string {
 	return slices.Concat(found...)
 }
 
-// locate looks at which address others reach this node, for the kernel.
+// locate looks at which address others reach this node, for the core.
 func (a *Agent) locate(reach []string) {
 	a.wait.Go(func() {
 		addr, err := a.gossip.Locate(reach)
@@ -216,15 +216,15 @@ func validSeed(s string) bool {
 	})
 }
 
-func (c Config) checkAllowed(fault func(bad bool, format string, args ...any)) {
+func (c Config) checkAllowed(problem func(bad bool, format string, args ...any)) {
 	i := slices.IndexFunc(c.GossipAllow, func(n netip.Prefix) bool { return !n.IsValid() || n.Addr().Is4In6() })
-	fault(i >= 0, "GossipAllow has an entry that is no network such as 10.0.0.0/8: its index is %d", i)
+	problem(i >= 0, "GossipAllow has an entry that is no network such as 10.0.0.0/8: its index is %d", i)
 	if len(c.GossipAllow) == 0 {
 		return
 	}
 	for _, seed := range c.Join {
 		at, err := netip.ParseAddrPort(seed)
 		holds := func(n netip.Prefix) bool { return n.Contains(at.Addr().Unmap().WithZone("")) }
-		fault(err == nil && !slices.ContainsFunc(c.GossipAllow, holds), "Join has %s, which is in no network of GossipAllow: its answers would be dropped", seed)
+		problem(err == nil && !slices.ContainsFunc(c.GossipAllow, holds), "Join has %s, which is in no network of GossipAllow: its answers would be dropped", seed)
 	}
 }

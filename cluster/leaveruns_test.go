@@ -289,7 +289,7 @@ func TestBeforeLeavePanics(t *testing.T) {
 func TestLeaveOfADrainedMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const quiet = time.Second
-		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.QuietWindow = quiet }})
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Debounce = quiet }})
 		c.Start(ids(3)...)
 		c.WaitAgreed(10 * time.Second)
 		agent, other := c.Agent("n00"), c.Agent("n01")

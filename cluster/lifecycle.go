@@ -18,7 +18,7 @@ import (
 
 // SetLoad sets the units of load that this node reports with its heartbeats;
 // negative counts as 0. It does not wait. Before the first call, the node reports
-// lease.NoLoad. While another part of the program computes the load, SetLoad fails with
+// lease.NoLoad. While another part of the application computes the load, SetLoad fails with
 // ErrLoadComputed and changes nothing: the two would overwrite each other.
 func (a *Agent) SetLoad(units int64) error {
 	a.reporting.Lock()
@@ -51,7 +51,7 @@ func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error)
 }
 
 // SetWeight changes this node's share relative to others; 0 owns nothing. Only
-// partitions to or from this node move. SetWeight ends a ramp (Config.RampUp).
+// partitions to or from this node move. SetWeight ends a slow start (Config.SlowStart).
 //
 // SetWeight returns when the node's own snapshot shows the weight, also in the table
 // if the node is a candidate. Other nodes follow within moments (see WaitConverged).
@@ -87,10 +87,10 @@ func (a *Agent) SetLabels(labels map[string]string) error {
 }
 
 // Drain makes this node release all its partitions, and returns when it owns nothing
-// and all live members run a table without it; with hand-over, when its runs have returned,
+// and all live members run a table without it; with handoff, when its runs have returned,
 // too. The node stays a member. If ctx ends first, the draining continues.
 //
-// With hand-over, Drain waits for at most Config.Handover after a run was told to end. Then it fails with an error that wraps
+// With handoff, Drain waits for at most Config.Handoff after a run was told to end. Then it fails with an error that wraps
 // context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node: Drain waits for the handler. If the
 // handler passes its context, Drain fails as soon as the handler has to return.
 func (a *Agent) Drain(ctx context.Context) error {
@@ -105,8 +105,8 @@ const MaxAhead = time.Hour
 // no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
 // learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
 //
-// DrainAt returns when Drain does, after the moment: with hand-over, at most Config.Handover after it, however long that is. If ctx ends first, the plan stays. With a Strategy that
-// remembers, the nodes switch when they have the new assignment; with hand-over, runs move after the moment.
+// DrainAt returns when Drain does, after the moment: with handoff, at most Config.Handoff after it, however long that is. If ctx ends first, the plan stays. With a Strategy that
+// remembers, the nodes switch when they have the new assignment; with handoff, runs move after the moment.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
 		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
@@ -130,7 +130,7 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	case last == nil || last.holds == 0 || errors.Is(err, ErrClosed):
 		return err
 	case err == nil:
-		err = fmt.Errorf("cluster: drain: %w: Handover (%v) is over", context.DeadlineExceeded, a.cfg.Handover)
+		err = fmt.Errorf("cluster: drain: %w: Handoff (%v) is over", context.DeadlineExceeded, a.cfg.Handoff)
 	}
 	return runsLeft(ctx, err, last.holds, last.overdue, "the draining goes on")
 }
@@ -148,13 +148,13 @@ func runsLeft(ctx context.Context, err error, runs int, some []placement.Partiti
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
-// members run a table with it. With Config.RampUp, that is its first share. It returns
-// without such a table if the node is evicted or held back, or its program is ill.
+// members run a table with it. With Config.SlowStart, that is its first share. It returns
+// without such a table if the node is cordoned or flapping, or it is unhealthy.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
-		_, evicted := s.EvictionOf(s.Self.ID)
-		return s.Converged() && (s.placed(s.Self.ID) > 0 || s.Self.Weight == 0 || s.Ill != nil || evicted || !s.Self.Held.IsZero())
+		_, cordoned := s.CordonOf(s.Self.ID)
+		return s.Converged() && (s.placed(s.Self.ID) > 0 || s.Self.Weight == 0 || s.Unhealthy != nil || cordoned || !s.Self.FlappingUntil.IsZero())
 	})
 }
 
@@ -171,7 +171,7 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 	return nil
 }
 
-// MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned, without hand-over.
+// MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned, without handoff.
 const MaxLeaveWait = 20 * time.Second
 
 // beforeLeaveTime is how long Leave waits for the functions of BeforeLeave.
@@ -233,10 +233,10 @@ func (a *Agent) partWith(f func() error) (err error) {
 }
 
 // Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
-// affinity.Resolver runs over it (see BeforeLeave), sends a farewell, waits
-// until the farewell has spread, and closes. The node is a member until the handlers have returned.
+// affinity.Resolver runs over it (see BeforeLeave), sends a leave message, waits
+// until the leave message has spread, and closes. The node is a member until the handlers have returned.
 //
-// Leave waits for the handlers for [MaxLeaveWait] at most, with hand-over for Config.Handover, and for the other members'
+// Leave waits for the handlers for [MaxLeaveWait] at most, with handoff for Config.Handoff, and for the other members'
 // tables for LeaseTTL. If ctx ends early, Leave waits less. It leaves in any case. The error says which wait was cut
 // short: after a wait for handlers it wraps ctx.Err() or context.DeadlineExceeded. With ErrStalled, of
 // Close, the agent is not closed yet.
@@ -247,9 +247,9 @@ func (a *Agent) Leave(ctx context.Context) error { return a.leave(ctx, time.Now(
 
 // leave is Leave. The runs are told to end at the moment from, or were.
 func (a *Agent) leave(ctx context.Context, from time.Time) error {
-	running, cancel := context.WithDeadline(ctx, from.Add(cmp.Or(a.cfg.Handover, MaxLeaveWait)))
+	running, cancel := context.WithDeadline(ctx, from.Add(cmp.Or(a.cfg.Handoff, MaxLeaveWait)))
 	defer cancel()
-	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handover))
+	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handoff))
 	defer cancel()
 	cut := a.Drain(draining)
 	if errors.Is(cut, ErrStalled) { // its runs go on
@@ -296,9 +296,9 @@ func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	return a.leave(ctx, from) // which reports what the drain has not achieved
 }
 
-// linger lets the farewell spread.
+// linger lets the leave message spread.
 func (a *Agent) linger(ctx context.Context) {
-	rounds := farewellRounds * a.cfg.GossipInterval
+	rounds := leaveRounds * a.cfg.GossipInterval
 	timer := time.NewTimer(rounds)
 	defer timer.Stop()
 	select {
@@ -309,10 +309,10 @@ func (a *Agent) linger(ctx context.Context) {
 	_ = a.gossip.Leave(rounds) // so that memberlist's peers do not report a failure
 }
 
-// farewellRounds is the number of gossip intervals in which a farewell is repeated.
-const farewellRounds = 5
+// leaveRounds is the number of gossip intervals in which a leave message is repeated.
+const leaveRounds = 5
 
-// Close stops the agent at once, without farewell: other nodes see a crash. Close
+// Close stops the agent at once, without a leave message: other nodes see a crash. Close
 // releases all partitions and waits until everything has stopped. It can be called
 // again. If a Strategy does not return for LeaseTTL, Close fails with ErrStalled, and the
 // agent stops when the Strategy returns.

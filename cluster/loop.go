@@ -11,11 +11,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// loop is the shell around the kernel of an agent: one goroutine that hands in
-// what arrives and carries out what the kernel decides.
+// loop is the shell around the core of an agent: one goroutine that hands in
+// what arrives and carries out what the core decides.
 type loop struct {
 	agent    *Agent
-	kernel   *node.Node
+	core     *node.Node
 	log      *slog.Logger
 	endLog   func()       // waits for the last lines
 	refusals <-chan error // of nodes with other settings
@@ -24,7 +24,7 @@ type loop struct {
 
 	history history
 
-	stopped []placement.Partition // runs that the kernel waits for
+	stopped []placement.Partition // runs that the core waits for
 }
 
 // call is a function that runs in the loop.
@@ -49,21 +49,21 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.agent.feed.Returned():
 		case <-ctx.Done():
 			now := l.agent.now()
-			l.kernel.End(now)
-			l.carryOut(ctx, l.kernel.Ready(now))
+			l.core.End(now)
+			l.carryOut(ctx, l.core.Ready(now))
 			return
 		}
 		l.agent.env.Gate()
 		now := l.agent.now()
-		l.kernel.SetLoad(l.agent.load.Load())
+		l.core.SetLoad(l.agent.load.Load())
 		switch {
 		case packet != nil:
-			l.kernel.Receive(now, packet)
+			l.core.Receive(now, packet)
 		case c.f != nil:
-			c.f(now, l.kernel)
+			c.f(now, l.core)
 		}
 		l.returned(now)
-		r := l.kernel.Ready(now)
+		r := l.core.Ready(now)
 		l.carryOut(ctx, r)
 		if c.done != nil {
 			close(c.done)
@@ -76,7 +76,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// pause returns how long the loop may wait for the next call. Runs that the kernel stops
+// pause returns how long the loop may wait for the next call. Runs that the core stops
 // may have returned already.
 func pause(now time.Time, r node.Ready) time.Duration {
 	if len(r.Stop) > 0 {
@@ -85,7 +85,7 @@ func pause(now time.Time, r node.Ready) time.Duration {
 	return max(0, r.Next.Sub(now))
 }
 
-// carryOut does what the kernel decided. What this node owns changes first, then
+// carryOut does what the core decided. What this node owns changes first, then
 // others are notified.
 func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	if r.Show {
@@ -123,7 +123,7 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	}
 }
 
-// reachOut begins what the kernel needs to find others, and to be found.
+// reachOut begins what the core needs to find others, and to be found.
 func (l *loop) reachOut(ctx context.Context, r node.Ready) {
 	if r.Locate != nil {
 		l.agent.locate(r.Locate)
@@ -136,13 +136,13 @@ func (l *loop) reachOut(ctx context.Context, r node.Ready) {
 	}
 }
 
-// returned tells the kernel which of the stopped runs have returned.
+// returned tells the core which of the stopped runs have returned.
 func (l *loop) returned(now time.Time) {
 	l.stopped = slices.DeleteFunc(l.stopped, func(p placement.Partition) bool {
 		if l.agent.feed.Runs(p) {
 			return false
 		}
-		l.kernel.Returned(now, p)
+		l.core.Returned(now, p)
 		return true
 	})
 }
@@ -155,7 +155,7 @@ func (l *loop) send(p node.Packet) {
 	}
 	l.sent.packets++
 	l.sent.bytes += uint64(len(p.Bytes))
-	l.kernel.Sent(l.agent.now(), p)
+	l.core.Sent(l.agent.now(), p)
 }
 
 func (l *loop) watch(nodes []node.Watch) {
@@ -166,7 +166,7 @@ func (l *loop) watch(nodes []node.Watch) {
 	l.agent.gossip.Watch(targets)
 }
 
-// command is do for calls of the program, which must not wait for a loop that stands still.
+// command is do for calls of the application, which must not wait for a loop that stands still.
 func (a *Agent) command(f func(now time.Time, n *node.Node)) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.LeaseTTL, ErrStalled)
 	defer cancel()

@@ -22,7 +22,7 @@ func lostAt(c *clustertest.Cluster, id string) (lost []string) {
 
 // A member that has gone stays known, with the reason and what it owned, until it is back or for
 // 30 minutes.
-func TestLost(t *testing.T) { // S8.1
+func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		c.Start("a", "b", "c", "d", "e")

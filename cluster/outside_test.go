@@ -52,7 +52,7 @@ func (s slowHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return slowHandler{s.Handler.WithAttrs(attrs), s.wait}
 }
 
-// A slow handler holds up neither the loop nor memberlist (S5.9). Its lines wait, the
+// A slow handler holds up neither the loop nor memberlist. Its lines wait, the
 // oldest are dropped and counted, and the last ones reach a handler that works again.
 func TestSlowLog(t *testing.T) {
 	for name, wait := range map[string]func(released <-chan struct{}){
@@ -150,7 +150,7 @@ func TestCloseWithASlowLog(t *testing.T) {
 }
 
 // A strategy that does not return stops the loop: LoopAge shows it, lookups continue, what
-// arrives is bounded, and the node recovers (S5.9).
+// arrives is bounded, and the node recovers.
 func TestBlockedStrategy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan struct{})

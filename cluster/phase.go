@@ -12,8 +12,8 @@ import "github.com/roost-cluster/roost/internal/node"
 //	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases. A node also drains
-// while its program is ill or it is held back (Member.Held), and counts as draining for all
-// members while it is evicted.
+// while it is unhealthy or it is flapping (Member.FlappingUntil), and counts as draining for all
+// members while it is cordoned.
 type Phase uint8
 
 // The phases.

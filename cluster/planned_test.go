@@ -94,24 +94,24 @@ func TestDrainAtTaken(t *testing.T) {
 	})
 }
 
-// DrainAt and LeaveAt wait for a handler that does not return for Config.Handover after the moment, also if that is much longer than
+// DrainAt and LeaveAt wait for a handler that does not return for Config.Handoff after the moment, also if that is much longer than
 // a LeaseTTL, or until their context ends.
-func TestPlannedWithLongHandover(t *testing.T) {
-	const ahead, handover = 5 * time.Second, 30 * time.Second
+func TestPlannedWithLongHandoff(t *testing.T) {
+	const ahead, handoff = 5 * time.Second, 30 * time.Second
 	for name, tt := range map[string]struct {
 		call        func(*cluster.Agent, context.Context, time.Time) error
 		limit       time.Duration // of the context, after the moment
 		least, most time.Duration // after the moment
 		member      bool          // afterwards
 	}{
-		"DrainAt":            {(*cluster.Agent).DrainAt, time.Hour, handover, handover + 2*time.Second, true},
+		"DrainAt":            {(*cluster.Agent).DrainAt, time.Hour, handoff, handoff + 2*time.Second, true},
 		"DrainAt with limit": {(*cluster.Agent).DrainAt, 10 * time.Second, 10 * time.Second, 11 * time.Second, true},
-		"LeaveAt":            {(*cluster.Agent).LeaveAt, time.Hour, handover, handover + 3*time.Second, false},
+		"LeaveAt":            {(*cluster.Agent).LeaveAt, time.Hour, handoff, handoff + 3*time.Second, false},
 		"LeaveAt with limit": {(*cluster.Agent).LeaveAt, 10 * time.Second, 10 * time.Second, 11 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handover = 16, handover }})
+				c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handoff = 16, handoff }})
 				agent := c.Agent("n00")
 				hangs, released := agent.Owned()[0], make(chan struct{})
 				go func() {

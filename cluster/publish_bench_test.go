@@ -32,7 +32,7 @@ func BenchmarkPublish(b *testing.B) {
 			for i := range 999 {
 				r := &lease.Record{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Incarnation: 1 << 62, Version: 1, Weight: 100, Addr: "127.0.0.1:1"}
 				others.Records = append(others.Records, r)
-				others.Beats = append(others.Beats, lease.Beat{Handle: r.Handle(), At: others.Stamp, State: lease.Active, Version: 1})
+				others.Heartbeats = append(others.Heartbeats, lease.Heartbeat{Handle: r.Handle(), At: others.Stamp, State: lease.Active, Version: 1})
 			}
 			publish := func(m *lease.Message) {
 				message := lease.Encode(m)
@@ -45,16 +45,16 @@ func BenchmarkPublish(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			others.From, others.Echo = others.Beats[0].Handle, sync.Challenge // its sender runs
+			others.From, others.Echo = others.Heartbeats[0].Handle, sync.Challenge // its sender runs
 			publish(&others)
 			if n := len(a.Snapshot().Table.Nodes()); n != 999 {
 				b.Fatalf("%d nodes", n)
 			}
-			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp, From: others.From, Beats: others.Beats[500:501]}, 1
+			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp, From: others.From, Heartbeats: others.Heartbeats[500:501]}, 1
 			for b.Loop() {
 				seq++
 				one.Stamp++
-				one.Beats[0].At, one.Beats[0].State = one.Stamp, lease.Active+lease.State(seq%2) // Draining is next
+				one.Heartbeats[0].At, one.Heartbeats[0].State = one.Stamp, lease.Active+lease.State(seq%2) // Draining is next
 				publish(&one)
 			}
 			if n := a.Snapshot().Stats.TableChanges; n < uint64(b.N) {

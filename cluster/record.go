@@ -50,8 +50,8 @@ func (m *Member) HTTP() string {
 	return u.String()
 }
 
-// kernel returns the configuration of the kernel.
-func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
+// core returns the configuration of the core.
+func (c Config) core(g *gossip.Node, incarnation uint64) node.Config {
 	addrs, names := c.seeds()
 	var forget time.Duration
 	if c.Split == SplitMajority {
@@ -61,9 +61,9 @@ func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 		Self: c.record(g.Addr(), incarnation), Settings: settingsOf(c).hash(),
 		Partitions: c.Partitions, Strategy: c.Strategy,
 		HeartbeatInterval: c.HeartbeatInterval, LeaseTTL: c.LeaseTTL, MaxSkew: c.MaxSkew,
-		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
+		Debounce: c.Debounce, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
 		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
 		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
-		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, SplitForget: forget, Undamped: c.Undamped, Checked: c.Health != nil, Handover: c.Handover,
+		SlowStart: c.SlowStart, StartDraining: c.StartDraining, MinMembers: c.MinMembers, SplitForget: forget, DisableFlapDamping: c.DisableFlapDamping, Checked: c.Health != nil, Handoff: c.Handoff,
 	}
 }

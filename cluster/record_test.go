@@ -7,7 +7,7 @@ import (
 )
 
 // A member's HTTP API has a URL if it listens on the advertised host, or on all.
-func TestMemberHTTP(t *testing.T) { // S8.3
+func TestMemberHTTP(t *testing.T) {
 	for _, c := range []struct {
 		gossip, listens string
 		tls             bool

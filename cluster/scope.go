@@ -39,10 +39,10 @@ type Scope struct {
 	nodes   []placement.Node    // reused
 	members []lease.Incarnation // reused
 	details []events.Detail     // of members; reused
-	fault   scopeFault
+	problem scopeFault
 }
 
-// scopeFault is the latest fault of match or of the strategy.
+// scopeFault is the latest problem of match or of the strategy.
 type scopeFault struct {
 	err    error // nil = they work
 	retry  time.Time
@@ -50,13 +50,13 @@ type scopeFault struct {
 }
 
 // Scope returns a ring over the members for which match returns true. The candidates are the candidates of the
-// agent's table that match, so draining, evicted and settling members and members of weight 0 own nothing, and the
+// agent's table that match, so draining, cordoned and settling members and members of weight 0 own nothing, and the
 // scope changes together with the agent's table. The scope exists as long as the agent does. Over HTTP, package clusterhttp answers from
 // it by its name.
 //
 // match should depend only on what a member states of itself and does not change all the time: Labels, Zone, ID,
 // Version. Each node asks its own match, and nodes agree on owners only if their functions do. Roost does not
-// compare them: [Agent.Converged] and [Snapshot.Drift] look at the agent's table alone. So while a rolling deploy
+// compare them: [Agent.Converged] and [Snapshot.Diverged] look at the agent's table alone. So while a rolling deploy
 // replaces match, nodes can name different owners in this scope, and two nodes can own a partition or none.
 // To avoid that, let match look at a label and change the label: a member states its label to all nodes. If the
 // function has to change, deploy a second scope with a new name everywhere before the first node uses it.
@@ -65,9 +65,9 @@ type scopeFault struct {
 // The agent's loop calls match twice for each member, some ten times a second, so match should return at once, and it must not
 // wait for the agent. If match panics for a member, that member stays in the scope or out of it, and the agent logs it. While the matching
 // candidates stay the same, the scope keeps its table, and costs about 4 µs per snapshot of 100 nodes. A change costs one more
-// table: about 25 µs for 1,024 partitions and 100 nodes, in the agent's loop. docs/performance.md has the figures.
+// table: about 25 µs for 1,024 partitions and 100 nodes, in the agent's loop. docs/performance.md has the numbers.
 //
-// Config.Handover does not apply to scopes: runs of a partition on two nodes can overlap for a moment, as without it.
+// Config.Handoff does not apply to scopes: runs of a partition on two nodes can overlap for a moment, as without it.
 //
 // Scope does not wait for Ready: until then, lookups fail with ErrNotReady. It fails with ErrScopeExists if the agent
 // has a scope with this name, with ErrManyScopes if it has MaxScopes, with ErrScopeStrategy if the Strategy remembers owners, and with
@@ -160,7 +160,7 @@ func (sc *Scope) Owned() []placement.Partition { return sc.agent.owned(sc.snap.L
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 
 // Snapshot returns the scope at one moment. Members, Table and State are the scope's, and so is what a Snapshot answers by them: Place,
-// Owners, Version, Digest and so on. Everything else is the agent's, such as Phase and Stats, and so are InSync, Drift and Converged,
+// Owners, Version, Digest and so on. Everything else is the agent's, such as Phase and Stats, and so are InSync, Diverged and Converged,
 // which look at the agent's table.
 func (sc *Scope) Snapshot() *Snapshot { return sc.snap.Load() }
 
@@ -178,7 +178,7 @@ func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 func (sc *Scope) Reader(name string) *events.Reader { return sc.feed.Reader(name) }
 
 // RunOwned runs f once for each partition for as long as this node owns it in the scope, like [Agent.RunOwned] without
-// hand-over. [Agent.Leave] waits for these runs as well.
+// handoff. [Agent.Leave] waits for these runs as well.
 func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
 	return events.RunOwned(ctx, &sc.feed, f)
 }
@@ -186,12 +186,12 @@ func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement
 // updateScopes has all scopes follow the agent's next snapshot.
 func (l *loop) updateScopes(s *Snapshot, now time.Time) {
 	for _, sc := range l.agent.Scopes() {
-		was := sc.fault.err
+		was := sc.problem.err
 		err := sc.update(s, now)
-		if err == nil || (was != nil && err.Error() == was.Error() && now.Sub(sc.fault.logged) < time.Minute) {
+		if err == nil || (was != nil && err.Error() == was.Error() && now.Sub(sc.problem.logged) < time.Minute) {
 			continue
 		}
-		sc.fault.logged = now
+		sc.problem.logged = now
 		l.log.Log(context.Background(), slog.LevelError, "scope failed; keeping what it knew", "scope", sc.name, "err", err)
 	}
 }
@@ -203,14 +203,14 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	old := sc.snap.Load()
 	s := *of
 	s.Members, s.Table, s.State, s.owners, s.parting, s.runners = old.Members, nil, old.State, old.owners, nil, nil
-	if !now.Before(sc.fault.retry) {
-		sc.fault.err = nil
+	if !now.Before(sc.problem.retry) {
+		sc.problem.err = nil
 		members, table, err := sc.compute(of)
 		if err == nil {
 			s.Members, sc.table = members, table
 		} else {
-			sc.fault.err = err
-			sc.fault.retry = now.Add(sc.agent.cfg.HeartbeatInterval) // the fault may pass
+			sc.problem.err = err
+			sc.problem.retry = now.Add(sc.agent.cfg.HeartbeatInterval) // the problem may pass
 		}
 	}
 	if of.Table != nil {
@@ -224,7 +224,7 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	if s.State != old.State {
 		sc.feed.Publish(s.State)
 	}
-	return sc.fault.err
+	return sc.problem.err
 }
 
 // compute returns the live members that match, and the table of the scope: the last one if the candidates are
@@ -257,7 +257,7 @@ func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Tabl
 func (sc *Scope) matches(m *Member) (in bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			sc.fault.err = fmt.Errorf("match: panic: %v", r)
+			sc.problem.err = fmt.Errorf("match: panic: %v", r)
 			_, in = sc.snap.Load().Member(m.ID)
 		}
 	}()
@@ -268,7 +268,7 @@ func (sc *Scope) matches(m *Member) (in bool) {
 func (sc *Scope) whyEmpty(matching []*Member, live int) error {
 	switch {
 	case sc.table == nil:
-		return fmt.Errorf("cluster: scope %q: it has no table yet: %w", sc.name, sc.fault.err)
+		return fmt.Errorf("cluster: scope %q: it has no table yet: %w", sc.name, sc.problem.err)
 	case len(matching) == 0:
 		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start one that does, or check what match compares, such as labels", sc.name, ErrEmptyScope, live)
 	}

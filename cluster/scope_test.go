@@ -29,11 +29,11 @@ type watchedScope struct {
 	*cluster.Scope
 	agent *cluster.Agent
 
-	mu      sync.Mutex
-	running map[placement.Partition]int // runs whose context has not ended
-	owned   map[placement.Partition]bool
-	members map[string]bool
-	faults  []string
+	mu       sync.Mutex
+	running  map[placement.Partition]int // runs whose context has not ended
+	owned    map[placement.Partition]bool
+	members  map[string]bool
+	problems []string
 }
 
 func watchScope(t *testing.T, agent *cluster.Agent, role string) *watchedScope {
@@ -50,7 +50,7 @@ func watchScope(t *testing.T, agent *cluster.Agent, role string) *watchedScope {
 		_ = scope.RunOwned(context.Background(), func(ctx context.Context, p placement.Partition) {
 			w.locked(func() {
 				if w.running[p]++; w.running[p] > 1 {
-					w.faults = append(w.faults, fmt.Sprintf("two runs of %d", p))
+					w.problems = append(w.problems, fmt.Sprintf("two runs of %d", p))
 				}
 			})
 			<-ctx.Done()
@@ -72,30 +72,30 @@ func (w *watchedScope) locked(f func()) {
 }
 
 func (w *watchedScope) apply(b events.Batch) {
-	fault := func(what string, of any) {
-		w.faults = append(w.faults, fmt.Sprintf("version %d %s %v", b.Version, what, of))
+	problem := func(what string, of any) {
+		w.problems = append(w.problems, fmt.Sprintf("version %d %s %v", b.Version, what, of))
 	}
 	for _, o := range b.Released {
 		if !w.owned[o.Partition] {
-			fault("releases", o.Partition)
+			problem("releases", o.Partition)
 		}
 		delete(w.owned, o.Partition)
 	}
 	for _, o := range b.Acquired {
 		if w.owned[o.Partition] {
-			fault("acquires again", o.Partition)
+			problem("acquires again", o.Partition)
 		}
 		w.owned[o.Partition] = true
 	}
 	for _, id := range b.Left {
 		if !w.members[string(id)] {
-			fault("loses", id)
+			problem("loses", id)
 		}
 		delete(w.members, string(id))
 	}
 	for _, id := range b.Joined {
 		if w.members[string(id)] {
-			fault("has again", id)
+			problem("has again", id)
 		}
 		w.members[string(id)] = true
 	}
@@ -127,10 +127,10 @@ func (w *watchedScope) owns(t *testing.T) int {
 	if len(w.Members()) != len(w.members) {
 		t.Errorf("%s, scope %s: %d members, %d by its events", id, w.Name(), len(w.Members()), len(w.members))
 	}
-	for _, f := range w.faults {
+	for _, f := range w.problems {
 		t.Errorf("%s, scope %s: %s", id, w.Name(), f)
 	}
-	w.faults = nil
+	w.problems = nil
 	return n
 }
 
@@ -214,10 +214,10 @@ func TestScopesAfterChurn(t *testing.T) {
 			c.t.Error(err)
 		}
 		c.check("undrain")
-		if err := c.Agent("n03").Evict(c.t.Context(), "n00", time.Minute, "test"); err != nil {
+		if err := c.Agent("n03").Cordon(c.t.Context(), "n00", time.Minute, "test"); err != nil {
 			c.t.Error(err)
 		}
-		c.check("evict")
+		c.check("cordon")
 		c.Leave("n04")
 		c.check("leave")
 		c.Restart("n05")
@@ -271,7 +271,7 @@ func TestSnapshotOfAScope(t *testing.T) {
 				c.t.Errorf("%s: %v, in sync: %v", m.ID, m.Labels, s.InSync(m))
 			}
 		}
-		if s.Version() == 0 || !s.Converged() || s.Self.ID != "n00" || s.Stats.BeatsSent == 0 {
+		if s.Version() == 0 || !s.Converged() || s.Self.ID != "n00" || s.Stats.HeartbeatsSent == 0 {
 			c.t.Errorf("%+v", s)
 		}
 		c.Crash("n02")
@@ -319,11 +319,11 @@ func TestScopesOfAnIsolatedNode(t *testing.T) {
 			}
 		}
 		c.check("heal")
-	}, func(cfg *cluster.Config) { cfg.MinMembers, cfg.QuietWindow = 4, 500*time.Millisecond })
+	}, func(cfg *cluster.Config) { cfg.MinMembers, cfg.Debounce = 4, 500*time.Millisecond })
 }
 
-// Hand-over does not apply to scopes, and scopes work beside it.
-func TestScopesBesideHandover(t *testing.T) {
+// Handoff does not apply to scopes, and scopes work beside it.
+func TestScopesBesideHandoff(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
 		c.Crash("n01")
@@ -333,7 +333,7 @@ func TestScopesBesideHandover(t *testing.T) {
 		c.Start("n06")
 		c.watch("n06")
 		c.check("join")
-	}, func(cfg *cluster.Config) { cfg.Handover = 10 * time.Second })
+	}, func(cfg *cluster.Config) { cfg.Handoff = 10 * time.Second })
 }
 
 // Leave waits for the runs of scopes. Then lookups fail as the agent's do, and the sequences end.

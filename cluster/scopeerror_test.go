@@ -55,11 +55,11 @@ func TestEmptyScope(t *testing.T) {
 		if err := c.Agent("n01").Undrain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Agent("n00").Evict(t.Context(), "n01", time.Minute, "disk errors"); err != nil {
+		if err := c.Agent("n00").Cordon(t.Context(), "n01", time.Minute, "disk errors"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := odd.Place("room-17"); !errors.Is(err, cluster.ErrEmptyScope) || !contains(err, "1 evicted", "end an eviction") || contains(err, "drain") {
-			t.Errorf("it is evicted: %v", err)
+		if _, err := odd.Place("room-17"); !errors.Is(err, cluster.ErrEmptyScope) || !contains(err, "1 cordoned", "end a cordon") || contains(err, "drain") {
+			t.Errorf("it is cordoned: %v", err)
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestNoMembersSaysWhy(t *testing.T) {
 		if !errors.Is(err, cluster.ErrNoMembers) || !contains(err, "1 draining", "2 of weight 0", "undrain", "give a member a weight") {
 			t.Errorf("two members of weight 0, and one drains: %v", err)
 		}
-		if contains(err, "evict") || contains(err, "settling") || contains(err, "held") {
+		if contains(err, "cordon") || contains(err, "settling") || contains(err, "held") {
 			t.Errorf("it names what is not so: %v", err)
 		}
 	})

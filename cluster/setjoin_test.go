@@ -11,7 +11,7 @@ import (
 )
 
 // A node with seeds that lead nowhere is given others while it runs, and joins by them at once. Invalid seeds change
-// nothing. Without seeds it goes on (S8.5).
+// nothing. Without seeds it goes on.
 func TestSetJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})

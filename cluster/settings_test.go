@@ -13,7 +13,7 @@ type renamed struct{ placement.Strategy }
 func (renamed) Name() string { return "other" }
 
 // Each cluster-wide setting is compared, in both directions, and named.
-func TestSettings(t *testing.T) { // S3.10
+func TestSettings(t *testing.T) {
 	base := Config{ID: "a"}.WithDefaults()
 	for name, change := range map[string]func(*Config){
 		"partitions": func(c *Config) { c.Partitions = 64 },
@@ -54,7 +54,7 @@ func TestSettings(t *testing.T) { // S3.10
 	}
 }
 
-// Neighbouring releases run mixed: ranges of wire versions must overlap (S10.1).
+// Neighbouring releases run mixed: ranges of wire versions must overlap.
 func TestSettingsOfOtherReleases(t *testing.T) {
 	own := settingsOf(Config{ID: "a"}.WithDefaults())
 	for wire, accepted := range map[[2]int]bool{

@@ -10,14 +10,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// show replaces the snapshot by a new view of the kernel.
+// show replaces the snapshot by a new view of the core.
 func (l *loop) show() {
 	a := l.agent
-	v := l.kernel.View()
+	v := l.core.View()
 	s := &Snapshot{
 		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed, Left: v.Live.Left, Ahead: v.Live.Ahead, StreamsAlone: v.StreamsAlone,
-		Fenced: v.Stale, Unreachable: v.Unreachable, Ill: v.Ill, Isolated: v.Isolated, Spared: v.Live.Spared,
-		lease: v.Lease, drift: v.Drift, holds: v.Holds, overdue: v.Overdue, Stats: l.stats(v.Stats),
+		Fenced: v.Stale, Unreachable: v.Unreachable, Unhealthy: v.Unhealthy, Isolated: v.Isolated, Spared: v.Live.Spared,
+		lease: v.Lease, divergence: v.Diverged, holds: v.Holds, overdue: v.Overdue, Stats: l.stats(v.Stats),
 	}
 	switch {
 	case v.Ended:
@@ -38,8 +38,8 @@ func (l *loop) show() {
 			s.Self = s.Members[i]
 		}
 	}
-	for _, e := range v.Live.Evicted {
-		s.Evictions = append(s.Evictions, Eviction{ID: e.ID, Until: v.Live.Local(e.Until).Add(-a.env.ClockOffset), Reason: e.Reason})
+	for _, e := range v.Live.Cordoned {
+		s.Cordons = append(s.Cordons, Cordon{ID: e.ID, Until: v.Live.Local(e.Until).Add(-a.env.ClockOffset), Reason: e.Reason})
 	}
 	old, _ := a.snap.Get()
 	now := time.Now()
@@ -141,7 +141,7 @@ func next(sorted *[]*Member, id lease.NodeID) *Member {
 	return (*sorted)[0]
 }
 
-// stats joins the counters of the kernel and of the shell.
+// stats joins the counters of the core and of the shell.
 func (l *loop) stats(k node.Stats) Stats {
 	a := l.agent
 	watched, watchers := a.gossip.Streams()
@@ -155,9 +155,9 @@ func (l *loop) stats(k node.Stats) Stats {
 		OtherCluster: k.OtherCluster, FromSelf: k.FromSelf,
 		WrongKey: a.gossip.Rejected(gossip.WrongKey), WrongCluster: a.gossip.Rejected(gossip.WrongCluster), NotAllowed: a.gossip.Rejected(gossip.NotAllowed),
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
-		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoverOverruns: k.HandoverOverruns,
+		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoffOverruns: k.HandoffOverruns,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
-		Drifts: k.Drifts, DriftTime: k.DriftTime, Watched: watched, Watchers: watchers,
+		Divergences: k.Divergences, DivergedTime: k.DivergedTime, Watched: watched, Watchers: watchers,
 		SealedWith: key, Sealed: sealed,
 	}
 }

@@ -17,32 +17,32 @@ import (
 type Member struct {
 	ID          lease.NodeID
 	Addr        string // where it gossips
-	APIAddr     string // where its program is reached
+	APIAddr     string // where its application is reached
 	Zone        string
-	State       lease.State // Draining also while the member is evicted or held back, or its program is ill
+	State       lease.State // Draining also while the member is cordoned or flapping, or it is unhealthy
 	Weight      uint32
 	Capacity    int64 // units of load it can carry; 0 = not stated
 	Load        int64 // units of load in its latest heartbeat; lease.NoLoad if it reports none
 	Incarnation uint64
 	Labels      map[string]string
 	Meta        string // what its application says, any bytes; it changes only with a new incarnation
-	Version     string // of its program; "" = not stated
+	Version     string // of its application; "" = not stated
 	Roost       string // version of roost: a tag, or a pseudo-version with the commit; "" = not known
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
 	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet
 
-	// Held is until when the member owns nothing, by this node's clock, because it came and
-	// went too often; see Config.Undamped. It drains until then. Zero: it is not held back.
-	Held time.Time
+	// FlappingUntil is until when the member owns nothing, by this node's clock, because it came and
+	// went too often; see Config.DisableFlapDamping. It drains until then. Zero: it is not flapping.
+	FlappingUntil time.Time
 
-	// Drains is since when this node sees the member drain, for any reason but an eviction; zero: it does not.
+	// Drains is since when this node sees the member drain, for any reason but a cordon; zero: it does not.
 	Drains time.Time
 
-	keys    string // fingerprints
-	http    uint32 // as in a record
-	renewed time.Time
-	evicted bool // it would be active
+	keys     string // fingerprints
+	http     uint32 // as in a record
+	renewed  time.Time
+	cordoned bool // it would be active
 }
 
 // Age returns how old the member's lease is, by the monotonic clock: math.MaxInt64 for a node that this one has
@@ -66,10 +66,10 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, Meta: m.Meta, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), evicted: m.Evicted,
+		Labels: m.Labels, Meta: m.Meta, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), cordoned: m.Cordoned,
 	}
-	if m.Held > 0 {
-		member.Held = v.Local(m.Held).Add(-clockOffset)
+	if m.FlappingUntil > 0 {
+		member.FlappingUntil = v.Local(m.FlappingUntil).Add(-clockOffset)
 	}
 	return member
 }
@@ -83,7 +83,7 @@ type Snapshot struct {
 	Stats   Stats
 
 	// Crashed are incarnations whose processes have ended within the last TTL or so, by
-	// proof: their members are gone, and not merely out of reach.
+	// confirmation: their members are gone, and not merely out of reach.
 	Crashed []lease.Incarnation
 
 	// Left are incarnations that have left in order, by their own word ([Agent.Leave]), for a minute, or for ten LeaseTTLs if those
@@ -115,30 +115,30 @@ type Snapshot struct {
 	// address; nil = it is not known. The node looks while others do not answer it.
 	Unreachable error
 
-	// Ill is why the program of this node is ill, by Config.Health or by its reports; nil =
-	// it is well, or nothing is known. While it is ill, the node drains.
-	Ill error
+	// Unhealthy is why the application of this node is unhealthy, by Config.Health or by its reports; nil =
+	// it is healthy, or nothing is known. While it is unhealthy, the node drains.
+	Unhealthy error
 
-	// Evictions are the ones in force, by id, also of nodes that are not members at present.
-	// An active member shows as Draining while it is evicted. Spared says that evictions
+	// Cordons are the ones in force, by id, also of nodes that are not members at present.
+	// An active member shows as Draining while it is cordoned. Spared says that cordons
 	// have no effect: no other member could own anything.
-	Evictions []Eviction
-	Spared    bool
+	Cordons []Cordon
+	Spared  bool
 
 	// Isolated is why the node owns nothing in PhaseIsolated: it sees too few members
 	// (Config.MinMembers), is in the minority of a split (Config.Split), or a process that was
 	// started later may run under its id. nil in others.
 	Isolated error
 
-	why     error // for a key without owner
-	lease   *node.OwnLease
-	owners  []*Member // by index into Table.Nodes()
-	parting []*Member // of State, and not live any more; by id
-	lost    []Lost    // the latest first
-	digest  uint32    // of the agent's table, as heartbeats carry it
-	drift   int
-	holds   int                   // partitions that run here and that the table gives to others
-	overdue []placement.Partition // of them, whose runs were told to end, and have not within Config.Handover
+	why        error // for a key without owner
+	lease      *node.OwnLease
+	owners     []*Member // by index into Table.Nodes()
+	parting    []*Member // of State, and not live any more; by id
+	lost       []Lost    // the latest first
+	digest     uint32    // of the agent's table, as heartbeats carry it
+	divergence int
+	holds      int                   // partitions that run here and that the table gives to others
+	overdue    []placement.Partition // of them, whose runs were told to end, and have not within Config.Handoff
 
 	// runners has the members that run a partition which the table gives to another one.
 	runners map[placement.Partition]*Member
@@ -164,9 +164,9 @@ func (s *Snapshot) Version() uint64 {
 // Digest identifies the table: nodes with equal digests agree on every owner.
 func (s *Snapshot) Digest() placement.Digest { return s.Table.Digest() }
 
-// Drift returns how many live members run another table than this node, by their
+// Diverged returns how many live members run another table than this node, by their
 // latest heartbeats. Settling members do not count.
-func (s *Snapshot) Drift() int { return s.drift }
+func (s *Snapshot) Diverged() int { return s.divergence }
 
 // InSync reports whether m runs the same table as this node, for the same reasons,
 // by its latest heartbeat.
@@ -181,7 +181,7 @@ func (s *Snapshot) Stale() bool { return s.Fenced || s.Phase == PhaseIsolated }
 // Converged reports whether this node is ready, is neither isolated nor fenced, and all live members run
 // its table.
 func (s *Snapshot) Converged() bool {
-	return s.Table != nil && s.drift == 0 && !s.Stale()
+	return s.Table != nil && s.divergence == 0 && !s.Stale()
 }
 
 // Place returns the owner of key. It fails with ErrNotReady, ErrNoMembers or
@@ -193,7 +193,7 @@ func (s *Snapshot) Place(key string) (*Member, error) {
 	return nil, s.why
 }
 
-// OwnerOf returns the owner of p, and false if it has none. With hand-over, the owner is the
+// OwnerOf returns the owner of p, and false if it has none. With handoff, the owner is the
 // member that runs p, as far as this node knows, until the member of the table does.
 func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 	if len(s.runners) > 0 {
@@ -205,7 +205,7 @@ func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 }
 
 // NextOwnerOf returns the member that the table names for p, and false if there is none. It
-// is the owner, or with hand-over the member that takes p over.
+// is the owner, or with handoff the member that takes p over.
 func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 	if i := s.Table.OwnerIndex(p); i >= 0 {
 		return s.owners[i], true
@@ -214,7 +214,7 @@ func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 }
 
 // Runners returns the members that run a partition which the table gives to another one, with
-// hand-over. The map is shared and must not be modified; it is nil most of the time.
+// handoff. The map is shared and must not be modified; it is nil most of the time.
 func (s *Snapshot) Runners() map[placement.Partition]*Member { return s.runners }
 
 // Owners returns the n best nodes for key, distinct, the owner by the table first.
@@ -289,20 +289,20 @@ type Stats struct {
 	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
 	Fences            uint64 `json:"fences"`             // times this node released everything by itself
 	NodesRefused      uint64 `json:"nodes_refused"`
-	HealthFailures    uint64 `json:"health_failures"`   // failed checks of the program, and late reports
-	HandoverOverruns  uint64 `json:"handover_overruns"` // partitions that this node ran without the answer of another one, after Config.Handover
-	Requests          uint64 `json:"requests"`          // calls of [Agent.Arrived]
-	Misrouted         uint64 `json:"misrouted"`         // of these, requests for keys of other nodes
-	Sealed            uint64 `json:"sealed"`            // messages sealed with the gossip key in use, see SealedWith
-	LogDropped        uint64 `json:"log_dropped"`       // log lines that were not written: the handler fails, or is too slow
+	HealthFailures    uint64 `json:"health_failures"`  // failed checks of the application, and late reports
+	HandoffOverruns   uint64 `json:"handoff_overruns"` // partitions that this node ran without the answer of another one, after Config.Handoff
+	Requests          uint64 `json:"requests"`         // calls of [Agent.Arrived]
+	Misrouted         uint64 `json:"misrouted"`        // of these, requests for keys of other nodes
+	Sealed            uint64 `json:"sealed"`           // messages sealed with the gossip key in use, see SealedWith
+	LogDropped        uint64 `json:"log_dropped"`      // log lines that were not written: the handler fails, or is too slow
 
-	// Drifts counts how often this node, having a table, began to see members with
-	// another one. DriftTime is the total time in which it saw some, up to now. Each
-	// change of the table brings a moment of drift. An alarm is due when
-	// [Snapshot.Drift] stays above 0, or DriftTime grows by more than a small share
+	// Divergences counts how often this node, having a table, began to see members with
+	// another one. DivergedTime is the total time in which it saw some, up to now. Each
+	// change of the table brings a moment of divergence. An alarm is due when
+	// [Snapshot.Diverged] stays above 0, or DivergedTime grows by more than a small share
 	// of the time.
-	Drifts    uint64        `json:"drifts"`
-	DriftTime time.Duration `json:"drift_ns"`
+	Divergences  uint64        `json:"divergences"`
+	DivergedTime time.Duration `json:"diverged_ns"`
 
 	// Watched is the number of members whose end this node would learn of at once, by a
 	// TCP stream to each. Watchers is the number of streams by which others would learn

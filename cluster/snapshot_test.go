@@ -64,7 +64,7 @@ func TestOwnersByIndex(t *testing.T) {
 }
 
 // The list of lost members is bounded, and begins with the latest.
-func TestLostIsBounded(t *testing.T) { // S8.1
+func TestLostIsBounded(t *testing.T) {
 	table, err := placement.Compute(placement.Input{Partitions: 8, Nodes: []placement.Node{{ID: "self", Weight: 1}}})
 	if err != nil {
 		t.Fatal(err)

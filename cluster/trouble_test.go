@@ -150,7 +150,7 @@ func TestNoSeedAnswers(t *testing.T) {
 }
 
 // In a split one side owns under SplitMajority, and the other says why it does not.
-func TestSplitMajority(t *testing.T) { // S5.2
+func TestSplitMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Split = cluster.SplitMajority }})
 		time.Sleep(30 * time.Second)

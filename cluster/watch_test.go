@@ -23,7 +23,7 @@ func watched(t *testing.T, c *clustertest.Cluster, want int) {
 }
 
 // Each agent holds streams to the four that it watches, or to all others.
-func TestWatchStreams(t *testing.T) { // S5.4
+func TestWatchStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		c.Start("n00", "n01", "n02", "n03", "n04", "n05", "n06")
@@ -44,8 +44,8 @@ func TestWatchStreams(t *testing.T) { // S5.4
 	})
 }
 
-// proof runs a test on seven agents that hold all their watch streams.
-func proof(t *testing.T, ttl time.Duration, test func(c *clustertest.Cluster)) {
+// confirmation runs a test on seven agents that hold all their watch streams.
+func confirmation(t *testing.T, ttl time.Duration, test func(c *clustertest.Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.LeaseTTL = ttl }})
@@ -58,25 +58,25 @@ func proof(t *testing.T, ttl time.Duration, test func(c *clustertest.Cluster)) {
 }
 
 // A process that ends is known dead at once; one whose host vanishes, after half a lease.
-func TestEndIsProven(t *testing.T) { // S5.4
-	proof(t, 6*time.Second, func(c *clustertest.Cluster) {
+func TestEndIsProven(t *testing.T) {
+	confirmation(t, 6*time.Second, func(c *clustertest.Cluster) {
 		c.Crash("n03")
 		c.WaitAgreed(time.Second)
 	})
-	proof(t, 6*time.Second, func(c *clustertest.Cluster) {
+	confirmation(t, 6*time.Second, func(c *clustertest.Cluster) {
 		c.Crash("n03", "n04")
 		c.WaitAgreed(time.Second)
 	})
-	proof(t, 6*time.Second, func(c *clustertest.Cluster) {
+	confirmation(t, 6*time.Second, func(c *clustertest.Cluster) {
 		c.Vanish("n03")
 		c.WaitAgreed(4 * time.Second) // half a lease and a second
 	})
 }
 
 // None of these ends a process: each other node keeps it.
-func TestNoProof(t *testing.T) {
+func TestUnconfirmed(t *testing.T) {
 	const pause = 4 * time.Second
-	for name, fault := range map[string]func(c *clustertest.Cluster){
+	for name, problem := range map[string]func(c *clustertest.Cluster){
 		"reset":     func(c *clustertest.Cluster) { c.ResetStreams("n03") },
 		"all reset": func(c *clustertest.Cluster) { each(c, c.ResetStreams) },
 		"pause":     func(c *clustertest.Cluster) { c.Pause("n03"); time.Sleep(pause); c.Resume("n03") },
@@ -93,14 +93,14 @@ func TestNoProof(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			proof(t, 15*time.Second, func(c *clustertest.Cluster) {
+			confirmation(t, 15*time.Second, func(c *clustertest.Cluster) {
 				before := make(map[string]uint64)
 				each(c, func(id string) { before[id] = c.Agent(id).Snapshot().Stats.TableChanges })
-				fault(c)
+				problem(c)
 				time.Sleep(10 * time.Second)
 				each(c, func(id string) {
 					if s := c.Agent(id).Snapshot().Stats; s.TableChanges != before[id] || s.Crashed > 0 {
-						t.Errorf("%s changed its table %d times, and counts %d proofs", id, s.TableChanges-before[id], s.Crashed)
+						t.Errorf("%s changed its table %d times, and counts %d confirmations", id, s.TableChanges-before[id], s.Crashed)
 					}
 				})
 				watched(t, c, 4)
@@ -117,15 +117,15 @@ func each(c *clustertest.Cluster, f func(id string)) {
 
 // Only the end of a process is an end: a look at a node that runs, is paused or is out of reach
 // changes nothing.
-func TestEnded(t *testing.T) { // S5.4, S6.13
+func TestEnded(t *testing.T) {
 	incarnation := func(c *clustertest.Cluster, id string) lease.Incarnation {
 		self := c.Agent(id).Snapshot().Self
 		return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
 	}
 	for name, tt := range map[string]struct {
-		fault func(c *clustertest.Cluster)
-		want  bool
-		at    time.Duration // until the answer, at most
+		problem func(c *clustertest.Cluster)
+		want    bool
+		at      time.Duration // until the answer, at most
 	}{
 		"runs":     {func(*clustertest.Cluster) {}, false, 10 * time.Millisecond},
 		"reset":    {func(c *clustertest.Cluster) { c.ResetStreams("n03") }, false, 10 * time.Millisecond},
@@ -135,16 +135,16 @@ func TestEnded(t *testing.T) { // S5.4, S6.13
 		"restarts": {func(c *clustertest.Cluster) { c.Restart("n03") }, true, 600 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			proof(t, 15*time.Second, func(c *clustertest.Cluster) {
+			confirmation(t, 15*time.Second, func(c *clustertest.Cluster) {
 				of := incarnation(c, "n03")
-				tt.fault(c)
+				tt.problem(c)
 				for _, id := range []string{"n00", "n04"} {
 					began := time.Now()
 					if got := c.Agent(id).Ended(context.Background(), of); got != tt.want || time.Since(began) > tt.at {
 						t.Errorf("%s: ended %v after %v; want %v within %v", id, got, time.Since(began), tt.want, tt.at)
 					}
 					if s := c.Agent(id).Snapshot().Stats; !tt.want && s.Crashed > 0 {
-						t.Errorf("%s: %d proofs", id, s.Crashed)
+						t.Errorf("%s: %d confirmations", id, s.Crashed)
 					}
 				}
 				own := incarnation(c, "n00")

@@ -39,7 +39,7 @@ func storm(t *testing.T, feed *Feed, rng *rand.Rand, n int, pause func()) []*Sta
 
 // Under a storm of changes, 1,000 watchers of different speed all reach the last state,
 // and do not slow down the publisher.
-func TestCrowdEndsRight(t *testing.T) { // S3.15
+func TestCrowdEndsRight(t *testing.T) {
 	const crowd, states = 1000, 200
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
@@ -92,17 +92,17 @@ func TestCrowdOnThreads(t *testing.T) {
 			Subscribe(ctx, &feed) // never read; goleak checks that its goroutine ends
 			continue
 		}
-		patience := states
+		timeout := states
 		if i%2 == 0 {
-			patience = 1 + rng.IntN(10)
+			timeout = 1 + rng.IntN(10)
 		}
 		wg.Go(func() {
 			var last uint64
 			for b := range Subscribe(ctx, &feed) {
-				if last = b.Version; patience == 0 {
+				if last = b.Version; timeout == 0 {
 					cancel() // and read until the channel is closed
 				}
-				patience--
+				timeout--
 				for range rng.IntN(100) {
 					runtime.Gosched()
 				}
@@ -120,7 +120,7 @@ func TestCrowdOnThreads(t *testing.T) {
 }
 
 // A subscriber that never reads keeps a few states alive, not all of them.
-func TestUnreadSubscriptionIsBounded(t *testing.T) { // S3.15
+func TestUnreadSubscriptionIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
 		batches := Subscribe(t.Context(), &feed)

@@ -14,7 +14,7 @@ func TestDiff(t *testing.T) {
 		steps []step // the first and the last are compared
 		want  string
 	}{
-		"acquired, moved from another": { // S3.13
+		"acquired, moved from another": {
 			[]step{{owners: "ab"}, {owners: "aa"}},
 			"+1@2 1:b>a",
 		},
@@ -22,11 +22,11 @@ func TestDiff(t *testing.T) {
 			[]step{{owners: "aa"}, {owners: "ab"}},
 			"-1@1 1:a>b",
 		},
-		"released comes before acquired": { // S3.13
+		"released comes before acquired": {
 			[]step{{owners: "ba"}, {owners: "ab"}},
 			"-1@1 +0@2 0:b>a 1:a>b",
 		},
-		"a refresh is no change": { // S3.13
+		"a refresh is no change": {
 			[]step{{owners: "ab", members: "a1 b1"}, {owners: "ab", members: "a1 b1"}},
 			"",
 		},
@@ -34,11 +34,11 @@ func TestDiff(t *testing.T) {
 			[]step{{owners: "abc"}, {owners: "acc"}},
 			"1:b>c",
 		},
-		"a join that changes no owner": { // S3.14
+		"a join that changes no owner": {
 			[]step{{owners: "ab", members: "a1 b1"}, {owners: "ab", members: "a1 b1 c1"}},
 			"joined:c",
 		},
-		"a change of owner without a join": { // S3.14
+		"a change of owner without a join": {
 			[]step{{owners: "ab", members: "a1 b1"}, {owners: "bb", members: "a1 b1"}},
 			"-0@1 0:a>b",
 		},
@@ -54,11 +54,11 @@ func TestDiff(t *testing.T) {
 			[]step{{members: "a1 b1 d1"}, {members: "a1 c1 e1"}},
 			"left:b left:d joined:c joined:e",
 		},
-		"lost and regained unseen": { // S3.15
+		"lost and regained unseen": {
 			[]step{{owners: "aab"}, {owners: "bab"}, {owners: "aab"}},
 			"-0@1 +0@3",
 		},
-		"fenced and back unseen": { // S3.15
+		"fenced and back unseen": {
 			[]step{{owners: "aab"}, {owners: "aab", fenced: true}, {owners: "aab"}},
 			"-0@1 -1@1 +0@3 +1@3",
 		},
@@ -110,7 +110,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-func TestDiffOfFirst(t *testing.T) { // S3.15
+func TestDiffOfFirst(t *testing.T) {
 	tests := map[string]struct {
 		step step
 		want string
@@ -173,7 +173,7 @@ func TestNothingChangedAllocatesNothing(t *testing.T) {
 		t.Error("equal states do not share memory, so Diff compares all of it")
 	}
 	if n := testing.AllocsPerRun(100, func() { old.Owns(placement.Partition(1)) }); n != 0 {
-		t.Errorf("Owns allocates %v times", n) // S3.12
+		t.Errorf("Owns allocates %v times", n)
 	}
 }
 

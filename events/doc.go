@@ -51,7 +51,7 @@
 // idempotent and tolerate a concurrent run on another node: either the writes may
 // happen twice, or the storage guards them by compare-and-set or a fencing token.
 //
-// With hand-over (cluster.Config.Handover), Acquired means that this node may run the
+// With handoff (cluster.Config.Handoff), Acquired means that this node may run the
 // partition now, and Released that it must stop. The next owner waits for runs of
 // [RunOwned] alone, so that a program that follows Watch or Subscribe has no time to wind
 // down. [State.Waits] has what the table gives to this node and another one still runs.

@@ -82,7 +82,7 @@ func (r *Reader) behind(newest uint64) uint64 {
 	return newest - min(newest, r.seen.Load())
 }
 
-// ReaderStats are figures about the open readers with one name.
+// ReaderStats are numbers about the open readers with one name.
 type ReaderStats struct {
 	Name string `json:"name"`
 	Open int    `json:"open"` // number of open readers
@@ -92,7 +92,7 @@ type ReaderStats struct {
 	Behind uint64 `json:"behind"`
 }
 
-// ReaderStats returns the figures of the open readers, sorted by name. It takes time
+// ReaderStats returns the numbers of the open readers, sorted by name. It takes time
 // in proportion to their number, and may be called from any goroutine.
 func (f *Feed) ReaderStats() []ReaderStats {
 	var newest uint64

@@ -62,9 +62,9 @@ func (s step) owner(p int) lease.NodeID {
 	return lease.NodeID(s.owners[p])
 }
 
-// twinDiff is Diff on the steps from..to (from < 0: none). It walks through all states
+// referenceDiff is Diff on the steps from..to (from < 0: none). It walks through all states
 // in between, where Diff has only the two ends.
-func twinDiff(steps []step, from, to int) Batch {
+func referenceDiff(steps []step, from, to int) Batch {
 	var b Batch
 	b.Version, b.Full = uint64(to+1), from < 0
 	began := func(p, i int) uint64 {
@@ -112,7 +112,7 @@ func twinDiff(steps []step, from, to int) Batch {
 	return b
 }
 
-func TestDiffAgainstTwin(t *testing.T) { // S3.13, S3.14, S3.15
+func TestDiffAgainstReference(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := drawSteps(rt)
 		states := chain(t, steps...)
@@ -123,10 +123,10 @@ func TestDiffAgainstTwin(t *testing.T) { // S3.13, S3.14, S3.15
 			old = states[from]
 		}
 		got := Diff(old, states[to])
-		want := twinDiff(steps, from, to)
+		want := referenceDiff(steps, from, to)
 		want.Digest = states[to].Digest()
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-			rt.Fatalf("from %d to %d (-twin +got):\n%s", from, to, diff)
+			rt.Fatalf("from %d to %d (-reference model +got):\n%s", from, to, diff)
 		}
 	})
 }
@@ -223,7 +223,7 @@ type noDeadline struct{ *testing.T }
 
 // The same for a channel with a receiver at random times. Whenever the channel is
 // empty, the receiver is up to date, before and after the end of the feed.
-func TestSubscribeReplay(t *testing.T) { // S3.15
+func TestSubscribeReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(rt *rapid.T) {
 			states := chain(t, drawSteps(rt)...)

@@ -28,8 +28,8 @@ var (
 // RunOwned returns ctx.Err() when ctx is done, or [ErrClosed] when feed has ended, in
 // both cases after every run has been cancelled and has returned. So f must return when
 // its context is done. Runs of other partitions, and in other calls of RunOwned, do overlap.
-// So do runs of one partition on two nodes, unless the agent has a hand-over
-// (cluster.Config.Handover): then the run begins when no other node has one, and no other
+// So do runs of one partition on two nodes, unless the agent has a handoff
+// (cluster.Config.Handoff): then the run begins when no other node has one, and no other
 // node begins one before f has returned here.
 func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement.Partition)) error {
 	r := runner{f: f, feed: feed, runs: make(map[placement.Partition]*run), returned: make(chan *run)}

@@ -23,7 +23,7 @@ func (l lookout) Value(key any) any {
 }
 
 // Released partitions are cancelled before any new run starts.
-func TestRunOwnedReleasesFirst(t *testing.T) { // S3.13
+func TestRunOwnedReleasesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
 		var old context.Context

@@ -31,7 +31,7 @@ func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
 
 // During a storm of changes no two runs of a partition overlap. Afterwards exactly the
 // owned partitions run.
-func TestRunOwnedStorm(t *testing.T) { // S3.15
+func TestRunOwnedStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
 		var g guard

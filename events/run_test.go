@@ -78,7 +78,7 @@ func (r *rig) expect(want ...string) {
 	}
 }
 
-func TestRunOwned(t *testing.T) { // S3.13, S3.15
+func TestRunOwned(t *testing.T) {
 	tests := map[string]func(r *rig){
 		"one run for each partition, for as long as it is owned": func(r *rig) {
 			r.expect()

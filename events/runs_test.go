@@ -12,7 +12,7 @@ import (
 )
 
 // A run counts from its begin until it has returned, also while it winds down.
-func TestRuns(t *testing.T) { // S5.3
+func TestRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.windDown = time.Second
@@ -38,7 +38,7 @@ func TestRuns(t *testing.T) { // S5.3
 
 // TestNoRunAfterRelease: a publisher that sees no run of a partition which it has just
 // released sees none later, however late the watcher is.
-func TestNoRunAfterRelease(t *testing.T) { // S5.3
+func TestNoRunAfterRelease(t *testing.T) {
 	owned := step{owners: "a", members: "a1"}.next(t, nil)
 	for range 2000 {
 		var feed Feed
@@ -59,8 +59,8 @@ func TestNoRunAfterRelease(t *testing.T) { // S5.3
 	}
 }
 
-// With hand-over, the kernel says what the node may run and what it waits for.
-func TestNextRunning(t *testing.T) { // S5.3
+// With handoff, the core says what the node may run and what it waits for.
+func TestNextRunning(t *testing.T) {
 	table, members := tableOf(t, "aab"), membersOf(t, "a1 b1")
 	ps := func(list ...placement.Partition) []placement.Partition { return list }
 	s1 := NextRunning(nil, self, table, members, true, ps(0), ps(1))

@@ -31,23 +31,23 @@ type State struct {
 	// does not own it. Two states with the same value had uninterrupted ownership between
 	// them, which the two tables alone cannot show. Nil if self owns nothing.
 	since []uint64
-	waits []placement.Partition // with hand-over: sorted
+	waits []placement.Partition // with handoff: sorted
 }
 
 // Detail is what is known of a live node, besides its load.
 type Detail struct {
 	*lease.Record
-	State lease.State // Draining if the node is active and evicted
+	State lease.State // Draining if the node is active and cordoned
 }
 
 // Same reports whether two details of one incarnation are the same for a program: state, weight, labels, addresses, zone, capacity, version, metadata,
-// and until when the node is held back.
+// and until when the node is flapping.
 func (d Detail) Same(o Detail) bool {
 	if d.State != o.State || d.Record == o.Record {
 		return d.State == o.State
 	}
 	return d.Weight == o.Weight && d.Addr == o.Addr && d.APIAddr == o.APIAddr && d.Zone == o.Zone && d.Capacity == o.Capacity &&
-		d.Program == o.Program && d.Meta == o.Meta && d.Held == o.Held && maps.Equal(d.Labels, o.Labels)
+		d.Program == o.Program && d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && maps.Equal(d.Labels, o.Labels)
 }
 
 // Next returns the state that follows prev on node self, or the first one if
@@ -85,7 +85,7 @@ func Next(prev *State, self lease.NodeID, table *placement.Table, members []leas
 	return s
 }
 
-// NextRunning is [Next] for a node with hand-over: it owns the partitions that it may run
+// NextRunning is [Next] for a node with handoff: it owns the partitions that it may run
 // now, whatever the table names, and waits for others of its table. mayOwn only sets MayOwn.
 func NextRunning(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool, run, wait []placement.Partition) *State {
 	s := follow(prev, self, table, members, mayOwn)
@@ -165,7 +165,7 @@ func (s *State) Owned() []placement.Partition {
 }
 
 // Waits returns the partitions that the table gives to the node itself, and that the node
-// does not own yet: with hand-over, it waits for another node's run to end. Read only.
+// does not own yet: with handoff, it waits for another node's run to end. Read only.
 // There are none in a nil State.
 func (s *State) Waits() []placement.Partition {
 	if s == nil {

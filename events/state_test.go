@@ -45,7 +45,7 @@ func TestOwned(t *testing.T) {
 
 // An ownership that continues keeps its version, for any other change. An ownership
 // that ended for a single state gets a new version.
-func TestNextCarriesOwnershipOver(t *testing.T) { // S3.15
+func TestNextCarriesOwnershipOver(t *testing.T) {
 	states := chain(t,
 		step{owners: "aab", members: "a1"},       // 1: acquires 0 and 1
 		step{owners: "aab", members: "a1 b1"},    // another member
@@ -94,7 +94,7 @@ func TestNextCarriesOwnershipOver(t *testing.T) { // S3.15
 }
 
 // A state is immutable: its successor must not change it.
-func TestNextLeavesPrevAlone(t *testing.T) { // S4.6
+func TestNextLeavesPrevAlone(t *testing.T) {
 	prev := step{owners: "aab", members: "a1"}.next(t, nil)
 	before := slices.Clone(prev.since)
 	step{owners: "bba", members: "a1 b1"}.next(t, prev)

@@ -69,7 +69,7 @@ func (r *reader) expect(tb testing.TB, ended bool, want ...string) {
 	}
 }
 
-func TestWatchSendsOnlyChanges(t *testing.T) { // S3.13, S3.15
+func TestWatchSendsOnlyChanges(t *testing.T) {
 	inBubble(t, func(t bubble) {
 		var feed Feed
 		early := read(t.watch(t.Context(), &feed), 0)
@@ -98,7 +98,7 @@ func TestWatchSendsOnlyChanges(t *testing.T) { // S3.13, S3.15
 }
 
 // Unread changes are merged, not queued, and withdrawn when they were undone.
-func TestSubscribeMergesUnread(t *testing.T) { // S3.15
+func TestSubscribeMergesUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
 		batches := Subscribe(t.Context(), &feed)

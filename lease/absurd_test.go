@@ -16,9 +16,9 @@ func TestLastIncarnationIsForgotten(t *testing.T) {
 	limit := testParams.TTL + testParams.forgetAfter()
 	for after := time.Duration(0); after <= limit+time.Second; after += time.Second {
 		now := epoch.Add(after)
-		s.Beat(now, NoLoad, 0)
+		s.Heartbeat(now, NoLoad, 0)
 		s.Expire(now)
-		s.Apply(now, messageFrom(now, b, []Beat{b.sent(now)}))
+		s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(now)}))
 		s.AnswerExpired(now, b.Handle(), false, 1400)
 	}
 	wantIDs(t, s, "a/1", "b/5")
@@ -32,7 +32,7 @@ func TestForgedVersion(t *testing.T) {
 		s.Apply(epoch, hello(epoch, b))
 		own := s.Self().sent(epoch)
 		own.Version = version
-		if s.Apply(epoch, messageFrom(epoch, b, []Beat{own})); s.Stats().Reincarnations != 1 {
+		if s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{own})); s.Stats().Reincarnations != 1 {
 			t.Errorf("version %d: still incarnation %d", version, s.Self().Incarnation)
 		}
 	}
@@ -62,13 +62,13 @@ func TestLatestClusterTime(t *testing.T) {
 }
 
 // A node that was led to the latest cluster time does not part from the others, even if they hear of it
-// later: they follow (S9.3).
+// later: they follow.
 func TestLatestClusterTimeIsFollowed(t *testing.T) {
 	for _, delay := range []time.Duration{0, ms, time.Second, 5 * testParams.TTL} {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
 		b.Apply(epoch, carry(t, a.Sync(epoch)))
 		a.Apply(epoch, carry(t, b.Sync(epoch)))
-		forged := messageFrom(epoch, rec("b", 1), []Beat{rec("a", 1).sent(epoch)})
+		forged := messageFrom(epoch, rec("b", 1), []Heartbeat{rec("a", 1).sent(epoch)})
 		forged.Stamp, forged.Echo = maxStart, a.Challenge(epoch, 7).Challenge
 		if !a.Apply(epoch, forged).Counts {
 			t.Fatal("the forged time does not count")
@@ -76,7 +76,7 @@ func TestLatestClusterTimeIsFollowed(t *testing.T) {
 		now := epoch.Add(delay)
 		for range 10 {
 			for _, s := range []*Set{a, b} {
-				s.Beat(now, NoLoad, 0)
+				s.Heartbeat(now, NoLoad, 0)
 				s.Expire(now)
 			}
 			exchange(t, now, a, b)

@@ -8,7 +8,7 @@ import (
 
 // At rest, nearly all nodes hold the same live set. To a receiver with the same set, a
 // node needs half a byte to say how old a lease is, so one packet renews a thousand
-// leases. The ages are rounded down to a grain of cluster time, which is the same grid
+// leases. The ages are rounded down to a tick of cluster time, which is the same grid
 // for all nodes: a relayed age loses nothing more, and never makes a lease younger.
 //
 // The set is cut into buckets by handle, so that one node that comes or goes stops the
@@ -23,8 +23,8 @@ const (
 	maxBuckets = 1 << maxBits
 )
 
-// grain is the unit of ages on the wire.
-func (s *Set) grain() Stamp { return max(1, stamps(s.params.TTL)/ageLevels) }
+// tick is the unit of ages on the wire.
+func (s *Set) tick() Stamp { return max(1, stamps(s.params.TTL)/ageLevels) }
 
 // bucketBits returns how many bits select a bucket among n nodes.
 func bucketBits(n int) uint8 { return uint8(min(maxBits, bits.Len(uint(max(0, n-1)/bucketSize)))) }
@@ -81,12 +81,12 @@ func (s *Set) differsIn(e *entry) {
 // digestOf identifies nodes with their record versions and states.
 func digestOf(nodes []*entry) (d uint64) {
 	for _, e := range nodes {
-		d ^= e.mark()
+		d ^= e.hash()
 	}
 	return d >> (64 - handleBits)
 }
 
-func (e *entry) mark() uint64 {
+func (e *entry) hash() uint64 {
 	return mix(uint64(e.handle) + uint64(e.rec.Version)*0x9e3779b97f4a7c15 + uint64(e.state)<<60)
 }
 
@@ -129,10 +129,10 @@ func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
 func (s *Set) agesOf(id BucketID, nodes []*vitals, at Stamp) Bucket {
 	b := Bucket{BucketID: id, Nodes: len(nodes), Digest: s.digest(id)}
 	b.ages, b.same = make([]byte, (len(nodes)+1)/2), make([]byte, (len(nodes)+7)/8)
-	grain := s.grain()
-	latest := at / grain
+	tick := s.tick()
+	latest := at / tick
 	for i, v := range nodes {
-		level := min(max(0, latest-v.at/grain), unknownAge)
+		level := min(max(0, latest-v.at/tick), unknownAge)
 		b.ages[i/2] |= byte(level) << (4 * (i & 1))
 		if v.table == s.self.table {
 			b.same[i/8] |= 1 << (i & 7)
@@ -168,14 +168,14 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 }
 
 func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32) {
-	grain, confirms := s.grain(), !s.tablesInRows() && (!s.spread.noRows || !s.spread.noRecords)
-	latest := stamp / grain
+	tick, confirms := s.tick(), !s.tablesInRows() && (!s.spread.noRows || !s.spread.noRecords)
+	latest := stamp / tick
 	for i, v := range nodes {
 		if confirms {
 			v.confirmed()
 		}
 		level := Stamp(b.ages[i/2] >> (4 * (i & 1)) & (ageLevels - 1))
-		if level == unknownAge || !s.hears(v, (latest-level)*grain) {
+		if level == unknownAge || !s.hears(v, (latest-level)*tick) {
 			continue
 		}
 		s.stats.AgesApplied++
@@ -188,7 +188,7 @@ func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32)
 	}
 }
 
-// hears notes that another node knows of a beat of a node that was sent at the given time,
+// hears notes that another node knows of a heartbeat of a node that was sent at the given time,
 // and reports whether that is news of another node.
 func (s *Set) hears(v *vitals, at Stamp) bool {
 	if v == s.self.vitals {
@@ -211,7 +211,7 @@ func (s *Set) repairAfter() time.Duration { return s.params.TTL / 30 }
 
 const (
 	maxDiffering = 1 << 10 // differences in memory
-	maxMarks     = 2 * bucketSize
+	maxHashes    = 2 * bucketSize
 	maxRepairs   = 3 // buckets that one message asks for: they fit into a packet
 )
 
@@ -227,9 +227,9 @@ func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect)
 	}
 	d.seen = now
 	wait := s.repairAfter()
-	if now.Sub(d.since) >= wait && now.Sub(d.asked) >= wait/2 && len(e.Buckets) < maxRepairs && s.AddrOf(from) != "" {
+	if now.Sub(d.since) >= wait && now.Sub(d.asked) >= wait/2 && len(e.PullBuckets) < maxRepairs && s.AddrOf(from) != "" {
 		d.asked = now
-		e.Buckets = append(e.Buckets, s.holding(id))
+		e.PullBuckets = append(e.PullBuckets, s.bucketDigest(id))
 	}
 	s.differs[id] = d
 }
@@ -238,11 +238,11 @@ func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect)
 // a bucket of a much smaller set it is a part, but two correct nodes agree nevertheless: in
 // the messages of the node with the larger set, the other one sees the difference in buckets
 // that both hold in full, requests what it lacks of them, and is asked back.
-func (s *Set) holding(id BucketID) Holding {
+func (s *Set) bucketDigest(id BucketID) BucketDigest {
 	from, to := s.bucket(id)
-	h := Holding{BucketID: id, Marks: make([]uint32, min(to-from, maxMarks))}
-	for i := range h.Marks {
-		h.Marks[i] = uint32(s.live[from+i].mark())
+	h := BucketDigest{BucketID: id, Hashes: make([]uint32, min(to-from, maxHashes))}
+	for i := range h.Hashes {
+		h.Hashes[i] = uint32(s.live[from+i].hash())
 	}
 	return h
 }
@@ -251,11 +251,11 @@ func (s *Set) holding(id BucketID) Holding {
 // it. Otherwise a lease that one node alone holds would never come to the others: they
 // see a difference only in messages of that node.
 func (s *Set) askBack(now time.Time, m *Message, e *Effect) {
-	for _, h := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
-		own := s.holding(h.BucketID)
-		lacks := slices.ContainsFunc(h.Marks, func(mark uint32) bool { return !slices.Contains(own.Marks, mark) })
+	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
+		own := s.bucketDigest(h.BucketID)
+		lacks := slices.ContainsFunc(h.Hashes, func(hash uint32) bool { return !slices.Contains(own.Hashes, hash) })
 		d := s.differs[h.BucketID]
-		if !lacks || now.Sub(d.asked) < s.repairAfter()/2 || len(e.Buckets) >= maxRepairs ||
+		if !lacks || now.Sub(d.asked) < s.repairAfter()/2 || len(e.PullBuckets) >= maxRepairs ||
 			s.AddrOf(m.From) == "" || len(s.differs) >= maxDiffering {
 			continue
 		}
@@ -263,7 +263,7 @@ func (s *Set) askBack(now time.Time, m *Message, e *Effect) {
 			d.since = now
 		}
 		d.seen, d.asked = now, now
-		e.Buckets = append(e.Buckets, own)
+		e.PullBuckets = append(e.PullBuckets, own)
 		s.differs[h.BucketID] = d
 	}
 }

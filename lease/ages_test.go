@@ -14,7 +14,7 @@ func many(n int) *Set {
 	s := newSet(rec("a", 1))
 	flood(s, epoch, s.Self(), n-1, func(i int, m *Message) {
 		r := rec(NodeID(fmt.Sprintf("node-%d", i)), 1)
-		m.Records, m.Beats = append(m.Records, r), append(m.Beats, r.sent(epoch))
+		m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, r.sent(epoch))
 	})
 	for _, e := range s.nodes {
 		e.rowsSent, e.recordsSent = 1000, 1000
@@ -22,8 +22,8 @@ func many(n int) *Set {
 	return s
 }
 
-// twinOf returns the set of node z, which knows all that s knows, and is known to it.
-func twinOf(s *Set, now time.Time) *Set {
+// referenceOf returns the set of node z, which knows all that s knows, and is known to it.
+func referenceOf(s *Set, now time.Time) *Set {
 	z := startSet(now, rec("z", 1), testParams)
 	s.Apply(now, z.Sync(now))
 	z.Apply(now, s.Sync(now))
@@ -35,7 +35,7 @@ func twinOf(s *Set, now time.Time) *Set {
 func TestAgesReachAllLeases(t *testing.T) {
 	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, MaxNodes} {
 		s := many(n - 1)
-		z := twinOf(s, epoch)
+		z := referenceOf(s, epoch)
 		now := epoch.Add(time.Second)
 		for i, e := range s.live {
 			e.recordsSent = 1000 // z's record, too: no record takes space from the ages
@@ -43,7 +43,7 @@ func TestAgesReachAllLeases(t *testing.T) {
 				e.at += stamps(time.Second * time.Duration(i%20) / 20)
 			}
 		}
-		s.Beat(now, 0, 0)
+		s.Heartbeat(now, 0, 0)
 		covered, messages := 0, s.Compose(now, 1400, 1)
 		for _, m := range messages {
 			if size := len(Encode(m)); size > 1400 {
@@ -52,7 +52,7 @@ func TestAgesReachAllLeases(t *testing.T) {
 			for i := range m.Ages {
 				covered += m.Ages[i].Nodes
 			}
-			if e := z.Apply(now, carry(t, m)); e.Changed || e.Buckets != nil {
+			if e := z.Apply(now, carry(t, m)); e.Changed || e.PullBuckets != nil {
 				t.Fatalf("%d nodes: %+v", n, e)
 			}
 		}
@@ -62,7 +62,7 @@ func TestAgesReachAllLeases(t *testing.T) {
 		}
 		for _, e := range z.live {
 			truth := s.known[e.handle].at
-			if want := truth / z.grain() * z.grain(); e != z.self && e.at != truth && e.at != max(want, stampAt(epoch)) {
+			if want := truth / z.tick() * z.tick(); e != z.self && e.at != truth && e.at != max(want, stampAt(epoch)) {
 				t.Fatalf("%d nodes: %s renewed %d, want %d rounded down", n, e.rec.ID, e.at, truth)
 			}
 		}
@@ -70,7 +70,7 @@ func TestAgesReachAllLeases(t *testing.T) {
 }
 
 // However often an age is relayed, with any delays and estimates of cluster time,
-// it loses at most one grain, and never makes a lease younger.
+// it loses at most one tick, and never makes a lease younger.
 func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, now := rec("b", 1), epoch
@@ -86,14 +86,14 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 			}
 		}
 		wait := func(what string) { now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, what)) * ms) }
-		wait("until the beat")
+		wait("until the heartbeat")
 		sent := now
-		chain[0].Apply(now, messageFrom(now, b, []Beat{b.sent(sent)}))
-		grain := chain[0].grain()
+		chain[0].Apply(now, messageFrom(now, b, []Heartbeat{b.sent(sent)}))
+		tick := chain[0].tick()
 		for i, s := range chain[1:] {
 			wait("held for")
 			m := chain[i].Compose(now, 1400, 1)[0]
-			m.Beats = m.Beats[:1] // ages alone
+			m.Heartbeats = m.Heartbeats[:1] // ages alone
 			m, err := Decode(Encode(m))
 			if err != nil {
 				t.Fatal(err)
@@ -103,33 +103,33 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 			was := s.known[b.Handle()].at
 			s.Apply(now, m)
 			got := s.known[b.Handle()].at
-			if want := stampAt(sent) / grain * grain; got != max(want, was) || got > stampAt(sent) {
+			if want := stampAt(sent) / tick * tick; got != max(want, was) || got > stampAt(sent) {
 				t.Fatalf("hop %d: renewed %d, want %d", i, got, want)
 			}
 		}
 	})
 }
 
-// Node b, with table 7, sends the ages of its bucket to a. It knows a later beat of c,
+// Node b, with table 7, sends the ages of its bucket to a. It knows a later heartbeat of c,
 // and a has 5 as the table of c.
 func TestApplyAges(t *testing.T) {
 	c, now := rec("c", 1), epoch.Add(testParams.TTL)
-	first, grain := c.sent(epoch), newSet(c).grain()
+	first, tick := c.sent(epoch), newSet(c).tick()
 	first.Table = 5
 	for _, tc := range []struct {
 		name      string
 		of, known func(c *entry) // at the sender and at the receiver
 		change    func(a *Set, m *Bucket)
 		renewed   bool  // c
-		age       Stamp // then, in grains
+		age       Stamp // then, in ticks
 		differs   bool
 		table     uint32 // that a has of c
 	}{
 		{name: "the same bucket", renewed: true, table: 5},
 		{name: "the sender's table", of: func(c *entry) { c.table = 7 }, renewed: true, table: 7},
 		{name: "no longer the sender's table", known: func(c *entry) { c.table = 7 }, renewed: true},
-		{name: "an unknown age", of: func(c *entry) { c.at -= unknownAge * grain }, table: 5},
-		{name: "the least age that is known", of: func(c *entry) { c.at -= (unknownAge - 1) * grain }, renewed: true, age: unknownAge - 1, table: 5},
+		{name: "an unknown age", of: func(c *entry) { c.at -= unknownAge * tick }, table: 5},
+		{name: "the least age that is known", of: func(c *entry) { c.at -= (unknownAge - 1) * tick }, renewed: true, age: unknownAge - 1, table: 5},
 		{name: "no news", known: func(c *entry) { c.at = stampAt(now) }, table: 5},
 		{name: "another state", known: func(c *entry) { c.state = Draining }, differs: true, table: 5},
 		{name: "another version", known: func(e *entry) { e.rec = c.heavier() }, differs: true, table: 5},
@@ -139,9 +139,9 @@ func TestApplyAges(t *testing.T) {
 	} {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
 		for _, s := range []*Set{a, b} {
-			s.Apply(epoch, messageFrom(epoch, c, []Beat{first, a.Self().sent(epoch), b.Self().sent(epoch)}, c, a.Self(), b.Self()))
+			s.Apply(epoch, messageFrom(epoch, c, []Heartbeat{first, a.Self().sent(epoch), b.Self().sent(epoch)}, c, a.Self(), b.Self()))
 		}
-		b.Beat(now, 0, 7)
+		b.Heartbeat(now, 0, 7)
 		e := a.known[c.Handle()]
 		b.known[c.Handle()].at = stampAt(now)
 		if tc.of != nil {
@@ -151,12 +151,12 @@ func TestApplyAges(t *testing.T) {
 			tc.known(e)
 		}
 		m := carry(t, b.Compose(now, 1400, 1)[0])
-		m.Beats = m.Beats[:1]
+		m.Heartbeats = m.Heartbeats[:1]
 		if tc.change != nil {
 			tc.change(a, &m.Ages[0])
 		}
 		a.Apply(now, m)
-		if renewed := a.Stats().AgesApplied == 1; renewed != tc.renewed || renewed && e.at != (stampAt(now)/grain-tc.age)*grain {
+		if renewed := a.Stats().AgesApplied == 1; renewed != tc.renewed || renewed && e.at != (stampAt(now)/tick-tc.age)*tick {
 			t.Errorf("%s: renewed %v, %d after the epoch", tc.name, renewed, e.at-stampAt(epoch))
 		}
 		if differs := len(a.differs) > 0; differs != tc.differs || e.table != tc.table {
@@ -169,20 +169,20 @@ func TestApplyAges(t *testing.T) {
 }
 
 // A bucket that differs for TTL/30 is asked for, once in TTL/60, and only from live senders.
-// The answer mends it. The same digest, or a TTL of silence, ends a difference.
+// The answer repairs it. The same digest, or a TTL of silence, ends a difference.
 func TestRepair(t *testing.T) {
 	s := many(100)
-	z := twinOf(s, epoch)
+	z := referenceOf(s, epoch)
 	gone := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self && e.rec.ID != "z" })]
 	z.end(epoch, z.known[gone.handle], expired)
-	gone.at += 3 * z.grain()
+	gone.at += 3 * z.tick()
 	gone.rowAt = gone.at
 	wait := testParams.TTL / 30
-	hear := func(after time.Duration, from *Set) []Holding {
+	hear := func(after time.Duration, from *Set) []BucketDigest {
 		again(s)
 		m := from.Compose(epoch.Add(after), 1400, 1)[0]
-		m.Beats = nil
-		return z.Apply(epoch.Add(after), m).Buckets
+		m.Heartbeats = nil
+		return z.Apply(epoch.Add(after), m).PullBuckets
 	}
 	for _, tc := range []struct {
 		after time.Duration
@@ -192,7 +192,7 @@ func TestRepair(t *testing.T) {
 			t.Errorf("after %v asks for %v", tc.after, got)
 		}
 	}
-	const later = 1500 * ms // the beat of gone was sent before
+	const later = 1500 * ms // the heartbeat of gone was sent before
 	now := epoch.Add(later)
 	z.end(now, z.known[s.Handle()], expired)
 	if got := hear(later, s); got != nil {
@@ -205,7 +205,7 @@ func TestRepair(t *testing.T) {
 		z.Apply(now, carry(t, m))
 	}
 	if z.AddrOf(gone.handle) == "" || len(buckets) == 0 {
-		t.Fatalf("not mended by %d messages for %v", len(answers), buckets)
+		t.Fatalf("not repaired by %d messages for %v", len(answers), buckets)
 	}
 	if hear(later, s); len(z.differs) != 0 {
 		t.Errorf("still differs: %v", z.differs)
@@ -219,7 +219,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A message asks for at most maxRepairs buckets and maxAsks leases, and the answers are
+// A message asks for at most maxRepairs buckets and maxPullLeases leases, and the answers are
 // bounded for any message.
 func TestAsksAreBounded(t *testing.T) {
 	s := many(MaxNodes / 4)
@@ -229,19 +229,19 @@ func TestAsksAreBounded(t *testing.T) {
 			if size := len(Encode(m)); size > 1400 {
 				t.Errorf("an answer of %d bytes", size)
 			}
-			rows += len(m.Beats) - 1
+			rows += len(m.Heartbeats) - 1
 		}
 		return rows
 	}
 	ask := messageFrom(epoch, s.Self(), nil)
 	for i := range maxBuckets {
-		ask.Buckets = append(ask.Buckets, Holding{BucketID: BucketID{Bits: 2, Index: uint32(i % 4)}})
+		ask.PullBuckets = append(ask.PullBuckets, BucketDigest{BucketID: BucketID{Bits: 2, Index: uint32(i % 4)}})
 		ask.Ages = append(ask.Ages, Bucket{BucketID: BucketID{Bits: maxBits, Index: uint32(i)}, Nodes: 9})
 	}
 	for _, e := range s.live {
-		ask.Asks = append(ask.Asks, e.handle)
+		ask.PullLeases = append(ask.PullLeases, e.handle)
 	}
-	if got := count(s.Answer(epoch, ask, 1400)); got > maxAsks+4*bucketSize*maxRepairs || got < maxAsks {
+	if got := count(s.Answer(epoch, ask, 1400)); got > maxPullLeases+4*bucketSize*maxRepairs || got < maxPullLeases {
 		t.Errorf("%d rows in answer to one message", got)
 	}
 	if got := s.Answer(epoch, ask, 10); got != nil {
@@ -249,14 +249,14 @@ func TestAsksAreBounded(t *testing.T) {
 	}
 	s.Apply(epoch, ask)
 	ask.Stamp = stampAt(epoch.Add(testParams.TTL / 6))
-	if got := s.Apply(epoch.Add(testParams.TTL/6), ask).Buckets; len(got) != maxRepairs {
+	if got := s.Apply(epoch.Add(testParams.TTL/6), ask).PullBuckets; len(got) != maxRepairs {
 		t.Errorf("asks for %d buckets in one message", len(got))
 	}
 
 	few := many(3)
 	left := rec("left", 1)
 	few.Apply(epoch, hello(epoch.Add(-ms), left))
-	few.Apply(epoch, farewell(epoch, left))
+	few.Apply(epoch, leave(epoch, left))
 	fresh := few.nodes[2]
 	for _, tc := range []struct {
 		name string
@@ -270,24 +270,24 @@ func TestAsksAreBounded(t *testing.T) {
 		{"unknown", 1, 0, 0},
 	} {
 		ask := few.Request(epoch, nil, nil)
-		ask.Asks = []Handle{tc.ask}
+		ask.PullLeases = []Handle{tc.ask}
 		if got := count(few.Answer(epoch.Add(tc.age), ask, 1400)); got != tc.want {
 			t.Errorf("%s: %d rows", tc.name, got)
 		}
 	}
 	for late, want := range map[time.Duration]int{0: 0, ms: 2} { // of the other two live ones
 		again(few)
-		if m := few.Compose(now.Add(late), 1400, 1)[0]; len(m.Asks) != want {
-			t.Errorf("%v after 3/4 TTL asks for %d", late, len(m.Asks))
+		if m := few.Compose(now.Add(late), 1400, 1)[0]; len(m.PullLeases) != want {
+			t.Errorf("%v after 3/4 TTL asks for %d", late, len(m.PullLeases))
 		}
 	}
 	asked := make(map[Handle]bool) // in turns, since not all fit
-	for range 2 * len(s.live) / maxAsks {
+	for range 2 * len(s.live) / maxPullLeases {
 		for _, m := range s.Compose(now.Add(ms), 1400, 1) {
-			if len(m.Asks) == 0 || len(m.Asks) > maxAsks || len(m.Ages) == 0 {
-				t.Fatalf("%d asks and %d buckets in one message", len(m.Asks), len(m.Ages))
+			if len(m.PullLeases) == 0 || len(m.PullLeases) > maxPullLeases || len(m.Ages) == 0 {
+				t.Fatalf("%d asks and %d buckets in one message", len(m.PullLeases), len(m.Ages))
 			}
-			for _, h := range m.Asks {
+			for _, h := range m.PullLeases {
 				asked[h] = true
 			}
 		}

@@ -6,39 +6,39 @@ import (
 	"time"
 )
 
-// maxWants is how many records one message requests.
-const maxWants = 100
+// maxPulls is how many records one message requests.
+const maxPulls = 100
 
 // Request returns a message that requests the records of wants, or of the first
-// maxWants of them, and what this node lacks of buckets.
-func (s *Set) Request(now time.Time, wants []Handle, buckets []Holding) *Message {
+// maxPulls of them, and what this node lacks of buckets.
+func (s *Set) Request(now time.Time, wants []Handle, buckets []BucketDigest) *Message {
 	m := s.message(now)
-	m.Wants, m.Buckets = wants[:min(len(wants), maxWants)], buckets
+	m.PullRecords, m.PullBuckets = wants[:min(len(wants), maxPulls)], buckets
 	return m
 }
 
 // Answer returns messages of at most budget bytes with what m requests, if the sender of
-// m is live: the beats of leases that are about to expire at the sender, if this node
-// knows later ones; records and beats that the sender lacks of buckets; and the records
-// and beats of wanted nodes; evictions. Of a bucket with many more nodes than usual, the rest is
+// m is live: the heartbeats of leases that are about to expire at the sender, if this node
+// knows later ones; records and heartbeats that the sender lacks of buckets; and the records
+// and heartbeats of wanted nodes; cordons. Of a bucket with many more nodes than usual, the rest is
 // left out; see holding. So is what exceeds maxDrawn.
 func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
 	if a.to == nil || a.to.status != live {
 		return nil
 	}
-	a.addLater(m.Asks[:min(len(m.Asks), maxAsks)])
+	a.addLater(m.PullLeases[:min(len(m.PullLeases), maxPullLeases)])
 	for _, held := range s.repairs(m) {
 		a.addLacking(held)
-		a.addProofs(held)
+		a.addConfirmations(held)
 	}
-	for _, h := range m.Wants[:min(len(m.Wants), maxWants)] {
+	for _, h := range m.PullRecords[:min(len(m.PullRecords), maxPulls)] {
 		if e := s.known[h]; e != nil && e.status == live {
 			a.add(e, true)
 		}
 	}
-	if m.WantsEvictions && m.Evicted != s.evictions.digest {
-		for _, part := range s.EvictionsFor(now, budget, false) {
+	if m.PullCordons && m.Cordoned != s.cordons.digest {
+		for _, part := range s.CordonsFor(now, budget, false) {
 			if a.to.draws(part.Stamp) {
 				a.messages = append(a.messages, part)
 			}
@@ -48,10 +48,10 @@ func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 }
 
 // repairs returns the buckets of m that are answered: not too many, and not too large.
-func (s *Set) repairs(m *Message) (held []Holding) {
+func (s *Set) repairs(m *Message) (held []BucketDigest) {
 	smallest := bucketBits(len(s.live))
-	for _, h := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
-		same := func(o Holding) bool { return o.BucketID == h.BucketID }
+	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
+		same := func(o BucketDigest) bool { return o.BucketID == h.BucketID }
 		if h.Bits+1 >= smallest && !slices.ContainsFunc(held, same) {
 			held = append(held, h)
 		}
@@ -69,7 +69,7 @@ type answers struct {
 	free     int // in the last one
 }
 
-// addLater adds the beats of leases that are about to expire at the sender.
+// addLater adds the heartbeats of leases that are about to expire at the sender.
 func (a *answers) addLater(asks []Handle) {
 	for _, h := range asks {
 		e := a.set.known[h]
@@ -80,7 +80,7 @@ func (a *answers) addLater(asks []Handle) {
 }
 
 // addLacking adds what the sender lacks of a bucket.
-func (a *answers) addLacking(held Holding) {
+func (a *answers) addLacking(held BucketDigest) {
 	from, to := a.set.bucket(held.BucketID)
 	lacking := slices.Clone(a.set.live[from:to])
 	for _, e := range a.set.departed() {
@@ -89,7 +89,7 @@ func (a *answers) addLacking(held Holding) {
 		}
 	}
 	lacking = slices.DeleteFunc(lacking, func(e *entry) bool {
-		return e == a.set.self || slices.Contains(held.Marks, uint32(e.mark()))
+		return e == a.set.self || slices.Contains(held.Hashes, uint32(e.hash()))
 	})
 	slices.SortFunc(lacking, func(a, b *entry) int { return cmp.Compare(a.handle, b.handle) })
 	for _, e := range lacking[:min(len(lacking), 2*bucketSize)] {
@@ -97,11 +97,11 @@ func (a *answers) addLacking(held Holding) {
 	}
 }
 
-// addProofs adds why nodes that the sender holds for live in a bucket have ended.
-func (a *answers) addProofs(held Holding) {
-	for _, e := range a.set.accused {
-		if e.crashed && slices.Contains(held.Marks, uint32(e.mark())) && a.room(maxAccusers*maxAccusationBytes) {
-			a.set.addProof(a.messages[len(a.messages)-1], e, &a.free)
+// addConfirmations adds why nodes that the sender holds for live in a bucket have ended.
+func (a *answers) addConfirmations(held BucketDigest) {
+	for _, e := range a.set.reported {
+		if e.crashed && slices.Contains(held.Hashes, uint32(e.hash())) && a.room(maxReporters*maxFailureReportBytes) {
+			a.set.addConfirmation(a.messages[len(a.messages)-1], e, &a.free)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (a *answers) room(size int) bool {
 		return true
 	}
 	next, room := a.set.message(a.now), a.budget-messageOverhead
-	if a.set.addBeat(next, a.set.self, &room, 0); size > room {
+	if a.set.addHeartbeat(next, a.set.self, &room, 0); size > room {
 		return false // larger than a packet
 	}
 	if !a.to.draws(next.Stamp) {
@@ -123,7 +123,7 @@ func (a *answers) room(size int) bool {
 }
 
 func (a *answers) add(e *entry, record bool) {
-	size := maxBeatBytes
+	size := maxHeartbeatBytes
 	if record {
 		size += e.recordSize()
 	}
@@ -135,7 +135,7 @@ func (a *answers) add(e *entry, record bool) {
 		m.Records = append(m.Records, e.rec)
 		a.free -= e.recordSize()
 	}
-	a.set.addBeat(m, e, &a.free, 0)
+	a.set.addHeartbeat(m, e, &a.free, 0)
 }
 
 // maxDrawn is how many messages a node draws by requests, at once and in each second. It
@@ -161,8 +161,8 @@ func (e *entry) draws(at Stamp) bool {
 // answer it would receive nothing, expire all other nodes, and own everything. A live
 // sender is answered if its cluster time is behind. The message has the record of the
 // later incarnation, if there is one: if that process is alive, the sender has to stop,
-// otherwise to outbid it, at once after a farewell.
-// The rest of the budget is filled with beats, freshest first. A sender is answered
+// otherwise to outbid it, at once after a leave message.
+// The rest of the budget is filled with heartbeats, freshest first. A sender is answered
 // at most twice a second.
 func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
@@ -172,13 +172,13 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	e.more().answered = now
 	free := budget - messageOverhead
 	m = s.message(now)
-	s.addBeat(m, s.self, &free, 0)
-	s.addProof(m, e, &free)
+	s.addHeartbeat(m, s.self, &free, 0)
+	s.addConfirmation(m, e, &free)
 	if successor := s.latest(e.rec.ID); successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
 		free -= successor.recordSize()
 		if successor.spreads() {
-			s.addBeat(m, successor, &free, 0)
+			s.addHeartbeat(m, successor, &free, 0)
 		}
 	}
 	s.candidates = s.candidates[:0]
@@ -188,7 +188,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 		}
 	}
 	for _, other := range s.selected(nil) {
-		if !s.addBeat(m, other, &free, 0) {
+		if !s.addHeartbeat(m, other, &free, 0) {
 			break
 		}
 	}

@@ -5,42 +5,42 @@ import (
 	"time"
 )
 
-// A sender that is not live gets an answer, unless it sent a farewell.
+// A sender that is not live gets an answer, unless it sent a leave message.
 func TestAnswerExpired(t *testing.T) {
 	b, later := rec("b", 1), rec("b", 2)
 	mute := rec("b", 1)
 	mute.Addr = ""
 	now := epoch.Add(testParams.TTL + time.Second)
 	for _, tc := range []struct {
-		name     string
-		sender   *Record
-		history  []*Message
-		at       time.Time
-		behind   bool
-		answered bool
-		beat     State // of the later incarnation, if the answer has it
-		record   bool
+		name      string
+		sender    *Record
+		history   []*Message
+		at        time.Time
+		behind    bool
+		answered  bool
+		heartbeat State // of the later incarnation, if the answer has it
+		record    bool
 	}{
 		{name: "unknown", sender: b, at: epoch},
 		{name: "live", sender: b, history: []*Message{hello(epoch, b)}, at: epoch},
 		{name: "live, with an earlier cluster time", sender: b, history: []*Message{hello(epoch, b)}, at: epoch, behind: true, answered: true},
 		{name: "unknown, with an earlier cluster time", sender: b, at: epoch, behind: true},
-		{name: "left", sender: b, history: []*Message{hello(epoch, b), farewell(epoch, b)}, at: epoch},
+		{name: "left", sender: b, history: []*Message{hello(epoch, b), leave(epoch, b)}, at: epoch},
 		{name: "no address", sender: mute, history: []*Message{hello(epoch, mute)}, at: now},
 		{name: "expired", sender: b, history: []*Message{hello(epoch, b)}, at: now, answered: true},
 		{name: "too far ahead", sender: b, history: []*Message{hello(epoch, b).by(time.Hour)}, at: epoch, answered: true},
 		{
-			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b), messageFrom(epoch, later, []Beat{later.sent(epoch.Add(-2 * time.Second))}, later)},
-			at: epoch, answered: true, record: true, beat: Active,
+			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b), messageFrom(epoch, later, []Heartbeat{later.sent(epoch.Add(-2 * time.Second))}, later)},
+			at: epoch, answered: true, record: true, heartbeat: Active,
 		},
 		{
 			name: "replaced by a crashed one", sender: b,
 			history: []*Message{hello(epoch, later), hello(now, b)}, at: now, answered: true, record: true,
 		},
 		{
-			name: "replaced by one with a farewell", sender: b,
-			history: []*Message{hello(epoch, later), farewell(epoch, later), hello(epoch, b)},
-			at:      epoch, answered: true, record: true, beat: Left,
+			name: "replaced by one with a leave message", sender: b,
+			history: []*Message{hello(epoch, later), leave(epoch, later), hello(epoch, b)},
+			at:      epoch, answered: true, record: true, heartbeat: Left,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -60,15 +60,15 @@ func TestAnswerExpired(t *testing.T) {
 				t.Errorf("%d bytes to %q", len(wire), addr)
 			}
 			record := len(m.Records) == 1 && m.Records[0].Incarnation == 2
-			var beat State
-			if len(m.Beats) > 1 && m.Beats[1].Handle == later.Handle() {
-				beat = m.Beats[1].State
+			var heartbeat State
+			if len(m.Heartbeats) > 1 && m.Heartbeats[1].Handle == later.Handle() {
+				heartbeat = m.Heartbeats[1].State
 			}
-			if record != tc.record || beat != tc.beat {
-				t.Errorf("record %v, its beat %v: %+v", record, beat, m)
+			if record != tc.record || heartbeat != tc.heartbeat {
+				t.Errorf("record %v, its heartbeat %v: %+v", record, heartbeat, m)
 			}
-			for i := 3; i < len(m.Beats); i++ {
-				if m.Beats[i].renewed() > m.Beats[i-1].renewed() {
+			for i := 3; i < len(m.Heartbeats); i++ {
+				if m.Heartbeats[i].renewed() > m.Heartbeats[i-1].renewed() {
 					t.Fatalf("row %d is fresher than the one before", i)
 				}
 			}
@@ -129,10 +129,10 @@ func TestAnsweredNodesRecover(t *testing.T) {
 			t.Error("still not live")
 		}
 	})
-	t.Run("replaced by one with a farewell", func(t *testing.T) {
+	t.Run("replaced by one with a leave message", func(t *testing.T) {
 		s, old := newSet(rec("a", 1)), newSet(b)
 		s.Apply(epoch, hello(epoch, later))
-		s.Apply(epoch, farewell(epoch, later))
+		s.Apply(epoch, leave(epoch, later))
 		now := epoch.Add(30 * time.Second)
 		s.Apply(now, old.Sync(now))
 		_, m := s.AnswerExpired(now, old.Handle(), false, 1400)
@@ -173,9 +173,9 @@ func TestAnswersAreLimited(t *testing.T) {
 	s := many(1000)
 	victim, other := s.nodes[1], s.nodes[2]
 	for name, ask := range map[string]func(m *Message){
-		"records": func(m *Message) { m.Wants = s.handles(maxWants) },
-		"rows":    func(m *Message) { m.Asks = s.handles(maxAsks) },
-		"buckets": func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 4}}} },
+		"records": func(m *Message) { m.PullRecords = s.handles(maxPulls) },
+		"rows":    func(m *Message) { m.PullLeases = s.handles(maxPullLeases) },
+		"buckets": func(m *Message) { m.PullBuckets = []BucketDigest{{BucketID: BucketID{Bits: 4}}} },
 	} {
 		victim.more().drawn = stampAt(epoch.Add(time.Hour)) // cluster time stepped back since
 		m := messageFrom(epoch, victim.rec, nil)

@@ -7,14 +7,14 @@ import (
 
 // Effect is the result of [Set.Apply].
 type Effect struct {
-	Counts    bool      // the message is of this cluster and of the present
-	Changed   bool      // of the live set, or of the record or state of a live node
-	Urgent    bool      // relay now rather than in the next digest
-	Wants     []Handle  // request these records from the message's sender
-	Buckets   []Holding // request from the message's sender what this node lacks
-	Evictions bool      // request from the message's sender the evictions that this node lacks: [Set.EvictionsFor]
-	Refute    time.Time // this node is accused of having ended: send a beat then; zero = it is not
-	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
+	Counts      bool           // the message is of this cluster and of the present
+	Changed     bool           // of the live set, or of the record or state of a live node
+	Urgent      bool           // relay now rather than in the next digest
+	PullRecords []Handle       // request these records from the message's sender
+	PullBuckets []BucketDigest // request from the message's sender what this node lacks
+	Cordons     bool           // request from the message's sender the cordons that this node lacks: [Set.CordonsFor]
+	Refute      time.Time      // this node is reported of having ended: send a heartbeat then; zero = it is not
+	Duplicate   *Record        // another process runs under this node's id with this later incarnation: stop
 
 	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
 	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty
@@ -28,9 +28,9 @@ type Effect struct {
 }
 
 // Apply merges a message: O(its size). Apart from relaying, Apply is commutative and
-// idempotent. Apply drops two kinds of news instead of storing them: the beat of a
-// node without a record, and a beat too far ahead of the known clocks. Both arrive
-// again with the node's next beat. No beat follows a farewell; a dropped farewell
+// idempotent. Apply drops two kinds of news instead of storing them: the heartbeat of a
+// node without a record, and a heartbeat too far ahead of the known clocks. Both arrive
+// again with the node's next heartbeat. No heartbeat follows a leave message; a dropped leave message
 // arrives again from nodes that relay it, or the lease expires.
 func (s *Set) Apply(now time.Time, m *Message) Effect {
 	var e Effect
@@ -50,19 +50,19 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		s.applyRecord(now, r, &e)
 	}
 	lag := inRange(m.SentAt.Sub(time.UnixMilli(now.UnixMilli())))
-	s.noteClocks(now, lag, m.Beats)
+	s.noteClocks(now, lag, m.Heartbeats)
 	s.applying = true
-	for i := range m.Beats {
-		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
+	for i := range m.Heartbeats {
+		s.applyHeartbeat(now, m.From, lag, &m.Heartbeats[i], &e)
 	}
 	s.applying = false
 	s.placeBegun()
 	s.applyAges(now, m, &e)
-	for _, a := range m.Accusations {
-		s.applyAccusation(now, a, &e)
+	for _, a := range m.FailureReports {
+		s.applyFailureReport(now, a, &e)
 	}
 	s.askBack(now, m, &e)
-	s.applyEvictions(now, m, &e)
+	s.applyCordons(now, m, &e)
 	if e.Changed {
 		s.judgeAll(now, &e)
 	}
@@ -162,25 +162,25 @@ func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	return true
 }
 
-func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, e *Effect) {
+func (s *Set) applyHeartbeat(now time.Time, from Handle, lag time.Duration, b *Heartbeat, e *Effect) {
 	known := s.known[b.Handle]
-	s.noteFarewell(known, b)
+	s.noteLeave(known, b)
 	switch clock := inRange(b.Clock + lag); {
 	case known == s.self:
-		s.applyOwnBeat(now, b, e)
+		s.applyOwnHeartbeat(now, b, e)
 	case s.stale(now, known, b):
-		s.stats.BeatsStale++
-		s.applyStaleBeat(now, from, known, b, e)
+		s.stats.HeartbeatsStale++
+		s.applyStaleHeartbeat(now, from, known, b, e)
 	case s.tooFarAhead(clock):
 		s.stats.SkewRejected++
 	case known == nil:
-		if b.State != Left { // the farewell of an unknown node ends nothing
+		if b.State != Left { // the leave message of an unknown node ends nothing
 			s.want(now, from, b.Handle, e)
 		}
 	case known == s.duplicate.entry:
-		s.applyDuplicateBeat(now, b, e)
+		s.applyDuplicateHeartbeat(now, b, e)
 	case b.State == Left:
-		s.applyFarewell(now, clock, known, b, e)
+		s.applyLeave(now, clock, known, b, e)
 	default:
 		if b.Version > known.rec.Version {
 			s.want(now, from, b.Handle, e)
@@ -189,10 +189,10 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	}
 }
 
-// stale reports whether b, a beat of known, carries no news: it is too old, or its content is
-// known. A farewell is valid at any age, and worth storing for as long as ended leases are
+// stale reports whether b, a heartbeat of known, carries no news: it is too old, or its content is
+// known. A leave message is valid at any age, and worth storing for as long as ended leases are
 // remembered. A node that is not known is nil.
-func (s *Set) stale(now time.Time, known *entry, b *Beat) bool {
+func (s *Set) stale(now time.Time, known *entry, b *Heartbeat) bool {
 	limit := s.params.TTL
 	if b.State == Left {
 		limit = s.params.forgetAfter()
@@ -207,22 +207,22 @@ func (s *Set) stale(now time.Time, known *entry, b *Beat) bool {
 	}
 }
 
-// precedes reports whether b says later things of the node than its latest whole beat.
-func (e *entry) precedes(b *Beat) bool {
+// precedes reports whether b says later things of the node than its latest whole heartbeat.
+func (e *entry) precedes(b *Heartbeat) bool {
 	return b.At > e.rowAt || (b.At == e.rowAt && b.State > e.state)
 }
 
-// applyStaleBeat handles a beat without news. It may still refer to a newer record.
-func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
+// applyStaleHeartbeat handles a heartbeat without news. It may still refer to a newer record.
+func (s *Set) applyStaleHeartbeat(now time.Time, from Handle, known *entry, b *Heartbeat, e *Effect) {
 	if known != nil && known.status == live && b.Version > known.rec.Version {
 		s.want(now, from, b.Handle, e)
 	}
 }
 
 // renew renews the lease of known by b.
-func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
+func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Heartbeat, e *Effect) {
 	was := known.state
-	if !s.revivesAccused(known, b.renewed()) {
+	if !s.revivesReported(known, b.renewed()) {
 		if known.precedes(b) {
 			s.tally(known, -1)
 			known.state, known.rowAt = b.State, b.At
@@ -251,17 +251,17 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	}
 	s.become(known, live)
 	known.crashed = false
-	s.stats.BeatsApplied++
+	s.stats.HeartbeatsApplied++
 }
 
-// revives reports whether a beat sent at the given time is news of an expired
-// node. The latest beat of a dead node reaches some nodes whole, and others as an
+// revives reports whether a heartbeat sent at the given time is news of an expired
+// node. The latest heartbeat of a dead node reaches some nodes whole, and others as an
 // age rounded down: it must not revive the node there.
-func (s *Set) revives(known *entry, at Stamp) bool { return at-known.at > 2*s.grain() }
+func (s *Set) revives(known *entry, at Stamp) bool { return at-known.at > 2*s.tick() }
 
-// applyFarewell retires known and every earlier incarnation of its node, even if the
-// farewell arrived before all other beats of known, or MaxNodes is reached.
-func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
+// applyLeave retires known and every earlier incarnation of its node, even if the
+// leave message arrived before all other heartbeats of known, or MaxNodes is reached.
+func (s *Set) applyLeave(now time.Time, clock time.Duration, known *entry, b *Heartbeat, e *Effect) {
 	if known.status == live {
 		e.Changed, e.Urgent = true, true
 	}
@@ -271,10 +271,10 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 	s.end(s.time.local(b.renewed()), known, retired)
 }
 
-// update stores b as the latest whole beat of e. What it says of the node is relayed if
+// update stores b as the latest whole heartbeat of e. What it says of the node is relayed if
 // it is new. In a large set, tables travel with the ages alone: all nodes have a new one
 // at the same time.
-func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
+func (s *Set) update(e *entry, b *Heartbeat, clock time.Duration) {
 	if e.precedes(b) {
 		switch {
 		case b.Load != e.load, !bytes.Equal(b.rest, e.rest()), b.Table != e.table && s.tablesInRows():
@@ -297,7 +297,7 @@ func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 	e.heard(b.renewed())
 }
 
-// heard notes that the node sent a beat at the given time, and reports whether that is
+// heard notes that the node sent a heartbeat at the given time, and reports whether that is
 // news.
 func (v *vitals) heard(at Stamp) bool {
 	if at <= v.at {
@@ -321,5 +321,5 @@ func (s *Set) want(now time.Time, from, h Handle, e *Effect) {
 		return // Expire makes room again
 	}
 	s.requested[h] = now
-	e.Wants = append(e.Wants, h)
+	e.PullRecords = append(e.PullRecords, h)
 }

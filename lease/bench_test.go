@@ -74,11 +74,11 @@ func BenchmarkApplyDigest(b *testing.B) {
 	bench(b, func(s *Set) func() {
 		m, now := digestMessage(s), epoch
 		return func() {
-			now = now.Add(millis(s.grain()))
+			now = now.Add(millis(s.tick()))
 			m.Stamp, m.SentAt = stampAt(now), now
-			for i := range m.Beats {
-				m.Beats[i].At += s.grain()
-				m.Beats[i].Renewed = 0
+			for i := range m.Heartbeats {
+				m.Heartbeats[i].At += s.tick()
+				m.Heartbeats[i].Renewed = 0
 			}
 			s.Apply(now, m)
 		}
@@ -122,8 +122,8 @@ func BenchmarkExpire(b *testing.B) {
 }
 
 // Includes the update of the cluster's clock.
-func BenchmarkBeat(b *testing.B) {
-	bench(b, func(s *Set) func() { return func() { s.Beat(epoch, 1, 1) } })
+func BenchmarkHeartbeat(b *testing.B) {
+	bench(b, func(s *Set) func() { return func() { s.Heartbeat(epoch, 1, 1) } })
 }
 
 // The leases of all other nodes ended long ago, and the set forgets these nodes at once.
@@ -149,13 +149,13 @@ func BenchmarkMassStart(b *testing.B) {
 	for _, nodes := range []int{500, 1000, 2000, 4000} {
 		var messages []*Message
 		for i := 0; i < nodes; i += inPacket {
-			var beats []Beat
+			var heartbeats []Heartbeat
 			var records []*Record
 			for k := range inPacket {
 				r := rec(NodeID(fmt.Sprintf("node-%04d", (i+k)*7919%nodes)), 1)
-				beats, records = append(beats, r.sent(epoch)), append(records, r)
+				heartbeats, records = append(heartbeats, r.sent(epoch)), append(records, r)
 			}
-			messages = append(messages, messageFrom(epoch, records[0], beats, records...))
+			messages = append(messages, messageFrom(epoch, records[0], heartbeats, records...))
 		}
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			b.ReportAllocs()

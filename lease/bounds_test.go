@@ -10,7 +10,7 @@ import (
 func flood(s *Set, now time.Time, from *Record, n int, row func(i int, m *Message)) {
 	for i := 0; i < n; {
 		m := messageFrom(now, from, nil)
-		for ; i < n && len(m.Beats)+len(m.Records)+len(m.Ages) < 1000; i++ {
+		for ; i < n && len(m.Heartbeats)+len(m.Records)+len(m.Ages) < 1000; i++ {
 			row(i, m)
 		}
 		s.Apply(now, m)
@@ -18,41 +18,43 @@ func flood(s *Set, now time.Time, from *Record, n int, row func(i int, m *Messag
 }
 
 // For any input from a member, memory stays within a small multiple of MaxNodes, and
-// known nodes stay live (S3.6).
+// known nodes stay live.
 func TestFloodsAreBounded(t *testing.T) {
 	const n = 5 * MaxNodes
-	stranger := func(i int) *Record { return rec(NodeID(fmt.Sprintf("x%d", i)), 1) }
+	outsider := func(i int) *Record { return rec(NodeID(fmt.Sprintf("x%d", i)), 1) }
 	for name, row := range map[string]func(i int, m *Message){
-		"records": func(i int, m *Message) { m.Records = append(m.Records, stranger(i)) },
-		"farewells": func(i int, m *Message) {
-			m.Records = append(m.Records, stranger(i))
-			m.Beats = append(m.Beats, stranger(i).sent(epoch).as(Left))
+		"records": func(i int, m *Message) { m.Records = append(m.Records, outsider(i)) },
+		"leave messages": func(i int, m *Message) {
+			m.Records = append(m.Records, outsider(i))
+			m.Heartbeats = append(m.Heartbeats, outsider(i).sent(epoch).as(Left))
 		},
-		"strangers' farewells": func(i int, m *Message) {
-			m.Beats = append(m.Beats, Beat{Handle: Handle(i), At: stampAt(epoch), State: Left})
+		"unauthenticated peers' leave messages": func(i int, m *Message) {
+			m.Heartbeats = append(m.Heartbeats, Heartbeat{Handle: Handle(i), At: stampAt(epoch), State: Left})
 		},
 		"nodes": func(i int, m *Message) {
-			m.Records = append(m.Records, stranger(i))
-			m.Beats = append(m.Beats, stranger(i).sent(epoch))
+			m.Records = append(m.Records, outsider(i))
+			m.Heartbeats = append(m.Heartbeats, outsider(i).sent(epoch))
 		},
 		"incarnations": func(i int, m *Message) {
 			r := rec("x", uint64(i))
 			m.Records = append(m.Records, r)
-			m.Beats = append(m.Beats, r.sent(epoch))
+			m.Heartbeats = append(m.Heartbeats, r.sent(epoch))
 		},
 		"own incarnations": func(i int, m *Message) { m.Records = append(m.Records, rec("a", uint64(i+2))) },
-		"handles":          func(i int, m *Message) { m.Beats = append(m.Beats, Beat{Handle: Handle(i), At: stampAt(epoch)}) },
+		"handles": func(i int, m *Message) {
+			m.Heartbeats = append(m.Heartbeats, Heartbeat{Handle: Handle(i), At: stampAt(epoch)})
+		},
 		"buckets": func(i int, m *Message) {
 			m.Ages = append(m.Ages, Bucket{BucketID: BucketID{Bits: maxBits, Index: uint32(i % maxBuckets)}, Nodes: 1})
 		},
-		"accusations": func(i int, m *Message) {
+		"failure-reports": func(i int, m *Message) {
 			m.Records = append(m.Records, rec("c", 1))
-			m.Beats = append(m.Beats, rec("c", 1).sent(epoch))
-			m.Accusations = append(m.Accusations, Accusation{Subject: rec("c", 1).Handle(), Watcher: Handle(i), At: stampAt(epoch), Evidence: Refused})
-			m.Accusations = append(m.Accusations, Accusation{Subject: Handle(i), Watcher: rec("b", 1).Handle(), At: stampAt(epoch), Evidence: Refused})
+			m.Heartbeats = append(m.Heartbeats, rec("c", 1).sent(epoch))
+			m.FailureReports = append(m.FailureReports, FailureReport{Subject: rec("c", 1).Handle(), Watcher: Handle(i), At: stampAt(epoch), Evidence: Refused})
+			m.FailureReports = append(m.FailureReports, FailureReport{Subject: Handle(i), Watcher: rec("b", 1).Handle(), At: stampAt(epoch), Evidence: Refused})
 		},
 		"handles ahead": func(i int, m *Message) {
-			m.Beats = append(m.Beats, Beat{Handle: Handle(i), At: stampAt(epoch), Clock: time.Duration(i) * time.Hour})
+			m.Heartbeats = append(m.Heartbeats, Heartbeat{Handle: Handle(i), At: stampAt(epoch), Clock: time.Duration(i) * time.Hour})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,17 +72,17 @@ func TestFloodsAreBounded(t *testing.T) {
 			check("asked", len(s.requested), MaxNodes)
 			check("ahead", len(s.ahead), MaxNodes)
 			check("differs", len(s.differs), maxDiffering)
-			check("accused", len(s.accused), 1)
+			check("reported", len(s.reported), 1)
 
 			now := epoch.Add(time.Second)
-			s.Apply(now, messageFrom(now, b, []Beat{b.sent(now)}))
+			s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(now)}))
 			if m := member(s, "b"); m == nil || !m.Renewed.Equal(now) {
 				t.Errorf("b is not live: %+v", m)
 			}
 			for range 40 { // the stored handles expire
 				now = now.Add(2 * time.Second)
-				s.Beat(now, 0, 0)
-				s.Apply(now, messageFrom(now, b, []Beat{b.sent(now)}))
+				s.Heartbeat(now, 0, 0)
+				s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(now)}))
 				s.Expire(now)
 			}
 			wantIDs(t, s, fmt.Sprintf("a/%d", s.Self().Incarnation), "b/1")
@@ -96,7 +98,7 @@ func TestFloodsAreBounded(t *testing.T) {
 func TestWantsAreSpaced(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 	row := func(now time.Time, from *Record) []Handle {
-		return s.Apply(now, messageFrom(now, from, []Beat{c.sent(now)})).Wants
+		return s.Apply(now, messageFrom(now, from, []Heartbeat{c.sent(now)})).PullRecords
 	}
 	s.Apply(epoch, hello(epoch, b))
 	if got := row(epoch, c); got != nil {
@@ -127,12 +129,12 @@ func TestForget(t *testing.T) {
 			return epoch.Add(testParams.TTL + ms)
 		},
 		"left": func(s *Set) time.Time {
-			s.Apply(epoch, farewell(epoch, b))
+			s.Apply(epoch, leave(epoch, b))
 			return epoch
 		},
 		"left, known late": func(s *Set) time.Time {
 			now := epoch.Add(30 * time.Second)
-			s.Apply(now, messageFrom(now, b, []Beat{b.sent(epoch).as(Left)}))
+			s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(epoch).as(Left)}))
 			return epoch
 		},
 	} {
@@ -156,7 +158,7 @@ func TestForget(t *testing.T) {
 		next := rec("b", 6)
 		s.Apply(epoch, hello(epoch, next))
 		now := epoch.Add(testParams.forgetAfter() + 1)
-		s.Apply(now, messageFrom(now, next, []Beat{next.sent(now)}))
+		s.Apply(now, messageFrom(now, next, []Heartbeat{next.sent(now)}))
 		s.Expire(now)
 		wantIDs(t, s, "a/1", "b/6")
 		if s.known[b.Handle()] != nil {

@@ -140,13 +140,13 @@ func (s *Set) EchoTo(m *Message) string {
 }
 
 // Echo returns the answer to the challenge in a message: the present cluster time, with the nonce, and the
-// latest beat of the challenger if its lease is live here: at most that beat longer than the challenge.
+// latest heartbeat of the challenger if its lease is live here: at most that heartbeat longer than the challenge.
 func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 	m := s.message(now)
 	m.Echo = challenge.Challenge
 	if e := s.known[challenge.From]; e != nil && e.status == live && e != s.self {
-		room := maxBeatBytes
-		s.addBeat(m, e, &room, 0)
+		room := maxHeartbeatBytes
+		s.addHeartbeat(m, e, &room, 0)
 	}
 	return m
 }
@@ -233,5 +233,5 @@ func (s *Set) explains(now time.Time, m *Message, e *Effect) bool {
 
 // heldBy reports whether the sender of an answer holds this node for live.
 func (s *Set) heldBy(m *Message) bool {
-	return slices.ContainsFunc(m.Beats, func(b Beat) bool { return b.Handle == s.self.handle })
+	return slices.ContainsFunc(m.Heartbeats, func(b Heartbeat) bool { return b.Handle == s.self.handle })
 }

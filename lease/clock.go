@@ -12,7 +12,7 @@ import (
 // and would compute other owners. With fewer than three clocks, the lower median of a
 // node that is not ahead is its own clock.
 
-// aheadClock is the clock of a node with rejected beats. It counts in the median, in
+// aheadClock is the clock of a node with rejected heartbeats. It counts in the median, in
 // place of the node's former clock: if most clocks are ahead of this node's, then this
 // node's clock is wrong, or was just set back.
 type aheadClock struct {
@@ -20,14 +20,14 @@ type aheadClock struct {
 	until time.Time
 }
 
-// Ahead returns by how much the clocks of nodes with rejected beats are ahead, as far as their records are known: O(1) if there are none.
+// Ahead returns by how much the clocks of nodes with rejected heartbeats are ahead, as far as their records are known: O(1) if there are none.
 func (s *Set) Ahead() map[NodeID]time.Duration {
 	if len(s.ahead) == 0 {
 		return nil
 	}
 	all := make(map[NodeID]time.Duration)
 	for h, a := range s.ahead {
-		// The median may have moved since: the next beat of such a node ends its entry.
+		// The median may have moved since: the next heartbeat of such a node ends its entry.
 		if e := s.known[h]; e != nil && s.tooFarAhead(a.clock) {
 			all[e.rec.ID] = a.clock - s.clock
 		}
@@ -36,7 +36,7 @@ func (s *Set) Ahead() map[NodeID]time.Duration {
 }
 
 // ClockAhead returns how far this node's wall clock is ahead of the cluster's;
-// negative if it is behind. Beyond MaxSkew, other nodes reject this node's beats,
+// negative if it is behind. Beyond MaxSkew, other nodes reject this node's heartbeats,
 // so it must not own anything.
 func (s *Set) ClockAhead() time.Duration { return -s.clock }
 
@@ -48,18 +48,18 @@ func inRange(clock time.Duration) time.Duration {
 	return min(max(clock, -maxClock), maxClock)
 }
 
-// tooFarAhead reports whether beats with the given clock, relative to this node's, are
+// tooFarAhead reports whether heartbeats with the given clock, relative to this node's, are
 // rejected.
 func (s *Set) tooFarAhead(clock time.Duration) bool { return clock-s.clock > s.params.MaxSkew }
 
-// noteClocks stores the clocks of beats that seem too far ahead, deletes the clocks
+// noteClocks stores the clocks of heartbeats that seem too far ahead, deletes the clocks
 // that are no longer ahead, and then updates the cluster's clock once. So a slow node
-// that joins accepts its whole first full sync, and a flood of such beats costs one
+// that joins accepts its whole first full sync, and a flood of such heartbeats costs one
 // update.
-func (s *Set) noteClocks(now time.Time, lag time.Duration, beats []Beat) {
+func (s *Set) noteClocks(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
 	changed := false
-	for i := range beats {
-		b := &beats[i]
+	for i := range heartbeats {
+		b := &heartbeats[i]
 		clock := inRange(b.Clock + lag)
 		_, noted := s.ahead[b.Handle]
 		switch ahead := s.tooFarAhead(clock); {
@@ -86,7 +86,7 @@ func (c *census) clock(clock, of time.Duration, by int) {
 }
 
 // updateClusterClock recomputes the cluster's clock: O(1) mostly, O(n) if it changes or the
-// clock of a node is too far ahead. Once a beat and at most twice a message.
+// clock of a node is too far ahead. Once a heartbeat and at most twice a message.
 func (s *Set) updateClusterClock(now time.Time) {
 	maps.DeleteFunc(s.ahead, func(_ Handle, a aheadClock) bool { return now.After(a.until) })
 	c := s.census

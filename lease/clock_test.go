@@ -10,12 +10,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rounds lets a receive a beat of every peer per heartbeat, for more than two TTLs.
+// rounds lets a receive a heartbeat of every peer per heartbeat, for more than two TTLs.
 // The clocks are those of the peers, relative to a's.
 func rounds(s *Set, clocks ...time.Duration) {
 	for i := range 7 {
 		now := epoch.Add(time.Duration(i) * 2 * time.Second)
-		s.Beat(now, 0, 0)
+		s.Heartbeat(now, 0, 0)
 		for i, clock := range clocks {
 			s.Apply(now, hello(now, rec(NodeID(fmt.Sprintf("p%d", i)), 1)).by(clock))
 		}
@@ -83,12 +83,12 @@ func TestClusterClock(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
 			rounds(s, tc.clocks...)
-			wantIDs(t, s, tc.live...) // S3.3
+			wantIDs(t, s, tc.live...)
 			if got := s.ClockAhead(); got != tc.ahead {
 				t.Errorf("ClockAhead() = %v, want %v", got, tc.ahead)
 			}
 			// One odd clock must not make a node's messages unreadable.
-			s.Beat(epoch.Add(15*sec), 0, 0)
+			s.Heartbeat(epoch.Add(15*sec), 0, 0)
 			carry(t, s.Compose(epoch.Add(15*sec), 1400, 1)[0])
 			carry(t, s.Sync(epoch.Add(15*sec)))
 		})
@@ -111,9 +111,9 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 			var sent []*Message
 			for i, s := range sets {
 				at := now.Add(offsets[i])
-				s.Beat(at, 0, 0)
+				s.Heartbeat(at, 0, 0)
 				m := s.Sync(at)
-				m.Beats, m.Records = m.Beats[:1], m.Records[:1] // itself
+				m.Heartbeats, m.Records = m.Heartbeats[:1], m.Records[:1] // itself
 				sent = append(sent, m)
 			}
 			for i, s := range sets {
@@ -183,7 +183,7 @@ func TestOwnClockIsSet(t *testing.T) {
 			s := newSet(rec("a", 1))
 			for i := range 10 {
 				now := epoch.Add(time.Duration(i) * 2 * time.Second)
-				s.Beat(now, 0, 0)
+				s.Heartbeat(now, 0, 0)
 				skew := time.Duration(0)
 				if i >= 5 {
 					skew = clock
@@ -201,7 +201,7 @@ func TestOwnClockIsSet(t *testing.T) {
 	}
 }
 
-// Packets that waited for a stopped node make all clocks look slow. The next beats
+// Packets that waited for a stopped node make all clocks look slow. The next heartbeats
 // correct the clocks: the node does not reject them for a whole TTL.
 func TestWaitingPacketsDoNotBlind(t *testing.T) {
 	s := newSet(rec("a", 1))
@@ -218,7 +218,7 @@ func TestWaitingPacketsDoNotBlind(t *testing.T) {
 		send(now, now.Add(-late))
 	}
 	now = now.Add(time.Second)
-	for range 2 { // the first beats move the clock; at the latest the second ones count
+	for range 2 { // the first heartbeats move the clock; at the latest the second ones count
 		now = now.Add(ms)
 		send(now, now)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// messageOverhead is an upper bound for a message without beats, records, ages and
+// messageOverhead is an upper bound for a message without heartbeats, records, ages and
 // wants.
 const messageOverhead = 96
 
@@ -20,16 +20,16 @@ func (s *Set) recordCopies() int { return bits.Len(uint(len(s.nodes))) }
 // maxRows is more rows than a packet holds.
 const maxRows = 100
 
-// maxAsks is how many expiring leases one message asks for. While a tenth of a
+// maxPullLeases is how many expiring leases one message asks for. While a tenth of a
 // thousand nodes is dead, that is all of them.
-const maxAsks = 100
+const maxPullLeases = 100
 
 // Compose returns messages of at most budget encoded bytes each, for the given number
 // of recipients each: as many as the ages of all leases take. Each has this node's
-// beat. Space goes to new records, then to accusations, then to rows with news, then to
+// heartbeat. Space goes to new records, then to failure reports, then to rows with news, then to
 // ages, then to the rest of the rows, least sent ones first; and to the leases that are
 // about to expire, which the recipients may know better. Compose returns nothing if there
-// is no news, because everything was sent often enough, or if not even this node's beat
+// is no news, because everything was sent often enough, or if not even this node's heartbeat
 // fits. O(nodes).
 func (s *Set) Compose(now time.Time, budget, recipients int) (messages []*Message) {
 	for range s.agesRounds(budget) {
@@ -44,13 +44,13 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	news := s.self.agesSent < int32(s.ageCopies())
 	free := budget - messageOverhead
 	m := s.message(now)
-	if !s.addBeat(m, s.self, &free, recipients) {
+	if !s.addHeartbeat(m, s.self, &free, recipients) {
 		return nil // the row sizes below assume its table digest
 	}
 	s.self.agesSent += int32(recipients)
-	news = s.addEvictions(m, &free, recipients) || news
+	news = s.addCordons(m, &free, recipients) || news
 	news = s.addRecords(m, free/3, &free, recipients) || news
-	news = s.addAccusations(now, m, free/2, &free, recipients) || news
+	news = s.addFailureReports(now, m, free/2, &free, recipients) || news
 	rows := s.dueRows(now)
 	some := free / 3
 	rest := s.addRows(m, rows, &some, recipients)
@@ -121,7 +121,7 @@ func (s *Set) dueRows(now time.Time) []*entry {
 // addRows adds rows while they fit, and returns the others.
 func (s *Set) addRows(m *Message, rows []*entry, free *int, recipients int) []*entry {
 	for i, e := range rows {
-		if !s.addBeat(m, e, free, recipients) {
+		if !s.addHeartbeat(m, e, free, recipients) {
 			return rows[i:]
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool 
 	return len(m.Records) > 0
 }
 
-// addAsks adds the leases that expire soon unless someone knows a later beat: O(1)
+// addAsks adds the leases that expire soon unless someone knows a later heartbeat: O(1)
 // unless there is one.
 func (s *Set) addAsks(now time.Time, m *Message, free *int) bool {
 	asksAt := s.params.TTL - s.params.TTL/4
@@ -174,59 +174,59 @@ func (s *Set) addAsks(now time.Time, m *Message, free *int) bool {
 		if v == s.self.vitals || v.renewed() >= latest {
 			continue
 		}
-		if len(m.Asks) >= maxAsks || space < handleBytes {
+		if len(m.PullLeases) >= maxPullLeases || space < handleBytes {
 			s.askTurn = next // begin here in the next message
 			break
 		}
-		m.Asks = append(m.Asks, s.order[next])
+		m.PullLeases = append(m.PullLeases, s.order[next])
 		space -= handleBytes
 		*free -= handleBytes
 	}
-	return len(m.Asks) > 0
+	return len(m.PullLeases) > 0
 }
 
 // Sync returns all live nodes, for a joining node or an anti-entropy exchange. It
-// also has the records of recently ended leases, and their farewells. A receiver
+// also has the records of recently ended leases, and their leave messages. A receiver
 // that takes an earlier incarnation of such a node for live needs them; so does a
 // later process of the node, which has to outbid them if its clock was set back. A
-// farewell states its age, so that all sets forget it at about the same time. The
+// leave message states its age, so that all sets forget it at about the same time. The
 // message leaves room for Extra.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
 	free := MaxMessageBytes - MaxExtraBytes - messageOverhead
 	add := func(e *entry) {
-		if e.recordSize()+maxBeatBytes > free {
+		if e.recordSize()+maxHeartbeatBytes > free {
 			return
 		}
 		m.Records = append(m.Records, e.rec)
 		free -= e.recordSize()
 		if e.spreads() {
-			s.addBeat(m, e, &free, 0)
+			s.addHeartbeat(m, e, &free, 0)
 		}
 	}
-	m.Evictions = s.evictions.all
-	free -= MaxEvictions * maxEvictionBytes
+	m.Cordons = s.cordons.all
+	free -= MaxCordons * maxCordonBytes
 	add(s.self)
 	for _, e := range s.nodes {
 		if e != s.self && (e.status == live || e.hadLease()) {
 			add(e)
 		}
 	}
-	for _, e := range s.accused {
-		s.addProof(m, e, &free)
+	for _, e := range s.reported {
+		s.addConfirmation(m, e, &free)
 	}
 	return m
 }
 
-// hadLease reports whether this set received a beat of e. A lease that had ended
+// hadLease reports whether this set received a heartbeat of e. A lease that had ended
 // before is not relayed, or it would circulate without end.
 func (e *entry) hadLease() bool { return e.rowAt != 0 }
 
-// left reports whether e sent a farewell.
+// left reports whether e sent a leave message.
 func (e *entry) left() bool { return e.status == retired && e.state == Left }
 
-// spreads reports whether the latest beat of e is relayed: e is live, or the beat is a
-// farewell.
+// spreads reports whether the latest heartbeat of e is relayed: e is live, or the heartbeat is a
+// leave message.
 func (e *entry) spreads() bool { return e.status == live || e.left() }
 
 func (s *Set) message(now time.Time) *Message {
@@ -237,13 +237,13 @@ func (s *Set) message(now time.Time) *Message {
 	return &Message{
 		Settings: s.params.Settings, From: s.self.handle,
 		Stamp: at, Provisional: s.time.provisional, Missed: s.missed, SentAt: now,
-		Evicted: s.evictions.digest,
+		Cordoned: s.cordons.digest,
 	}
 }
 
-// addBeat adds the row of e if it fits.
-func (s *Set) addBeat(m *Message, e *entry, free *int, recipients int) bool {
-	b := Beat{
+// addHeartbeat adds the row of e if it fits.
+func (s *Set) addHeartbeat(m *Message, e *entry, free *int, recipients int) bool {
+	b := Heartbeat{
 		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
 		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest(),
 	}
@@ -253,18 +253,18 @@ func (s *Set) addBeat(m *Message, e *entry, free *int, recipients int) bool {
 		return false
 	}
 	*free -= size
-	m.Beats = append(m.Beats, b)
+	m.Heartbeats = append(m.Heartbeats, b)
 	e.rowsSent += int32(recipients)
 	copies := uint64(max(1, recipients)) // an answer goes to one node and does not count as relayed
 	if e == s.self {
-		s.stats.BeatsSent += copies
+		s.stats.HeartbeatsSent += copies
 	} else {
-		s.stats.BeatsRelayed += copies
+		s.stats.HeartbeatsRelayed += copies
 	}
 	return true
 }
 
-const maxBeatBytes = 48 + maxRestBytes
+const maxHeartbeatBytes = 48 + maxRestBytes
 
 func (e *entry) recordSize() int {
 	if e.size == 0 {

@@ -19,14 +19,14 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 		self := rec("a", 1)
 		self.Zone = rapid.StringN(0, -1, MaxZoneBytes).Draw(t, "zone")
 		s := newSet(self)
-		s.Beat(epoch, odd.Draw(t, "load"), table.Draw(t, "table"))
+		s.Heartbeat(epoch, odd.Draw(t, "load"), table.Draw(t, "table"))
 		for i := range rapid.IntRange(0, 60).Draw(t, "peers") {
 			r := rec(NodeID(fmt.Sprintf("n%d", i)), 1)
 			r.Labels = manyLabels(rapid.IntRange(0, 8).Draw(t, "labels"), 40)
 			b := r.sent(epoch.Add(-time.Duration(rapid.IntRange(0, 6000).Draw(t, "age")) * ms))
 			b.Table, b.Load = table.Draw(t, "its table"), max(0, odd.Draw(t, "its load"))
 			b.Clock = -time.Duration(max(0, odd.Draw(t, "clock")))
-			s.Apply(epoch, messageFrom(epoch, r, []Beat{b}, r))
+			s.Apply(epoch, messageFrom(epoch, r, []Heartbeat{b}, r))
 		}
 		budget := rapid.IntRange(0, 3000).Draw(t, "budget")
 		grown := manyLabels(8, rapid.IntRange(0, 40).Draw(t, "later labels"))
@@ -44,13 +44,13 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 			for _, m := range messages {
 				wire := Encode(m)
 				if len(wire) > budget {
-					t.Fatalf("%d beats, %d records, %d ages: %d bytes of %d", len(m.Beats), len(m.Records), len(m.Ages), len(wire), budget)
+					t.Fatalf("%d heartbeats, %d records, %d ages: %d bytes of %d", len(m.Heartbeats), len(m.Records), len(m.Ages), len(wire), budget)
 				}
 				if _, err := Decode(wire); err != nil {
 					t.Fatal(err)
 				}
-				if m.Beats[0].Handle != s.Handle() {
-					t.Fatal("the own beat does not come first")
+				if m.Heartbeats[0].Handle != s.Handle() {
+					t.Fatal("the own heartbeat does not come first")
 				}
 			}
 		}
@@ -64,15 +64,15 @@ func TestComposeFillsItsBudget(t *testing.T) {
 	m := digestMessage(s)
 	size := len(Encode(m))
 	if size < 1400-messageOverhead-24 || size > 1400 {
-		t.Errorf("%d beats: %d bytes of 1400", len(m.Beats), size)
+		t.Errorf("%d heartbeats: %d bytes of 1400", len(m.Heartbeats), size)
 	}
-	t.Logf("%d rows and %d buckets in %d bytes", len(m.Beats), len(m.Ages), size)
+	t.Logf("%d rows and %d buckets in %d bytes", len(m.Heartbeats), len(m.Ages), size)
 
 	s.Update(func(r *Record) { r.Labels = manyLabels(10, 40) })
 	m = s.Compose(epoch, 1400, 1)[0]
 	size = len(Encode(m))
 	if len(m.Records) != 1 || size > 1400 {
-		t.Errorf("%d records, %d beats: %d bytes of 1400", len(m.Records), len(m.Beats), size)
+		t.Errorf("%d records, %d heartbeats: %d bytes of 1400", len(m.Records), len(m.Heartbeats), size)
 	}
 }
 
@@ -94,8 +94,8 @@ func TestComposeIsFair(t *testing.T) {
 	digests := 0
 	for m := s.compose(epoch, 1400, recipients); m != nil; m = s.compose(epoch, 1400, recipients) {
 		digests++
-		for i := range m.Beats {
-			rows[m.Beats[i].Handle] += recipients
+		for i := range m.Heartbeats {
+			rows[m.Heartbeats[i].Handle] += recipients
 		}
 		for i := range m.Ages {
 			from, to := s.bucket(m.Ages[i].BucketID)
@@ -130,24 +130,24 @@ func TestComposeIsFair(t *testing.T) {
 	other := s.View().Members[100]
 	now := epoch
 	for _, tc := range []struct {
-		name   string
-		beat   func(b *Beat)
-		record *Record
-		copies int // of the row
+		name      string
+		heartbeat func(b *Heartbeat)
+		record    *Record
+		copies    int // of the row
 	}{
-		{"the same again", func(*Beat) {}, nil, 0}, // the ages say it
-		{"another load", func(b *Beat) { b.Load++ }, nil, s.rowCopies()},
-		{"another table", func(b *Beat) { b.Table++ }, nil, 0}, // the ages say it, too: 200 nodes are many
-		{"a new record", func(*Beat) {}, other.heavier(), s.rowCopies()},
-		{"draining", func(b *Beat) { b.State = Draining }, nil, s.rowCopies()},
-		{"left", func(b *Beat) { b.State = Left }, nil, s.rowCopies()},
+		{"the same again", func(*Heartbeat) {}, nil, 0}, // the ages say it
+		{"another load", func(b *Heartbeat) { b.Load++ }, nil, s.rowCopies()},
+		{"another table", func(b *Heartbeat) { b.Table++ }, nil, 0}, // the ages say it, too: 200 nodes are many
+		{"a new record", func(*Heartbeat) {}, other.heavier(), s.rowCopies()},
+		{"draining", func(b *Heartbeat) { b.State = Draining }, nil, s.rowCopies()},
+		{"left", func(b *Heartbeat) { b.State = Left }, nil, s.rowCopies()},
 	} {
 		now = now.Add(200 * ms) // no lease is old enough to be asked for
-		beat := other.sent(now)
+		heartbeat := other.sent(now)
 		e := s.known[other.Handle]
-		beat.Load, beat.Table, beat.Version = e.load, e.table, e.rec.Version
-		tc.beat(&beat)
-		m := messageFrom(now, other.Record, []Beat{beat})
+		heartbeat.Load, heartbeat.Table, heartbeat.Version = e.load, e.table, e.rec.Version
+		tc.heartbeat(&heartbeat)
+		m := messageFrom(now, other.Record, []Heartbeat{heartbeat})
 		if tc.record != nil {
 			m.Records = []*Record{tc.record}
 		}
@@ -157,8 +157,8 @@ func TestComposeIsFair(t *testing.T) {
 			if sent += recipients; sent > 1000 {
 				t.Fatalf("%s: Compose never returns nil: %+v", tc.name, m)
 			}
-			for _, b := range m.Beats[1:] {
-				if b.Handle != other.Handle || b.State != beat.State || b.Load != beat.Load {
+			for _, b := range m.Heartbeats[1:] {
+				if b.Handle != other.Handle || b.State != heartbeat.State || b.Load != heartbeat.Load {
 					t.Fatalf("%s: a row of another node, or an old one: %+v", tc.name, b)
 				}
 				copies += recipients
@@ -173,13 +173,13 @@ func TestComposeIsFair(t *testing.T) {
 	}
 }
 
-// Every beat of this node goes to as many recipients as its age does.
-func TestOwnBeatIsSentOften(t *testing.T) {
+// Every heartbeat of this node goes to as many recipients as its age does.
+func TestOwnHeartbeatIsSentOften(t *testing.T) {
 	for _, n := range []int{2, 3, 100} {
 		s := crowd(n)
 		for s.Compose(epoch, 1400, 1) != nil {
 		}
-		s.Beat(epoch.Add(time.Second), 0, 0)
+		s.Heartbeat(epoch.Add(time.Second), 0, 0)
 		sent := 0
 		for s.Compose(epoch.Add(time.Second), 1400, 1) != nil {
 			sent++
@@ -190,23 +190,23 @@ func TestOwnBeatIsSentOften(t *testing.T) {
 	}
 }
 
-// Of equally often relayed beats, the freshest go first.
+// Of equally often relayed heartbeats, the freshest go first.
 func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	s := newSet(rec("a", 1))
 	for i, age := range []time.Duration{3, 1, 2} {
 		r := rec(NodeID(fmt.Sprintf("n%d", i)), 1)
-		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.sent(epoch.Add(-age * time.Second))}, r))
+		s.Apply(epoch, messageFrom(epoch, r, []Heartbeat{r.sent(epoch.Add(-age * time.Second))}, r))
 	}
 	m := s.Compose(epoch, 1400, 1)[0]
 	for i, want := range []time.Duration{0, 1, 2, 3} {
-		if age := millis(m.Stamp - m.Beats[i].At); age != want*time.Second {
+		if age := millis(m.Stamp - m.Heartbeats[i].At); age != want*time.Second {
 			t.Errorf("row %d is %v old", i, age)
 		}
 	}
 }
 
-// Digests have live nodes, and recent farewells, including the farewell of a
-// node without any other beat here.
+// Digests have live nodes, and recent leave messages, including the leave message of a
+// node without any other heartbeat here.
 func TestComposeLeavesOutTheDead(t *testing.T) {
 	now := epoch.Add(testParams.TTL + ms)
 	s := newSet(rec("a", 1))
@@ -219,11 +219,11 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 	s.Apply(epoch, hello(epoch, node("dead")))
 	s.Apply(epoch, messageFrom(epoch, node("unborn"), nil, node("unborn")))
 	s.Apply(epoch, hello(epoch, node("left long ago")))
-	s.Apply(epoch, farewell(epoch, node("left long ago")))
+	s.Apply(epoch, leave(epoch, node("left long ago")))
 	s.Apply(now, hello(now, node("left")))
-	s.Apply(now, farewell(now, node("left")))
-	s.Apply(now, messageFrom(now, node("stillborn"), []Beat{node("stillborn").sent(now).as(Left)}, node("stillborn")))
-	s.Apply(now, farewell(now, node("stranger")))
+	s.Apply(now, leave(now, node("left")))
+	s.Apply(now, messageFrom(now, node("stillborn"), []Heartbeat{node("stillborn").sent(now).as(Left)}, node("stillborn")))
+	s.Apply(now, leave(now, node("unauthenticated peer")))
 	expect := func(when string) {
 		t.Helper()
 		m := s.Compose(now, 1400, 1)[0]
@@ -231,14 +231,14 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 		for _, r := range m.Records {
 			records = append(records, string(r.ID))
 		}
-		for _, b := range m.Beats {
+		for _, b := range m.Heartbeats {
 			rows = append(rows, fmt.Sprintf("%s %v", names[b.Handle], b.State))
 		}
 		slices.Sort(records)
 		slices.Sort(rows)
 		want := []string{"a"}
 		if when == "before Expire" {
-			want = []string{"a", "dead"} // harmless without its beat
+			want = []string{"a", "dead"} // harmless without its heartbeat
 		}
 		if !slices.Equal(records, want) {
 			t.Errorf("%s: records %v", when, records)
@@ -265,7 +265,7 @@ func TestAnswer(t *testing.T) {
 	wants = append(wants, dead.Handle(), 4711)
 	for i, budget := range []int{400, 1400, 60_000} {
 		ask := messageFrom(epoch, s.nodes[i+1].rec, nil)
-		ask.Wants = wants
+		ask.PullRecords = wants
 		got := make(map[NodeID]bool)
 		for _, m := range s.Answer(epoch, ask, budget) {
 			if size := len(Encode(m)); size > budget {
@@ -276,7 +276,7 @@ func TestAnswer(t *testing.T) {
 			for _, r := range m.Records {
 				got[r.ID] = true
 				if member(newcomer, r.ID) == nil {
-					t.Fatalf("budget %d: the record of %s came without its beat", budget, r.ID)
+					t.Fatalf("budget %d: the record of %s came without its heartbeat", budget, r.ID)
 				}
 			}
 		}
@@ -286,12 +286,12 @@ func TestAnswer(t *testing.T) {
 	}
 	for name, from := range map[string]*Record{"not live": dead, "unknown": rec("x", 1)} {
 		ask := messageFrom(epoch, from, nil)
-		ask.Wants = wants
+		ask.PullRecords = wants
 		if m := s.Answer(epoch, ask, 1400); m != nil {
 			t.Errorf("a sender that is %s gets %d answers", name, len(m))
 		}
 	}
-	if m := carry(t, s.Request(epoch, wants, nil)); !slices.Equal(m.Wants, wants) || m.From != s.Handle() {
+	if m := carry(t, s.Request(epoch, wants, nil)); !slices.Equal(m.PullRecords, wants) || m.From != s.Handle() {
 		t.Errorf("Request over the wire: %+v", m)
 	}
 }
@@ -310,15 +310,15 @@ func TestSyncFits(t *testing.T) {
 			if err := r.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			m.Records, m.Beats = append(m.Records, r), append(m.Beats, r.sent(epoch))
+			m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, r.sent(epoch))
 		})
-		if m := carry(t, s.Sync(epoch)); len(m.Records) < tc.most || len(m.Beats) != len(m.Records) {
-			t.Errorf("%s: %d records, %d beats", name, len(m.Records), len(m.Beats))
+		if m := carry(t, s.Sync(epoch)); len(m.Records) < tc.most || len(m.Heartbeats) != len(m.Records) {
+			t.Errorf("%s: %d records, %d heartbeats", name, len(m.Records), len(m.Heartbeats))
 		}
 	}
 }
 
-// Rows that were due and not sent in time are due again with the next whole beat.
+// Rows that were due and not sent in time are due again with the next whole heartbeat.
 func TestRowsBecomeDueAgain(t *testing.T) {
 	s := newSet(rec("a", 1))
 	now := epoch.Add(testParams.TTL + 100*ms)
@@ -329,7 +329,7 @@ func TestRowsBecomeDueAgain(t *testing.T) {
 	s.dueRows(now) // all too old
 	for i := range 100 {
 		r := rec(NodeID(fmt.Sprintf("n%03d", i)), 1)
-		s.Apply(now, messageFrom(now, r, []Beat{r.sent(now)}))
+		s.Apply(now, messageFrom(now, r, []Heartbeat{r.sent(now)}))
 	}
 	if due := len(s.dueRows(now)); due != maxRows {
 		t.Errorf("%d rows are due", due)

@@ -40,14 +40,14 @@ func corpus() map[string]*Message {
 	}
 	b := &Record{ID: "b", Incarnation: maxIncarnation, Version: math.MaxUint32, MinWire: 1, MaxWire: 2}
 	full := &Record{
-		ID: "full", Incarnation: 1, Version: 1, Addr: "10.0.0.3:7946", Weight: MaxWeight, Handover: true,
-		Restless: stamp + 160_000, Held: stamp + 52_000, Keys: "\x00\x01\xfe\xff123456789012",
+		ID: "full", Incarnation: 1, Version: 1, Addr: "10.0.0.3:7946", Weight: MaxWeight, Handoff: true,
+		RecentReturns: stamp + 160_000, FlappingUntil: stamp + 52_000, Keys: "\x00\x01\xfe\xff123456789012",
 		Roost: "v12.345.678-rc.1", Program: "sfu 2026.11.24-rc1", HTTP: MaxHTTP, Drains: stamp + 3_000, Meta: "\xffmeta", MinWire: 1, MaxWire: 1,
 	}
-	own := Beat{
+	own := Heartbeat{
 		Handle: 0x0102030405ff, At: stamp - 12, Renewed: stamp - 12, State: Active, Version: 3, Load: 1200, Table: 7,
 	}
-	rows := []Beat{
+	rows := []Heartbeat{
 		own,
 		{Handle: 0xa1a2a3a4a5a6, At: stamp - 70_000, Renewed: stamp - 2000, State: Draining, Version: 1, Clock: -15 * ms, Load: 90, Table: 7},
 		{Handle: 0xb1b2b3b4b5b6, At: stamp, Renewed: stamp, State: Settling, Version: 1, Clock: 4 * time.Second, Load: NoLoad, Table: 0xfeedface},
@@ -58,44 +58,44 @@ func corpus() map[string]*Message {
 		{BucketID: BucketID{Bits: 1, Index: 1}, Nodes: 0, Digest: 0},
 	}
 	return map[string]*Message{
-		"join": corpusMessage(func(m *Message) { m.Provisional, m.Beats, m.Records = true, rows[:1], []*Record{a} }),
-		"sync": corpusMessage(func(m *Message) { m.Beats, m.Records, m.Extra = rows, []*Record{a, b}, []byte("extra") }),
+		"join": corpusMessage(func(m *Message) { m.Provisional, m.Heartbeats, m.Records = true, rows[:1], []*Record{a} }),
+		"sync": corpusMessage(func(m *Message) { m.Heartbeats, m.Records, m.Extra = rows, []*Record{a, b}, []byte("extra") }),
 		"gossip": corpusMessage(func(m *Message) {
-			m.Beats, m.Records, m.Ages, m.Asks = rows, []*Record{a}, ages, []Handle{0xa1a2a3a4a5a6}
+			m.Heartbeats, m.Records, m.Ages, m.PullLeases = rows, []*Record{a}, ages, []Handle{0xa1a2a3a4a5a6}
 		}),
-		"farewell": corpusMessage(func(m *Message) {
+		"leave": corpusMessage(func(m *Message) {
 			left := own
 			left.State = Left
-			m.Beats = []Beat{left}
+			m.Heartbeats = []Heartbeat{left}
 		}),
-		"wants": corpusMessage(func(m *Message) { m.Wants = []Handle{0xc1c2c3c4c5c6, 1} }),
-		"asks":  corpusMessage(func(m *Message) { m.Beats, m.Asks = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
+		"wants": corpusMessage(func(m *Message) { m.PullRecords = []Handle{0xc1c2c3c4c5c6, 1} }),
+		"asks":  corpusMessage(func(m *Message) { m.Heartbeats, m.PullLeases = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
 		"buckets": corpusMessage(func(m *Message) {
-			m.Buckets = []Holding{{}, {BucketID: BucketID{Bits: 3, Index: 7}, Marks: []uint32{1, 0xf1f2f3f4}}, {BucketID: BucketID{Bits: 12, Index: 4095}}}
+			m.PullBuckets = []BucketDigest{{}, {BucketID: BucketID{Bits: 3, Index: 7}, Hashes: []uint32{1, 0xf1f2f3f4}}, {BucketID: BucketID{Bits: 12, Index: 4095}}}
 		}),
 		"challenge": corpusMessage(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),
 		"echo":      corpusMessage(func(m *Message) { m.Echo = 0x0123456789abcdef }),
 		"extra":     corpusMessage(func(m *Message) { m.Extra = []byte{0, 1, 2, 0xff} }),
 		"records":   corpusMessage(func(m *Message) { m.Records = []*Record{full} }),
-		"handover":  corpusMessage(func(m *Message) { m.Handover = []byte{0, 1, 2, 0xff} }),
+		"handoff":   corpusMessage(func(m *Message) { m.Handoff = []byte{0, 1, 2, 0xff} }),
 		"missed":    corpusMessage(func(m *Message) { m.Missed = stamp - 5 }),
 		"founders":  corpusMessage(func(m *Message) { m.Cluster = ClusterID{1, 0xa1a2a3a4a5a6} }),
-		"accusations": corpusMessage(func(m *Message) {
-			m.Accusations = []Accusation{
+		"failure-reports": corpusMessage(func(m *Message) {
+			m.FailureReports = []FailureReport{
 				{Subject: 0xa1a2a3a4a5a6, Watcher: 0x0102030405ff, At: stamp, Evidence: Refused},
 				{Subject: 0xa1a2a3a4a5a6, Watcher: 0xb1b2b3b4b5b6, At: stamp - 1500, Evidence: Silent},
 				{Subject: 0xd1d2d3d4d5d6, Watcher: 0xb1b2b3b4b5b6, At: stamp - maxAge, Evidence: math.MaxInt8},
 			}
 		}),
-		"evictions": corpusMessage(func(m *Message) {
-			m.Evicted = 0xfeedface
-			m.Evictions = []Eviction{
+		"cordons": corpusMessage(func(m *Message) {
+			m.Cordoned = 0xfeedface
+			m.Cordons = []Cordon{
 				{ID: "node-a", At: stamp - 12_000, Until: stamp + 588_000, Keep: stamp + 588_000, Reason: "disk errors since 14:02"},
 				{ID: "b", At: stamp, Until: stamp, Keep: stamp + maxAge},
 			}
 		}),
-		"evictions.digest":  corpusMessage(func(m *Message) { m.Evicted = 0xfeedface }),
-		"evictions.request": corpusMessage(func(m *Message) { m.WantsEvictions = true }),
+		"cordons.digest":  corpusMessage(func(m *Message) { m.Cordoned = 0xfeedface }),
+		"cordons.request": corpusMessage(func(m *Message) { m.PullCordons = true }),
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // Only watchers that were refused show that a process has ended, and for a TTL.
-func TestCrashed(t *testing.T) { // S5.4
+func TestCrashed(t *testing.T) {
 	subject := Incarnation{"d", 1}
 	for _, c := range []struct {
 		own, others Evidence
@@ -23,12 +23,12 @@ func TestCrashed(t *testing.T) { // S5.4
 		}
 		now := epoch.Add(5 * time.Second / 2)
 		d := subject.Handle()
-		s.Accuse(now, d, now, c.own)
+		s.ReportFailure(now, d, now, c.own)
 		if s.View().Crashed != nil {
 			t.Errorf("%v: crashed by one word", c)
 		}
 		m := hello(now, rec("b", 1))
-		m.Accusations = []Accusation{{Subject: d, Watcher: m.From, At: m.Stamp, Evidence: c.others}}
+		m.FailureReports = []FailureReport{{Subject: d, Watcher: m.From, At: m.Stamp, Evidence: c.others}}
 		s.Apply(now, m)
 		if s.AddrOf(d) != "" {
 			t.Errorf("%v: d is live still", c)

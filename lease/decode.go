@@ -19,22 +19,22 @@ func Decode(b []byte) (*Message, error) {
 	}
 	r := reader{b: b[1:]}
 	m := r.message()
-	if r.fault != "" {
-		return nil, fmt.Errorf("%w: %s", ErrMalformed, r.fault)
+	if r.problem != "" {
+		return nil, fmt.Errorf("%w: %s", ErrMalformed, r.problem)
 	}
 	return m, nil
 }
 
-// reader reads bounded values from b and keeps the first fault. After a fault, b is
+// reader reads bounded values from b and keeps the first problem. After a problem, b is
 // empty and every read returns zero.
 type reader struct {
-	b     []byte
-	fault string
+	b       []byte
+	problem string
 }
 
 func (r *reader) fail(what string) {
-	if r.fault == "" {
-		r.fault = what
+	if r.problem == "" {
+		r.problem = what
 	}
 	r.b = nil
 }
@@ -50,8 +50,8 @@ func (r *reader) message() *Message {
 		}
 		last = kind
 		m.section(kind, &body, &table)
-		if body.fault != "" {
-			r.fail(body.fault)
+		if body.problem != "" {
+			r.fail(body.problem)
 		}
 		if m.Stamp < minStart { // the head comes first
 			r.fail("the head is missing, or its stamp is from before the start of time")
@@ -86,8 +86,8 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 			if m.Ages = append(m.Ages, own.bucket()); len(m.Ages) > maxBuckets {
 				own.fail("too many buckets")
 			}
-			if own.fault != "" {
-				r.fail(own.fault)
+			if own.problem != "" {
+				r.fail(own.problem)
 			}
 		}
 	default:
@@ -98,13 +98,13 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 // request reads a section that asks for something, or answers.
 func (m *Message) request(kind uint64, r *reader) {
 	switch kind {
-	case sectionWants:
-		m.Wants = r.handles()
-	case sectionAsks:
-		m.Asks = r.handles()
-	case sectionBuckets:
+	case sectionPullRecords:
+		m.PullRecords = r.handles()
+	case sectionPullLeases:
+		m.PullLeases = r.handles()
+	case sectionPullBuckets:
 		for len(r.b) > 0 {
-			if m.Buckets = append(m.Buckets, r.holding()); len(m.Buckets) > maxBuckets {
+			if m.PullBuckets = append(m.PullBuckets, r.bucketDigest()); len(m.PullBuckets) > maxBuckets {
 				r.fail("too many buckets")
 			}
 		}
@@ -125,12 +125,12 @@ func (m *Message) request(kind uint64, r *reader) {
 // word reads a section of what members say of others.
 func (m *Message) word(kind uint64, r *reader) {
 	switch kind {
-	case sectionProof:
-		m.readAccusations(r)
-	case sectionEvictions:
-		m.readEvictions(r)
-	case sectionHandover:
-		m.Handover = slices.Clone(r.b)
+	case sectionFailureReports:
+		m.readFailureReports(r)
+	case sectionCordons:
+		m.readCordons(r)
+	case sectionHandoff:
+		m.Handoff = slices.Clone(r.b)
 	case sectionMissed:
 		m.Missed = Stamp(min(r.fixed64(), maxStamp))
 	case sectionCluster:
@@ -139,25 +139,25 @@ func (m *Message) word(kind uint64, r *reader) {
 }
 
 func (m *Message) readRows(r *reader, table uint32) {
-	m.Beats = make([]Beat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
+	m.Heartbeats = make([]Heartbeat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
 	for len(r.b) > 0 {
-		if m.Beats = append(m.Beats, r.row(m.Stamp, table)); len(m.Beats) > MaxNodes {
+		if m.Heartbeats = append(m.Heartbeats, r.row(m.Stamp, table)); len(m.Heartbeats) > MaxNodes {
 			r.fail("too many rows")
 		}
 	}
 }
 
-func (m *Message) readAccusations(r *reader) {
+func (m *Message) readFailureReports(r *reader) {
 	for len(r.b) > 0 {
-		if m.Accusations = append(m.Accusations, r.accusation(m.Stamp)); len(m.Accusations) > maxAccused {
-			r.fail("too many accusations")
+		if m.FailureReports = append(m.FailureReports, r.failureReport(m.Stamp)); len(m.FailureReports) > maxReported {
+			r.fail("too many failure reports")
 		}
 	}
 }
 
-func (r *reader) row(at Stamp, table uint32) Beat {
+func (r *reader) row(at Stamp, table uint32) Heartbeat {
 	row := reader{b: r.take(uint64(r.fixed8()))}
-	b := Beat{Handle: row.handle(), Table: table}
+	b := Heartbeat{Handle: row.handle(), Table: table}
 	head := row.uvarint(7)
 	b.State = Settling + State(head>>1)
 	b.Version = uint32(row.uvarint(math.MaxUint32))
@@ -169,11 +169,11 @@ func (r *reader) row(at Stamp, table uint32) Beat {
 		b.Table = row.fixed32()
 	}
 	b.rest = row.rest(maxRestBytes)
-	if row.fault == "" && b.At <= 0 {
-		row.fail("a beat is from before the start of time")
+	if row.problem == "" && b.At <= 0 {
+		row.fail("a heartbeat is from before the start of time")
 	}
-	if row.fault != "" {
-		r.fail("row: " + row.fault)
+	if row.problem != "" {
+		r.fail("row: " + row.problem)
 	}
 	return b
 }
@@ -198,16 +198,16 @@ func (r *reader) record() *Record {
 		}
 	}
 	rec.MinWire, rec.MaxWire = body.fixed8(), body.fixed8()
-	rec.Handover = body.fixed8() != 0
-	rec.Restless, rec.Held = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
+	rec.Handoff = body.fixed8() != 0
+	rec.RecentReturns, rec.FlappingUntil = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
 	rec.Keys = body.text(MaxKeysBytes)
 	rec.Roost, rec.Program = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
 	rec.HTTP = uint32(body.uvarint(MaxHTTP))
 	rec.Drains = Stamp(body.uvarint(maxStamp))
 	rec.Meta = body.text(MaxMetaBytes)
 	rec.rest = body.rest(maxRestBytes)
-	if body.fault != "" {
-		r.fail("record: " + body.fault)
+	if body.problem != "" {
+		r.fail("record: " + body.problem)
 	} else if err := rec.validate(int(size)); err != nil {
 		r.fail(err.Error())
 	}
@@ -223,25 +223,25 @@ func (r *reader) bucket() Bucket {
 	return b
 }
 
-// accusation reads one. What stands behind its known fields is skipped.
-func (r *reader) accusation(at Stamp) Accusation {
+// failure report reads one. What stands behind its known fields is skipped.
+func (r *reader) failureReport(at Stamp) FailureReport {
 	row := reader{b: r.take(uint64(r.fixed8()))}
-	a := Accusation{Subject: row.handle(), Watcher: row.handle()}
+	a := FailureReport{Subject: row.handle(), Watcher: row.handle()}
 	a.At = at - Stamp(row.uvarint(uint64(maxAge)))
 	a.Evidence = Evidence(row.uvarint(math.MaxInt8))
-	if row.fault != "" {
-		r.fail("accusation: " + row.fault)
+	if row.problem != "" {
+		r.fail("failure report: " + row.problem)
 	} else if a.Evidence == 0 {
-		r.fail("accusation without evidence")
+		r.fail("failure report without evidence")
 	}
 	return a
 }
 
-func (r *reader) holding() Holding {
-	h := Holding{BucketID: r.bucketID()}
-	marks := reader{b: r.take(4 * r.uvarint(maxMarks))}
-	for len(marks.b) > 0 {
-		h.Marks = append(h.Marks, marks.fixed32())
+func (r *reader) bucketDigest() BucketDigest {
+	h := BucketDigest{BucketID: r.bucketID()}
+	hashes := reader{b: r.take(4 * r.uvarint(maxHashes))}
+	for len(hashes.b) > 0 {
+		h.Hashes = append(h.Hashes, hashes.fixed32())
 	}
 	return h
 }

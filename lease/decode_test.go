@@ -50,26 +50,26 @@ func TestDecodeRejects(t *testing.T) {
 				m.Records = append(m.Records, rec("x", 1))
 			}
 		}), ErrMalformed},
-		{"too many rows", mutate(func(m *Message) { m.Beats = slices.Repeat(m.Beats[:1], MaxNodes+1) }), ErrMalformed},
-		{"too many accusations", mutate(func(m *Message) {
-			m.Accusations = slices.Repeat([]Accusation{{Subject: 1, Watcher: 2, At: m.Stamp, Evidence: Refused}}, maxAccused+1)
+		{"too many rows", mutate(func(m *Message) { m.Heartbeats = slices.Repeat(m.Heartbeats[:1], MaxNodes+1) }), ErrMalformed},
+		{"too many failure reports", mutate(func(m *Message) {
+			m.FailureReports = slices.Repeat([]FailureReport{{Subject: 1, Watcher: 2, At: m.Stamp, Evidence: Refused}}, maxReported+1)
 		}), ErrMalformed},
-		{"too many wants", mutate(func(m *Message) { m.Wants = make([]Handle, MaxNodes+1) }), ErrMalformed},
-		{"too many asks", mutate(func(m *Message) { m.Asks = make([]Handle, MaxNodes+1) }), ErrMalformed},
-		{"too many buckets", mutate(func(m *Message) { m.Buckets = make([]Holding, maxBuckets+1) }), ErrMalformed},
+		{"too many wants", mutate(func(m *Message) { m.PullRecords = make([]Handle, MaxNodes+1) }), ErrMalformed},
+		{"too many asks", mutate(func(m *Message) { m.PullLeases = make([]Handle, MaxNodes+1) }), ErrMalformed},
+		{"too many buckets", mutate(func(m *Message) { m.PullBuckets = make([]BucketDigest, maxBuckets+1) }), ErrMalformed},
 		{"too many buckets of ages", mutate(func(m *Message) { m.Ages = make([]Bucket, maxBuckets+1) }), ErrMalformed},
 		{"too much extra", mutate(func(m *Message) { m.Extra = make([]byte, MaxExtraBytes+1) }), ErrMalformed},
-		{"an accusation without evidence", mutate(func(m *Message) { m.Accusations = make([]Accusation, 1) }), ErrMalformed},
-		{"an accusation of half the length", append(Encode(&Message{Stamp: minStart}), sectionProof, 2, 1, 0), ErrMalformed},
+		{"a failure report without evidence", mutate(func(m *Message) { m.FailureReports = make([]FailureReport, 1) }), ErrMalformed},
+		{"a failure report of half the length", append(Encode(&Message{Stamp: minStart}), sectionFailureReports, 2, 1, 0), ErrMalformed},
 		{"no stamp", mutate(func(m *Message) { m.Stamp = 0 }), ErrMalformed},
 		{"an absurd stamp", mutate(func(m *Message) { m.Stamp = maxStamp + 1 }), ErrMalformed},
 		{"a negative stamp", mutate(func(m *Message) { m.Stamp = -1 }), ErrMalformed},
-		{"a beat at 0", mutate(func(m *Message) { m.Beats[0].At = 0 }), ErrMalformed},
-		{"a beat before 0", mutate(func(m *Message) { m.Beats[0].At = -1 }), ErrMalformed},
-		{"an index out of range", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 3, Index: 8}}} }), ErrMalformed},
-		{"an index of no bits", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Index: 1}}} }), ErrMalformed},
-		{"too many bits", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: maxBits + 1}}} }), ErrMalformed},
-		{"64 bits", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 64}}} }), ErrMalformed},
+		{"a heartbeat at 0", mutate(func(m *Message) { m.Heartbeats[0].At = 0 }), ErrMalformed},
+		{"a heartbeat before 0", mutate(func(m *Message) { m.Heartbeats[0].At = -1 }), ErrMalformed},
+		{"an index out of range", mutate(func(m *Message) { m.PullBuckets = []BucketDigest{{BucketID: BucketID{Bits: 3, Index: 8}}} }), ErrMalformed},
+		{"an index of no bits", mutate(func(m *Message) { m.PullBuckets = []BucketDigest{{BucketID: BucketID{Index: 1}}} }), ErrMalformed},
+		{"too many bits", mutate(func(m *Message) { m.PullBuckets = []BucketDigest{{BucketID: BucketID{Bits: maxBits + 1}}} }), ErrMalformed},
+		{"64 bits", mutate(func(m *Message) { m.PullBuckets = []BucketDigest{{BucketID: BucketID{Bits: 64}}} }), ErrMalformed},
 		{"too many bits of ages", mutate(func(m *Message) { m.Ages[0].Bits = maxBits + 1 }), ErrMalformed},
 		{"an index of ages out of range", mutate(func(m *Message) { m.Ages[1].Index = 2 }), ErrMalformed},
 		{"ages of more nodes than there are bytes", mutate(func(m *Message) { m.Ages[1].Nodes = 1 }), ErrMalformed},
@@ -149,21 +149,21 @@ func hostile() map[string][]byte {
 		"a section of 2^64 bytes":         build(head, numbers(sectionRows, most)),
 		"a section within the bounds":     build(head, numbers(sectionRows, MaxMessageBytes)),
 		"an unknown section beyond":       build(head, numbers(99, MaxMessageBytes)),
-		"a kind without a length":         build(head, numbers(sectionWants)),
+		"a kind without a length":         build(head, numbers(sectionPullRecords)),
 		"a number without an end":         build(head, func(w *writer) { w.b = append(w.b, bytes.Repeat([]byte{0x80}, 11)...) }),
-		"no head":                         build(section(sectionWants, fixed(6))),
+		"no head":                         build(section(sectionPullRecords, fixed(6))),
 		"an unknown section alone":        build(section(50, fixed(6))),
-		"a head behind another section":   build(section(sectionWants, fixed(6)), head),
+		"a head behind another section":   build(section(sectionPullRecords, fixed(6)), head),
 		"a short head":                    build(section(sectionHead, fixed(9))),
 		"an empty head":                   build(section(sectionHead, fixed(0))),
 		"a head without a time":           build(section(sectionHead, func(w *writer) { fixed(10)(w); numbers(1, 0)(w) })),
 		"two heads":                       build(head, head),
-		"wants twice":                     build(head, section(sectionWants, fixed(6)), section(sectionWants, fixed(6))),
+		"wants twice":                     build(head, section(sectionPullRecords, fixed(6)), section(sectionPullRecords, fixed(6))),
 		"an unknown section twice":        build(head, section(50, fixed(1)), section(50, fixed(1))),
 		"an unknown kind beyond 63 twice": build(head, section(64, fixed(1)), section(64, fixed(1))),
 		"the last kind twice":             build(head, section(most, fixed(0)), section(most, fixed(0))),
 		"a kind twice, not in a row":      build(head, section(64, fixed(0)), section(65, fixed(0)), section(64, fixed(0))),
-		"sections out of order":           build(head, section(sectionAsks, fixed(6)), section(sectionWants, fixed(6))),
+		"sections out of order":           build(head, section(sectionPullLeases, fixed(6)), section(sectionPullRecords, fixed(6))),
 		"the kind 0":                      build(head, section(0, fixed(1))),
 		"the stamp 2^64-1":                build(headAt(most)),
 		"a stamp out of range":            build(headAt(maxStamp + 1)),
@@ -192,18 +192,18 @@ func hostile() map[string][]byte {
 		"ages of nodes that do not come":  build(head, section(sectionAges, func(w *writer) { numbers(0, 0, MaxNodes)(w); fixed(6)(w) })),
 		"ages of 2^64-1 nodes":            build(head, section(sectionAges, func(w *writer) { numbers(0, 0, most)(w); fixed(6)(w) })),
 		"many short buckets of ages":      build(head, section(sectionAges, fixed(64<<10))),
-		"half a handle":                   build(head, section(sectionWants, fixed(7))),
-		"an index beyond its bits":        build(head, section(sectionBuckets, numbers(2, 4))),
-		"half a bucket":                   build(head, section(sectionBuckets, numbers(2))),
+		"half a handle":                   build(head, section(sectionPullRecords, fixed(7))),
+		"an index beyond its bits":        build(head, section(sectionPullBuckets, numbers(2, 4))),
+		"half a bucket":                   build(head, section(sectionPullBuckets, numbers(2))),
 		"half a challenge":                build(head, section(sectionChallenge, fixed(7))),
 		"half an echo":                    build(head, section(sectionEcho, fixed(7))),
-		"evictions without a digest":      build(head, section(sectionEvictions, fixed(4))),
-		"an eviction beyond the end":      build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(9)(w) })),
-		"an empty eviction":               build(head, section(sectionEvictions, fixed(6))),
-		"many empty evictions":            build(head, section(sectionEvictions, fixed(64<<10))),
-		"an eviction of 2^64-1 ms":        build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(14, 1, 'x', 0, most, 0)(w) })),
-		"an eviction of two days":         build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(11, 1, 'x', 0, uint64(maxAge), uint64(maxAge), 0)(w) })),
-		"an eviction of many lines":       build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(7, 1, 'x', 0, 1, 0, 1, '\n')(w) })),
+		"cordons without a digest":        build(head, section(sectionCordons, fixed(4))),
+		"a cordon beyond the end":         build(head, section(sectionCordons, func(w *writer) { fixed(5)(w); numbers(9)(w) })),
+		"an empty cordon":                 build(head, section(sectionCordons, fixed(6))),
+		"many empty cordons":              build(head, section(sectionCordons, fixed(64<<10))),
+		"a cordon of 2^64-1 ms":           build(head, section(sectionCordons, func(w *writer) { fixed(5)(w); numbers(14, 1, 'x', 0, most, 0)(w) })),
+		"a cordon of two days":            build(head, section(sectionCordons, func(w *writer) { fixed(5)(w); numbers(11, 1, 'x', 0, uint64(maxAge), uint64(maxAge), 0)(w) })),
+		"a cordon of many lines":          build(head, section(sectionCordons, func(w *writer) { fixed(5)(w); numbers(7, 1, 'x', 0, 1, 0, 1, '\n')(w) })),
 	}
 }
 
@@ -232,7 +232,7 @@ func TestDecodeAllocationIsBounded(t *testing.T) {
 	stamp := stampAt(epoch)
 	rows := &Message{Stamp: stamp, SentAt: epoch}
 	for range 100_000 {
-		rows.Beats = append(rows.Beats, Beat{At: stamp, Load: NoLoad})
+		rows.Heartbeats = append(rows.Heartbeats, Heartbeat{At: stamp, Load: NoLoad})
 	}
 	records := &Message{Stamp: stamp, SentAt: epoch}
 	for range MaxNodes {
@@ -247,8 +247,8 @@ func TestDecodeAllocationIsBounded(t *testing.T) {
 		labeled.Records = append(labeled.Records, &Record{ID: "x", Labels: labels})
 	}
 	messages["rows"], messages["records"], messages["labels"] = Encode(rows), Encode(records), Encode(labeled)
-	messages["handles"] = Encode(&Message{Stamp: stamp, SentAt: epoch, Wants: make([]Handle, MaxNodes), Asks: make([]Handle, MaxNodes)})
-	messages["buckets"] = Encode(&Message{Stamp: stamp, SentAt: epoch, Buckets: make([]Holding, maxBuckets), Ages: make([]Bucket, maxBuckets)})
+	messages["handles"] = Encode(&Message{Stamp: stamp, SentAt: epoch, PullRecords: make([]Handle, MaxNodes), PullLeases: make([]Handle, MaxNodes)})
+	messages["buckets"] = Encode(&Message{Stamp: stamp, SentAt: epoch, PullBuckets: make([]BucketDigest, maxBuckets), Ages: make([]Bucket, maxBuckets)})
 	sections := writer{b: Encode(&Message{Stamp: stamp, SentAt: epoch})}
 	for kind := range uint64(100_000) {
 		sections.section(64+kind, func() {})

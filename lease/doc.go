@@ -1,46 +1,46 @@
-// Package lease decides which nodes are alive. It is a pure kernel: no goroutine,
+// Package lease decides which nodes are alive. It is a pure core: no goroutine,
 // lock, socket, clock or randomness; time is an argument.
 //
-// Every node renews its own lease by a [Beat] and relays the beats of other nodes
+// Every node renews its own lease by a [Heartbeat] and relays the heartbeats of other nodes
 // in digests ([Message]). A node is live in a [Set] while the age of its latest
-// beat is at most the TTL. A beat carries the node's [State]; a beat with state
-// Left is the node's farewell.
+// heartbeat is at most the TTL. A heartbeat carries the node's [State]; a heartbeat with state
+// Left is the node's leave message.
 //
-//	              beat                age > TTL, or proof
+//	              heartbeat                age > TTL, or confirmation
 //	record ──▶ pending ──▶ live ─────────────────────▶ expired
 //	              │         ▲  │                        │  │
 //	              │         └──┼────────────────────────┘  │
-//	              │            │       newer beat          │
+//	              │            │       newer heartbeat          │
 //	              ▼            ▼                           │
 //	              └───────▶ retired ◀──────────────────────┘
-//	               farewell, or a beat of a later incarnation
+//	               leave message, or a heartbeat of a later incarnation
 //
-// Every beat has a [Stamp], the cluster time at which it was sent. A node that holds
+// Every heartbeat has a [Stamp], the cluster time at which it was sent. A node that holds
 // the same live set as the sender of a message needs only the stamps of all leases,
-// rounded: half a byte each ([Bucket]). Rows ([Beat]) say what else has changed.
+// rounded: half a byte each ([Bucket]). Rows ([Heartbeat]) say what else has changed.
 //
-// A node that watches another one accuses it of having ended ([Accusation]). Two watchers
-// prove the end of an incarnation, unless it sent a beat after the time that they state.
+// A node that watches another one reports it of having ended ([FailureReport]). Two watchers
+// prove the end of an incarnation, unless it sent a heartbeat after the time that they state.
 //
 // # Guarantees
 //
-//  1. Only a beat with a later stamp renews a lease. A node's state is the state in
-//     its latest beat. Duplicated, delayed and reordered messages change nothing.
-//  2. The age of a beat is the cluster time since its stamp. Wall clocks are never
-//     compared to decide liveness, and relaying a beat never makes it younger. Other
+//  1. Only a heartbeat with a later stamp renews a lease. A node's state is the state in
+//     its latest heartbeat. Duplicated, delayed and reordered messages change nothing.
+//  2. The age of a heartbeat is the cluster time since its stamp. Wall clocks are never
+//     compared to decide liveness, and relaying a heartbeat never makes it younger. Other
 //     nodes may count it as older by a sixteenth of the TTL.
-//  3. An ended lease stays ended: neither a full sync nor a relayed old beat
+//  3. An ended lease stays ended: neither a full sync nor a relayed old heartbeat
 //     revives a node. A set remembers an ended lease for ten TTLs, at least a
 //     minute. A set that forgot all others ([Set.ExpireOthers]) takes a lease back
 //     that has not ended elsewhere.
-//  4. A later incarnation of a node replaces the earlier one for good. A farewell
-//     ends an incarnation for good, however old the farewell is. All nodes that
-//     have the node's record relay the farewell, even if they never saw the node
+//  4. A later incarnation of a node replaces the earlier one for good. A leave message
+//     ends an incarnation for good, however old the leave message is. All nodes that
+//     have the node's record relay the leave message, even if they never saw the node
 //     live. A process that has been replaced stops if the later incarnation is
 //     alive. Otherwise the later incarnation was an earlier process of the same
 //     node, before the clock was set back, and the process takes an incarnation
 //     that is later still.
-//  5. A beat stamped more than MaxSkew ahead of the cluster's clock is rejected
+//  5. A heartbeat stamped more than MaxSkew ahead of the cluster's clock is rejected
 //     and overwrites nothing.
 //  6. Two sets with equal View digests hold the same live nodes with the same
 //     records and states.
@@ -50,17 +50,17 @@
 //     answers a random number. Then its stamps are true, and all in it is as old as they
 //     say. So a newcomer's wrong wall clock changes nothing, and neither does a restart
 //     of the whole cluster.
-//  9. Two sets with the same messages hold the same evictions ([Eviction]). An evicted node
+//  9. Two sets with the same messages hold the same cordons ([Cordon]). A cordoned node
 //     that is Active is Draining in a View, until the same moment of cluster time in all
 //     sets, unless no other node could own anything.
-//  10. What one watcher says ends no incarnation of three or more nodes. Beats and
-//     accusations may arrive in any order and any number of times: a set comes to the
-//     same conclusion. An incarnation that is accused and runs is live again with a beat
+//  10. What one watcher says ends no incarnation of three or more nodes. Heartbeats and
+//     failure reports may arrive in any order and any number of times: a set comes to the
+//     same conclusion. An incarnation that is reported and runs is live again with a heartbeat
 //     of the next sixteenth of a TTL.
 //
 // # Not guaranteed
 //
 // The cluster time of a node lags behind the latest one by up to the time that a
-// message takes to it. A beat looks younger there by as much. A set that does not know
+// message takes to it. A heartbeat looks younger there by as much. A set that does not know
 // the sender yet takes the sender for live, for one TTL at most.
 package lease

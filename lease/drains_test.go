@@ -18,7 +18,7 @@ func TestPlannedDrain(t *testing.T) {
 	state := func(s *Set) State { return member(s, "b").State }
 	start := func(now time.Time, r *Record) *Set {
 		s := newSet(rec("a", 1))
-		s.Apply(now, messageFrom(now, r, []Beat{r.sent(now).as(Active)}, r))
+		s.Apply(now, messageFrom(now, r, []Heartbeat{r.sent(now).as(Active)}, r))
 		return s
 	}
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
@@ -34,14 +34,14 @@ func TestPlannedDrain(t *testing.T) {
 		if !s.BeginDrains(at(time.Second)) || state(s) != Draining || !s.Lost() || !s.NextDrain().IsZero() {
 			t.Errorf("at its moment the node is %v", state(s))
 		}
-		if member(s, "b").Evicted {
-			t.Error("the node shows as evicted")
+		if member(s, "b").Cordoned {
+			t.Error("the node shows as cordoned")
 		}
 		if others, _ := s.Candidates(); others != 0 || s.BeginDrains(at(2*time.Second)) {
 			t.Errorf("%d candidates", others)
 		}
 		taken := plan(2, 0)
-		s.Apply(at(2*time.Second), messageFrom(at(2*time.Second), taken, []Beat{taken.sent(at(2 * time.Second)).as(Active)}, taken))
+		s.Apply(at(2*time.Second), messageFrom(at(2*time.Second), taken, []Heartbeat{taken.sent(at(2 * time.Second)).as(Active)}, taken))
 		if state(s) != Active {
 			t.Errorf("taken back, the node is %v", state(s))
 		}
@@ -54,7 +54,7 @@ func TestPlannedDrain(t *testing.T) {
 	})
 	t.Run("taken back before", func(t *testing.T) {
 		s, taken := start(epoch, plan(1, time.Second)), plan(2, 0)
-		s.Apply(epoch, messageFrom(epoch, taken, []Beat{taken.sent(epoch).as(Active)}, taken))
+		s.Apply(epoch, messageFrom(epoch, taken, []Heartbeat{taken.sent(epoch).as(Active)}, taken))
 		if s.BeginDrains(at(time.Second)) || state(s) != Active {
 			t.Errorf("the node is %v", state(s))
 		}

@@ -17,7 +17,7 @@ func node(now time.Time, id lease.NodeID) *lease.Set {
 	}, params)
 	s.Establish()
 	s.SetState(lease.Active)
-	s.Beat(now, 0, 0)
+	s.Heartbeat(now, 0, 0)
 	return s
 }
 
@@ -59,14 +59,14 @@ func ExampleSet_Apply() {
 	fmt.Println(members(a))
 
 	at, _ := a.NextDeadline()
-	fmt.Println("without a beat of b, look again after", at.Sub(now))
+	fmt.Println("without a heartbeat of b, look again after", at.Sub(now))
 	fmt.Println("changed:", a.Expire(at))
 	fmt.Println(members(a))
 	// Output:
 	// changed: true
 	// changed: true
 	// a active, b active
-	// without a beat of b, look again after 6.001s
+	// without a heartbeat of b, look again after 6.001s
 	// changed: true
 	// a active
 }
@@ -87,7 +87,7 @@ func ExampleNewSet() {
 	// a active, b active, c active, seed active
 }
 
-// A draining node announces its state in a beat. All later beats repeat the state.
+// A draining node announces its state in a heartbeat. All later heartbeats repeat the state.
 func ExampleSet_SetState() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
@@ -95,15 +95,15 @@ func ExampleSet_SetState() {
 	b.Apply(now, a.Sync(now))
 
 	a.SetState(lease.Draining)
-	a.Beat(now, 0, 0)
+	a.Heartbeat(now, 0, 0)
 	b.Apply(now, a.Compose(now, 1400, 1)[0])
 	fmt.Println(members(b))
 	// Output:
 	// a draining, b active
 }
 
-// A node that changes its weight changes its record and sends a beat at once. A node
-// that missed the record sees the new version in the beat, and requests the record.
+// A node that changes its weight changes its record and sends a heartbeat at once. A node
+// that missed the record sees the new version in the heartbeat, and requests the record.
 func ExampleSet_Update() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
@@ -112,10 +112,10 @@ func ExampleSet_Update() {
 	a.Apply(now, b.Sync(now))
 
 	a.Update(func(r *lease.Record) { r.Weight = 3 })
-	a.Beat(now, 0, 0)
+	a.Heartbeat(now, 0, 0)
 	m := a.Compose(now, 1400, 1)[0]
 	m.Records = nil // pretend that it did not fit
-	wants := b.Apply(now, m).Wants
+	wants := b.Apply(now, m).PullRecords
 	fmt.Println(len(wants), "record to ask for")
 
 	for _, answer := range a.Answer(now, b.Request(now, wants, nil), 1400) {

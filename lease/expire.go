@@ -33,7 +33,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 	}
 	s.challenges.forget(now, s.params.TTL)
 	s.oldest = 0
-	changed = s.endEvictions(now) || changed
+	changed = s.endCordons(now) || changed
 	return s.outbid(now) || changed
 }
 
@@ -77,7 +77,7 @@ func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	if r := s.duplicate; r.entry != nil && (!ok || r.since.Before(at)) {
 		at, ok = r.since, true // Expire will outbid it
 	}
-	return s.nextEviction(at.Add(s.params.TTL+time.Millisecond), ok)
+	return s.nextCordon(at.Add(s.params.TTL+time.Millisecond), ok)
 }
 
 // findOldest returns when the oldest lease of another node was renewed, or 0: O(nodes).
@@ -100,11 +100,11 @@ func (s *Set) OldestAge(now time.Time) time.Duration {
 }
 
 // ExpireOthers ends every lease except this node's: O(nodes). After a pause of this process
-// for longer than the TTL, all that it knows is out of date. The latest known beat of a node
+// for longer than the TTL, all that it knows is out of date. The latest known heartbeat of a node
 // counts again if another node says it, for as long as it holds there: the lease ended
 // because of this node, not because of its own.
 func (s *Set) ExpireOthers(now time.Time) {
-	forgotten := 2*s.grain() + 1 // see revives
+	forgotten := 2*s.tick() + 1 // see revives
 	for _, e := range s.nodes {
 		if e.status == live && e != s.self {
 			s.end(now, e, expired)

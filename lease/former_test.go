@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// A process finds the record of the one before it, and whether that one said farewell. What
+// A process finds the record of the one before it, and whether that one sent a leave message. What
 // the same process took later is none of an earlier one.
-func TestFormer(t *testing.T) { // S5.5
+func TestFormer(t *testing.T) {
 	b, past := rec("b", 1), rec("a", 7)
-	past.Restless = 99
+	past.RecentReturns = 99
 	for name, tt := range map[string]struct {
-		beats []Beat
-		left  bool
+		heartbeats []Heartbeat
+		left       bool
 	}{
-		"crashed": {[]Beat{past.sent(epoch)}, false},
+		"crashed": {[]Heartbeat{past.sent(epoch)}, false},
 		"unheard": {nil, false},
-		"left":    {[]Beat{past.sent(epoch).as(Left)}, true},
+		"left":    {[]Heartbeat{past.sent(epoch).as(Left)}, true},
 	} {
 		s := newSet(rec("a", 9))
 		s.Apply(epoch, hello(epoch, b))
 		if former, _ := s.Former(); former != nil {
 			t.Errorf("%s: %v, before any is known", name, former)
 		}
-		s.Apply(epoch, messageFrom(epoch, b, tt.beats, past))
+		s.Apply(epoch, messageFrom(epoch, b, tt.heartbeats, past))
 		s.Apply(epoch, messageFrom(epoch, b, nil, rec("a", 3)))
 		former, left := s.Former()
-		if former == nil || former.Incarnation != 7 || former.Restless != 99 || left != tt.left {
+		if former == nil || former.Incarnation != 7 || former.RecentReturns != 99 || left != tt.left {
 			t.Errorf("%s: %+v, left: %v", name, former, left)
 		}
 		wantIDs(t, s, "a/9", "b/1")
 	}
 	s := newSet(rec("a", 9))
 	s.Apply(epoch, hello(epoch, b))
-	s.Apply(epoch, messageFrom(epoch, b, []Beat{s.Self().sent(epoch).as(Left)})) // a copy of this process took its leave
+	s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{s.Self().sent(epoch).as(Left)})) // a copy of this process took its leave
 	if s.Stats().Reincarnations != 1 {
 		t.Fatal("no new incarnation")
 	}
@@ -52,21 +52,21 @@ func TestFormer(t *testing.T) { // S5.5
 	}
 }
 
-// A farewell of the earlier process that comes after its record changes what is known of it, and
+// A leave message of the earlier process that comes after its record changes what is known of it, and
 // nothing that is sent to others.
-func TestLateFarewellOfFormer(t *testing.T) { // S5.5
+func TestLateLeaveOfFormer(t *testing.T) {
 	for name, past := range map[string]*Record{"earlier": rec("a", 7), "the clock was set back": rec("a", 11)} {
 		s, b := newSet(rec("a", 9)), rec("b", 1)
 		s.Apply(epoch, hello(epoch, b))
-		s.Apply(epoch, messageFrom(epoch, b, []Beat{past.sent(epoch)}, past))
+		s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{past.sent(epoch)}, past))
 		was := *s.known[past.Handle()]
 		if _, left := s.Former(); left {
-			t.Errorf("%s: left, before its farewell came", name)
+			t.Errorf("%s: left, before its leave message came", name)
 		}
 		later := epoch.Add(time.Second)
-		s.Apply(later, messageFrom(later, b, []Beat{past.sent(epoch.Add(time.Millisecond)).as(Left)}))
+		s.Apply(later, messageFrom(later, b, []Heartbeat{past.sent(epoch.Add(time.Millisecond)).as(Left)}))
 		if _, left := s.Former(); !left {
-			t.Errorf("%s: its farewell is ignored", name)
+			t.Errorf("%s: its leave message is ignored", name)
 		}
 		if e := s.known[past.Handle()]; e.rowAt != was.rowAt || e.state != was.state {
 			t.Errorf("%s: its entry changed", name)
@@ -75,8 +75,8 @@ func TestLateFarewellOfFormer(t *testing.T) { // S5.5
 }
 
 // The side that lost more than it kept is outnumbered; of two halves the one without the
-// smallest id is. A farewell is no loss.
-func TestOutnumbered(t *testing.T) { // S5.5
+// smallest id is. A leave message is no loss.
+func TestOutnumbered(t *testing.T) {
 	for _, tt := range []struct {
 		self, lost, kept, left string // ids
 		want                   bool
@@ -99,7 +99,7 @@ func TestOutnumbered(t *testing.T) { // S5.5
 		}
 		later := epoch.Add(testParams.TTL)
 		for _, id := range tt.left {
-			s.Apply(later, farewell(later, rec(NodeID(id), 1)))
+			s.Apply(later, leave(later, rec(NodeID(id), 1)))
 		}
 		for _, id := range tt.kept {
 			s.Apply(later, hello(later, rec(NodeID(id), 1)))
@@ -113,7 +113,7 @@ func TestOutnumbered(t *testing.T) { // S5.5
 			if i > 0 {
 				state = Active
 			}
-			s.Apply(later, messageFrom(later, r, []Beat{r.sent(later).as(state)}))
+			s.Apply(later, messageFrom(later, r, []Heartbeat{r.sent(later).as(state)}))
 		}
 		all, reached := s.Revived()
 		if want := uint64(len(tt.lost)); s.Outnumbered() || all != want || reached != max(1, want)-1 {

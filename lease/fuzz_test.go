@@ -69,7 +69,7 @@ func FuzzDecode(f *testing.F) {
 func harmless(t *testing.T, s *Set, m *Message, later time.Time) {
 	t.Helper()
 	s.Apply(epoch, m)
-	s.Beat(later, 1, 1)
+	s.Heartbeat(later, 1, 1)
 	own := append(s.Compose(later, 1400, 1), s.Sync(later), s.Challenge(later, 1), s.Echo(later, &Message{Challenge: 1}))
 	own = append(own, s.Answer(later, m, 1400)...)
 	for _, own := range own {

@@ -14,9 +14,9 @@ import (
 // sections, and with fields at the ends of the head, of each row and of each record.
 func later(m *Message, field []byte) []byte {
 	grown := *m
-	grown.Beats, grown.Records = slices.Clone(m.Beats), nil
-	for i := range grown.Beats {
-		grown.Beats[i].rest = field
+	grown.Heartbeats, grown.Records = slices.Clone(m.Heartbeats), nil
+	for i := range grown.Heartbeats {
+		grown.Heartbeats[i].rest = field
 	}
 	for _, r := range m.Records {
 		r = r.clone()
@@ -50,11 +50,11 @@ func TestLaterReleasesAreReadable(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		for i := range got.Beats {
-			if !bytes.Equal(got.Beats[i].rest, field) {
-				t.Errorf("%s: row %d kept %q", name, i, got.Beats[i].rest)
+		for i := range got.Heartbeats {
+			if !bytes.Equal(got.Heartbeats[i].rest, field) {
+				t.Errorf("%s: row %d kept %q", name, i, got.Heartbeats[i].rest)
 			}
-			got.Beats[i].rest = nil
+			got.Heartbeats[i].rest = nil
 		}
 		for i, r := range got.Records {
 			if !bytes.Equal(r.rest, field) {
@@ -69,7 +69,7 @@ func TestLaterReleasesAreReadable(t *testing.T) {
 }
 
 func TestUnknownFieldsAreBounded(t *testing.T) {
-	for _, name := range []string{"farewell", "challenge"} { // a row, a record
+	for _, name := range []string{"leave", "challenge"} { // a row, a record
 		for size, want := range map[int]error{maxRestBytes: nil, maxRestBytes + 1: ErrMalformed} {
 			if _, err := Decode(later(corpus()[name], make([]byte, size))); !errors.Is(err, want) {
 				t.Errorf("%s with %d unknown bytes: %v, want %v", name, size, err, want)
@@ -83,7 +83,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 	b, c := rec("b", 1), rec("c", 1)
 	field := []byte("a later field")
 	left := rec("left", 1)
-	received := messageFrom(epoch, b, []Beat{b.sent(epoch), c.sent(epoch), left.sent(epoch).as(Left)}, b, c, left)
+	received := messageFrom(epoch, b, []Heartbeat{b.sent(epoch), c.sent(epoch), left.sent(epoch).as(Left)}, b, c, left)
 	start := func() *Set {
 		s := newSet(rec("a", 1))
 		s.Apply(epoch, decode(t, later(received, field)))
@@ -91,7 +91,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 		return s
 	}
 	ask := messageFrom(epoch, b, nil)
-	ask.Asks, ask.Buckets, ask.Wants = []Handle{c.Handle()}, []Holding{{}}, []Handle{c.Handle()}
+	ask.PullLeases, ask.PullBuckets, ask.PullRecords = []Handle{c.Handle()}, []BucketDigest{{}}, []Handle{c.Handle()}
 	for name, relayed := range map[string][]*Message{
 		"Compose":       start().Compose(epoch, 1400, 1),
 		"Sync":          {start().Sync(epoch)},
@@ -104,7 +104,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 				t.Fatalf("%s relays nothing", name)
 			}
 			m = carry(t, m)
-			for _, b := range m.Beats {
+			for _, b := range m.Heartbeats {
 				if b.Handle != (Incarnation{"a", 1}).Handle() && bytes.Equal(b.rest, field) {
 					rows++
 				}
@@ -130,7 +130,7 @@ func relapsed(s *Set, r *Record) *Message {
 	c := rec("c", 1)
 	b := c.sent(at)
 	b.rest = []byte("a later field")
-	s.Apply(at, messageFrom(at, c, []Beat{b}))
+	s.Apply(at, messageFrom(at, c, []Heartbeat{b}))
 	at = at.Add(ms)
 	s.Expire(at)
 	_, m := s.AnswerExpired(at, r.Handle(), false, 1400)
@@ -145,9 +145,9 @@ func TestUnknownFieldsAreReplaced(t *testing.T) {
 	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
 	}
 	at := epoch.Add(100 * ms)
-	s.Apply(at, decode(t, later(messageFrom(at, b, []Beat{b.sent(at)}), []byte("new"))))
+	s.Apply(at, decode(t, later(messageFrom(at, b, []Heartbeat{b.sent(at)}), []byte("new"))))
 	for _, m := range s.Compose(at, 1400, 1) {
-		for _, row := range m.Beats {
+		for _, row := range m.Heartbeats {
 			if row.Handle == b.Handle() && string(row.rest) == "new" {
 				return
 			}

@@ -37,24 +37,24 @@ func (r *Record) heavier() *Record { return r.with(func(r *Record) { r.Weight++ 
 // stampAt returns the cluster time at an instant by the clock of the tests.
 func stampAt(at time.Time) Stamp { return Stamp(at.UnixMilli()) }
 
-// sent returns a beat of r, in state Active, sent at an instant.
-func (r *Record) sent(at time.Time) Beat {
-	return Beat{Handle: r.Handle(), At: stampAt(at), State: Active, Version: r.Version, Load: 7}
+// sent returns a heartbeat of r, in state Active, sent at an instant.
+func (r *Record) sent(at time.Time) Heartbeat {
+	return Heartbeat{Handle: r.Handle(), At: stampAt(at), State: Active, Version: r.Version, Load: 7}
 }
 
 // as returns b with another state.
-func (b Beat) as(s State) Beat {
+func (b Heartbeat) as(s State) Heartbeat {
 	b.State = s
 	return b
 }
 
 // messageFrom returns a message that from, which is trusted, sends at the instant at: its
-// records, then its beats.
-func messageFrom(at time.Time, from *Record, beats []Beat, records ...*Record) *Message {
+// records, then its heartbeats.
+func messageFrom(at time.Time, from *Record, heartbeats []Heartbeat, records ...*Record) *Message {
 	trust(from.Handle())
 	return &Message{
 		Settings: testParams.Settings, From: from.Handle(), Stamp: stampAt(at), SentAt: at,
-		Beats: beats, Records: records,
+		Heartbeats: heartbeats, Records: records,
 	}
 }
 
@@ -64,17 +64,17 @@ func (m *Message) by(d time.Duration) *Message {
 	return m
 }
 
-// hello returns the first message of a node, sent with its beat.
-func hello(at time.Time, r *Record) *Message { return messageFrom(at, r, []Beat{r.sent(at)}, r) }
+// hello returns the first message of a node, sent with its heartbeat.
+func hello(at time.Time, r *Record) *Message { return messageFrom(at, r, []Heartbeat{r.sent(at)}, r) }
 
-// farewell returns the last beat of a node.
-func farewell(at time.Time, r *Record) *Message {
-	return messageFrom(at, r, []Beat{r.sent(at).as(Left)})
+// leave message returns the last heartbeat of a node.
+func leave(at time.Time, r *Record) *Message {
+	return messageFrom(at, r, []Heartbeat{r.sent(at).as(Left)})
 }
 
 func newSet(r *Record) *Set { return startSet(epoch, r, testParams) }
 
-// startSet returns the set of a member that is Active from its first beat.
+// startSet returns the set of a member that is Active from its first heartbeat.
 func startSet(now time.Time, r *Record, p Params) *Set {
 	s := NewSet(now, *r, p)
 	s.Establish()
@@ -145,7 +145,7 @@ func crowd(n int) *Set {
 	for i := range n - 1 {
 		r := rec(NodeID(fmt.Sprintf("node-%04d", i+1)), 1)
 		r.APIAddr, r.Zone, r.Capacity = "https://"+r.Addr, "eu-1", 2450
-		m := messageFrom(epoch, r, []Beat{r.sent(epoch.Add(-time.Duration(i%2000) * ms))}, r)
+		m := messageFrom(epoch, r, []Heartbeat{r.sent(epoch.Add(-time.Duration(i%2000) * ms))}, r)
 		s.Apply(epoch, m.by(time.Duration(i%20)*ms))
 	}
 	return s

@@ -9,14 +9,14 @@ import (
 
 // vitals is the part of an entry that most messages read or write, for all live nodes.
 type vitals struct {
-	at          Stamp         // of the latest beat that is known of; rounded down if only its age was received
+	at          Stamp         // of the latest heartbeat that is known of; rounded down if only its age was received
 	grace       Stamp         // how much later the lease ends here, because cluster time has stepped
 	clock       time.Duration // the node's wall clock minus this node's
 	agesSent    int32         // copies of the latest age sent by this node
 	rowsSent    int32         // copies of the latest row with news sent by this node
 	recordsSent int32         // copies of the record sent by this node
-	table       uint32        // of the latest beat whose table is known
-	state       State         // in the latest beat that was received whole, as clock
+	table       uint32        // of the latest heartbeat whose table is known
+	state       State         // in the latest heartbeat that was received whole, as clock
 	inDigest    bool          // the news in the row is part of digests
 	status      status
 }
@@ -225,7 +225,7 @@ func (s *Set) selected(departed []*entry) []*entry {
 	return s.rows
 }
 
-// departed returns the nodes that have sent a farewell: O(1) while all nodes that are
+// departed returns the nodes that have sent a leave message: O(1) while all nodes that are
 // remembered are live, otherwise O(nodes).
 func (s *Set) departed() (left []*entry) {
 	if len(s.nodes) == len(s.live) {

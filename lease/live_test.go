@@ -69,13 +69,13 @@ func TestCensus(t *testing.T) {
 				}
 				m.Records = append(m.Records, &r)
 			}
-			for range rapid.IntRange(0, 4).Draw(t, "beats") {
+			for range rapid.IntRange(0, 4).Draw(t, "heartbeats") {
 				b := node.Draw(t, "node").sent(now.Add(-time.Duration(rapid.IntRange(0, 7000).Draw(t, "age ms")) * ms))
 				b.Clock = time.Duration(rapid.IntRange(-2, 6).Draw(t, "clock s")) * time.Second
-				m.Beats = append(m.Beats, b.as(rapid.SampledFrom([]State{Settling, Active, Draining, Active, Left}).Draw(t, "state")))
+				m.Heartbeats = append(m.Heartbeats, b.as(rapid.SampledFrom([]State{Settling, Active, Draining, Active, Left}).Draw(t, "state")))
 			}
-			for range rapid.IntRange(0, 2).Draw(t, "accusations") {
-				m.Accusations = append(m.Accusations, Accusation{
+			for range rapid.IntRange(0, 2).Draw(t, "failure-reports") {
+				m.FailureReports = append(m.FailureReports, FailureReport{
 					Subject: node.Draw(t, "subject").Handle(), Watcher: node.Draw(t, "watcher").Handle(),
 					At: stampAt(now), Evidence: rapid.SampledFrom([]Evidence{Refused, Silent}).Draw(t, "evidence"),
 				})

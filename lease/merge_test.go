@@ -12,8 +12,8 @@ import (
 )
 
 // fleet is all that nodes could have sent until now: three ids with up to three
-// incarnations each, each with a few record versions and beats. Nodes are correct,
-// except that a node may have sent one beat with two states.
+// incarnations each, each with a few record versions and heartbeats. Nodes are correct,
+// except that a node may have sent one heartbeat with two states.
 type fleet struct {
 	now   time.Time
 	lives []life
@@ -21,7 +21,7 @@ type fleet struct {
 
 type life struct {
 	versions []*Record     // by version, from 1
-	states   [][]State     // of its beats, one a second
+	states   [][]State     // of its heartbeats, one a second
 	ended    time.Duration // age of the last one
 }
 
@@ -53,8 +53,8 @@ func drawFleet(t *rapid.T) *fleet {
 
 func (f *fleet) drawLife(t *rapid.T) life { return rapid.SampledFrom(f.lives).Draw(t, "life") }
 
-// drawMessage draws a message that some node could send at f.now. Every beat comes
-// with its record: a Set drops a beat without a record, so the order would matter.
+// drawMessage draws a message that some node could send at f.now. Every heartbeat comes
+// with its record: a Set drops a heartbeat without a record, so the order would matter.
 func (f *fleet) drawMessage(t *rapid.T) *Message {
 	var m *Message
 	for range rapid.IntRange(1, 3).Draw(t, "rows") {
@@ -64,16 +64,16 @@ func (f *fleet) drawMessage(t *rapid.T) *Message {
 			m = messageFrom(f.now, r, nil)
 		}
 		m.Records = append(m.Records, r)
-		if rapid.Bool().Draw(t, "with beat") {
-			i := rapid.IntRange(0, len(l.states)-1).Draw(t, "beat")
+		if rapid.Bool().Draw(t, "with heartbeat") {
+			i := rapid.IntRange(0, len(l.states)-1).Draw(t, "heartbeat")
 			sent := func(i int) time.Time {
 				return f.now.Add(-l.ended - time.Duration(len(l.states)-1-i)*time.Second)
 			}
 			b := r.sent(sent(i)).as(rapid.SampledFrom(l.states[i]).Draw(t, "state"))
 			b.Load = int64(i)
-			// The relay may know the age of a later beat.
+			// The relay may know the age of a later heartbeat.
 			b.Renewed = stampAt(sent(rapid.IntRange(i, len(l.states)-1).Draw(t, "latest")))
-			m.Beats = append(m.Beats, b)
+			m.Heartbeats = append(m.Heartbeats, b)
 		}
 	}
 	return m
@@ -113,7 +113,7 @@ func applyAll(t *rapid.T, s *Set, now time.Time, messages []*Message) {
 	}
 }
 
-// Any order and any repetition of messages lead to the same state (S3.7).
+// Any order and any repetition of messages lead to the same state.
 func TestApplyOrderAndRepetitionDecideNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
@@ -135,7 +135,7 @@ func TestApplyOrderAndRepetitionDecideNothing(t *testing.T) {
 	})
 }
 
-// Two sets agree after a full exchange, for any messages received before (S3.7).
+// Two sets agree after a full exchange, for any messages received before.
 func TestSyncBothWaysAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
@@ -154,11 +154,11 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 	})
 }
 
-// An ended lease stays ended: no order of old beats, recorded or relayed, revives a node
+// An ended lease stays ended: no order of old heartbeats, recorded or relayed, revives a node
 // before the lease is forgotten.
-func TestOldBeatsReviveNoNode(t *testing.T) {
+func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	b, last := rec("b", 5), epoch.Add(-time.Second)
-	slack := int(2 * newSet(b).grain())
+	slack := int(2 * newSet(b).tick())
 	old := func(slack int) *rapid.Generator[*Message] {
 		return rapid.Custom(func(t *rapid.T) *Message {
 			r := b
@@ -169,15 +169,15 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 				r = r.heavier()
 			}
 			age := rapid.IntRange(max(0, -slack), 7000).Draw(t, "age ms")
-			beat := r.sent(last.Add(-time.Duration(age) * ms))
-			beat.Renewed = beat.At + Stamp(rapid.IntRange(0, age+slack).Draw(t, "later ms"))
+			heartbeat := r.sent(last.Add(-time.Duration(age) * ms))
+			heartbeat.Renewed = heartbeat.At + Stamp(rapid.IntRange(0, age+slack).Draw(t, "later ms"))
 			switch {
-			case r.Incarnation == 4 && rapid.Bool().Draw(t, "farewell"):
-				beat = beat.as(Left)
+			case r.Incarnation == 4 && rapid.Bool().Draw(t, "leave"):
+				heartbeat = heartbeat.as(Left)
 			case age > 0:
-				beat = beat.as(rapid.SampledFrom([]State{Settling, Active, Draining}).Draw(t, "state"))
+				heartbeat = heartbeat.as(rapid.SampledFrom([]State{Settling, Active, Draining}).Draw(t, "state"))
 			}
-			m := messageFrom(epoch, r, []Beat{beat})
+			m := messageFrom(epoch, r, []Heartbeat{heartbeat})
 			if rapid.Bool().Draw(t, "with record") {
 				m.Records = append(m.Records, r)
 			}
@@ -193,20 +193,20 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end   func(s *Set) (now time.Time)
 		live  []string
-		slack int // ms by which old news may seem later than the latest beat
+		slack int // ms by which old news may seem later than the latest heartbeat
 	}{
 		"expired": {expire, alone, slack},
 		"left": {func(s *Set) time.Time {
-			s.Apply(epoch, farewell(epoch, b))
+			s.Apply(epoch, leave(epoch, b))
 			return epoch
 		}, alone, slack},
 		"left, heard of late": {func(s *Set) time.Time {
 			now := epoch.Add(testParams.TTL + time.Second)
-			s.Apply(now, messageFrom(now, b, []Beat{b.sent(epoch).as(Left)}))
+			s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(epoch).as(Left)}))
 			return now
 		}, alone, slack},
-		"superseded by one with a farewell": {func(s *Set) time.Time {
-			s.Apply(epoch, messageFrom(epoch, later, []Beat{later.sent(epoch).as(Left)}, later))
+		"superseded by one with a leave message": {func(s *Set) time.Time {
+			s.Apply(epoch, messageFrom(epoch, later, []Heartbeat{later.sent(epoch).as(Left)}, later))
 			return epoch
 		}, alone, slack},
 		"superseded": {func(s *Set) time.Time {
@@ -220,12 +220,12 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 		"forgotten": {func(s *Set) time.Time {
 			s.ExpireOthers(epoch)
 			return epoch
-		}, alone, -1}, // the latest beat itself counts again
+		}, alone, -1}, // the latest heartbeat itself counts again
 
 	} {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(last)}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{b.sent(last)}, b))
 			now := tc.end(s)
 			for range rapid.IntRange(1, 12).Draw(t, "messages") {
 				m := old(tc.slack).Draw(t, "old news")
@@ -236,14 +236,14 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 				if got := ids(s); !slices.Equal(got, tc.live) {
 					t.Fatalf("live: %v, want %v", got, tc.live)
 				}
-				// Remembered at least until forgetAfter has passed since the last beat.
+				// Remembered at least until forgetAfter has passed since the last heartbeat.
 				step := time.Duration(rapid.IntRange(0, 4000).Draw(t, "wait ms")) * ms
 				if now.Add(step).Before(last.Add(testParams.forgetAfter())) && len(tc.live) == 1 {
 					now = now.Add(step)
 				}
 				s.Expire(now)
 			}
-			// New beats still count: they revive the node.
+			// New heartbeats still count: they revive the node.
 			s.Apply(now, hello(now, rec("b", 7)))
 			if got := ids(s); !slices.Equal(got, []string{"a/1", "b/7"}) {
 				t.Fatalf("after a restart: %v", got)
@@ -252,16 +252,16 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 	}
 }
 
-// A node that was forgotten is live again by the beat that was known of it, for as long as
-// that beat would have held; and by the next one.
+// A node that was forgotten is live again by the heartbeat that was known of it, for as long as
+// that heartbeat would have held; and by the next one.
 func TestForgottenNodesReturn(t *testing.T) {
 	b := rec("b", 1)
 	known := b.sent(epoch)
 	earlier := b.sent(epoch.Add(-ms))
 	for name, tt := range map[string]struct {
-		beat  Beat
-		after time.Duration
-		live  bool
+		heartbeat Heartbeat
+		after     time.Duration
+		live      bool
 	}{
 		"the same at once":                  {known, time.Second, true},
 		"the same at the end":               {known, testParams.TTL, true},
@@ -271,23 +271,23 @@ func TestForgottenNodesReturn(t *testing.T) {
 		"the next, when the last has ended": {b.sent(epoch.Add(2 * time.Second)), testParams.TTL + ms, true},
 	} {
 		s := newSet(rec("a", 1))
-		s.Apply(epoch, messageFrom(epoch, b, []Beat{known}, b))
+		s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{known}, b))
 		s.ExpireOthers(epoch.Add(time.Second))
 		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
 			t.Fatalf("live: %v, want a alone", got)
 		}
 		now := epoch.Add(max(tt.after, time.Second))
-		s.Apply(now, messageFrom(now, b, []Beat{tt.beat}, b))
+		s.Apply(now, messageFrom(now, b, []Heartbeat{tt.heartbeat}, b))
 		if live := member(s, "b") != nil; live != tt.live {
 			t.Errorf("%s: b is live: %v, want %v", name, live, tt.live)
 		}
-		if end, ok := s.NextDeadline(); tt.live && (!ok || !end.Equal(s.time.local(tt.beat.At).Add(testParams.TTL+ms))) {
+		if end, ok := s.NextDeadline(); tt.live && (!ok || !end.Equal(s.time.local(tt.heartbeat.At).Add(testParams.TTL+ms))) {
 			t.Errorf("%s: the lease ends at %v", name, end.Sub(epoch))
 		}
 	}
 }
 
-// After a chain of relays, a beat or farewell has the same content and stamp. Its age is
+// After a chain of relays, a heartbeat or leave message has the same content and stamp. Its age is
 // at least the true age minus the transit time, although the relays had estimated
 // cluster time as earlier than it was.
 func TestRelayingNeverProlongsALease(t *testing.T) {
@@ -300,7 +300,7 @@ func TestRelayingNeverProlongsALease(t *testing.T) {
 			limit = testParams.forgetAfter()
 		}
 		carrier.SetState(state)
-		carrier.Beat(epoch, 1, 2)
+		carrier.Heartbeat(epoch, 1, 2)
 		sent, now, transit := carrier.self.at, epoch, time.Duration(0)
 		span := rapid.Map(rapid.IntRange(0, 800), func(n int) time.Duration { return time.Duration(n) * ms })
 		for hop := range rapid.IntRange(1, 6).Draw(t, "hops") {

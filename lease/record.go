@@ -17,7 +17,7 @@ const (
 	MaxZoneBytes    = 253 // of a domain name, as in the value of a label
 	MaxKeysBytes    = 16  // of the fingerprints of gossip keys
 	MaxRoostBytes   = 64  // of the version of roost
-	MaxProgramBytes = 64  // of the version of a node's program
+	MaxProgramBytes = 64  // of the version of a node's application
 	MaxLabels       = 16
 	MaxLabelBytes   = 64        // of a key
 	MaxValueBytes   = 253       // of the value of a label
@@ -52,7 +52,7 @@ func (id NodeID) Validate() error {
 }
 
 // State is what a node does at present. Only an Active node is a candidate for
-// ownership. A node in any state but Left is live while its lease is. Every beat
+// ownership. A node in any state but Left is live while its lease is. Every heartbeat
 // carries the state, so a change spreads as fast as a heartbeat.
 type State uint8
 
@@ -62,7 +62,7 @@ const (
 	Settling State = iota + 1 // present, not ready to own anything
 	Active                    // a candidate for ownership
 	Draining                  // present, gives up what it owns
-	Left                      // sent a farewell; the lease has ended
+	Left                      // sent a leave message; the lease has ended
 )
 
 // String returns the lower-case name of s.
@@ -95,7 +95,7 @@ func (s *State) UnmarshalText(b []byte) error {
 }
 
 // Record is the slowly changing part of a node's data: all except its State, its load
-// and the digest of its table, which its beats carry. Records are ordered by
+// and the digest of its table, which its heartbeats carry. Records are ordered by
 // (Incarnation, Version); the newer one replaces the older. A Record that was passed
 // to a Set, or returned by one, is immutable.
 type Record struct {
@@ -103,24 +103,24 @@ type Record struct {
 	Incarnation uint64 // of the node's process; greater after a restart
 	Version     uint32 // counts the changes within an incarnation
 	Addr        string // host:port at which the node gossips; a node without one cannot show that it runs, and is believed by nobody
-	APIAddr     string // where the node's own program is reached; opaque to roost
+	APIAddr     string // where the node's own application is reached; opaque to roost
 	Zone        string
 	Weight      uint32 // share of the partitions relative to other nodes; 0 owns nothing
 	Capacity    int64  // units of load that the node can carry; 0 = not stated
 	Labels      map[string]string
 
-	// Handover says that the node takes part in hand-overs; opaque to this package.
-	Handover bool
+	// Handoff says that the node takes part in handoffs; opaque to this package.
+	Handoff bool
 
-	// Restless is until when the returns of the node count against it. Held is until when it
+	// RecentReturns is until when the returns of the node count against it. Held is until when it
 	// owns nothing because of them. Both are 0 for none, and opaque to this package. A
 	// process of the node finds them in the record of the one before it: [Set.Former].
-	Restless, Held Stamp
+	RecentReturns, FlappingUntil Stamp
 
 	// Keys has fingerprints of the keys that the node's gossip uses; opaque to this package.
 	Keys string
 
-	// Roost and Program are versions, for people: of roost, and of the node's program if it states one.
+	// Roost and Program are versions, for people: of roost, and of the node's application if it states one.
 	Roost, Program string
 
 	// HTTP is twice the port of the node's HTTP API, at the host of Addr, plus 1 if it speaks TLS; opaque to this
@@ -140,38 +140,38 @@ type Record struct {
 	rest []byte // fields of a later release, passed on
 }
 
-// Validate returns all faults of r, joined, or nil.
+// Validate returns all problems of r, joined, or nil.
 func (r *Record) Validate() error { return r.validate(recordBytes(r)) }
 
 // validate is Validate for a record whose encoded size is known.
 func (r *Record) validate(size int) error {
 	errs := []error{r.ID.Validate()}
-	fault := func(bad bool, format string, args ...any) {
+	problem := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf("lease: record of %.80q: "+format, append([]any{string(r.ID)}, args...)...))
 		}
 	}
-	fault(len(r.Addr) > MaxAddrBytes, "addr has %d bytes, at most %d", len(r.Addr), MaxAddrBytes)
-	fault(len(r.APIAddr) > MaxAddrBytes, "api addr has %d bytes, at most %d", len(r.APIAddr), MaxAddrBytes)
-	fault(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
-	fault(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
-	fault(len(r.Keys) > MaxKeysBytes, "fingerprints of keys have %d bytes, at most %d", len(r.Keys), MaxKeysBytes)
-	fault(len(r.Roost) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.Roost), MaxRoostBytes)
-	fault(len(r.Program) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.Program), MaxProgramBytes)
-	fault(!utf8.ValidString(r.Roost) || !utf8.ValidString(r.Program), "versions must be UTF-8")
-	fault(min(r.Restless, r.Held) < 0 || max(r.Restless, r.Held) > maxStamp, "restless until %d and held until %d, want cluster time", r.Restless, r.Held)
-	fault(r.Drains < 0 || r.Drains > maxStamp, "drains from %d on, want cluster time", r.Drains)
-	fault(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
-	fault(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
-	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)
-	fault(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)
+	problem(len(r.Addr) > MaxAddrBytes, "addr has %d bytes, at most %d", len(r.Addr), MaxAddrBytes)
+	problem(len(r.APIAddr) > MaxAddrBytes, "api addr has %d bytes, at most %d", len(r.APIAddr), MaxAddrBytes)
+	problem(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
+	problem(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
+	problem(len(r.Keys) > MaxKeysBytes, "fingerprints of keys have %d bytes, at most %d", len(r.Keys), MaxKeysBytes)
+	problem(len(r.Roost) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.Roost), MaxRoostBytes)
+	problem(len(r.Program) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.Program), MaxProgramBytes)
+	problem(!utf8.ValidString(r.Roost) || !utf8.ValidString(r.Program), "versions must be UTF-8")
+	problem(min(r.RecentReturns, r.FlappingUntil) < 0 || max(r.RecentReturns, r.FlappingUntil) > maxStamp, "returns count until until %d and held until %d, want cluster time", r.RecentReturns, r.FlappingUntil)
+	problem(r.Drains < 0 || r.Drains > maxStamp, "drains from %d on, want cluster time", r.Drains)
+	problem(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
+	problem(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
+	problem(r.Capacity < 0, "capacity %d is negative", r.Capacity)
+	problem(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)
 	for k, v := range r.Labels {
-		fault(k == "" || len(k) > MaxLabelBytes || len(v) > MaxValueBytes,
+		problem(k == "" || len(k) > MaxLabelBytes || len(v) > MaxValueBytes,
 			"label %.80q: the key has 1 to %d bytes, the value at most %d", k, MaxLabelBytes, MaxValueBytes)
-		fault(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
+		problem(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
 	}
-	fault(len(r.Meta) > MaxMetaBytes, "meta has %d bytes, at most %d", len(r.Meta), MaxMetaBytes)
-	fault(size > MaxRecordBytes, "%d bytes on the wire, at most %d: shorten zone, labels or meta", size, MaxRecordBytes)
+	problem(len(r.Meta) > MaxMetaBytes, "meta has %d bytes, at most %d", len(r.Meta), MaxMetaBytes)
+	problem(size > MaxRecordBytes, "%d bytes on the wire, at most %d: shorten zone, labels or meta", size, MaxRecordBytes)
 	return errors.Join(errs...)
 }
 

@@ -26,7 +26,7 @@ func TestRepairsAreBounded(t *testing.T) {
 		now = now.Add(time.Second)
 		m := messageFrom(now, from.rec, nil)
 		for _, id := range tc.ids {
-			m.Buckets = append(m.Buckets, Holding{BucketID: id})
+			m.PullBuckets = append(m.PullBuckets, BucketDigest{BucketID: id})
 		}
 		got := 0
 		for _, answer := range s.Answer(now, m, 1400) {
@@ -45,13 +45,13 @@ func TestAskBack(t *testing.T) {
 	y.Apply(epoch, hello(epoch, z.Self()))
 	z.Apply(epoch, hello(epoch, y.Self()))
 	y.Apply(epoch, hello(epoch, x))
-	request := y.Request(epoch, nil, []Holding{y.holding(BucketID{})})
-	back := z.Apply(epoch, carry(t, request)).Buckets
+	request := y.Request(epoch, nil, []BucketDigest{y.bucketDigest(BucketID{})})
+	back := z.Apply(epoch, carry(t, request)).PullBuckets
 	for _, m := range y.Answer(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
 		z.Apply(epoch, carry(t, m))
 	}
 	wantIDs(t, z, "x/1", "y/1", "z/1")
-	if again := z.Apply(epoch, carry(t, request)).Buckets; again != nil {
+	if again := z.Apply(epoch, carry(t, request)).PullBuckets; again != nil {
 		t.Errorf("asks back although nothing is missing: %v", again)
 	}
 }
@@ -74,7 +74,7 @@ func TestUnequalSetsAgree(t *testing.T) {
 			flood(s, now, s.Self(), n, func(_ int, m *Message) {
 				r := rec(NodeID(fmt.Sprint("node-", started)), 1)
 				r.Labels = manyLabels(tc.labels, 60)
-				m.Records, m.Beats = append(m.Records, r), append(m.Beats, r.sent(now))
+				m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, r.sent(now))
 				started++
 			})
 		}
@@ -90,9 +90,9 @@ func TestUnequalSetsAgree(t *testing.T) {
 				start(now, y, 2)
 			}
 			for _, pair := range [][2]*Set{{x, y}, {y, x}} {
-				pair[0].Beat(now, 0, 0)
+				pair[0].Heartbeat(now, 0, 0)
 				for _, m := range pair[0].Compose(now, 1400, 3) {
-					m.Beats, m.Records = m.Beats[:1], nil
+					m.Heartbeats, m.Records = m.Heartbeats[:1], nil
 					converse(t, now, pair[0], pair[1], m)
 				}
 			}
@@ -108,8 +108,8 @@ func converse(t *testing.T, now time.Time, from, to *Set, m *Message) {
 	t.Helper()
 	m = carry(t, m)
 	e := to.Apply(now, m)
-	if len(e.Wants)+len(e.Buckets) > 0 {
-		converse(t, now, to, from, to.Request(now, e.Wants, e.Buckets))
+	if len(e.PullRecords)+len(e.PullBuckets) > 0 {
+		converse(t, now, to, from, to.Request(now, e.PullRecords, e.PullBuckets))
 	}
 	for _, answer := range to.Answer(now, m, 1400) {
 		converse(t, now, to, from, answer)

@@ -6,23 +6,23 @@ import (
 )
 
 // When cluster time steps ahead, since two clusters meet, the leases that a node holds go
-// on for as long as before, but it relays their beats as old as they are by the new time.
+// on for as long as before, but it relays their heartbeats as old as they are by the new time.
 func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	const behind = 4 * time.Second
 	b, c := rec("b", 1), rec("c", 1)
 	s := startSet(epoch.Add(-behind), rec("a", 1), testParams)
-	before := messageFrom(epoch.Add(-behind), b, []Beat{b.sent(epoch.Add(-behind)), c.sent(epoch.Add(-behind - time.Second))}, b, c)
+	before := messageFrom(epoch.Add(-behind), b, []Heartbeat{b.sent(epoch.Add(-behind)), c.sent(epoch.Add(-behind - time.Second))}, b, c)
 	s.Apply(epoch.Add(-behind), before)
 	wantIDs(t, s, "a/1", "b/1", "c/1")
-	if e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Beat{b.sent(epoch)})); !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
+	if e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Heartbeat{b.sent(epoch)})); !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
 		t.Fatalf("%+v, cluster time %v", e, s.time)
 	}
 	want := messageFrom(epoch, b, nil)
-	want.Wants = []Handle{c.Handle()}
+	want.PullRecords = []Handle{c.Handle()}
 	for _, m := range append(s.Answer(epoch.Add(-behind), want, 1400), s.Sync(epoch.Add(-behind))) {
-		for _, row := range carry(t, m).Beats {
+		for _, row := range carry(t, m).Heartbeats {
 			if sent := stampAt(epoch.Add(-behind - time.Second)); row.Handle == c.Handle() && row.Renewed != sent {
-				t.Errorf("a beat of %d is relayed as of %d", sent, row.Renewed)
+				t.Errorf("a heartbeat of %d is relayed as of %d", sent, row.Renewed)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestStepBackRelaysNothing(t *testing.T) {
 	wantIDs(t, other, "a/1", "b/1", "d/1") // not c
 
 	at := epoch.Add(2 * time.Second) // c has learned cluster time, too
-	s.Apply(ahead.Add(2*time.Second), messageFrom(at, c, []Beat{c.sent(at)}))
+	s.Apply(ahead.Add(2*time.Second), messageFrom(at, c, []Heartbeat{c.sent(at)}))
 	other.Apply(at, carry(t, s.Sync(ahead.Add(2*time.Second))))
 	wantIDs(t, other, "a/1", "b/1", "c/1", "d/1")
 }

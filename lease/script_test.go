@@ -15,10 +15,10 @@ import (
 //	node a [inc=N] [clock=D]   a process starts; its wall clock differs by D
 //	node a newcomer [clock=D]  the same, and it does not know cluster time yet
 //	establish a                it has joined, or found no cluster to join
-//	kill a                     it stops without a farewell
-//	beat a [load=N]            it renews its lease
-//	drain a, leave a           it changes its state and beats
-//	weigh a                    it changes its weight, and so its record, and beats
+//	kill a                     it stops without a leave message
+//	heartbeat a [load=N]            it renews its lease
+//	drain a, leave a           it changes its state and heartbeats
+//	weigh a                    it changes its weight, and so its record, and heartbeats
 //	send a b                   one digest over the wire; b requests missing records
 //	sync a b                   a full exchange in both directions, as at a join
 //	advance D                  time passes on all nodes
@@ -81,19 +81,19 @@ func (st *stage) run(t *testing.T, d *datadriven.TestData) {
 		node(0).set.Establish()
 	case "kill":
 		delete(st.nodes, arg(0))
-	case "beat":
+	case "heartbeat":
 		var load int64
 		d.MaybeScanArgs(t, "load", &load)
 		a := node(0)
-		a.set.Beat(st.at(a), load, 0)
+		a.set.Heartbeat(st.at(a), load, 0)
 	case "drain", "leave":
 		a := node(0)
 		a.set.SetState(map[string]State{"drain": Draining, "leave": Left}[d.Cmd])
-		a.set.Beat(st.at(a), 0, 0)
+		a.set.Heartbeat(st.at(a), 0, 0)
 	case "weigh":
 		a := node(0)
 		a.set.Update(func(r *Record) { r.Weight++ })
-		a.set.Beat(st.at(a), 0, 0)
+		a.set.Heartbeat(st.at(a), 0, 0)
 	case "send":
 		st.send(t, node(0), node(1))
 	case "sync":
@@ -160,7 +160,7 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	renewed := after.BeatsApplied - before.BeatsApplied + after.AgesApplied - before.AgesApplied
+	renewed := after.HeartbeatsApplied - before.HeartbeatsApplied + after.AgesApplied - before.AgesApplied
 	note(!e.Counts, "dropped")
 	note(e.Changed, "changed")
 	note(e.Urgent, "to be passed on at once")
@@ -170,9 +170,9 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	if e.Duplicate != nil {
 		note(true, "has to stop for %s/%d", e.Duplicate.ID, e.Duplicate.Incarnation)
 	}
-	note(e.Wants != nil, "requests %d record(s)", len(e.Wants))
-	note(e.Buckets != nil, "requests the rows of %d bucket(s)", len(e.Buckets))
-	note(m.Asks != nil, "is asked for %d row(s)", len(m.Asks))
+	note(e.PullRecords != nil, "requests %d record(s)", len(e.PullRecords))
+	note(e.PullBuckets != nil, "requests the rows of %d bucket(s)", len(e.PullBuckets))
+	note(m.PullLeases != nil, "is asked for %d row(s)", len(m.PullLeases))
 	if notes == nil {
 		notes = []string{"nothing new"}
 	}
@@ -196,10 +196,10 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	for _, answer := range b.set.Answer(st.at(b), m, 1400) {
 		st.deliver(t, b, a, answer)
 	}
-	if e.Wants == nil && e.Buckets == nil {
+	if e.PullRecords == nil && e.PullBuckets == nil {
 		return
 	}
-	ask := carry(t, b.set.Request(st.at(b), e.Wants, e.Buckets))
+	ask := carry(t, b.set.Request(st.at(b), e.PullRecords, e.PullBuckets))
 	for _, answer := range a.set.Answer(st.at(a), ask, 1400) {
 		st.deliver(t, a, b, answer)
 	}

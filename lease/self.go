@@ -3,7 +3,7 @@ package lease
 import "time"
 
 // duplicate is a later incarnation of this node's id that this process did not
-// take. If its beats continue, another process is running under the id, and this
+// take. If its heartbeats continue, another process is running under the id, and this
 // one has to stop. If they do not, it was an earlier process of this node, before
 // the clock was set back, and this process takes an incarnation that is later still.
 type duplicate struct {
@@ -11,11 +11,11 @@ type duplicate struct {
 	since time.Time
 }
 
-// Undecided returns the record of a later incarnation of this node's id while it is unknown
+// Unknown returns the record of a later incarnation of this node's id while it is unknown
 // whether that process runs; nil = there is none. If the process runs, [Effect.Duplicate] says
-// so after its next beats. If it is silent for a TTL, this node takes an incarnation that is
+// so after its next heartbeats. If it is silent for a TTL, this node takes an incarnation that is
 // later still.
-func (s *Set) Undecided() *Record {
+func (s *Set) Unknown() *Record {
 	if s.duplicate.entry == nil {
 		return nil
 	}
@@ -44,11 +44,11 @@ func (s *Set) applyOwnRecord(now time.Time, r *Record) {
 	}
 }
 
-// applyDuplicateBeat handles a beat of the duplicate. A beat that was sent after the
+// applyDuplicateHeartbeat handles a heartbeat of the duplicate. A heartbeat that was sent after the
 // duplicate was first seen proves that the duplicate runs; the margin covers the
-// transit time of older beats. After a farewell of the duplicate, nodes that
+// transit time of older heartbeats. After a leave message of the duplicate, nodes that
 // received it reject this earlier incarnation, so this node takes a later one.
-func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
+func (s *Set) applyDuplicateHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	if b.State == Left {
 		past := s.duplicate.entry.rec.Incarnation
 		s.dropDuplicate()
@@ -61,12 +61,12 @@ func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 	}
 }
 
-// applyOwnBeat handles a beat under this node's own handle. A beat later than its
-// own, a farewell that it did not send, or a version that its record does not have, comes
+// applyOwnHeartbeat handles a heartbeat under this node's own handle. A heartbeat later than its
+// own, a leave message that it did not send, or a version that its record does not have, comes
 // from a copy of this process (a cloned machine). A new incarnation makes the two
-// distinguishable; then applyDuplicateBeat decides. The margin covers a step of cluster time that others took first.
-// After a step back, beats from before it come back by way of others: they are no later than claimed.
-func (s *Set) applyOwnBeat(now time.Time, b *Beat, e *Effect) {
+// distinguishable; then applyDuplicateHeartbeat decides. The margin covers a step of cluster time that others took first.
+// After a step back, heartbeats from before it come back by way of others: they are no later than claimed.
+func (s *Set) applyOwnHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	s.shown = max(s.shown, min(b.renewed(), s.self.at))
 	later := millis(b.At-max(s.self.at, s.claimed)) > s.params.TTL/8 || b.Version > s.self.rec.Version
 	if later || (b.State == Left && s.self.state != Left) {
@@ -74,7 +74,7 @@ func (s *Set) applyOwnBeat(now time.Time, b *Beat, e *Effect) {
 	}
 }
 
-// outbid takes a later incarnation than a duplicate that sent no beat for a TTL, and
+// outbid takes a later incarnation than a duplicate that sent no heartbeat for a TTL, and
 // reports whether it did.
 func (s *Set) outbid(now time.Time) bool {
 	r := s.duplicate

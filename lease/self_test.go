@@ -9,8 +9,8 @@ import (
 func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	s, b, past := newSet(rec("a", 9)), rec("b", 1), rec("a", 8)
 	s.Apply(epoch, hello(epoch, b))
-	row := messageFrom(epoch, b, []Beat{past.sent(epoch)})
-	if e := s.Apply(epoch, row); len(e.Wants) != 1 {
+	row := messageFrom(epoch, b, []Heartbeat{past.sent(epoch)})
+	if e := s.Apply(epoch, row); len(e.PullRecords) != 1 {
 		t.Fatalf("the record of an unknown handle was not requested: %+v", e)
 	}
 	if e := s.Apply(epoch, messageFrom(epoch, b, nil, past)); e.Changed {
@@ -18,8 +18,8 @@ func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	}
 	for i := range 10 {
 		now := epoch.Add(time.Duration(i+1) * requestInterval)
-		row.Stamp, row.Beats[0].At = stampAt(now), stampAt(now)
-		if e := s.Apply(now, row); e.Wants != nil || e.Changed || e.Duplicate != nil {
+		row.Stamp, row.Heartbeats[0].At = stampAt(now), stampAt(now)
+		if e := s.Apply(now, row); e.PullRecords != nil || e.Changed || e.Duplicate != nil {
 			t.Fatalf("earlier incarnation, second time: %+v", e)
 		}
 		s.Expire(now)
@@ -27,7 +27,7 @@ func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	wantIDs(t, s, "a/9", "b/1")
 }
 
-// The older of two processes with one id receives beats of the newer one, and stops.
+// The older of two processes with one id receives heartbeats of the newer one, and stops.
 func TestDuplicateID(t *testing.T) {
 	const margin = 6 * time.Second / 8
 	later := rec("a", 2)
@@ -48,7 +48,7 @@ func TestDuplicateID(t *testing.T) {
 				t.Fatalf("at first sight: %+v", e)
 			}
 			now := epoch.Add(tc.wait)
-			e := s.Apply(now, messageFrom(now, later, []Beat{later.sent(now.Add(-tc.age))}))
+			e := s.Apply(now, messageFrom(now, later, []Heartbeat{later.sent(now.Add(-tc.age))}))
 			if (e.Duplicate != nil) != tc.want {
 				t.Errorf("Duplicate = %+v, want %v", e.Duplicate, tc.want)
 			}
@@ -95,11 +95,11 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 			return epoch.Add(testParams.TTL + ms)
 		}, testParams.TTL + ms},
 		"left": {func(o *Set) time.Time {
-			o.Apply(epoch, farewell(epoch, past))
+			o.Apply(epoch, leave(epoch, past))
 			return epoch.Add(time.Second)
 		}, 0},
 		"left long ago": {func(o *Set) time.Time {
-			o.Apply(epoch, farewell(epoch, past))
+			o.Apply(epoch, leave(epoch, past))
 			return epoch.Add(5 * testParams.TTL)
 		}, 0},
 	}
@@ -149,15 +149,15 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 	}
 }
 
-// Beats that an earlier process sent shortly before its end may be in transit when the
+// Heartbeats that an earlier process sent shortly before its end may be in transit when the
 // new one starts. They do not prove that the earlier process runs.
-func TestDelayedBeatsAreNoDuplicate(t *testing.T) {
+func TestDelayedHeartbeatsAreNoDuplicate(t *testing.T) {
 	s, past := newSet(rec("a", 1)), rec("a", 2)
-	s.Apply(epoch, messageFrom(epoch, past, []Beat{past.sent(epoch.Add(-time.Second))}, past))
+	s.Apply(epoch, messageFrom(epoch, past, []Heartbeat{past.sent(epoch.Add(-time.Second))}, past))
 	for i := range 10 {
 		late := time.Duration(i) * 500 * ms
 		now := epoch.Add(late)
-		if e := s.Apply(now, messageFrom(now, past, []Beat{past.sent(epoch.Add(time.Duration(i%3-3) * 100 * ms))})); e.Duplicate != nil {
+		if e := s.Apply(now, messageFrom(now, past, []Heartbeat{past.sent(epoch.Add(time.Duration(i%3-3) * 100 * ms))})); e.Duplicate != nil {
 			t.Fatalf("after %v: %+v", late, e)
 		}
 	}
@@ -167,14 +167,14 @@ func TestDelayedBeatsAreNoDuplicate(t *testing.T) {
 	}
 }
 
-// Two copies of one machine beat under one handle. A copy that receives a beat it has
+// Two copies of one machine heartbeat under one handle. A copy that receives a heartbeat it has
 // not sent yet takes a new incarnation; then the older copy stops.
 func TestClonedProcess(t *testing.T) {
 	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
-	one.Beat(epoch, 10, 3)
-	two.Beat(epoch, 0, 0)
+	one.Heartbeat(epoch, 10, 3)
+	two.Heartbeat(epoch, 0, 0)
 	now := epoch.Add(time.Second)
-	two.Beat(now, 0, 0)
+	two.Heartbeat(now, 0, 0)
 	e := one.Apply(now, carry(t, two.Sync(now)))
 	if !e.Changed || !e.Urgent || one.Self().Incarnation <= 1 {
 		t.Fatalf("the clone was not noticed: %+v, %+v", e, one.Self())
@@ -183,12 +183,12 @@ func TestClonedProcess(t *testing.T) {
 		t.Errorf("the new incarnation lost load and table: %+v", m)
 	}
 	if e := one.Apply(now, carry(t, two.Sync(now))); e.Changed {
-		t.Error("the same beat again: another incarnation")
+		t.Error("the same heartbeat again: another incarnation")
 	}
 	trust(one.Handle())
 	two.Apply(now, carry(t, one.Sync(now)))
 	now = now.Add(time.Second)
-	one.Beat(now, 0, 0)
+	one.Heartbeat(now, 0, 0)
 	if e := two.Apply(now, carry(t, one.Sync(now))); e.Duplicate == nil {
 		t.Fatal("the older copy is not reported to stop")
 	}
@@ -199,21 +199,21 @@ func TestClonedProcess(t *testing.T) {
 	}
 }
 
-// A beat of this process may come back with a later stamp, by a step that others took
+// A heartbeat of this process may come back with a later stamp, by a step that others took
 // first. Only a much later one is of a clone.
-func TestOwnBeatComesBack(t *testing.T) {
+func TestOwnHeartbeatComesBack(t *testing.T) {
 	for later, want := range map[time.Duration]uint64{testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, now := newSet(rec("a", 1)), epoch.Add(later)
-		s.Apply(now, messageFrom(now, rec("b", 1), []Beat{s.Self().sent(now)}))
+		s.Apply(now, messageFrom(now, rec("b", 1), []Heartbeat{s.Self().sent(now)}))
 		if got := s.Stats().Reincarnations; got != want {
 			t.Errorf("%v later: %d new incarnations", later, got)
 		}
 	}
 }
 
-// A newcomer that learns the time by a late message steps back too far. Others may know its beats from before the step:
-// that is no clone, and a later beat still is.
-func TestOwnBeatFromBeforeAStepBack(t *testing.T) {
+// A newcomer that learns the time by a late message steps back too far. Others may know its heartbeats from before the step:
+// that is no clone, and a later heartbeat still is.
+func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 	for after, want := range map[time.Duration]uint64{0: 0, testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, b := NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)
 		s.challenges.runs = map[Handle]time.Time{b.Handle(): epoch}
@@ -222,21 +222,21 @@ func TestOwnBeatFromBeforeAStepBack(t *testing.T) {
 		if s.Stamp(epoch) != Stamp(late.UnixMilli()) {
 			t.Fatalf("its time is %d, want %d", s.Stamp(epoch), Stamp(late.UnixMilli()))
 		}
-		s.Apply(epoch, messageFrom(late, b, []Beat{s.Self().sent(epoch.Add(after))}))
+		s.Apply(epoch, messageFrom(late, b, []Heartbeat{s.Self().sent(epoch.Add(after))}))
 		if got := s.Stats().Reincarnations; got != want {
-			t.Errorf("%v after its first beat: %d new incarnations", after, got)
+			t.Errorf("%v after its first heartbeat: %d new incarnations", after, got)
 		}
 	}
 }
 
-// The farewell of a cloned process ends the lease of the other copy, too. The other
+// The leave message of a cloned process ends the lease of the other copy, too. The other
 // copy takes a new incarnation, once.
-func TestCloneSaysFarewell(t *testing.T) {
+func TestCloneLeaves(t *testing.T) {
 	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
 	one.SetState(Left)
-	one.Beat(epoch, 0, 0)
+	one.Heartbeat(epoch, 0, 0)
 	for range 5 {
-		two.Beat(epoch, 0, 0)
+		two.Heartbeat(epoch, 0, 0)
 	}
 	for range 2 {
 		two.Apply(epoch, carry(t, one.Sync(epoch)))
@@ -250,15 +250,15 @@ func TestCloneSaysFarewell(t *testing.T) {
 	if m := member(other, "a"); m == nil || m.Handle != two.Handle() || m.State != Active {
 		t.Errorf("the others see %+v", m)
 	}
-	one.Apply(epoch, carry(t, one.Sync(epoch))) // its own farewell comes back
+	one.Apply(epoch, carry(t, one.Sync(epoch))) // its own leave message comes back
 	if got := one.Stats().Reincarnations; got != 0 {
-		t.Errorf("took a new incarnation for its own farewell")
+		t.Errorf("took a new incarnation for its own leave message")
 	}
 }
 
 // A later process under this id that joined and left ended this node's lease in all
 // views. This node outbids it, once.
-func TestFarewellOfALaterProcess(t *testing.T) {
+func TestLeaveOfALaterProcess(t *testing.T) {
 	for name, inc := range map[string]uint64{
 		"ordinary": 2, "the last to be outbid": maxIncarnation - 1, "not to be outbid": maxIncarnation, "unreadable": math.MaxUint64,
 	} {
@@ -266,7 +266,7 @@ func TestFarewellOfALaterProcess(t *testing.T) {
 			s := newSet(rec("a", 1))
 			s.Apply(epoch.Add(-ms), hello(epoch.Add(-ms), rec("a", inc)))
 			for range 3 {
-				s.Apply(epoch, farewell(epoch, rec("a", inc)))
+				s.Apply(epoch, leave(epoch, rec("a", inc)))
 			}
 			for i := range 5 {
 				s.Expire(epoch.Add(time.Duration(i) * testParams.TTL))
@@ -285,7 +285,7 @@ func TestReincarnationDropsALowerDuplicate(t *testing.T) {
 	s := newSet(rec("a", 1))
 	s.Apply(epoch, hello(epoch, rec("a", 2)))
 	now := epoch.Add(time.Second)
-	s.Apply(now, messageFrom(now, rec("a", 1), []Beat{rec("a", 1).sent(now)}))
+	s.Apply(now, messageFrom(now, rec("a", 1), []Heartbeat{rec("a", 1).sent(now)}))
 	inc := s.Self().Incarnation
 	if inc <= 2 {
 		t.Fatalf("incarnation %d", inc)

@@ -13,24 +13,24 @@ type Params struct {
 	Settings uint32        // messages with another hash are rejected
 }
 
-// forgetAfter is how long a Set remembers an ended lease, to reject old beats of it.
+// forgetAfter is how long a Set remembers an ended lease, to reject old heartbeats of it.
 func (p Params) forgetAfter() time.Duration { return max(time.Minute, 10*p.TTL) }
 
 // Stats counts what a Set has done since it was made.
 type Stats struct {
-	BeatsSent       uint64 `json:"beats_sent"`       // copies of this node's beats
-	BeatsRelayed    uint64 `json:"beats_relayed"`    // copies of other nodes' beats
-	BeatsApplied    uint64 `json:"beats_applied"`    // began or renewed a lease
-	BeatsStale      uint64 `json:"beats_stale"`      // known already, or older than the TTL
-	AgesApplied     uint64 `json:"ages_applied"`     // renewed a lease
-	SkewRejected    uint64 `json:"skew_rejected"`    // stamped too far ahead
-	SettingsRefused uint64 `json:"settings_refused"` // messages from a cluster with other settings
-	RecordsRefused  uint64 `json:"records_refused"`  // MaxNodes reached
-	FromPast        uint64 `json:"from_past"`        // messages of an earlier cluster time, recorded ones sent again among them
-	FromFuture      uint64 `json:"from_future"`      // messages of a later cluster time that no live member sent
-	Expired         uint64 `json:"expired"`          // leases
-	Crashed         uint64 `json:"crashed"`          // leases ended by proof
-	Reincarnations  uint64 `json:"reincarnations"`   // new incarnations that this node took while running
+	HeartbeatsSent    uint64 `json:"heartbeats_sent"`    // copies of this node's heartbeats
+	HeartbeatsRelayed uint64 `json:"heartbeats_relayed"` // copies of other nodes' heartbeats
+	HeartbeatsApplied uint64 `json:"heartbeats_applied"` // began or renewed a lease
+	HeartbeatsStale   uint64 `json:"heartbeats_stale"`   // known already, or older than the TTL
+	AgesApplied       uint64 `json:"ages_applied"`       // renewed a lease
+	SkewRejected      uint64 `json:"skew_rejected"`      // stamped too far ahead
+	SettingsRefused   uint64 `json:"settings_refused"`   // messages from a cluster with other settings
+	RecordsRefused    uint64 `json:"records_refused"`    // MaxNodes reached
+	FromPast          uint64 `json:"from_past"`          // messages of an earlier cluster time, recorded ones sent again among them
+	FromFuture        uint64 `json:"from_future"`        // messages of a later cluster time that no live member sent
+	Expired           uint64 `json:"expired"`            // leases
+	Crashed           uint64 `json:"crashed"`            // leases ended by confirmation
+	Reincarnations    uint64 `json:"reincarnations"`     // new incarnations that this node took while running
 }
 
 // Set is one node's knowledge of all leases. It is a pure state machine: it
@@ -41,8 +41,8 @@ type Stats struct {
 type Set struct {
 	params     Params
 	self       *entry
-	state      State     // of this node, from its next beat
-	renewed    time.Time // when this node sent its latest beat
+	state      State     // of this node, from its next heartbeat
+	renewed    time.Time // when this node sent its latest heartbeat
 	time       clusterTime
 	challenges challenges
 	led        Stamp             // the steps ahead of cluster time since a member said that it holds this node, together
@@ -57,21 +57,21 @@ type Set struct {
 	census     census            // of them, without this node
 	drains     drains            // that are planned
 	scattered  bool              // leases began since gather: vitals are not next to each other
-	applying   bool              // the beats of a message are being applied: leases that begin get no place yet
+	applying   bool              // the heartbeats of a message are being applied: leases that begin get no place yet
 	begun      []*entry          // live ones that are not in live, order and vitals yet; they get their places together
 	peers      []*entry          // the others with an address, by id; nil = to be computed
-	shown      Stamp             // of the latest own beat that others were found to know
-	claimed    Stamp             // no beat of this incarnation that was sent before a step back is later; 0 = there was none
+	shown      Stamp             // of the latest own heartbeat that others were found to know
+	claimed    Stamp             // no heartbeat of this incarnation that was sent before a step back is later; 0 = there was none
 	oldest     Stamp             // no live lease of another node is older; 0 = to be computed
 	requested  map[Handle]time.Time
 	differs    map[BucketID]difference
 	pieces     [maxBits + 1][]piece  // of this node's live set, by their bits, computed as needed
-	ahead      map[Handle]aheadClock // of rejected beats
-	accused    []*entry              // those with accusations
+	ahead      map[Handle]aheadClock // of rejected heartbeats
+	reported   []*entry              // those with failure reports
 	duplicate  duplicate
 	born       uint64        // the incarnation with which this process began
 	former     *entry        // of the process before this one under the same id; nil = none is known
-	formerLeft bool          // it said farewell
+	formerLeft bool          // it sent a leave message
 	revived    uint64        // leases of others that came back after they had expired
 	reached    uint64        // of these, those of nodes that had not given up their own leases
 	clock      time.Duration // the cluster's clock minus this node's; see clock.go
@@ -82,10 +82,10 @@ type Set struct {
 	turn       uint32 // the bucket whose ages are sent next
 	askTurn    int    // the live node from which on leases are asked for
 	spread     spread
-	evictions  evictions
+	cordons    cordons
 	rows       []*entry    // scratch of Compose and Answer
 	candidates []candidate // likewise
-	row        []byte      // scratch of addBeat
+	row        []byte      // scratch of addHeartbeat
 }
 
 // entry is what a Set knows of one incarnation of a node.
@@ -93,13 +93,13 @@ type entry struct {
 	*vitals
 	rec     *Record
 	handle  Handle
-	rowAt   Stamp         // of the latest beat that was received whole; 0 = none
-	load    int64         // in that beat
+	rowAt   Stamp         // of the latest heartbeat that was received whole; 0 = none
+	load    int64         // in that heartbeat
 	ended   time.Duration // when the entry was added, or its lease ended, by Set.since; forgotten some time later
 	rare    *rare         // nil = empty
 	size    int32         // of the encoded record; 0 = not computed yet
-	crashed bool          // the lease was ended by proof; it has not been renewed since
-	refused bool          // that proof was the refusal of connections: the process has ended, and was not cut off
+	crashed bool          // the lease was ended by confirmation; it has not been renewed since
+	refused bool          // that confirmation was the refusal of connections: the process has ended, and was not cut off
 }
 
 // rare is the part of an entry that few have: each node of a large cluster has an entry for
@@ -109,7 +109,7 @@ type rare struct {
 	answered time.Time // when AnswerExpired last answered the node
 	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
 
-	accusations []accusation // the latest ones, at most one of each node
+	failureReports []failureReport // the latest ones, at most one of each node
 }
 
 // more returns the rare part of e, to be changed.
@@ -133,20 +133,20 @@ func (e *entry) setRest(rest []byte) {
 	}
 }
 
-func (e *entry) accusations() []accusation {
+func (e *entry) failureReports() []failureReport {
 	if e.rare == nil {
 		return nil
 	}
-	return e.rare.accusations
+	return e.rare.failureReports
 }
 
 type status uint8
 
 const (
-	pending status = iota // a record without a beat
+	pending status = iota // a record without a heartbeat
 	live
-	expired // a newer beat renews the lease
-	retired // final: farewell, or replaced by a later incarnation
+	expired // a newer heartbeat renews the lease
+	retired // final: leave message, or replaced by a later incarnation
 )
 
 // NewSet returns a set that holds only self, in state Settling and with a lease that
@@ -228,15 +228,15 @@ func (s *Set) Self() *Record { return s.self.rec }
 // State returns the state that SetState set last.
 func (s *Set) State() State { return s.state }
 
-// SetState sets the state of this node from its next beat on, for other nodes and for
-// the own View. The caller sends a beat next. Left is final: receivers ignore all
-// later beats of this incarnation.
+// SetState sets the state of this node from its next heartbeat on, for other nodes and for
+// the own View. The caller sends a heartbeat next. Left is final: receivers ignore all
+// later heartbeats of this incarnation.
 func (s *Set) SetState(state State) { s.state = state }
 
 // Handle returns the handle of this node's current incarnation.
 func (s *Set) Handle() Handle { return s.self.handle }
 
-// Shown returns when this node sent the latest beat that another node was found to have
+// Shown returns when this node sent the latest heartbeat that another node was found to have
 // received: messages of others say what they know of this node, too. It lags by TTL/16.
 func (s *Set) Shown() time.Time { return s.time.local(s.shown) }
 
@@ -246,28 +246,28 @@ func (s *Set) Renewed() time.Time { return s.renewed }
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }
 
-// Beat renews this node's own lease. The beat carries load, in units or NoLoad, and
+// Heartbeat renews this node's own lease. The heartbeat carries load, in units or NoLoad, and
 // table, the digest of the node's placement table.
-func (s *Set) Beat(now time.Time, load int64, table uint32) {
+func (s *Set) Heartbeat(now time.Time, load int64, table uint32) {
 	at := max(s.time.at(now), s.self.at+1)
 	if s.self.state != s.state {
 		s.lost = true
 		s.differsIn(s.self)
 	}
-	s.advance(now, at-s.time.at(now)) // two beats within a millisecond
+	s.advance(now, at-s.time.at(now)) // two heartbeats within a millisecond
 	s.self.at, s.self.rowAt, s.renewed = at, at, now
 	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
 	s.self.agesSent = 0
-	// The beat comes with the record, to a few members: one of them may not know it.
+	// The heartbeat comes with the record, to a few members: one of them may not know it.
 	s.self.recordsSent = min(s.self.recordsSent, int32(s.recordCopies())-1)
 	s.updateClusterClock(now)
 }
 
-// NextBeat returns when a beat of this node is next told from its latest one by all
+// NextHeartbeat returns when a heartbeat of this node is next told from its latest one by all
 // who learn of it by its age alone: now, or within TTL/16.
-func (s *Set) NextBeat(now time.Time) time.Time {
-	grain := s.grain()
-	next := (s.self.at/grain + 1) * grain
+func (s *Set) NextHeartbeat(now time.Time) time.Time {
+	tick := s.tick()
+	next := (s.self.at/tick + 1) * tick
 	if s.tablesInRows() || s.time.at(now) >= next {
 		return now
 	}
@@ -277,7 +277,7 @@ func (s *Set) NextBeat(now time.Time) time.Time {
 // tablesInRows reports whether the set is so small that rows with new tables cost little.
 func (s *Set) tablesInRows() bool { return len(s.nodes) <= bucketSize }
 
-// Update changes this node's record, apart from its identity. The caller sends a beat
+// Update changes this node's record, apart from its identity. The caller sends a heartbeat
 // next, so that other nodes request the new record.
 func (s *Set) Update(change func(*Record)) {
 	rec := s.self.rec.clone()

@@ -11,11 +11,11 @@ func TestExpireBoundaries(t *testing.T) {
 	b := rec("b", 5)
 	for _, tc := range []struct {
 		name string
-		age  time.Duration // when the beat arrives
+		age  time.Duration // when the heartbeat arrives
 		wait time.Duration // until Expire
 		live bool
 	}{
-		{"fresh, TTL later", 0, testParams.TTL, true}, // S3.2: inclusive
+		{"fresh, TTL later", 0, testParams.TTL, true}, // inclusive
 		{"fresh, TTL+1ms later", 0, testParams.TTL + ms, false},
 		{"old, as old as TTL", 2 * time.Second, testParams.TTL - 2*time.Second, true},
 		{"old, older than TTL", 2 * time.Second, testParams.TTL - 2*time.Second + ms, false},
@@ -24,9 +24,9 @@ func TestExpireBoundaries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(epoch.Add(-tc.age))}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{b.sent(epoch.Add(-tc.age))}, b))
 			at, ok := s.NextDeadline()
-			if want := epoch.Add(-tc.age + testParams.TTL + ms); !ok || !at.Equal(want) { // S3.6
+			if want := epoch.Add(-tc.age + testParams.TTL + ms); !ok || !at.Equal(want) {
 				t.Errorf("NextDeadline() = %v, %v, want %v", at, ok, want)
 			}
 			changed := s.Expire(epoch.Add(tc.wait))
@@ -51,9 +51,9 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	}
 	for i, id := range []NodeID{"b", "c", "d"} {
 		r := rec(id, 1)
-		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.sent(epoch.Add(time.Duration(i-3) * time.Second))}, r))
+		s.Apply(epoch, messageFrom(epoch, r, []Heartbeat{r.sent(epoch.Add(time.Duration(i-3) * time.Second))}, r))
 	}
-	for range 3 { // S3.6
+	for range 3 {
 		at, ok := s.NextDeadline()
 		if age := s.OldestAge(at); age != testParams.TTL+ms {
 			t.Errorf("the oldest lease is of %v at the deadline", age)
@@ -68,7 +68,7 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	wantIDs(t, s, "a/1")
 }
 
-// After any event, the deadline is never later than the first expiry (S3.6).
+// After any event, the deadline is never later than the first expiry.
 func TestNextDeadlineIsNeverLate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := newSet(rec("a", 1)), epoch
@@ -81,7 +81,7 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 			r := rec(NodeID(rapid.StringMatching("[a-d]").Draw(t, "id")), uint64(rapid.IntRange(1, 3).Draw(t, "life")))
 			sent := clock.at(now) - stamps(millisUpTo(7000, "age"))
 			state := rapid.SampledFrom([]State{Active, Active, Draining, Left}).Draw(t, "state")
-			m := messageFrom(now, r, []Beat{{Handle: r.Handle(), At: sent, State: state, Version: 1}}, r)
+			m := messageFrom(now, r, []Heartbeat{{Handle: r.Handle(), At: sent, State: state, Version: 1}}, r)
 			m.Stamp = clock.at(now)
 			switch rapid.IntRange(0, 6).Draw(t, "event") {
 			case 0:
@@ -92,10 +92,10 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 				clock.base += stamps(millisUpTo(2000, "step"))
 				s.Apply(now, m)
 			case 3:
-				twin := newSet(rec("z", 1))
-				twin.advance(now, clock.at(now)-twin.time.at(now))
-				twin.Apply(now, s.Sync(now))
-				s.Apply(now, twin.Compose(now, 1400, 1)[0])
+				reference := newSet(rec("z", 1))
+				reference.advance(now, clock.at(now)-reference.time.at(now))
+				reference.Apply(now, s.Sync(now))
+				s.Apply(now, reference.Compose(now, 1400, 1)[0])
 			default:
 				s.Apply(now, m)
 			}
@@ -112,12 +112,12 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 	})
 }
 
-// A renewal before a late Expire does not change the live set (S3.5).
+// A renewal before a late Expire does not change the live set.
 func TestRenewalBeforeLateExpire(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 5)
 	s.Apply(epoch, hello(epoch, b))
 	late := epoch.Add(testParams.TTL + time.Second)
-	if e := s.Apply(late, messageFrom(late, b, []Beat{b.sent(late)})); e.Changed {
+	if e := s.Apply(late, messageFrom(late, b, []Heartbeat{b.sent(late)})); e.Changed {
 		t.Error("a renewed lease changed the live set")
 	}
 	if s.Expire(late) {
@@ -125,7 +125,7 @@ func TestRenewalBeforeLateExpire(t *testing.T) {
 	}
 }
 
-// After a pause, no node counts as live by old beats.
+// After a pause, no node counts as live by old heartbeats.
 func TestExpireOthers(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 5), rec("c", 1)
 	s.Apply(epoch, hello(epoch, b))
@@ -136,7 +136,7 @@ func TestExpireOthers(t *testing.T) {
 	if len(s.ExpiredAddrs(nil)) != 2 || len(s.Peers(nil)) != 0 || len(s.ExpiredHandles()) != 2 {
 		t.Errorf("ExpiredAddrs() = %v, Peers() = %v", s.ExpiredAddrs(nil), s.Peers(nil))
 	}
-	for _, late := range []*Message{hello(epoch, b), messageFrom(now, b, hello(epoch, b).Beats, b)} { // from a socket's buffer
+	for _, late := range []*Message{hello(epoch, b), messageFrom(now, b, hello(epoch, b).Heartbeats, b)} { // from a socket's buffer
 		s.Apply(now, late)
 		wantIDs(t, s, "a/1")
 	}
@@ -166,19 +166,19 @@ func TestUpdateKeepsIdentity(t *testing.T) {
 	}
 }
 
-// A change of state gets a beat of its own: no beat is sent with two states.
+// A change of state gets a heartbeat of its own: no heartbeat is sent with two states.
 func TestOwnState(t *testing.T) {
 	s := NewSet(epoch, *rec("a", 1), testParams)
 	first, now := s.self.at, epoch
 	expect := func(later Stamp, state State) {
 		t.Helper()
 		for what, m := range map[string]*Message{"Compose": s.Compose(now, 1400, 1)[0], "Sync": s.Sync(now)} {
-			if b := m.Beats[0]; b.At-first != later || b.State != state {
-				t.Errorf("%s sends %v in beat %d, want %v in %d", what, b.State, b.At-first, state, later)
+			if b := m.Heartbeats[0]; b.At-first != later || b.State != state {
+				t.Errorf("%s sends %v in heartbeat %d, want %v in %d", what, b.State, b.At-first, state, later)
 			}
 		}
 		if m := member(s, "a"); m.State != state || s.self.at-first != later {
-			t.Errorf("the own view shows %v in beat %d, want %v in %d", m.State, s.self.at-first, state, later)
+			t.Errorf("the own view shows %v in heartbeat %d, want %v in %d", m.State, s.self.at-first, state, later)
 		}
 	}
 	if s.State() != Settling {
@@ -190,13 +190,13 @@ func TestOwnState(t *testing.T) {
 		t.Errorf("State() = %v", s.State())
 	}
 	expect(0, Settling)
-	s.Beat(now, 0, 0)
+	s.Heartbeat(now, 0, 0)
 	expect(1, Draining) // within the same millisecond
 	s.Update(func(r *Record) { r.Weight = 5 })
-	s.Beat(now, 0, 0)
+	s.Heartbeat(now, 0, 0)
 	expect(2, Draining)
 	now = now.Add(time.Second)
-	s.Apply(now, messageFrom(now, rec("a", 1), []Beat{rec("a", 1).sent(now)}))
+	s.Apply(now, messageFrom(now, rec("a", 1), []Heartbeat{rec("a", 1).sent(now)}))
 	if s.Self().Incarnation == 1 {
 		t.Fatal("the clone was not noticed")
 	}
@@ -222,7 +222,7 @@ func TestViewDigest(t *testing.T) {
 			s.Apply(epoch, hello(epoch.Add(-ms), r))
 		}
 		last := peers[len(peers)-1]
-		s.Apply(epoch, messageFrom(epoch, last, []Beat{last.sent(epoch).as(state)}))
+		s.Apply(epoch, messageFrom(epoch, last, []Heartbeat{last.sent(epoch).as(state)}))
 		return s.View().Digest()
 	}
 	build := func(self *Record, peers ...*Record) uint64 { return viewDigest(Active, self, peers...) }

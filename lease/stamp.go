@@ -12,7 +12,7 @@ import (
 // Events in a Distributed System" (1978), so all nodes agree on it to within the time
 // that a message takes. No wall clock is compared after the start.
 //
-// The stamp of a beat is when the beat was sent. It orders the beats of a node, and
+// The stamp of a heartbeat is when the heartbeat was sent. It orders the heartbeats of a node, and
 // says how old they are, however late and by any way they arrive.
 type Stamp int64
 
@@ -186,7 +186,7 @@ func (s *Set) SentSince(m *Message, at time.Time) bool { return m.Stamp >= s.tim
 // advance corrects the estimate of cluster time. By small steps, all leases grow older or
 // younger by as much. After a larger one, or many small ones, the leases that this node holds end when they
 // would have ended without it, so no lease ends because two clusters meet. But this node
-// relays their beats with the stamps that it received: some are of the later time already.
+// relays their heartbeats with the stamps that it received: some are of the later time already.
 // Only a provisional node steps back, and what it heard until then has no known stamp.
 func (s *Set) advance(now time.Time, by Stamp) {
 	if by == 0 {
@@ -200,7 +200,7 @@ func (s *Set) advance(now time.Time, by Stamp) {
 		s.shown += by
 	}
 	if by < 0 {
-		s.evictions = evictions{} // of a time that was not the cluster's
+		s.cordons = cordons{} // of a time that was not the cluster's
 		s.claimed = max(s.claimed, s.self.at-by)
 	}
 	if !large {
@@ -208,7 +208,7 @@ func (s *Set) advance(now time.Time, by Stamp) {
 	}
 	s.oldest = 0
 	if by < 0 {
-		s.dropAccusations()
+		s.dropFailureReports()
 	}
 	tooOld := s.self.at - stamps(s.params.TTL) - 1
 	for _, e := range s.known {

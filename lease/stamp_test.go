@@ -13,8 +13,8 @@ import (
 func TestWhichTimeCounts(t *testing.T) {
 	const ttl = 6 * time.Second
 	now := epoch.Add(2 * ttl)
-	b, c, d, stranger := rec("b", 1), rec("c", 1), rec("d", 1), rec("s", 1)
-	withRecord := func(m *Message) { m.Records = []*Record{stranger} }
+	b, c, d, outsider := rec("b", 1), rec("c", 1), rec("d", 1), rec("s", 1)
+	withRecord := func(m *Message) { m.Records = []*Record{outsider} }
 	provisional := func(m *Message) { m.Provisional = true }
 	echo := func(nonce uint64) func(*Message) { return func(m *Message) { m.Echo = nonce } }
 	type want struct {
@@ -34,28 +34,28 @@ func TestWhichTimeCounts(t *testing.T) {
 		{"near, ahead", b, ttl / 8, nil, want{counts: true, moved: ttl / 8}},
 		{"near, and the own lease has ended by then", b, ttl, nil, want{challenge: "b:7946"}},
 		{"near, behind", b, -ttl, nil, want{counts: true}},
-		{"near, stranger", stranger, 0, nil, want{}},
-		{"near, stranger with its record", stranger, 0, withRecord, want{challenge: "s:7946"}},
+		{"near, unauthenticated peer", outsider, 0, nil, want{}},
+		{"near, unauthenticated peer with its record", outsider, 0, withRecord, want{challenge: "s:7946"}},
 		{"near, expired", c, 0, nil, want{challenge: "c:7946"}},
 		{"ahead, expired, ran just now", d, ttl / 8, nil, want{counts: true, moved: ttl / 8}},
 		{"far ahead, expired, ran just now", d, ttl + ms, nil, want{challenge: "d:7946", counted: true}},
 		{"far ahead, live", b, ttl + ms, nil, want{challenge: "b:7946"}},
 		{"a year ahead, live, answers", b, 365 * 24 * time.Hour, echo(4711), want{counts: true, moved: 365 * 24 * time.Hour}},
-		{"far ahead, stranger", stranger, ttl + ms, nil, want{counted: true}},
-		{"far ahead, stranger with its record", stranger, ttl + ms, withRecord, want{challenge: "s:7946", counted: true}},
+		{"far ahead, unauthenticated peer", outsider, ttl + ms, nil, want{counted: true}},
+		{"far ahead, unauthenticated peer with its record", outsider, ttl + ms, withRecord, want{challenge: "s:7946", counted: true}},
 		{"far ahead, expired", c, ttl + ms, nil, want{challenge: "c:7946", counted: true}},
 		{"far ahead, this node's handle", rec("a", 1), ttl + ms, nil, want{counts: true, moved: ttl + ms}},
 		{"far behind, live", b, -ttl - ms, nil, want{behind: true, counted: true}},
-		{"far behind, stranger", stranger, -ttl - ms, nil, want{behind: true, counted: true}},
-		{"an answer to the challenge", stranger, ttl / 8, echo(4711), want{counts: true, moved: ttl / 8}},
+		{"far behind, unauthenticated peer", outsider, -ttl - ms, nil, want{behind: true, counted: true}},
+		{"an answer to the challenge", outsider, ttl / 8, echo(4711), want{counts: true, moved: ttl / 8}},
 		{"a wrong answer", c, ttl + ms, echo(4712), want{challenge: "c:7946", counted: true}},
-		{"an answer from the past", stranger, -time.Hour, echo(4711), want{counts: true}},
-		{"near, provisional", stranger, 0, provisional, want{}},
+		{"an answer from the past", outsider, -time.Hour, echo(4711), want{counts: true}},
+		{"near, provisional", outsider, 0, provisional, want{}},
 		{"far ahead, provisional", b, time.Hour, provisional, want{}},
 		{"far behind, provisional", b, -time.Hour, provisional, want{}},
-		{"a provisional answer", stranger, 0, func(m *Message) { m.Provisional, m.Echo = true, 4711 }, want{}},
+		{"a provisional answer", outsider, 0, func(m *Message) { m.Provisional, m.Echo = true, 4711 }, want{}},
 		{"beyond measure, live", b, 0, func(m *Message) { m.Stamp = maxStamp }, want{counted: true}},
-		{"far enough ahead to overflow a duration", stranger, 0, func(m *Message) { m.Stamp += 1<<58/15625 + 1 }, want{counted: true}},
+		{"far enough ahead to overflow a duration", outsider, 0, func(m *Message) { m.Stamp += 1<<58/15625 + 1 }, want{counted: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
@@ -87,7 +87,7 @@ func TestWhichTimeCounts(t *testing.T) {
 	}
 }
 
-// A challenge is answered at the address in its record, by a message that is at most the challenger's beat longer.
+// A challenge is answered at the address in its record, by a message that is at most the challenger's heartbeat longer.
 func TestEcho(t *testing.T) {
 	s, other := newSet(rec("a", 1)), offSet(epoch, 0, rec("b", 1))
 	c := carry(t, s.Challenge(epoch, 7))
@@ -97,15 +97,15 @@ func TestEcho(t *testing.T) {
 	if echo := carry(t, other.Echo(epoch, c)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
 		t.Errorf("%+v is no echo of %+v", echo, c)
 	}
-	s.Beat(epoch, 1<<40, 0xffffffff)
+	s.Heartbeat(epoch, 1<<40, 0xffffffff)
 	other.Apply(epoch, carry(t, s.Sync(epoch)))
-	if echo := carry(t, other.Echo(epoch, c)); len(echo.Beats) != 1 || len(Encode(echo)) > len(Encode(c))+maxBeatBytes {
+	if echo := carry(t, other.Echo(epoch, c)); len(echo.Heartbeats) != 1 || len(Encode(echo)) > len(Encode(c))+maxHeartbeatBytes {
 		t.Errorf("%+v is no echo of %+v", echo, c)
 	}
 }
 
 // The answer to a stream shows that its sender runs. Only the answer to a packet shows that
-// packets arrive both ways, which a full state waits for (S5.6).
+// packets arrive both ways, which a full state waits for.
 func TestNonceOfStreams(t *testing.T) {
 	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
 	s.challenges.runs = make(map[Handle]time.Time)
@@ -271,14 +271,14 @@ func TestFarBehindIsToldTheTime(t *testing.T) {
 }
 
 // A large step keeps all ages, a small one makes leases older, and a record without a
-// beat stays without one.
+// heartbeat stays without one.
 func TestStep(t *testing.T) {
 	for step, want := range map[time.Duration]time.Duration{
 		0: time.Second, 187 * ms: 1187 * ms, 188 * ms: time.Second, time.Hour: time.Second,
 		-time.Hour: time.Second, // of a newcomer alone
 	} {
 		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
-		s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(epoch)}, b, c))
+		s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{b.sent(epoch)}, b, c))
 		now := epoch.Add(time.Second)
 		m := messageFrom(now, b, nil)
 		m.Stamp += stamps(step)
@@ -295,7 +295,7 @@ func TestStep(t *testing.T) {
 			t.Errorf("after a step of %v, the lease is %v old, want %v", step, age, want)
 		}
 		if s.known[c.Handle()].hadLease() {
-			t.Errorf("after a step of %v, a record without a beat had a lease", step)
+			t.Errorf("after a step of %v, a record without a heartbeat had a lease", step)
 		}
 	}
 }
@@ -337,7 +337,7 @@ func TestAnyStampLeavesANodeReadable(t *testing.T) {
 			if m.Stamp > 9000 {
 				b := r.sent(epoch)
 				b.At = m.Stamp - Stamp(rapid.IntRange(0, 9000).Draw(t, "age"))
-				m.Beats = []Beat{b}
+				m.Heartbeats = []Heartbeat{b}
 			}
 			got, err := Decode(Encode(m))
 			if err != nil {
@@ -350,10 +350,10 @@ func TestAnyStampLeavesANodeReadable(t *testing.T) {
 		}
 		now = now.Add(testParams.TTL + testParams.TTL/16 + ms) // a step within jitter
 		if s.Expire(now); len(s.live) != 1 {
-			t.Fatalf("live after a TTL without beats: %v", ids(s))
+			t.Fatalf("live after a TTL without heartbeats: %v", ids(s))
 		}
 		now = now.Add(math.MaxInt64) // 292 years
-		s.Beat(now, 0, 0)
+		s.Heartbeat(now, 0, 0)
 		readable()
 	})
 }
@@ -371,13 +371,13 @@ func TestManySmallSteps(t *testing.T) {
 		ahead, paused := time.Duration(0), epoch.Add(start)
 		for now, heard := epoch, false; now.Before(paused.Add(testParams.TTL)); now = now.Add(every) {
 			if !heard && !now.Before(paused) {
-				m := messageFrom(now.Add(ahead), b, []Beat{b.sent(now.Add(ahead)), rec("a", 1).sent(now)}, b)
+				m := messageFrom(now.Add(ahead), b, []Heartbeat{b.sent(now.Add(ahead)), rec("a", 1).sent(now)}, b)
 				m.Echo = s.Question(now, 7).Challenge
 				s.Apply(now, m)
 				heard, paused = true, now
 			}
 			ahead += step
-			m := messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead)), {Handle: s.self.handle, At: s.self.at, State: Active, Version: 1}}, c)
+			m := messageFrom(now.Add(ahead), c, []Heartbeat{c.sent(now.Add(ahead)), {Handle: s.self.handle, At: s.self.at, State: Active, Version: 1}}, c)
 			m.Echo = s.Question(now, 7).Challenge // otherwise this node may have been suspended
 			s.Apply(now, m)
 			if !heard {

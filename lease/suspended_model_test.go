@@ -30,7 +30,7 @@ type napFault string
 const (
 	obedient   napFault = "a live member is followed without an answer"
 	mute       napFault = "an answer does not say whether its sender holds the challenger for live"
-	trusting   napFault = "a stranger is believed at once"
+	trusting   napFault = "an unauthenticated peer is believed at once"
 	anyProcess napFault = "a question to a member counts as any challenge"
 )
 
@@ -53,13 +53,13 @@ type napMessage struct {
 
 // napWorld is a state. The sets of a state are part of other states, too.
 type napWorld struct {
-	fault napFault
-	nodes []napper
-	addrs map[string]int // where the process of a node is reached
-	sent  []napMessage
-	asks  int // that are left
-	talks int
-	waits int
+	problem napFault
+	nodes   []napper
+	addrs   map[string]int // where the process of a node is reached
+	sent    []napMessage
+	asks    int // that are left
+	talks   int
+	waits   int
 }
 
 // napSet returns the set of a member at a time, which knows others.
@@ -73,7 +73,7 @@ func napSet(now time.Time, cluster time.Duration, id NodeID, others ...NodeID) *
 		r := rec(other, 1)
 		s.challenges.runs[r.Handle()] = now
 		m := hello(now, r)
-		m.Stamp, m.Beats[0].At = s.time.at(now), s.time.at(now)
+		m.Stamp, m.Heartbeats[0].At = s.time.at(now), s.time.at(now)
 		s.Apply(now, m)
 	}
 	clear(s.challenges.runs)
@@ -92,7 +92,7 @@ func (w *napWorld) own(i int) *napper {
 func (w *napWorld) send(i int, m *Message) { w.sendTo(-1, i, m) }
 
 func (w *napWorld) sendTo(to, i int, m *Message) {
-	text := fmt.Sprintf("%s at %d to %d: challenge %x, echo %x, rows %v", w.nodes[i].id, m.Stamp-stampAt(epoch), to, m.Challenge, m.Echo, len(m.Beats))
+	text := fmt.Sprintf("%s at %d to %d: challenge %x, echo %x, rows %v", w.nodes[i].id, m.Stamp-stampAt(epoch), to, m.Challenge, m.Echo, len(m.Heartbeats))
 	if !slices.ContainsFunc(w.sent, func(o napMessage) bool { return o.text == text }) {
 		w.sent = append(slices.Clone(w.sent), napMessage{m, i, to, text})
 	}
@@ -101,7 +101,7 @@ func (w *napWorld) sendTo(to, i int, m *Message) {
 // ask has a node ask a member.
 func (w *napWorld) ask(i int) *Message {
 	n := w.own(i)
-	if w.fault == anyProcess {
+	if w.problem == anyProcess {
 		return n.set.Challenge(n.now, uint64(2*i+1))
 	}
 	return n.set.Question(n.now, uint64(2*i+1))
@@ -110,10 +110,10 @@ func (w *napWorld) ask(i int) *Message {
 // hear has a node receive a message, and do what follows.
 func (w *napWorld) hear(i int, m *Message) {
 	n := w.own(i)
-	if e := n.set.known[m.From]; w.fault == obedient && m.Challenge+m.Echo == 0 && e != nil && e.status == live && m.Stamp > n.set.time.at(n.now) {
+	if e := n.set.known[m.From]; w.problem == obedient && m.Challenge+m.Echo == 0 && e != nil && e.status == live && m.Stamp > n.set.time.at(n.now) {
 		n.set.advance(n.now, m.Stamp-n.set.time.at(n.now))
 	}
-	if w.fault == trusting {
+	if w.problem == trusting {
 		n.set.doubted = n.now.Add(-n.set.params.TTL)
 	}
 	e := n.set.Apply(n.now, m)
@@ -132,8 +132,8 @@ func (w *napWorld) hear(i int, m *Message) {
 // echo returns the answer of a node to a challenge.
 func (w *napWorld) echo(i int, m *Message) *Message {
 	echo := w.nodes[i].set.Echo(w.nodes[i].now, m)
-	if w.fault == mute {
-		echo.Beats = nil
+	if w.problem == mute {
+		echo.Heartbeats = nil
 	}
 	return echo
 }
@@ -148,7 +148,7 @@ func (w *napWorld) wait() {
 	for i := range w.nodes {
 		n := w.own(i)
 		n.now = n.now.Add(n.set.params.TTL / 8)
-		n.set.Beat(n.now, NoLoad, 0)
+		n.set.Heartbeat(n.now, NoLoad, 0)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestSuspensionModel(t *testing.T) {
 
 func TestSuspensionModelFaults(t *testing.T) {
 	for _, c := range []struct {
-		fault         napFault
+		problem       napFault
 		world, broken string
 		waits         int
 	}{
@@ -308,9 +308,9 @@ func TestSuspensionModelFaults(t *testing.T) {
 		{trusting, "a newcomer since then", sleeperOwns, 0},
 		{anyProcess, "all others replaced", answerFences, 0},
 	} {
-		t.Run(string(c.fault), func(t *testing.T) {
+		t.Run(string(c.problem), func(t *testing.T) {
 			w := napWorlds()[c.world]
-			w.fault, w.asks, w.talks, w.waits = c.fault, 1, 2, c.waits
+			w.problem, w.asks, w.talks, w.waits = c.problem, 1, 2, c.waits
 			r := w.explore()
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)

@@ -9,24 +9,24 @@ import (
 // time; by the time of the answer, the lease of a has ended.
 func TestSuspended(t *testing.T) {
 	const ttl, ahead = 6 * time.Second, time.Hour
-	a, b, stranger := rec("a", 1), rec("b", 1), rec("s", 1)
+	a, b, outsider := rec("a", 1), rec("b", 1), rec("s", 1)
 	now := epoch.Add(time.Second)
-	held := []Beat{a.sent(epoch)}
+	held := []Heartbeat{a.sent(epoch)}
 	for _, tc := range []struct {
-		name      string
-		from      *Record
-		beats     []Beat
-		question  bool
-		ahead     time.Duration
-		counts    bool
-		suspended bool
+		name       string
+		from       *Record
+		heartbeats []Heartbeat
+		question   bool
+		ahead      time.Duration
+		counts     bool
+		suspended  bool
 	}{
 		{"a member that does not hold it", b, nil, true, ahead, true, true},
 		{"the same, to a challenge", b, nil, false, ahead, true, true},
 		{"a member that holds it", b, held, true, ahead, true, false},
 		{"the same, to a challenge", b, held, false, ahead, true, false},
-		{"a later process at the address of a member", stranger, nil, true, ahead, true, true},
-		{"a stranger", stranger, nil, false, ahead, false, false},
+		{"a later process at the address of a member", outsider, nil, true, ahead, true, true},
+		{"an unauthenticated peer", outsider, nil, false, ahead, false, false},
 		{"a member that holds it, half a century later", b, held, true, 50 * 365 * 24 * time.Hour, true, false},
 		{"a member that does not hold it, at present", b, nil, true, 0, true, false},
 		{"a member that does not hold it, before the end of the lease", b, nil, true, 4 * time.Second, true, false},
@@ -34,11 +34,11 @@ func TestSuspended(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(a)
-			s.Beat(epoch, NoLoad, 0)
+			s.Heartbeat(epoch, NoLoad, 0)
 			for _, r := range []*Record{b, rec("c", 1)} {
 				s.Apply(epoch, hello(epoch, r))
 			}
-			m := messageFrom(now.Add(tc.ahead), tc.from, tc.beats)
+			m := messageFrom(now.Add(tc.ahead), tc.from, tc.heartbeats)
 			if m.Echo = s.Challenge(now, 7).Challenge; tc.question {
 				m.Echo = s.Question(now, 7).Challenge
 			}
@@ -54,7 +54,7 @@ func TestSuspended(t *testing.T) {
 func TestSuspendedWithPacketsWaiting(t *testing.T) {
 	for _, step := range []time.Duration{100 * ms, 400 * ms, 2 * time.Second, 5 * time.Second} {
 		s, b := newSet(rec("a", 1)), rec("b", 1)
-		s.Beat(epoch, NoLoad, 0)
+		s.Heartbeat(epoch, NoLoad, 0)
 		s.Apply(epoch, hello(epoch, b))
 		last := epoch
 		for at := step; at <= time.Minute; at += step {
@@ -73,7 +73,7 @@ func TestSuspendedWithPacketsWaiting(t *testing.T) {
 }
 
 // Without an answer, no message leads a node over the end of its own lease: neither of members nor of
-// strangers, recorded or not.
+// unauthenticated peers, recorded or not.
 func TestOverdueWithoutAnswer(t *testing.T) {
 	for _, r := range []*Record{rec("b", 1), rec("s", 1)} {
 		s := newSet(rec("a", 1))
@@ -87,8 +87,8 @@ func TestOverdueWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A stranger with a later time is believed once members have had time to answer, or if there are none.
-func TestStrangerWithLaterTime(t *testing.T) {
+// An unauthenticated peer with a later time is believed once members have had time to answer, or if there are none.
+func TestOutsiderWithLaterTime(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		s := newSet(rec("a", 1))
 		if !alone {
@@ -96,7 +96,7 @@ func TestStrangerWithLaterTime(t *testing.T) {
 		}
 		answers := func(at time.Duration) Effect {
 			now := epoch.Add(at)
-			s.Beat(now, NoLoad, 0)
+			s.Heartbeat(now, NoLoad, 0)
 			m := messageFrom(now.Add(time.Hour), rec("s", 1), nil)
 			m.Echo = s.Challenge(now, 7).Challenge
 			return s.Apply(now, m)
@@ -133,7 +133,7 @@ func TestOverslept(t *testing.T) {
 		{"later, of a process that does not know the time", true, true, time.Hour, false},
 	} {
 		s := newSet(rec("a", 1))
-		s.Beat(epoch, NoLoad, 0)
+		s.Heartbeat(epoch, NoLoad, 0)
 		m := messageFrom(now.Add(tc.ahead), rec("s", 1), nil)
 		if m.Provisional, m.Echo = tc.provisional, s.Challenge(now, 7).Challenge; tc.question {
 			m.Echo = s.Question(now, 7).Challenge

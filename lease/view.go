@@ -11,13 +11,13 @@ import (
 // Member is one live node in a View.
 type Member struct {
 	*Record
-	Handle  Handle
-	Renewed time.Time     // of the lease, by the viewer's clock: without news, it ends a TTL later
-	Clock   time.Duration // the node's wall clock minus the viewer's
-	Load    int64         // units, or NoLoad
-	Table   uint32        // digest of the node's placement table
-	State   State         // Draining if the node is active, and evicted or due to drain by its record
-	Evicted bool          // it is active, and shows as Draining since it is evicted
+	Handle   Handle
+	Renewed  time.Time     // of the lease, by the viewer's clock: without news, it ends a TTL later
+	Clock    time.Duration // the node's wall clock minus the viewer's
+	Load     int64         // units, or NoLoad
+	Table    uint32        // digest of the node's placement table
+	State    State         // Draining if the node is active, and cordoned or due to drain by its record
+	Cordoned bool          // it is active, and shows as Draining since it is cordoned
 }
 
 // Candidate reports whether the node may own partitions.
@@ -25,21 +25,21 @@ func (m *Member) Candidate() bool { return m.State == Active && m.Weight > 0 }
 
 // View is the live set at one moment. It is immutable.
 type View struct {
-	Members []Member   // sorted by id; this node is always included
-	Evicted []Eviction // in force, by id, also of nodes that are not live
+	Members  []Member // sorted by id; this node is always included
+	Cordoned []Cordon // in force, by id, also of nodes that are not live
 
 	// Crashed are incarnations whose processes have ended within the last TTL or so, by
-	// proof. Nodes that may merely be out of reach are not among them.
+	// confirmation. Nodes that may merely be out of reach are not among them.
 	Crashed []Incarnation
 
 	// Left are incarnations that sent a leave message, and that are not forgotten yet: for a minute, or for ten TTLs if
 	// those are longer. Their processes are certain to end, if they have not yet.
 	Left []Incarnation
 
-	// Ahead has the nodes with beats that are rejected, and by how much their clocks are ahead of the cluster's.
+	// Ahead has the nodes with heartbeats that are rejected, and by how much their clocks are ahead of the cluster's.
 	Ahead map[NodeID]time.Duration
 
-	// Spared says that evictions have no effect at present: they would leave no candidate.
+	// Spared says that cordons have no effect at present: they would leave no candidate.
 	Spared bool
 
 	time clusterTime
@@ -53,7 +53,7 @@ type Reason string
 
 // The reasons.
 const (
-	Departed Reason = "left"     // it sent a farewell
+	Departed Reason = "left"     // it sent a leave message
 	Crashed  Reason = "crashed"  // watchers have proven its end
 	Expired  Reason = "expired"  // its lease ran out
 	Replaced Reason = "replaced" // a later incarnation of the node is live
@@ -88,13 +88,13 @@ func (e *entry) reason() Reason {
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time}
-	v.Spared = len(v.Evicted) > 0 && s.spared()
+	v := &View{Members: make([]Member, 0, len(s.live)), Cordoned: s.cordons.inForce, Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time}
+	v.Spared = len(v.Cordoned) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
 			state := s.shownState(e, v.Spared)
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: state, Evicted: state != e.state && !s.drains.begun(e.rec), Renewed: s.time.local(e.renewed()),
+				Record: e.rec, Handle: e.handle, State: state, Cordoned: state != e.state && !s.drains.begun(e.rec), Renewed: s.time.local(e.renewed()),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
@@ -113,9 +113,9 @@ func incarnationsOf(entries []*entry) []Incarnation {
 	return all
 }
 
-// shownState returns the state of a live node to which its planned drain applies, and evictions unless they are spared.
+// shownState returns the state of a live node to which its planned drain applies, and cordons unless they are spared.
 func (s *Set) shownState(e *entry, spared bool) State {
-	if e.state == Active && (s.drains.begun(e.rec) || !spared && evicts(s.evictions.inForce, e.rec.ID)) {
+	if e.state == Active && (s.drains.begun(e.rec) || !spared && isCordoned(s.cordons.inForce, e.rec.ID)) {
 		return Draining
 	}
 	return e.state
@@ -124,7 +124,7 @@ func (s *Set) shownState(e *entry, spared bool) State {
 // States yields the records and states of the live nodes, this one among them, by id, as View
 // shows them: O(nodes), without an allocation.
 func (s *Set) States(yield func(*Record, State) bool) {
-	spared := len(s.evictions.inForce) > 0 && s.spared()
+	spared := len(s.cordons.inForce) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live && !yield(e.rec, s.shownState(e, spared)) {
 			return
@@ -164,9 +164,9 @@ func (s *Set) Differing(table uint32) (members int) {
 // Each of its messages then says so, and other nodes pass on when the latest one did.
 func (s *Set) SetMissing(missing bool) { s.missing = missing }
 
-// Agreed returns the time of the oldest of the latest beats of other live nodes that have a
+// Agreed returns the time of the oldest of the latest heartbeats of other live nodes that have a
 // table, or now if there are none. It is zero if one of them has another table than that of
-// a digest, or has sent no beat since a node last missed a voter. O(n).
+// a digest, or has sent no heartbeat since a node last missed a voter. O(n).
 func (s *Set) Agreed(now time.Time, table uint32) time.Time {
 	oldest := s.time.at(now)
 	for _, e := range s.live {
@@ -181,7 +181,7 @@ func (s *Set) Agreed(now time.Time, table uint32) time.Time {
 	return s.time.local(oldest)
 }
 
-// Left reports whether an incarnation said farewell: its process is certain to end.
+// Left reports whether an incarnation sent a leave message: its process is certain to end.
 func (s *Set) Left(i Incarnation) bool {
 	e := s.known[i.Handle()]
 	return e != nil && e.left()
@@ -224,7 +224,7 @@ func (s *Set) Active() (ids []NodeID) {
 }
 
 // Former returns the record of the process that ran before this one under the same id, as
-// members remember it, and whether it said farewell. nil = none is known.
+// members remember it, and whether it sent a leave message. nil = none is known.
 func (s *Set) Former() (rec *Record, left bool) {
 	if s.former == nil {
 		return nil, false
@@ -244,8 +244,8 @@ func (s *Set) meetFormer(r *Record) {
 	}
 }
 
-// noteFarewell notes the farewell of the process before this one.
-func (s *Set) noteFarewell(e *entry, b *Beat) {
+// noteLeave notes the leave message of the process before this one.
+func (s *Set) noteLeave(e *entry, b *Heartbeat) {
 	if e != nil && e == s.former && b.State == Left {
 		s.formerLeft = true
 	}

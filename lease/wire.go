@@ -24,22 +24,22 @@ const (
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
 	MaxNodes        = 16384 // in a set, and records and rows in a message
-	maxAccused      = 2 * MaxNodes * maxAccusers
-	MaxEvictions    = 64 // in a set, and in a message
-	MaxEvictionTime = 24 * time.Hour
-	MaxReasonBytes  = 128 // of an eviction
+	maxReported     = 2 * MaxNodes * maxReporters
+	MaxCordons      = 64 // in a set, and in a message
+	MaxCordonTime   = 24 * time.Hour
+	MaxReasonBytes  = 128 // of a cordon
 	handleBytes     = handleBits / 8
 	minRowBytes     = 1 + handleBytes + 6
-	maxRestBytes    = 64 // unknown fields of one row, record or eviction
+	maxRestBytes    = 64 // unknown fields of one row, record or cordon
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
 )
 
-// Errors of [Decode] and [Set.Evict].
+// Errors of [Decode] and [Set.Cordon].
 var (
 	ErrVersion   = errors.New("lease: message of an unknown wire version")
 	ErrMalformed = errors.New("lease: malformed message")
-	ErrEvictions = errors.New("lease: too many evictions: wait until one ends")
+	ErrCordons   = errors.New("lease: too many cordons: wait until one ends")
 )
 
 // A message is the version, then sections in ascending order of their kinds: a kind, a
@@ -48,21 +48,21 @@ var (
 // fields of rows and records, and passes them on. All integers are varints, unless
 // stated. A section that would be empty is left out.
 const (
-	sectionHead      = 1 // settings and sender (fixed), stamp, flags, wall clock
-	sectionRows      = 2 // the table digest that most rows share (fixed), then rows
-	sectionRecords   = 3
-	sectionAges      = 4 // bits, then buckets
-	sectionWants     = 5 // handles (fixed)
-	sectionAsks      = 6 // handles (fixed)
-	sectionBuckets   = 7 // bits, index and marks (fixed) of each
-	sectionChallenge = 8 // fixed
-	sectionEcho      = 9 // fixed
-	sectionExtra     = 10
-	sectionProof     = 11 // accusations
-	sectionEvictions = 12 // flags, digest (fixed), then evictions
-	sectionHandover  = 13
-	sectionMissed    = 14 // a stamp (fixed)
-	sectionCluster   = 15 // handles (fixed)
+	sectionHead           = 1 // settings and sender (fixed), stamp, flags, wall clock
+	sectionRows           = 2 // the table digest that most rows share (fixed), then rows
+	sectionRecords        = 3
+	sectionAges           = 4 // bits, then buckets
+	sectionPullRecords    = 5 // handles (fixed)
+	sectionPullLeases     = 6 // handles (fixed)
+	sectionPullBuckets    = 7 // bits, index and hashes (fixed) of each
+	sectionChallenge      = 8 // fixed
+	sectionEcho           = 9 // fixed
+	sectionExtra          = 10
+	sectionFailureReports = 11 // failure reports
+	sectionCordons        = 12 // flags, digest (fixed), then cordons
+	sectionHandoff        = 13
+	sectionMissed         = 14 // a stamp (fixed)
+	sectionCluster        = 15 // handles (fixed)
 )
 
 const flagProvisional = 1
@@ -70,7 +70,7 @@ const flagProvisional = 1
 // Encode returns the wire form of m. A row takes 15 to 50 bytes, typically 17; an age
 // five bits.
 func Encode(m *Message) []byte {
-	w := writer{b: make([]byte, 1, 64+20*len(m.Beats)+128*len(m.Records)+len(m.Extra))}
+	w := writer{b: make([]byte, 1, 64+20*len(m.Heartbeats)+128*len(m.Records)+len(m.Extra))}
 	w.b[0] = WireVersion
 	w.section(sectionHead, func() {
 		w.fixed32(m.Settings)
@@ -84,10 +84,10 @@ func Encode(m *Message) []byte {
 		w.varint(m.SentAt.UnixMilli())
 	})
 	table := tableOf(m)
-	w.list(sectionRows, len(m.Beats), func() {
+	w.list(sectionRows, len(m.Heartbeats), func() {
 		w.fixed32(table)
-		for i := range m.Beats {
-			w.b = appendRow(w.b, &m.Beats[i], m.Stamp, table)
+		for i := range m.Heartbeats {
+			w.b = appendRow(w.b, &m.Heartbeats[i], m.Stamp, table)
 		}
 	})
 	w.list(sectionRecords, len(m.Records), func() {
@@ -100,28 +100,28 @@ func Encode(m *Message) []byte {
 			w.bucket(&m.Ages[i])
 		}
 	})
-	w.list(sectionWants, len(m.Wants), func() { w.handles(m.Wants) })
-	w.list(sectionAsks, len(m.Asks), func() { w.handles(m.Asks) })
-	w.list(sectionBuckets, len(m.Buckets), func() {
-		for _, h := range m.Buckets {
+	w.list(sectionPullRecords, len(m.PullRecords), func() { w.handles(m.PullRecords) })
+	w.list(sectionPullLeases, len(m.PullLeases), func() { w.handles(m.PullLeases) })
+	w.list(sectionPullBuckets, len(m.PullBuckets), func() {
+		for _, h := range m.PullBuckets {
 			w.uvarint(uint64(h.Bits))
 			w.uvarint(uint64(h.Index))
-			w.uvarint(uint64(len(h.Marks)))
-			for _, mark := range h.Marks {
-				w.fixed32(mark)
+			w.uvarint(uint64(len(h.Hashes)))
+			for _, hash := range h.Hashes {
+				w.fixed32(hash)
 			}
 		}
 	})
 	w.number(sectionChallenge, m.Challenge)
 	w.number(sectionEcho, m.Echo)
 	w.list(sectionExtra, len(m.Extra), func() { w.b = append(w.b, m.Extra...) })
-	w.list(sectionProof, len(m.Accusations), func() {
-		for _, a := range m.Accusations {
-			w.b = appendAccusation(w.b, a, m.Stamp)
+	w.list(sectionFailureReports, len(m.FailureReports), func() {
+		for _, a := range m.FailureReports {
+			w.b = appendFailureReport(w.b, a, m.Stamp)
 		}
 	})
-	w.evictions(m)
-	w.list(sectionHandover, len(m.Handover), func() { w.b = append(w.b, m.Handover...) })
+	w.cordons(m)
+	w.list(sectionHandoff, len(m.Handoff), func() { w.b = append(w.b, m.Handoff...) })
 	w.number(sectionMissed, uint64(m.Missed))
 	w.list(sectionCluster, len(m.Cluster), func() { w.handles(m.Cluster) })
 	return w.b
@@ -130,10 +130,10 @@ func Encode(m *Message) []byte {
 // tableOf returns the table digest that most rows of m probably share: that of the
 // first row, the sender's own. Rows with the same digest save four bytes.
 func tableOf(m *Message) uint32 {
-	if len(m.Beats) == 0 {
+	if len(m.Heartbeats) == 0 {
 		return 0
 	}
-	return m.Beats[0].Table
+	return m.Heartbeats[0].Table
 }
 
 // writer appends to a message.
@@ -200,36 +200,36 @@ const maxAge = Stamp(24 * time.Hour / time.Millisecond)
 
 // appendRow appends a row of a message with the given stamp and table: its length in one
 // byte, the handle, a number for the state (two bits) and whether a table digest follows
-// (the last bit), the version of the record, the age of the latest beat, how much
-// earlier this beat was sent, clock, load plus 1, and the table digest.
-func appendRow(b []byte, beat *Beat, at Stamp, table uint32) []byte {
+// (the last bit), the version of the record, the age of the latest heartbeat, how much
+// earlier this heartbeat was sent, clock, load plus 1, and the table digest.
+func appendRow(b []byte, heartbeat *Heartbeat, at Stamp, table uint32) []byte {
 	start := len(b)
-	w := writer{b: appendHandle(append(b, 0), beat.Handle)}
-	head := uint64(min(max(beat.State, Settling), Left)-Settling) << 1
-	if beat.Table != table {
+	w := writer{b: appendHandle(append(b, 0), heartbeat.Handle)}
+	head := uint64(min(max(heartbeat.State, Settling), Left)-Settling) << 1
+	if heartbeat.Table != table {
 		head |= 1
 	}
 	w.uvarint(head)
-	w.uvarint(uint64(beat.Version))
-	renewed := min(beat.renewed(), at)
+	w.uvarint(uint64(heartbeat.Version))
+	renewed := min(heartbeat.renewed(), at)
 	w.uvarint(uint64(min(at-renewed, maxAge)))
-	w.uvarint(uint64(max(0, renewed-beat.At)))
-	w.varint(inRange(beat.Clock).Milliseconds())
-	w.uvarint(uint64(min(max(NoLoad, beat.Load), maxLoad) + 1))
-	if beat.Table != table {
-		w.fixed32(beat.Table)
+	w.uvarint(uint64(max(0, renewed-heartbeat.At)))
+	w.varint(inRange(heartbeat.Clock).Milliseconds())
+	w.uvarint(uint64(min(max(NoLoad, heartbeat.Load), maxLoad) + 1))
+	if heartbeat.Table != table {
+		w.fixed32(heartbeat.Table)
 	}
-	w.b = append(w.b, beat.rest...)
+	w.b = append(w.b, heartbeat.rest...)
 	w.b[start] = byte(len(w.b) - start - 1)
 	return w.b
 }
 
-// maxAccusationBytes is an upper bound for the encoded size of an accusation.
-const maxAccusationBytes = 1 + 2*handleBytes + 4 + 1
+// maxFailureReportBytes is an upper bound for the encoded size of a failure report.
+const maxFailureReportBytes = 1 + 2*handleBytes + 4 + 1
 
-// appendAccusation appends an accusation of a message with the given stamp: its length in
+// appendFailureReport appends a failure report of a message with the given stamp: its length in
 // one byte, subject, watcher, the time since, and the evidence.
-func appendAccusation(b []byte, a Accusation, at Stamp) []byte {
+func appendFailureReport(b []byte, a FailureReport, at Stamp) []byte {
 	start := len(b)
 	w := writer{b: appendHandle(appendHandle(append(b, 0), a.Subject), a.Watcher)}
 	w.uvarint(uint64(min(max(0, at-a.At), maxAge)))
@@ -255,9 +255,9 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
-	w.flag(r.Handover)
-	w.uvarint(uint64(r.Restless))
-	w.uvarint(uint64(r.Held))
+	w.flag(r.Handoff)
+	w.uvarint(uint64(r.RecentReturns))
+	w.uvarint(uint64(r.FlappingUntil))
 	w.text(r.Keys)
 	w.text(r.Roost)
 	w.text(r.Program)

@@ -24,16 +24,16 @@ func drawRecord(t *rapid.T) *Record {
 		Labels: rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes),
 			rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"),
 		MinWire: rapid.Uint8().Draw(t, "min wire"), MaxWire: rapid.Uint8().Draw(t, "max wire"),
-		Handover: rapid.Bool().Draw(t, "handover"),
-		Restless: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "restless")),
-		Held:     Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "held")),
-		Keys:     string(rapid.SliceOfN(rapid.Byte(), 0, MaxKeysBytes).Draw(t, "keys")),
-		Roost:    rapid.StringN(0, -1, MaxRoostBytes).Draw(t, "version of roost"),
-		Program:  rapid.StringN(0, -1, MaxProgramBytes).Draw(t, "version of the program"),
-		HTTP:     rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"),
-		Drains:   Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")),
-		Meta:     string(rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "meta")),
-		rest:     drawRest(t),
+		Handoff:       rapid.Bool().Draw(t, "handoff"),
+		RecentReturns: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "restless")),
+		FlappingUntil: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "held")),
+		Keys:          string(rapid.SliceOfN(rapid.Byte(), 0, MaxKeysBytes).Draw(t, "keys")),
+		Roost:         rapid.StringN(0, -1, MaxRoostBytes).Draw(t, "version of roost"),
+		Program:       rapid.StringN(0, -1, MaxProgramBytes).Draw(t, "version of the application"),
+		HTTP:          rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"),
+		Drains:        Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")),
+		Meta:          string(rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "meta")),
+		rest:          drawRest(t),
 	}
 }
 
@@ -41,12 +41,12 @@ func drawRest(t *rapid.T) []byte {
 	return rapid.SliceOfN(rapid.Byte(), 0, maxRestBytes).Draw(t, "unknown fields")
 }
 
-// drawBeat draws a beat for a message with the given stamp, of which a few beats may be
+// drawHeartbeat draws a heartbeat for a message with the given stamp, of which a few heartbeats may be
 // later, or too old for the wire.
-func drawBeat(stamp Stamp) func(t *rapid.T) Beat {
-	return func(t *rapid.T) Beat {
+func drawHeartbeat(stamp Stamp) func(t *rapid.T) Heartbeat {
+	return func(t *rapid.T) Heartbeat {
 		at := stamp - Stamp(rapid.Int64Range(-10, int64(2*maxAge)).Draw(t, "age"))
-		return Beat{
+		return Heartbeat{
 			Handle: drawHandle(t), Version: rapid.Uint32().Draw(t, "version"),
 			At: at, Renewed: at + Stamp(rapid.Int64Range(-10, int64(maxAge)).Draw(t, "renewed later")),
 			State: State(rapid.Uint8().Draw(t, "state")),
@@ -67,8 +67,8 @@ func drawBucketID(t *rapid.T) BucketID {
 	return BucketID{Bits: bits, Index: rapid.Uint32Range(0, 1<<bits-1).Draw(t, "index")}
 }
 
-func drawHolding(t *rapid.T) Holding {
-	return Holding{BucketID: drawBucketID(t), Marks: rapid.SliceOfN(rapid.Uint32(), 0, 70).Draw(t, "marks")}
+func drawBucketDigest(t *rapid.T) BucketDigest {
+	return BucketDigest{BucketID: drawBucketID(t), Hashes: rapid.SliceOfN(rapid.Uint32(), 0, 70).Draw(t, "hashes")}
 }
 
 func drawBucket(t *rapid.T) Bucket {
@@ -80,12 +80,12 @@ func drawBucket(t *rapid.T) Bucket {
 	}
 }
 
-// drawAccusation draws an accusation for a message with the given stamp.
-func drawAccusation(stamp Stamp) func(t *rapid.T) Accusation {
-	return func(t *rapid.T) Accusation {
-		return Accusation{
+// drawFailureReport draws a failure report for a message with the given stamp.
+func drawFailureReport(stamp Stamp) func(t *rapid.T) FailureReport {
+	return func(t *rapid.T) FailureReport {
+		return FailureReport{
 			Subject: drawHandle(t), Watcher: drawHandle(t), Evidence: Evidence(rapid.Uint8Range(1, 127).Draw(t, "evidence")),
-			At: stamp - Stamp(rapid.Int64Range(0, int64(maxAge)).Draw(t, "accused before")),
+			At: stamp - Stamp(rapid.Int64Range(0, int64(maxAge)).Draw(t, "reported before")),
 		}
 	}
 }
@@ -96,18 +96,18 @@ func drawWireMessage(t *rapid.T) *Message {
 		Settings: rapid.Uint32().Draw(t, "settings"), From: drawHandle(t), Stamp: stamp,
 		Provisional: rapid.Bool().Draw(t, "provisional"),
 		SentAt:      time.UnixMilli(rapid.Int64Range(-math.MaxInt64, math.MaxInt64).Draw(t, "sent at")),
-		Beats:       rapid.SliceOfN(rapid.Custom(drawBeat(stamp)), 0, 8).Draw(t, "beats"),
+		Heartbeats:  rapid.SliceOfN(rapid.Custom(drawHeartbeat(stamp)), 0, 8).Draw(t, "heartbeats"),
 		Records:     rapid.SliceOfN(rapid.Custom(drawRecord), 0, 3).Draw(t, "records"),
 		Ages:        rapid.SliceOfN(rapid.Custom(drawBucket), 0, 3).Draw(t, "ages"),
-		Wants:       rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "wants"),
-		Asks:        rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "asks"),
-		Buckets:     rapid.SliceOfN(rapid.Custom(drawHolding), 0, 5).Draw(t, "buckets"),
+		PullRecords: rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "wants"),
+		PullLeases:  rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "asks"),
+		PullBuckets: rapid.SliceOfN(rapid.Custom(drawBucketDigest), 0, 5).Draw(t, "buckets"),
 		Challenge:   rapid.Uint64().Draw(t, "challenge"), Echo: rapid.Uint64().Draw(t, "echo"),
-		Evictions: rapid.SliceOfN(rapid.Custom(drawEviction(stamp)), 0, 3).Draw(t, "evictions"),
-		Evicted:   rapid.Uint32().Draw(t, "digest of evictions"), WantsEvictions: rapid.Bool().Draw(t, "wants evictions"),
-		Accusations: rapid.SliceOfN(rapid.Custom(drawAccusation(stamp)), 0, 3).Draw(t, "accusations"),
-		Extra:       rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
-		Handover:    rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "handover"),
+		Cordons:  rapid.SliceOfN(rapid.Custom(drawCordon(stamp)), 0, 3).Draw(t, "cordons"),
+		Cordoned: rapid.Uint32().Draw(t, "digest of cordons"), PullCordons: rapid.Bool().Draw(t, "wants cordons"),
+		FailureReports: rapid.SliceOfN(rapid.Custom(drawFailureReport(stamp)), 0, 3).Draw(t, "failure-reports"),
+		Extra:          rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
+		Handoff:        rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "handoff"),
 	}
 }
 
@@ -115,21 +115,21 @@ func drawWireMessage(t *rapid.T) *Message {
 func onWire(m *Message) *Message {
 	c := *m
 	c.SentAt = time.UnixMilli(m.SentAt.UnixMilli())
-	c.Beats = nil
-	for _, b := range m.Beats {
-		latest := min(max(b.At, b.Renewed), m.Stamp) // no beat is later than its message
+	c.Heartbeats = nil
+	for _, b := range m.Heartbeats {
+		latest := min(max(b.At, b.Renewed), m.Stamp) // no heartbeat is later than its message
 		sinceContent := max(0, latest-b.At)
 		b.Renewed = max(latest, m.Stamp-maxAge)
 		b.At = b.Renewed - sinceContent
 		b.Clock = min(max(b.Clock.Truncate(ms), -maxClock), maxClock)
 		b.Load = min(max(NoLoad, b.Load), maxLoad)
 		b.State = min(max(b.State, Settling), Left)
-		c.Beats = append(c.Beats, b)
+		c.Heartbeats = append(c.Heartbeats, b)
 	}
 	return &c
 }
 
-var equalMessages = cmp.Options{cmpopts.EquateEmpty(), cmp.AllowUnexported(Beat{}, Record{}, Bucket{}, Eviction{})}
+var equalMessages = cmp.Options{cmpopts.EquateEmpty(), cmp.AllowUnexported(Heartbeat{}, Record{}, Bucket{}, Cordon{})}
 
 // Every message can be decoded.
 func TestEncodeDecodeRoundTrip(t *testing.T) {
@@ -152,8 +152,8 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 func TestSizesAreUpperBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawWireMessage(t)
-		for _, b := range m.Beats {
-			if got := len(appendRow(nil, &b, m.Stamp, 7)); got < minRowBytes || got > maxBeatBytes {
+		for _, b := range m.Heartbeats {
+			if got := len(appendRow(nil, &b, m.Stamp, 7)); got < minRowBytes || got > maxHeartbeatBytes {
 				t.Fatalf("a row of %d bytes", got)
 			}
 		}
@@ -163,18 +163,18 @@ func TestSizesAreUpperBounds(t *testing.T) {
 				t.Fatalf("a bucket of %d nodes takes %d bytes, more than %d", b.Nodes, len(w.b), bucketBytes(b.Nodes))
 			}
 		}
-		for _, a := range m.Accusations {
-			if got := len(appendAccusation(nil, a, m.Stamp)); got > maxAccusationBytes {
-				t.Fatalf("an accusation of %d bytes", got)
+		for _, a := range m.FailureReports {
+			if got := len(appendFailureReport(nil, a, m.Stamp)); got > maxFailureReportBytes {
+				t.Fatalf("a failure report of %d bytes", got)
 			}
 		}
-		for _, e := range m.Evictions {
+		for _, e := range m.Cordons {
 			w := writer{}
-			if w.eviction(&e, m.Stamp); len(w.b) > e.size() || e.size() > maxEvictionBytes {
-				t.Fatalf("an eviction takes %d bytes, more than %d or %d", len(w.b), e.size(), maxEvictionBytes)
+			if w.cordon(&e, m.Stamp); len(w.b) > e.size() || e.size() > maxCordonBytes {
+				t.Fatalf("a cordon takes %d bytes, more than %d or %d", len(w.b), e.size(), maxCordonBytes)
 			}
 		}
-		bare := &Message{Settings: m.Settings, From: m.From, Stamp: m.Stamp, SentAt: m.SentAt, Challenge: m.Challenge, Echo: m.Echo, Evicted: m.Evicted}
+		bare := &Message{Settings: m.Settings, From: m.From, Stamp: m.Stamp, SentAt: m.SentAt, Challenge: m.Challenge, Echo: m.Echo, Cordoned: m.Cordoned}
 		if got := len(Encode(bare)); got > messageOverhead {
 			t.Fatalf("a message without rows takes %d bytes, more than messageOverhead", got)
 		}
@@ -184,26 +184,26 @@ func TestSizesAreUpperBounds(t *testing.T) {
 // The size of a row limits how fast news spreads: at most 24 bytes each.
 func TestRowSize(t *testing.T) {
 	const stamp = 1 << 41 // a day in 2039
-	row := func(b Beat) int { return len(appendRow(nil, &b, stamp, 7)) }
-	most := Beat{
+	row := func(b Heartbeat) int { return len(appendRow(nil, &b, stamp, 7)) }
+	most := Heartbeat{
 		At: 1, Renewed: stamp, State: Left, Version: math.MaxUint32, Clock: math.MinInt64, Load: math.MaxInt64,
 		Table: 8, rest: make([]byte, maxRestBytes),
 	}
 	for _, tc := range []struct {
-		name string
-		beat Beat
-		want int
+		name      string
+		heartbeat Heartbeat
+		want      int
 	}{
-		{"least", Beat{At: stamp, Load: NoLoad, Table: 7}, minRowBytes},
-		{"held for a second", Beat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 15},
-		{"renewed by an age", Beat{At: stamp - 90_000, Renewed: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 17},
-		{"a day after the last news", Beat{
+		{"least", Heartbeat{At: stamp, Load: NoLoad, Table: 7}, minRowBytes},
+		{"held for a second", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 15},
+		{"renewed by an age", Heartbeat{At: stamp - 90_000, Renewed: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 17},
+		{"a day after the last news", Heartbeat{
 			At: stamp - 86_400_000, Renewed: stamp - 5000, State: Active, Version: 300, Clock: -120 * ms, Load: 20_000, Table: 7,
 		}, 21},
-		{"the same while tables differ", Beat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 8}, 19},
+		{"the same while tables differ", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 8}, 19},
 		{"most", most, 104},
 	} {
-		got := row(tc.beat)
+		got := row(tc.heartbeat)
 		if got != tc.want {
 			t.Errorf("%s: %d bytes, want %d", tc.name, got, tc.want)
 		}

@@ -13,10 +13,10 @@ import (
 var simParams = Params{TTL: testParams.TTL, MaxSkew: 2 * maxClock, Settings: testParams.Settings}
 
 const (
-	simTick   = 100 * ms
-	simBeat   = 2 * time.Second
-	simGossip = 2   // ticks between digests
-	simBudget = 300 // bytes: not everything fits
+	simTick      = 100 * ms
+	simHeartbeat = 2 * time.Second
+	simGossip    = 2   // ticks between digests
+	simBudget    = 300 // bytes: not everything fits
 )
 
 // world runs Sets on a network that loses, duplicates, delays, reorders and replays
@@ -41,7 +41,7 @@ type world struct {
 	replays     bool
 }
 
-// emission is the content of a beat when it was sent.
+// emission is the content of a heartbeat when it was sent.
 type emission struct {
 	at    time.Time
 	state State
@@ -55,16 +55,16 @@ type packet struct {
 }
 
 type simNode struct {
-	index   int
-	id      NodeID
-	offset  time.Duration // of its clock
-	set     *Set          // nil = down
-	twin    *twin
-	lives   int
-	beatAt  time.Time
-	frozen  time.Time         // until
-	leaving time.Time         // when it will have left
-	waiting map[Handle][]byte // the first message of a sender that was challenged
+	index       int
+	id          NodeID
+	offset      time.Duration // of its clock
+	set         *Set          // nil = down
+	reference   *reference
+	lives       int
+	heartbeatAt time.Time
+	frozen      time.Time         // until
+	leaving     time.Time         // when it will have left
+	waiting     map[Handle][]byte // the first message of a sender that was challenged
 }
 
 func drawWorld(t *rapid.T) *world {
@@ -116,9 +116,9 @@ func (w *world) start(n *simNode) {
 	}
 	n.set, n.leaving, n.frozen = NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}
 	n.waiting = make(map[Handle][]byte)
-	n.twin = newTwin(n.set)
+	n.reference = newReference(n.set)
 	n.set.SetState(Active)
-	w.beat(n)
+	w.heartbeat(n)
 	if peer == nil || (w.hasty && n.offset > 0) {
 		n.set.Establish()
 	}
@@ -135,7 +135,7 @@ func (w *world) sync(a, b *simNode) {
 	w.deliver(a, fromB)
 }
 
-// calm ends the faults of the network.
+// calm ends the problems of the network.
 func (w *world) calm() {
 	w.loss, w.double, w.maxDelay, w.replays = 0, 0, ms, false
 }
@@ -157,18 +157,18 @@ func (w *world) pick(fits func(*simNode) bool) *simNode {
 	return nil
 }
 
-func (w *world) beat(n *simNode) {
-	n.set.Beat(w.clock(n), int64(n.index), uint32(n.index%2))
+func (w *world) heartbeat(n *simNode) {
+	n.set.Heartbeat(w.clock(n), int64(n.index), uint32(n.index%2))
 	w.emit(n)
-	n.beatAt = w.now.Add(simBeat + time.Duration(w.rng.IntN(200)-100)*ms)
+	n.heartbeatAt = w.now.Add(simHeartbeat + time.Duration(w.rng.IntN(200)-100)*ms)
 }
 
-// emit notes that n sends a beat.
+// emit notes that n sends a heartbeat.
 func (w *world) emit(n *simNode) {
 	w.emitted[n.set.Handle()] = append(w.emitted[n.set.Handle()], emission{w.now, n.set.State(), w.ahead(n)})
 }
 
-// reborn notes the first beat of an incarnation that a running node took.
+// reborn notes the first heartbeat of an incarnation that a running node took.
 func (w *world) reborn(n *simNode, was Handle) {
 	if n.set.Handle() == was {
 		return
@@ -234,9 +234,9 @@ func (w *world) deliver(n *simNode, wire []byte) {
 	w.reborn(n, was)
 	if e.Counts {
 		if by := n.set.time.base - at.base; by != 0 && !at.isSmall(now, by, simParams.TTL) {
-			n.twin.step(by)
+			n.reference.step(by)
 		}
-		n.twin.hear(now, m)
+		n.reference.hear(now, m)
 	}
 	w.reply(n, m, &e)
 	waiting := n.waiting[m.From]
@@ -265,8 +265,8 @@ func (w *world) reply(n *simNode, m *Message, e *Effect) {
 	if sender == "" || !e.Counts {
 		return
 	}
-	if len(e.Wants)+len(e.Buckets) > 0 {
-		w.send(sender, n.set.Request(now, e.Wants, e.Buckets))
+	if len(e.PullRecords)+len(e.PullBuckets) > 0 {
+		w.send(sender, n.set.Request(now, e.PullRecords, e.PullBuckets))
 	}
 	for _, answer := range n.set.Answer(now, m, simBudget) {
 		w.send(sender, answer)
@@ -276,7 +276,7 @@ func (w *world) reply(n *simNode, m *Message, e *Effect) {
 func (w *world) expire(n *simNode) {
 	was := n.set.Handle()
 	n.set.Expire(w.clock(n))
-	n.twin.expire(w.clock(n))
+	n.reference.expire(w.clock(n))
 	w.reborn(n, was)
 }
 
@@ -309,8 +309,8 @@ func (w *world) step(tick int) {
 // act is one tick of a node.
 func (w *world) act(n *simNode, tick int) {
 	w.expire(n)
-	if !w.now.Before(n.beatAt) {
-		w.beat(n)
+	if !w.now.Before(n.heartbeatAt) {
+		w.heartbeat(n)
 	}
 	if (tick+n.index)%simGossip == 0 {
 		const recipients = 2
@@ -334,17 +334,17 @@ func (w *world) act(n *simNode, tick int) {
 
 func (w *world) leave(n *simNode) {
 	n.set.SetState(Left)
-	w.beat(n)
+	w.heartbeat(n)
 	n.leaving = w.now.Add(time.Second)
 }
 
 // forget has n forget who lives, as a node does that was paused or is not heard.
 func (w *world) forget(n *simNode) {
 	n.set.ExpireOthers(w.clock(n))
-	n.twin.forget()
+	n.reference.forget()
 }
 
-// trouble is a fault of one node, or a replay.
+// trouble is a problem of one node, or a replay.
 func (w *world) trouble() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	switch {
@@ -358,10 +358,10 @@ func (w *world) trouble() {
 		w.leave(n)
 	case w.rng.IntN(3) == 0:
 		n.set.Update(func(r *Record) { r.Weight++ })
-		w.beat(n)
+		w.heartbeat(n)
 	case w.rng.IntN(3) == 0:
 		n.set.SetState(Settling + State(w.rng.IntN(3)))
-		w.beat(n)
+		w.heartbeat(n)
 	case w.freezes && w.rng.IntN(4) == 0:
 		w.forget(n)
 	case w.freezes && w.rng.IntN(2) == 0:
@@ -380,12 +380,12 @@ func (w *world) slack() time.Duration { return 300*ms + 2*w.tick }
 func (w *world) ahead(n *simNode) Stamp { return n.set.time.at(w.clock(n)) - stampAt(w.now) }
 
 // knowsTime reports whether n knows cluster time, which all members that run know, and
-// which was the sender's when it sent a beat. A newcomer with a clock that is behind
+// which was the sender's when it sent a heartbeat. A newcomer with a clock that is behind
 // may take recorded messages for the present until a member answers it; members ignore
 // it until then. An answer that took long, or was sent again, leaves a newcomer as far behind:
 // for good, if all who know better end before it hears them.
-func (w *world) knowsTime(n *simNode, beat emission) bool {
-	ahead := beat.ahead
+func (w *world) knowsTime(n *simNode, heartbeat emission) bool {
+	ahead := heartbeat.ahead
 	for _, n := range w.nodes {
 		if w.runs(n) && n.set.Established() {
 			ahead = max(ahead, w.ahead(n))
@@ -394,7 +394,7 @@ func (w *world) knowsTime(n *simNode, beat emission) bool {
 	return n.set.Established() && millis(ahead-w.ahead(n)) <= w.slack()
 }
 
-// check compares the view of n with its twin's and with the truth.
+// check compares the view of n with its reference model's and with the truth.
 func (w *world) check(n *simNode) {
 	if n.set == nil {
 		return
@@ -418,14 +418,14 @@ func (w *world) check(n *simNode) {
 		last := sent[len(sent)-1]
 		truth, age := w.now.Sub(last.at), w.clock(n).Sub(n.set.time.local(latest))
 		if truth > 2*simParams.TTL { // a step of cluster time prolongs a lease
-			w.t.Fatalf("%v: %s has %s/%d, which sent its latest beat %v ago", at, n.id, m.ID, m.Incarnation, truth)
+			w.t.Fatalf("%v: %s has %s/%d, which sent its latest heartbeat %v ago", at, n.id, m.ID, m.Incarnation, truth)
 		}
 		if age < truth-w.slack() && w.knowsTime(n, last) {
-			w.t.Fatalf("%v: %s has the latest beat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
+			w.t.Fatalf("%v: %s has the latest heartbeat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
 		}
 	}
-	if want := n.twin.lines(); at < simParams.forgetAfter() && !slices.Equal(got, want) {
-		w.t.Fatalf("%v: %s has %v, its twin %v", at, n.id, got, want)
+	if want := n.reference.lines(); at < simParams.forgetAfter() && !slices.Equal(got, want) {
+		w.t.Fatalf("%v: %s has %v, its reference model %v", at, n.id, got, want)
 	}
 }
 

@@ -21,7 +21,7 @@ const (
 // A node's fair share is in proportion to its weight. MaxMean and CV measure the
 // load of a node as a multiple of its fair share, and CV counts each node by its
 // weight: a small node that is one partition off matters less than a large one
-// that is off by a tenth. With equal weights both are the plain figures,
+// that is off by a tenth. With equal weights both are the plain numbers,
 // greatest count over mean count and standard deviation over mean.
 type Balance struct {
 	Counts  map[lease.NodeID]int `json:"counts"`   // partitions of each candidate, 0 included
@@ -75,7 +75,7 @@ func (t *Table) levelling() bool {
 	return len(moves) > 0
 }
 
-// Advice is a sentence about how to mend an uneven spread (CV above 15 %); it is
+// Advice is a sentence about how to fix an uneven spread (CV above 15 %); it is
 // empty for an even one.
 func (b Balance) Advice() string {
 	if b.CV <= warnCV {

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// S4.8: figures worked out by hand.
+// numbers worked out by hand.
 func TestBalance(t *testing.T) {
 	type nodes = []placement.Node
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// S4.8: advice above 15 %, none up to there.
+// advice above 15 %, none up to there.
 func TestAdvice(t *testing.T) {
 	counts := func(perNode ...int) map[lease.NodeID]int {
 		m := map[lease.NodeID]int{}
@@ -100,7 +100,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// S4.8: following the advice helps.
+// following the advice helps.
 func TestAdviceHelps(t *testing.T) {
 	worst := 0.0
 	for seed := range 20 {

@@ -40,16 +40,16 @@ func (b bounded) Assign(nodes []Node, partitions int) ([]int, error) {
 		return nil, errNoNodes
 	}
 	room := b.room(nodes, partitions)
-	bidders := biddersOf(nodes)
+	candidates := candidatesOf(nodes)
 	owners := make([]int, partitions)
 	for p := range owners {
-		owner := bestBid(bidders, hashPartition(Partition(p)))
+		owner := bestBid(candidates, hashPartition(Partition(p)))
 		owners[p] = owner
 		if room[owner]--; room[owner] > 0 {
 			continue
 		}
-		bidders = slices.DeleteFunc(bidders, func(b bidder) bool { return int(b.node) == owner })
-		if len(bidders) == 0 {
+		candidates = slices.DeleteFunc(candidates, func(b candidate) bool { return int(b.node) == owner })
+		if len(candidates) == 0 {
 			break // p was the last one: the total room equals the number of partitions
 		}
 	}

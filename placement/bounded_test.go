@@ -43,7 +43,7 @@ func plainBounded(nodes []placement.Node, partitions, percent int) []lease.NodeI
 	return owners
 }
 
-func TestBoundedLikeTwin(t *testing.T) { // S4.9
+func TestBoundedLikeReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(1, 8).Draw(t, "nodes")
 		partitions := anyPartitions().Draw(t, "partitions")
@@ -55,7 +55,7 @@ func TestBoundedLikeTwin(t *testing.T) { // S4.9
 	})
 }
 
-// S4.9: the moves of a join, which are those of a leave, agree with the doc comment,
+// the moves of a join, which are those of a leave, agree with the doc comment,
 // and are more than those of rendezvous.
 func TestBoundedMoves(t *testing.T) {
 	const partitions, fleets = 1024, 30

@@ -54,8 +54,8 @@ func Compute(in Input) (*Table, error) {
 			return nil, fmt.Errorf("placement: strategy %q: %w", t.name, err)
 		}
 	}
-	if _, ok := placing(in.Strategy).(scorer); ok && t.bidders == nil {
-		t.bidders = biddersOf(nodes)
+	if _, ok := placing(in.Strategy).(scorer); ok && t.candidates == nil {
+		t.candidates = candidatesOf(nodes)
 	}
 	t.digest = digest(t)
 	return t, nil
@@ -63,7 +63,7 @@ func Compute(in Input) (*Table, error) {
 
 // candidates returns the nodes that may own partitions, sorted by id. Nodes of
 // weight 0 are checked like the others before they are dropped: a repeated id
-// is a fault upstream, of any weight.
+// is a problem upstream, of any weight.
 func candidates(all []Node) ([]Node, error) {
 	nodes := slices.Clone(all)
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })

@@ -29,7 +29,7 @@ type Changes struct {
 	//     node that left owns none,
 	//   - every partition has an owner.
 	//
-	// It does not mend what was uneven before. A node gained weight if both its weight
+	// It does not fix what was uneven before. A node gained weight if both its weight
 	// and its share of all weights have grown. Fewer moves than this mean that a
 	// newcomer got less than its fair share, as happens half of the time where draws
 	// decide. It is 0 if Moves is nil.

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// S4.6: the moves, and the least number of them.
+// the moves, and the least number of them.
 func TestDiff(t *testing.T) {
 	before := mustComputeBy(t, fixed{name: "s", assign: []int{0, 0, 1, 1}}, 4, equals("a", "b")...)
 	after := mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0, 0}}, 4, equals("b", "c")...)
@@ -26,7 +26,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// The figures of ExpectedMin, worked out by hand.
+// The numbers of ExpectedMin, worked out by hand.
 func TestExpectedMin(t *testing.T) {
 	weights := func(w ...uint32) (nodes []placement.Node) {
 		for i, weight := range w {
@@ -68,7 +68,7 @@ func TestExpectedMin(t *testing.T) {
 	}
 }
 
-// The twin of ExpectedMin tries all tables over the new nodes, for the one with the
+// The reference model of ExpectedMin tries all tables over the new nodes, for the one with the
 // fewest moves that fulfils the definition.
 func TestExpectedMinAgainstAllTables(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -175,7 +175,7 @@ func TestExpectedMinIsMet(t *testing.T) {
 	}
 }
 
-// Tables of different sizes have no moves, but moved keys. The twin counts the hashes
+// Tables of different sizes have no moves, but moved keys. The reference model counts the hashes
 // 0, 1, 2, … up to a multiple of both sizes.
 func TestKeysMoved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,7 +9,7 @@
 // one ([Diff], [KeysMoved]): the moves, and the least number of moves that the change
 // requires. Compute and Diff together show the moves of a change before it is made.
 //
-// The package is a pure kernel: no goroutine, lock, clock, I/O, logger or
+// The package is a pure core: no goroutine, lock, clock, I/O, logger or
 // randomness. A Table is immutable; a change of members is a new Table.
 //
 // # Guarantees
@@ -49,13 +49,13 @@
 //  11. A leave moves only the leaver's partitions, and a join none. A pass moves no
 //     more than its limit, and none when all nodes are within the threshold.
 //
-// docs/strategies.md compares all strategies by figures.
+// docs/strategies.md compares all strategies by numbers.
 //
 // # Not promised
 //
 // Shares are not exactly equal: they are random draws, and with n nodes and P
 // partitions vary by about √((n−1)/P) of their mean. [Table.Balance] reports it;
-// more partitions are the remedy. A node can own no partition when partitions are few.
+// more partitions help. A node can own no partition when partitions are few.
 // (Two ids with one xxHash64 always draw alike, so that one of them owns none;
 // it takes 2^32 names to expect such a pair.)
 //

@@ -37,7 +37,7 @@ func reread(t rapid.TB, table *placement.Table) *placement.Table {
 	return read
 }
 
-// S4.6: an exported and imported table is the same in every respect, for any strategy.
+// an exported and imported table is the same in every respect, for any strategy.
 func TestExport(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(0, 6).Draw(t, "nodes")
@@ -63,7 +63,7 @@ func TestExport(t *testing.T) {
 }
 
 // A table by a strategy that only its writer has keeps its owners.
-func TestExportOfAStrangersTable(t *testing.T) {
+func TestExportOfAForeignTable(t *testing.T) {
 	for _, name := range []string{"by-turns", "by-turns+zones", "bounded-rendezvous"} {
 		table := mustComputeBy(t, fixed{name: name, assign: []int{1, 0, 1}, rank: []int{0, 1}}, 3, equals("a", "b")...)
 		read := reread(t, table)
@@ -102,7 +102,7 @@ func TestImportIsNoBase(t *testing.T) {
 	}
 }
 
-// S4.6: import rejects contradictions, with a reason.
+// import rejects contradictions, with a reason.
 func TestImportRejects(t *testing.T) {
 	const whole = `{"format":1,"version":3,"digest":"DIGEST","partitions":2,"strategy":"modulo","nodes":[{"id":"a","weight":1},{"id":"b","weight":1}],"owners":["a","b"]}`
 	digest := mustComputeBy(t, placement.Modulo(), 2, equals("a", "b")...).Digest().String()

@@ -43,7 +43,7 @@ var slips = map[string]func(nodes []placement.Node){
 	"a pointer that is so": func([]placement.Node) { var last *placement.Node; last.Weight++ },
 }
 
-// S2.1: the error after a panic names the strategy, and earlier tables stay usable.
+// the error after a panic names the strategy, and earlier tables stay usable.
 func TestPanicInAssign(t *testing.T) {
 	for name, slip := range slips {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func (s stumbling) Level(nodes []placement.Node, _ []int, _ []placement.Partitio
 	return nil
 }
 
-// S2.1: also a strategy that remembers fails with an error that names it.
+// also a strategy that remembers fails with an error that names it.
 func TestPanicInKeepAndLevel(t *testing.T) {
 	fine := func([]placement.Node) {}
 	for name, slip := range slips {
@@ -99,7 +99,7 @@ func TestPanicInKeepAndLevel(t *testing.T) {
 	}
 }
 
-// S2.1, S3.11: the owner is known without the strategy.
+// the owner is known without the strategy.
 func TestPanicInRank(t *testing.T) {
 	for name, slip := range slips {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestPanicInRank(t *testing.T) {
 	}
 }
 
-// S4.3: the greatest weights of a Node, with a sum beyond 32 bits. A strategy may
+// the greatest weights of a Node, with a sum beyond 32 bits. A strategy may
 // reject them; otherwise shares are right.
 func TestGreatestWeights(t *testing.T) {
 	const partitions, n = 4096, 5
@@ -158,7 +158,7 @@ func TestWeightsBeyondLeastPartitions(t *testing.T) {
 	}
 }
 
-// S4.4: a strategy rejects an empty list of nodes, and a table without nodes has no
+// a strategy rejects an empty list of nodes, and a table without nodes has no
 // owners.
 func TestNoNodesOfEveryStrategy(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {

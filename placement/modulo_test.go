@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-func TestModulo(t *testing.T) { // S2.2
+func TestModulo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(1, 7).Draw(t, "nodes")
 		partitions := anyPartitions().Draw(t, "partitions")
@@ -22,7 +22,7 @@ func TestModulo(t *testing.T) { // S2.2
 	})
 }
 
-// S2.2 with its correction: of 64 partitions, nearly five times the necessary ones move
+// Of 64 partitions, nearly five times the necessary ones move
 // when 5 nodes become 6.
 func TestModuloMoves(t *testing.T) {
 	nodes := fleet(1, 6)

@@ -37,7 +37,7 @@ func (t *Table) AppendRank(ranked []int, p Partition, n int) []int {
 	if n == 1 {
 		return ranked
 	}
-	next := t.podium(p)
+	next := t.top(p)
 	for ; n > 1 && next.first() >= 0; n-- {
 		ranked = append(ranked, next.first())
 		next >>= 32
@@ -49,24 +49,24 @@ func (t *Table) AppendRank(ranked []int, p Partition, n int) []int {
 // them.
 const places = 3
 
-// podium has the nodes behind the owner, the better one in the lower half: its index
+// top has the nodes behind the owner, the better one in the lower half: its index
 // plus 2, 1 if there is none. 0 means not computed yet.
-type podium uint64
+type top uint64
 
-func podiumOf(ranked []int) podium {
-	next := podium(1<<32 | 1)
+func topOf(ranked []int) top {
+	next := top(1<<32 | 1)
 	for at, i := range ranked[1:] {
-		next += podium(i+1) << (32 * at)
+		next += top(i+1) << (32 * at)
 	}
 	return next
 }
 
 // first returns the index of the node in the lower half, or -1.
-func (p podium) first() int { return int(uint32(p)) - 2 }
+func (p top) first() int { return int(uint32(p)) - 2 }
 
-// podium returns the podium of p, which has an owner. Goroutines that compute it at
+// top returns the top of p, which has an owner. Goroutines that compute it at
 // once store the same value.
-func (t *Table) podium(p Partition) podium {
+func (t *Table) top(p Partition) top {
 	kept := t.ranks.Load()
 	if kept == nil {
 		all := make([]uint64, t.partitions)
@@ -74,9 +74,9 @@ func (t *Table) podium(p Partition) podium {
 		kept = t.ranks.Load()
 	}
 	at := &(*kept)[p]
-	next := podium(atomic.LoadUint64(at))
+	next := top(atomic.LoadUint64(at))
 	if next == 0 {
-		next = podiumOf(t.rank(p, places))
+		next = topOf(t.rank(p, places))
 		atomic.StoreUint64(at, uint64(next))
 	}
 	return next
@@ -99,8 +99,8 @@ func (t *Table) rank(p Partition, n int) []int {
 	var ranked []int
 	var err error // of a strategy that panics; the owner is known all the same
 	contain(&err, func() {
-		if s, ok := placing(t.strategy).(scorer); ok && t.bidders != nil { // an imported table has none
-			ranked = s.rank(t.bidders, hashPartition(p), most)
+		if s, ok := placing(t.strategy).(scorer); ok && t.candidates != nil { // an imported table has none
+			ranked = s.rank(t.candidates, hashPartition(p), most)
 		} else {
 			ranked = placing(t.strategy).Rank(t.nodes, p, most)
 		}
@@ -119,31 +119,31 @@ func (t *Table) rank(p Partition, n int) []int {
 
 // scorer is a strategy that ranks by scores: it embeds scored.
 type scorer interface {
-	rank(bidders []bidder, key uint64, n int) []int
+	rank(candidates []candidate, key uint64, n int) []int
 }
 
 type scored struct{}
 
 func (s scored) Rank(nodes []Node, p Partition, n int) []int {
-	return s.rank(biddersOf(nodes), hashPartition(p), n)
+	return s.rank(candidatesOf(nodes), hashPartition(p), n)
 }
 
 // rank keeps the n best scores seen so far in order.
-func (scored) rank(bidders []bidder, key uint64, n int) []int {
-	n = min(n, len(bidders))
+func (scored) rank(candidates []candidate, key uint64, n int) []int {
+	n = min(n, len(candidates))
 	if n < 1 {
 		return nil
 	}
 	best := make([]score, 0, n)
-	for i := range bidders {
-		s := bidders[i].score(key)
+	for i := range candidates {
+		s := candidates[i].score(key)
 		if len(best) == n {
-			if !s.beats(&best[n-1]) {
+			if !s.heartbeats(&best[n-1]) {
 				continue
 			}
 			best = best[:n-1]
 		}
-		at := sort.Search(len(best), func(at int) bool { return s.beats(&best[at]) })
+		at := sort.Search(len(best), func(at int) bool { return s.heartbeats(&best[at]) })
 		best = slices.Insert(best, at, s)
 	}
 	ranked := make([]int, n)

@@ -29,9 +29,9 @@ func (c careless) Rank(nodes []placement.Node, p placement.Partition, n int) []i
 	return ranked
 }
 
-// rankTwin is the slow twin of [placement.Table.Rank]: the order of the strategy
+// referenceRank is the slow reference model of [placement.Table.Rank]: the order of the strategy
 // behind the owner, and then by zones.
-func rankTwin(t *placement.Table, s placement.Strategy, zones bool, p placement.Partition, n int) []lease.NodeID {
+func referenceRank(t *placement.Table, s placement.Strategy, zones bool, p placement.Partition, n int) []lease.NodeID {
 	nodes := t.Nodes()
 	owner := t.OwnerIndex(p)
 	if owner < 0 || n < 1 {
@@ -59,7 +59,7 @@ func rankTwin(t *placement.Table, s placement.Strategy, zones bool, p placement.
 	return best
 }
 
-// S3.11: for each strategy and after any changes, what a table keeps is what its
+// for each strategy and after any changes, what a table keeps is what its
 // strategy says, whatever was asked before.
 func TestRankIsThatOfTheStrategy(t *testing.T) {
 	strategies := map[string]func() placement.Strategy{
@@ -92,7 +92,7 @@ func TestRankIsThatOfTheStrategy(t *testing.T) {
 						for range rapid.IntRange(0, 20).Draw(t, "ranks") {
 							p := placement.Partition(rapid.IntRange(0, partitions).Draw(t, "partition"))
 							n := rapid.IntRange(-1, 11).Draw(t, "n")
-							if got, want := table.Rank(p, n), rankTwin(table, plain, zones, p, n); !slices.Equal(got, want) {
+							if got, want := table.Rank(p, n), referenceRank(table, plain, zones, p, n); !slices.Equal(got, want) {
 								t.Fatalf("of %v, Rank(%d, %d) = %v, want %v", table.Nodes(), p, n, got, want)
 							}
 						}
@@ -108,12 +108,12 @@ func TestRankIsThatOfTheStrategy(t *testing.T) {
 func TestRankIsShared(t *testing.T) {
 	nodes := fleet(1, 50)
 	for range 20 {
-		table, twin := mustCompute(t, 64, nodes...), mustCompute(t, 64, nodes...)
+		table, reference := mustCompute(t, 64, nodes...), mustCompute(t, 64, nodes...)
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
 				for p := range placement.Partition(64) {
-					if got, want := table.Rank(p, 3), rankTwin(twin, placement.Rendezvous(), false, p, 3); !slices.Equal(got, want) {
+					if got, want := table.Rank(p, 3), referenceRank(reference, placement.Rendezvous(), false, p, 3); !slices.Equal(got, want) {
 						t.Errorf("Rank(%d, 3) = %v, want %v", p, got, want)
 					}
 				}

@@ -80,7 +80,7 @@ func assignWeighted(nodes []Node, partitions int) []int {
 		key := hashPartition(Partition(p))
 		best := bestOf(classes[0], key)
 		for _, class := range classes[1:] {
-			if s := bestOf(class, key); s.beats(&best) {
+			if s := bestOf(class, key); s.heartbeats(&best) {
 				best = s
 			}
 		}
@@ -89,26 +89,26 @@ func assignWeighted(nodes []Node, partitions int) []int {
 	return owners
 }
 
-// bidder is a node as assignWeighted sees it.
-type bidder struct {
+// candidate is a node as assignWeighted sees it.
+type candidate struct {
 	hash   uint64 // of its id
 	weight uint32
 	node   int32 // index, in the order of ids
 }
 
-func biddersOf(nodes []Node) []bidder {
-	all := make([]bidder, len(nodes))
+func candidatesOf(nodes []Node) []candidate {
+	all := make([]candidate, len(nodes))
 	for i, n := range nodes {
-		all[i] = bidder{hash: hashNode(n), weight: n.Weight, node: int32(i)}
+		all[i] = candidate{hash: hashNode(n), weight: n.Weight, node: int32(i)}
 	}
 	return all
 }
 
 // classesOf groups the nodes by weight, each group in the order of ids.
-func classesOf(nodes []Node) [][]bidder {
-	all := biddersOf(nodes)
-	slices.SortStableFunc(all, func(a, b bidder) int { return cmp.Compare(a.weight, b.weight) })
-	var classes [][]bidder
+func classesOf(nodes []Node) [][]candidate {
+	all := candidatesOf(nodes)
+	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.weight, b.weight) })
+	var classes [][]candidate
 	start := 0
 	for end := 1; end <= len(all); end++ {
 		if end == len(all) || all[end].weight != all[start].weight {
@@ -121,7 +121,7 @@ func classesOf(nodes []Node) [][]bidder {
 
 // bestOf returns the winner among nodes of one weight: the highest draw, the
 // first of equal ones.
-func bestOf(class []bidder, key uint64) score {
+func bestOf(class []candidate, key uint64) score {
 	first, highest := 0, draw(key, class[0].hash)
 	for i := 1; i < len(class); i++ {
 		if d := draw(key, class[i].hash); d > highest {
@@ -143,7 +143,9 @@ func newScore(draw uint64, weight uint32, node int) score {
 	return score{draw: draw, weight: uint64(weight), node: node}
 }
 
-func (b *bidder) score(key uint64) score { return newScore(draw(key, b.hash), b.weight, int(b.node)) }
+func (b *candidate) score(key uint64) score {
+	return newScore(draw(key, b.hash), b.weight, int(b.node))
+}
 
 // costs computes the cost once.
 func (s *score) costs() uint64 {
@@ -153,11 +155,11 @@ func (s *score) costs() uint64 {
 	return s.cost
 }
 
-// beats reports whether s wins against o: its cost per weight is lower; if equal,
+// heartbeats reports whether s wins against o: its cost per weight is lower; if equal,
 // its draw is higher; if equal, its id is smaller. This is a total order, since
 // each step is one. The fractions are compared by cross-multiplication, which is
 // exact in 128 bits.
-func (s *score) beats(o *score) bool {
+func (s *score) heartbeats(o *score) bool {
 	// The cost never rises with the draw, so that mostly no logarithm is needed.
 	if s.draw < o.draw && s.weight <= o.weight {
 		return false

@@ -31,7 +31,7 @@ func moves(t rapid.TB, before, after *placement.Table, gainer, loser lease.NodeI
 	return moved
 }
 
-// S4.3: weights are relative.
+// weights are relative.
 func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := equals(rapid.SliceOfNDistinct(anyID(), 1, 20, rapid.ID).Draw(t, "ids")...)
@@ -46,7 +46,7 @@ func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	})
 }
 
-// S2.2, S3.11: the twin of Rank is the owner after the better nodes left.
+// the reference model of Rank is the owner after the better nodes left.
 func TestRankIsTheOrderOfTakingOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom([]placement.Strategy{
@@ -83,7 +83,7 @@ func list(ids []lease.NodeID) []string {
 	return s
 }
 
-// S4.7: over tables so small that equal ones are common.
+// over tables so small that equal ones are common.
 func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 	type key struct {
 		partitions int
@@ -121,7 +121,7 @@ func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 	}
 }
 
-// S3.8: two valid ids with one xxHash64 (found by search) have equal draws for every
+// two valid ids with one xxHash64 (found by search) have equal draws for every
 // partition, so that the tie-break decides each time.
 func TestTiesGoToTheSmallerID(t *testing.T) {
 	const smaller, greater = "fpmcidcepljjbdpd", "iolknpojjogdaode"
@@ -163,7 +163,7 @@ func TestTiesGoToTheSmallerID(t *testing.T) {
 		t.Errorf("%s owns no partition", smaller)
 	}
 
-	// S4.7: a common hash does not make them one owner.
+	// a common hash does not make them one owner.
 	if mustCompute(t, 8, equals(greater)...).Digest() == mustCompute(t, 8, equals(smaller)...).Digest() {
 		t.Error("tables of different owners have one digest")
 	}

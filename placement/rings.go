@@ -20,7 +20,7 @@ import (
 // Weights above 0 have no influence: a node of weight 2 gets as much as one of
 // weight 1.
 //
-// Assign costs 160 hashes a node and a sort of them all, then a look-up per
+// Assign costs 160 hashes a node and a sort of them all, then a lookup per
 // partition: 0.4 ms for 10 nodes and 1,024 partitions, 35 ms for 1,000 nodes. The
 // ring of the last call is kept, and Rank on the same nodes costs as much as
 // [ring.Ring.Owners], plus a comparison per node.

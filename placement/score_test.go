@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// log2Digits is the dumb twin of the table: the first binary places of
+// log2Digits is the dumb reference model of the table: the first binary places of
 // log2(1 + i/256), rounded down. Squaring x doubles log2 x, so the exponent that
 // each square brings along is the next digit. 512 bits leave the rounding of the
 // squares far below the last place.
@@ -43,7 +43,7 @@ func TestLog2Table(t *testing.T) {
 	}
 }
 
-// The float64 logarithm is the twin, within the error that interpolation has.
+// The float64 logarithm is the reference model, within the error that interpolation has.
 func TestNegLog2(t *testing.T) {
 	check := func(t *rapid.T, h uint64) {
 		got := math.Ldexp(float64(negLog2(h)), -logBits)
@@ -93,7 +93,7 @@ func TestNegLog2NeverRises(t *testing.T) {
 	}
 }
 
-// compareRat is the dumb twin of beats.
+// compareRat is the dumb reference model of heartbeats.
 func compareRat(a, b score) int {
 	rat := func(s score) *big.Rat {
 		return new(big.Rat).SetFrac(new(big.Int).SetUint64(negLog2(s.draw)), new(big.Int).SetUint64(s.weight))
@@ -101,7 +101,7 @@ func compareRat(a, b score) int {
 	return cmp.Or(rat(a).Cmp(rat(b)), cmp.Compare(b.draw, a.draw), cmp.Compare(a.node, b.node))
 }
 
-func TestBeats(t *testing.T) {
+func TestHeartbeats(t *testing.T) {
 	draws := rapid.OneOf(rapid.Uint64(), rapid.SampledFrom([]uint64{0, 1, 1 << 32, 1 << 48, 1 << 63, math.MaxUint64}))
 	weights := rapid.OneOf(rapid.Uint32Range(1, 4), rapid.Uint32Range(1, math.MaxUint32))
 	anyScore := func(node int) *rapid.Generator[score] {
@@ -115,16 +115,16 @@ func TestBeats(t *testing.T) {
 			b = a
 			b.node = 2
 		}
-		if a.beats(&b) != (compareRat(a, b) < 0) || b.beats(&a) != (compareRat(b, a) < 0) {
-			t.Fatalf("%+v against %+v: beats %v and %v, exactly %d", a, b, a.beats(&b), b.beats(&a), compareRat(a, b))
+		if a.heartbeats(&b) != (compareRat(a, b) < 0) || b.heartbeats(&a) != (compareRat(b, a) < 0) {
+			t.Fatalf("%+v against %+v: heartbeats %v and %v, exactly %d", a, b, a.heartbeats(&b), b.heartbeats(&a), compareRat(a, b))
 		}
-		if a.beats(&b) == b.beats(&a) || a.beats(&a) {
+		if a.heartbeats(&b) == b.heartbeats(&a) || a.heartbeats(&a) {
 			t.Fatalf("%+v against %+v: not exactly one wins", a, b)
 		}
 	})
 }
 
-// The dumb twin of assignWeighted and Rank compares all pairs of nodes by exact
+// The dumb reference model of assignWeighted and Rank compares all pairs of nodes by exact
 // fractions, without classes.
 func TestAssignWeighted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

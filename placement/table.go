@@ -54,9 +54,9 @@ type Table struct {
 	// either way, and the number of nodes needs no limit.
 	owners []int32
 
-	bidders []bidder                 // the nodes, if the strategy is a scorer
-	keys    []uint64                 // hashes of the partitions, from the first change on; tables share them
-	ranks   atomic.Pointer[[]uint64] // by partition; see podium
+	candidates []candidate              // the nodes, if the strategy is a scorer
+	keys       []uint64                 // hashes of the partitions, from the first change on; tables share them
+	ranks      atomic.Pointer[[]uint64] // by partition; see top
 }
 
 // Partitions returns the number of partitions.

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// S3.8: hash64(key) mod partitions.
+// hash64(key) mod partitions.
 func TestOf(t *testing.T) {
 	// The 64-bit hashes of these keys are the published test values of xxHash64,
 	// seed 0.
@@ -38,8 +38,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// S4.5: Compute checks ids and the rest of its input, with every strategy, and names the
-// fault.
+// Compute checks ids and the rest of its input, with every strategy, and names the
+// problem.
 func TestComputeRejects(t *testing.T) {
 	two := equals("a", "b")
 	broken := errors.New("broken")
@@ -89,7 +89,7 @@ func TestComputeRejects(t *testing.T) {
 	}
 }
 
-// S4.4: tables without owners answer every call without a panic.
+// tables without owners answer every call without a panic.
 func TestNoOwners(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -160,7 +160,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// S3.11: ranks are distinct, the owner first, min(n, members), for any result of the
+// ranks are distinct, the owner first, min(n, members), for any result of the
 // strategy.
 func TestTableRank(t *testing.T) {
 	for _, tt := range []struct {
@@ -190,7 +190,7 @@ func TestTableRank(t *testing.T) {
 	}
 }
 
-// S3.12: lookups are free of allocations.
+// lookups are free of allocations.
 func TestLookupsDoNotAllocate(t *testing.T) {
 	table := mustCompute(t, placement.DefaultPartitions, fleet(0, 100)...)
 	key := strings.Repeat("a long room name ", 20)
@@ -208,7 +208,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 }
 
 // Every strategy has a reason for an owner.
-func TestWhy(t *testing.T) { // S2.4
+func TestWhy(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	for _, tt := range []struct {
 		table *placement.Table

@@ -15,22 +15,22 @@ func (hrw) update(base, t *Table, d nodeChange) []int32 {
 	if t.keys = base.keys; t.keys == nil {
 		t.keys = hashPartitions(t.partitions)
 	}
-	t.bidders = d.bidders(base.bidders, t.nodes)
+	t.candidates = d.candidates(base.candidates, t.nodes)
 	updated := make([]int32, t.partitions)
 	for p, old := range base.owners {
 		key := t.keys[p]
 		owner := d.now[old]
 		if owner < 0 || d.lost[old] {
-			updated[p] = int32(bestBid(t.bidders, key))
+			updated[p] = int32(bestBid(t.candidates, key))
 			continue
 		}
 		updated[p] = owner
 		if len(d.gained) == 0 {
 			continue
 		}
-		best := t.bidders[owner].score(key)
+		best := t.candidates[owner].score(key)
 		for _, i := range d.gained {
-			if s := t.bidders[i].score(key); s.beats(&best) {
+			if s := t.candidates[i].score(key); s.heartbeats(&best) {
 				best = s
 			}
 		}
@@ -49,14 +49,14 @@ func hashPartitions(n int) []uint64 {
 
 // bestBid returns the winner among nodes in the order of their ids. Runs of equal
 // weights, the rule, are decided by draws, without a logarithm.
-func bestBid(bidders []bidder, key uint64) int {
+func bestBid(candidates []candidate, key uint64) int {
 	var best score
-	for start := 0; start < len(bidders); {
+	for start := 0; start < len(candidates); {
 		end := start + 1
-		for end < len(bidders) && bidders[end].weight == bidders[start].weight {
+		for end < len(candidates) && candidates[end].weight == candidates[start].weight {
 			end++
 		}
-		if s := bestOf(bidders[start:end], key); start == 0 || s.beats(&best) {
+		if s := bestOf(candidates[start:end], key); start == 0 || s.heartbeats(&best) {
 			best = s
 		}
 		start = end
@@ -71,9 +71,9 @@ type nodeChange struct {
 	gained []int32 // indexes after: newcomers, and nodes that weigh more
 }
 
-// bidders returns the nodes after the change, given the bidders before.
-func (d *nodeChange) bidders(before []bidder, nodes []Node) []bidder {
-	after := make([]bidder, len(nodes))
+// candidates returns the nodes after the change, given the candidates before.
+func (d *nodeChange) candidates(before []candidate, nodes []Node) []candidate {
+	after := make([]candidate, len(nodes))
 	for i, k := range d.now {
 		if k >= 0 {
 			after[k].hash = before[i].hash

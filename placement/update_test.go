@@ -12,7 +12,7 @@ import (
 )
 
 // A derived table equals the table without a base, over any history, also from a base with zones to one without.
-func TestDeriveLikeAfresh(t *testing.T) { // S3.9, S4.3
+func TestDeriveLikeAfresh(t *testing.T) {
 	weights := rapid.SampledFrom([]uint32{0, 1, 1, 1, 2, 100, 1_000_000})
 	strategies := []placement.Strategy{placement.Rendezvous(), placement.Zoned(placement.Rendezvous())}
 	rapid.Check(t, func(t *rapid.T) {

@@ -69,11 +69,11 @@ func (t *Table) Subset(tenant string, n int) []lease.NodeID {
 	nodes := t.Nodes()
 	key := xxhash.Sum64String("subset " + tenant) // apart from the draws of partitions
 	scores := make([]score, len(nodes))
-	for i, b := range biddersOf(nodes) {
+	for i, b := range candidatesOf(nodes) {
 		scores[i] = b.score(key)
 	}
 	slices.SortFunc(scores, func(a, b score) int {
-		if a.beats(&b) {
+		if a.heartbeats(&b) {
 			return -1
 		}
 		return 1

@@ -13,7 +13,7 @@ import (
 )
 
 // Zones change no owner; the ranks are in TestRankIsThatOfTheStrategy.
-func TestZoned(t *testing.T) { // S3.11
+func TestZoned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyFleet(1).Draw(t, "nodes")
 		nodes[0].Weight = 1 // so that there is an owner
@@ -42,7 +42,7 @@ func fleetOf(rng *rand.Rand, n int, weighted bool) []placement.Node {
 }
 
 // The nodes of a tenant are distinct and spread over the zones; a node that leaves or joins replaces at
-// most one of them, and none if it is not among them (S7.5).
+// most one of them, and none if it is not among them.
 func TestSubset(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	replaced := 0
@@ -94,7 +94,7 @@ func sorted(ids []lease.NodeID) []lease.NodeID {
 	return slices.Compact(slices.Sorted(slices.Values(ids)))
 }
 
-// Each node serves its share of the tenants, by its weight, and few tenants share all nodes (S7.5).
+// Each node serves its share of the tenants, by its weight, and few tenants share all nodes.
 func TestSubsetSpreadsTenants(t *testing.T) {
 	var nodes []placement.Node
 	for i := range 20 {
@@ -125,7 +125,7 @@ func TestSubsetSpreadsTenants(t *testing.T) {
 	}
 }
 
-// The nodes are those of Rank, the nodes of a zone first, otherwise in the order of their rank (S7.5).
+// The nodes are those of Rank, the nodes of a zone first, otherwise in the order of their rank.
 func TestRankNear(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	table := mustCompute(t, 16, fleetOf(rng, 9, true)...)

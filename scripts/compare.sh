@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Simulates clusters with this tree and with that of an earlier commit, one after the other:
 #   scripts/compare.sh 1c47180
-# It prints a line of figures for each. CPU depends on what else the machine does.
+# It prints a line of numbers for each. CPU depends on what else the machine does.
 set -euo pipefail
 
 commit=${1:?usage: scripts/compare.sh COMMIT [PATTERN]} pattern=${2:-.}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests of the kernel and of decoders for other CPUs: nodes of one cluster may have different CPUs
+# Runs tests of the core and of decoders for other CPUs: nodes of one cluster may have different CPUs
 # and must compute the same tables.
 set -euo pipefail
 
@@ -18,6 +18,6 @@ GOARCH=arm64 go test "${emulate[@]}" -run '^TestGolden$' ./placement ./placement
 if [[ $(go env GOHOSTARCH) == amd64 ]]; then
 	printf -- '-- 386\n'
 	GOARCH=386 go test -short ./events ./placement/...
-	GOARCH=386 go test -short -skip ProofOfDeath ./lease -rapid.checks 20 # the model of proofs counts little, and long
+	GOARCH=386 go test -short -skip ConfirmedFailure ./lease -rapid.checks 20 # the model of confirmations counts little, and long
 	GOARCH=386 go test -short -run 'Message|Head|Harmless|Handshake' ./internal/gossip
 fi

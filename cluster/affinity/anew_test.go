@@ -11,7 +11,7 @@ import (
 
 // A room is released, or moved away, and comes back to its node, mostly before the keeper there
 // has seen that. The old hosting ends nevertheless, and a new one begins with a greater epoch.
-func TestReleasedAndClaimedAnew(t *testing.T) { // S0.5
+func TestReleasedAndClaimedAnew(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, f *fleet, home, other string){
 		"released": func(t *testing.T, f *fleet, _, other string) {
 			if err := f.rooms[other].Release(t.Context(), "r"); err != nil {

@@ -38,7 +38,7 @@ func (a Assignment) Directive() reconnect.Directive {
 	return reconnect.Directive{Room: a.Room, To: a.Node, Addr: apiAddr(a.Member), Reason: a.Reason, Epoch: a.Epoch}
 }
 
-// apiAddr returns where clients reach the program of a node; m may be nil.
+// apiAddr returns where clients reach the application of a node; m may be nil.
 func apiAddr(m *cluster.Member) string {
 	if m == nil {
 		return ""

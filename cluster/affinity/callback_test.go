@@ -19,7 +19,7 @@ import (
 )
 
 // callbacks is every callback that a user can give to a Resolver. Each one calls into
-// the resolvers, as a callback may that reports figures, and notes when that blocks.
+// the resolvers, as a callback may that reports numbers, and notes when that blocks.
 type callbacks struct {
 	mu      sync.Mutex
 	called  map[string]bool
@@ -103,13 +103,13 @@ func (c *callbacks) Begin(ctx context.Context, call, _ string) (context.Context,
 
 func (c *callbacks) Unasked(context.Context, error) { c.note("Tracer.Unasked") }
 
-func (c *callbacks) Rehome(ctx context.Context, _ int) (context.Context, func(int, int, error)) {
-	c.note("Tracer.Rehome")
-	return ctx, func(int, int, error) { c.note("Tracer.Rehome end") }
+func (c *callbacks) Failover(ctx context.Context, _ int) (context.Context, func(int, int, error)) {
+	c.note("Tracer.Failover")
+	return ctx, func(int, int, error) { c.note("Tracer.Failover end") }
 }
 
 // No callback of the user's runs while the resolver holds a lock: a handler that asks
-// for figures would deadlock, and a slow one would stop every caller.
+// for numbers would deadlock, and a slow one would stop every caller.
 func TestCallbacksHoldNoLock(t *testing.T) {
 	c := &callbacks{called: make(map[string]bool), blocked: make(map[string]bool)}
 	defer c.clock()()
@@ -160,8 +160,8 @@ func TestCallbacksHoldNoLock(t *testing.T) {
 		}
 		for _, name := range []string{
 			"Cost", "Selector", "Counter", "Tracer.Begin resolve", "Tracer.Begin host", "Tracer.Begin end", "Tracer.Unasked",
-			"Tracer.Rehome", "Tracer.Rehome end", "log: store circuit breaker opened", "log: store circuit breaker closed",
-			"log: store does not answer", "log: store answers again", "log: rooms re-homed", "log: room moved",
+			"Tracer.Failover", "Tracer.Failover end", "log: store circuit breaker opened", "log: store circuit breaker closed",
+			"log: store does not answer", "log: store answers again", "log: rooms failed over", "log: room moved",
 			"log: hosting ended", "log: all hostings ended",
 		} {
 			if !c.was(name) {

@@ -57,7 +57,7 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, attempts)
 }
 
-// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was, unless its tenure has ended.
+// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was, unless its hosting has ended.
 func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) request {
 	q := r.request(s, room, needOf(d))
 	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) && e.Least() == e.Pin.Epoch {
@@ -118,7 +118,7 @@ func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q request, 
 
 // found takes up a pin that an attempt has found. noHome says why there is no home for the room, or is nil.
 func (r *Resolver) found(ctx context.Context, s *cluster.Snapshot, q request, home capacity.Choice, noHome error, pin pinstore.Pin, void *pinstore.Pin) (a Assignment, settled bool, err error) {
-	v, err := r.judge(ctx, s, pin.Incarnation)
+	v, err := r.verdict(ctx, s, pin.Incarnation)
 	switch unfit := err == nil && r.unfit(s, q, home, pin); {
 	case unfit && (noHome == nil || q.Stay == (pinstore.Pin{})):
 		*void = pin
@@ -162,7 +162,7 @@ func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, ho
 	if home.Member != nil {
 		op.If, op.Set, op.TTL = void, q.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(q.Stay.Epoch, q.least)}), r.cfg.PinTTL
 		if void.Incarnation == op.Set.Incarnation {
-			op.Set.Epoch = max(op.Set.Epoch, void.Epoch+1) // a new tenure
+			op.Set.Epoch = max(op.Set.Epoch, void.Epoch+1) // a new hosting
 		}
 	}
 	isNew := home.Member != nil && q.Stay == (pinstore.Pin{})
@@ -193,17 +193,17 @@ func (r *Resolver) limit(op *pinstore.Op, m *cluster.Member, q request) {
 // errFull says that the rooms that all instances have placed on a node leave no room there.
 var errFull = fmt.Errorf("%w: all instances together have filled the nodes", ErrNoCapacity)
 
-// judge returns the verdict on the incarnation that a pin names. It asks the store
+// verdict returns the verdict on the incarnation that a pin names. It asks the store
 // only if gossip does not know the incarnation.
-func (r *Resolver) judge(ctx context.Context, s *cluster.Snapshot, at lease.Incarnation) (liveness.Verdict, error) {
+func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.Incarnation) (liveness.Verdict, error) {
 	if v, known := r.liveness.Verdict(s, at, time.Now()); known {
 		return v, nil
 	}
-	beats, err := r.store.Store.Heartbeat(ctx, r.living(), r.liveness.TTL, []lease.Incarnation{at})
+	heartbeats, err := r.store.Store.Heartbeat(ctx, r.living(), r.liveness.TTL, []lease.Incarnation{at})
 	if err != nil {
 		return liveness.Dead, err
 	}
-	return r.liveness.Record(at, beats[0], time.Now()), nil
+	return r.liveness.Record(at, heartbeats[0], time.Now()), nil
 }
 
 // unfit reports whether the pin is to be replaced, although its node may live.
@@ -212,7 +212,7 @@ func (r *Resolver) unfit(s *cluster.Snapshot, q request, home capacity.Choice, p
 }
 
 // outdated reports whether the store has gone back to a copy of its data from before a
-// later tenure of the room. This node knows of that tenure or, if this node begins to host the
+// later hosting of the room. This node knows of that hosting or, if this node begins to host the
 // room, another node may.
 func (r *Resolver) outdated(q request, pin pinstore.Pin) bool {
 	switch {
@@ -255,7 +255,7 @@ func (r *Resolver) degrade(s *cluster.Snapshot, q request, home capacity.Choice,
 		return guess(home.Incarnation(), "claimed for this node; the store has not confirmed it")
 	}
 	owner, err := r.agent.Place(q.Room)
-	if err == nil && q.Ladder != nil {
+	if err == nil && q.Preferences != nil {
 		owner, err = capacity.Best(s, q.Request)
 	}
 	if err != nil {

@@ -45,7 +45,7 @@ type Config struct {
 	MinCost int64
 
 	// Selector reports whether a room may go to a member, by rules of your own, in addition to
-	// Demand.Require: also when a dead node's rooms are re-homed. It must depend on its
+	// Demand.Require: also when a dead node's rooms are failed over. It must depend on its
 	// arguments alone, and must be quick: it runs for each member before each claim.
 	// Default: every member.
 	Selector func(room string, d Demand, m *cluster.Member) bool
@@ -58,7 +58,7 @@ type Config struct {
 	// HardCeiling is the percentage of its capacity above which a node gets no new
 	// room even if no other node can take the room: Resolve then fails with
 	// ErrNoCapacity. It holds for the first joins at all instances together, and not for
-	// rooms that grow, are re-homed or moved. Default 0: never refuse.
+	// rooms that grow, are failed over or moved. Default 0: never refuse.
 	HardCeiling int
 
 	// ReportLoad makes the resolver report the cost of the rooms hosted here to the
@@ -105,14 +105,14 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns all faults of c, after defaults, as one joined error, or nil.
+// Validate returns all problems of c, after defaults, as one joined error, or nil.
 // Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
-	var faults []error
+	var problems []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
-			faults = append(faults, fmt.Errorf("affinity: "+format, args...))
+			problems = append(problems, fmt.Errorf("affinity: "+format, args...))
 		}
 	}
 	check(c.PinTTL >= time.Second, "PinTTL is %v; it must be at least 1s", c.PinTTL)
@@ -123,10 +123,10 @@ func (c Config) Validate() error {
 		"HardCeiling (%d %%) must not be below SoftCeiling (%d %%)", c.HardCeiling, c.SoftCeiling)
 	check(c.Settle > 0, "Settle is %v; it must not be negative", c.Settle)
 	check(c.MaxKnown > 0, "MaxKnown is %d; it must not be negative", c.MaxKnown)
-	return errors.Join(faults...)
+	return errors.Join(problems...)
 }
 
-// Tracer observes the calls that callers wait for, and the re-homing of rooms, for
+// Tracer observes the calls that callers wait for, and the failing over of rooms, for
 // traces: package clusterotel has a Tracer for OpenTelemetry. The values of the
 // contexts that it returns reach the Store. Its methods are called from any
 // goroutine, must not wait, and must not call the Resolver.
@@ -143,9 +143,9 @@ type Tracer interface {
 	// open.
 	Unasked(ctx context.Context, why error)
 
-	// Rehome is called when rooms of dead nodes were found, some thousands in up to 64
+	// Failover is called when rooms of dead nodes were found, some thousands in up to 64
 	// partitions, before they get new homes. end, which may be nil, receives how many
-	// this instance re-homed, how many have no home yet, and the latest reason for
+	// this instance failed over, how many have no home yet, and the latest reason for
 	// that.
-	Rehome(ctx context.Context, rooms int) (_ context.Context, end func(rehomed, homeless int, err error))
+	Failover(ctx context.Context, rooms int) (_ context.Context, end func(failedOver, homeless int, err error))
 }

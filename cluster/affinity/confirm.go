@@ -72,7 +72,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 // store may have lost, writes a pin that is about to expire, or each one if write is
 // set, and reads the others. A room that lives elsewhere ends here.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
-	k.unjudged = nil
+	k.noVerdict = nil
 	var missing []*Hosting
 	restored := 0
 	reclaimed := make(map[*Hosting]bool) // whether the store had confirmed the pin before
@@ -165,12 +165,12 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 // data. While the store cannot say whether it is dead, the room stays. It also stays for a moment
 // if the store has just come back: a claim that met the loss of its data is taken back.
 func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
-	v, err := liveness.Unproven, k.unjudged
+	v, err := liveness.Unproven, k.noVerdict
 	if err == nil {
 		bounded, cancel := k.store.Bounded(ctx)
-		v, err = k.judge(bounded, k.agent.Snapshot(), pin.Incarnation)
+		v, err = k.verdict(bounded, k.agent.Snapshot(), pin.Incarnation)
 		cancel()
-		k.unjudged = err
+		k.noVerdict = err
 	}
 	switch {
 	case err != nil || v == liveness.Unproven:
@@ -258,7 +258,7 @@ func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (
 func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	self, recent := k.liveness.Back(time.Now())
 	if !recent {
-		return k.beat
+		return k.every
 	}
 	s, generation := k.agent.Snapshot(), k.cache.Generation()
 	ctx, cancel := k.store.Bounded(ctx)

@@ -42,7 +42,7 @@ func (s *deaf) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.D
 
 // However many rooms name a node of which the store does not say whether it is dead, the store is asked
 // once at a time: this node's own heartbeats, and its rooms, do not wait for each.
-func TestUnansweredContest(t *testing.T) { // S6.1
+func TestUnansweredContest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a")

@@ -30,9 +30,9 @@ type Demand struct {
 	// Units is the cost itself, without Config.Cost.
 	Units int64 `json:"units,omitempty"`
 
-	// Prefer is a ladder of zones and labels, the best first, such as "zone:eu-1" and
-	// then "region:eu": a node is better than all nodes of lower rungs while it has headroom. All
-	// other nodes are the last rung. Up to 8 rungs.
+	// Prefer is a list of zones and labels, the best first, such as "zone:eu-1" and
+	// then "region:eu": a node is better than all nodes of lower preferences while it has headroom. All
+	// other nodes are the last preference. Up to 8 preferences.
 	Prefer []string `json:"prefer,omitempty"`
 
 	// Require is the labels that the room's node must have, with their values, such as
@@ -67,32 +67,32 @@ func (d Demand) String() string {
 	return fmt.Sprintf("%d participants", d.Size)
 }
 
-// Validate returns all faults of d as one ErrDemand, or nil.
+// Validate returns all problems of d as one ErrDemand, or nil.
 func (d Demand) Validate() error {
-	faults := append(d.faultyRules(), d.faultyFigures()...)
-	if len(faults) == 0 {
+	problems := append(d.faultyRules(), d.faultyCosts()...)
+	if len(problems) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(faults, "; "))
+	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(problems, "; "))
 }
 
-// faultyFigures returns the faults of what d states of the cost.
-func (d Demand) faultyFigures() (faults []string) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+// faultyCosts returns the problems of what d states of the cost.
+func (d Demand) faultyCosts() (problems []string) {
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }
 	if !inRange(d.Size) {
-		fault("%d participants; it must be 0 to %d", d.Size, pinstore.MaxSize)
+		problem("%d participants; it must be 0 to %d", d.Size, pinstore.MaxSize)
 	}
 	if !inRange(d.Publishers) || !inRange(d.Subscribers) || d.Publishers+d.Subscribers > pinstore.MaxSize {
-		fault("%d publishers and %d subscribers; they must be 0 to %d together", d.Publishers, d.Subscribers, pinstore.MaxSize)
+		problem("%d publishers and %d subscribers; they must be 0 to %d together", d.Publishers, d.Subscribers, pinstore.MaxSize)
 	}
 	if d.Units < 0 {
-		fault("%d units; it must not be negative", d.Units)
+		problem("%d units; it must not be negative", d.Units)
 	}
 	if d.isMixed() {
-		fault("state a size, or publishers and subscribers, or units")
+		problem("state a size, or publishers and subscribers, or units")
 	}
-	return faults
+	return problems
 }
 
 // isMixed reports whether d states more than one of a size, publishers and subscribers, and units.
@@ -101,22 +101,22 @@ func (d Demand) isMixed() bool {
 	return mesh && webinar || d.Units != 0 && (mesh || webinar)
 }
 
-// faultyRules returns the faults of Prefer and Require.
-func (d Demand) faultyRules() (faults []string) {
+// faultyRules returns the problems of Prefer and Require.
+func (d Demand) faultyRules() (problems []string) {
 	if len(d.Prefer) > maxRules || len(d.Require) > maxRules {
-		faults = append(faults, fmt.Sprintf("%d rungs and %d labels; at most %d each", len(d.Prefer), len(d.Require), maxRules))
+		problems = append(problems, fmt.Sprintf("%d preferences and %d labels; at most %d each", len(d.Prefer), len(d.Require), maxRules))
 	}
-	for _, rung := range d.Prefer {
-		if label, value, _ := strings.Cut(rung, ":"); label == "" || value == "" || len(rung) > maxRuleBytes {
-			faults = append(faults, fmt.Sprintf("prefer %.140q; it must be zone:NAME or LABEL:VALUE, in at most %d bytes", rung, maxRuleBytes))
+	for _, preference := range d.Prefer {
+		if label, value, _ := strings.Cut(preference, ":"); label == "" || value == "" || len(preference) > maxRuleBytes {
+			problems = append(problems, fmt.Sprintf("prefer %.140q; it must be zone:NAME or LABEL:VALUE, in at most %d bytes", preference, maxRuleBytes))
 		}
 	}
 	for label, value := range d.Require {
 		if label == "" || strings.Contains(label, "=") || len(label)+len(value) >= maxRuleBytes {
-			faults = append(faults, fmt.Sprintf("require %.140q; it must be a label without =, and its value, in less than %d bytes", label, maxRuleBytes))
+			problems = append(problems, fmt.Sprintf("require %.140q; it must be a label without =, and its value, in less than %d bytes", label, maxRuleBytes))
 		}
 	}
-	return faults
+	return problems
 }
 
 func check(room string, d Demand) error { return errors.Join(CheckName(room), d.Validate()) }

@@ -15,7 +15,7 @@ import (
 )
 
 // Every room costs something: otherwise any number of rooms of one fits on a node.
-func TestEveryRoomCosts(t *testing.T) { // S6.5
+func TestEveryRoomCosts(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := make(map[affinity.Source]int)
 		for i := range 2000 {
@@ -28,7 +28,7 @@ func TestEveryRoomCosts(t *testing.T) { // S6.5
 }
 
 // A join does not lower the size of a running room; its host does.
-func TestJoinKeepsSize(t *testing.T) { // S6.5
+func TestJoinKeepsSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{PinTTL: 3 * time.Minute}, "a", "b")
 		check := func(what string, want int) {
@@ -70,9 +70,9 @@ func TestJoinKeepsSize(t *testing.T) { // S6.5
 
 func first[A, B any](a A, _ B) A { return a }
 
-// A node that states a capacity and reports no load is a fault that the log and Explain
+// A node that states a capacity and reports no load is a problem that the log and Explain
 // name. Its rooms count for as long as nothing else is known.
-func TestCapacityWithoutLoad(t *testing.T) { // S6.6
+func TestCapacityWithoutLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true, Log: slog.New(slog.NewTextHandler(&log, nil))}, "a")

@@ -12,7 +12,7 @@ import (
 
 // A drained node keeps the meetings that it hosts, and gets no new one: rooms that were
 // pinned to it, and are hosted nowhere, move to an active node.
-func TestDrainedNodeGetsNoMeeting(t *testing.T) { // S6.7
+func TestDrainedNodeGetsNoMeeting(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		hosted, waiting := make(map[string]*affinity.Hosting), make(map[string]affinity.Assignment)
 		for i, room := range names(60) {
@@ -58,7 +58,7 @@ func TestDrainedNodeGetsNoMeeting(t *testing.T) { // S6.7
 
 // While all nodes drain, rooms stay where they are, also for instances that have not asked for them before. Rooms
 // without a node get none.
-func TestAllDrained(t *testing.T) { // S6.7
+func TestAllDrained(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		before, hosted := make(map[string]affinity.Assignment), make(map[string]*affinity.Hosting)
 		for i, room := range names(60) {
@@ -85,7 +85,7 @@ func TestAllDrained(t *testing.T) { // S6.7
 				t.Errorf("a new room at %s: %v", id, err)
 			}
 			if _, err := r.Lookup(t.Context(), "new"); !errors.Is(err, affinity.ErrNoPin) {
-				t.Errorf("look-up of a room without a pin at %s: %v", id, err)
+				t.Errorf("lookup of a room without a pin at %s: %v", id, err)
 			}
 		}
 		f.crash("c")

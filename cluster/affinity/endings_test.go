@@ -32,10 +32,10 @@ var endings = map[string]func(context.Context, member) error{
 
 // ended is how long it took until the rooms of a node that ends were elsewhere.
 type ended struct {
-	named   time.Duration // until all other nodes name another one
-	rehomed time.Duration // until a room that nobody asks for is re-homed
-	late    int           // answers that name a node which has left, as the one who answers knew
-	early   int           // answers that name another node while the room is still hosted
+	named      time.Duration // until all other nodes name another one
+	failedOver time.Duration // until a room that nobody asks for is failed over
+	late       int           // answers that name a node which has left, as the one who answers knew
+	early      int           // answers that name another node while the room is still hosted
 }
 
 // endOf ends a node that hosts two rooms, and watches the others.
@@ -100,7 +100,7 @@ func endOf(t *testing.T, of lease.NodeID, how string, all map[lease.NodeID]membe
 				break
 			}
 		}
-		note(&e.rehomed)
+		note(&e.failedOver)
 	})
 	if err := endings[how](ctx, all[of]); err != nil {
 		t.Errorf("%s: %v", how, err)
@@ -145,13 +145,13 @@ func watchEndings(t *testing.T, start func(id lease.NodeID, seeds []string) memb
 		var worst ended
 		for _, id := range []lease.NodeID{"a", "b", "c", "d"} {
 			e := endOf(t, id, how, all)
-			worst = ended{max(worst.named, e.named), max(worst.rehomed, e.rehomed), worst.late + e.late, worst.early + e.early}
+			worst = ended{max(worst.named, e.named), max(worst.failedOver, e.failedOver), worst.late + e.late, worst.early + e.early}
 			run(id)
 		}
 		took["rolling restart by "+how] = worst
 	}
 	for how, e := range took {
-		t.Logf("%-42s another node is named after %4d ms, re-homed unasked after %4d ms, late answers %d", how, e.named.Milliseconds(), e.rehomed.Milliseconds(), e.late)
+		t.Logf("%-42s another node is named after %4d ms, failed over unasked after %4d ms, late answers %d", how, e.named.Milliseconds(), e.failedOver.Milliseconds(), e.late)
 	}
 	return took
 }
@@ -167,7 +167,7 @@ func TestEndings(t *testing.T) {
 			return member{f.Agent(string(id)), f.rooms[string(id)]}
 		})
 		for how, e := range took {
-			if planned := how != "crash" && how != "rolling restart by crash"; planned && (max(e.named, e.rehomed) > 500*time.Millisecond || e.late+e.early > 0) {
+			if planned := how != "crash" && how != "rolling restart by crash"; planned && (max(e.named, e.failedOver) > 500*time.Millisecond || e.late+e.early > 0) {
 				t.Errorf("%s: %+v", how, e)
 			}
 		}

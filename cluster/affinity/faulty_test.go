@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// faulty is a store with faults that a test turns on and off.
+// faulty is a store with problems that a test turns on and off.
 type faulty struct {
 	pinstore.Store
 	swaps atomic.Int64
@@ -26,7 +26,7 @@ type faulty struct {
 	pause atomic.Int64 // after every eight ops, in nanoseconds
 	mute  bool         // does not notify
 
-	beatPause atomic.Int64 // after a heartbeat, before its answer, in nanoseconds
+	heartbeatPause atomic.Int64 // after a heartbeat, before its answer, in nanoseconds
 
 	shardDown atomic.Bool // of every third partition: a call that names one fails for it
 	hung      bool        // such a call does not answer before its time is over
@@ -168,7 +168,7 @@ func (f *faulty) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { time.Sleep(time.Duration(f.beatPause.Load())) }()
+	defer func() { time.Sleep(time.Duration(f.heartbeatPause.Load())) }()
 	return f.Store.Heartbeat(ctx, self, ttl, ask)
 }
 

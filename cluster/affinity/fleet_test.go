@@ -35,7 +35,7 @@ type fleet struct {
 // capacity of every node of a fleet, in forwarded streams.
 const capacity = 1000
 
-// addrOf is where clients reach the program of a node.
+// addrOf is where clients reach the application of a node.
 func addrOf(id string) string { return id + ".example:443" }
 
 func newFleet(t *testing.T, store pinstore.Store, cfg affinity.Config, ids ...string) *fleet {
@@ -82,7 +82,7 @@ func (f *fleet) resolver(id string) {
 	}
 }
 
-// crash ends a node and its resolver as kill -9 does, without a farewell.
+// crash ends a node and its resolver as kill -9 does, without a leave message.
 func (f *fleet) crash(id string) {
 	f.rooms[id].Kill()
 	delete(f.rooms, id)

@@ -31,9 +31,9 @@ func wantFollowed(t *testing.T, what string, got *[]reconnect.Directive, n int, 
 	}
 }
 
-// A follower receives the room's first node, a move on request and a re-homing, at a
+// A caller receives the room's first node, a move on request and a failing over, at a
 // node that has nothing else to do with the room.
-func TestFollow(t *testing.T) { // S6.16
+func TestFollow(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		const at = "a"
 		ctx, cancel := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func TestFollow(t *testing.T) { // S6.16
 		f.crash(to)
 		time.Sleep(soon)
 		now := f.resolve(at, "r", 3)
-		wantFollowed(t, "re-homed", got, 3, now.Node, now.Epoch)
+		wantFollowed(t, "failed over", got, 3, now.Node, now.Epoch)
 
 		f.rooms[at].Changed("") // the store was away
 		time.Sleep(3 * time.Second)
@@ -79,13 +79,13 @@ func TestFollow(t *testing.T) { // S6.16
 }
 
 // A move during an outage of the notifications is found afterwards, without a resolve.
-func TestFollowFindsMissedMoves(t *testing.T) { // S6.16
+func TestFollowFindsMissedMoves(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		h := f.host("b", "r", 3)
 		got := f.followed(t.Context(), "r")
 		time.Sleep(time.Second)
 		wantFollowed(t, "pinned", got, 1, f.resolve("b", "r", 3).Node, h.Epoch())
-		f.rooms["a"].Forget("r") // evicted: this node is not notified of the room
+		f.rooms["a"].Forget("r") // cordoned: this node is not notified of the room
 		to := f.not(string(f.resolve("b", "r", 3).Node))
 		moved := f.move("b", to)
 		time.Sleep(3 * time.Second)
@@ -93,9 +93,9 @@ func TestFollowFindsMissedMoves(t *testing.T) { // S6.16
 	})
 }
 
-// A follower that is cut off from gossip sends its clients to the address of a node that it has met before. A node
+// An agent that is cut off from gossip sends its clients to the address of a node that it has met before. A node
 // that it has never met has no address: the directive follows when it has one.
-func TestFollowInCut(t *testing.T) { // S6.16
+func TestFollowInCut(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		f.host("b", "r", 3)
 		f.move("b", "b")
@@ -128,7 +128,7 @@ func TestFollowInCut(t *testing.T) { // S6.16
 
 // A host that restores its pin, because the store has lost it, gets a greater epoch. The room has not
 // moved, and its clients must not connect again; the next move has news for them.
-func TestFollowIgnoresRestoredPins(t *testing.T) { // S6.16
+func TestFollowIgnoresRestoredPins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
@@ -136,7 +136,7 @@ func TestFollowIgnoresRestoredPins(t *testing.T) { // S6.16
 		h := f.host("b", "r", 3)
 		home := f.resolve("b", "r", 3)
 		if home.Node == "a" {
-			t.Fatal("the follower must be another node than the host")
+			t.Fatal("the agent that follows must be another node than the host")
 		}
 		got := f.followed(t.Context(), "r")
 		time.Sleep(3 * time.Second)
@@ -160,7 +160,7 @@ func TestFollowIgnoresRestoredPins(t *testing.T) { // S6.16
 }
 
 // The directive of an assignment has the address of its node, and none without a member.
-func TestAssignmentDirective(t *testing.T) { // S6.14
+func TestAssignmentDirective(t *testing.T) {
 	at := lease.Incarnation{Node: "b", Number: 2}
 	a := affinity.Assignment{Room: "r", Incarnation: at, Epoch: 7, Reason: "pinned", Member: &cluster.Member{ID: "b", APIAddr: "b.example:443"}}
 	want := reconnect.Directive{Room: "r", To: "b", Addr: "b.example:443", Reason: "pinned", Epoch: 7}

@@ -17,7 +17,7 @@ import (
 
 // Five agents with 20 simultaneous joins each fill the nodes to the hard ceiling, and
 // not above.
-func TestHardCeilingOfTheCluster(t *testing.T) { // S6.4
+func TestHardCeilingOfTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{t: t, store: pinstore.NewMemory(), rooms: make(map[string]*affinity.Resolver)}
 		f.cfg = affinity.Config{HardCeiling: 100, SoftCeiling: 80, Log: slog.New(slog.DiscardHandler)}

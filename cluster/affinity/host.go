@@ -120,11 +120,11 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		if err := r.here(a); err != nil {
 			return nil, a, err
 		}
-		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errTenureEnded) {
+		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errHostingEnded) {
 			return h, a, err
 		}
 		if time.Until(last) < r.cfg.Budget/2 { // too little for a store that is slow and well
-			return nil, a, fmt.Errorf("%w: the tenure of %q here has ended meanwhile", ErrChanged, room)
+			return nil, a, fmt.Errorf("%w: the hosting of %q here has ended meanwhile", ErrChanged, room)
 		}
 		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all who share it have as much time
 	}
@@ -157,7 +157,7 @@ func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 // that at once: see open.
 func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
-	ends := r.hosts.endsOf(room).Load() // before the entry, which is void after the end of a tenure
+	ends := r.hosts.endsOf(room).Load() // before the entry, which is void after the end of a hosting
 	e, s := r.cache.Get(room), r.agent.Snapshot()
 	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences || time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
 		return got, false

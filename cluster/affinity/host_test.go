@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-func TestHost(t *testing.T) { // S0.1
+func TestHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
 		a := f.resolve("a", "r", 10)
@@ -54,7 +54,7 @@ func TestHost(t *testing.T) { // S0.1
 
 // A long meeting keeps its pin; the pin of an abandoned room expires. A room that is hosted shortly
 // before its pin expires keeps the pin, although its host has not written it yet.
-func TestPinTTL(t *testing.T) { // S0.5
+func TestPinTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{PinTTL: 3 * time.Minute}, "a", "b")
 		meeting := f.host("a", "meeting", 3)
@@ -273,7 +273,7 @@ func TestFencedHosting(t *testing.T) {
 
 // A node that was paused for longer than its lease has lost its rooms, and cannot take
 // them back.
-func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
+func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
 		f := newFleet(t, store, affinity.Config{PinTTL: 5 * soon}, "a", "b", "c") // its refresh is overdue after the pause
@@ -311,7 +311,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	})
 }
 
-// A node's load has one writer. Otherwise the load of the program replaces the computed load until a room begins or ends.
+// A node's load has one writer. Otherwise the load of the application replaces the computed load until a room begins or ends.
 func TestLoadHasOneWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")
@@ -364,9 +364,9 @@ func TestPressure(t *testing.T) {
 		if a := f.resolve("a", "grows", 30); a.Node != node || lost(h) {
 			t.Errorf("growth moved the room to %s", a.Node)
 		}
-		edges, err := f.rooms["a"].Edges(t.Context(), "grows", affinity.Demand{Size: 5}, 5)
-		if err != nil || len(edges) != 1 || edges[0].ID == node {
-			t.Errorf("S0.14: the next-best nodes are %v, %v", edges, err)
+		relays, err := f.rooms["a"].Relays(t.Context(), "grows", affinity.Demand{Size: 5}, 5)
+		if err != nil || len(relays) != 1 || relays[0].ID == node {
+			t.Errorf("the next-best nodes are %v, %v", relays, err)
 		}
 		h.Touch(5)
 		time.Sleep(5 * time.Second)
@@ -377,7 +377,7 @@ func TestPressure(t *testing.T) {
 }
 
 // An isolated node owns no partitions, but its rooms stay while the store hears from it.
-func TestRoomsOfAnIsolatedNode(t *testing.T) { // S5.1
+func TestRoomsOfAnIsolatedNode(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		c := f.StartWith("c", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.MinMembers = 2 }))
 		f.resolver("c")
@@ -414,7 +414,7 @@ func TestRoomsOfAnIsolatedNode(t *testing.T) { // S5.1
 }
 
 // Two participants arrive at once: the demand of each counts.
-func TestDemandsOfConcurrentHosts(t *testing.T) { // S6.4
+func TestDemandsOfConcurrentHosts(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			store := &faulty{Store: newReplaced()}

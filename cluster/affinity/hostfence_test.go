@@ -53,7 +53,7 @@ func (s *slowAnswer) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Re
 
 // An answer is under way when the node is fenced and its room moves. No later call of Host
 // opens a hosting by it: neither from the cache, nor with the caller who asked.
-func TestHostByAnswerBeforeFence(t *testing.T) { // S0.7
+func TestHostByAnswerBeforeFence(t *testing.T) {
 	for name, cached := range map[string]bool{"from the cache": true, "in the same flight": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

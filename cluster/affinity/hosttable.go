@@ -35,12 +35,12 @@ func (t *hostTable) get(room string) *Hosting {
 	return nil
 }
 
-// errTenureEnded says that the pin by which a room was about to be hosted may be gone.
-var errTenureEnded = errors.New("affinity: the tenure has ended")
+// errHostingEnded says that the pin by which a room was about to be hosted may be gone.
+var errHostingEnded = errors.New("affinity: the hosting has ended")
 
 // open adds h and returns it, or returns the Hosting that is there already. fences is
 // the agent's count: until the table knows of a fence, it lets no hostings in. ends is the room's count of endsOf before the store was
-// asked: open fails with errTenureEnded if the tenure of h may have ended since, as by the Release of another caller with the same answer.
+// asked: open fails with errHostingEnded if the hosting of h may have ended since, as by the Release of another caller with the same answer.
 func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +52,7 @@ func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	case there != nil:
 		return there, nil
 	case h.pin.Epoch != 0 && ends != t.endsOf(h.room).Load() && !t.stands(h):
-		return nil, errTenureEnded
+		return nil, errHostingEnded
 	}
 	if t.rooms == nil {
 		t.rooms = make(map[string]*Hosting)
@@ -85,7 +85,7 @@ func (t *hostTable) releaseLocked(h *Hosting) bool {
 	return true
 }
 
-// void records that a tenure of this node has ended, before its pin is deleted: no hosting begins by that pin any more. It reports
+// void records that a hosting of this node has ended, before its pin is deleted: no hosting begins by that pin any more. It reports
 // false if the room is hosted here.
 func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 	t.mu.Lock()
@@ -105,13 +105,13 @@ func (t *hostTable) voidLocked(room string, pin pinstore.Pin) {
 }
 
 // stands reports whether the pin of h is known to stand. One that is not known may be gone. A late answer may be from
-// before the end of the tenure, after which the room's entry was removed.
+// before the end of the hosting, after which the room's entry was removed.
 func (t *hostTable) stands(h *Hosting) bool {
 	e := t.cache.Get(h.room)
 	return e != nil && !e.Late && e.Pin.Incarnation == h.self && e.Least() == h.pin.Epoch
 }
 
-// endsOf returns a count of the tenures that have ended here, of a room and of the rooms that share its count.
+// endsOf returns a count of the hostings that have ended here, of a room and of the rooms that share its count.
 func (t *hostTable) endsOf(room string) *atomic.Uint64 {
 	return &t.ends[placement.Of(room, len(t.ends))]
 }
@@ -314,7 +314,7 @@ type answer struct {
 	res        pinstore.Result
 	asked      time.Time
 	generation uint64 // of the pin cache, before the store was asked
-	older      bool   // the pin may be older than a loss of the store's data, or is of a tenure that is known to have ended
+	older      bool   // the pin may be older than a loss of the store's data, or is of a hosting that is known to have ended
 }
 
 // took reports whether the answer's op pinned the room to its host.
@@ -325,7 +325,7 @@ type taken struct {
 	over      bool // the hosting has ended
 	wasSure   bool // this node held the room by the store's word, as of the present generation
 	sameOther bool // the store had the same pin of another node before
-	outdated  bool // the store has gone back to a copy of its data from before this tenure
+	outdated  bool // the store has gone back to a copy of its data from before this hosting
 	anew      bool // the room has ended, or lived elsewhere, and was pinned here again
 }
 
@@ -335,7 +335,7 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	defer t.mu.Unlock()
 	t.answered(h, generation)
 	if is.over = h.err != nil; is.over {
-		return is // the pin may be of a later tenure, and so may its epoch
+		return is // the pin may be of a later hosting, and so may its epoch
 	}
 	is.wasSure = h.pin.Epoch != 0 && h.generation == generation
 	if a.res.Pin.Epoch < h.pin.Epoch {

@@ -21,9 +21,9 @@ func newHostTable() *hostTable {
 	return &hostTable{cache: pincache.New(100)}
 }
 
-// A tenure that has ended does not begin again by an answer from before its end, not even if the deletion of its pin has been answered,
+// A hosting that has ended does not begin again by an answer from before its end, not even if the deletion of its pin has been answered,
 // and another caller asks, before that answer is taken up: then the cache has the pin again.
-func TestHostTableLateAnswer(t *testing.T) { // S6.2
+func TestHostTableLateAnswer(t *testing.T) {
 	table := newHostTable()
 	first := hostingOf("r")
 	ends := table.endsOf("r").Load()
@@ -38,8 +38,8 @@ func TestHostTableLateAnswer(t *testing.T) { // S6.2
 	table.cache.Learn("r", deleting, pinstore.Pin{}, time.Time{})
 	table.cache.Begin("r", 0)
 	table.cache.Learn("r", late, first.pin, time.Now().Add(time.Minute))
-	if got, err := table.open(hostingOf("r"), 0, ends); !errors.Is(err, errTenureEnded) {
-		t.Errorf("the tenure that has ended goes on: %p, %v", got, err)
+	if got, err := table.open(hostingOf("r"), 0, ends); !errors.Is(err, errHostingEnded) {
+		t.Errorf("the hosting that has ended goes on: %p, %v", got, err)
 	}
 }
 
@@ -73,14 +73,14 @@ func TestHostTableOpen(t *testing.T) {
 	if pin, ok := table.release(later); !ok || pin != later.pin || table.get("r") != nil {
 		t.Errorf("released: %+v, %v", pin, ok)
 	}
-	if _, err := table.open(hostingOf("r"), 2, ends); !errors.Is(err, errTenureEnded) {
+	if _, err := table.open(hostingOf("r"), 2, ends); !errors.Is(err, errHostingEnded) {
 		t.Errorf("opened by the pin of a hosting that was released: %v", err)
 	}
 	known := hostingOf("r")
 	known.pin.Epoch++
 	table.cache.Learn("r", table.cache.Begin("r", 0), known.pin, now)
 	if got, err := table.open(known, 2, ends); got != known || err != nil {
-		t.Errorf("opened by the pin of the next tenure, which is known: %v", err)
+		t.Errorf("opened by the pin of the next hosting, which is known: %v", err)
 	}
 	if _, ok, _ := table.releaseIdle(known, time.Second, now.Add(time.Hour)); !ok || table.cache.Least("r") != known.pin.Epoch+1 {
 		t.Errorf("idle, released %t: the least epoch is %d after %d", ok, table.cache.Least("r"), known.pin.Epoch)
@@ -105,7 +105,7 @@ func TestHostTableOpen(t *testing.T) {
 	}
 }
 
-func TestHostTableDue(t *testing.T) { // S0.5
+func TestHostTableDue(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
 		change      func(h *Hosting)
@@ -134,7 +134,7 @@ func TestHostTableDue(t *testing.T) { // S0.5
 }
 
 // Of the pins about which the store is silent, one is asked for, until it answers.
-func TestHostTableSilent(t *testing.T) { // S0.8
+func TestHostTableSilent(t *testing.T) {
 	now := time.Now()
 	table := newHostTable()
 	var hosted []*Hosting

@@ -25,29 +25,29 @@ const (
 // have changed. Its fields are its own.
 type keeper struct {
 	*Resolver
-	beat     time.Duration                  // between two heartbeats of the agent
-	others   others                         // after the latest loss
-	due      time.Time                      // when the next heartbeat is due
-	beaten   time.Time                      // when the latest one was sent
-	standIn  time.Time                      // when to sweep the partitions in which this node is second
-	sweepAll time.Time                      // when to sweep all owned partitions again
-	search   time.Time                      // until when known rooms of dead nodes are searched for
-	searched time.Time                      // when they were searched for last
-	reported int64                          // load
-	doubt    map[lease.Incarnation][]string // rooms hosted here with pins that name it; it may live
-	void     []voidPin                      // of rooms hosted here, to be replaced
-	unjudged error                          // why the store was not asked again, while rooms are confirmed, who is dead
-	apart    bool                           // nodes are cut off, by the log
-	listened time.Time                      // when the store was asked which members it hears
-	silent   []lease.NodeID                 // members that it does not hear, by the log
-	warn     time.Time                      // when to warn of a capacity without a load; zero: never (again)
+	every     time.Duration                  // between two heartbeats of the agent
+	others    others                         // after the latest loss
+	due       time.Time                      // when the next heartbeat is due
+	sent      time.Time                      // when the latest one was sent
+	standIn   time.Time                      // when to sweep the partitions in which this node is second
+	sweepAll  time.Time                      // when to sweep all owned partitions again
+	search    time.Time                      // until when known rooms of dead nodes are searched for
+	searched  time.Time                      // when they were searched for last
+	reported  int64                          // load
+	doubt     map[lease.Incarnation][]string // rooms hosted here with pins that name it; it may live
+	void      []voidPin                      // of rooms hosted here, to be replaced
+	noVerdict error                          // why the store was not asked again, while rooms are confirmed, who is dead
+	apart     bool                           // nodes are cut off, by the log
+	listened  time.Time                      // when the store was asked which members it hears
+	silent    []lease.NodeID                 // members that it does not hear, by the log
+	warn      time.Time                      // when to warn of a capacity without a load; zero: never (again)
 }
 
 func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	k := &keeper{
-		Resolver: r, beat: node.Config().HeartbeatInterval,
+		Resolver: r, every: node.Config().HeartbeatInterval,
 		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
-		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // until then the program can report
+		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // until then the application can report
 	}
 	batches := node.Subscribe(ctx)
 	timer := time.NewTimer(0)
@@ -130,7 +130,7 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 // heartbeat sends this node's heartbeat to the store and asks for the nodes that are
 // cut off. It returns when to send the next one, and whether the store answered.
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
-	ask, died := k.liveness.Undecided(k.agent.Snapshot(), time.Now())
+	ask, died := k.liveness.Unknown(k.agent.Snapshot(), time.Now())
 	alive, err := k.sendHeartbeat(ctx, ask)
 	if err == nil {
 		for i, at := range ask {
@@ -154,8 +154,8 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	if next == retryTime || len(ask) > 0 {
 		return retryTime, true // a split that lasts, or a death that is about to show
 	}
-	// Well before the heartbeat expires, and often enough for Judge.Record.
-	return jittered(min(next, k.beat, k.liveness.TTL/4)), true
+	// Well before the heartbeat expires, and often enough for Detector.Record.
+	return jittered(min(next, k.every, k.liveness.TTL/4)), true
 }
 
 // sayCutOff logs that nodes are cut off, and that none is any longer: all are live by gossip, or dead.
@@ -209,7 +209,7 @@ func (k *keeper) saySilent() {
 }
 
 func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (alive []bool, err error) {
-	k.beaten = time.Now()
+	k.sent = time.Now()
 	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
 	if err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (al
 // pulse sends a heartbeat if the latest one is old, between calls for pins. Each of them can take
 // seconds while a shard of the store hangs, and a gap in the heartbeats leaves this node unable to say who is dead.
 func (k *keeper) pulse(ctx context.Context) {
-	if time.Since(k.beaten) >= k.beat && ctx.Err() == nil {
+	if time.Since(k.sent) >= k.every && ctx.Err() == nil {
 		_, _ = k.sendHeartbeat(ctx, nil)
 	}
 }
@@ -268,7 +268,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 		k.sweepAll = now.Add(jittered(k.cfg.PinTTL / 3))
 		k.work.partitions.add(k.owned()...)
 	}
-	if now.Before(k.search) && now.Sub(k.searched) >= k.beat {
+	if now.Before(k.search) && now.Sub(k.searched) >= k.every {
 		k.searched = now
 		// The new homes of these rooms are found and published even if the store does
 		// not notify. Rooms of nodes that are cut off may still be there.

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-func TestLogEvents(t *testing.T) { // S0.13
+func TestLogEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		all := &slog.HandlerOptions{Level: slog.LevelDebug}
@@ -52,7 +52,7 @@ func TestLogEvents(t *testing.T) { // S0.13
 			"nodes added; pinned rooms stay":          "joined hosted_here",
 			"pin names a dead node, resolving again":  "room from",
 			"room moved":                              "room from to epoch reason pin_ttl",
-			"rooms re-homed":                          "rooms took_ms pin_ttl",
+			"rooms failed over":                       "rooms took_ms pin_ttl",
 			"rooms of dead nodes not found, retrying": "err",
 		} {
 			for field := range strings.FieldsSeq(fields) {
@@ -66,7 +66,7 @@ func TestLogEvents(t *testing.T) { // S0.13
 
 // Nodes over the same store that gossip does not reach are one line at each node, and their return is another one. A node
 // that vanishes is none.
-func TestCutOffIsOneLine(t *testing.T) { // S8.2
+func TestCutOffIsOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		store := &faulty{Store: pinstore.NewMemory()}
@@ -114,7 +114,7 @@ func TestCutOffIsOneLine(t *testing.T) { // S8.2
 }
 
 // An outage of the store is one line, also if sweeps follow each other before the heartbeats know of it.
-func TestOutageIsOneLine(t *testing.T) { // S8.2
+func TestOutageIsOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		store := &faulty{Store: pinstore.NewMemory()}

@@ -11,7 +11,7 @@ import (
 )
 
 // What a node keeps of members that it has met does not grow with the snapshots in which it met them.
-func TestMetKeepsNoSnapshot(t *testing.T) { // S8.1
+func TestMetKeepsNoSnapshot(t *testing.T) {
 	const nodes, rolled = 500, 256
 	heap := func() uint64 {
 		var m runtime.MemStats

@@ -93,7 +93,7 @@ func (w *modelWorld) revert() {
 	for _, p := range w.running() {
 		p.r.changed("")
 		p.forgets()
-		if w.fault == trustsCopies {
+		if w.problem == trustsCopies {
 			p.r.cache.Gave(0, p.r.cache.Generation())
 		}
 	}
@@ -139,7 +139,7 @@ func (w *modelWorld) addLife(p *modelProcess, add adder) {
 		return
 	case p.overdue:
 		add(nil, fmt.Sprintf("the agent of %s notices its pause", name), func(w *modelWorld) { w.at[i].fence() })
-	case p.fences != p.r.hosts.fences.Load() || (w.fault == noFence && p.silent):
+	case p.fences != p.r.hosts.fences.Load() || (w.problem == noFence && p.silent):
 		add(nil, fmt.Sprintf("the keeper of %s notices the fence", name), func(w *modelWorld) { w.at[i].noticeFence() })
 	}
 	add(pauses, fmt.Sprintf("%s stands still", name), func(w *modelWorld) { w.at[i].paused = true })
@@ -219,8 +219,8 @@ func (w *modelWorld) addGossip(p *modelProcess, add adder) {
 				limit = cuts
 			}
 			add(limit, fmt.Sprintf("gossip of %s loses %s", p.self, o.self.Node), func(w *modelWorld) { w.at[i].view[j] = 0 })
-			if ended && w.left.proofs {
-				add(nil, fmt.Sprintf("%s has proof of the end of %s#%d", p.self, o.self.Node, seen), func(w *modelWorld) {
+			if ended && w.left.confirmations {
+				add(nil, fmt.Sprintf("%s has confirmation of the end of %s#%d", p.self, o.self.Node, seen), func(w *modelWorld) {
 					w.at[i].view[j], w.at[i].ended[j] = 0, seen
 				})
 			}

@@ -20,7 +20,7 @@ type modelOp struct {
 	log     string // what the store has answered
 	call    *modelCall
 	fences  uint64         // when the store last did something for it
-	ends    uint64         // of tenures here, when it began
+	ends    uint64         // of hostings here, when it began
 	foreign uint64         // epoch of another home's pin that a refresh has read
 	hosted  *Hosting       // when it began
 	dead    bool           // a refresh has read the pin of a home that is dead, and nothing says that it lives
@@ -115,9 +115,9 @@ func (p *modelProcess) Heartbeat(ctx context.Context, self lease.Incarnation, tt
 		alive, c.err = p.w.store.Heartbeat(context.Background(), self, ttl, ask)
 		p.w.redis.heartbeat(p.self, self, ttl, ask, alive)
 		switch {
-		case p.w.fault == gossipDecides:
+		case p.w.problem == gossipDecides:
 			clear(alive)
-		case p.w.fault == yieldsToDead && p.r.hosts.count() > 0:
+		case p.w.problem == yieldsToDead && p.r.hosts.count() > 0:
 			for i := range alive {
 				alive[i] = true
 			}

@@ -33,11 +33,11 @@ type modelRedis struct {
 	calls    int
 	done     map[string]int // actions of the worlds
 
-	users  map[lease.Incarnation]*modelUser
-	epochs []modelEpochs // of the room, in order
-	lag    int64         // milliseconds of virtual time ahead of the heartbeats in Redis
-	saved  int64         // lag of the copy
-	fault  error         // the first difference
+	users   map[lease.Incarnation]*modelUser
+	epochs  []modelEpochs // of the room, in order
+	lag     int64         // milliseconds of virtual time ahead of the heartbeats in Redis
+	saved   int64         // lag of the copy
+	problem error         // the first difference
 }
 
 // modelUser is a life of a node, as a client of Redis.
@@ -48,7 +48,7 @@ type modelUser struct {
 	before uint64        // told when it got the pin
 }
 
-// modelEpochs are the epochs of one tenure.
+// modelEpochs are the epochs of one hosting.
 type modelEpochs struct{ memory, redis uint64 }
 
 func newModelRedis(t *testing.T, server *redistest.Server) *modelRedis {
@@ -74,8 +74,8 @@ func newModelRedis(t *testing.T, server *redistest.Server) *modelRedis {
 func (r *modelRedis) outside(f func() error) {
 	r.calls++
 	r.do <- func() {
-		if err := f(); r.fault == nil {
-			r.fault = err
+		if err := f(); r.problem == nil {
+			r.problem = err
 		}
 	}
 	<-r.did
@@ -83,7 +83,7 @@ func (r *modelRedis) outside(f func() error) {
 
 // begin begins a world without data.
 func (r *modelRedis) begin() {
-	r.epochs, r.fault = nil, nil
+	r.epochs, r.problem = nil, nil
 	r.outside(func() error { return r.notifies("FLUSHALL") })
 }
 
@@ -130,7 +130,7 @@ func (r *modelRedis) swap(by lease.Incarnation, op pinstore.Op, want pinstore.Re
 // match compares the results of an op.
 func (r *modelRedis) match(op pinstore.Op, got, want pinstore.Result) error {
 	epoch := got.Pin.Epoch
-	if is, ok := r.tenure(want.Pin.Epoch); ok || want.Pin.Epoch == 0 {
+	if is, ok := r.hosting(want.Pin.Epoch); ok || want.Pin.Epoch == 0 {
 		got.Pin.Epoch = is.memory
 		if epoch != is.redis {
 			got.Pin.Epoch = 0
@@ -145,8 +145,8 @@ func (r *modelRedis) match(op pinstore.Op, got, want pinstore.Result) error {
 	return nil
 }
 
-// tenure returns the epochs of the tenure that has that epoch in memory.
-func (r *modelRedis) tenure(memory uint64) (modelEpochs, bool) {
+// hosting returns the epochs of the hosting that has that epoch in memory.
+func (r *modelRedis) hosting(memory uint64) (modelEpochs, bool) {
 	i, ok := slices.BinarySearchFunc(r.epochs, memory, func(e modelEpochs, m uint64) int { return int(e.memory) - int(m) })
 	if !ok {
 		return modelEpochs{}, false
@@ -197,8 +197,8 @@ func (r *modelRedis) index(by lease.Incarnation, parts []placement.Partition, wa
 			}
 		}
 	}
-	if r.fault == nil && !slices.Equal(got, found) {
-		r.fault = fmt.Errorf("%w: index: Redis has %v, memory %v", errModelDiffers, got, found)
+	if r.problem == nil && !slices.Equal(got, found) {
+		r.problem = fmt.Errorf("%w: index: Redis has %v, memory %v", errModelDiffers, got, found)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func (p *modelProcess) reconnect() {
 	p.r.changed("")
 	if !p.paused {
-		p.beat()
+		p.heartbeat()
 	}
 }
 
@@ -120,7 +120,7 @@ func (w *modelWorld) key() string {
 
 func (p *modelProcess) key(b *strings.Builder) {
 	w := p.w
-	fmt.Fprint(b, p.paused, p.deaf, p.overdue, p.fences-p.r.hosts.fences.Load(), p.view, p.ended, p.r.store.FailedBeats, p.r.store.Away())
+	fmt.Fprint(b, p.paused, p.deaf, p.overdue, p.fences-p.r.hosts.fences.Load(), p.view, p.ended, p.r.store.FailedHeartbeats, p.r.store.Away())
 	fmt.Fprint(b, p.r.liveness.Sketch(time.Now()))
 	if e := p.r.cache.Get(modelRoom); e != nil {
 		fmt.Fprint(b, e.Pin.Incarnation, w.rank(e.Pin.Epoch), e.Least() > e.Pin.Epoch, e.Confirmed, p.r.cache.Generation()-e.Generation)
@@ -132,7 +132,7 @@ func (p *modelProcess) key(b *strings.Builder) {
 			fmt.Fprint(b, "unheard", min(h.unheard.times, silentAfter))
 		}
 	}
-	fmt.Fprint(b, len(p.k.doubt), w.rank(p.seen), w.rank(p.otherEpoch), w.rank(p.tenure))
+	fmt.Fprint(b, len(p.k.doubt), w.rank(p.seen), w.rank(p.otherEpoch), w.rank(p.hosting))
 	if generation, epoch, any := p.r.cache.First(); any {
 		fmt.Fprint(b, "younger", p.r.cache.Generation()-generation, w.rank(epoch))
 	}

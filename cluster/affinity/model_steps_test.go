@@ -16,18 +16,18 @@ import (
 
 // The invariants.
 const (
-	oneHome     = "an epoch of a room has one home"
-	epochGrows  = "the epoch of a room never goes back"
-	seenGrows   = "no node sees an epoch of a room that is smaller than one before"
-	tenureGrows = "each tenure has a greater epoch than all that a living node has known"
-	homeStays   = "a room stays while its home lives"
-	oneHeir     = "a pin is replaced once"
-	deadNoHeir  = "a host yields to no home that is dead"
-	readIsLost  = "a host that has read twice of another home that lives serves no longer"
-	fencedIsOut = "a node that was fenced serves nothing of before"
-	homeRuns    = "at rest a room's home runs"
-	oneServes   = "at rest the home alone serves a room"
-	allAgree    = "at rest all nodes resolve a room to its home"
+	oneHome      = "an epoch of a room has one home"
+	epochGrows   = "the epoch of a room never goes back"
+	seenGrows    = "no node sees an epoch of a room that is smaller than one before"
+	hostingGrows = "each hosting has a greater epoch than all that a living node has known"
+	homeStays    = "a room stays while its home lives"
+	oneHeir      = "a pin is replaced once"
+	deadNoHeir   = "a host yields to no home that is dead"
+	readIsLost   = "a host that has read twice of another home that lives serves no longer"
+	fencedIsOut  = "a node that was fenced serves nothing of before"
+	homeRuns     = "at rest a room's home runs"
+	oneServes    = "at rest the home alone serves a room"
+	allAgree     = "at rest all nodes resolve a room to its home"
 )
 
 // begin starts a call of p, up to the first one of the store.
@@ -101,7 +101,7 @@ func (p *modelProcess) resolve() {
 }
 
 func (p *modelProcess) host() {
-	had, tenures := p.r.hosts.get(modelRoom) != nil, p.w.tenures()
+	had, hostings := p.r.hosts.get(modelRoom) != nil, p.w.hostings()
 	p.begin("hosts", func(op *modelOp) {
 		h, err := p.r.Host(context.Background(), modelRoom, Demand{})
 		op.did = func(op *modelOp) {
@@ -111,18 +111,18 @@ func (p *modelProcess) host() {
 			if err != nil || had || h.Epoch() == 0 || h.Err() != nil {
 				return
 			}
-			if h.Epoch() < tenures {
-				p.w.breaks(tenureGrows)
+			if h.Epoch() < hostings {
+				p.w.breaks(hostingGrows)
 			}
-			p.tenure = max(p.tenure, h.Epoch())
+			p.hosting = max(p.hosting, h.Epoch())
 		}
 	})
 }
 
-// tenures returns the greatest epoch at which a living process has hosted the room.
-func (w *modelWorld) tenures() (epoch uint64) {
+// hostings returns the greatest epoch at which a living process has hosted the room.
+func (w *modelWorld) hostings() (epoch uint64) {
 	for _, p := range w.running() {
-		epoch = max(epoch, p.tenure)
+		epoch = max(epoch, p.hosting)
 	}
 	return epoch
 }
@@ -149,7 +149,7 @@ func (p *modelProcess) release() {
 // fence is what the agent does after a pause.
 func (p *modelProcess) fence() {
 	p.overdue = false
-	if p.w.fault != noFence {
+	if p.w.problem != noFence {
 		p.fences++
 	}
 }
@@ -197,18 +197,18 @@ func (c *modelCall) writes() (acts []*modelAct) {
 func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 	op, before := a.Op, w.store.pin()
 	switch {
-	case w.fault == comparesNothing && !reads(op):
+	case w.problem == comparesNothing && !reads(op):
 		op.If = before
-	case w.fault == comparesLives:
+	case w.problem == comparesLives:
 		op.If.Epoch = 0
 	}
 	res := w.store.do(op)
 	w.redis.swap(a.by.self, op, res)
 	if res.Done && res.Pin.Incarnation != before.Incarnation && res.Pin.Number != 0 {
 		switch {
-		case w.fault == keepsEpoch && before.Epoch != 0:
+		case w.problem == keepsEpoch && before.Epoch != 0:
 			w.store.pretend(&res.Pin, before.Epoch)
-		case w.fault == clockGoesBack:
+		case w.problem == clockGoesBack:
 			w.store.pretend(&res.Pin, uint64(1000-len(w.epochs)))
 		}
 	}
@@ -217,7 +217,7 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 		switch {
 		case !w.knownToLive(a.by, res.Pin.Incarnation):
 			op.dead = w.processOf(res.Pin.Incarnation) == nil
-		case w.fault == believes:
+		case w.problem == believes:
 			op.foreign, res.Pin = res.Pin.Epoch, a.Set
 		default:
 			op.foreign = res.Pin.Epoch
@@ -257,7 +257,7 @@ func (w *modelWorld) judge(a *modelAct, op pinstore.Op, before pinstore.Pin, res
 	switch {
 	case home == nil || res.Pin.Incarnation == before.Incarnation:
 	case w.takesBack(a, before):
-	case res.Pin.Epoch != 0 && before.Epoch < w.reverted: // others know of later tenures
+	case res.Pin.Epoch != 0 && before.Epoch < w.reverted: // others know of later hostings
 	case a.by.self == before.Incarnation && a.If.Incarnation == a.by.self && (a.If.Epoch == before.Epoch || a.If.Epoch == 0): // by its own word
 	case home.silent && a.view[home.place] != home.self.Number: // it has died twice
 	default:

@@ -16,7 +16,7 @@ import (
 // pin with another epoch than its own, and takes the epoch that it shows.
 type modelStore struct {
 	*pinstore.Memory
-	own, shown uint64 // epochs; equal without a fault
+	own, shown uint64 // epochs; equal without a problem
 }
 
 func newModelStore() *modelStore { return &modelStore{Memory: pinstore.NewMemory()} }

@@ -85,7 +85,7 @@ func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, stat
 			},
 			MaxStates: states,
 		}
-		for _, name := range []string{oneHome, epochGrows, seenGrows, tenureGrows, homeStays, oneHeir, deadNoHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
+		for _, name := range []string{oneHome, epochGrows, seenGrows, hostingGrows, homeStays, oneHeir, deadNoHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
 			m.Invariants = append(m.Invariants, explore.Invariant[*modelState]{
 				Name: name, Holds: func(s *modelState) bool { return s.broken != name },
 			})
@@ -105,12 +105,12 @@ var modelWorlds = []struct {
 	{"claims", "", small, modelLimits{nodes: 2, resolves: 2, hosts: 1, lost: 1, late: 1}},
 	{"claims and an end", "", medium, modelLimits{nodes: 3, resolves: 2, crashes: 1, slow: 1}},
 	{"a death", "b", small, modelLimits{nodes: 3, sweeps: 2, crashes: 1, ticks: 1}},
-	{"a proven death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, starts: 1, late: 1, proofs: true}},
+	{"a proven death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, starts: 1, late: 1, confirmations: true}},
 	{"a pause in a claim", "", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
 	{"a cut", "b", small, modelLimits{nodes: 2, sweeps: 1, resolves: 1, cuts: 2, ticks: 1}},
 	{"an outage", "b", small, modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
 	{"a death and a host in an outage", "b", small, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, outages: 1}},
-	{"a late restore of a dead host", "b", large, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, late: 1, wipes: 1, proofs: true}},
+	{"a late restore of a dead host", "b", large, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, late: 1, wipes: 1, confirmations: true}},
 	{"an outage and a start", "b", large, modelLimits{nodes: 2, sweeps: 1, cuts: 1, crashes: 1, starts: 1, outages: 1, ticks: 1}},
 	{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
 	{"releases", "b", small, modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
@@ -118,9 +118,9 @@ var modelWorlds = []struct {
 	{"an earlier copy", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, copies: 1, reverts: 1}},
 	{"an earlier copy and a death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1}},
 	{"an earlier copy and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, releases: 1, cuts: 1, copies: 1, reverts: 1}},
-	{"an earlier copy and moves", "b", large, modelLimits{nodes: 2, hosts: 2, sweeps: 1, crashes: 1, starts: 1, proofs: true, copies: 1, reverts: 1}},
+	{"an earlier copy and moves", "b", large, modelLimits{nodes: 2, hosts: 2, sweeps: 1, crashes: 1, starts: 1, confirmations: true, copies: 1, reverts: 1}},
 	{"claims of three", "", large, modelLimits{nodes: 3, resolves: 3, crashes: 1, late: 1, slow: 1}},
-	{"two deaths", "b", large, modelLimits{nodes: 3, sweeps: 2, crashes: 2, ticks: 1, late: 1, proofs: true}},
+	{"two deaths", "b", large, modelLimits{nodes: 3, sweeps: 2, crashes: 2, ticks: 1, late: 1, confirmations: true}},
 	{"a restart", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, starts: 1, late: 1, slow: 1}},
 	{"a pause", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, pauses: 1, ticks: 1}},
 	{"a pause and a cut", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 2, pauses: 1, ticks: 2, cuts: 1}},
@@ -137,7 +137,7 @@ var modelWorlds = []struct {
 	{"two losses of data and a death", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, ticks: 1, wipes: 2}},
 }
 
-func TestRoomModel(t *testing.T) { // S0.7, S5.12
+func TestRoomModel(t *testing.T) {
 	for _, c := range modelWorlds {
 		if (c.size == large) != *modelLong || (c.size == medium && testing.Short()) {
 			continue
@@ -153,30 +153,30 @@ func TestRoomModel(t *testing.T) { // S0.7, S5.12
 	}
 }
 
-func TestRoomModelFaults(t *testing.T) { // S5.12
+func TestRoomModelFaults(t *testing.T) {
 	for _, c := range []struct {
-		fault  modelFault
-		broken string
-		hosted string
-		limits modelLimits
+		problem modelFault
+		broken  string
+		hosted  string
+		limits  modelLimits
 	}{
 		{comparesNothing, homeStays, "", modelLimits{nodes: 2, resolves: 2, cuts: 2}},
 		{comparesLives, oneHeir, "b", modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
-		{keepsEpoch, oneHome, "b", modelLimits{nodes: 2, sweeps: 1, crashes: 1, proofs: true}},
-		{clockGoesBack, epochGrows, "b", modelLimits{nodes: 2, sweeps: 1, crashes: 1, proofs: true}},
+		{keepsEpoch, oneHome, "b", modelLimits{nodes: 2, sweeps: 1, crashes: 1, confirmations: true}},
+		{clockGoesBack, epochGrows, "b", modelLimits{nodes: 2, sweeps: 1, crashes: 1, confirmations: true}},
 		{gossipDecides, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1}},
 		{storeDecides, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, deaf: 1, ticks: 1}},
 		{silenceProves, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
 		{newComerProves, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1, crashes: 1, starts: 1, outages: 1, ticks: 1}},
 		{yieldsToDead, deadNoHeir, "b", modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1}},
-		{sameNumber, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, late: 1, crashes: 1, starts: 1, proofs: true}},
+		{sameNumber, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, late: 1, crashes: 1, starts: 1, confirmations: true}},
 		{noFence, fencedIsOut, "b", modelLimits{nodes: 2, sweeps: 1, pauses: 1, ticks: 1}},
-		{trustsCopies, tenureGrows, "b", modelLimits{nodes: 2, hosts: 2, releases: 1, cuts: 1, copies: 1, reverts: 1}},
+		{trustsCopies, hostingGrows, "b", modelLimits{nodes: 2, hosts: 2, releases: 1, cuts: 1, copies: 1, reverts: 1}},
 		{believes, readIsLost, "b", modelLimits{nodes: 2, sweeps: 1, refreshes: 2, pauses: 1, ticks: 1}},
 	} {
-		t.Run(string(c.fault), func(t *testing.T) {
+		t.Run(string(c.problem), func(t *testing.T) {
 			begin := time.Now()
-			r := exploreModel(t, c.limits, c.fault, c.hosted, 100_000)
+			r := exploreModel(t, c.limits, c.problem, c.hosted, 100_000)
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)
 			}

@@ -17,7 +17,7 @@ import (
 // Random ways through the worlds, with a real Redis beside the store in memory: both answer
 // alike, Redis notifies, and the invariants hold. Processes are killed between any two calls of the store,
 // also between the run of a script and its answer, and so is Redis.
-func TestRoomModelOnRedis(t *testing.T) { // S5.12
+func TestRoomModelOnRedis(t *testing.T) {
 	walks := 10
 	switch {
 	case *modelLong:
@@ -72,7 +72,7 @@ func modelWalk(r *modelRedis, l modelLimits, hosted string, rng *rand.Rand) (way
 	const most = 60
 	for range most {
 		all := w.actions()
-		if len(all) == 0 || w.broken != "" || r.fault != nil {
+		if len(all) == 0 || w.broken != "" || r.problem != nil {
 			break
 		}
 		a := all[rng.IntN(len(all))]
@@ -80,12 +80,12 @@ func modelWalk(r *modelRedis, l modelLimits, hosted string, rng *rand.Rand) (way
 		r.done[a.what]++
 		a.do(w)
 	}
-	if w.broken == "" && r.fault == nil {
+	if w.broken == "" && r.problem == nil {
 		way += "all comes to rest\n"
 		w.broken = w.rest()
 	}
 	if w.broken != "" {
 		return way, fmt.Errorf("broken: %s", w.broken)
 	}
-	return way, r.fault
+	return way, r.problem
 }

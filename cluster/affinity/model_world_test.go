@@ -49,16 +49,16 @@ type modelLimits struct {
 	lost, late, failed, wipes                    int  // answers, requests, calls; and losses of all data
 	copies, reverts                              int  // of the data, and returns to the last copy
 	slow                                         int  // answers that are under way for a while
-	proofs                                       bool // ends of processes are proven
+	confirmations                                bool // ends of processes are proven
 }
 
 // modelWorld is a few processes with real resolvers, a real Memory, and all that is under
 // way between them. One goroutine runs at a time: that of the world, or the one of a call
 // until it needs the store.
 type modelWorld struct {
-	fault modelFault
-	left  modelLimits
-	nodes int
+	problem modelFault
+	left    modelLimits
+	nodes   int
 
 	at       [modelPlaces]*modelProcess
 	store    *modelStore
@@ -90,11 +90,11 @@ type modelProcess struct {
 	silent     bool   // it was silent in the store for a TTL
 	seen       uint64 // the latest epoch that a Resolve has returned
 	otherEpoch uint64 // the latest epoch of another home that a refresh has read, while this one hosts the room
-	tenure     uint64 // the greatest epoch at which it began to host the room
+	hosting    uint64 // the greatest epoch at which it began to host the room
 	fences     uint64 // that its agent has noticed
 
 	view  [modelPlaces]uint64 // lives that gossip knows; 0 = none
-	ended [modelPlaces]uint64 // lives that have ended by proof
+	ended [modelPlaces]uint64 // lives that have ended by confirmation
 
 	r  *Resolver
 	k  *keeper
@@ -112,11 +112,11 @@ type modelSight struct {
 
 func newModelWorld(l modelLimits, f modelFault, redis *modelRedis) *modelWorld {
 	w := &modelWorld{
-		fault: f, left: l, nodes: l.nodes, redis: redis, store: newModelStore(), events: make(chan *modelCall),
+		problem: f, left: l, nodes: l.nodes, redis: redis, store: newModelStore(), events: make(chan *modelCall),
 		homes: make(map[uint64]lease.Incarnation), heirs: make(map[pinstore.Pin]int), claims: make(map[uint64]*modelOp), direct: true,
 	}
 	for i := range w.nodes {
-		w.start(i).beatSince(modelTTL)
+		w.start(i).heartbeatSince(modelTTL)
 	}
 	for _, p := range w.running() {
 		p.hearAll()
@@ -130,7 +130,7 @@ func (w *modelWorld) start(i int) *modelProcess {
 	p := &modelProcess{w: w, place: i, self: lease.Incarnation{Node: modelID(i), Number: 1}}
 	if before := w.at[i]; before != nil {
 		p.self.Number = before.self.Number + 1
-		if w.fault == sameNumber {
+		if w.problem == sameNumber {
 			p.self.Number = before.self.Number
 		}
 	}
@@ -141,10 +141,10 @@ func (w *modelWorld) start(i int) *modelProcess {
 	w.at[i] = p
 	cfg := Config{Log: slog.New(slog.DiscardHandler)}.WithDefaults()
 	p.r = newResolver(p, modelTTL, p, cfg)
-	p.k = &keeper{Resolver: p.r, beat: time.Second, reported: -1}
-	p.beat()
-	if w.fault == newComerProves {
-		p.beatSince(modelTTL)
+	p.k = &keeper{Resolver: p.r, every: time.Second, reported: -1}
+	p.heartbeat()
+	if w.problem == newComerProves {
+		p.heartbeatSince(modelTTL)
 	}
 	return p
 }
@@ -169,7 +169,7 @@ func (w *modelWorld) pass() {
 		time.Sleep(modelTTL / 4)
 		for _, p := range w.running() {
 			if !p.paused {
-				p.beat()
+				p.heartbeat()
 			}
 		}
 	}
@@ -180,19 +180,19 @@ func (w *modelWorld) pass() {
 	w.direct = was
 }
 
-// beat sends a heartbeat of p to the store.
-func (p *modelProcess) beat() {
+// heartbeat sends a heartbeat of p to the store.
+func (p *modelProcess) heartbeat() {
 	was := p.w.direct
 	p.w.direct = true
 	p.k.heartbeat(context.Background())
-	if p.w.fault == silenceProves {
-		p.beatSince(3 * modelTTL)
+	if p.w.problem == silenceProves {
+		p.heartbeatSince(3 * modelTTL)
 	}
 	p.w.direct = was
 }
 
-// beatSince makes p believe that its heartbeats have reached the store for that long.
-func (p *modelProcess) beatSince(span time.Duration) {
+// heartbeatSince makes p believe that its heartbeats have reached the store for that long.
+func (p *modelProcess) heartbeatSince(span time.Duration) {
 	l, begin := p.r.liveness, time.Now().Add(-span)
 	l.HeartbeatArrived(begin.Add(-modelTTL)) // and a gap
 	for past := time.Duration(0); past <= span; past += modelTTL / 2 {
@@ -255,7 +255,7 @@ func (p *modelProcess) Snapshot() *cluster.Snapshot {
 func (p *modelProcess) sees() [modelPlaces]uint64 {
 	view := p.view
 	for i, o := range p.w.at {
-		if p.w.fault == storeDecides && o != nil && o != p && !p.w.store.alive(o.self) {
+		if p.w.problem == storeDecides && o != nil && o != p && !p.w.store.alive(o.self) {
 			view[i] = 0
 		}
 	}

@@ -48,7 +48,7 @@ func readMoves(batches iter.Seq[MovedBatch]) <-chan MovedBatch {
 	return out
 }
 
-func TestDirective(t *testing.T) { // S0.9
+func TestDirective(t *testing.T) {
 	m := Moved{Room: "r", From: lease.Incarnation{Node: "node-a", Number: 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 7, Addr: "b.example:443"}
 	b, err := json.Marshal(m.Directive())
 	want := `{"room":"r","to":"node-b","addr":"b.example:443","reason":"node-a died","epoch":7}`
@@ -227,9 +227,9 @@ func TestMovesNeedNoGoroutine(t *testing.T) {
 	}
 }
 
-// The twin keeps every move since a reader took its last batch, and folds them
+// The reference model keeps every move since a reader took its last batch, and folds them
 // room by room.
-func TestMovesLikeTwin(t *testing.T) {
+func TestMovesLikeReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var feed moves
 		readers := make([]*mover, 3)

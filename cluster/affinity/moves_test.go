@@ -57,7 +57,7 @@ func TestMove(t *testing.T) {
 }
 
 // Of any number of callers at any nodes one moves a room, once, and all get its new node.
-func TestMoveFrom(t *testing.T) { // S6.13
+func TestMoveFrom(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		moves := f.published("a")
 		before := make(map[string]affinity.Assignment)
@@ -221,15 +221,15 @@ func (s *lateMoves) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Res
 	return []pinstore.Result{{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}}
 }
 
-// An edge leaves the node of its room and those of other edges, once, whoever asks, and stays where no other
+// A relay leaves the node of its room and those of other relays, once, whoever asks, and stays where no other
 // node can take it.
-func TestResolveApart(t *testing.T) { // S6.12
+func TestResolveApart(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		home := f.host("a", "room", 3)
 		at := f.resolve("a", "room", 3).Node
-		apart := func(id, edge string, others ...string) affinity.Assignment {
+		apart := func(id, relay string, others ...string) affinity.Assignment {
 			t.Helper()
-			a, err := f.rooms[id].ResolveApart(t.Context(), edge, affinity.Demand{Publishers: 1, Subscribers: 10}, others...)
+			a, err := f.rooms[id].ResolveApart(t.Context(), relay, affinity.Demand{Publishers: 1, Subscribers: 10}, others...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,32 +237,32 @@ func TestResolveApart(t *testing.T) { // S6.12
 		}
 		var first, second, full affinity.Assignment
 		for i := range 30 { // some of them would live with the room
-			edge := fmt.Sprint("edge-", i)
-			first = apart("a", edge+"~1", "room")
+			relay := fmt.Sprint("relay-", i)
+			first = apart("a", relay+"~1", "room")
 			var calls sync.WaitGroup
 			var answers [3]affinity.Assignment
 			for i, id := range []string{"a", "b", "c"} {
-				calls.Go(func() { answers[i] = apart(id, edge+"~2", "room", edge+"~1", "none") })
+				calls.Go(func() { answers[i] = apart(id, relay+"~2", "room", relay+"~1", "none") })
 			}
 			calls.Wait()
 			second = answers[0]
 			for _, a := range answers {
 				if a.Epoch != second.Epoch {
-					t.Errorf("three callers at once moved the edge more than once: %+v", answers)
+					t.Errorf("three callers at once moved the relay more than once: %+v", answers)
 				}
 			}
-			full = apart("b", edge+"~3", "room", edge+"~1", edge+"~2")
+			full = apart("b", relay+"~3", "room", relay+"~1", relay+"~2")
 			if first.Node == at || second.Node == at || first.Node == second.Node || full.Node == "" {
-				t.Errorf("the room is on %s, its edges are on %s, %s and %s", at, first.Node, second.Node, full.Node)
+				t.Errorf("the room is on %s, its relays are on %s, %s and %s", at, first.Node, second.Node, full.Node)
 			}
-			if again := apart("c", edge+"~2", "room", edge+"~1"); again.Epoch != second.Epoch {
-				t.Errorf("the edge moved from %+v to %+v, and was apart", second, again)
+			if again := apart("c", relay+"~2", "room", relay+"~1"); again.Epoch != second.Epoch {
+				t.Errorf("the relay moved from %+v to %+v, and was apart", second, again)
 			}
 		}
-		if _, err := f.rooms["a"].ResolveApart(t.Context(), "edge*", affinity.Demand{}, "room"); !errors.Is(err, affinity.ErrName) {
+		if _, err := f.rooms["a"].ResolveApart(t.Context(), "relay*", affinity.Demand{}, "room"); !errors.Is(err, affinity.ErrName) {
 			t.Error(err)
 		}
-		if _, err := f.rooms["a"].ResolveApart(t.Context(), "edge", affinity.Demand{}, "room*"); !errors.Is(err, affinity.ErrName) {
+		if _, err := f.rooms["a"].ResolveApart(t.Context(), "relay", affinity.Demand{}, "room*"); !errors.Is(err, affinity.ErrName) {
 			t.Error(err)
 		}
 		if lost(home) {

@@ -25,7 +25,7 @@ func aDemand(t *rapid.T) (d Demand) {
 		d.Units = rapid.Int64Range(0, 1<<40).Draw(t, "units")
 	}
 	name := rapid.SampledFrom([]string{"zone", "region", "a=b", "ü", "a b"})
-	for range rapid.IntRange(0, 3).Draw(t, "rungs") {
+	for range rapid.IntRange(0, 3).Draw(t, "preferences") {
 		d.Prefer = append(d.Prefer, name.Draw(t, "label")+":"+rapid.SampledFrom([]string{"x", "y:z", "&=%"}).Draw(t, "value"))
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "required") {
@@ -38,7 +38,7 @@ func aDemand(t *rapid.T) (d Demand) {
 }
 
 // A need survives its pin, costs the same, and is not lowered by a join.
-func TestNeed(t *testing.T) { // S6.5, S6.9
+func TestNeed(t *testing.T) {
 	r := &Resolver{cfg: Config{}.WithDefaults()}
 	rapid.Check(t, func(t *rapid.T) {
 		d, other := aDemand(t), aDemand(t)
@@ -128,7 +128,7 @@ func TestDemandFaults(t *testing.T) {
 	for name, d := range map[string]Demand{
 		"two ways": {Size: 3, Units: 4}, "all ways": {Size: 1, Publishers: 1, Units: 1}, "negative": {Subscribers: -1},
 		"too many": {Publishers: pinstore.MaxSize, Subscribers: 1}, "units": {Units: -1}, "no value": {Prefer: []string{"zone"}},
-		"no label": {Prefer: []string{":x"}}, "rungs": {Prefer: slices.Repeat([]string{"a:b"}, 9)}, "labels": {Require: many},
+		"no label": {Prefer: []string{":x"}}, "preferences": {Prefer: slices.Repeat([]string{"a:b"}, 9)}, "labels": {Require: many},
 		"empty": {Require: map[string]string{"": "x"}}, "long": {Require: map[string]string{"a": strings.Repeat("x", 200)}},
 	} {
 		if err := d.Validate(); !errors.Is(err, ErrDemand) {

@@ -14,7 +14,7 @@ import (
 // A node ends while the store is away, or the store comes back with data from before the
 // end: the pins of rooms that others serve by then name a dead life. The hosts keep their
 // rooms, and replace the pins.
-func TestDeadPinYields(t *testing.T) { // S6.1
+func TestDeadPinYields(t *testing.T) {
 	for name, older := range map[string]bool{"the store was away": false, "the store has older data": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -56,9 +56,9 @@ func TestDeadPinYields(t *testing.T) { // S6.1
 	}
 }
 
-// The store goes back to a copy of its data from before some tenures. No epoch falls, for
+// The store goes back to a copy of its data from before some hostings. No epoch falls, for
 // hosts and for observers.
-func TestEpochNeverFalls(t *testing.T) { // S6.2
+func TestEpochNeverFalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		way    string // nodes on which the room has lived since the copy
 		hosted bool   // on the last one
@@ -132,7 +132,7 @@ func TestEpochNeverFalls(t *testing.T) { // S6.2
 
 // A room ends, Redis fails over to a server with its clock behind, and no notification arrives
 // of either. A node that knows the room sees no smaller epoch.
-func TestClockOfStoreBehind(t *testing.T) { // S6.2
+func TestClockOfStoreBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newReplaced()
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
@@ -148,9 +148,9 @@ func TestClockOfStoreBehind(t *testing.T) { // S6.2
 	})
 }
 
-// The store goes back to a copy of its data, and its clock to before a later tenure. The node that re-homes the room
-// knows of that tenure: the new home gets a greater epoch.
-func TestRehomedWithClockBehind(t *testing.T) { // S6.2
+// The store goes back to a copy of its data, and its clock to before a later hosting. The node that fails over the room
+// knows of that hosting: the new home gets a greater epoch.
+func TestFailedOverWithClockBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")

@@ -119,7 +119,7 @@ func TestShortPause(t *testing.T) {
 
 // The store loses all data. Hosted rooms are pinned again where they run, although new
 // rooms would be placed elsewhere now.
-func TestStoreLosesEverything(t *testing.T) { // S0.5
+func TestStoreLosesEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newReplaced()
 		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
@@ -194,7 +194,7 @@ func TestStoreLosesRoomWithoutHost(t *testing.T) {
 // The store was away and has lost all data. A node without the room in its cache does not
 // claim the room before the host has restored the pin, not even the first node that
 // detects that the store is back.
-func TestStrangers(t *testing.T) { // S0.1, S0.5
+func TestOtherNodes(t *testing.T) {
 	for _, away := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second} {
 		t.Run(fmt.Sprint(away), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 				owner := string(f.owner(room))
 				f.resolve(owner, room, 2)
 				home := f.not(owner)
-				stranger := f.not(owner, home)
+				other := f.not(owner, home)
 				if _, err := f.rooms[owner].Move(t.Context(), room, f.Agent(home).Snapshot().Self.ID); err != nil {
 					t.Fatal(err)
 				}
@@ -218,13 +218,13 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 					if time.Since(since) >= away {
 						store.fails.Store(false)
 					}
-					f.resolve(stranger, room, 2)
+					f.resolve(other, room, 2)
 				}
 				if lost(hosting) {
-					t.Errorf("%s claimed it: %v", stranger, hosting.Err())
+					t.Errorf("%s claimed it: %v", other, hosting.Err())
 				}
-				if a := f.resolve(stranger, room, 2); string(a.Node) != home {
-					t.Errorf("%s says %+v", stranger, a)
+				if a := f.resolve(other, room, 2); string(a.Node) != home {
+					t.Errorf("%s says %+v", other, a)
 				}
 			})
 		})

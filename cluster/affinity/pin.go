@@ -67,7 +67,7 @@ func (r *Resolver) pinOn(ctx context.Context, room string, node lease.NodeID, d 
 		return r.assign(s, room, res.Pin, sourceOf(home), home.Reason), true, nil
 	}
 	r.reserved.Cancel(reserved)
-	v, err := r.judge(ctx, s, res.Pin.Incarnation)
+	v, err := r.verdict(ctx, s, res.Pin.Incarnation)
 	if err == nil && v != liveness.Dead && !r.outdated(q, res.Pin) {
 		return r.assign(s, room, res.Pin, Pinned, v.Reason()), true, nil
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // A node that does not reach the store for 40 s misses the release of its room, and hears of it later.
-func TestReleaseMissed(t *testing.T) { // S6.2
+func TestReleaseMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		mine := &faulty{Store: data}
@@ -71,8 +71,8 @@ func claims(op pinstore.Op) bool { return op.If == (pinstore.Pin{}) && op.Set.Nu
 func marks(op pinstore.Op) bool  { return op.Set.Released() }
 
 // A hosting ends while its pin is confirmed, and the room comes back to this node. Its epoch stays: the greater one is
-// that of the next tenure.
-func TestEpochOfEndedHosting(t *testing.T) { // S6.2
+// that of the next hosting.
+func TestEpochOfEndedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &once{Store: pinstore.NewMemory(), is: claims}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
@@ -86,7 +86,7 @@ func TestEpochOfEndedHosting(t *testing.T) { // S6.2
 			_ = h.Release(t.Context())
 			time.Sleep(time.Millisecond)
 			if !store.Store.Swap(t.Context(), claim)[0].Done {
-				t.Error("no next tenure")
+				t.Error("no next hosting")
 			}
 		}
 		store.before.Store(&next)
@@ -115,7 +115,7 @@ func (s *tardy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 
 // A room ends, and Redis carries out the deletion of its pin when the node hosts the room again, as after a pause of Redis: the
 // new hosting keeps its pin. It may have begun while Redis did not answer.
-func TestTardyDeletion(t *testing.T) { // S6.2
+func TestTardyDeletion(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			data := &tardy{Store: pinstore.NewMemory()}
@@ -144,7 +144,7 @@ func TestTardyDeletion(t *testing.T) { // S6.2
 
 // A hosting began without the store and is released. Before the store is asked for its pin, the room has another pin, or is hosted here again:
 // that pin stays.
-func TestReleaseUnconfirmed(t *testing.T) { // S6.2
+func TestReleaseUnconfirmed(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			data := pinstore.NewMemory()
@@ -177,7 +177,7 @@ func TestReleaseUnconfirmed(t *testing.T) { // S6.2
 }
 
 // The keeper has claimed the pin that Redis had lost, and its answer is lost, too. The release of the room says that the pin has changed.
-func TestReleaseAfterLostAnswer(t *testing.T) { // S6.2
+func TestReleaseAfterLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		store := &once{Store: data, is: claims}
@@ -198,7 +198,7 @@ func TestReleaseAfterLostAnswer(t *testing.T) { // S6.2
 }
 
 // A room is resolved while its release is under way, and gets a new pin, which stays.
-func TestResolveDuringRelease(t *testing.T) { // S6.2
+func TestResolveDuringRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
 		store := &faulty{Store: data}
@@ -218,7 +218,7 @@ func TestResolveDuringRelease(t *testing.T) { // S6.2
 }
 
 // The end of another room's hosting, which shares the count of ends, does not hold up a Host, nor does it fail one that the store does not answer.
-func TestHostBesideRelease(t *testing.T) { // S6.2
+func TestHostBesideRelease(t *testing.T) {
 	other := ""
 	for i := 0; placement.Of(other, 256) != placement.Of("r", 256); i++ {
 		other = fmt.Sprint("other-", i)
@@ -247,7 +247,7 @@ func TestHostBesideRelease(t *testing.T) { // S6.2
 }
 
 // A hosting ends while the keeper claims the pin that Redis has lost, and the room is hosted here again by that pin, which stays.
-func TestHostAgainDuringRestore(t *testing.T) { // S6.2
+func TestHostAgainDuringRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		late := &tardy{Store: data}
@@ -278,8 +278,8 @@ func TestHostAgainDuringRestore(t *testing.T) { // S6.2
 	})
 }
 
-// A release is not answered. A look-up on that node says the pin that stands, and the room can be moved by it.
-func TestLookupAfterRelease(t *testing.T) { // S6.2
+// A release is not answered. A lookup on that node says the pin that stands, and the room can be moved by it.
+func TestLookupAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := &tardy{Store: pinstore.NewMemory()}
 		f := newFleet(t, data, affinity.Config{}, "a", "b")
@@ -299,7 +299,7 @@ func TestLookupAfterRelease(t *testing.T) { // S6.2
 
 // A release is not answered, Redis loses its data or goes back to an earlier pin, and its clock is behind. The next hosting of the room begins
 // without Redis: it gets a greater epoch nevertheless.
-func TestEpochAfterReleaseAndLoss(t *testing.T) { // S6.2
+func TestEpochAfterReleaseAndLoss(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			data := newReplaced()
@@ -328,7 +328,7 @@ func TestEpochAfterReleaseAndLoss(t *testing.T) { // S6.2
 
 // A room has ended on a: its pin was deleted, and the answer was lost. Then b hosts the room, and Redis loses its data. Node a, which hears of that
 // first, does not take the room to itself, as it does with a room that it hosted until then.
-func TestEndedRoomDoesNotStay(t *testing.T) { // S6.2
+func TestEndedRoomDoesNotStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		late := &faulty{Store: data, mute: true}
@@ -362,7 +362,7 @@ func TestEndedRoomDoesNotStay(t *testing.T) { // S6.2
 }
 
 // A room is released by its name while this node begins to host it. Redis does not notify this node of the mark that it has set itself.
-func TestReleaseByNameDuringHost(t *testing.T) { // S6.2
+func TestReleaseByNameDuringHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &once{Store: pinstore.NewMemory(), is: marks}
 		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a")
@@ -382,7 +382,7 @@ func TestReleaseByNameDuringHost(t *testing.T) { // S6.2
 }
 
 // Redis loses its data while a Resolve claims a room, which is hosted here by that pin before the Resolve has its answer: the pin is not taken back.
-func TestHostDuringTakenBackClaim(t *testing.T) { // S6.2
+func TestHostDuringTakenBackClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &tardy{Store: pinstore.NewMemory()}
 		store := &once{Store: late, is: claims}
@@ -402,7 +402,7 @@ func TestHostDuringTakenBackClaim(t *testing.T) { // S6.2
 }
 
 // A release is not answered, and no node takes the room: a Resolve says so.
-func TestResolveAfterReleaseOnFullNodes(t *testing.T) { // S6.2
+func TestResolveAfterReleaseOnFullNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &tardy{Store: pinstore.NewMemory()}, affinity.Config{HardCeiling: 100}, "a", "b")
 		o := string(f.owner("r"))
@@ -421,11 +421,11 @@ func TestResolveAfterReleaseOnFullNodes(t *testing.T) { // S6.2
 
 // Callers of Host share an answer of the store. One releases the room before the others begin: they do not host it by its former pin,
 // which may be gone, and another node may claim the room.
-func TestReleaseBetweenHosts(t *testing.T) { // S6.2
+func TestReleaseBetweenHosts(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		for _, room := range names(300) {
 			var mu sync.Mutex
-			tenures := make(map[uint64]*affinity.Hosting)
+			hostings := make(map[uint64]*affinity.Hosting)
 			var wait sync.WaitGroup
 			for range 4 {
 				wait.Go(func() {
@@ -436,10 +436,10 @@ func TestReleaseBetweenHosts(t *testing.T) { // S6.2
 					}
 					epoch := h.Epoch()
 					mu.Lock()
-					if other := tenures[epoch]; other != nil && other != h {
+					if other := hostings[epoch]; other != nil && other != h {
 						t.Errorf("%s: two hostings with epoch %d", room, epoch)
 					}
-					tenures[epoch] = h
+					hostings[epoch] = h
 					mu.Unlock()
 					if err := h.Release(t.Context()); err != nil && !errors.Is(err, affinity.ErrChanged) {
 						t.Error(err)

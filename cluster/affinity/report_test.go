@@ -24,17 +24,17 @@ func (f *fleet) reported(at string, lost reconnect.Directive) (affinity.Assignme
 	return a, time.Since(began)
 }
 
-func TestReport(t *testing.T) { // S6.13
+func TestReport(t *testing.T) {
 	inFleet(t, "a b c d e", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 3)
 		home := f.resolve("a", "r", 3)
 		at, node := f.not(string(home.Node)), string(home.Node)
 		for what, lost := range map[string]reconnect.Directive{
-			"alive":                home.Directive(),
-			"without an epoch":     {Room: "r", To: home.Node},
-			"the room alone":       {Room: "r"},
-			"of another node":      {Room: "r", To: "other", Epoch: home.Epoch + 9},
-			"of an earlier tenure": {Room: "r", To: home.Node, Epoch: home.Epoch - 1},
+			"alive":                 home.Directive(),
+			"without an epoch":      {Room: "r", To: home.Node},
+			"the room alone":        {Room: "r"},
+			"of another node":       {Room: "r", To: "other", Epoch: home.Epoch + 9},
+			"of an earlier hosting": {Room: "r", To: home.Node, Epoch: home.Epoch - 1},
 		} {
 			if a, took := f.reported(at, lost); a.Incarnation != home.Incarnation || a.Epoch != home.Epoch || took > 100*time.Millisecond {
 				t.Errorf("%s: %v after %v", what, a, took)
@@ -74,7 +74,7 @@ func TestReport(t *testing.T) { // S6.13
 
 // The store has lost a pin and its host has restored it, with a greater epoch. The word of a client that
 // connected before counts.
-func TestReportAfterRestore(t *testing.T) { // S6.13
+func TestReportAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		f := newFleet(t, data, affinity.Config{}, "a", "b", "c", "d")
@@ -94,7 +94,7 @@ func TestReportAfterRestore(t *testing.T) { // S6.13
 }
 
 // A client that gives up does not wait for the look, whether it was the first to report the node or not. Close does.
-func TestReportGivesUp(t *testing.T) { // S6.13
+func TestReportGivesUp(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		home := f.resolve("a", "r", 2)
 		r := f.rooms[f.not(string(home.Node))]
@@ -121,7 +121,7 @@ func TestReportGivesUp(t *testing.T) { // S6.13
 }
 
 // However many report a node, the agent looks at it once a second. The word of clients alone moves nothing.
-func TestReportsShareLooks(t *testing.T) { // S6.13
+func TestReportsShareLooks(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		const at = "a"
 		looks := f.rooms[at].CountLooks()

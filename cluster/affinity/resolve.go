@@ -87,7 +87,7 @@ type settled struct {
 	Assignment
 	generation uint64 // of the pin cache
 	fences     uint64 // of the agent
-	ends       uint64 // of tenures here: see hostTable.endsOf
+	ends       uint64 // of hostings here: see hostTable.endsOf
 }
 
 // ask settles a room with the store, by a time, unless there is a shortcut by then. Concurrent
@@ -148,6 +148,6 @@ type request struct {
 func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) request {
 	return request{Request: capacity.Request{
 		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Need: n, Cost: r.cost(n),
-		Ladder: capacity.NewLadder(s, room, n, r.selector(room, n)), Strangers: r.store.agreement.Strangers(), Silent: r.silence.Silent(),
+		Preferences: capacity.NewPreferences(s, room, n, r.selector(room, n)), Rejected: r.store.agreement.Rejected(), Silent: r.silence.Silent(),
 	}}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-func TestOverride(t *testing.T) { // S0.2, S0.3
+func TestOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{SoftCeiling: 90}, "a", "b", "c")
 		room := "big"
@@ -51,7 +51,7 @@ func TestOverride(t *testing.T) { // S0.2, S0.3
 }
 
 // A room with a known pin takes one round trip, and two if the pin has gone unnoticed.
-func TestKnownPinIsRead(t *testing.T) { // S0.1
+func TestKnownPinIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory(), mute: true}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
@@ -99,7 +99,7 @@ func (s *slow) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 
 // Callers who are less patient than the budget say nothing about a store that answers within it: the others get its answer in the
 // same time, and the breaker stays closed.
-func TestImpatientCallers(t *testing.T) { // S0.8
+func TestImpatientCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
@@ -234,7 +234,7 @@ func TestHostileNames(t *testing.T) {
 			_, e2 := r.Host(t.Context(), room, affinity.Demand{})
 			_, e3 := r.Lookup(t.Context(), room)
 			_, e4 := r.Explain(t.Context(), room, affinity.Demand{})
-			_, e5 := r.Edges(t.Context(), room, affinity.Demand{}, 3)
+			_, e5 := r.Relays(t.Context(), room, affinity.Demand{}, 3)
 			for i, err := range []error{e1, e2, e3, e4, e5, r.Release(t.Context(), room)} {
 				if !errors.Is(err, affinity.ErrName) {
 					t.Errorf("call %d with room %.20q: %v", i, room, err)

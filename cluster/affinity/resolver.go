@@ -37,7 +37,7 @@ type Resolver struct {
 		*storeclient.Client
 		agreement agreement.Agreement
 	}
-	liveness *liveness.Judge
+	liveness *liveness.Detector
 	silence  liveness.Silence
 	met      met
 	hosts    hostTable
@@ -76,7 +76,7 @@ type work struct {
 	endLog      func() // waits for the last lines
 	closed      atomic.Bool
 	close       sync.Once
-	farewell    error // of Close
+	closeErr    error // of Close
 	wait        sync.WaitGroup
 }
 
@@ -89,7 +89,7 @@ type work struct {
 // with another prefix, or if another cluster has the keys of this store: two clusters share a Redis by different prefixes.
 //
 // If the store does not answer, the node compares settings later. If they differ then, all calls that need the store fail with
-// ErrSettings, this node re-homes no rooms, the others place no rooms here, and the rooms that are hosted here stay. The same
+// ErrSettings, this node fails over no rooms, the others place no rooms here, and the rooms that are hosted here stay. The same
 // happens after a lease's TTL if the others gossip with a key that this node does not accept: it belongs to another cluster,
 // which has the same name by mistake.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
@@ -122,7 +122,7 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	r.shared.looks.ended = agent.Ended
 	r.work.unregister = agent.BeforeLeave(r.Close)
 	r.work.wait.Go(func() { r.keep(ctx, agent) })
-	r.work.wait.Go(func() { r.rehome(ctx) })
+	r.work.wait.Go(func() { r.failOver(ctx) })
 	return r, nil
 }
 
@@ -168,13 +168,13 @@ func (r *Resolver) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if _, err := r.store.Store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
-			r.work.farewell = fmt.Errorf("affinity: closed, but the store has not removed this node's heartbeat, so other nodes wait until it expires, unless this node leaves: %w", err)
+			r.work.closeErr = fmt.Errorf("affinity: closed, but the store has not removed this node's heartbeat, so other nodes wait until it expires, unless this node leaves: %w", err)
 		}
 		r.store.agreement.Withdraw(ctx)
 		r.shared.looks.wait()
 		r.work.endLog()
 	})
-	return r.work.farewell
+	return r.work.closeErr
 }
 
 // changed is called by the store: another user has changed a room's pin, or, with
@@ -224,19 +224,19 @@ type Stats struct {
 	Hash        uint64 `json:"hash"`
 	Override    uint64 `json:"override"`
 	Degraded    uint64 `json:"degraded"`
-	Rehomed     uint64 `json:"rehomed"`      // rooms of dead nodes that this instance re-homed
+	FailedOver  uint64 `json:"failed_over"`  // rooms of dead nodes that this instance failed over
 	Conflicts   uint64 `json:"conflicts"`    // rooms hosted on two nodes that this node gave up
 	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed, or that the breaker rejected
 	Repinned    uint64 `json:"repinned"`     // pins of hosted rooms that were restored after the store lost them
 	Requests    uint64 `json:"requests"`     // calls of Host: a participant has arrived here
 	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
-	Edges       uint64 `json:"edges"`        // calls of Edges
+	Relays      uint64 `json:"relays"`       // calls of Relays
 
-	StoreCalls uint64        `json:"store_calls"` // that a caller waited for, and the time of all
-	StoreTime  time.Duration `json:"store_ns"`
-	Rehomings  uint64        `json:"rehomings"` // sweeps that re-homed rooms
-	RehomeTime time.Duration `json:"rehome_ns"` // the time of all
-	Breaker    string        `json:"breaker"`   // closed, half-open or open; see StoreDoubt
+	StoreCalls   uint64        `json:"store_calls"` // that a caller waited for, and the time of all
+	StoreTime    time.Duration `json:"store_ns"`
+	Failovers    uint64        `json:"failovers"`   // sweeps that failed over rooms
+	FailoverTime time.Duration `json:"failover_ns"` // the time of all
+	Breaker      string        `json:"breaker"`     // closed, half-open or open; see StoreDoubt
 
 	Hosted     int   `json:"hosted"`      // rooms hosted here now
 	Known      int64 `json:"known"`       // rooms in the pin cache now
@@ -296,17 +296,17 @@ func (r *Resolver) Evacuating() (show func(Evacuation)) {
 }
 
 type counters struct {
-	sources    [Degraded + 1]atomic.Uint64
-	rehomed    atomic.Uint64
-	conflicts  atomic.Uint64
-	repinned   atomic.Uint64
-	requests   atomic.Uint64
-	misrouted  atomic.Uint64
-	edges      atomic.Uint64
-	asked      latency.Histogram
-	rehomings  atomic.Uint64
-	rehomeTime atomic.Int64
-	evacuation atomic.Pointer[Evacuation]
+	sources      [Degraded + 1]atomic.Uint64
+	failedOver   atomic.Uint64
+	conflicts    atomic.Uint64
+	repinned     atomic.Uint64
+	requests     atomic.Uint64
+	misrouted    atomic.Uint64
+	relays       atomic.Uint64
+	asked        latency.Histogram
+	failovers    atomic.Uint64
+	failoverTime atomic.Int64
+	evacuation   atomic.Pointer[Evacuation]
 }
 
 func (c *counters) add(s Source) { c.sources[s].Add(1) }
@@ -317,9 +317,9 @@ func (r *Resolver) Stats() Stats {
 	s := Stats{
 		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
 		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(),
-		Rehomed: c.rehomed.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
-		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Edges: c.edges.Load(),
-		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
+		FailedOver: c.failedOver.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
+		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(),
+		Failovers: c.failovers.Load(), FailoverTime: time.Duration(c.failoverTime.Load()),
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
 		CutOff: r.liveness.CutOff(), Silent: r.silence.Named(),
 	}

@@ -11,7 +11,7 @@ import (
 
 // The store loses its data, and is so slow that the host of many rooms needs seconds to
 // restore their pins. A node that knows none of the rooms takes none of them.
-func TestManyRoomsRestored(t *testing.T) { // S6.8
+func TestManyRoomsRestored(t *testing.T) {
 	restored(t, 4000, 8*time.Millisecond, 50*time.Millisecond, 10*time.Second) // 4 s for all
 }
 
@@ -61,7 +61,7 @@ func restored(t *testing.T, rooms int, pause, every, during time.Duration) (inAM
 
 // The store loses its data, and the host of some rooms does not reach it for seconds, and slowly. A node that
 // knows none of the rooms takes none of them.
-func TestHostReachesStoreLater(t *testing.T) { // S6.8
+func TestHostReachesStoreLater(t *testing.T) {
 	hostReachesStoreLater(t, func(_ *fleet, data *replaced, host func()) {
 		host()
 		data.empty()
@@ -70,7 +70,7 @@ func TestHostReachesStoreLater(t *testing.T) { // S6.8
 
 // The same with an earlier copy of the data, in which the host says that it has restored its pins: after the
 // connections were lost a moment ago.
-func TestHostReachesEarlierCopyLater(t *testing.T) { // S6.8
+func TestHostReachesEarlierCopyLater(t *testing.T) {
 	hostReachesStoreLater(t, func(f *fleet, data *replaced, host func()) {
 		data.restore(data.memory())
 		time.Sleep(3 * time.Second)
@@ -98,7 +98,7 @@ func hostReachesStoreLater(t *testing.T, lose func(f *fleet, data *replaced, hos
 				hosted = append(hosted, f.host("a", room, 1))
 			}
 			late.fails.Store(true)
-			late.beatPause.Store(int64(120 * time.Millisecond)) // others look in between
+			late.heartbeatPause.Store(int64(120 * time.Millisecond)) // others look in between
 		})
 		_ = f.Agent("b").SetWeight(200)
 		for since := time.Now(); time.Since(since) < 10*time.Second; time.Sleep(50 * time.Millisecond) {
@@ -125,7 +125,7 @@ func hostReachesStoreLater(t *testing.T, lose func(f *fleet, data *replaced, hos
 // A node that does not know a hosted room claims it just after the store has lost its data:
 // the store notifies of the loss before it answers. The node takes its claim back, also if the
 // host has seen the claim.
-func TestClaimBeforeNewsOfLoss(t *testing.T) { // S6.8
+func TestClaimBeforeNewsOfLoss(t *testing.T) {
 	for _, answers := range []time.Duration{0, 50 * time.Millisecond} {
 		t.Run(answers.String(), func(t *testing.T) { claimBeforeNewsOfLoss(t, answers) })
 	}
@@ -153,12 +153,12 @@ func claimBeforeNewsOfLoss(t *testing.T, answers time.Duration) {
 			time.Sleep(answers)
 		}
 		store.afterSwap.Store(&news)
-		stranger := f.not(home, owner)
-		if a := f.resolve(stranger, "r", 2); a.Source != affinity.Degraded {
-			t.Errorf("%s has claimed it: %+v", stranger, a)
+		other := f.not(home, owner)
+		if a := f.resolve(other, "r", 2); a.Source != affinity.Degraded {
+			t.Errorf("%s has claimed it: %+v", other, a)
 		}
 		time.Sleep(5 * time.Second)
-		if a := f.resolve(stranger, "r", 2); lost(h) || string(a.Node) != home || a.Epoch != h.Epoch() || a.Epoch <= was {
+		if a := f.resolve(other, "r", 2); lost(h) || string(a.Node) != home || a.Epoch != h.Epoch() || a.Epoch <= was {
 			t.Errorf("lost: %v; resolved to %+v, hosted with epoch %d after %d", h.Err(), a, h.Epoch(), was)
 		}
 	})

@@ -75,12 +75,12 @@ func (r *Resolver) pinOf(ctx context.Context, room string) (pinstore.Pin, *clust
 
 // Candidate is a node that a Resolver considers for a room.
 type Candidate struct {
-	Member   *cluster.Member
-	Reserved int64  // units of rooms that its load does not show yet
-	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
-	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
-	Taken    bool   // the room lives here, or would
-	Why      string // it was taken, or not
+	Member     *cluster.Member
+	Reserved   int64  // units of rooms that its load does not show yet
+	Ceiling    int64  // units of its capacity that new rooms may fill; 0 = not set
+	Preference int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
+	Taken      bool   // the room lives here, or would
+	Why        string // it was taken, or not
 }
 
 // Explanation says why a room lives where it does, or would.
@@ -125,13 +125,13 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 	return Explanation{Assignment: a, Candidates: candidates}, nil
 }
 
-// Edges returns the n best nodes for a room apart from the node where it lives. An edge
+// Relays returns the n best nodes for a room apart from the node where it lives. A relay
 // serves a part of the participants of a room that is too large for one node: the room's
-// node sends each stream once to each edge, and the edge sends it on. The demand is that
-// of one edge. Edges pins nothing: ResolveApart is for edges that are rooms by themselves. The order: nodes with headroom for the demand first, then in
+// node sends each stream once to each relay, and the relay sends it on. The demand is that
+// of one relay. Relays pins nothing: ResolveApart is for relays that are rooms by themselves. The order: nodes with headroom for the demand first, then in
 // the order of Owners. There are fewer if the cluster has fewer nodes.
-func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
-	r.counts.edges.Add(1)
+func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
+	r.counts.relays.Add(1)
 	e, err := r.Explain(ctx, room, d)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*
 	var free, full []*cluster.Member
 	for _, shown := range e.Candidates {
 		switch c := capacity.Candidate(shown); {
-		case c.Taken || c.Rung == 0 || !capacity.TakesRooms(c.Member):
+		case c.Taken || c.Preference == 0 || !capacity.TakesRooms(c.Member):
 		case c.HasRoom(cost):
 			free = append(free, c.Member)
 		default:
@@ -152,7 +152,7 @@ func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*
 }
 
 // ResolveApart is Resolve for a room that belongs on another node than other rooms do. It is for
-// edges that are rooms by themselves, and so count towards their node's load, follow its drain and get another node after its
+// relays that are rooms by themselves, and so count towards their node's load, follow its drain and get another node after its
 // death: a server pulls the streams of the large room wherever such a room is hosted.
 //
 // If the room's node has one of the others, the room moves to the best node that has none of them. It

@@ -47,7 +47,7 @@ func (f *fleet) wantSize(id lease.NodeID, size int) {
 }
 
 // Participants come and go. The room keeps its node for 10 s after the last one.
-func TestServe(t *testing.T) { // S6.16
+func TestServe(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := f.resolve("a", "r", 1).Node
 		ada := f.participant(at, affinity.Demand{})
@@ -82,7 +82,7 @@ func TestServe(t *testing.T) { // S6.16
 }
 
 // A Host for a participant who never enters begins the 10 s again, and the room is released after them.
-func TestServeAndHost(t *testing.T) { // S6.16
+func TestServeAndHost(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := f.resolve("a", "r", 1).Node
 		ada := f.participant(at, affinity.Demand{})
@@ -111,7 +111,7 @@ func TestServeDemand(t *testing.T) {
 }
 
 // All participants of a room that is lost end with the reason.
-func TestServeLost(t *testing.T) { // S6.16
+func TestServeLost(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := f.resolve("a", "r", 1).Node
 		ada, bob := f.participant(at, affinity.Demand{}), f.participant(at, affinity.Demand{})

@@ -53,7 +53,7 @@ func refused(t *testing.T, err error, texts ...string) {
 
 // A node with other settings than the nodes that run is refused at its start, with the name of the setting,
 // and the nodes that run see nothing of it.
-func TestSettingsRefused(t *testing.T) { // S6.12
+func TestSettingsRefused(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		h, at := f.host("a", "room", 2), f.resolve("b", "room", 2)
 		quiet := slog.New(slog.DiscardHandler)
@@ -100,7 +100,7 @@ func TestSettingsRefused(t *testing.T) { // S6.12
 
 // Nodes that restart one after the other with the same settings are accepted, and so are other settings
 // once all have ended: at once after Close, within a lease after crashes.
-func TestSettingsOfNextFleet(t *testing.T) { // S6.12
+func TestSettingsOfNextFleet(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		for range 3 {
 			for _, id := range []string{"a", "b"} {
@@ -134,7 +134,7 @@ func TestSettingsOfNextFleet(t *testing.T) { // S6.12
 
 // A node that starts while the store is away learns only later that it is refused. It takes no new room
 // from then on, and the room that it hosts stays. When the others have ended, it is accepted.
-func TestSettingsRefusedLater(t *testing.T) { // S6.12
+func TestSettingsRefusedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
 		f := newFleet(t, data, affinity.Config{}, "a")
@@ -178,17 +178,17 @@ func TestSettingsRefusedLater(t *testing.T) { // S6.12
 		}
 		_ = x.Close()
 		if n := strings.Count(log.String(), "placing no rooms"); n != 1 {
-			t.Errorf("the fault is in the log %d times:\n%s", n, &log)
+			t.Errorf("the problem is in the log %d times:\n%s", n, &log)
 		}
 		if n := strings.Count(log.String(), "settings agree with those of other nodes again"); n != 1 {
-			t.Errorf("the end of the fault is in the log %d times:\n%s", n, &log)
+			t.Errorf("the end of the problem is in the log %d times:\n%s", n, &log)
 		}
 	})
 }
 
 // A refused node gives the rooms of dead nodes no homes, even if no other node does: no node could host
 // them there. Once it is accepted, it does so at once.
-func TestSettingsRefusedSweep(t *testing.T) { // S6.12
+func TestSettingsRefusedSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
 		slow, store := &faulty{Store: data}, &faulty{Store: data}
@@ -205,16 +205,16 @@ func TestSettingsRefusedSweep(t *testing.T) { // S6.12
 		slow.blind.Store(true)
 		f.crash("a")
 		time.Sleep(time.Minute)
-		if s := x.Stats(); s.Refused == "" || s.Rehomed > 0 {
-			t.Errorf("refused %q, and %d rooms re-homed", s.Refused, s.Rehomed)
+		if s := x.Stats(); s.Refused == "" || s.FailedOver > 0 {
+			t.Errorf("refused %q, and %d rooms failed over", s.Refused, s.FailedOver)
 		}
 		if is := pins(t, data); hasNode(is, "x") || !hasNode(is, "a") {
 			t.Errorf("pins: %v", is)
 		}
 		f.crash("b")
 		time.Sleep(2 * soon)
-		if s := x.Stats(); s.Refused != "" || s.Rehomed != 20 {
-			t.Errorf("after the others have ended: refused %q, and %d rooms re-homed, want 20", s.Refused, s.Rehomed)
+		if s := x.Stats(); s.Refused != "" || s.FailedOver != 20 {
+			t.Errorf("after the others have ended: refused %q, and %d rooms failed over, want 20", s.Refused, s.FailedOver)
 		}
 		_ = x.Close()
 	})
@@ -222,7 +222,7 @@ func TestSettingsRefusedSweep(t *testing.T) { // S6.12
 
 // After the store has lost its data, the nodes that ran before stay, even if the node that they refuse is
 // the first to reach the store.
-func TestSettingsAfterLoss(t *testing.T) { // S6.12
+func TestSettingsAfterLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		gate := &faulty{Store: data}
@@ -260,7 +260,7 @@ func TestSettingsAfterLoss(t *testing.T) { // S6.12
 
 // A node that was paused while all others were replaced by nodes with other settings is the
 // refused node.
-func TestSettingsAfterPause(t *testing.T) { // S6.12
+func TestSettingsAfterPause(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		f.Pause("a")
 		time.Sleep(5 * ttl)
@@ -279,7 +279,7 @@ func TestSettingsAfterPause(t *testing.T) { // S6.12
 
 // With AnyCost, Cost changes by a rolling restart: no node is refused, and from then on the
 // new Cost is compared.
-func TestCostChanges(t *testing.T) { // S6.12
+func TestCostChanges(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		was := f.cfg
 		restart := func(id string, cfg affinity.Config) {
@@ -309,7 +309,7 @@ func TestCostChanges(t *testing.T) { // S6.12
 
 // A store that cannot compare settings, as by its access list, is in the log once after a TTL, and
 // the rooms go on. One that was late twice is not.
-func TestSettingsNotCompared(t *testing.T) { // S6.12
+func TestSettingsNotCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		f := newFleet(t, incomparable{pinstore.NewMemory()}, affinity.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, "a")

@@ -74,8 +74,8 @@ func TestMemberOnAnotherStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range e.Candidates {
-			if (c.Member.ID == "x") != strings.Contains(c.Why, "heartbeats") || (c.Rung == 0) != (c.Member.ID == "x") {
-				t.Errorf("%s on rung %d: %s", c.Member.ID, c.Rung, c.Why)
+			if (c.Member.ID == "x") != strings.Contains(c.Why, "heartbeats") || (c.Preference == 0) != (c.Member.ID == "x") {
+				t.Errorf("%s on preference %d: %s", c.Member.ID, c.Preference, c.Why)
 			}
 		}
 
@@ -103,8 +103,8 @@ func TestMemberOnAnotherStore(t *testing.T) {
 	})
 }
 
-// A member without a store gets no rooms: nobody would host them there. It is a fault if the member states a capacity, or has used
-// the store before. Otherwise its program may use the agent for something else.
+// A member without a store gets no rooms: nobody would host them there. It is a problem if the member states a capacity, or has used
+// the store before. Otherwise its application may use the agent for something else.
 func TestMemberWithoutStore(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		f.Start("capacity")
@@ -176,15 +176,15 @@ func TestOnlySilentMembersTakeRooms(t *testing.T) {
 }
 
 // explained fails the test unless a explains what it thinks of a member that gets a room.
-func (f *fleet) explained(when, room string, node lease.NodeID, rung int, why string) {
+func (f *fleet) explained(when, room string, node lease.NodeID, preference int, why string) {
 	f.t.Helper()
 	e, err := f.rooms["a"].Explain(f.t.Context(), room, affinity.Demand{Size: 1})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	for _, c := range e.Candidates {
-		if c.Member.ID == node && (!c.Taken || c.Rung != rung || !strings.Contains(c.Why, why)) {
-			f.t.Errorf("%s: %s is explained by %+v, want rung %d and %q", when, node, c, rung, why)
+		if c.Member.ID == node && (!c.Taken || c.Preference != preference || !strings.Contains(c.Why, why)) {
+			f.t.Errorf("%s: %s is explained by %+v, want preference %d and %q", when, node, c, preference, why)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestNobodyIsSilent(t *testing.T) {
 			each(all, func(s *faulty) { s.hangs.Store(false); time.Sleep(2 * time.Second) })
 		},
 		"the store is slow": func(_ *fleet, _ *replaced, all []*faulty) {
-			each(all, func(s *faulty) { s.beatPause.Store(int64(120 * time.Millisecond)) })
+			each(all, func(s *faulty) { s.heartbeatPause.Store(int64(120 * time.Millisecond)) })
 			time.Sleep(time.Minute)
 		},
 		"the store loses its data": func(_ *fleet, data *replaced, _ []*faulty) {

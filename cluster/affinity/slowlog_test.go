@@ -23,7 +23,7 @@ func (b blockedHandler) Handle(context.Context, slog.Record) error {
 }
 
 // With a blocked log handler, rooms stay where they are hosted, those of dead nodes move,
-// and joins are answered (S5.9).
+// and joins are answered.
 func TestBlockedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := blockedHandler{make(chan struct{})}

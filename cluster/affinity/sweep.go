@@ -27,11 +27,11 @@ const (
 	sweepRest   = 30 * time.Second
 )
 
-// rehome is the goroutine that gives the rooms of dead nodes new homes, by partition:
+// failOver is the goroutine that gives the rooms of dead nodes new homes, by partition:
 // the owner of a partition sweeps it when it acquires the partition and when a node is
 // gone. The work follows from the store and the live set alone, so nothing is lost when
 // the sweeping node dies, too: the next owner starts over.
-func (r *Resolver) rehome(ctx context.Context) {
+func (r *Resolver) failOver(ctx context.Context) {
 	todo := &r.work.partitions
 	pause := sweepRetry
 	retry := time.NewTimer(time.Hour)
@@ -70,7 +70,7 @@ func union(a, b []placement.Partition) []placement.Partition {
 	return slices.Compact(all)
 }
 
-// sweep re-homes the rooms of dead nodes in some partitions, and returns the
+// sweep fails over the rooms of dead nodes in some partitions, and returns the
 // partitions in which that failed. The failures of a first TTL are not logged: if the store does not answer at all, the heartbeats
 // find out within it, and that is one line.
 func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, warn bool) (failed []placement.Partition) {
@@ -78,23 +78,23 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, 
 	since := time.Now()
 	for left := partitions; len(left) > 0; {
 		chunk := left[:min(sweepAtOnce, len(left))]
-		ok, fault := w.chunk(ctx, chunk)
-		if fault {
+		ok, problem := w.chunk(ctx, chunk)
+		if problem {
 			failed = append(failed, w.apart(ctx, left)...)
 			break
 		}
 		failed, left = append(failed, ifNot(ok, chunk)...), left[len(chunk):]
 	}
-	if w.rehomed > 0 {
+	if w.failedOver > 0 {
 		took := time.Since(since)
-		r.counts.rehomings.Add(1)
-		r.counts.rehomeTime.Add(int64(took))
-		r.cfg.Log.Info("rooms re-homed", "rooms", w.rehomed, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
+		r.counts.failovers.Add(1)
+		r.counts.failoverTime.Add(int64(took))
+		r.cfg.Log.Info("rooms failed over", "rooms", w.failedOver, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
 	}
 	switch {
 	case len(failed) == 0 || !warn || r.store.Away() || ctx.Err() != nil:
 	case len(w.homeless) > 0:
-		r.cfg.Log.Warn("rooms of dead nodes not re-homed, retrying", "rooms", len(w.homeless), "err", w.err)
+		r.cfg.Log.Warn("rooms of dead nodes not failed over, retrying", "rooms", len(w.homeless), "err", w.err)
 	default:
 		r.cfg.Log.Warn("rooms of dead nodes not found, retrying", "err", w.err)
 	}
@@ -104,30 +104,30 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, 
 // sweep is one sweep of some partitions.
 type sweep struct {
 	*Resolver
-	skip     map[lease.Incarnation]bool // alive by the store
-	rehomed  int
-	homeless map[string]bool // rooms that got no home
-	err      error           // the latest
-	counting time.Duration   // spent on the Counter
+	skip       map[lease.Incarnation]bool // alive by the store
+	failedOver int
+	homeless   map[string]bool // rooms that got no home
+	err        error           // the latest
+	counting   time.Duration   // spent on the Counter
 }
 
 func newSweep(r *Resolver, skip map[lease.Incarnation]bool) sweep {
 	return sweep{Resolver: r, skip: skip, homeless: make(map[string]bool)}
 }
 
-// chunk re-homes all rooms of dead nodes in some partitions, and reports whether all have
+// chunk fails over all rooms of dead nodes in some partitions, and reports whether all have
 // a home, or whether the store failed for a part of the partitions, perhaps.
-func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (ok, fault bool) {
+func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (ok, problem bool) {
 	before := maps.Clone(w.homeless)
 	ok = w.run(ctx, partitions)
-	fault = !ok && errors.Is(w.err, pinstore.ErrStore) && !w.store.Away() && len(partitions) > 1
-	if fault {
+	problem = !ok && errors.Is(w.err, pinstore.ErrStore) && !w.store.Away() && len(partitions) > 1
+	if problem {
 		w.homeless = before // they are counted again
 	}
-	return ok, fault
+	return ok, problem
 }
 
-// apart re-homes the rooms of each partition by calls of its own, and returns the
+// apart fails over the rooms of each partition by calls of its own, and returns the
 // partitions in which that failed. A call of the store for several partitions fails or
 // hangs as one of them does, as when a shard of a Redis Cluster is down.
 func (w *sweep) apart(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
@@ -146,7 +146,7 @@ func (w *sweep) apart(ctx context.Context, partitions []placement.Partition) (fa
 	wait.Wait()
 	for i := range parts {
 		failed = append(failed, ifNot(oks[i], partitions[i:i+1])...)
-		w.rehomed += parts[i].rehomed
+		w.failedOver += parts[i].failedOver
 		maps.Copy(w.homeless, parts[i].homeless)
 		w.err = cmp.Or(parts[i].err, w.err)
 	}
@@ -160,7 +160,7 @@ func ifNot(ok bool, partitions []placement.Partition) []placement.Partition {
 	return partitions
 }
 
-// run re-homes all rooms of dead nodes in some partitions.
+// run fails over all rooms of dead nodes in some partitions.
 func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool {
 	ok, before := true, len(w.homeless)
 	for ctx.Err() == nil {
@@ -182,10 +182,10 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 		full := len(found) >= limit
 		found = slices.DeleteFunc(found, func(e pinstore.Entry) bool { return w.homeless[e.Room] })
 		orphans, unknown := w.orphans(ctx, s, found)
-		if err = cmp.Or(err, unknown); err != nil { // the rooms that were found are re-homed nevertheless
+		if err = cmp.Or(err, unknown); err != nil { // the rooms that were found are failed over nevertheless
 			w.err = err
 		}
-		answers := w.rehomeTraced(ctx, s, orphans)
+		answers := w.failOverTraced(ctx, s, orphans)
 		if ok = ok && len(w.homeless) == before; !answers || err != nil {
 			return false
 		}
@@ -212,7 +212,7 @@ func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinsto
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, storeclient.BulkTime)
-		v, err := w.judge(bounded, s, at)
+		v, err := w.verdict(bounded, s, at)
 		cancel()
 		if err != nil {
 			verdicts[at], failed = liveness.Unproven, err
@@ -224,31 +224,31 @@ func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinsto
 	return slices.DeleteFunc(found, func(e pinstore.Entry) bool { return verdicts[e.Pin.Incarnation] != liveness.Dead }), failed
 }
 
-// rehomeTraced is rehomeAll with a call of the tracer.
-func (w *sweep) rehomeTraced(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
+// failOverTraced is failOverAll with a call of the tracer.
+func (w *sweep) failOverTraced(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
 	if w.cfg.Tracer == nil || len(orphans) == 0 {
-		return w.rehomeAll(ctx, s, orphans)
+		return w.failOverAll(ctx, s, orphans)
 	}
-	rehomed, homeless := w.rehomed, len(w.homeless)
-	ctx, end := w.cfg.Tracer.Rehome(ctx, len(orphans))
-	answers = w.rehomeAll(ctx, s, orphans)
+	failedOver, homeless := w.failedOver, len(w.homeless)
+	ctx, end := w.cfg.Tracer.Failover(ctx, len(orphans))
+	answers = w.failOverAll(ctx, s, orphans)
 	if end != nil {
 		var why error
 		if len(w.homeless) > homeless {
 			why = w.err
 		}
-		end(w.rehomed-rehomed, len(w.homeless)-homeless, why)
+		end(w.failedOver-failedOver, len(w.homeless)-homeless, why)
 	}
 	return answers
 }
 
-// rehomeAll gives each orphan a new home, unless another instance has. It reports whether
+// failOverAll gives each orphan a new home, unless another instance has. It reports whether
 // the store answers: after a chunk for which it does not, the next one would fail as well.
 // A chunk that fits nowhere says nothing of the next one.
-func (w *sweep) rehomeAll(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
+func (w *sweep) failOverAll(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
 	for chunk := range slices.Chunk(orphans, storeclient.BulkOps) {
 		homeless := len(w.homeless)
-		err := w.rehomeChunk(ctx, s, chunk)
+		err := w.failOverChunk(ctx, s, chunk)
 		if err != nil {
 			w.err = err
 		}
@@ -259,9 +259,9 @@ func (w *sweep) rehomeAll(ctx context.Context, s *cluster.Snapshot, orphans []pi
 	return true
 }
 
-// rehomeChunk chooses a home for each room and replaces its pin, unless another
+// failOverChunk chooses a home for each room and replaces its pin, unless another
 // instance was faster.
-func (w *sweep) rehomeChunk(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (err error) {
+func (w *sweep) failOverChunk(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (err error) {
 	needs := w.needs(ctx, orphans)
 	// All owners of partitions sweep at the same time without each other's reservations.
 	share := int64(max(1, len(s.Table.Nodes())))
@@ -291,13 +291,13 @@ func (w *sweep) rehomeChunk(ctx context.Context, s *cluster.Snapshot, orphans []
 		case !res.Done:
 			w.reserved.Cancel(reserved[i])
 		default:
-			w.rehomed++
-			w.counts.rehomed.Add(1)
+			w.failedOver++
+			w.counts.failedOver.Add(1)
 			if w.cache.Update(op.Room, res.Pin) {
 				moved = append(moved, Moved{
 					Room: op.Room, Partition: op.Partition, From: op.If.Incarnation, To: res.Pin.Incarnation, Reason: nodeGone, Epoch: res.Pin.Epoch,
 				})
-				w.cfg.Log.Debug("room re-homed", "room", op.Room, "from", op.If.Node, "to", res.Pin.Node, "epoch", res.Pin.Epoch)
+				w.cfg.Log.Debug("room failed over", "room", op.Room, "from", op.If.Node, "to", res.Pin.Node, "epoch", res.Pin.Epoch)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-func TestDeath(t *testing.T) { // S0.7, S0.8, S5.4
+func TestDeath(t *testing.T) {
 	inFleet(t, "a b c d e", func(t *testing.T, f *fleet) {
 		rooms := names(2000)
 		hosts := make(map[string]*affinity.Hosting)
@@ -24,7 +24,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8, S5.4
 		before := pins(t, f.store)
 		moves := f.published("a") // it knows all the rooms, having resolved them
 
-		f.start("f") // S0.8: a node that joins moves nothing
+		f.start("f") // a node that joins moves nothing
 		if after := pins(t, f.store); !maps.Equal(after, before) {
 			t.Fatal("rooms moved when a node joined")
 		}
@@ -41,7 +41,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8, S5.4
 		synctest.Wait()
 		after := pins(t, f.store)
 		n := f.onlyMovedFromC(before, after)
-		t.Logf("%d of %d rooms re-homed %v after the crash", n, len(rooms), took)
+		t.Logf("%d of %d rooms failed over %v after the crash", n, len(rooms), took)
 		for room, m := range moves.once(t, n) {
 			if m.From != before[room].Incarnation || m.To != after[room].Incarnation || m.Epoch != after[room].Epoch {
 				t.Fatalf("published %+v; it was at %+v and is at %+v", m, before[room], after[room])
@@ -55,7 +55,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8, S5.4
 	})
 }
 
-// The store does not notify: the rooms that another node re-homes are found by a search.
+// The store does not notify: the rooms that another node fails over are found by a search.
 func TestDeathWithoutNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
@@ -67,15 +67,15 @@ func TestDeathWithoutNotifications(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		published := moves.once(t, f.onlyMovedFromC(before, pins(t, store)))
-		if f.rooms["a"].Stats().Rehomed == uint64(len(published)) {
-			t.Error("no other node has re-homed a room")
+		if f.rooms["a"].Stats().FailedOver == uint64(len(published)) {
+			t.Error("no other node has failed over a room")
 		}
 	})
 }
 
-// The owner of a partition is live and does not reach the store: the second node re-homes
+// The owner of a partition is live and does not reach the store: the second node fails over
 // the rooms.
-func TestSecondSweeps(t *testing.T) { // S0.8
+func TestSecondSweeps(t *testing.T) {
 	inFleet(t, "a c", func(t *testing.T, f *fleet) {
 		store, cut := f.store, &faulty{Store: f.store}
 		f.store = cut
@@ -91,8 +91,8 @@ func TestSecondSweeps(t *testing.T) { // S0.8
 	})
 }
 
-// The node that re-homes rooms may die, too.
-func TestDeathOfTheRehomer(t *testing.T) { // S0.8
+// The node that fails over rooms may die, too.
+func TestDeathOfTheNodeThatFailsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
 		slow := &faulty{Store: store}
@@ -121,7 +121,7 @@ func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 
 // A whole cluster restarts: the pins of its earlier incarnations are void, and no node
 // has them in its cache.
-func TestAllRestarted(t *testing.T) { // S0.7, S0.8
+func TestAllRestarted(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		f.resolveAll(300)
 		before := pins(t, f.store)
@@ -142,8 +142,8 @@ func TestAllRestarted(t *testing.T) { // S0.7, S0.8
 	})
 }
 
-// A join before the rooms of a dead node are re-homed gets a live node.
-func TestVoidPin(t *testing.T) { // S0.7
+// A join before the rooms of a dead node are failed over gets a live node.
+func TestVoidPin(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		a := f.resolve("a", "r", 2)
 		f.crash(string(a.Node))
@@ -164,7 +164,7 @@ func TestVoidPin(t *testing.T) { // S0.7
 
 // A node restarts just after its lease expired, while its heartbeat in the store has
 // not: the earlier incarnation is dead.
-func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
+func TestRestartBeforeHeartbeatExpires(t *testing.T) {
 	for i := range time.Duration(8) {
 		inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 			for _, room := range names(100) {
@@ -197,7 +197,7 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
 
 // Gossip is cut and the store is not: each side takes the other for dead, and leaves its
 // rooms where they are.
-func TestSplit(t *testing.T) { // S0.1, S0.7
+func TestSplit(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		rooms := names(400)
 		cutOff := func(when, at string, want ...lease.NodeID) {
@@ -290,7 +290,7 @@ func TestClose(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		f.onlyMovedFromC(before, pins(t, f.store))
-		t.Logf("re-homed %v after Close", time.Since(since))
+		t.Logf("failed over %v after Close", time.Since(since))
 	})
 }
 
@@ -321,7 +321,7 @@ func (c counter) Counts(_ context.Context, rooms []string) ([]int, error) {
 
 // The cost of a room in a move is that of its participants, if they are more than those in
 // its pin.
-func TestSizeOfDeadNodesRooms(t *testing.T) { // S0.3, S1.7
+func TestSizeOfDeadNodesRooms(t *testing.T) {
 	for counted, want := range map[counter]pinstore.Pin{
 		0:  {Incarnation: lease.Incarnation{Node: "b"}, Size: 8},  // those of a crashed node have expired
 		20: {Incarnation: lease.Incarnation{Node: "a"}, Size: 20}, // 380 units, for which b has no headroom

@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A shard of the store is down: the rooms in the other partitions are re-homed at once, the
+// A shard of the store is down: the rooms in the other partitions are failed over at once, the
 // rest when the shard is back. The connection to the shard was lost, and the hosts of rooms in
 // it cannot confirm their pins.
-func TestShardDown(t *testing.T) { // S0.8
+func TestShardDown(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		t.Run(fmt.Sprint("hung ", hung), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestShardDown(t *testing.T) { // S0.8
 }
 
 // Rooms begin in a shard that hangs, all the time. This node's heartbeats reach the store nevertheless, so that
-// the rooms of a dead node in the other shards are re-homed.
-func TestShardHangsWhileRoomsBegin(t *testing.T) { // S0.8
+// the rooms of a dead node in the other shards are failed over.
+func TestShardHangsWhileRoomsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
 		shards := &faulty{Store: store, hung: true}
@@ -112,9 +112,9 @@ func (s sorted) Index(ctx context.Context, parts []placement.Partition, want fun
 	return all[:min(limit, len(all))], err
 }
 
-// More rooms than a query of the index returns fit nowhere: the others are re-homed
+// More rooms than a query of the index returns fit nowhere: the others are failed over
 // nevertheless.
-func TestHomelessDoNotHideOthers(t *testing.T) { // S0.8
+func TestHomelessDoNotHideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const big, small = 4500, 300
 		store := pinstore.NewMemory()
@@ -158,7 +158,7 @@ func (c hangingCounter) Counts(ctx context.Context, _ []string) ([]int, error) {
 }
 
 // A Counter that hangs delays a sweep once, no matter how many rooms there are.
-func TestHangingCounter(t *testing.T) { // S0.8
+func TestHangingCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
 		count := hangingCounter{new(atomic.Int64)}
@@ -170,14 +170,14 @@ func TestHangingCounter(t *testing.T) { // S0.8
 			time.Sleep(100 * time.Millisecond)
 		}
 		if took := time.Since(since); took > 4*time.Second || count.calls.Load() != 1 {
-			t.Errorf("re-homing took %v, with %d calls of the Counter", took, count.calls.Load())
+			t.Errorf("failing over took %v, with %d calls of the Counter", took, count.calls.Load())
 		}
 	})
 }
 
 // Between its death by gossip and in the store, the answer has the last known address of a
 // node.
-func TestMemberOfGoneNode(t *testing.T) { // S6.14
+func TestMemberOfGoneNode(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		room := ""
 		for _, name := range names(100) {
@@ -197,7 +197,7 @@ func TestMemberOfGoneNode(t *testing.T) { // S6.14
 
 // A node that lives by the store alone is replaced by its next process. The rooms of the former one move,
 // although the heartbeat of the others fails at that moment.
-func TestDiedAsOneHeartbeatFails(t *testing.T) { // S6.3
+func TestDiedAsOneHeartbeatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		store := &faulty{Store: data}

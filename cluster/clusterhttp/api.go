@@ -13,8 +13,8 @@ import (
 type (
 	// Member is one live node.
 	Member = report.Member
-	// Eviction takes a node out for all members, until its end.
-	Eviction = report.Eviction
+	// Cordon takes a node out for all members, until its end.
+	Cordon = report.Cordon
 	// Members answers /v1/members.
 	Members = report.Members
 	// Lost is a member that is not live any more.
@@ -23,8 +23,8 @@ type (
 	History = report.History
 	// Event is one fact of a History.
 	Event = report.Event
-	// Figures are those of one moment.
-	Figures = report.Figures
+	// Numbers are those of one moment.
+	Sample = report.Sample
 	// Partitions answers /v1/partitions.
 	Partitions = report.Partitions
 	// Balance says how evenly partitions are spread.
@@ -39,10 +39,10 @@ type (
 	Sources = report.Sources
 )
 
-// Evicted answers POST /v1/evict. Converged reports whether every live member has agreed;
-// if false, the eviction, or its end, is still spreading.
-type Evicted struct {
-	Eviction
+// Cordoned answers POST /v1/cordon. Converged reports whether every live member has agreed;
+// if false, the cordon, or its end, is still spreading.
+type Cordoned struct {
+	Cordon
 	Converged bool `json:"converged"`
 }
 
@@ -50,7 +50,7 @@ type Evicted struct {
 type Keys struct {
 	Self    lease.NodeID `json:"self"`
 	Keys    []string     `json:"keys"`              // first the one that the node sends with, then the other accepted ones
-	Unsaved string       `json:"unsaved,omitempty"` // why a restart of the program undoes the change; for people
+	Unsaved string       `json:"unsaved,omitempty"` // why a restart of the application undoes the change; for people
 }
 
 // Placed answers /v1/place.
@@ -76,7 +76,7 @@ type Ranked struct {
 type Owned struct {
 	Self       lease.NodeID          `json:"self"`
 	Partitions []placement.Partition `json:"partitions"`
-	Waiting    []placement.Partition `json:"waiting"` // with hand-over: its own by the table, which it does not run yet
+	Waiting    []placement.Partition `json:"waiting"` // with handoff: its own by the table, which it does not run yet
 }
 
 // Changed answers the POST calls that change this node. Converged reports whether
@@ -123,21 +123,21 @@ type RoomDetail struct {
 // RoomCandidate is a member as the agent that places a room sees it. Amounts are units
 // of load.
 type RoomCandidate struct {
-	ID       lease.NodeID `json:"id"`
-	Load     int64        `json:"load"`     // its last report
-	Reserved int64        `json:"reserved"` // for new rooms, and not in its load yet
-	Ceiling  int64        `json:"ceiling"`  // of the load with which it gets new rooms
-	Capacity int64        `json:"capacity"` // 0: unknown
-	Rung     int          `json:"rung"`     // of prefer, from 1 on; 0: excluded
-	Taken    bool         `json:"taken"`    // the room is or goes here
-	Why      string       `json:"why"`      // the reason for Taken; for people
+	ID         lease.NodeID `json:"id"`
+	Load       int64        `json:"load"`       // its last report
+	Reserved   int64        `json:"reserved"`   // for new rooms, and not in its load yet
+	Ceiling    int64        `json:"ceiling"`    // of the load with which it gets new rooms
+	Capacity   int64        `json:"capacity"`   // 0: unknown
+	Preference int          `json:"preference"` // of prefer, from 1 on; 0: excluded
+	Taken      bool         `json:"taken"`      // the room is or goes here
+	Why        string       `json:"why"`        // the reason for Taken; for people
 }
 
-// RoomEdges answers GET /v1/rooms/{room}/edges. Edges are the best further nodes for a
+// RoomRelays answers GET /v1/rooms/{room}/relays. Relays are the best further nodes for a
 // room that is too large for its own: those with headroom for the demand first.
-type RoomEdges struct {
-	Room  string   `json:"room"`
-	Edges []Member `json:"edges"` // fewer than requested if no more nodes take rooms
+type RoomRelays struct {
+	Room   string   `json:"room"`
+	Relays []Member `json:"relays"` // fewer than requested if no more nodes take rooms
 }
 
 // Rooms answers GET /v1/rooms.

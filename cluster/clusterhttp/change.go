@@ -23,8 +23,8 @@ import (
 const (
 	defaultWait = 10 * time.Second
 	maxWait     = 10 * time.Minute
-	handOver    = 50 * time.Millisecond // until a change has reached the agent's loop
-	minHandOver = time.Second           // if the caller does not wait
+	handOff     = 50 * time.Millisecond // until a change has reached the agent's loop
+	minHandoff  = time.Second           // if the caller does not wait
 	leaveTime   = 30 * time.Second
 )
 
@@ -78,25 +78,25 @@ func (a *api) perform(w http.ResponseWriter, r *http.Request, wait time.Duration
 	// The server's WriteTimeout must not cut off a response after a long wait.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + a.sendTime))
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(wait, minHandOver))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(wait, minHandoff))
 	result := make(chan error, 1)
 	go func() {
 		defer cancel()
 		result <- do(ctx)
 	}()
-	patience := time.NewTimer(max(wait, handOver))
-	defer patience.Stop()
+	timeout := time.NewTimer(max(wait, handOff))
+	defer timeout.Stop()
 	stop, _ := r.Context().Value(stopKey{}).(<-chan struct{})
 	select {
 	case err := <-result:
 		if converged = err == nil; !converged && !errors.Is(err, context.DeadlineExceeded) {
 			return false, a.problemOf(err)
 		}
-	case <-patience.C:
+	case <-timeout.C:
 	case <-stop: // the server ends
-		time.AfterFunc(minHandOver, cancel)
+		time.AfterFunc(minHandoff, cancel)
 	case <-r.Context().Done():
-		time.AfterFunc(minHandOver, cancel) // the caller no longer waits
+		time.AfterFunc(minHandoff, cancel) // the caller no longer waits
 	}
 	return converged, nil
 }

@@ -85,7 +85,7 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", nil)
 }
 
-// History returns what the agent saw since its start: its last 200 events, and figures of half
+// History returns what the agent saw since its start: its last 200 events, and numbers of half
 // an hour.
 func (c *Client) History(ctx context.Context) (History, error) {
 	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)
@@ -101,7 +101,7 @@ func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnos
 // agreed, for nine tenths of the time that ctx leaves: at most ten minutes, 10 s if ctx has no
 // deadline. After that time Converged is false and draining continues.
 func (c *Client) Drain(ctx context.Context) (Changed, error) {
-	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), nil)
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+waitWithin(ctx), nil)
 }
 
 // Evacuate is Drain for a node with rooms: they move to other nodes, rate a second or
@@ -113,12 +113,12 @@ func (c *Client) Evacuate(ctx context.Context, rate int, deadline time.Duration)
 		return Changed{}, err
 	}
 	rooms := map[string]int64{"rate": int64(rate), "deadline_ms": ms}
-	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), map[string]any{"rooms": rooms})
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+waitWithin(ctx), map[string]any{"rooms": rooms})
 }
 
 // Undrain is the reverse of Drain, and waits in the same way.
 func (c *Client) Undrain(ctx context.Context) (Changed, error) {
-	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+patience(ctx), nil)
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+waitWithin(ctx), nil)
 }
 
 // Leave makes the node leave the cluster. It returns when the agent has accepted the
@@ -138,7 +138,7 @@ func (c *Client) SetWeight(ctx context.Context, w uint32) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/weight", map[string]uint32{"weight": w})
 }
 
-// ReportHealth reports that the program of the node is well, and that its next report
+// ReportHealth reports that the application of the node is healthy, and that its next report
 // follows within ttl. Without that the node drains. 0: no further report is expected.
 func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, error) {
 	ms, err := millisOf("ttl", ttl)
@@ -148,14 +148,14 @@ func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, 
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ms})
 }
 
-// Evict has a member own nothing for some time, in the view of all members; 0 ends an
-// earlier eviction. It waits as Drain does.
-func (c *Client) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Evicted, error) {
-	ms, err := millisOf("the time of an eviction", d)
+// Cordon has a member own nothing for some time, in the view of all members; 0 ends an
+// earlier cordon. It waits as Drain does.
+func (c *Client) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Cordoned, error) {
+	ms, err := millisOf("the time of a cordon", d)
 	if err != nil {
-		return Evicted{}, err
+		return Cordoned{}, err
 	}
-	return ask[Evicted](ctx, c, http.MethodPost, "/v1/evict?wait="+patience(ctx), Eviction{ID: id, ForMS: ms, Reason: reason})
+	return ask[Cordoned](ctx, c, http.MethodPost, "/v1/cordon?wait="+waitWithin(ctx), Cordon{ID: id, ForMS: ms, Reason: reason})
 }
 
 // InstallKey has the node accept a further gossip key, which it does not send with yet. The key goes to the agent as it
@@ -189,9 +189,9 @@ func (c *Client) Ready(ctx context.Context) error {
 	return err
 }
 
-// patience returns how long the agent should wait so that its response arrives before
+// waitWithin returns how long the agent should wait so that its response arrives before
 // the deadline of ctx.
-func patience(ctx context.Context) string {
+func waitWithin(ctx context.Context) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return defaultWait.String()

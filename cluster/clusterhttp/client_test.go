@@ -93,7 +93,7 @@ func TestClient(t *testing.T) {
 }
 
 // A client asks an agent to wait for as long as it has time itself, and the agent does.
-func TestClientWaitsLong(t *testing.T) { // S8.3
+func TestClientWaitsLong(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 		c.Split([]string{"a", "b"}, []string{"c"})
@@ -102,8 +102,8 @@ func TestClientWaitsLong(t *testing.T) { // S8.3
 		for what, call := range map[string]func(context.Context) (bool, error){
 			"drain":   func(ctx context.Context) (bool, error) { a, err := client.Drain(ctx); return a.Converged, err },
 			"undrain": func(ctx context.Context) (bool, error) { a, err := client.Undrain(ctx); return a.Converged, err },
-			"evict": func(ctx context.Context) (bool, error) {
-				a, err := client.Evict(ctx, "b", time.Hour, "")
+			"cordon": func(ctx context.Context) (bool, error) {
+				a, err := client.Cordon(ctx, "b", time.Hour, "")
 				return a.Converged, err
 			},
 		} {
@@ -122,15 +122,15 @@ func TestClientShortTimes(t *testing.T) {
 		client := serve(t, NewServer(h)).client(t)
 		for _, d := range []time.Duration{1, 500 * time.Microsecond, time.Millisecond - 1, -time.Microsecond} {
 			_, health := client.ReportHealth(t.Context(), d)
-			_, evict := client.Evict(t.Context(), "b", d, "")
+			_, cordon := client.Cordon(t.Context(), "b", d, "")
 			_, evacuate := client.Evacuate(t.Context(), 10, d)
-			for what, err := range map[string]error{"health": health, "evict": evict, "evacuate": evacuate} {
+			for what, err := range map[string]error{"health": health, "cordon": cordon, "evacuate": evacuate} {
 				if err == nil || !strings.Contains(err.Error(), "it must be 0 or at least 1ms") {
 					t.Errorf("%s with %v: %v", what, d, err)
 				}
 			}
 		}
-		if _, err := client.Evict(t.Context(), "b", time.Millisecond, ""); err != nil {
+		if _, err := client.Cordon(t.Context(), "b", time.Millisecond, ""); err != nil {
 			t.Error(err)
 		}
 		if _, err := client.ReportHealth(t.Context(), 0); err != nil {
@@ -152,8 +152,8 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrClosed, 503, CodeClosed, "the agent has left or was closed"},
 		{cluster.ErrStalled, 503, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect"},
 		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},
-		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0"},
-		{cluster.ErrEvictions, 409, CodeEvictions, "too many evictions: end one, or wait until one ends"},
+		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, cordoned or of weight 0"},
+		{cluster.ErrCordons, 409, CodeCordons, "too many cordons: end one, or wait until one ends"},
 		{cluster.ErrLoadComputed, 409, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load"},
 		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start"},
 		{cluster.ErrUnknownKey, 404, CodeUnknownKey, "this node has no gossip key with this fingerprint: install it first: r1"},
@@ -249,8 +249,8 @@ func TestClientEvents(t *testing.T) {
 	})
 }
 
-// For every kind of broken response, the error names the address and the fault.
-func TestClientMeetsStrangers(t *testing.T) {
+// For every kind of broken response, the error names the address and the problem.
+func TestClientMeetsOutsiders(t *testing.T) {
 	hijack := func(answer string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, _ := w.(http.Hijacker).Hijack()
@@ -373,10 +373,10 @@ func TestClientEventsOfStoppedAgent(t *testing.T) {
 		pause    time.Duration
 		want     time.Duration // until the error
 	}{
-		"it never answers":          {-1, 0, maxSilence},
-		"it stops at once":          {0, 0, maxSilence},
-		"it stops later":            {10, 0, 150*time.Second + maxSilence},
-		"the reader takes its time": {10, 10 * time.Minute, 10*time.Minute + 9*15*time.Second + maxSilence}, // a pipe holds no comment
+		"it never answers":          {-1, 0, maxIdle},
+		"it stops at once":          {0, 0, maxIdle},
+		"it stops later":            {10, 0, 150*time.Second + maxIdle},
+		"the reader takes its time": {10, 10 * time.Minute, 10*time.Minute + 9*15*time.Second + maxIdle}, // a pipe holds no comment
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -419,7 +419,7 @@ func TestClientPatience(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, within)
 				defer cancel()
 			}
-			if got := patience(ctx); got != want {
+			if got := waitWithin(ctx); got != want {
 				t.Errorf("with %v left: %s, want %s", within, got, want)
 			}
 		}

@@ -55,7 +55,7 @@ func newConns(most, mostWaiting int) *conns {
 type connKey struct{}
 
 // ConnContext is for http.Server.ConnContext of a server with a [Handler] that is not by [NewServer]. On Linux it closes a
-// TCP connection when the client's host has acknowledged nothing for 30 s, because it has vanished or its program does not read.
+// TCP connection when the client's host has acknowledged nothing for 30 s, because it has vanished or its application does not read.
 // Otherwise a vanished host keeps its event streams for a quarter of an hour. It also bounds what the kernel buffers
 // for each connection to 64 kB. The connections may be of TLS. It returns ctx.
 func ConnContext(ctx context.Context, nc net.Conn) context.Context {

@@ -41,7 +41,7 @@ func TestCrowd(t *testing.T) {
 	before := c.costs()
 
 	begin := time.Now()
-	var readers []*follower
+	var readers []*streamReader
 	var deaf []net.Conn
 	for i := range *crowd {
 		conn := c.dial()
@@ -50,7 +50,7 @@ func TestCrowd(t *testing.T) {
 			deaf = append(deaf, conn)
 			continue
 		}
-		readers = append(readers, &follower{conn: conn})
+		readers = append(readers, &streamReader{conn: conn})
 	}
 	var following sync.WaitGroup
 	for _, r := range readers {
@@ -161,8 +161,8 @@ func (c *crowdOf) await(what string, reached func(costs) bool) {
 	waitFor(c.t, what, func() bool { return reached(c.costs()) })
 }
 
-// follower reads the events of one stream and checks that they fit together.
-type follower struct {
+// streamReader reads the events of one stream and checks that they fit together.
+type streamReader struct {
 	conn net.Conn
 
 	mu    sync.Mutex
@@ -171,7 +171,7 @@ type follower struct {
 	err   error
 }
 
-func (f *follower) follow() {
+func (f *streamReader) follow() {
 	resp, err := http.ReadResponse(bufio.NewReader(f.conn), nil)
 	if err == nil {
 		defer resp.Body.Close()
@@ -188,7 +188,7 @@ func (f *follower) follow() {
 }
 
 // take reads a batch without decoding JSON, which would dominate the test's time.
-func (f *follower) take(data []byte) error {
+func (f *streamReader) take(data []byte) error {
 	var version uint64
 	var digest string
 	var full bool
@@ -207,7 +207,7 @@ func (f *follower) take(data []byte) error {
 }
 
 // await returns when the state of a version has arrived.
-func (f *follower) await(version uint64, owned int) error {
+func (f *streamReader) await(version uint64, owned int) error {
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		f.mu.Lock()
 		at, has, err := f.at, f.owned, f.err

@@ -64,12 +64,12 @@ func demandIn(query string) (d affinity.Demand, _ *Problem) {
 
 // rulesIn reads prefer and require.
 func rulesIn(query string, d *affinity.Demand) *Problem {
-	rungs, p := param(query, "prefer")
+	preferences, p := param(query, "prefer")
 	if p != nil {
 		return p
 	}
-	if rungs != "" {
-		d.Prefer = strings.Split(rungs, ",")
+	if preferences != "" {
+		d.Prefer = strings.Split(preferences, ",")
 	}
 	labels, p := param(query, "require")
 	if p != nil || labels == "" {

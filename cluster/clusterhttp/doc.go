@@ -13,24 +13,24 @@
 //	GET  /v1/partitions         [Partitions]  the table: the owner of each partition, and the balance
 //	GET  /v1/owned              [Owned]       the partitions of this node
 //	GET  /v1/stats              [Stats]       counters and settings of this node
-//	GET  /v1/history            [History]     what this node saw: its last 200 events, and figures of half an hour
-//	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  faults, what they mean and what to do
+//	GET  /v1/history            [History]     what this node saw: its last 200 events, and numbers of half an hour
+//	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  problems, what they mean and what to do
 //	GET  /v1/events             the stream, see below
-//	GET  /v1/follow             the table and the members, then their changes, for package routing
+//	GET  /v1/table             the table and the members, then their changes, for package routing
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
 //	POST /v1/drain?wait=10s     [Changed]     release all partitions; body {"rooms":{…}}: and all rooms
 //	POST /v1/undrain?wait=10s   [Changed]     own partitions again
 //	POST /v1/leave              [Changed]     202; then leave the cluster
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
 //	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
-//	POST /v1/health             [Changed]     body {"ttl_ms":N}: the program of this node is well
-//	POST /v1/evict?wait=10s     [Evicted]     body {"id":ID,"for_ms":N,"reason":TEXT}: have a member own nothing
+//	POST /v1/health             [Changed]     body {"ttl_ms":N}: the application of this node is healthy
+//	POST /v1/cordon?wait=10s     [Cordoned]     body {"id":ID,"for_ms":N,"reason":TEXT}: have a member own nothing
 //	POST /v1/keys               [Keys]        body {"install":KEY}, {"use":FINGERPRINT} or {"remove":FINGERPRINT}: change the gossip keys of this node
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
 //	GET  /readyz                {"status":"ready"} while this node is active
 //	GET  /reconnect.mjs         the module for browsers: see package reconnect
-//	GET  /follow.mjs            package routing for Node.js and browsers
+//	GET  /routing.mjs            package routing for Node.js and browsers
 //	GET  /                      the dashboard, for people: see package dashboard
 //
 // Every response shows the view of one node. A response is built from one snapshot, so
@@ -47,19 +47,19 @@
 // A body is a JSON object of at most 64 kB, with Content-Type application/json and no
 // unknown fields. Calls without parameters in the body take {} or no body.
 //
-// /v1/drain, /v1/undrain and /v1/evict wait until all members agree, for at most wait: 0 to 10m, by
+// /v1/drain, /v1/undrain and /v1/cordon wait until all members agree, for at most wait: 0 to 10m, by
 // default 10s. They respond with 200 in either case; converged shows the result. The
 // change continues if the caller disconnects. /v1/load is sent with the next heartbeat,
 // /v1/weight immediately; neither call waits. An agent that computes its load (--report-load) rejects
 // /v1/load with 409 and load_computed.
 //
 // A program next to the agent sends /v1/health from time to time. If the next report does
-// not follow within ttl_ms (100 to 3,600,000), the program is ill: the node drains until
+// not follow within ttl_ms (100 to 3,600,000), the program is unhealthy: the node drains until
 // two reports follow each other in time. A ttl_ms of 0 ends that. A program that sends
-// none is well.
+// none is healthy.
 //
-// /v1/evict takes any member out for all members, for at most a day: it owns nothing and
-// shows as draining, with the reason, also after a restart. A for_ms of 0 ends an eviction.
+// /v1/cordon takes any member out for all members, for at most a day: it owns nothing and
+// shows as draining, with the reason, also after a restart. A for_ms of 0 ends a cordon.
 // Of two decisions about a node the later one counts.
 //
 // /v1/keys takes one of three steps on this node alone: install accepts a further key (base64), use sends with a key, and remove drops
@@ -70,8 +70,8 @@
 // /healthz depends on this process alone: a failure of peers or of the network must not
 // restart it. It responds with stalled when the agent's loop has not gone round for a TTL: a
 // strategy does not return, or the process was paused until a moment ago. /readyz has a Problem with the field state while the node is joining (its
-// lease expired), settling, isolated (it sees too few members), ill (its program is),
-// held (it came and went too often), evicted, draining or left.
+// lease expired), settling, isolated (it sees too few members), unhealthy (its application is),
+// flapping (it came and went too often), cordoned, draining or left.
 //
 // A node that is isolated, or joins again after its lease expired, answers lookups by its last table, with stale set. It owns nothing then.
 // While it joins again, /v1/members has the last known members, with stale set.
@@ -83,9 +83,9 @@
 //
 // # Scopes
 //
-// /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/follow take scope=NAME: they answer from that scope of the agent
+// /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table take scope=NAME: they answer from that scope of the agent
 // ([cluster.Agent.Scope], or roost agent --scope) in place of all members. The answers have the same form. Version and digest are
-// those of the scope's table; in_sync and drift compare the agent's table, since members do not state the tables of their scopes. A stream of
+// those of the scope's table; in_sync and divergence compare the agent's table, since members do not state the tables of their scopes. A stream of
 // events has the scope's members alone, and no moves of rooms, which are not part of scopes.
 //
 // # Rooms
@@ -95,7 +95,7 @@
 //	POST   /v1/rooms/{room}/report     [RoomAssignment]  body {"to":ID,"epoch":N}: a client has lost the room's node ID
 //	GET    /v1/rooms/{room}/follow     the room's stream, see below
 //	GET    /v1/rooms/{room}?size=N     [RoomDetail]      the room's node, or the node it would get, and why
-//	GET    /v1/rooms/{room}/edges?n=N  [RoomEdges]       the N best further nodes for a room that is too large for its own
+//	GET    /v1/rooms/{room}/relays?n=N  [RoomRelays]       the N best further nodes for a room that is too large for its own
 //	DELETE /v1/rooms/{room}            [ReleasedRoom]    the room has ended
 //	GET    /v1/rooms?node=ID&limit=N   [Rooms]           the pinned rooms of one node or of all
 //
@@ -123,9 +123,9 @@
 // room lives elsewhere by now, or if that process runs: the room stays then. Otherwise it responds
 // as soon as the end of the process is proven, with the new node, and after a second at most.
 //
-// A room that is too large for its node needs further nodes, its edges: the room's node sends each
-// stream once to each edge, and the edge serves it to the participants there. GET …/edges names the
-// best nodes for that, by the demand of an edge's share of the room, and pins nothing: to send
+// A room that is too large for its node needs further nodes, its relays: the room's node sends each
+// stream once to each relay, and the relay serves it to the participants there. GET …/relays names the
+// best nodes for that, by the demand of a relay's share of the room, and pins nothing: to send
 // participants there and streams between nodes is the task of the media servers.
 //
 // While the store does not respond, source is degraded, and epoch is 0 unless the store
@@ -150,7 +150,7 @@
 // has its time by the clock of the node and its kind; a field that is missing is zero, or not of
 // that kind. [cluster.EventKind] lists the kinds and the fields of each. An event without member
 // is about the table (moved), or about as many members as the field members says, because more
-// than 20 had the same kind and reason at one moment. Figures are of every 10 s for half an hour,
+// than 20 had the same kind and reason at one moment. Numbers are of every 10 s for half an hour,
 // for sparklines. The history ends with the process.
 //
 // # Doctor
@@ -188,11 +188,11 @@
 //
 // # Following
 //
-// /v1/follow is a text/event-stream for programs that are no members: package routing for Go. An event of
+// /v1/table is a text/event-stream for programs that are no members: package routing for Go. An event of
 // type update has JSON. The first update has the whole table, as /v1/partitions has it, and
 // all members; each later one has the fields that changed: nodes (all candidates of the table),
 // moved, gone, members (new or changed ones). It leads to the table of its digest. Running lists the partitions
-// that run on another member than the table names, during a hand-over. With stale set, the
+// that run on another member than the table names, during a handoff. With stale set, the
 // agent's own table may be out of date: it is isolated, or joins again. Loads and ages are not part of
 // it. The agent sends a comment after keep_alive without an update, by default 15 s. If its loop is stalled then,
 // as /healthz says, it ends the stream, and rejects others until the loop goes round. The state after a slow
@@ -210,12 +210,12 @@
 //	404  not_found           no such path
 //	404  no_such_scope       this node has no scope of this name; the message names those that it has
 //	404  no_pin              the room is not pinned
-//	404  not_member          no member has the id of an eviction
+//	404  not_member          no member has the id of a cordon
 //	404  unknown_key         this node has no gossip key with that fingerprint
 //	405  method_not_allowed  the header Allow lists the methods
 //	409  not_live            the target of a move does not accept rooms
 //	409  last_candidate      no other member could own anything
-//	409  too_many_evictions  64 nodes are evicted, or were until a moment ago
+//	409  too_many_cordons  64 nodes are cordoned, or were until a moment ago
 //	409  load_computed       the agent computes its load, and takes no posted one
 //	409  changed             another caller moved the room at the same time
 //	409  encrypts            this node encrypts gossip, and cannot go back to plain text

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-func TestEvacuate(t *testing.T) { // S6.11
+func TestEvacuate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, client := t.Context(), withRooms(t)
 		list, err := client.Rooms(ctx, "a", 0)
@@ -40,7 +40,7 @@ func TestEvacuate(t *testing.T) { // S6.11
 }
 
 // The node owns again: its evacuation ends, and says why.
-func TestUndrainEndsEvacuation(t *testing.T) { // S6.11
+func TestUndrainEndsEvacuation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, client := t.Context(), withRooms(t)
 		if _, err := client.Evacuate(ctx, 1, 0); err != nil {
@@ -59,7 +59,7 @@ func TestUndrainEndsEvacuation(t *testing.T) { // S6.11
 }
 
 // The latest drain gives the rate and the deadline.
-func TestEvacuateAgain(t *testing.T) { // S6.11
+func TestEvacuateAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, client := t.Context(), withRooms(t)
 		for _, deadline := range []time.Duration{time.Hour, 5 * time.Second} {
@@ -76,7 +76,7 @@ func TestEvacuateAgain(t *testing.T) { // S6.11
 
 // A drain while an earlier one still waits for the other members: the end of the earlier one does
 // not show as the end of the later one.
-func TestEvacuateWhileWaiting(t *testing.T) { // S6.11
+func TestEvacuateWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{})
 		api := Handler(h.Agent("a"), Options{Rooms: h.rooms["a"], Log: quiet})

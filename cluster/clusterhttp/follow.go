@@ -60,17 +60,17 @@ func sequence[T any](ctx context.Context, c *Client, target, kind string) iter.S
 func (c *Client) follow(ctx context.Context, target, kind string, take func(data []byte) (more bool, _ error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
-	defer silence.Stop()
-	err := c.read(ctx, silence, target, kind, take)
+	idle := time.AfterFunc(maxIdle, func() { cancel(errSilent) })
+	defer idle.Stop()
+	err := c.read(ctx, idle, target, kind, take)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		return fmt.Errorf("clusterhttp: the agent at %s: %w", c.where(), errSilent)
 	}
 	return err
 }
 
-// read is follow, as long as silence does not end ctx.
-func (c *Client) read(ctx context.Context, silence *time.Timer, target, kind string, take func(data []byte) (more bool, _ error)) error {
+// read is follow, as long as idle does not end ctx.
+func (c *Client) read(ctx context.Context, idle *time.Timer, target, kind string, take func(data []byte) (more bool, _ error)) error {
 	resp, err := c.send(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (c *Client) read(ctx context.Context, silence *time.Timer, target, kind str
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("clusterhttp: unexpected response from %s to %s, of type %q: is it a roost agent?", c.where(), target, t)
 	}
-	in := sse.NewReader(&idleReader{resp.Body, silence}, kind, maxAnswer)
+	in := sse.NewReader(&idleReader{resp.Body, idle}, kind, maxAnswer)
 	for {
 		data, err := in.Next()
 		switch {
@@ -94,11 +94,11 @@ func (c *Client) read(ctx context.Context, silence *time.Timer, target, kind str
 	}
 }
 
-// maxSilence is how long a stream may send neither an event nor a comment: three comments
+// maxIdle is how long a stream may send neither an event nor a comment: three comments
 // are missing then, by the default of [Options].KeepAlive.
-const maxSilence = 50 * time.Second
+const maxIdle = 50 * time.Second
 
-var errSilent = fmt.Errorf("no event and no keep-alive for %v: its process is paused, or the network is cut", maxSilence)
+var errSilent = fmt.Errorf("no event and no keep-alive for %v: its process is paused, or the network is cut", maxIdle)
 
 // idleReader is a reader with a timer that runs only during Read: the time that the
 // caller spends on an event does not count.
@@ -108,7 +108,7 @@ type idleReader struct {
 }
 
 func (r *idleReader) Read(b []byte) (int, error) {
-	r.timer.Reset(maxSilence)
+	r.timer.Reset(maxIdle)
 	defer r.timer.Stop()
 	return r.Reader.Read(b)
 }

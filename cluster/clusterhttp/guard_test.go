@@ -23,7 +23,7 @@ const token = "correct horse battery staple"
 
 var (
 	readPaths   = []string{"/v1/place?key=a", "/v1/owners?key=a", "/v1/members", "/v1/partitions", "/v1/owned", "/v1/history", "/healthz", "/readyz"}
-	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/health", "/v1/evict", "/v1/keys", "/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x/report", "/v1/rooms/x"}
+	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/health", "/v1/cordon", "/v1/keys", "/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x/report", "/v1/rooms/x"}
 )
 
 // Every change without the token is rejected and has no effect; reads need no token. With
@@ -75,7 +75,7 @@ func TestToken(t *testing.T) {
 
 // Tokens counts at each request, so that a fleet changes its tokens without a gap. None at all, or an empty one,
 // opens nothing.
-func TestTokens(t *testing.T) { // S8.5
+func TestTokens(t *testing.T) {
 	type pair struct{ operate, read []string }
 	var now atomic.Pointer[pair]
 	now.Store(&pair{})
@@ -107,7 +107,7 @@ func TestTokens(t *testing.T) { // S8.5
 
 // With TokenReads or a ReadToken, reads need a token, too, but those of probes and clients; in browsers by a
 // password. The ReadToken changes nothing, nor does a password.
-func TestTokenReads(t *testing.T) { // S9.5
+func TestTokenReads(t *testing.T) {
 	const look = "only to look"
 	basic := func(password string) string {
 		return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+password))
@@ -154,7 +154,7 @@ func TestTokenReads(t *testing.T) { // S9.5
 }
 
 // Over plain http a name that the public DNS may have is rejected, unless it is stated, or a token is shown.
-func TestHostOfReads(t *testing.T) { // S9.5
+func TestHostOfReads(t *testing.T) {
 	inTrio(t, Options{Hosts: []string{"Roost.example"}, Token: token}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		for host, allowed := range map[string]bool{
 			"127.0.0.1:8401": true, "[::1]:8401": true, "10.1.2.3": true, "localhost": true, "node-a:8401": true,
@@ -180,7 +180,7 @@ func TestHostOfReads(t *testing.T) { // S9.5
 }
 
 // A quarter of the streams is for clients that show a token.
-func TestStreamsForTokens(t *testing.T) { // S9.5
+func TestStreamsForTokens(t *testing.T) {
 	inTrio(t, Options{Token: token, MaxStreams: 8}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var open sync.WaitGroup

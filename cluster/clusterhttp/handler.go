@@ -146,7 +146,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	cfg := agent.Config()
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
-		guard: newGuard(opts), requests: requests{most: opts.MaxStreams + maxCalls, mostWriting: maxWriting, mostHeld: maxHeld}, streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)),
+		guard: newGuard(opts), requests: requests{most: opts.MaxStreams + maxCalls, mostWriting: maxWriting, mostHeld: maxHeld}, streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesWithoutToken(opts)),
 		whole: newRing(agent, agent), scopes: scopes{rings: make(map[string]*ring)},
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examinations: examinations{latest: make(map[time.Duration]*examination)},
 		sources: opts.Sources, saveKeys: opts.SaveKeys,
@@ -174,7 +174,7 @@ func (a *api) route(page http.Handler) {
 	a.mux.HandleFunc("GET /v1/history", a.open(http.StatusOK, a.history))
 	a.mux.HandleFunc("GET /v1/doctor", a.open(http.StatusOK, a.doctor))
 	a.mux.HandleFunc("GET /v1/events", a.events)
-	a.mux.HandleFunc("GET /v1/follow", a.followTable)
+	a.mux.HandleFunc("GET /v1/table", a.streamTable)
 	a.mux.HandleFunc("GET /v1/openapi.json", a.describe)
 	a.mux.HandleFunc("POST /v1/drain", a.open(http.StatusOK, a.drain))
 	a.mux.HandleFunc("POST /v1/undrain", a.open(http.StatusOK, a.undrain))
@@ -182,18 +182,18 @@ func (a *api) route(page http.Handler) {
 	a.mux.HandleFunc("POST /v1/load", a.open(http.StatusOK, a.setLoad))
 	a.mux.HandleFunc("POST /v1/weight", a.open(http.StatusOK, a.setWeight))
 	a.mux.HandleFunc("POST /v1/health", a.open(http.StatusOK, a.report))
-	a.mux.HandleFunc("POST /v1/evict", a.open(http.StatusOK, a.evict))
+	a.mux.HandleFunc("POST /v1/cordon", a.open(http.StatusOK, a.cordon))
 	a.mux.HandleFunc("POST /v1/keys", a.open(http.StatusOK, a.changeKeys))
 	a.mux.HandleFunc("GET /v1/rooms", a.open(http.StatusOK, a.listRooms))
 	a.mux.HandleFunc("GET /v1/rooms/{room}", a.room(a.showRoom))
-	a.mux.HandleFunc("GET /v1/rooms/{room}/edges", a.room(a.roomEdges))
+	a.mux.HandleFunc("GET /v1/rooms/{room}/relays", a.room(a.roomRelays))
 	a.mux.HandleFunc("DELETE /v1/rooms/{room}", a.room(a.releaseRoom))
 	a.mux.HandleFunc("POST /v1/rooms/{room}/resolve", a.room(a.resolveRoom))
 	a.mux.HandleFunc("POST /v1/rooms/{room}/move", a.room(a.moveRoom))
 	a.mux.HandleFunc("POST /v1/rooms/{room}/report", a.room(a.reportRoom))
 	a.mux.HandleFunc("GET /v1/rooms/{room}/follow", a.followRoom)
 	a.mux.Handle("GET /reconnect.mjs", signalling.JavaScript())
-	a.mux.Handle("GET /follow.mjs", http.HandlerFunc(followScript))
+	a.mux.Handle("GET /routing.mjs", http.HandlerFunc(routingScript))
 }
 
 // ServeHTTP implements http.Handler.

@@ -97,7 +97,7 @@ func encode(run string, b events.Batch) []byte {
 	return fmt.Appendf(nil, "id: %s\nevent: batch\ndata: %s\n\n", eventID(run, b.Version), plain(b))
 }
 
-// newUpdates returns the journal of /v1/follow.
+// newUpdates returns the journal of /v1/table.
 func newUpdates() *journal[tablewire.State] {
 	return &journal[tablewire.State]{encode: func(from, to *tablewire.State) []byte {
 		return fmt.Appendf(nil, "event: update\ndata: %s\n\n", plain(tablewire.Diff(from, to)))

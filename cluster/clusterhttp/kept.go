@@ -25,10 +25,10 @@ type kept struct {
 
 // partitionsKey has what /v1/partitions is made of.
 type partitionsKey struct {
-	table   *placement.Table
-	version uint64
-	drift   int
-	stale   bool
+	table      *placement.Table
+	version    uint64
+	divergence int
+	stale      bool
 }
 
 // ownedKey has what /v1/owned is made of. A node owns partitions by its state, or nothing once its own lease has expired.

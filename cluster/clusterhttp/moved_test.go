@@ -200,7 +200,7 @@ func TestManyMoved(t *testing.T) {
 }
 
 // The stream of one room starts with its node, has each move, and ends with the agent.
-func TestFollowRoom(t *testing.T) { // S6.16
+func TestFollowRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{})
 		a := h.Agent("a")
@@ -208,7 +208,7 @@ func TestFollowRoom(t *testing.T) { // S6.16
 		expect(t, do(api, "GET", "/v1/rooms/a*b/follow", ""), 400, CodeBadRequest)
 		expect(t, do(Handler(a, Options{Log: quiet}), "GET", "/v1/rooms/r/follow", ""), 501, CodeNoStore)
 		expect(t, do(api, "GET", "/reconnect.mjs", ""), 200, "export class Driver")
-		expect(t, do(api, "GET", "/follow.mjs", ""), 200, "export class Follower")
+		expect(t, do(api, "GET", "/routing.mjs", ""), 200, "export class RoutingClient")
 		body, pipe := io.Pipe()
 		ended := make(chan struct{})
 		go func() {

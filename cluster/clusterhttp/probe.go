@@ -17,7 +17,7 @@ type status struct {
 }
 
 // healthz depends on this process alone: a probe that fails because of peers would
-// restart a whole fleet after a short network failure. An ill program next to the agent is
+// restart a whole fleet after a short network failure. An unhealthy application next to the agent is
 // no reason to restart the agent.
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {
@@ -55,14 +55,14 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		p.Message = "settling: this node has not taken its place yet"
 	case "isolated":
 		p.Message = "isolated: this node owns nothing: " + a.cutOff()
-	case "ill":
-		p.Message = fmt.Sprintf("ill: this node owns nothing, because its program is ill: %v", a.agent.Snapshot().Ill)
-	case "held":
-		left := max(0, time.Until(a.agent.Snapshot().Self.Held)).Round(time.Second)
-		p.Message = fmt.Sprintf("held: this node came and went too often; it owns nothing for another %v", left)
-	case "evicted":
-		p.Message = "evicted: this node owns nothing until its eviction ends"
-		if e, ok := a.agent.Snapshot().EvictionOf(a.self); ok {
+	case "unhealthy":
+		p.Message = fmt.Sprintf("unhealthy: this node owns nothing, because it is unhealthy: %v", a.agent.Snapshot().Unhealthy)
+	case "flapping":
+		left := max(0, time.Until(a.agent.Snapshot().Self.FlappingUntil)).Round(time.Second)
+		p.Message = fmt.Sprintf("flapping: this node came and went too often; it owns nothing for another %v", left)
+	case "cordoned":
+		p.Message = "cordoned: this node owns nothing until its cordon ends"
+		if e, ok := a.agent.Snapshot().CordonOf(a.self); ok {
 			p.Message += fmt.Sprintf(", in %v: %s", time.Until(e.Until).Round(time.Second), cmp.Or(e.Reason, "no reason given"))
 		}
 	case "draining":
@@ -219,14 +219,14 @@ func (a *api) state() string {
 
 // whyDraining returns the state of a node that drains, by the reason.
 func whyDraining(s *cluster.Snapshot) string {
-	_, evicted := s.EvictionOf(s.Self.ID)
+	_, cordoned := s.CordonOf(s.Self.ID)
 	switch {
-	case s.Ill != nil:
-		return "ill"
-	case !s.Self.Held.IsZero():
-		return "held"
-	case evicted:
-		return "evicted"
+	case s.Unhealthy != nil:
+		return "unhealthy"
+	case !s.Self.FlappingUntil.IsZero():
+		return "flapping"
+	case cordoned:
+		return "cordoned"
 	}
 	return "draining"
 }

@@ -30,7 +30,7 @@ func (h hooked) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 }
 
 // A node that was fenced is joining until its seed, which is paused, answers.
-func TestStuckSeed(t *testing.T) { // S5.7
+func TestStuckSeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		c.Start("a")
@@ -74,7 +74,7 @@ func stallable(t *testing.T) (c *clustertest.Cluster, h *api, stall, release fun
 	return c, h, stall, sync.OnceFunc(func() { hold.Store(nil); close(released) })
 }
 
-// A strategy that does not return fails /healthz after a TTL, until it returns (S5.9). Reads
+// A strategy that does not return fails /healthz after a TTL, until it returns. Reads
 // continue.
 func TestStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,14 +99,14 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-// A stalled agent confirms no table: its look-ups are stale, and it ends the streams of followers (S7.1).
+// A stalled agent confirms no table: its lookups are stale, and it ends the streams of routing clients.
 func TestStalledTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, h, stall, release := stallable(t)
 		defer release()
 		client := serve(t, NewServer(h)).client(t)
 		follow := func() (ended chan time.Time) {
-			resp, err := client.send(t.Context(), "GET", "/v1/follow?keep_alive=300ms", nil)
+			resp, err := client.send(t.Context(), "GET", "/v1/table?keep_alive=300ms", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,12 +137,12 @@ func TestStalledTable(t *testing.T) {
 				t.Errorf("the stream ended after %v", took)
 			}
 		case <-time.After(time.Minute):
-			t.Error("the stream of a follower goes on")
+			t.Error("the stream of a routing client goes on")
 		}
 		looksUp(true)
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		resp, err := client.send(soon, "GET", "/v1/follow", nil)
+		resp, err := client.send(soon, "GET", "/v1/table", nil)
 		if expectProblem(t, err, 503, CodeStalled, "the agent's loop has not gone round"); err == nil {
 			_ = resp.Body.Close()
 		}
@@ -154,9 +154,9 @@ func TestStalledTable(t *testing.T) {
 	})
 }
 
-// A node that sees too few members says so, and answers look-ups by its last table, if it
+// A node that sees too few members says so, and answers lookups by its last table, if it
 // has one.
-func TestIsolated(t *testing.T) { // S5.1
+func TestIsolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.MinMembers = 2 }})
 		h := newAPI(c.StartWith("a"), Options{Log: quiet})
@@ -196,7 +196,7 @@ func TestIsolated(t *testing.T) { // S5.1
 
 // The agent examines itself: it finds what changes between its looks, and what lasts. It examines
 // itself for so many clients at a time, and not beyond its end.
-func TestDoctor(t *testing.T) { // S8.6
+func TestDoctor(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 		complaints := func(during func()) (found []string) {
@@ -247,7 +247,7 @@ func TestDoctor(t *testing.T) { // S8.6
 }
 
 // Any number of pages share the examinations of an agent: each looks for 2 s and rests for 1 s, and all look beside that at once, for 1 s.
-func TestDoctorForPages(t *testing.T) { // S8.6
+func TestDoctorForPages(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 		examine := func(over time.Duration) {
@@ -279,7 +279,7 @@ func TestDoctorForPages(t *testing.T) { // S8.6
 }
 
 // The end of the call that leads an examination does not end it for the others.
-func TestDoctorWithoutLeader(t *testing.T) { // S8.6
+func TestDoctorWithoutLeader(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 		gone, leave := context.WithTimeout(t.Context(), time.Second)
@@ -300,8 +300,8 @@ func TestDoctorWithoutLeader(t *testing.T) { // S8.6
 	})
 }
 
-// A node that was fenced is ready once it answers look-ups.
-func TestReadyAfterFence(t *testing.T) { // S4.4
+// A node that was fenced is ready once it answers lookups.
+func TestReadyAfterFence(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		c.Pause("a")
 		time.Sleep(10 * time.Second)
@@ -314,7 +314,7 @@ func TestReadyAfterFence(t *testing.T) { // S4.4
 			}
 		}
 		if place := do(h, "GET", "/v1/place?key=a", ""); !ready || place.Code != 200 {
-			t.Errorf("ready %t, and a look-up answers %d", ready, place.Code)
+			t.Errorf("ready %t, and a lookup answers %d", ready, place.Code)
 		}
 	})
 }

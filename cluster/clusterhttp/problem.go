@@ -14,14 +14,14 @@ import (
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
-// cluster.ErrLastCandidate, cluster.ErrEvictions, cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey,
+// cluster.ErrLastCandidate, cluster.ErrCordons, cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey,
 // cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged, affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
-	State   string `json:"state,omitempty"` // of /readyz: joining, settling, isolated, ill, held, evicted, draining or left
+	State   string `json:"state,omitempty"` // of /readyz: joining, settling, isolated, unhealthy, flapping, cordoned, draining or left
 
 	Status int `json:"-"` // of the HTTP response
 }
@@ -42,10 +42,10 @@ const (
 	CodeStalled      = "stalled" // the agent's loop stands still
 	CodeInternal     = "internal"
 
-	// About evictions.
+	// About cordons.
 	CodeNotMember     = "not_member"     // no member has the id
 	CodeLastCandidate = "last_candidate" // no other member could own anything
-	CodeEvictions     = "too_many_evictions"
+	CodeCordons       = "too_many_cordons"
 
 	// About loads.
 	CodeLoadComputed = "load_computed" // the agent computes its load, and takes no posted one
@@ -93,8 +93,8 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "the agent has left or was closed", ""},
 	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
 	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},
-	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
-	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
+	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, cordoned or of weight 0", ""},
+	{cluster.ErrCordons, http.StatusConflict, CodeCordons, "too many cordons: end one, or wait until one ends", ""},
 	{cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load", ": post none, or restart the agent without --report-load"},
 	{cluster.ErrSealed, http.StatusConflict, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start", ""},
 	{cluster.ErrUnknownKey, http.StatusNotFound, CodeUnknownKey, "", ""},

@@ -59,7 +59,7 @@ func FuzzQuery(f *testing.F) {
 		{"GET", "/v1/owned", "", []parameterRule{scope}},
 		{"GET", "/v1/rooms", "", []parameterRule{node, {"limit", wholeNumber(1, 10_000)}}},
 		{"GET", "/v1/rooms/x", "", []parameterRule{{"size", wholeNumber(0, pinstore.MaxSize)}}},
-		{"GET", "/v1/rooms/x/edges", "", []parameterRule{{"n", wholeNumber(1, 100)}, {"size", wholeNumber(0, pinstore.MaxSize)}}},
+		{"GET", "/v1/rooms/x/relays", "", []parameterRule{{"n", wholeNumber(1, 100)}, {"size", wholeNumber(0, pinstore.MaxSize)}}},
 		// A wrong body, which is checked last, so that the node is not drained.
 		{"POST", "/v1/drain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
 		{"POST", "/v1/undrain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},

@@ -93,7 +93,7 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 	}
 	return Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(), Stale: s.Fenced || a.stalled() != nil,
-		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Ahead: ahead, StreamsAlone: s.StreamsAlone, Lost: lostOf(s),
+		Converged: s.Converged(), Diverged: s.Diverged(), Cordons: cordons(s), Spared: s.Spared, Ahead: ahead, StreamsAlone: s.StreamsAlone, Lost: lostOf(s),
 	}
 }
 
@@ -102,14 +102,14 @@ func (a *api) partitions(ring *ring, _ *http.Request) (any, *Problem) {
 	if s.Table == nil {
 		return nil, a.problemOf(cluster.ErrNotReady)
 	}
-	key := partitionsKey{table: s.Table, version: s.Version(), drift: s.Drift(), stale: a.stale(s)}
+	key := partitionsKey{table: s.Table, version: s.Version(), divergence: s.Diverged(), stale: a.stale(s)}
 	return answerOf(ring.kept.partitions.get(key, 0, func() any {
 		b := s.Table.Balance()
 		return Partitions{
 			Export: s.Table.Export(key.version), Counts: b.Counts,
-			Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
-			Drift:   key.drift,
-			Stale:   key.stale,
+			Balance:  Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
+			Diverged: key.divergence,
+			Stale:    key.stale,
 		}
 	}))
 }
@@ -142,8 +142,8 @@ func (a *api) statsOf() Stats {
 			MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: cfg.MinMembers, Split: string(cfg.Split), Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
 		},
 	}
-	if ill := a.agent.Snapshot().Ill; ill != nil {
-		stats.Ill = ill.Error()
+	if unhealthy := a.agent.Snapshot().Unhealthy; unhealthy != nil {
+		stats.Unhealthy = unhealthy.Error()
 	}
 	if why := a.agent.Snapshot().Waits; why != nil {
 		stats.Waits = why.Error()
@@ -173,12 +173,12 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync: s.InSync(m),
 	}
-	if e, evicted := s.EvictionOf(m.ID); evicted {
-		own := evictionOf(e)
-		member.Evicted = &own
+	if e, cordoned := s.CordonOf(m.ID); cordoned {
+		own := cordonOf(e)
+		member.Cordoned = &own
 	}
-	if !m.Held.IsZero() {
-		member.HeldMS = max(1, time.Until(m.Held).Milliseconds())
+	if !m.FlappingUntil.IsZero() {
+		member.FlappingMS = max(1, time.Until(m.FlappingUntil).Milliseconds())
 	}
 	if !m.Drains.IsZero() {
 		member.DrainsMS = max(1, time.Since(m.Drains).Milliseconds())
@@ -214,14 +214,14 @@ func (a *api) history(http.ResponseWriter, *http.Request) (any, *Problem) {
 
 func (a *api) pastOf() History {
 	past := a.agent.History()
-	h := History{Self: a.self, Now: millis(time.Now()), Events: make([]Event, len(past.Events)), Figures: make([]Figures, len(past.Figures))}
+	h := History{Self: a.self, Now: millis(time.Now()), Events: make([]Event, len(past.Events)), Samples: make([]Sample, len(past.Samples))}
 	for i, e := range past.Events {
 		h.Events[i] = Event(e)
 		h.Events[i].At = millis(e.At)
 	}
-	for i, f := range past.Figures {
-		h.Figures[i] = Figures(f)
-		h.Figures[i].At = millis(f.At)
+	for i, f := range past.Samples {
+		h.Samples[i] = Sample(f)
+		h.Samples[i].At = millis(f.At)
 	}
 	return h
 }

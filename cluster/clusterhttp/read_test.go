@@ -50,7 +50,7 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 			if fmt.Sprint(counts) != fmt.Sprint(all.Counts) || all.Partitions != 64 || len(all.Owners) != 64 {
 				t.Errorf("%d partitions, counts %v, want %v", all.Partitions, all.Counts, counts)
 			}
-			// S4.6: the response can be read as a table.
+			// the response can be read as a table.
 			if table, err := all.Table(); err != nil || table.Digest() != a.Snapshot().Digest() || !cmp.Equal(table.Nodes(), a.Snapshot().Table.Nodes()) {
 				t.Errorf("%s returns a table that is read as %v of %v, %v", id, table.Digest(), table.Nodes(), err)
 			}
@@ -78,13 +78,13 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 }
 
 // The history is that of the agent, in the order of time, to the millisecond.
-func TestHistory(t *testing.T) { // S8.2
+func TestHistory(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		time.Sleep(1234567 * time.Nanosecond)
 		c.Crash("b")
 		time.Sleep(20 * time.Second)
 		got, want := decoded[History](t, h, "/v1/history"), c.Agent("a").History()
-		if got.Self != "a" || !got.Now.Equal(time.Now().Truncate(time.Millisecond)) || len(got.Events) != len(want.Events) || len(got.Figures) != len(want.Figures) || len(got.Figures) < 2 {
+		if got.Self != "a" || !got.Now.Equal(time.Now().Truncate(time.Millisecond)) || len(got.Events) != len(want.Events) || len(got.Samples) != len(want.Samples) || len(got.Samples) < 2 {
 			t.Fatalf("%+v, want %+v", got, want)
 		}
 		var kinds []string
@@ -99,9 +99,9 @@ func TestHistory(t *testing.T) { // S8.2
 		if diff := cmp.Diff([]string{"started", "ready", "lost", "moved"}, kinds); diff != "" {
 			t.Error(diff)
 		}
-		crash, figures := got.Events[2], got.Figures[len(got.Figures)-1]
-		if crash.Member != "b" || crash.Reason != "crashed" || crash.Partitions == 0 || crash.Incarnation == 0 || figures.Members != 2 || figures.Owned == 0 {
-			t.Errorf("%+v, %+v", crash, figures)
+		crash, samples := got.Events[2], got.Samples[len(got.Samples)-1]
+		if crash.Member != "b" || crash.Reason != "crashed" || crash.Partitions == 0 || crash.Incarnation == 0 || samples.Members != 2 || samples.Owned == 0 {
+			t.Errorf("%+v, %+v", crash, samples)
 		}
 		if text := do(h, "GET", "/v1/history", "").Body.String(); !strings.Contains(text, `"kind":"lost","member":"b","incarnation":"`) ||
 			!regexp.MustCompile(`"now":"[0-9T:-]{19}(\.[0-9]{1,3})?Z"`).MatchString(text) {
@@ -111,24 +111,24 @@ func TestHistory(t *testing.T) { // S8.2
 }
 
 // Members with another table are marked.
-func TestMembersTellOfDrift(t *testing.T) {
+func TestMembersTellOfDivergence(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		time.Sleep(5 * time.Second)
-		if m := decoded[Members](t, h, "/v1/members"); !m.Converged || m.Drift != 0 || len(m.Members) != 3 {
+		if m := decoded[Members](t, h, "/v1/members"); !m.Converged || m.Diverged != 0 || len(m.Members) != 3 {
 			t.Fatalf("%+v", m)
 		}
 		c.Pause("c")
 		do(h, "POST", "/v1/drain?wait=3s", "")
 		m := decoded[Members](t, h, "/v1/members")
-		got := fmt.Sprint(m.Converged, m.Drift)
+		got := fmt.Sprint(m.Converged, m.Diverged)
 		for _, member := range m.Members {
 			got += fmt.Sprintf(" %s %v %v", member.ID, member.State, member.InSync)
 		}
 		if want := "false 1 a draining true b active true c active false"; got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
-		if all := decoded[Partitions](t, h, "/v1/partitions"); all.Drift != 1 || all.Version != m.Version { // S4.7
-			t.Errorf("beside the table: drift %d, version %d, want 1, %d", all.Drift, all.Version, m.Version)
+		if all := decoded[Partitions](t, h, "/v1/partitions"); all.Diverged != 1 || all.Version != m.Version {
+			t.Errorf("beside the table: divergence %d, version %d, want 1, %d", all.Diverged, all.Version, m.Version)
 		}
 		if age := m.Members[2].AgeMS; age < 2500 || age > 6000 {
 			t.Errorf("the lease of a node that was paused 3 s ago is %d ms old", age)

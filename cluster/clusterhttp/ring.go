@@ -16,7 +16,7 @@ import (
 type ring struct {
 	source
 	journal *batches // of the streams of events
-	tables  tables   // of followers
+	tables  tables   // of routing clients
 	kept    kept
 }
 

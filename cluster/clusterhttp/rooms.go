@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	defaultRooms = 1000
-	defaultEdges = 2
-	maxRooms     = 10_000
-	listTime     = 10 * time.Second // of a list of rooms, including the wait for other lists
+	defaultRooms  = 1000
+	defaultRelays = 2
+	maxRooms      = 10_000
+	listTime      = 10 * time.Second // of a list of rooms, including the wait for other lists
 )
 
 // resolveRoom returns the node of a room, and hosts the room if it is on this node: unless the caller says
@@ -72,15 +72,15 @@ func (a *api) showRoom(room string, r *http.Request) (any, *Problem) {
 	for _, c := range e.Candidates {
 		detail.Candidates = append(detail.Candidates, RoomCandidate{
 			ID: c.Member.ID, Load: max(0, c.Member.Load), Reserved: c.Reserved, Ceiling: c.Ceiling,
-			Capacity: c.Member.Capacity, Rung: c.Rung, Taken: c.Taken, Why: c.Why,
+			Capacity: c.Member.Capacity, Preference: c.Preference, Taken: c.Taken, Why: c.Why,
 		})
 	}
 	return &detail, nil
 }
 
-// roomEdges returns the best further nodes for a room that is too large for its own.
-func (a *api) roomEdges(room string, r *http.Request) (any, *Problem) {
-	n, p := countOf(r, "n", defaultEdges, maxOwners)
+// roomRelays returns the best further nodes for a room that is too large for its own.
+func (a *api) roomRelays(room string, r *http.Request) (any, *Problem) {
+	n, p := countOf(r, "n", defaultRelays, maxOwners)
 	if p != nil {
 		return nil, p
 	}
@@ -88,14 +88,14 @@ func (a *api) roomEdges(room string, r *http.Request) (any, *Problem) {
 	if p != nil {
 		return nil, p
 	}
-	edges, err := a.rooms.Edges(r.Context(), room, d, n)
+	relays, err := a.rooms.Relays(r.Context(), room, d, n)
 	if err != nil {
 		return nil, a.problemOf(err)
 	}
 	s := a.agent.Snapshot()
-	answer := RoomEdges{Room: room, Edges: []Member{}}
-	for _, m := range edges {
-		answer.Edges = append(answer.Edges, memberOf(s, m))
+	answer := RoomRelays{Room: room, Relays: []Member{}}
+	for _, m := range relays {
+		answer.Relays = append(answer.Relays, memberOf(s, m))
 	}
 	return &answer, nil
 }

@@ -34,15 +34,15 @@ func (c *Client) Room(ctx context.Context, room string, d affinity.Demand) (Room
 	return askRoom[RoomDetail](ctx, c, http.MethodGet, room, rest, nil)
 }
 
-// RoomEdges returns the n best further nodes for a room that is too large for its own, by the
-// demand of the part that an edge is to serve; see affinity.Resolver.Edges. N is 1 to 100; 0
+// RoomRelays returns the n best further nodes for a room that is too large for its own, by the
+// demand of the part that a relay is to serve; see affinity.Resolver.Relays. N is 1 to 100; 0
 // means 2.
-func (c *Client) RoomEdges(ctx context.Context, room string, d affinity.Demand, n int) (RoomEdges, error) {
+func (c *Client) RoomRelays(ctx context.Context, room string, d affinity.Demand, n int) (RoomRelays, error) {
 	query := queryOf(d)
 	if n != 0 {
 		query.Set("n", strconv.Itoa(n))
 	}
-	return askRoom[RoomEdges](ctx, c, http.MethodGet, room, "/edges?"+query.Encode(), nil)
+	return askRoom[RoomRelays](ctx, c, http.MethodGet, room, "/relays?"+query.Encode(), nil)
 }
 
 // Rooms returns at most limit rooms, 1 to 10,000, that are pinned to a node, or to any

@@ -77,8 +77,8 @@ func TestRoomNames(t *testing.T) {
 			if err != nil || detail.Room != name || !detail.Pinned || detail.Node.ID != got.Node.ID {
 				t.Errorf("show %q: %+v, %v", name, detail, err)
 			}
-			if got, err := client.RoomEdges(ctx, name, affinity.Demand{}, 0); err != nil || got.Room != name || len(got.Edges) != 2 {
-				t.Errorf("edges of %q: %+v, %v", name, got, err)
+			if got, err := client.RoomRelays(ctx, name, affinity.Demand{}, 0); err != nil || got.Room != name || len(got.Relays) != 2 {
+				t.Errorf("relays of %q: %+v, %v", name, got, err)
 			}
 			if moved, err := client.MoveRoom(ctx, name, "c"); err != nil || moved.Room != name || moved.Node.ID != "c" {
 				t.Errorf("move %q: %+v, %v", name, moved, err)
@@ -140,7 +140,7 @@ func TestNotRoomNames(t *testing.T) {
 }
 
 // Every agent returns the same node, and only that node hosts the room, for as long as
-// resolve is called regularly (S0.1).
+// resolve is called regularly.
 func TestResolveHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -178,7 +178,7 @@ func TestResolveHosts(t *testing.T) {
 				t.Fatalf("%+v, %v", got, err)
 			}
 		}
-		if _, units := h.rooms[home].Hosted(); units != 12 { // S6.5
+		if _, units := h.rooms[home].Hosted(); units != 12 {
 			t.Errorf("a room of 4 costs %d units after a join with 3", units)
 		}
 		if got, err := h.clients[home].TouchRoom(ctx, "room", affinity.Demand{Size: 3}); err != nil || !got.Hosted {
@@ -217,7 +217,7 @@ func TestResolveHosts(t *testing.T) {
 }
 
 // A report over HTTP: a room stays on a node that runs, and moves from one that has ended.
-func TestReportRoom(t *testing.T) { // S6.13
+func TestReportRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{})
 		was, err := h.clients["a"].ResolveRoom(t.Context(), "room", affinity.Demand{Size: 3})
@@ -357,7 +357,7 @@ func TestRoomHangUps(t *testing.T) {
 		hangUp()
 		expect(t, do(h, "POST", "/v1/rooms/x/resolve", ""), 200, "hash")
 		for target, body := range map[string]string{
-			"GET /v1/rooms/x": "", "GET /v1/rooms/x/edges": "", "GET /v1/rooms": "", "DELETE /v1/rooms/y": "",
+			"GET /v1/rooms/x": "", "GET /v1/rooms/x/relays": "", "GET /v1/rooms": "", "DELETE /v1/rooms/y": "",
 			"POST /v1/rooms/y/resolve": "", "POST /v1/rooms/z/move": `{"to":"b"}`,
 		} {
 			for range 10 { // in a row

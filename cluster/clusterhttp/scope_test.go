@@ -114,7 +114,7 @@ func TestScopeAnswers(t *testing.T) {
 // A scope that the node does not have, or that has no candidate, is an error that says what to do.
 func TestScopeProblems(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, h *api) {
-		for _, target := range []string{"/v1/place?key=x", "/v1/owners?key=x", "/v1/partitions?", "/v1/owned?", "/v1/events?", "/v1/follow?"} {
+		for _, target := range []string{"/v1/place?key=x", "/v1/owners?key=x", "/v1/partitions?", "/v1/owned?", "/v1/events?", "/v1/table?"} {
 			expect(t, do(h, "GET", target+"&scope=web%20", ""), 404, `this node has no scope \"web \"; it has \"sfu\", \"recorder\"; make it with`)
 			expect(t, do(h, "GET", target+"&scope=", ""), 400, "scope is empty")
 			expect(t, do(h, "GET", target+"&scope=sfu&scope=sfu", ""), 400, "scope appears twice")
@@ -157,7 +157,7 @@ func TestScopeProblems(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(t, do(h, "GET", "/v1/place?key=x&scope=sfu", ""), 503, CodeClosed)
-		expect(t, do(h, "GET", "/v1/follow?scope=sfu", ""), 503, CodeClosed)
+		expect(t, do(h, "GET", "/v1/table?scope=sfu", ""), 503, CodeClosed)
 	})
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		expect(t, do(h, "GET", "/v1/owned?scope=x", ""), 404, `this node has no scope \"x\" and no other scope; make it with agent.Scope`)
@@ -222,7 +222,7 @@ func TestScopeEvents(t *testing.T) {
 		if b := open("/v1/events?scope=sfu", "Last-Event-ID: "+whole.id).batch(); !b.Full {
 			t.Errorf("resumed by the id of another ring: %+v", b)
 		}
-		tables := open("/v1/follow?scope=sfu")
+		tables := open("/v1/table?scope=sfu")
 		if lines := tables.next(); lines == nil {
 			t.Fatal("no table")
 		}
@@ -280,7 +280,7 @@ func TestScopeTables(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		p := serve(t, NewServer(h))
 		conn, err := p.Dial(t.Context())
-		l := listenTo(t, conn, err, "/v1/follow?scope=sfu")
+		l := listenTo(t, conn, err, "/v1/table?scope=sfu")
 		var state *tablewire.State
 		follow := func() {
 			t.Helper()

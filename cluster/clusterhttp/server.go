@@ -17,7 +17,7 @@ const writeTimeout = 75 * time.Second
 // At most 4,096 connections are open at a time, and at most 256 of them without a request
 // in progress. At the limit the server closes the connection that has waited longest for
 // its client. So idle connections cannot block other clients, nor use up the file
-// descriptors or the memory of the program. For more event streams than that
+// descriptors or the memory of the application. For more event streams than that
 // ([Options].MaxStreams), set ConnState to nil, which removes both limits.
 //
 // A connection whose client acknowledges nothing for 30 s is closed, on Linux and over HTTP/2. So the event streams of a

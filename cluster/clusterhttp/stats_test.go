@@ -50,7 +50,7 @@ func TestStats(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		if got.Counts.BeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 || len(got.Settings.Join) == 0 || len(got.Readers) == 0 {
+		if got.Counts.HeartbeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 || len(got.Settings.Join) == 0 || len(got.Readers) == 0 {
 			t.Errorf("all counters are zero: %+v", got)
 		}
 		for _, secret := range []string{string(key), base64.StdEncoding.EncodeToString(key), hex.EncodeToString(key)} {

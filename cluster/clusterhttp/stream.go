@@ -57,8 +57,8 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// placesOfStrangers returns how many streams there are for clients that show no token.
-func placesOfStrangers(o Options) int {
+// placesWithoutToken returns how many streams there are for clients that show no token.
+func placesWithoutToken(o Options) int {
 	if o.Token == "" && o.ReadToken == "" && o.Tokens == nil {
 		return o.MaxStreams
 	}

@@ -149,7 +149,7 @@ func TestStream(t *testing.T) {
 // The headers arrive immediately, the first batch with the first table.
 func TestStreamBeforeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.QuietWindow = time.Second }})
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Debounce = time.Second }})
 		a := c.StartWith("a")
 		begin := time.Now()
 		l := serve(t, NewServer(Handler(a, Options{Log: quiet}))).listen(t)

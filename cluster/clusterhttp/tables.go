@@ -15,11 +15,11 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// leastKeepAlive is the shortest time between two comments that a follower may ask for.
+// leastKeepAlive is the shortest time between two comments that a routing client may ask for.
 const leastKeepAlive = 100 * time.Millisecond
 
-// followTable streams the table and the members until the client, the agent or the server ends.
-func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
+// streamTable streams the table and the members until the client, the agent or the server ends.
+func (a *api) streamTable(w http.ResponseWriter, r *http.Request) {
 	keepAlive, p := durationOf(r, "keep_alive", a.keepAlive, leastKeepAlive, time.Minute)
 	if p != nil {
 		p.write(w)
@@ -50,7 +50,7 @@ func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
 	}
 	s.End()
 	if err != nil {
-		a.log.Info("follower dropped", "remote", r.RemoteAddr, "err", err)
+		a.log.Info("routing client dropped", "remote", r.RemoteAddr, "err", err)
 	}
 }
 
@@ -87,13 +87,13 @@ func (a *api) sendTables(ctx context.Context, t *tables, s *sse.Stream, keepAliv
 	}
 }
 
-// followScript serves follow.mjs.
-func followScript(w http.ResponseWriter, _ *http.Request) {
+// routingScript serves routing.mjs.
+func routingScript(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 	_, _ = w.Write(routing.JavaScript()) // an error means that the client disconnected
 }
 
-// tables has what the followers of a ring are sent. It watches the ring while there are followers.
+// tables has what the routing clients of a ring are sent. It watches the ring while there are routing clients.
 type tables struct {
 	of      source
 	cluster string
@@ -101,16 +101,16 @@ type tables struct {
 	latest  latest.Value[*tablewire.State] // nil: there has been no table yet
 	updates *journal[tablewire.State]
 
-	mu        sync.Mutex
-	followers int
-	stop      context.CancelFunc
+	mu      sync.Mutex
+	clients int
+	stop    context.CancelFunc
 }
 
-// enter counts a follower, until it calls done.
+// enter counts a routing client, until it calls done.
 func (t *tables) enter() (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.followers++; t.followers == 1 {
+	if t.clients++; t.clients == 1 {
 		ctx, stop := context.WithCancel(context.Background())
 		t.stop = stop
 		t.latest.Set(nil) // the last one may be of long ago
@@ -120,7 +120,7 @@ func (t *tables) enter() (done func()) {
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.followers--; t.followers == 0 {
+		if t.clients--; t.clients == 0 {
 			t.stop()
 		}
 	}
@@ -144,7 +144,7 @@ func (t *tables) watch(ctx context.Context) {
 	}
 }
 
-// show makes the snapshot the latest state, if there is news in it for followers.
+// show makes the snapshot the latest state, if there is news in it for routing clients.
 func (t *tables) show(s *cluster.Snapshot) {
 	old, _ := t.latest.Get()
 	if state := stateOf(*old, t.cluster, s); state != nil && state != *old {
@@ -152,7 +152,7 @@ func (t *tables) show(s *cluster.Snapshot) {
 	}
 }
 
-// stateOf returns what followers are to know, or old if that is the same. A stalled loop ends the streams instead of making
+// stateOf returns what routing clients are to know, or old if that is the same. A stalled loop ends the streams instead of making
 // the table stale: it may go round again without a new snapshot.
 func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.State {
 	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: s.Stale(), Members: membersOf(old, s.Members)}
@@ -169,7 +169,7 @@ func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.
 	return &next
 }
 
-// membersOf returns the members as followers see them: those of old where nothing has changed.
+// membersOf returns the members as routing clients see them: those of old where nothing has changed.
 func membersOf(old *tablewire.State, members []*cluster.Member) []*tablewire.Member {
 	var known []*tablewire.Member
 	if old != nil {

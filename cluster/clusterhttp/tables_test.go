@@ -7,14 +7,14 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A follower that comes while an agent joins again, after a time without followers, is sent the agent's last table as a
+// A routing client that comes while an agent joins again, after a time without routing clients, is sent the agent's last table as a
 // stale one, and then the next one.
 func TestTableDuringFence(t *testing.T) {
 	inTrio(t, Options{Log: quiet}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		agent := c.Agent("a")
 		leave := h.whole.tables.enter()
 		if state, _ := h.whole.tables.latest.Get(); *state == nil {
-			t.Fatal("the first follower sees no table")
+			t.Fatal("the first routing client sees no table")
 		}
 		leave()
 		c.Pause("a")
@@ -23,7 +23,7 @@ func TestTableDuringFence(t *testing.T) {
 		waitFor(t, "it joins again", func() bool { return agent.Snapshot().Fenced })
 		defer h.whole.tables.enter()()
 		if state, _ := h.whole.tables.latest.Get(); *state == nil || !(*state).Stale || len((*state).Members) != 3 {
-			t.Errorf("a follower is sent %+v, want the last table, stale", *state)
+			t.Errorf("a routing client is sent %+v, want the last table, stale", *state)
 		}
 		expect(t, do(h, "GET", "/v1/place?key=x", ""), 200, `"stale":true`)
 		expect(t, do(h, "GET", "/v1/owners?key=x", ""), 200, `"stale":true`)

@@ -14,7 +14,7 @@ import (
 
 // Ten minutes of heartbeats, refreshes of pins and sweeps create no trace, even if the
 // callers that created the pins were traced. The death of a node creates one trace for each
-// batch of rooms that move (S0.8).
+// batch of rooms that move.
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
@@ -59,17 +59,17 @@ func TestBackground(t *testing.T) {
 		}
 		h.Crash("b")
 		time.Sleep(time.Minute)
-		rehomed, batches := 0, 0
+		failedOver, batches := 0, 0
 		for _, s := range h.spans.GetSpans() {
 			switch s.Name {
-			case "roost.rehome":
+			case "roost.failover":
 				batches++
 				if s.Parent.IsValid() {
 					t.Error("a batch is not its own trace")
 				}
 				for _, kv := range s.Attributes {
-					if kv.Key == "roost.rehomed" {
-						rehomed += int(kv.Value.AsInt64())
+					if kv.Key == "roost.failed_over" {
+						failedOver += int(kv.Value.AsInt64())
 					}
 				}
 			case "roost.store.swap":
@@ -80,8 +80,8 @@ func TestBackground(t *testing.T) {
 				t.Errorf("%s is traced", s.Name)
 			}
 		}
-		if orphans == 0 || rehomed != orphans || batches == 0 || batches > 2 {
-			t.Errorf("%s rooms were rehomed in %d traces, want %d in one by each remaining node", strconv.Itoa(rehomed), batches, orphans)
+		if orphans == 0 || failedOver != orphans || batches == 0 || batches > 2 {
+			t.Errorf("%s rooms were failedOver in %d traces, want %d in one by each remaining node", strconv.Itoa(failedOver), batches, orphans)
 		}
 	})
 }

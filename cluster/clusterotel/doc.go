@@ -29,8 +29,8 @@
 // the caller gave up.
 //
 // Rooms of a dead node move to live nodes in the background: each batch of some thousand
-// rooms in up to 64 partitions is its own trace, roost.rehome, with the number of rooms,
-// of rehomed rooms and of homeless rooms.
+// rooms in up to 64 partitions is its own trace, roost.failover, with the number of rooms,
+// of failedOver rooms and of homeless rooms.
 //
 // A span has the status Error if the call failed. A room on another node, or resolved
 // without the store, is a result and no error; the failed call of the store has the
@@ -38,7 +38,7 @@
 //
 // # Guarantees
 //
-//  1. Except for roost.rehome, a span is created only below a recorded span: background
+//  1. Except for roost.failover, a span is created only below a recorded span: background
 //     work, such as heartbeats and refreshes of pins, has no spans. An idle node creates
 //     no trace.
 //  2. Without a provider of tracers, or below a span that is not recorded, a call costs

@@ -62,7 +62,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // not a probe or a scrape, with a trace every few seconds. It is for otelhttp.WithFilter.
 func Brief(r *http.Request) bool {
 	path := r.URL.EscapedPath() // a slash in the name of a room is escaped
-	for _, end := range []string{"/v1/events", "/v1/follow", "/healthz", "/readyz", "/metrics"} {
+	for _, end := range []string{"/v1/events", "/v1/table", "/healthz", "/readyz", "/metrics"} {
 		if strings.HasSuffix(path, end) {
 			return false
 		}
@@ -82,7 +82,7 @@ func masked(path string) string {
 		return path
 	}
 	before += "/rooms/{room}"
-	for _, call := range []string{"/resolve", "/move", "/report", "/follow", "/edges"} {
+	for _, call := range []string{"/resolve", "/move", "/report", "/follow", "/relays"} {
 		if strings.HasSuffix(rest, call) {
 			return before + call
 		}

@@ -18,8 +18,8 @@ func TestNames(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newRoomCluster(t, clusterotel.Options{RoomNames: named})
 			client := h.client(t, "a")
-			stranger := h.client(t, "a")
-			stranger.Token = "jane-guesses"
+			outsider := h.client(t, "a")
+			outsider.Token = "jane-guesses"
 			here, there := h.roomOn(t, "a"), h.roomOn(t, "b")
 			presence, err := presence.Start(h.tracing.PresenceStore(presence.NewMemory()), 64, presence.Config{Log: quiet})
 			if err != nil {
@@ -40,7 +40,7 @@ func TestNames(t *testing.T) {
 					do(err)
 					_, err = client.Room(ctx, room, affinity.Demand{Size: 4})
 					do(err)
-					_, err = client.RoomEdges(ctx, room, affinity.Demand{Size: 4}, 1)
+					_, err = client.RoomRelays(ctx, room, affinity.Demand{Size: 4}, 1)
 					do(err)
 					_, err = client.MoveRoom(ctx, room, "c")
 					do(err)
@@ -54,7 +54,7 @@ func TestNames(t *testing.T) {
 				}
 				_, err := client.Place(ctx, "jane")
 				do(err)
-				_, err = stranger.ResolveRoom(ctx, here, affinity.Demand{Size: 4})
+				_, err = outsider.ResolveRoom(ctx, here, affinity.Demand{Size: 4})
 				do(err)
 				for _, path := range []string{"/v1/rooms/jane", "/v1/rooms/jane/", "//v1/rooms//jane/resolve", "/v1/rooms/jane/doe/resolve", "/v1/%72ooms/jane/resolve"} {
 					resp, err := client.HTTP.Post("http://agent.test"+path, "application/json", strings.NewReader("{}"))

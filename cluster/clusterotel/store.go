@@ -55,9 +55,9 @@ type presenceStore struct {
 	*Tracing
 }
 
-func (p *presenceStore) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
-	ctx, end := p.begin(ctx, "roost.presence.beat", "roost.participants", len(participants))
-	err := p.Store.Beat(ctx, stale, participants...)
+func (p *presenceStore) Heartbeat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
+	ctx, end := p.begin(ctx, "roost.presence.heartbeat", "roost.participants", len(participants))
+	err := p.Store.Heartbeat(ctx, stale, participants...)
 	end(err)
 	return err
 }

@@ -72,9 +72,9 @@ func TestStream(t *testing.T) {
 func TestBrief(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/v1/events": false, "/roost/v1/events": false, "/healthz": false, "/readyz": false, "/metrics": false,
-		"/v1/follow": false, "/roost/v1/follow": false, "/v1/rooms/r/follow": false, "/roost/v1/rooms/a%2Fb/follow": false,
+		"/v1/table": false, "/roost/v1/table": false, "/v1/rooms/r/follow": false, "/roost/v1/rooms/a%2Fb/follow": false,
 		"/": true, "/v1/members": true, "/v1/rooms/r/resolve": true, "/v1/rooms/follow": true, "/v1/rooms/a%2Ffollow": true,
-		"/v1/rooms/v1%2Ffollow": true, "/follow.mjs": true,
+		"/v1/rooms/v1%2Ffollow": true, "/routing.mjs": true,
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://agent.test"+path, nil)
 		if err != nil {

@@ -79,11 +79,11 @@ func (t *Tracing) Unasked(ctx context.Context, why error) {
 	}
 }
 
-// Rehome implements [affinity.Tracer].
-func (t *Tracing) Rehome(ctx context.Context, rooms int) (context.Context, func(rehomed, homeless int, err error)) {
-	ctx, span := t.tracer.Start(ctx, "roost.rehome", trace.WithAttributes(attribute.Int("roost.rooms", rooms)))
-	return ctx, func(rehomed, homeless int, err error) {
-		span.SetAttributes(attribute.Int("roost.rehomed", rehomed), attribute.Int("roost.homeless", homeless))
+// Failover implements [affinity.Tracer].
+func (t *Tracing) Failover(ctx context.Context, rooms int) (context.Context, func(failedOver, homeless int, err error)) {
+	ctx, span := t.tracer.Start(ctx, "roost.failover", trace.WithAttributes(attribute.Int("roost.rooms", rooms)))
+	return ctx, func(failedOver, homeless int, err error) {
+		span.SetAttributes(attribute.Int("roost.failed_over", failedOver), attribute.Int("roost.homeless", homeless))
 		t.end(span, err)
 	}
 }

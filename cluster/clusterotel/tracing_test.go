@@ -194,7 +194,7 @@ func TestCalls(t *testing.T) {
 		names := strings.Fields(h.tree())
 		slices.Sort(names)
 		want := []string{
-			"call", "roost.presence.beat", "roost.presence.count", "roost.presence.leave", "roost.presence.members", "roost.store.index",
+			"call", "roost.presence.heartbeat", "roost.presence.count", "roost.presence.leave", "roost.presence.members", "roost.store.index",
 		}
 		if diff := cmp.Diff(want, names); diff != "" {
 			t.Errorf("traced (-want +got):\n%s", diff)
@@ -240,9 +240,9 @@ func TestShared(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
 		h.store.hangs.Store(true)
 		var joins sync.WaitGroup
-		join := func(name string, patience time.Duration) {
+		join := func(name string, timeout time.Duration) {
 			joins.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()
 				ctx, span := h.provider.Tracer("test").Start(ctx, name)
 				defer span.End()

@@ -21,7 +21,7 @@ func nodeFamilies() []family {
 		{info, func(v *view, to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(info, prometheus.GaugeValue, 1, v.cfg.ID, v.cfg.Cluster, v.cfg.Zone, v.cfg.Strategy.Name())
 		}},
-		gauge("node_weight", "Share of this node relative to others; 0 owns nothing. It grows during a ramp.", func(v *view) float64 { return float64(v.Self.Weight) }),
+		gauge("node_weight", "Share of this node relative to others; 0 owns nothing. It grows during a slow start.", func(v *view) float64 { return float64(v.Self.Weight) }),
 		gauge("node_capacity", "Units of load that this node can carry; 0 = not stated.", func(v *view) float64 { return float64(v.Self.Capacity) }),
 		gauge("node_load", "Units of load in the latest heartbeat of this node; 0 also if it reports none.", func(v *view) float64 { return float64(max(0, v.Self.Load)) }),
 		phaseFamily(),
@@ -29,24 +29,24 @@ func nodeFamilies() []family {
 			func(v *view) float64 { return float64(v.cfg.MinMembers) }),
 		counter("node_fences_total", "Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
-		gauge("program_ill", "1 while the program of this node is ill, so that the node owns nothing.", func(v *view) float64 {
-			if v.Ill != nil {
-				return 1
-			}
-			return 0
-		}),
-		gauge("held_seconds", "For how long this node owns nothing from now on, because it came and went too often; 0 = it is not held back.", func(v *view) float64 {
-			if v.Self.Held.IsZero() {
+		gauge("node_healthy", "0 while the application of this node is unhealthy, so that the node owns nothing; else 1.", func(v *view) float64 {
+			if v.Unhealthy != nil {
 				return 0
 			}
-			return max(0, time.Until(v.Self.Held).Seconds())
+			return 1
 		}),
-		counter("health_failures_total", "Failed checks of the program of this node, and reports of it that were late.",
+		gauge("flap_hold_seconds", "For how long this node owns nothing from now on, because it came and went too often; 0 = it is not flapping.", func(v *view) float64 {
+			if v.Self.FlappingUntil.IsZero() {
+				return 0
+			}
+			return max(0, time.Until(v.Self.FlappingUntil).Seconds())
+		}),
+		counter("health_failures_total", "Failed checks of the application of this node, and reports of it that were late.",
 			func(v *view) uint64 { return v.Stats.HealthFailures }),
-		gauge("handover_waiting", "Partitions that the table gives to this node, which waits for their former owners.",
+		gauge("handoff_waiting", "Partitions that the table gives to this node, which waits for their former owners.",
 			func(v *view) float64 { return float64(len(v.State.Waits())) }),
-		counter("handover_overruns_total", "Partitions that this node ran without the answer of another node, since the bound of the hand-over had passed.",
-			func(v *view) uint64 { return v.Stats.HandoverOverruns }),
+		counter("handoff_overruns_total", "Partitions that this node ran without the answer of another node, since the bound of the handoff had passed.",
+			func(v *view) uint64 { return v.Stats.HandoffOverruns }),
 		gauge("loop_age_seconds", "Time since the agent's loop last went round; at the age of the TTL the lease has expired.",
 			func(v *view) float64 { return v.loopAge.Seconds() }),
 		counter("log_lines_dropped_total", "Log lines that were not written: the handler failed, or was too slow.",
@@ -107,7 +107,7 @@ func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 
 
 // versions counts members, for a deploy that is under way.
 func versions() family {
-	d := desc("member_versions", "Live members by the version of their program, empty if not stated, and of roost.", "version", "roost")
+	d := desc("member_versions", "Live members by the version of their program, empty if not stated, and of roost.", "app_version", "roost_version")
 	return family{d, func(v *view, to chan<- prometheus.Metric) {
 		members := make(map[[2]string]int)
 		for _, m := range v.live() {
@@ -136,7 +136,7 @@ func memberFamilies() []family {
 			}
 			return lost
 		}),
-		gauge("evictions", "Evictions in force, as this node knows them.", func(v *view) float64 { return float64(len(v.Evictions)) }),
+		gauge("nodes_cordoned", "Nodes that are cordoned, as this node knows.", func(v *view) float64 { return float64(len(v.Cordons)) }),
 		gauge("lease_ttl_seconds", "Age at which a lease expires.", func(v *view) float64 { return v.cfg.LeaseTTL.Seconds() }),
 		gauge("lease_age_p99_seconds", "Age that 99 % of the live leases do not exceed.", func(v *view) float64 {
 			var ages []time.Duration
@@ -146,8 +146,8 @@ func memberFamilies() []family {
 			return percentile(ages, 99).Seconds()
 		}),
 		leaseAgeFamily(),
-		counter("lease_expiries_total", "Leases that expired: their nodes ended without a leave, and without proof.", func(v *view) uint64 { return v.Stats.Expired }),
-		counter("lease_crashes_total", "Leases that ended early, by proof that the process or its host had ended.", func(v *view) uint64 { return v.Stats.Crashed }),
+		counter("lease_expiries_total", "Leases that expired: their nodes ended without a leave, and unconfirmed.", func(v *view) uint64 { return v.Stats.Expired }),
+		counter("lease_crashes_total", "Leases that ended early, by confirmation that the process or its host had ended.", func(v *view) uint64 { return v.Stats.Crashed }),
 		counter("lease_refutations_total", "Times that this node started a new incarnation because of stale messages about itself.", func(v *view) uint64 { return v.Stats.Reincarnations }),
 		gauge("clock_offset_max_seconds", "Greatest difference between this node's wall clock and that of a member.", func(v *view) float64 {
 			var most time.Duration
@@ -192,23 +192,23 @@ func tableFamilies() []family {
 			func(v *view) float64 { return float64(v.Self.TableDigest) }),
 		gauge("table_version", "Number of the latest change of members or owners on this node.", func(v *view) float64 { return float64(v.Version()) }),
 		counter("table_changes_total", "Tables that differed from the previous one.", func(v *view) uint64 { return v.Stats.TableChanges }),
-		gauge("table_drift_members", "Live members with another table than this node.", func(v *view) float64 { return float64(v.Drift()) }),
-		counter("table_drifts_total", "Times that members started to have another table than this node.", func(v *view) uint64 { return v.Stats.Drifts }),
-		single(desc("table_drift_seconds_total", "Time during which members had another table than this node."),
-			prometheus.CounterValue, func(v *view) float64 { return v.Stats.DriftTime.Seconds() }),
+		gauge("table_diverged_members", "Live members with another table than this node.", func(v *view) float64 { return float64(v.Diverged()) }),
+		counter("table_divergences_total", "Times that members started to have another table than this node.", func(v *view) uint64 { return v.Stats.Divergences }),
+		single(desc("table_diverged_seconds_total", "Time during which members had another table than this node."),
+			prometheus.CounterValue, func(v *view) float64 { return v.Stats.DivergedTime.Seconds() }),
 		counter("assignment_fetches_total", "Exchanges because another node's assignment differed.", func(v *view) uint64 { return v.Stats.AssignmentFetches }),
 	}
 }
 
 func gossipFamilies() []family {
 	return []family{
-		counter("beats_sent_total", "Copies of its own heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.BeatsSent }),
-		counter("beats_relayed_total", "Copies of other nodes' heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.BeatsRelayed }),
-		counters("beats_received_total",
+		counter("heartbeats_sent_total", "Copies of its own heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.HeartbeatsSent }),
+		counter("heartbeats_relayed_total", "Copies of other nodes' heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.HeartbeatsRelayed }),
+		counters("heartbeats_received_total",
 			"Heartbeats received: applied (renewed a lease), aged (renewed a lease by its age alone), stale (known already, or too old), "+
 				"skewed (dropped: the sender's clock is ahead).",
 			"result", func(v *view) map[string]uint64 {
-				return map[string]uint64{"applied": v.Stats.BeatsApplied, "aged": v.Stats.AgesApplied, "stale": v.Stats.BeatsStale, "skewed": v.Stats.SkewRejected}
+				return map[string]uint64{"applied": v.Stats.HeartbeatsApplied, "aged": v.Stats.AgesApplied, "stale": v.Stats.HeartbeatsStale, "skewed": v.Stats.SkewRejected}
 			}),
 		counters("messages_dropped_total",
 			"Messages dropped: malformed, of another wire version or with other settings, sent by no agent (guard), "+

@@ -80,7 +80,7 @@ func fixed(v *view, families ...family) *Collector {
 	return &Collector{families, func() *view { return v }}
 }
 
-func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
+func TestLifeOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a", "b", "c")
 		of := make(map[string]*Collector)
@@ -95,7 +95,7 @@ func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
 			`roost_node_phase{phase="active"}`:                                        1, `roost_node_phase{phase="joining"}`: 0,
 			`roost_members{state="active"}`: 3, `roost_members{state="draining"}`: 0, `roost_members{state="settling"}`: 0,
 			"roost_lease_ttl_seconds": 6, "roost_partitions": 64, "roost_partitions_unowned": 0,
-			"roost_partitions_owned": float64(len(c.Agent("a").Owned())), "roost_table_drift_members": 0,
+			"roost_partitions_owned": float64(len(c.Agent("a").Owned())), "roost_table_diverged_members": 0,
 			"roost_balance_cv_ratio": balance.CV, "roost_balance_max_mean_ratio": balance.MaxMean,
 			"roost_table_digest": b["roost_table_digest"], "roost_table_version": float64(c.Agent("a").Snapshot().Version()),
 			"roost_lookup_duration_seconds_count": 256, "roost_lease_age_seconds_count": 3,
@@ -108,8 +108,8 @@ func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
 			t.Errorf("the leases are up to %v s old", age)
 		}
 		time.Sleep(time.Minute)
-		scrape(t, of["a"]).grew(t, a, "roost_beats_sent_total", "roost_beats_relayed_total",
-			`roost_beats_received_total{result="applied"}`, `roost_beats_received_total{result="stale"}`,
+		scrape(t, of["a"]).grew(t, a, "roost_heartbeats_sent_total", "roost_heartbeats_relayed_total",
+			`roost_heartbeats_received_total{result="applied"}`, `roost_heartbeats_received_total{result="stale"}`,
 			"roost_packets_sent_total", "roost_packets_received_total", "roost_packets_sent_bytes_total",
 			"roost_packets_received_bytes_total", "roost_lookup_duration_seconds_count", "roost_lease_age_seconds_count", "roost_lease_age_seconds_sum")
 
@@ -139,7 +139,7 @@ type disguised struct{ placement.Strategy }
 
 func (disguised) Name() string { return placement.Rendezvous().Name() }
 
-func TestTrouble(t *testing.T) { // S4.7, S4.10
+func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a", "b", "c")
 		a := New(c.Agent("a"), nil)
@@ -148,9 +148,9 @@ func TestTrouble(t *testing.T) { // S4.7, S4.10
 		before := scrape(t, a)
 		time.Sleep(time.Minute)
 		after := scrape(t, a)
-		after.want(t, samples{"roost_table_drift_members": 1, `roost_members{state="active"}`: 4})
-		if d := after["roost_table_drift_seconds_total"] - before["roost_table_drift_seconds_total"]; d < 55 || d > 65 {
-			t.Errorf("a minute of drift counts as %v s", d)
+		after.want(t, samples{"roost_table_diverged_members": 1, `roost_members{state="active"}`: 4})
+		if d := after["roost_table_diverged_seconds_total"] - before["roost_table_diverged_seconds_total"]; d < 55 || d > 65 {
+			t.Errorf("a minute of divergence counts as %v s", d)
 		}
 		c.Crash("odd")
 		time.Sleep(10 * time.Second)
@@ -159,7 +159,7 @@ func TestTrouble(t *testing.T) { // S4.7, S4.10
 		c.StartWith("ahead", clustertest.WithClockOffset(time.Minute))
 		time.Sleep(10 * time.Second)
 		after = scrape(t, a)
-		after.grew(t, before, `roost_beats_received_total{result="skewed"}`)
+		after.grew(t, before, `roost_heartbeats_received_total{result="skewed"}`)
 		c.Crash("ahead")
 
 		c.Pause("a")
@@ -171,7 +171,7 @@ func TestTrouble(t *testing.T) { // S4.7, S4.10
 	})
 }
 
-func TestMisroutes(t *testing.T) { // S4.10
+func TestMisroutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a", "b", "c")
 		a := c.Agent("a")

@@ -11,7 +11,7 @@
 //
 //  1. The package starts no goroutine and registers nothing by itself: it reads the
 //     values at each scrape.
-//  2. Lookups of the program cost nothing extra: a scrape times its own lookups.
+//  2. Lookups of the application cost nothing extra: a scrape times its own lookups.
 //  3. The number of series does not depend on nodes, partitions, keys or rooms. A
 //     scrape takes one pass over the members and one over the partitions.
 //

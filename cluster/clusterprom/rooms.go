@@ -27,9 +27,9 @@ func roomFamilies() []family {
 		}),
 		gauge("rooms_hosted", "Rooms that this node hosts.", func(v *view) float64 { return float64(v.rooms.Hosted) }),
 		gauge("rooms_known", "Rooms in the pin cache of this node.", func(v *view) float64 { return float64(v.rooms.Known) }),
-		counter("rooms_rehomed_total", "Rooms of dead nodes that this node moved to live nodes.", func(v *view) uint64 { return v.rooms.Rehomed }),
-		durations("rooms_rehome_duration_seconds", "Duration of passes that moved rooms of dead nodes.", func(v *view) (uint64, time.Duration) {
-			return v.rooms.Rehomings, v.rooms.RehomeTime
+		counter("rooms_failed_over_total", "Rooms of dead nodes that this node moved to live nodes.", func(v *view) uint64 { return v.rooms.FailedOver }),
+		durations("rooms_failover_duration_seconds", "Duration of passes that moved rooms of dead nodes.", func(v *view) (uint64, time.Duration) {
+			return v.rooms.Failovers, v.rooms.FailoverTime
 		}),
 		counter("rooms_conflicts_total", "Rooms that two nodes hosted during an outage of the store, and this node released.", func(v *view) uint64 { return v.rooms.Conflicts }),
 		counter("rooms_repinned_total", "Rooms hosted on this node that were pinned again after the store had lost their pins.", func(v *view) uint64 { return v.rooms.Repinned }),
@@ -46,7 +46,7 @@ func roomFamilies() []family {
 		}),
 		gauge("rooms_nodes_cut_off", "Nodes of pinned rooms that have had heartbeats in the store for longer than a lease while gossip did not reach them.", func(v *view) float64 { return float64(len(v.rooms.CutOff)) }),
 		gauge("rooms_nodes_silent", "Live nodes that have sent no heartbeats to the store of this node for longer than a lease, and get no new rooms.", func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
-		counter("rooms_edges_total", "Questions for further nodes for rooms that are too large for one.", func(v *view) uint64 { return v.rooms.Edges }),
+		counter("rooms_relays_total", "Questions for further nodes for rooms that are too large for one.", func(v *view) uint64 { return v.rooms.Relays }),
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass.", func(v *view) float64 {
 			if v.rooms.StoreDoubt {
 				return 0

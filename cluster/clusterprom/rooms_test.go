@@ -122,7 +122,7 @@ func TestRooms(t *testing.T) {
 			`roost_rooms_resolved_total{source="hash"}`: rooms, `roost_rooms_resolved_total{source="degraded"}`: 0,
 			"roost_rooms_hosted": rooms, "roost_store_up": 3, `roost_store_breaker{state="closed"}`: 3,
 			`roost_requests_total{kind="room"}`: float64(rooms + wrong), `roost_requests_misrouted_total{kind="room"}`: float64(wrong),
-			"roost_rooms_rehomed_total": 0, "roost_rooms_rehome_duration_seconds_count": 0, "roost_store_errors_total": 0,
+			"roost_rooms_failed_over_total": 0, "roost_rooms_failover_duration_seconds_count": 0, "roost_store_errors_total": 0,
 		})
 		before.grew(t, samples{}, `roost_rooms_resolved_total{source="pinned"}`, "roost_rooms_known")
 		calls, took := before["roost_store_call_duration_seconds_count"], before["roost_store_call_duration_seconds_sum"]
@@ -139,7 +139,7 @@ func TestRooms(t *testing.T) {
 			`roost_store_call_duration_seconds_bucket{le="1"}`: calls, `roost_rooms_resolve_duration_seconds_bucket{le="1"}`: asked,
 		})
 
-		if _, err := h.rooms["b"].Edges(t.Context(), "room-1", affinity.Demand{Size: 2}, 2); err != nil {
+		if _, err := h.rooms["b"].Relays(t.Context(), "room-1", affinity.Demand{Size: 2}, 2); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.Agent("b").Drain(t.Context()); err != nil {
@@ -158,7 +158,7 @@ func TestRooms(t *testing.T) {
 		}
 		scrape(t, h.of["b"]).want(t, samples{
 			"roost_rooms_evacuating": 0, `roost_rooms_evacuation{state="moved"}`: empty, `roost_rooms_evacuation{state="left"}`: 0,
-			`roost_rooms_evacuation{state="failed"}`: 0, `roost_rooms_evacuation{state="ended"}`: 0, "roost_rooms_edges_total": 1,
+			`roost_rooms_evacuation{state="failed"}`: 0, `roost_rooms_evacuation{state="ended"}`: 0, "roost_rooms_relays_total": 1,
 		})
 		scrape(t, h.of["c"]).want(t, samples{"roost_rooms_evacuating": 0, `roost_rooms_evacuation{state="moved"}`: 0})
 
@@ -172,8 +172,8 @@ func TestRooms(t *testing.T) {
 		delete(h.of, "c")
 		time.Sleep(20 * time.Second)
 		after := h.sum(t)
-		after.want(t, samples{"roost_rooms_rehomed_total": lost})
-		after.grew(t, before, "roost_rooms_rehome_duration_seconds_count", "roost_rooms_rehome_duration_seconds_sum")
+		after.want(t, samples{"roost_rooms_failed_over_total": lost})
+		after.grew(t, before, "roost_rooms_failover_duration_seconds_count", "roost_rooms_failover_duration_seconds_sum")
 	})
 }
 

@@ -32,7 +32,7 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-func TestRules(t *testing.T) { // S4.10
+func TestRules(t *testing.T) {
 	promtool(t, "check", "rules", rules+"recording.yml", rules+"alerts.yml")
 	promtool(t, "test", "rules", rules+"alerts_test.yml", rules+"hours_test.yml")
 }
@@ -60,7 +60,7 @@ func readRules(t *testing.T, file string) (all []rule) {
 }
 
 // TestOneThreshold: the alert and the dashboard call uneven what the advice of doctor, page, log and commands does.
-func TestOneThreshold(t *testing.T) { // S4.8
+func TestOneThreshold(t *testing.T) {
 	advises := func(cv float64) bool {
 		return placement.Balance{Counts: map[lease.NodeID]int{"a": 500, "b": 524}, MaxMean: 1, CV: cv}.Advice() != ""
 	}
@@ -148,8 +148,8 @@ func TestNamesExist(t *testing.T) {
 	shown := panels(t)
 	maps.Copy(exprs, shown)
 	for _, where := range slices.Sorted(maps.Keys(exprs)) {
-		for _, fault := range unknown(exprs[where], known) {
-			t.Errorf("%s: %s, in %s", where, fault, exprs[where])
+		for _, problem := range unknown(exprs[where], known) {
+			t.Errorf("%s: %s, in %s", where, problem, exprs[where])
 		}
 	}
 	for _, file := range []string{dashboard, docs + "runbooks.md"} {
@@ -174,18 +174,18 @@ func TestNamesExist(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
-// TestUnknownIsFound: unknown finds the faults that TestNamesExist looks for.
+// TestUnknownIsFound: unknown finds the problems that TestNamesExist looks for.
 func TestUnknownIsFound(t *testing.T) {
 	known := exposed(t)
 	known["job:roost_members:max"] = map[string][]string{}
-	for expr, faults := range map[string]int{
-		`rate(roost_beats_sent_total[5m])`:                                 0,
+	for expr, problems := range map[string]int{
+		`rate(roost_heartbeats_sent_total[5m])`:                            0,
 		`job:roost_members:max > 1`:                                        0,
 		`roost_members{state="active",job="x"}`:                            0,
 		`roost_members{state=~"active|draining"}`:                          0,
 		`process_cpu_seconds_total + go_goroutines`:                        0,
 		`rate(roost_lookup_duration_seconds_sum[5m])`:                      0,
-		`roost_beats_send_total`:                                           1,
+		`roost_heartbeats_send_total`:                                      1,
 		`rate(roost_members_sum[5m])`:                                      1,
 		`job:roost_members:min`:                                            1,
 		`roost_members{state="actve"}`:                                     1,
@@ -194,8 +194,8 @@ func TestUnknownIsFound(t *testing.T) {
 		`process_cpu_second_total + go_gorotines`:                          2,
 		`sum by (state) (roost_members{phase="active"}) / roost_partition`: 2,
 	} {
-		if got := unknown(expr, known); len(got) != faults {
-			t.Errorf("%s: %q, want %d faults", expr, got, faults)
+		if got := unknown(expr, known); len(got) != problems {
+			t.Errorf("%s: %q, want %d problems", expr, got, problems)
 		}
 	}
 }
@@ -206,11 +206,11 @@ var (
 )
 
 // unknown returns the names in an expression that do not exist.
-func unknown(expr string, known map[string]map[string][]string) (faults []string) {
+func unknown(expr string, known map[string]map[string][]string) (problems []string) {
 	for _, m := range metricName.FindAllStringSubmatch(expr, -1) {
 		labels, ok := known[m[1]]
 		if !ok {
-			faults = append(faults, "no metric "+m[1])
+			problems = append(problems, "no metric "+m[1])
 			continue
 		}
 		for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
@@ -219,12 +219,12 @@ func unknown(expr string, known map[string]map[string][]string) (faults []string
 			}
 			for value := range strings.SplitSeq(l[3], "|") {
 				if !slices.Contains(labels[l[1]], value) {
-					faults = append(faults, fmt.Sprintf("%s has no %s=%q", m[1], l[1], value))
+					problems = append(problems, fmt.Sprintf("%s has no %s=%q", m[1], l[1], value))
 				}
 			}
 		}
 	}
-	return faults
+	return problems
 }
 
 // panels returns the expressions of the dashboard.

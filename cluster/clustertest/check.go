@@ -32,7 +32,7 @@ func record(a *cluster.Agent) *recorder {
 	return r
 }
 
-func (r *recorder) faults(a *cluster.Agent) []string {
+func (r *recorder) problems(a *cluster.Agent) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ledger.Faults(a.Owned(), memberIDs(a.Snapshot()))
@@ -46,33 +46,33 @@ func (c *Cluster) Batches(id string) []events.Batch {
 	return slices.Clone(r.ledger.Batches)
 }
 
-// Disagreements returns all faults of the running nodes: different members, different
+// Disagreements returns all problems of the running nodes: different members, different
 // tables, a partition that is not owned by exactly one node, events that do not add up
 // to a node's members and partitions.
 func (c *Cluster) Disagreements() []string {
-	var faults []string
+	var problems []string
 	owners := make(map[placement.Partition][]string)
 	nodes := c.all()
 	for _, n := range nodes {
 		s := n.agent.Snapshot()
 		if got, want := fmt.Sprint(memberIDs(s)), fmt.Sprint(c.IDs()); got != want {
-			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, want))
+			problems = append(problems, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, want))
 		}
 		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
-			faults = append(faults, fmt.Sprintf("%s has table %v over %v, %s has %v over %v",
+			problems = append(problems, fmt.Sprintf("%s has table %v over %v, %s has %v over %v",
 				n.id, s.Digest(), candidates(s), nodes[0].id, first.Digest(), candidates(first)))
 		}
 		for _, p := range n.agent.Owned() {
 			owners[p] = append(owners[p], n.id)
 		}
-		for _, fault := range n.record.faults(n.agent) {
-			faults = append(faults, n.id+": "+fault)
+		for _, problem := range n.record.problems(n.agent) {
+			problems = append(problems, n.id+": "+problem)
 		}
 	}
-	return append(faults, c.notOwnedOnce(owners)...)
+	return append(problems, c.notOwnedOnce(owners)...)
 }
 
-func (c *Cluster) notOwnedOnce(owners map[placement.Partition][]string) (faults []string) {
+func (c *Cluster) notOwnedOnce(owners map[placement.Partition][]string) (problems []string) {
 	if len(c.nodes) == 0 {
 		return nil
 	}
@@ -82,13 +82,13 @@ func (c *Cluster) notOwnedOnce(owners map[placement.Partition][]string) (faults 
 	}
 	for p := range placement.Partition(t.Partitions()) {
 		if ids := owners[p]; len(ids) != 1 {
-			faults = append(faults, fmt.Sprintf("partition %d is owned by %v", p, ids))
-			if len(faults) > 3 {
+			problems = append(problems, fmt.Sprintf("partition %d is owned by %v", p, ids))
+			if len(problems) > 3 {
 				break
 			}
 		}
 	}
-	return faults
+	return problems
 }
 
 // candidates describes the table of s: the number of its nodes, and the members that
@@ -118,13 +118,13 @@ func (c *Cluster) WaitAgreed(within time.Duration) time.Duration {
 	c.t.Helper()
 	begin := time.Now()
 	for {
-		faults := c.Disagreements()
+		problems := c.Disagreements()
 		took := time.Since(begin)
-		if len(faults) == 0 {
+		if len(problems) == 0 {
 			return took
 		}
 		if took >= within {
-			c.t.Fatalf("clustertest: no agreement within %v:\n%v", within, join(faults))
+			c.t.Fatalf("clustertest: no agreement within %v:\n%v", within, join(problems))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -133,8 +133,8 @@ func (c *Cluster) WaitAgreed(within time.Duration) time.Duration {
 // Check fails the test if there is a disagreement now.
 func (c *Cluster) Check() {
 	c.t.Helper()
-	if faults := c.Disagreements(); len(faults) > 0 {
-		c.t.Fatalf("clustertest: disagreement:\n%v", join(faults))
+	if problems := c.Disagreements(); len(problems) > 0 {
+		c.t.Fatalf("clustertest: disagreement:\n%v", join(problems))
 	}
 }
 

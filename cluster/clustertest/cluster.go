@@ -17,9 +17,9 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// Options configure a Cluster. The zero value is a fast network without faults.
+// Options configure a Cluster. The zero value is a fast network without problems.
 type Options struct {
-	Seed   uint64                // of the network's faults
+	Seed   uint64                // of the network's problems
 	Delay  time.Duration         // of every packet; default 1 ms
 	Jitter time.Duration         // added to Delay, at random
 	Loss   float64               // share of packets lost

@@ -70,7 +70,7 @@ func agree(t *testing.T, agents ...*cluster.Agent) {
 }
 
 // Over real connections: nodes that did not see each other find each other, a newcomer joins by discovery alone, and
-// neither lost endpoints nor a dead API server change anything for members (S7.4).
+// neither lost endpoints nor a dead API server change anything for members.
 func TestAgents(t *testing.T) {
 	s := newServer(t)
 	api := s.over(t)
@@ -108,7 +108,7 @@ func TestAgents(t *testing.T) {
 }
 
 // Nodes find each other before any of them is ready. A split heals by discovery alone in which the nodes are replaced
-// that knew both sides (S7.4).
+// that knew both sides.
 func TestFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})

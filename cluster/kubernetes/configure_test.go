@@ -38,7 +38,7 @@ func options(api *rest.Config) Options {
 	return Options{Service: "sfu", Namespace: namespace, Pod: "app-7d4b9-x2x9k", Labels: []string{"disk", "none"}, API: api}
 }
 
-// What Kubernetes knows of a pod becomes its configuration; what the caller says, stays (S7.4).
+// What Kubernetes knows of a pod becomes its configuration; what the caller says, stays.
 func TestConfigure(t *testing.T) {
 	plain := map[string]string{"disk": "ssd", "app": "sfu"}
 	zoned := map[string]string{corev1.LabelTopologyZone: "zone-b"}
@@ -133,7 +133,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// Faults of a person are errors at once, that say what to do.
+// Problems of a person are errors at once, that say what to do.
 func TestFaults(t *testing.T) {
 	s := newServer(t)
 	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)

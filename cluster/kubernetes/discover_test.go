@@ -29,7 +29,7 @@ func directoryOf(t *testing.T, cfg *rest.Config, log *slog.Logger) *directory {
 	return d
 }
 
-// Seeds are the addresses of all pods at the port of that name, once, and those of the own family if there are any (S7.4).
+// Seeds are the addresses of all pods at the port of that name, once, and those of the own family if there are any.
 func TestSeeds(t *testing.T) {
 	for name, c := range map[string]struct {
 		self string

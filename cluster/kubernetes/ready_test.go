@@ -23,7 +23,7 @@ func TestReportReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})
 		s.pod("b", "10.0.0.2", nil)
-		slow := clustertest.WithConfig(func(cfg *cluster.Config) { cfg.QuietWindow = 20 * time.Second })
+		slow := clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Debounce = 20 * time.Second })
 		a := c.StartWith("a", slow) // it publishes joins after 20 s
 		time.Sleep(time.Minute)
 		b := c.StartWith("b")
@@ -47,7 +47,7 @@ func TestReportReady(t *testing.T) {
 		}
 		<-b.Ready()
 		time.Sleep(10 * time.Second)
-		if phase := b.Snapshot().Phase; phase != cluster.PhaseActive || b.Converged() || a.Snapshot().Drift() == 0 && b.Snapshot().Drift() == 0 {
+		if phase := b.Snapshot().Phase; phase != cluster.PhaseActive || b.Converged() || a.Snapshot().Diverged() == 0 && b.Snapshot().Diverged() == 0 {
 			t.Fatalf("b is %v, and a and b have one table", phase)
 		}
 		expect("ready, but not in the table of a", "False")

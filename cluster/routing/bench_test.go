@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing"
 )
 
-// A look-up of a follower beside that of its agent (S7.1): one caller, and one for each CPU.
+// A lookup of a routing client beside that of its agent: one caller, and one for each CPU.
 func BenchmarkPlace(b *testing.B) {
 	agent, err := cluster.Start(b.Context(), cluster.Config{ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local, Log: quiet})
 	if err != nil {
@@ -31,8 +31,8 @@ func BenchmarkPlace(b *testing.B) {
 		keys[i] = fmt.Sprint("room-", i)
 	}
 	for name, place := range map[string]func(key string) error{
-		"agent":    func(key string) error { _, err := agent.Place(key); return err },
-		"follower": func(key string) error { _, err := f.Place(key); return err },
+		"agent":          func(key string) error { _, err := agent.Place(key); return err },
+		"routing client": func(key string) error { _, err := f.Place(key); return err },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Config is what a Follower is started with.
+// Config is what a Client is started with.
 type Config struct {
 	// Agents are HTTP addresses of agents, each host:port or a URL, with a path if the API is mounted
 	// below one. One of them is followed at a time, so two or three are enough. Required.
@@ -27,60 +27,60 @@ type Config struct {
 	Token string
 
 	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It follows redirects
-	// only if it has a CheckRedirect. Default: a client that gives up connecting after Silence, and closes a connection of
-	// HTTP/2 that is silent for Silence and answers no ping within 10 s more.
+	// only if it has a CheckRedirect. Default: a client that gives up connecting after IdleTimeout, and closes a connection of
+	// HTTP/2 that is silent for IdleTimeout and answers no ping within 10 s more.
 	HTTP *http.Client
 
-	// Silence is how long the agent may say nothing until another one is asked, too. At a third of it an
+	// IdleTimeout is how long the agent may say nothing until another one is asked, too. At a third of it an
 	// agent without news confirms the table. 300 ms to 3 minutes; default 1 s.
-	Silence time.Duration
+	IdleTimeout time.Duration
 
 	// Log receives the log. Default slog.Default().
 	Log *slog.Logger
 }
 
 const (
-	defaultSilence = time.Second
-	leastSilence   = 300 * time.Millisecond
-	mostSilence    = 3 * time.Minute
+	defaultIdle = time.Second
+	leastIdle   = 300 * time.Millisecond
+	mostIdle    = 3 * time.Minute
 
 	// pingTime is for how long a connection of HTTP/2 may answer no ping. A dead one would serve each try of its agent, for many minutes. A
 	// process that is paused for less keeps its streams of rooms.
 	pingTime = 10 * time.Second
 )
 
-// validate returns every fault of the configuration.
+// validate returns every problem of the configuration.
 func (c Config) validate() error {
-	var faults []error
+	var problems []error
 	if len(c.Agents) == 0 {
-		faults = append(faults, errors.New("follow: Agents is empty: name the HTTP address of at least one agent"))
+		problems = append(problems, errors.New("follow: Agents is empty: name the HTTP address of at least one agent"))
 	}
 	for _, a := range c.Agents {
 		if _, err := agenturl.Parse(a); err != nil {
-			faults = append(faults, fmt.Errorf("follow: Agents: %w", err))
+			problems = append(problems, fmt.Errorf("follow: Agents: %w", err))
 		}
 	}
-	if c.Silence != 0 && (c.Silence < leastSilence || c.Silence > mostSilence) {
-		faults = append(faults, fmt.Errorf("follow: Silence is %v; it must be %v to %v", c.Silence, leastSilence, mostSilence))
+	if c.IdleTimeout != 0 && (c.IdleTimeout < leastIdle || c.IdleTimeout > mostIdle) {
+		problems = append(problems, fmt.Errorf("follow: IdleTimeout is %v; it must be %v to %v", c.IdleTimeout, leastIdle, mostIdle))
 	}
 	if c.HTTP != nil && c.HTTP.Timeout != 0 {
-		faults = append(faults, fmt.Errorf("follow: HTTP has a Timeout of %v, which would end every stream; it must be 0", c.HTTP.Timeout))
+		problems = append(problems, fmt.Errorf("follow: HTTP has a Timeout of %v, which would end every stream; it must be 0", c.HTTP.Timeout))
 	}
-	return errors.Join(faults...)
+	return errors.Join(problems...)
 }
 
 // withDefaults also returns the transport that it has made, if any.
 func (c Config) withDefaults() (_ Config, own *http.Transport) {
 	c.Agents = slices.Clone(c.Agents)
-	c.Silence = cmp.Or(c.Silence, defaultSilence)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, defaultIdle)
 	if c.HTTP == nil {
 		own = &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{Timeout: c.Silence}).DialContext,
-			TLSHandshakeTimeout: max(c.Silence, 5*time.Second),
+			DialContext:         (&net.Dialer{Timeout: c.IdleTimeout}).DialContext,
+			TLSHandshakeTimeout: max(c.IdleTimeout, 5*time.Second),
 			IdleConnTimeout:     time.Minute,
 			ForceAttemptHTTP2:   true,
-			HTTP2:               &http.HTTP2Config{SendPingTimeout: c.Silence, PingTimeout: pingTime},
+			HTTP2:               &http.HTTP2Config{SendPingTimeout: c.IdleTimeout, PingTimeout: pingTime},
 		}
 		c.HTTP = &http.Client{Transport: own}
 	}

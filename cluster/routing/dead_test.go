@@ -72,7 +72,7 @@ func (l *link) pass(from, to net.Conn, cuts int64) {
 }
 
 // A connection of HTTP/2 that is dead serves all requests of its server, and the kernel takes it for alive for many minutes. It is
-// pinged, and the agent behind it is asked by another one (S7.2).
+// pinged, and the agent behind it is asked by another one.
 func TestDeadConnection(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -80,7 +80,7 @@ func TestDeadConnection(t *testing.T) {
 	srv.StartTLS()
 	defer srv.Close()
 	l := linkTo(t, srv.Listener.Addr().String())
-	cfg, own := Config{Silence: leastSilence}.withDefaults()
+	cfg, own := Config{IdleTimeout: leastIdle}.withDefaults()
 	defer own.CloseIdleConnections()
 	own.TLSClientConfig = &tls.Config{RootCAs: srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS13} //nolint:forcetypeassert // of httptest
 	answers := func() bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing"
 )
 
-// A gateway asks a follower for the node of each request.
+// A gateway asks a routing client for the node of each request.
 func Example() {
 	// Somewhere else: an agent with its API, as roost agent --http has it.
 	agent, err := cluster.Start(context.Background(), cluster.Config{
@@ -47,8 +47,8 @@ func Example() {
 	// fresh: true
 }
 
-// A client of a room, outside of the cluster, is led by a follower: to the node of its room, and to each one that the room gets.
-func ExampleFollower_Follow() {
+// A client of a room, outside of the cluster, is led by a routing client: to the node of its room, and to each one that the room gets.
+func ExampleClient_Follow() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	agent, err := cluster.Start(ctx, cluster.Config{ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "media-1.example.org:443", Log: quiet})

@@ -30,7 +30,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 const partitions = 64
 
-// web is the network between followers and the APIs of agents, which have the host names of their
+// web is the network between routing clients and the APIs of agents, which have the host names of their
 // nodes. It is for bubbles.
 type web struct {
 	t       *testing.T
@@ -137,13 +137,13 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// follow starts a follower of hosts.
-func (w *web) follow(hosts ...string) *routing.Follower {
+// follow starts a routing client of hosts.
+func (w *web) follow(hosts ...string) *routing.Client {
 	w.t.Helper()
 	return w.followAs(routing.Config{Log: quiet}, hosts...)
 }
 
-func (w *web) followAs(cfg routing.Config, hosts ...string) *routing.Follower {
+func (w *web) followAs(cfg routing.Config, hosts ...string) *routing.Client {
 	w.t.Helper()
 	for _, h := range hosts {
 		cfg.Agents = append(cfg.Agents, h+":8401")
@@ -165,7 +165,7 @@ func (w *web) followAs(cfg routing.Config, hosts ...string) *routing.Follower {
 }
 
 // ready waits for the first table.
-func (w *web) ready(f *routing.Follower) {
+func (w *web) ready(f *routing.Client) {
 	w.t.Helper()
 	select {
 	case <-f.Ready():
@@ -186,11 +186,11 @@ func (w *web) await(what string, most time.Duration, condition func() bool) {
 	}
 }
 
-// differ returns how a follower differs from an agent, or "".
-func differ(f *routing.Follower, a *cluster.Agent) string { return differFrom(f, a.Snapshot()) }
+// differ returns how a routing client differs from an agent, or "".
+func differ(f *routing.Client, a *cluster.Agent) string { return differFrom(f, a.Snapshot()) }
 
 // differFrom is differ for a snapshot of an agent or of a scope.
-func differFrom(f *routing.Follower, s *cluster.Snapshot) string {
+func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 	if f.Table().Digest() != s.Digest() || len(f.Members()) != len(s.Members) {
 		return fmt.Sprintf("table %s of %d members, want %s of %d", f.Table().Digest(), len(f.Members()), s.Digest(), len(s.Members))
 	}
@@ -270,7 +270,7 @@ func slowly(ctx context.Context, _ placement.Partition) {
 	time.Sleep(500 * time.Millisecond)
 }
 
-// idsOf has the ids of members, of a follower or of an agent.
+// idsOf has the ids of members, of a routing client or of an agent.
 func idsOf[M routing.Member | cluster.Member](members []*M) string {
 	var ids strings.Builder
 	for _, m := range members {

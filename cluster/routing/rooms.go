@@ -23,9 +23,9 @@ import (
 // node does, when a participant arrives there. With a size, it is the Resolve of a reconnect.Driver. If the store does not answer
 // the agent, the directive has Epoch 0 and names the node where the agent guesses that the room is.
 //
-// Resolve asks the agent that is followed, then the others, each once and for Config.Silence at most. The error is an *[AgentError] if the last one
+// Resolve asks the agent that is followed, then the others, each once and for Config.IdleTimeout at most. The error is an *[AgentError] if the last one
 // answered, and wraps ctx.Err() if ctx ended.
-func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
+func (f *Client) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
 	if err != nil {
 		return reconnect.Directive{}, fmt.Errorf("follow: %w", err) // numbers only
@@ -42,12 +42,12 @@ func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnec
 }
 
 const (
-	roomSilence  = 50 * time.Second // three comments are missing then
+	roomIdle     = 50 * time.Second // three comments are missing then
 	roomWarnings = time.Minute      // between two warnings
 )
 
-func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.Silence)
+func (f *Client) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.IdleTimeout)
 	defer cancel()
 	resp, err := f.call(ctx, agent, http.MethodPost, roomPath(room)+"/resolve", strings.NewReader(body))
 	if err != nil {
@@ -72,7 +72,7 @@ func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d rec
 // Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the first
 // directive comes once the room has a node. If its agent fails, it goes on with another one. If all fail, also for a wrong token, the log has
 // one warning, and no other one of any room for a minute.
-func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
+func (f *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
 		ended := errors.New("follow: the caller has ended it")
@@ -104,7 +104,7 @@ func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 }
 
 // lostRoom logs the end of a stream, and waits before the next one. Thousands may end at a time, and one warning stands for all.
-func (f *Follower) lostRoom(ctx context.Context, failed int, room string, err error) {
+func (f *Client) lostRoom(ctx context.Context, failed int, room string, err error) {
 	now, last := int64(time.Since(f.started)), f.warned.Load()
 	if failed == len(f.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && f.warned.CompareAndSwap(last, now) {
 		f.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
@@ -121,7 +121,7 @@ func (f *Follower) lostRoom(ctx context.Context, failed int, room string, err er
 
 // followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed any more. The
 // first agent to try is the followed one. A stream that was open for a while, also without a directive, has worked.
-func (f *Follower) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
+func (f *Client) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	agents := f.agents()
@@ -129,24 +129,24 @@ func (f *Follower) followRoom(ctx context.Context, try int, room string, take fu
 	if c := f.current.Load(); c != nil && c.agent == agent {
 		defer context.AfterFunc(c.ctx, cancel)()
 	}
-	silence := time.AfterFunc(roomSilence, cancel)
-	defer silence.Stop()
+	idle := time.AfterFunc(roomIdle, cancel)
+	defer idle.Stop()
 	var opened time.Time
 	err := f.events(ctx, agent, roomPath(room)+"/follow", "", func(int) {
 		if opened.IsZero() {
 			opened = time.Now()
 		}
-		silence.Reset(roomSilence)
+		idle.Reset(roomIdle)
 	}, func(data []byte) error {
-		silence.Stop() // the time that the caller spends on a directive does not count
-		defer silence.Reset(roomSilence)
+		idle.Stop() // the time that the caller spends on a directive does not count
+		defer idle.Reset(roomIdle)
 		return take(data)
 	})
 	return !opened.IsZero() && time.Since(opened) > longestPause, err
 }
 
 // agents returns all agents, the followed one first.
-func (f *Follower) agents() []string {
+func (f *Client) agents() []string {
 	agents := slices.Clone(f.cfg.Agents)
 	if c := f.current.Load(); c != nil {
 		agents = slices.DeleteFunc(agents, func(a string) bool { return a == c.agent })

@@ -40,7 +40,7 @@ func (w *web) withRooms() map[string]*affinity.Resolver {
 }
 
 // Rooms are resolved by the agent that is followed, which does not host them, and by another one if that
-// fails (S7.1).
+// fails.
 func TestResolve(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		rooms := w.withRooms()
@@ -82,7 +82,7 @@ func isStatus(err error, status int) bool {
 }
 
 // The stream of a room has each node that it gets, goes on with another agent, and ends with its
-// context (S7.1).
+// context.
 func TestFollowRoom(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		rooms := w.withRooms()
@@ -134,7 +134,7 @@ func TestFollowRoom(t *testing.T) {
 	})
 }
 
-// A room's stream leaves an agent that hangs as soon as the follower does (S7.1).
+// A room's stream leaves an agent that hangs as soon as the routing client does.
 func TestFollowRoomOfHungAgent(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		rooms := w.withRooms()
@@ -178,7 +178,7 @@ func move(t *testing.T, rooms *affinity.Resolver, to string) {
 }
 
 // A room without a pin has a stream without a directive, which is no failure: neither when the caller ends it, nor when it ends after
-// half a minute (S7.1).
+// half a minute.
 func TestFollowRoomWithoutPin(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var opened atomic.Int64
@@ -221,7 +221,7 @@ func TestFollowRoomWithoutPin(t *testing.T) {
 	})
 }
 
-// A loop body that takes minutes ends no stream, and a stream that is silent afterwards ends (S7.1).
+// A loop body that takes minutes ends no stream, and a stream that is silent afterwards ends.
 func TestFollowRoomSlowly(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		table := clusterServer(w.c.Agent("a")).Handler
@@ -258,7 +258,7 @@ func TestFollowRoomSlowly(t *testing.T) {
 	})
 }
 
-// A token that no agent accepts is a warning, once, and the follower asks on (S7.1).
+// A token that no agent accepts is a warning, once, and the routing client asks on.
 func TestFollowRoomRefused(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var asked atomic.Int64
@@ -296,7 +296,7 @@ func TestFollowRoomRefused(t *testing.T) {
 	})
 }
 
-// A follower with a transport of its own leaves no connection behind.
+// A routing client with a transport of its own leaves no connection behind.
 func TestCloseEndsConnections(t *testing.T) {
 	var open atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// firstPause is how long a Follower waits at most before it asks another agent: many followers
+	// firstPause is how long a Client waits at most before it asks another agent: many routing clients
 	// lose one agent at the same moment.
 	firstPause = 100 * time.Millisecond
 
@@ -24,17 +24,17 @@ const (
 	leastPause   = 200 * time.Millisecond
 	longestPause = 3 * time.Second
 
-	// someBytes is more than the comments of six thirds of Config.Silence.
+	// someBytes is more than the comments of six thirds of Config.IdleTimeout.
 	someBytes = 512
 )
 
-// Start follows the agents until ctx ends or Close is called. It does not wait: [Follower.Ready] does, and
-// [Follower.Status] says what is wrong if no agent answers. Start fails if cfg is invalid.
-func Start(ctx context.Context, cfg Config) (*Follower, error) {
+// Start follows the agents until ctx ends or Close is called. It does not wait: [Client.Ready] does, and
+// [Client.Status] says what is wrong if no agent answers. Start fails if cfg is invalid.
+func Start(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f := &Follower{started: time.Now(), ready: make(chan struct{})}
+	f := &Client{started: time.Now(), ready: make(chan struct{})}
 	f.cfg, f.own = cfg.withDefaults()
 	f.empty = cfg.errEmpty()
 	f.now.Store(&view{State: &tablewire.State{}, why: ErrNotReady})
@@ -47,7 +47,7 @@ func Start(ctx context.Context, cfg Config) (*Follower, error) {
 
 // runner decides which agent is followed. It is for one goroutine.
 type runner struct {
-	f       *Follower
+	f       *Client
 	reports chan report
 
 	cluster string   // of the first table that was not stale; "" = not known
@@ -114,7 +114,7 @@ func (r *runner) better() bool {
 
 // look drops what takes too long, asks another agent if that is due, and returns when to look again.
 func (r *runner) look(ctx context.Context, now time.Time) time.Time {
-	silence := r.f.cfg.Silence
+	silence := r.f.cfg.IdleTimeout
 	doubt := r.doubt(now)
 	if doubt == nil {
 		r.drop(&r.other)
@@ -147,7 +147,7 @@ func (r *runner) until() time.Time {
 	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {
 		began = r.other.last()
 	}
-	return began.Add(2 * r.f.cfg.Silence)
+	return began.Add(2 * r.f.cfg.IdleTimeout)
 }
 
 var errStale = errors.New("its own table may be out of date: it is isolated, or joins again")
@@ -157,7 +157,7 @@ func (r *runner) doubt(now time.Time) error {
 	switch {
 	case r.current == nil:
 		return errors.New("follow: no agent is followed")
-	case now.Sub(r.current.last()) > r.f.cfg.Silence:
+	case now.Sub(r.current.last()) > r.f.cfg.IdleTimeout:
 		return fmt.Errorf("follow: the agent at %s says nothing: its process is paused, or the network is cut", r.current.name)
 	case r.f.now.Load().Stale:
 		return fmt.Errorf("follow: the agent at %s: %w", r.current.name, errStale)
@@ -226,8 +226,8 @@ func (r *runner) drop(s **stream) {
 // last returns when the agent last said something.
 func (s *stream) last() time.Time { return s.f.started.Add(time.Duration(s.heard.Load())) }
 
-// show makes a state of the agent the one of look-ups.
-func (f *Follower) show(s *tablewire.State) {
+// show makes a state of the agent the one of lookups.
+func (f *Client) show(s *tablewire.State) {
 	v := f.now.Load().after(s, f.empty)
 	f.now.Store(v)
 	f.feed.Publish(v.state)

@@ -37,7 +37,7 @@ func setRole(t *testing.T, agent *cluster.Agent, role string) {
 	}
 }
 
-// A follower of a scope sees what the scope of its agent sees, while labels and members change.
+// A routing client of a scope sees what the scope of its agent sees, while labels and members change.
 func TestFollowsAScope(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		scopes := make(map[string]*cluster.Scope)
@@ -79,7 +79,7 @@ func TestFollowsAScope(t *testing.T) {
 	}, roles)
 }
 
-// In a rolling deploy, a follower asks on until an agent has the scope, and says which ones do not. It never takes another table.
+// In a rolling deploy, a routing client asks on until an agent has the scope, and says which ones do not. It never takes another table.
 func TestFollowsAScopeThatIsNew(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		if _, err := w.c.Agent("b").Scope("web", func(*cluster.Member) bool { return true }); err != nil {
@@ -109,7 +109,7 @@ func TestFollowsAScopeThatIsNew(t *testing.T) {
 	}, roles)
 }
 
-// follow.mjs follows a scope of real agents, and asks the next one if an agent does not have it.
+// routing.mjs follows a scope of real agents, and asks the next one if an agent does not have it.
 func TestScriptFollowsAScope(t *testing.T) {
 	var scope *cluster.Scope
 	var agents []*cluster.Agent

@@ -2,8 +2,8 @@ package routing
 
 import _ "embed"
 
-//go:embed follow.mjs
+//go:embed routing.mjs
 var script []byte
 
-// JavaScript returns follow.mjs, the Follower for Node.js and browsers. An agent serves it, too, as /follow.mjs.
+// JavaScript returns routing.mjs, the Client for Node.js and browsers. An agent serves it, too, as /routing.mjs.
 func JavaScript() []byte { return script }

@@ -44,7 +44,7 @@ func (s *script) fails(name, text string) {
 	}
 }
 
-// follow.mjs sends the user and the password of an address, or the token in their place, and shows neither (S7.1).
+// routing.mjs sends the user and the password of an address, or the token in their place, and shows neither.
 func TestScriptCredentials(t *testing.T) {
 	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
 	host := answers(t, func(w http.ResponseWriter, r *http.Request) {
@@ -66,14 +66,14 @@ func TestScriptCredentials(t *testing.T) {
 	for addr, shown := range map[string]string{
 		"http://me:sec/ret@a:1": "http://…@a:1", "ftp://me:secret@a:1": "ftp://…@a:1", "http://me:secret@a:1?x": "http://…@a:1?x",
 	} {
-		out, err := exec.CommandContext(t.Context(), "node", "testdata/follow.mjs", addr).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "node", "testdata/routing.mjs", addr).CombinedOutput()
 		if want := fmt.Sprintf("%q is neither host:port nor the URL of an agent", shown); err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "sec") {
 			t.Errorf("a refused address: %v\n%s\nwant %s", err, out, want)
 		}
 	}
 }
 
-// follow.mjs follows no redirect, which could lead the token elsewhere (S7.1).
+// routing.mjs follows no redirect, which could lead the token elsewhere.
 func TestScriptRedirected(t *testing.T) {
 	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
 	var asked atomic.Int64
@@ -90,7 +90,7 @@ func TestScriptRedirected(t *testing.T) {
 	}
 }
 
-// follow.mjs does not keep a table that is not the table of its agent, also if the update moves nothing (S7.1).
+// routing.mjs does not keep a table that is not the table of its agent, also if the update moves nothing.
 func TestScriptDigest(t *testing.T) {
 	first := &tablewire.State{Table: tableOf(t, partitions, "n1", "n2")}
 	other := &tablewire.State{Table: tableOf(t, partitions, "n1")}
@@ -99,7 +99,7 @@ func TestScriptDigest(t *testing.T) {
 	startScript(t, host).fails("http://"+host, fmt.Sprintf("its digest is %s, but its content makes %s", other.Table.Digest(), first.Table.Digest()))
 }
 
-// follow.mjs does not keep an event of any length (S7.1).
+// routing.mjs does not keep an event of any length.
 func TestScriptLongEvent(t *testing.T) {
 	for name, line := range map[string]string{"one line": strings.Repeat("x", 1<<20), "many lines": strings.Repeat("x", 1<<20) + "\ndata: "} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// A program with nothing else to do waits for follow.mjs while no agent answers. A table that takes longer than twice the silence
-// arrives. A watcher that throws takes nothing from the others, and the program gets its error (S7.1).
+// A program with nothing else to do waits for routing.mjs while no agent answers. A table that takes longer than twice the silence
+// arrives. A watcher that throws takes nothing from the others, and the application gets its error.
 func TestScriptReady(t *testing.T) {
 	text := event(t, nil, &tablewire.State{Table: tableOf(t, 2048, "n1")})
 	var asked atomic.Int64
@@ -40,10 +40,10 @@ func TestScriptReady(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "testdata/ready.mjs", srv.URL)
-	var fault strings.Builder
-	cmd.Stderr = &fault
+	var problem strings.Builder
+	cmd.Stderr = &problem
 	out, err := cmd.Output()
-	if want := `{"thrown":"a fault of the callback","moved":2048,"errors":{}}` + "\n"; err != nil || string(out) != want {
-		t.Errorf("%q, %v after %d requests; want %s\n%s", out, err, asked.Load(), want, &fault)
+	if want := `{"thrown":"a problem of the callback","moved":2048,"errors":{}}` + "\n"; err != nil || string(out) != want {
+		t.Errorf("%q, %v after %d requests; want %s\n%s", out, err, asked.Load(), want, &problem)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// script is follow.mjs in Node.js.
+// script is routing.mjs in Node.js.
 type script struct {
 	t   *testing.T
 	in  io.WriteCloser
@@ -33,7 +33,7 @@ type script struct {
 
 func startScript(t *testing.T, agents ...string) *script {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "node", append([]string{"testdata/follow.mjs"}, agents...)...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "node", append([]string{"testdata/routing.mjs"}, agents...)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -42,15 +42,15 @@ func startScript(t *testing.T, agents ...string) *script {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fault strings.Builder
-	cmd.Stderr = &fault
+	var problem strings.Builder
+	cmd.Stderr = &problem
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v: Node.js is not installed: run scripts/deps.sh, or apt-get install nodejs", err)
 	}
 	t.Cleanup(func() {
 		_ = in.Close()
-		if err := cmd.Wait(); err != nil || fault.Len() > 0 {
-			t.Errorf("node: %v\n%s", err, &fault)
+		if err := cmd.Wait(); err != nil || problem.Len() > 0 {
+			t.Errorf("node: %v\n%s", err, &problem)
 		}
 	})
 	return &script{t, in, bufio.NewReader(out)}
@@ -93,7 +93,7 @@ func (s *script) ask(question map[string]any) (a answer) {
 	return a
 }
 
-// follow.mjs computes the hashes, partitions and digests of Go (S7.1).
+// routing.mjs computes the hashes, partitions and digests of Go.
 func TestScriptVectors(t *testing.T) {
 	s := startScript(t, "127.0.0.1:1")
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -125,7 +125,7 @@ func TestScriptVectors(t *testing.T) {
 	}
 }
 
-// follow.mjs follows real agents through changes, and takes another agent when its own ends (S7.1).
+// routing.mjs follows real agents through changes, and takes another agent when its own ends.
 func TestScript(t *testing.T) {
 	agents := make(map[string]*cluster.Agent) // by URL
 	servers := make(map[string]*httptest.Server)
@@ -153,14 +153,14 @@ func TestScript(t *testing.T) {
 	}
 	same := func(after, url string) {
 		t.Helper()
-		var fault string
+		var problem string
 		for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			if fault = scriptDiffers(s, agents[url].Snapshot(), url, keys); fault == "" || time.Now().After(until) {
+			if problem = scriptDiffers(s, agents[url].Snapshot(), url, keys); problem == "" || time.Now().After(until) {
 				break
 			}
 		}
-		if fault != "" {
-			t.Fatalf("after %s: %s", after, fault)
+		if problem != "" {
+			t.Fatalf("after %s: %s", after, problem)
 		}
 	}
 	url := s.ask(map[string]any{"ask": "status"}).Status.Agent
@@ -178,7 +178,7 @@ func TestScript(t *testing.T) {
 	same("the end of its agent", others(urls[:2], url)[0])
 }
 
-// follow.mjs takes no table of another cluster either (S7.1).
+// routing.mjs takes no table of another cluster either.
 func TestScriptOtherCluster(t *testing.T) {
 	stream := func(name string, id lease.NodeID) http.HandlerFunc {
 		return sends(event(t, nil, &tablewire.State{Cluster: name, Table: tableOf(t, 8, id)}))

@@ -25,10 +25,10 @@ const maxEvent = 32 << 20
 type stream struct {
 	agent string // its address
 	name  string // the same without a password, for people
-	f     *Follower
+	f     *Client
 	ctx   context.Context //nolint:containedctx // of the stream; it ends when the agent is dropped
 	stop  context.CancelFunc
-	heard atomic.Int64 // when it last said something, in ns since the start of the Follower
+	heard atomic.Int64 // when it last said something, in ns since the start of the Client
 	bytes atomic.Int64 // that it has sent
 }
 
@@ -43,11 +43,11 @@ type report struct {
 func (s *stream) follow(to chan<- report) {
 	ctx := s.ctx
 	var state *tablewire.State
-	query := url.Values{"keep_alive": {(s.f.cfg.Silence / 3).String()}}
+	query := url.Values{"keep_alive": {(s.f.cfg.IdleTimeout / 3).String()}}
 	if scope := s.f.cfg.Scope; scope != "" {
 		query.Set("scope", scope)
 	}
-	err := s.f.events(ctx, s.agent, "/v1/follow?"+query.Encode(), "update", s.said, func(data []byte) error {
+	err := s.f.events(ctx, s.agent, "/v1/table?"+query.Encode(), "update", s.said, func(data []byte) error {
 		var u tablewire.Update
 		err := json.Unmarshal(data, &u)
 		if err == nil {
@@ -96,7 +96,7 @@ func (r *saying) Read(b []byte) (int, error) {
 
 // events passes the data of the events of one kind to take, until the stream or ctx ends or take fails. It never
 // returns nil.
-func (f *Follower) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
+func (f *Client) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
 	resp, err := f.call(ctx, agent, http.MethodGet, path, nil)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (e *AgentError) Error() string {
 }
 
 // call makes one request. A response has status 2xx; any other one is an *AgentError.
-func (f *Follower) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
+func (f *Client) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
 	base, err := agenturl.Parse(agent)
 	if err != nil {
 		return nil, err // validate has seen it
@@ -164,7 +164,7 @@ func (f *Follower) call(ctx context.Context, agent, method, path string, body io
 	defer func() { _ = resp.Body.Close() }()
 	e := &AgentError{Agent: agenturl.Shown(agent), Status: resp.StatusCode}
 	if b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err != nil || json.Unmarshal(b, e) != nil || e.Text == "" {
-		e.Text = resp.Status + ": is it a roost agent, of a release with /v1/follow?"
+		e.Text = resp.Status + ": is it a roost agent, of a release with /v1/table?"
 	}
 	return nil, e
 }

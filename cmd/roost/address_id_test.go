@@ -20,8 +20,8 @@ func TestAddressesAsIDs(t *testing.T) {
 	agree(t, a, b)
 	does := func(want string, args ...string) {
 		t.Helper()
-		if code, out, fault := roost(t, append(args, "--addr", a.Base)...); code != exitOK || !strings.Contains(out, want) {
-			t.Errorf("%v: %d %s%s, want %q", args, code, out, fault, want)
+		if code, out, problem := roost(t, append(args, "--addr", a.Base)...); code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("%v: %d %s%s, want %q", args, code, out, problem, want)
 		}
 	}
 	does(two, "members")
@@ -29,8 +29,8 @@ func TestAddressesAsIDs(t *testing.T) {
 	does("", "room", "resolve", "standup")
 	does(two, "room", "move", "standup", two)
 	does(two, "room", "show", "standup")
-	does("", "evict", two, "--for", "1m")
-	does("", "evict", two, "--cancel")
+	does("", "cordon", two, "--for", "1m")
+	does("", "cordon", two, "--cancel")
 	does("", "plan", "--remove", two)
 	does("", "plan", "--weight", one+"=50")
 	if m, err := b.Members(t.Context()); err != nil || len(m.Members) != 2 || m.Members[0].ID != lease.NodeID(one) {

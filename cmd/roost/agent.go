@@ -23,8 +23,8 @@ cannot start or if its id is taken by another process.
 The agent reads its settings again at SIGHUP, which never ends it, and when one of their
 files has changed: within 4 s, also where Kubernetes replaces the files of a secret. The
 seeds, the keys, the tokens, the level of the log, and the user and password of Redis change
-at once; the log names others that have changed, and take a restart. With a fault in any of
-them, nothing changes; roost doctor shows the fault.
+at once; the log names others that have changed, and take a restart. With a problem in any of
+them, nothing changes; roost doctor shows the problem.
 
 A setting comes from its flag, or else from its environment variable, or else from
 the --config file, or else has the default that is shown here. In the file:

@@ -20,7 +20,7 @@ import (
 )
 
 // TestAlertOfALostMember: a Prometheus with the shipped configuration and rules scrapes three agents, and has the alert of a
-// killed one within 90 s, and no other (S8.1).
+// killed one within 90 s, and no other.
 func TestAlertOfALostMember(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a minute, by the rules")

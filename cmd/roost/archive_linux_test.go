@@ -98,7 +98,7 @@ func (c *tree) replace(file, old, with string) {
 	}
 }
 
-// TestReleaseRefused: an unready tree is not released (S8.7).
+// TestReleaseRefused: an unready tree is not released.
 func TestReleaseRefused(t *testing.T) {
 	t.Parallel()
 	c := copyTree(t)
@@ -157,7 +157,7 @@ func releaseTwice(t *testing.T) (first, second released) {
 }
 
 // checkArchive: the same commit makes the same archive anywhere; it states its version, and has the
-// licences of the packages in the binary (S8.7).
+// licences of the packages in the binary.
 func checkArchive(t *testing.T, first, second released) {
 	t.Helper()
 	sums := make([]string, 2)
@@ -179,8 +179,8 @@ func checkArchive(t *testing.T, first, second released) {
 	}
 	for file, has := range map[string]string{"LICENSE": "Apache License", "README.md": "# roost", "THIRD_PARTY_LICENSES": "==== github.com/hashicorp/memberlist v"} {
 		b, err := os.ReadFile(filepath.Join(first.unpacked, file))
-		if info, fault := os.Stat(filepath.Join(first.unpacked, file)); fault != nil || info.Mode() != 0o644 || info.ModTime().UTC().Year() != 2001 {
-			t.Errorf("%s: %v, %v", file, info, fault)
+		if info, problem := os.Stat(filepath.Join(first.unpacked, file)); problem != nil || info.Mode() != 0o644 || info.ModTime().UTC().Year() != 2001 {
+			t.Errorf("%s: %v, %v", file, info, problem)
 		}
 		if !strings.Contains(string(b), has) {
 			t.Errorf("%s does not have %q: %v", file, has, err)

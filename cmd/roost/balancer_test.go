@@ -18,9 +18,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// balancer makes look-ups as callers do that use /readyz: a load balancer, or a media
+// balancer makes lookups as callers do that use /readyz: a load balancer, or a media
 // server that asks its neighbours while its own agent restarts. Each slot has a caller,
-// which prefers the node of that slot. A look-up that fails, or names a node that has
+// which prefers the node of that slot. A lookup that fails, or names a node that has
 // ended, fails the test.
 type balancer struct {
 	t       *testing.T
@@ -28,13 +28,13 @@ type balancer struct {
 	slots   []atomic.Pointer[backend]
 	wait    sync.WaitGroup
 
-	gone   atomic.Pointer[lease.NodeID] // the node that has ended; nil = none
-	made   atomic.Int64                 // look-ups that were answered
-	again  atomic.Int64                 // look-ups at one more node, after a crash
-	faults atomic.Int64
+	gone     atomic.Pointer[lease.NodeID] // the node that has ended; nil = none
+	made     atomic.Int64                 // lookups that were answered
+	again    atomic.Int64                 // lookups at one more node, after a crash
+	problems atomic.Int64
 
 	mu    sync.Mutex                     // guards the tables of answers
-	first map[placement.Digest]time.Time // when the earliest look-up was sent
+	first map[placement.Digest]time.Time // when the earliest lookup was sent
 	last  map[placement.Digest]time.Time // when the latest answer came
 }
 
@@ -42,7 +42,7 @@ type balancer struct {
 type backend struct {
 	*proc
 	ready  atomic.Pointer[time.Time] // when it was asked, if it is ready
-	killed atomic.Bool               // a look-up may fail here
+	killed atomic.Bool               // a lookup may fail here
 }
 
 const (
@@ -93,7 +93,7 @@ func (b *balancer) kill(slot int) {
 	n.Signal(syscall.SIGKILL)
 }
 
-// call makes look-ups for one slot until ctx ends.
+// call makes lookups for one slot until ctx ends.
 func (b *balancer) call(ctx context.Context, slot int) {
 	client := &http.Client{Transport: new(http.Transport)} // keeps its connections
 	again := time.NewTimer(0)
@@ -123,15 +123,15 @@ func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, ke
 			return
 		}
 		if err != nil {
-			// A stall of this process would be its own fault.
+			// A stall of this process would be its own problem.
 			if time.Since(*ready) < b.answers && !n.killed.Load() {
-				b.fault("a look-up at %s, ready %v before: %v", n.ID, asked.Sub(*ready), err)
+				b.problem("a lookup at %s, ready %v before: %v", n.ID, asked.Sub(*ready), err)
 			}
 			b.again.Add(1)
 			continue
 		}
 		if gone != nil && gone == b.gone.Load() && placed.Owner.ID == *gone {
-			b.fault("%s says that %s belongs to %s, which has gone", n.ID, key, *gone)
+			b.problem("%s says that %s belongs to %s, which has gone", n.ID, key, *gone)
 		}
 		b.made.Add(1)
 		b.note(placed.Digest, asked, time.Now())
@@ -139,8 +139,8 @@ func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, ke
 	}
 }
 
-func (b *balancer) fault(format string, args ...any) {
-	if b.faults.Add(1) <= 5 { // more add nothing
+func (b *balancer) problem(format string, args ...any) {
+	if b.problems.Add(1) <= 5 { // more add nothing
 		b.t.Errorf(format, args...)
 	}
 }

@@ -57,7 +57,7 @@ func (p *program) withSession(
 }
 
 // viewCommand completes a command that shows a view, with --watch until Ctrl-C.
-func (p *program) viewCommand(cmd *cobra.Command, f *session.Follower, own ...settings.Setting) *cobra.Command {
+func (p *program) viewCommand(cmd *cobra.Command, f *session.Viewer, own ...settings.Setting) *cobra.Command {
 	return p.clientCommand(cmd, func(ctx context.Context, s *session.Session, _ []string) error {
 		return f.Run(ctx, s)
 	}, append(own, f.Settings()...)...)
@@ -156,11 +156,11 @@ func sameOrNot(inSync bool) term.Toned {
 func stateOf(m clusterhttp.Member) term.Toned {
 	tones := map[lease.State]term.Tone{lease.Active: term.Good, lease.Settling: term.Warning, lease.Draining: term.Warning, lease.Left: term.Bad}
 	text := m.State.String()
-	if m.Evicted != nil && m.State == lease.Draining {
-		text = "evicted"
+	if m.Cordoned != nil && m.State == lease.Draining {
+		text = "cordoned"
 	}
-	if m.HeldMS > 0 && m.State == lease.Draining {
-		text = "held"
+	if m.FlappingMS > 0 && m.State == lease.Draining {
+		text = "flapping"
 	}
 	return term.Toned{Text: text, Tone: tones[m.State]}
 }

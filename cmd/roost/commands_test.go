@@ -35,9 +35,9 @@ func roost(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func roostIn(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, fault bytes.Buffer
-	code = run(t.Context(), args, func(name string) string { return env[name] }, strings.NewReader(""), &out, &fault)
-	return code, out.String(), fault.String()
+	var out, problem bytes.Buffer
+	code = run(t.Context(), args, func(name string) string { return env[name] }, strings.NewReader(""), &out, &problem)
+	return code, out.String(), problem.String()
 }
 
 // golden compares got with a file.
@@ -59,9 +59,9 @@ func golden(t *testing.T, path, got string) {
 
 func TestHelpGolden(t *testing.T) {
 	for name, args := range map[string][]string{"help": {"--help"}, "help-agent": {"agent", "--help"}, "help-place": {"place", "--help"}} {
-		code, got, fault := roost(t, args...)
-		if code != 0 || fault != "" {
-			t.Fatalf("%v: %d %q", args, code, fault)
+		code, got, problem := roost(t, args...)
+		if code != 0 || problem != "" {
+			t.Fatalf("%v: %d %q", args, code, problem)
 		}
 		golden(t, filepath.Join("testdata", name+".txt"), got)
 	}
@@ -136,18 +136,18 @@ func TestUsage(t *testing.T) {
 		{[]string{"owners", "a", "-n", "0"}, nil, `--number "0": want a whole number from 1 to 100`},
 		{[]string{"weight", "-1"}, nil, "unknown shorthand flag: '1' in -1"},
 		{[]string{"weight", "many"}, nil, `weight "many": want a whole number from 0 to 1000000`},
-		{[]string{"evict"}, nil, "accepts 1 arg(s), received 0"},
-		{[]string{"evict", "b"}, nil, "for how long? give --for DURATION, or --cancel to end an eviction"},
-		{[]string{"evict", "b", "--for", "1m", "--cancel"}, nil, "for how long?"},
-		{[]string{"evict", "b", "--for", "999us"}, nil, `--for "999us": want 1ms or more, or 0`},
+		{[]string{"cordon"}, nil, "accepts 1 arg(s), received 0"},
+		{[]string{"cordon", "b"}, nil, "for how long? give --for DURATION, or --cancel to end a cordon"},
+		{[]string{"cordon", "b", "--for", "1m", "--cancel"}, nil, "for how long?"},
+		{[]string{"cordon", "b", "--for", "999us"}, nil, `--for "999us": want 1ms or more, or 0`},
 		{[]string{"health", "--ttl", "500us"}, nil, `--ttl "500us": want 1ms or more, or 0`},
-		{[]string{"evict", "b", "--for", "25h"}, nil, "--for 25h0m0s: at most 24h0m0s"},
-		{[]string{"evict", "b", "--for", "-1m"}, nil, `--for "-1m": want a duration such as 30s or 10m, or 0`},
+		{[]string{"cordon", "b", "--for", "25h"}, nil, "--for 25h0m0s: at most 24h0m0s"},
+		{[]string{"cordon", "b", "--for", "-1m"}, nil, `--for "-1m": want a duration such as 30s or 10m, or 0`},
 		{[]string{"health"}, map[string]string{"ROOST_TTL": "6s"}, "until when is the next report due? give --ttl DURATION"},
 		{[]string{"members", "--addr", "8401"}, nil, `--addr "8401": want HOST:PORT or a URL`},
 		{[]string{"members", "--addr", "me:secret@h:1?x"}, nil, `--addr "…@h:1?x": want HOST:PORT or a URL`},
 		{[]string{"proxy", "--key-from", "path:1"}, map[string]string{"ROOST_AGENTS": "a:1,http://me:sec/ret@a:1"}, `ROOST_AGENTS "…@a:1": "http://…@a:1" is neither host:port nor the URL of an agent`},
-		{[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"}, "2 faults:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json"},
+		{[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"}, "2 problems:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json"},
 		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
 		{[]string{"room"}, nil, "roost room takes NAME, and got 0 arguments\n"},
 		{[]string{"room", "move"}, nil, "roost room move takes NAME and NODE, and got 0 arguments; a room of that name is shown by: roost room show move\nSee `roost room move --help`."},
@@ -178,9 +178,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"demo", "--http", "0.0.0.0:8400"}, nil, "want a loopback address"},
 		{[]string{"demo", "--redis", "memory:"}, nil, "do not share their memory"},
 	} {
-		code, out, fault := roostIn(t, c.env, c.args...)
-		if code != exitUsage || out != "" || !strings.Contains(fault, c.want) {
-			t.Errorf("roost %v exits with %d, prints %q and %q, want 2 and %q", c.args, code, out, fault, c.want)
+		code, out, problem := roostIn(t, c.env, c.args...)
+		if code != exitUsage || out != "" || !strings.Contains(problem, c.want) {
+			t.Errorf("roost %v exits with %d, prints %q and %q, want 2 and %q", c.args, code, out, problem, c.want)
 		}
 	}
 }
@@ -192,8 +192,8 @@ func TestKeygen(t *testing.T) {
 	if key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(first)); code != 0 || err != nil || len(key) != 32 {
 		t.Errorf("keygen: %d, %d bytes, %v", code, len(key), err)
 	}
-	if code, out, fault := roost(t, "keygen", "--out", path); code != 0 || out != "" || fault != "" {
-		t.Fatalf("keygen --out: %d %q %q", code, out, fault)
+	if code, out, problem := roost(t, "keygen", "--out", path); code != 0 || out != "" || problem != "" {
+		t.Fatalf("keygen --out: %d %q %q", code, out, problem)
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -203,12 +203,12 @@ func TestKeygen(t *testing.T) {
 	if key, _ := base64.StdEncoding.DecodeString(content); err != nil || warning != "" || len(key) != 32 || content == strings.TrimSpace(first) {
 		t.Errorf("the file holds %d bytes, warning %q, %v", len(key), warning, err)
 	}
-	code, _, fault := roost(t, "keygen", "--out", path)
-	if again, _, _ := settings.Token(path); code != exitFailed || !strings.Contains(fault, path+" exists") || again != content {
-		t.Errorf("onto an existing file: %d %q", code, fault)
+	code, _, problem := roost(t, "keygen", "--out", path)
+	if again, _, _ := settings.Token(path); code != exitFailed || !strings.Contains(problem, path+" exists") || again != content {
+		t.Errorf("onto an existing file: %d %q", code, problem)
 	}
-	if code, _, fault := roost(t, "keygen", "--out", filepath.Join(dir, "no", "key")); code != exitFailed || fault == "" {
-		t.Errorf("into no directory: %d %q", code, fault)
+	if code, _, problem := roost(t, "keygen", "--out", filepath.Join(dir, "no", "key")); code != exitFailed || problem == "" {
+		t.Errorf("into no directory: %d %q", code, problem)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestDescribe: the version of a release, of go install, of a clone and of a binary without build info (S8.7).
+// TestDescribe: the version of a release, of go install, of a clone and of a binary without build info.
 func TestDescribe(t *testing.T) {
 	installed := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}
 	cloned := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.4-0.20260102030405-0123456789ab+dirty"}, Settings: []debug.BuildSetting{
@@ -255,7 +255,7 @@ func TestProblems(t *testing.T) {
 	f.Set("POST /v1/leave", clusterhttp.Problem{Status: http.StatusUnauthorized, Code: clusterhttp.CodeUnauthorized, Message: "bearer"})
 	f.Set("GET /v1/place", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, Message: "not yet"})
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining})
-	f.Set("POST /v1/evict", clusterhttp.Evicted{Eviction: clusterhttp.Eviction{ID: "b"}})
+	f.Set("POST /v1/cordon", clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "b"}})
 	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return fakeagent.Healthy()["GET /v1/members"] })
 	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
 	for command, want := range map[string]string{
@@ -267,13 +267,13 @@ func TestProblems(t *testing.T) {
 		"watch --addr 127.0.0.1:1":         nobody,
 		"drain --timeout 7s":               "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
 		"drain --timeout 7s --output json": "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
-		"evict b --for 1m --timeout 7s":    "b is evicted for 1m0s, but not every member has agreed within 7s; it stays that way: see roost members",
+		"cordon b --for 1m --timeout 7s":   "b is cordoned for 1m0s, but not every member has agreed within 7s; it stays that way: see roost members",
 		"members --timeout 50ms":           "no answer from ADDR within 50ms\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
 	} {
-		code, out, fault := roostIn(t, f.Env, strings.Fields(command)...)
+		code, out, problem := roostIn(t, f.Env, strings.Fields(command)...)
 		want = "roost: " + strings.ReplaceAll(want, " ADDR", " "+f.Env["ROOST_ADDR"]) + "\n"
-		if code != exitFailed || fault != want || (out != "") != strings.Contains(command, "json") {
-			t.Errorf("%s: %d %q %q, want %q", command, code, out, fault, want)
+		if code != exitFailed || problem != want || (out != "") != strings.Contains(command, "json") {
+			t.Errorf("%s: %d %q %q, want %q", command, code, out, problem, want)
 		}
 	}
 }
@@ -297,9 +297,9 @@ func TestDrainRoomsAgreement(t *testing.T) {
 			f.Set("POST /v1/drain", func(n int) any {
 				return clusterhttp.Changed{Self: "a", State: lease.Draining, Converged: tt.agreedAt > 0 && n >= tt.agreedAt}
 			})
-			code, out, fault := roostIn(t, f.Env, "drain", "--rooms", "--timeout", "7s", "--output", output)
-			if (code == exitOK) != (tt.want == "") || fault != tt.want || f.Times("POST /v1/drain") != tt.calls {
-				t.Errorf("%s: %d %q after %d calls, want %q", name, code, fault, f.Times("POST /v1/drain"), tt.want)
+			code, out, problem := roostIn(t, f.Env, "drain", "--rooms", "--timeout", "7s", "--output", output)
+			if (code == exitOK) != (tt.want == "") || problem != tt.want || f.Times("POST /v1/drain") != tt.calls {
+				t.Errorf("%s: %d %q after %d calls, want %q", name, code, problem, f.Times("POST /v1/drain"), tt.want)
 			}
 			if printed := output == "json" || tt.want == ""; (out != "") != printed {
 				t.Errorf("%s, %s: prints %q", name, output, out)
@@ -309,7 +309,7 @@ func TestDrainRoomsAgreement(t *testing.T) {
 }
 
 // While Redis does not answer, roost drain --rooms says why no room moves, once in each outage, and waits on.
-func TestDrainRoomsWithoutRedis(t *testing.T) { // S6.11
+func TestDrainRoomsWithoutRedis(t *testing.T) {
 	f := fakeagent.New(t)
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining, Converged: true})
 	f.Set("GET /v1/stats", func(n int) any {
@@ -320,10 +320,10 @@ func TestDrainRoomsWithoutRedis(t *testing.T) { // S6.11
 		stats.Rooms, stats.Evacuation = &rooms, &affinity.Evacuation{Left: 3, Moved: 4, Over: n == 6}
 		return stats
 	})
-	code, out, fault := roostIn(t, f.Env, "drain", "--rooms")
+	code, out, problem := roostIn(t, f.Env, "drain", "--rooms")
 	want := strings.Repeat("roost: warning: no room moves while Redis does not answer node-a (connection refused)\n", 2)
-	if code != exitOK || fault != want || !strings.Contains(out, "4 have moved") {
-		t.Errorf("%d %q %q, want %q", code, out, fault, want)
+	if code != exitOK || problem != want || !strings.Contains(out, "4 have moved") {
+		t.Errorf("%d %q %q, want %q", code, out, problem, want)
 	}
 }
 
@@ -332,8 +332,8 @@ func TestDrainRoomsWithoutRedis(t *testing.T) { // S6.11
 func TestPasswordStaysHidden(t *testing.T) {
 	const url = "redis://user:hunter2@localhost:1/0"
 	for _, content := range []string{"redis: redis://:hunter2@h:x", "redis: [redis://:hunter2@h, b]", "redis redis://:hunter2@h", "reddis: " + url, "redis:\n  - [" + url + "]"} {
-		if code, out, fault := roost(t, "agent", "--config", secretFile(t, content)); code != exitUsage || strings.Contains(out+fault, "hunter2") {
-			t.Errorf("%q: %d %q %q", content, code, out, fault)
+		if code, out, problem := roost(t, "agent", "--config", secretFile(t, content)); code != exitUsage || strings.Contains(out+problem, "hunter2") {
+			t.Errorf("%q: %d %q %q", content, code, out, problem)
 		}
 	}
 	for _, args := range [][]string{
@@ -351,9 +351,9 @@ func TestPasswordStaysHidden(t *testing.T) {
 		{"rooms", "--addr", url},
 		{url},
 	} {
-		code, out, fault := roost(t, args...)
-		if code == exitOK || fault == "" || strings.Contains(out+fault, "hunter2") {
-			t.Errorf("%v: %d %q %q", args, code, out, fault)
+		code, out, problem := roost(t, args...)
+		if code == exitOK || problem == "" || strings.Contains(out+problem, "hunter2") {
+			t.Errorf("%v: %d %q %q", args, code, out, problem)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 const deploy = "../../deploy/"
 
 // TestImage follows the Dockerfile by hand: the files of a release are all that is in its root, where it
-// runs as the same user (S8.7).
+// runs as the same user.
 func TestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the binary again")

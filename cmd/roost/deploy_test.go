@@ -77,7 +77,7 @@ func TestDeployment(t *testing.T) {
 }
 
 // TestKubernetesStarts: the agents of the chart, in each of its variants, and of the manifest start with exactly their arguments and
-// environment, apart from addresses and folders of this machine; and roost knows the command before they stop (S7.4).
+// environment, apart from addresses and folders of this machine; and roost knows the command before they stop.
 func TestKubernetesStarts(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../deploy/helm/testdata/agents.json") // a test of deploy/helm writes it
@@ -115,7 +115,7 @@ func TestKubernetesStarts(t *testing.T) {
 				cmd.Env = append(cmd.Env, variable+"="+here.Replace(value))
 			}
 			p := agenttest.Start(t, cmd)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			addrs, err := p.Await(ctx)
 			if err != nil {
@@ -137,7 +137,7 @@ func TestKubernetesStarts(t *testing.T) {
 }
 
 // TestCredentials: every setting that is a file with a secret has its lines in the unit of systemd, in use or
-// to be uncommented (S8.7).
+// to be uncommented.
 func TestCredentials(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/systemd/roost.service")
 	if err != nil {

@@ -111,10 +111,10 @@ type change struct {
 	before, after *placement.Table
 	was, is       string // their strategies
 
-	planned bool             // it has not happened
-	drift   int              // members that run another table than before
-	first   *placement.Table // takes effect at once
-	passes  int              // after that, by least-partitions
+	planned    bool             // it has not happened
+	divergence int              // members that run another table than before
+	first      *placement.Table // takes effect at once
+	passes     int              // after that, by least-partitions
 }
 
 // resharded is the answer as JSON if the numbers of partitions differ.
@@ -176,7 +176,7 @@ func (c change) summary(d placement.Changes, keys float64) string {
 	if c.planned && (c.was != c.is || d.Moves == nil) {
 		line("partitions and strategy must be equal on all nodes: stop them all, and start them with the new ones")
 	}
-	if c.drift > 0 {
+	if c.divergence > 0 {
 		line("the cluster is changing right now: plan again when roost members shows the same table everywhere")
 	}
 	return b.String() + "\n"

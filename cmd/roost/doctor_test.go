@@ -49,9 +49,9 @@ func TestDoctorCommand(t *testing.T) {
 	} {
 		f := fakeagent.New(t)
 		f.Set("GET /v1/"+c.path, c.answer)
-		code, out, fault := roostIn(t, f.Env, "doctor", "--over", "1ms")
-		if code != c.code || fault != "" || !strings.Contains(out, c.want) {
-			t.Errorf("%s: exits with %d, prints %q\n%s", name, code, fault, out)
+		code, out, problem := roostIn(t, f.Env, "doctor", "--over", "1ms")
+		if code != c.code || problem != "" || !strings.Contains(out, c.want) {
+			t.Errorf("%s: exits with %d, prints %q\n%s", name, code, problem, out)
 		}
 		code, out, _ = roostIn(t, f.Env, "doctor", "--over", "1ms", "--output", "json")
 		var d struct {
@@ -68,8 +68,8 @@ func TestDoctorCommand(t *testing.T) {
 		t.Errorf("with too few members: %d\n%s", code, out)
 	}
 	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]
-	if code, out, fault := roostIn(t, f.Env, "doctor", "--over", "1ms"); code != exitOK || strings.Contains(out+fault, "secret") {
-		t.Errorf("behind a proxy that requires a password: %d %q %q", code, out, fault)
+	if code, out, problem := roostIn(t, f.Env, "doctor", "--over", "1ms"); code != exitOK || strings.Contains(out+problem, "secret") {
+		t.Errorf("behind a proxy that requires a password: %d %q %q", code, out, problem)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestCheckLines(t *testing.T) {
 
 // TestFindingsShared: agents share a finding that differs by durations and counts alone. What names other nodes, or other settings, is a
 // finding of its own.
-func TestFindingsShared(t *testing.T) { // S8.3
+func TestFindingsShared(t *testing.T) {
 	for _, c := range []struct {
 		one, two string
 		same     bool
@@ -125,7 +125,7 @@ func TestFindingsShared(t *testing.T) { // S8.3
 }
 
 // TestReportFits: 80 columns are enough for a report with --all, and no word of it is lost.
-func TestReportFits(t *testing.T) { // S8.3
+func TestReportFits(t *testing.T) {
 	var r report
 	if err := json.Unmarshal([]byte(allOfTown(t, "doctor")), &r); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestReportFits(t *testing.T) { // S8.3
 // TestDoctorNamesWhatDoesNotArrive: a node that advertises an address at which nothing, or
 // another node, answers does not join, although its seed answers over TCP; its agent and the
 // doctor name that address.
-func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
+func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a")
 	b := agent(t, "b", "--join", a.Gossip)
@@ -169,20 +169,20 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
 			base := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 			w := launch(t, "w-"+name, "--join", a.Gossip, "--advertise", at, "--http", base)
 			eventually(t, func() error {
-				code, out, fault := roost(t, "doctor", "--addr", base, "--over", "1ms")
+				code, out, problem := roost(t, "doctor", "--addr", base, "--over", "1ms")
 				if want := "at its advertised address " + at; code != exitBroken || !strings.Contains(out, want) {
-					return fmt.Errorf("no %q in %s%s", want, out, fault)
+					return fmt.Errorf("no %q in %s%s", want, out, problem)
 				}
 				return nil
 			})
 			w.Logs("at its advertised address " + at)
-			atB.Await(time.Now(), patience, agenttest.Views{Members: []string{"a active", "b active"}})
+			atB.Await(time.Now(), timeout, agenttest.Views{Members: []string{"a active", "b active"}})
 		})
 	}
 }
 
 // TestDoctorAllLosesAnAgent: one that fails between the looks has no view, and nothing is found of what it did not say.
-func TestDoctorAllLosesAnAgent(t *testing.T) { // S8.3
+func TestDoctorAllLosesAnAgent(t *testing.T) {
 	t.Parallel()
 	f := town(t, 1)
 	f[1].Set("GET /v1/stats", func(n int) any {
@@ -191,9 +191,9 @@ func TestDoctorAllLosesAnAgent(t *testing.T) { // S8.3
 		}
 		return healthyStats()
 	})
-	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms")
+	code, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms")
 	if code != exitWarned || !strings.Contains(out, "no view from other-001 (no more answers)") || strings.Contains(out, "at other-001: ") {
-		t.Errorf("exits with %d\n%s%s", code, out, fault)
+		t.Errorf("exits with %d\n%s%s", code, out, problem)
 	}
 }
 
@@ -226,34 +226,34 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 }
 
 // TestDoctorAllOfMany: more agents than are asked at a time take their looks one after the other, and none lacks the time for it.
-func TestDoctorAllOfMany(t *testing.T) { // S8.3
+func TestDoctorAllOfMany(t *testing.T) {
 	t.Parallel()
 	f := town(t, 65)
 	eventually(t, func() error { // on a starved machine one may lack the 5 s for an answer
-		_, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s")
+		_, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s")
 		if !strings.Contains(out, "65 of 67 other agents answered") {
-			return fmt.Errorf("%s%s", out, fault)
+			return fmt.Errorf("%s%s", out, problem)
 		}
 		return nil
 	})
 }
 
 // TestDoctorAllWithin: what was not asked when the time ends is named, and not judged.
-func TestDoctorAllWithin(t *testing.T) { // S8.3
+func TestDoctorAllWithin(t *testing.T) {
 	t.Parallel()
 	f := town(t, 70)
-	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "5s")
+	code, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "5s")
 	var rest, first int // 6 from other-065 on; a busy machine has not begun with 64 by then
 	_, _ = fmt.Sscanf(out[max(0, strings.LastIndex(out, "warn  views")):], "warn views %d of 73 agents were not asked: other-%d", &rest, &first)
-	if code != exitWarned || rest == 0 || rest+first != 71 || fault != "" {
-		t.Errorf("exits with %d\n%s%s", code, out, fault)
+	if code != exitWarned || rest == 0 || rest+first != 71 || problem != "" {
+		t.Errorf("exits with %d\n%s%s", code, out, problem)
 	}
-	code, out, fault = roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms", "--within", "1ns")
-	if want := " within 1ns: allow more time with --within"; code != exitFailed || !strings.Contains(fault, want) {
-		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, fault)
+	code, out, problem = roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms", "--within", "1ns")
+	if want := " within 1ns: allow more time with --within"; code != exitFailed || !strings.Contains(problem, want) {
+		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, problem)
 	}
-	code, out, fault = roostIn(t, f[0].Env, "doctor", "--within", "1s")
-	if want := "--within bounds --all"; code != exitUsage || !strings.Contains(fault, want) {
-		t.Errorf("without --all: exits with %d and not with %q\n%s%s", code, want, out, fault)
+	code, out, problem = roostIn(t, f[0].Env, "doctor", "--within", "1s")
+	if want := "--within bounds --all"; code != exitUsage || !strings.Contains(problem, want) {
+		t.Errorf("without --all: exits with %d and not with %q\n%s%s", code, want, out, problem)
 	}
 }

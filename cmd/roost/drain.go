@@ -31,7 +31,7 @@ that; if that takes longer than --timeout it fails, and the node stays draining.
 With --rooms the rooms that live on the node move to other nodes, too, one by one, also
 while a member has not agreed yet. The command succeeds when none is left and every
 member has agreed, for which it then waits for --timeout again. The rooms' clients make
-new connections: the program of the node should go on serving a room until its clients
+new connections: the application of the node should go on serving a room until its clients
 have gone. Ctrl-C ends the command, and the rooms move on; roost undrain ends that.`,
 		Example: `  roost drain && systemctl stop media-server
   roost drain --rooms --rate 50 --deadline 10m && systemctl stop media-server

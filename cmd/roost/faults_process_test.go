@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// faulty is a cluster of a, b and c before its fault.
+// faulty is a cluster of a, b and c before its problem.
 type faulty struct {
 	t       *testing.T
 	a, b, c *proc
@@ -25,7 +25,7 @@ type faulty struct {
 	at      *agenttest.Observer
 }
 
-// namedFault is one fault of node b, or of what the nodes share, and what is seen of it.
+// namedFault is one problem of node b, or of what the nodes share, and what is seen of it.
 type namedFault struct {
 	name   string
 	args   []string        // of all agents, besides the usual
@@ -56,10 +56,10 @@ func logs(v agenttest.Views, lines ...string) agenttest.Views {
 	return v
 }
 
-// TestFaultsAreNamed makes one fault each, on agents with leases of 6 s. Doctor, the page, the members, the history and the log of c
+// TestFaultsAreNamed makes one problem each, on agents with leases of 6 s. Doctor, the page, the members, the history and the log of c
 // have what the table says, and nothing else: for a crash within 2 s, for all others within 10 s. At least one view names the cause, and the node
-// if there is one; docs/evidence.md has which. A death is two lines of the log, and three with rooms. internal/netlab has the faults of networks.
-func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
+// if there is one; docs/evidence.md has which. A death is two lines of the log, and three with rooms. internal/netlab has the problems of networks.
+func TestFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	silent := func(why string) agenttest.Views {
 		return logs(finds("fail redis: Redis has not answered lately ("+why), "store does not answer; resolving without it")
@@ -68,7 +68,7 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 		{name: "killed", within: 2 * time.Second, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed")},
 		{
 			name: "killed with rooms", redis: true, within: 2 * time.Second, ready: (*faulty).pinRooms,
-			begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed", "rooms re-homed"),
+			begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed", "rooms failed over"),
 		},
 		{name: "paused", begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: loses("expired")},
 		{
@@ -117,7 +117,7 @@ func (n namedFault) holds(t *testing.T) {
 	f := &faulty{t: t}
 	// Longer leases than in other tests: a false loss on a busy machine would stay in the history.
 	f.args = append([]string{"--heartbeat", "1s", "--ttl", "6s"}, n.args...)
-	if n.redis { // for the others one that is late on a busy machine would be a second fault
+	if n.redis { // for the others one that is late on a busy machine would be a second problem
 		f.redis = redistest.Start(t)
 		f.link = redistest.Proxy(t, f.redis.Addr())
 		f.args = append(f.args, "--redis", f.link.URL(f.redis))
@@ -161,7 +161,7 @@ func (f *faulty) pinRooms() {
 // advertiseNothing starts b again, with an address to which nothing listens.
 func (f *faulty) advertiseNothing() {
 	f.t.Helper()
-	f.b.Stop(patience)
+	f.b.Stop(timeout)
 	b := launch(f.t, "b", append(f.args, "--join", f.c.Gossip, "--http", f.b.Base, "--advertise", fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(f.t)))...)
 	f.b.Process = b.Process
 }
@@ -171,7 +171,7 @@ func (f *faulty) waitForUneven() {
 	f.t.Helper()
 	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")
 	if _, out, _ := roost(f.t, "doctor", "--addr", f.c.Base, "--over", "1ms"); !strings.Contains(out, "stop all agents, and start all with that --partitions") {
-		f.t.Errorf("no remedy in\n%s", out)
+		f.t.Errorf("no fix in\n%s", out)
 	}
 	f.at = agenttest.Observe(f.t, f.c.Client, f.c.Log)
 }

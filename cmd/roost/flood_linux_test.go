@@ -26,7 +26,7 @@ var (
 	floodExe = flag.String("flood-exe", "", "the roost binary to attack, of any release; nothing is asserted then; default: built from this tree, and judged")
 )
 
-// flood is what strangers without the key do to the TCP side of a gossip port: connections,
+// flood is what unauthenticated peers without the key do to the TCP side of a gossip port: connections,
 // each of which sends a head and then fills up to the size that it announced. A connection
 // that is closed is opened again.
 type flood struct {
@@ -81,8 +81,8 @@ func allFloods() []flood {
 	}
 }
 
-// TestFloods: strangers at the gossip port take neither memory nor readiness from a keyed agent, and
-// keep no newcomer out that knows this agent alone (S9.1, S9.4). Long, it prints the table
+// TestFloods: unauthenticated peers at the gossip port take neither memory nor readiness from a keyed agent, and
+// keep no newcomer out that knows this agent alone. Long, it prints the table
 // of docs/security.md.
 func TestFloods(t *testing.T) {
 	for _, f := range allFloods() {

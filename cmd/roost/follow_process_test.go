@@ -30,15 +30,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-var followersOf = flag.Int("followers", 50, "followers in TestFollowers; a tenth as many changes, and ten at least")
+var clientsOf = flag.Int("clients", 50, "routing clients in TestRoutingClients; a tenth as many changes, and ten at least")
 
-// A crowd of followers of three agents sees many changes. More than some dozens would leave the other tests of this process too little
-// time, under the race detector: make long has 200, and make followers 1,000. One of the agents is killed half-way: no look-up of any
-// follower fails, each follower has each change within a second of the first agent (p99), and all of them end with the table of
-// the agents (S7.1).
-func TestFollowers(t *testing.T) {
+// A crowd of routing clients of three agents sees many changes. More than some dozens would leave the other tests of this process too little
+// time, under the race detector: make long has 200, and make routing-clients 1,000. One of the agents is killed half-way: no lookup of any
+// routing client fails, each routing client has each change within a second of the first agent (p99), and all of them end with the table of
+// the agents.
+func TestRoutingClients(t *testing.T) {
 	t.Parallel()
-	crowd, changes := *followersOf, max(10, *followersOf/10)
+	crowd, changes := *clientsOf, max(10, *clientsOf/10)
 	a, b, c := trio(t)
 	agents := []*proc{a, b, c}
 	before := memoryOf(t, agents)
@@ -59,16 +59,16 @@ func TestFollowers(t *testing.T) {
 			}
 		})
 	}
-	followers := make([]*routing.Follower, crowd)
-	for i := range followers {
+	clients := make([]*routing.Client, crowd)
+	for i := range clients {
 		f, err := routing.Start(ctx, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = f.Close() }()
-		followers[i] = f
+		clients[i] = f
 	}
-	for i, f := range followers {
+	for i, f := range clients {
 		<-f.Ready()
 		watching.Go(func() {
 			for range f.Watch(ctx) {
@@ -86,12 +86,12 @@ func TestFollowers(t *testing.T) {
 			agents = agents[1:]
 		}
 		// The share of one agent only grows, so no table comes again.
-		eventually(t, func() error { // hundreds of followers that come at once reach the limit of connections: the agent closes idle ones, such as this
+		eventually(t, func() error { // hundreds of routing clients that come at once reach the limit of connections: the agent closes idle ones, such as this
 			_, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1))))
 			return err
 		})
 		for until := time.Now().Add(250 * time.Millisecond); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-			for _, f := range followers {
+			for _, f := range clients {
 				if m, err := f.Place("key"); err != nil || m == nil {
 					t.Fatal(err)
 				}
@@ -104,7 +104,7 @@ func TestFollowers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, f := range followers {
+	for i, f := range clients {
 		eventually(t, func() error {
 			if s := f.Status(); f.Table().Digest() != table.Digest || s.Agent == a.Addrs.HTTP || s.Err != nil || !x.saw(i, table.Digest) {
 				return fmt.Errorf("%+v, with table %s, want %s", s, f.Table().Digest(), table.Digest)
@@ -112,7 +112,7 @@ func TestFollowers(t *testing.T) {
 			return nil
 		})
 		if !slices.Equal(f.Table().Export(0).Owners, table.Owners) {
-			t.Fatal("a follower has other owners under the digest of the agents")
+			t.Fatal("a routing client has other owners under the digest of the agents")
 		}
 	}
 	late, seen := x.late(began)
@@ -120,13 +120,13 @@ func TestFollowers(t *testing.T) {
 		t.Errorf("the agents had %d tables after %d changes", seen, changes)
 	}
 	if p99, most := late[len(late)*99/100], stretched(time.Second, left()); p99 > most {
-		t.Errorf("a change is %v old at a follower (p99), want %v at most: a second, and the machine was ours by %.0f %%", p99, most, 100*left())
+		t.Errorf("a change is %v old at a routing client (p99), want %v at most: a second, and the machine was ours by %.0f %%", p99, most, 100*left())
 	}
-	t.Logf("%d followers, %d tables, %d look-ups: behind the first agent by %v, p99 %v, at most %v, with %.0f %% of the machine; memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
+	t.Logf("%d routing clients, %d tables, %d lookups: behind the first agent by %v, p99 %v, at most %v, with %.0f %% of the machine; memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
 		crowd, seen, lookups, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], 100*left(), before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
 }
 
-// sightings are when tables were seen first: by each follower, and last by the streams of agents.
+// sightings are when tables were seen first: by each routing client, and last by the streams of agents.
 type sightings struct {
 	mu sync.Mutex
 	at []map[placement.Digest]time.Time
@@ -151,15 +151,15 @@ func (x *sightings) saw(who int, d placement.Digest) bool {
 	return ok
 }
 
-// late returns how long each follower took for each table that the agents had since began, sorted, and how many these
-// are. A follower that went on to a later table, as changes merge, has taken until then.
+// late returns how long each routing client took for each table that the agents had since began, sorted, and how many these
+// are. A routing client that went on to a later table, as changes merge, has taken until then.
 func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	followers, agents := x.at[:len(x.at)-1], x.at[len(x.at)-1]
+	clients, agents := x.at[:len(x.at)-1], x.at[len(x.at)-1]
 	inOrder := slices.SortedFunc(maps.Keys(agents), func(a, b placement.Digest) int { return agents[a].Compare(agents[b]) })
-	for _, seen := range followers {
-		has := time.Now() // when the follower had this table or a later one
+	for _, seen := range clients {
+		has := time.Now() // when the routing client had this table or a later one
 		for _, d := range slices.Backward(inOrder) {
 			if at, ok := seen[d]; ok && at.Before(has) {
 				has = at
@@ -170,7 +170,7 @@ func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
 		}
 	}
 	slices.Sort(late)
-	return late, len(late) / len(followers)
+	return late, len(late) / len(clients)
 }
 
 // machineFor returns what part of the machine's processors was idle, or taken by this test and by agents that live, since it was
@@ -218,7 +218,7 @@ func memoryOf(t *testing.T, agents []*proc) (mean int64) {
 }
 
 // roost proxy sends requests to the servers of two agents by their keys, waits for agents at its start, gives up on a server after
-// --answer-within, and ends at SIGTERM: /readyz says so while requests in progress end (S7.2).
+// --answer-within, and ends at SIGTERM: /readyz says so while requests in progress end.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -360,8 +360,8 @@ func TestProxyUsage(t *testing.T) {
 		"--probe 203.0.113.9:1: cannot lis": {"--key-from", "path:1", "--listen", "127.0.0.1:0", "--probe", "203.0.113.9:1"},
 		"--probe \"here\": want HOST:PORT":  {"--key-from", "path:1", "--probe", "here"},
 	} {
-		if code, out, fault := roost(t, append([]string{"proxy"}, args...)...); code == exitOK || out != "" || !strings.Contains(fault, want) {
-			t.Errorf("%v: %d %q %q", args, code, out, fault)
+		if code, out, problem := roost(t, append([]string{"proxy"}, args...)...); code == exitOK || out != "" || !strings.Contains(problem, want) {
+			t.Errorf("%v: %d %q %q", args, code, out, problem)
 		}
 	}
 }

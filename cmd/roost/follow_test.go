@@ -18,20 +18,20 @@ import (
 
 // background runs a command until the test ends it.
 type background struct {
-	t          *testing.T
-	out, fault *agentproc.Log
-	code       chan int
-	stop       context.CancelFunc
+	t            *testing.T
+	out, problem *agentproc.Log
+	code         chan int
+	stop         context.CancelFunc
 }
 
 func inBackground(t *testing.T, env map[string]string, args ...string) *background {
 	t.Helper()
-	b := &background{t: t, out: new(agentproc.Log), fault: new(agentproc.Log), code: make(chan int, 1)}
+	b := &background{t: t, out: new(agentproc.Log), problem: new(agentproc.Log), code: make(chan int, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	b.stop = stop
 	t.Cleanup(stop)
 	go func() {
-		b.code <- run(ctx, args, func(name string) string { return env[name] }, nil, b.out, b.fault)
+		b.code <- run(ctx, args, func(name string) string { return env[name] }, nil, b.out, b.problem)
 	}()
 	return b
 }
@@ -43,9 +43,9 @@ func (b *background) ends() {
 	select {
 	case code := <-b.code:
 		if code != exitOK {
-			b.t.Errorf("exits with %d: %s", code, b.fault)
+			b.t.Errorf("exits with %d: %s", code, b.problem)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		b.t.Fatal("does not end")
 	}
 }
@@ -55,7 +55,7 @@ func (b *background) shows(what fmt.Stringer, text string) {
 	b.t.Helper()
 	eventually(b.t, func() error {
 		if !strings.Contains(what.String(), text) {
-			return fmt.Errorf("no %q in %q (%q)", text, what, b.fault)
+			return fmt.Errorf("no %q in %q (%q)", text, what, b.problem)
 		}
 		return nil
 	})
@@ -94,10 +94,10 @@ func TestWatchAppends(t *testing.T) {
 	f.Set("GET /v1/members", changed)
 	b.shows(b.out, "draining")
 	f.Set("GET /v1/members", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "it has left"})
-	b.shows(b.fault, "roost: it has left\n")
+	b.shows(b.problem, "roost: it has left\n")
 	asked(5)
 	f.Set("GET /v1/members", calm)
-	b.shows(b.fault, "answers again\n")
+	b.shows(b.problem, "answers again\n")
 	eventually(t, func() error {
 		if n := strings.Count(b.out.String(), "STATE"); n != 3 {
 			return fmt.Errorf("printed %d times, want 3", n)
@@ -105,7 +105,7 @@ func TestWatchAppends(t *testing.T) {
 		return nil
 	})
 	b.ends()
-	if n := strings.Count(b.fault.String(), "it has left"); n != 1 {
+	if n := strings.Count(b.problem.String(), "it has left"); n != 1 {
 		t.Errorf("%d complaints that there is no answer", n)
 	}
 	if strings.Contains(b.out.String(), "\x1b") {
@@ -142,7 +142,7 @@ func TestWatchComesBack(t *testing.T) {
 	b.shows(b.out, "joined    node-d")
 	f.Set("events", false)
 	f.Stream <- nil // ends this stream
-	b.shows(b.fault, "retrying\n")
+	b.shows(b.problem, "retrying\n")
 	f.Set("events", true)
 	later := fakeagent.Batch()
 	later.Version = 99
@@ -152,7 +152,7 @@ func TestWatchComesBack(t *testing.T) {
 	address := strings.Replace(f.Env["ROOST_ADDR"], "me:secret", "…", 1)
 	want := "roost: the agent at " + address + " has ended, or cannot be reached; retrying\n" +
 		"roost: the agent at " + address + " answers again: the state at this time follows\n"
-	if got := b.fault.String(); got != want {
+	if got := b.problem.String(); got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 }

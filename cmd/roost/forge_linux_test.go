@@ -129,13 +129,13 @@ func (f forger) asB() *lease.Message {
 // kinds are what a forger says in the name of b, by their names: the i-th message of each.
 func (f forger) kinds() map[string]func(i int) *lease.Message {
 	subject := func(i int) *lease.Record { return f.of[[]lease.NodeID{"a", "b"}[i%2]] }
-	beat := func(r *lease.Record, at lease.Stamp, state lease.State) lease.Beat {
-		return lease.Beat{Handle: r.Handle(), At: at, Renewed: at, State: state, Version: r.Version}
+	heartbeat := func(r *lease.Record, at lease.Stamp, state lease.State) lease.Heartbeat {
+		return lease.Heartbeat{Handle: r.Handle(), At: at, Renewed: at, State: state, Version: r.Version}
 	}
 	return map[string]func(i int) *lease.Message{
-		"farewells": func(i int) *lease.Message {
+		"leave messages": func(i int) *lease.Message {
 			m := f.asB()
-			m.Beats = []lease.Beat{beat(subject(i), m.Stamp, lease.Left)}
+			m.Heartbeats = []lease.Heartbeat{heartbeat(subject(i), m.Stamp, lease.Left)}
 			return m
 		},
 		"records": func(i int) *lease.Message {
@@ -145,10 +145,10 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 				r.Incarnation = ends[i/4%len(ends)]
 			} else {
 				r.Version = math.MaxUint32
-				m.Beats = []lease.Beat{beat(&r, m.Stamp, lease.Draining)}
+				m.Heartbeats = []lease.Heartbeat{heartbeat(&r, m.Stamp, lease.Draining)}
 			}
 			r.Weight, r.Capacity = lease.MaxWeight, math.MaxInt64
-			r.Restless, r.Held = lease.Stamp(ends[i/4%4]), 1<<53+lease.Stamp(i/20%2)
+			r.RecentReturns, r.FlappingUntil = lease.Stamp(ends[i/4%4]), 1<<53+lease.Stamp(i/20%2)
 			m.Records = []*lease.Record{&r}
 			return m
 		},
@@ -156,36 +156,36 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 			m, r := f.asB(), *f.of["a"]
 			r.Incarnation++
 			m.Records = []*lease.Record{&r}
-			m.Beats = []lease.Beat{beat(&r, m.Stamp, lease.Active)}
+			m.Heartbeats = []lease.Heartbeat{heartbeat(&r, m.Stamp, lease.Active)}
 			return m
 		},
 		"sequences": func(i int) *lease.Message {
 			m := f.asB()
 			ends := []lease.Stamp{1, m.Stamp, m.Stamp + 1, 1 << 52, 1 << 53, math.MaxInt64, math.MinInt64}
-			b := beat(subject(i), ends[i/2%len(ends)], lease.Active)
+			b := heartbeat(subject(i), ends[i/2%len(ends)], lease.Active)
 			b.Version, b.Load, b.Clock, b.Table = math.MaxUint32, math.MaxInt64, math.MaxInt64, rand.Uint32()
-			m.Beats = []lease.Beat{b}
+			m.Heartbeats = []lease.Heartbeat{b}
 			m.Missed = ends[i/2%len(ends)]
 			return m
 		},
-		"accusations": func(i int) *lease.Message {
+		"failure-reports": func(i int) *lease.Message {
 			m := f.asB()
 			for _, watcher := range f.of {
 				for _, e := range []lease.Evidence{lease.Refused, lease.Silent} {
-					m.Accusations = append(m.Accusations, lease.Accusation{Subject: subject(i).Handle(), Watcher: watcher.Handle(), At: m.Stamp, Evidence: e})
+					m.FailureReports = append(m.FailureReports, lease.FailureReport{Subject: subject(i).Handle(), Watcher: watcher.Handle(), At: m.Stamp, Evidence: e})
 				}
 			}
 			return m
 		},
-		"evictions": func(i int) *lease.Message {
+		"cordons": func(i int) *lease.Message {
 			m := f.asB()
 			until := m.Stamp + lease.Stamp(5*time.Second/time.Millisecond)
-			for n := range lease.MaxEvictions {
+			for n := range lease.MaxCordons {
 				id := lease.NodeID(fmt.Sprint("x", 64*i+n))
 				if n < 2 {
 					id = lease.NodeID(fmt.Sprint(string(rune('a' + n))))
 				}
-				m.Evictions = append(m.Evictions, lease.Eviction{ID: id, At: m.Stamp, Until: until, Keep: until, Reason: "x"})
+				m.Cordons = append(m.Cordons, lease.Cordon{ID: id, At: m.Stamp, Until: until, Keep: until, Reason: "x"})
 			}
 			return m
 		},
@@ -253,7 +253,7 @@ func invent(nodes int) func(context.Context, *testing.T, *scene) {
 					Addr: fmt.Sprint("127.0.0.9:", 20000+n), MinWire: lease.MinWireVersion, MaxWire: lease.WireVersion,
 				}
 				m.Records = append(m.Records, r)
-				m.Beats = append(m.Beats, lease.Beat{Handle: r.Handle(), At: m.Stamp, Renewed: m.Stamp, State: lease.Active, Version: 1})
+				m.Heartbeats = append(m.Heartbeats, lease.Heartbeat{Handle: r.Handle(), At: m.Stamp, Renewed: m.Stamp, State: lease.Active, Version: 1})
 			}
 			return f.packet(m)
 		})
@@ -261,7 +261,7 @@ func invent(nodes int) func(context.Context, *testing.T, *scene) {
 }
 
 // TestForgeries: packets that the key has not sealed change nothing, at any rate. A holder of the key, or
-// of none where there is none, speaks for all members; but memory is bounded, and no agent ends (S9.1, S9.3).
+// of none where there is none, speaks for all members; but memory is bounded, and no agent ends.
 func TestForgeries(t *testing.T) {
 	garbage := func(rate int) func(context.Context, *testing.T, *scene) {
 		return func(ctx context.Context, t *testing.T, s *scene) {
@@ -277,7 +277,7 @@ func TestForgeries(t *testing.T) {
 	holder := func(s *scene) key { return s.key }
 	none := func(*scene) key { return nil }
 	wrong := func(*scene) key { return make([]byte, 32) }
-	all := []string{"farewells", "records", "sequences", "accusations", "evictions", "assignments", "times"}
+	all := []string{"leave messages", "records", "sequences", "failure-reports", "cordons", "assignments", "times"}
 	stateful := []string{"--strategy", "least-partitions-1-3"}
 	sieges := []siege{
 		{name: "garbage, 70,000 packets/s", short: true, begin: garbage(70_000)},

@@ -20,14 +20,14 @@ func (p *program) historyCommand() *cobra.Command {
 		Short: "List what an agent saw happen",
 		Long: `List the last 200 events that the agent saw since it was started, the latest at the end:
 members that joined, returned, or were lost and why (left by themselves, crashed by
-proof, or expired since no heartbeat came for a lease), drains, evictions and weights;
+confirmation, or expired since no heartbeat came for a lease), drains, cordons and weights;
 when the agent's own node, marked with *, was ready, fenced or isolated; and for each
 change of the table how many partitions moved. More than 20 events of one kind at one
 moment are one line.
 
 Each agent has a history of its own view: the agents on the two sides of a cut network
 saw different events. Times are of the agent's clock, in the time zone of this terminal. With
---output json there are also figures of every 10 s for half an hour: members, partitions
+--output json there are also numbers of every 10 s for half an hour: members, partitions
 owned, partitions moved, load.`,
 		Example: `  roost history
   roost history --addr 127.0.0.1:8402 | tail
@@ -51,7 +51,7 @@ owned, partitions moved, load.`,
 func toned(e clusterhttp.Event) term.Toned {
 	tones := map[cluster.EventKind]term.Tone{
 		cluster.EventLost: term.Bad, cluster.EventFenced: term.Bad, cluster.EventIsolated: term.Bad,
-		cluster.EventDraining: term.Warning, cluster.EventEvicted: term.Warning,
+		cluster.EventDraining: term.Warning, cluster.EventCordoned: term.Warning,
 	}
 	tone := tones[e.Kind]
 	if e.Reason == string(lease.Departed) {

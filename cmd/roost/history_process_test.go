@@ -34,7 +34,7 @@ func eventsOf(t *testing.T, p *proc) (lines []string) {
 
 // TestHistoryCommand: an agent that is killed, one that drains and one that leaves: another agent
 // names each with its reason, in order, and nothing else.
-func TestHistoryCommand(t *testing.T) { // S8.2
+func TestHistoryCommand(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, append(calm(), slow()...)...)
 	d := agent(t, "d", append(append(calm(), slow()...), "--join", a.Gossip)...)

@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// TestHostileHTTP: strangers that send as slowly or as much as they can, or read nothing,
-// delay no other client: look-ups are answered, the process stays small, and nothing is
+// TestHostileHTTP: unauthenticated peers that send as slowly or as much as they can, or read nothing,
+// delay no other client: lookups are answered, the process stays small, and nothing is
 // left of them. Reads need no token, changes do, and the log does not show it. The tests of
 // clusterhttp have the details.
 func TestHostileHTTP(t *testing.T) {
@@ -62,7 +62,7 @@ func TestHostileHTTP(t *testing.T) {
 	})
 	for i := range 500 {
 		if _, err := a.Place(t.Context(), fmt.Sprint("room-", i)); err != nil {
-			t.Errorf("look-up %d: %v", i, err)
+			t.Errorf("lookup %d: %v", i, err)
 			break
 		}
 	}
@@ -88,7 +88,7 @@ func TestHostileHTTP(t *testing.T) {
 		t.Errorf("it grew from %d MB to %d MB", most>>20, after>>20)
 	}
 	if m, err := a.Members(t.Context()); err != nil || m.Members[0].State.String() != "active" || m.Members[0].Load > 0 {
-		t.Errorf("the strangers changed something: %+v, %v", m, err)
+		t.Errorf("the unauthenticated peers changed something: %+v, %v", m, err)
 	}
 	succeeds(t, "drain", "--addr", strings.Replace(a.Base, "[::]", "127.0.0.1", 1), "--token-file", token)
 	for line := range strings.Lines(a.Text()) {
@@ -107,25 +107,25 @@ var manyFields = func() string {
 	return fields.String()
 }()
 
-// crowd are many strangers at a time.
+// crowd are many unauthenticated peers at a time.
 type crowd struct {
 	here sync.WaitGroup // until all have connected
 	gone sync.WaitGroup
-	over chan struct{} // strangers that just hold a connection may go
+	over chan struct{} // unauthenticated peers that just hold a connection may go
 }
 
-// add adds a stranger with a connection.
+// add adds an unauthenticated peer with a connection.
 func (c *crowd) add(t *testing.T, addr string, act func(net.Conn)) {
 	c.here.Add(1)
 	c.gone.Go(func() {
-		conn, err := net.DialTimeout("tcp", addr, patience)
+		conn, err := net.DialTimeout("tcp", addr, timeout)
 		c.here.Done()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(timeout))
 		act(conn)
 	})
 }
@@ -174,12 +174,12 @@ func intrude(t *testing.T, addr, part string) {
 func TestTooMuchHeader(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
-	conn, err := net.DialTimeout("tcp", a.Base, patience)
+	conn, err := net.DialTimeout("tcp", a.Base, timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nName: "+strings.Repeat("x", 40<<10)+"\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

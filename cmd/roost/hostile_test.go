@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestHostileBytes: strangers can send anything to the gossip port by TCP; the agents survive, stay small, and agree. TestForgeries has
+// TestHostileBytes: unauthenticated peers can send anything to the gossip port by TCP; the agents survive, stay small, and agree. TestForgeries has
 // the same by UDP.
 func TestHostileBytes(t *testing.T) {
 	bytes := flood{conns: 300, head: func(i int) []byte { return junk(rand.New(rand.NewPCG(1, uint64(i))), i, 32<<10) }}

@@ -75,7 +75,7 @@ func writeNew(path, content string) error {
 
 func (p *program) keysCommand() *cobra.Command {
 	step := new(rekey.Step)
-	f := &session.Follower{Every: time.Second, Ask: viewKeys}
+	f := &session.Viewer{Every: time.Second, Ask: viewKeys}
 	return p.clientCommand(&cobra.Command{
 		Use:   "keys [flags]",
 		Short: "Show which member has which gossip keys, or change them",

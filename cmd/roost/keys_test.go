@@ -24,7 +24,7 @@ import (
 
 // TestKeyRotation: five agents change their key while they look up keys and serve rooms. No lease ends, and no
 // call fails. Afterwards the former key is refused. No log shows a key.
-func TestKeyRotation(t *testing.T) { // S9.6
+func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	dir, redis := t.TempDir(), redistest.Start(t)
 	former, next := succeeds(t, "keygen"), succeeds(t, "keygen")
@@ -164,8 +164,8 @@ func changeKeys(t *testing.T, former, one string) {
 	}
 	nextFile := secretFile(t, next)
 	keys := func(args ...string) (int, string) {
-		code, out, fault := roost(t, append([]string{"keys", "--addr", b.Base, "--token-file", token}, args...)...)
-		return code, out + fault
+		code, out, problem := roost(t, append([]string{"keys", "--addr", b.Base, "--token-file", token}, args...)...)
+		return code, out + problem
 	}
 	if code, out := keys("--use", two); code != exitFailed || !strings.Contains(out, "no gossip key with this fingerprint: install it first") {
 		t.Errorf("a key that no member has is used: %d %s", code, out)
@@ -217,8 +217,8 @@ func changeKeys(t *testing.T, former, one string) {
 		}
 	}
 	a.Logs("gossip keys changed by a call", two)
-	stranger := launch(t, "stranger", append(brisk(), "--join", a.Gossip)...)
-	stranger.Exits(exitFailed, "the gossip keys differ")
+	outsider := launch(t, "unauthenticated peer", append(brisk(), "--join", a.Gossip)...)
+	outsider.Exits(exitFailed, "the gossip keys differ")
 
 	// A lost member may still need a key that the others drop.
 	if err := silent.Kill(); err != nil {
@@ -254,20 +254,20 @@ func TestKeysNotSent(t *testing.T) {
 		{[]string{"--install", ""}, exitUsage, "the value is empty"},
 		{[]string{"--install", secretFile(t, succeeds(t, "keygen")+succeeds(t, "keygen"))}, exitUsage, "the file has 2 keys"},
 	} {
-		code, _, fault := roostIn(t, map[string]string{}, append([]string{"keys", "--timeout", "2s"}, c.args...)...)
-		if code != c.code || !strings.Contains(fault, c.want) {
-			t.Errorf("%v: %d %s, want %d %s", c.args, code, fault, c.code, c.want)
+		code, _, problem := roostIn(t, map[string]string{}, append([]string{"keys", "--timeout", "2s"}, c.args...)...)
+		if code != c.code || !strings.Contains(problem, c.want) {
+			t.Errorf("%v: %d %s, want %d %s", c.args, code, problem, c.code, c.want)
 		}
 	}
 	open := agent(t, "open", append(calm(), "--key-file", secretFile(t, succeeds(t, "keygen")))...)
-	if code, _, fault := roost(t, "keys", "--addr", open.Base, "--install", key); code != exitFailed || !strings.Contains(fault, "give the agent a token") {
-		t.Errorf("an agent without a token: %d %s", code, fault)
+	if code, _, problem := roost(t, "keys", "--addr", open.Base, "--install", key); code != exitFailed || !strings.Contains(problem, "give the agent a token") {
+		t.Errorf("an agent without a token: %d %s", code, problem)
 	}
 	plain := agent(t, "plain", append(calm(), "--http-token-file", token)...)
 	for _, c := range []struct{ step, key, want string }{{"--install", key, "not saved: there is no --key-file"}, {"--remove", cluster.PlainText, ""}} {
-		code, out, fault := roost(t, "keys", "--addr", plain.Base, "--token-file", token, c.step, c.key)
-		if done := c.want != ""; (code == exitOK) != done || !strings.Contains(out, c.want) || !done && !strings.Contains(fault, "used to send by this node") {
-			t.Errorf("an agent without a key, %s: %d %s%s", c.step, code, out, fault)
+		code, out, problem := roost(t, "keys", "--addr", plain.Base, "--token-file", token, c.step, c.key)
+		if done := c.want != ""; (code == exitOK) != done || !strings.Contains(out, c.want) || !done && !strings.Contains(problem, "used to send by this node") {
+			t.Errorf("an agent without a key, %s: %d %s%s", c.step, code, out, problem)
 		}
 	}
 }
@@ -292,10 +292,10 @@ func showsKeys(t *testing.T, of *proc, file string) error {
 		}
 		prints = append(prints, cluster.KeyFingerprint(key))
 	}
-	code, out, fault := roost(t, "keys", "--addr", of.Base, "--output", "json")
+	code, out, problem := roost(t, "keys", "--addr", of.Base, "--output", "json")
 	var got keyring
 	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
-		return fmt.Errorf("exit code %d, %s: %w", code, fault, err)
+		return fmt.Errorf("exit code %d, %s: %w", code, problem, err)
 	}
 	for _, m := range got.Members {
 		if m.SendsWith != prints[0] || !slices.Equal(m.Accepts, prints[1:]) {
@@ -308,7 +308,7 @@ func showsKeys(t *testing.T, of *proc, file string) error {
 	return nil
 }
 
-// What roost keys says at each step of a change of the key, and of steps that were left out (S9.6).
+// What roost keys says at each step of a change of the key, and of steps that were left out.
 func TestAdviceOnKeys(t *testing.T) {
 	node := func(id lease.NodeID, sends string, accepts ...string) keysOf { return keysOf{id, sends, accepts} }
 	const first = "Make the new key the first line on all nodes before you remove the former one."

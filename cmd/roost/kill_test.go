@@ -152,7 +152,7 @@ func (f *fleet) end(slot int, end func(*proc)) (learned []time.Duration) {
 	began := time.Now()
 	end(dead)
 	digests := make(map[placement.Digest]bool)
-	for late, heard := time.After(agenttest.Patience), 0; heard < len(f.agents)-1; {
+	for late, heard := time.After(agenttest.Timeout), 0; heard < len(f.agents)-1; {
 		select {
 		case n := <-f.news:
 			if n.lost != dead.ID {
@@ -205,9 +205,9 @@ func goneAt(a *proc, id string, since time.Time) (at time.Time, err error) {
 
 func kill(p *proc) { _ = p.Process.Signal(syscall.SIGKILL) }
 
-// TestProofOfDeath: processes end in several ways, and all others know long before the lease
-// expires (S5.4). A process that returns under its id is away once and back once.
-func TestProofOfDeath(t *testing.T) {
+// TestConfirmedFailure: processes end in several ways, and all others know long before the lease
+// expires. A process that returns under its id is away once and back once.
+func TestConfirmedFailure(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 10, slow()...)
 	for slot, tt := range []struct {
@@ -242,7 +242,7 @@ func TestProofOfDeath(t *testing.T) {
 	}
 }
 
-// TestPauseIsNoDeath: a process that stands still for 4 s is not accused, as its kernel
+// TestPauseIsNoDeath: a process that stands still for 4 s is not reported, as its kernel
 // answers for it.
 func TestPauseIsNoDeath(t *testing.T) {
 	t.Parallel()
@@ -254,7 +254,7 @@ func TestPauseIsNoDeath(t *testing.T) {
 	agree(t, f.agents...)
 	for _, a := range f.agents {
 		if s, err := a.Stats(t.Context()); err != nil || s.Counts.Crashed > 0 {
-			t.Errorf("%s counts %d proofs (%v)", a.ID, s.Counts.Crashed, err)
+			t.Errorf("%s counts %d confirmations (%v)", a.ID, s.Counts.Crashed, err)
 		}
 	}
 }

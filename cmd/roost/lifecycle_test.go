@@ -46,7 +46,7 @@ func TestStop(t *testing.T) {
 	const stop = 6 * time.Second // several leases long
 	c.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() { // the kernel accepts the request, and c reads it when it continues
@@ -90,7 +90,7 @@ func TestShutdownDelay(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || !resp.Close {
-		t.Errorf("a look-up while the agent waits: %s, the last of its connection: %v", resp.Status, resp.Close)
+		t.Errorf("a lookup while the agent waits: %s, the last of its connection: %v", resp.Status, resp.Close)
 	}
 	age, renewed := int64(0), 0
 	eventually(t, func() error { // without the delay b would have left before its next heartbeat
@@ -134,7 +134,7 @@ func TestRoomsWhileEnding(t *testing.T) {
 	b.Exits(exitOK)
 }
 
-// TestTermBounded: a farewell that some node does not confirm ends after 15 s, and at once
+// TestTermBounded: a leave message that some node does not confirm ends after 15 s, and at once
 // after a second signal.
 func TestTermBounded(t *testing.T) {
 	t.Parallel()

@@ -24,15 +24,15 @@ func (p *program) membersCommand() *cobra.Command {
 		Short: "List the live members",
 		Long: `List the live members as the agent sees them, itself marked with *. TABLE says
 whether a member's table of owners is the same as that agent's: it differs for a
-moment after each change. An evicted member owns nothing until the end of its eviction;
-see roost evict. A held member came and went too often, and owns nothing until it has
+moment after each change. A cordoned member owns nothing until the end of its cordon;
+see roost cordon. A flapping member came and went too often, and owns nothing until it has
 stayed for a while. Below the table is until when, for how long members have been
 draining, which nodes are rejected since their clocks are ahead, which are heard over TCP
 alone, and which members have gone within 30 minutes and did not come back: left by
-themselves, crashed by proof, or expired since no heartbeat came for a lease.
+themselves, crashed and confirmed, or expired since no heartbeat came for a lease.
 
 If programs state their versions, or members run different ones of roost, there are columns for
-both: see --program-version of roost agent.
+both: see --app-version of roost agent.
 
 With --all the agents of all members are asked, also those of members that one of them
 has lost, and the table has what each of them sees. SEES counts members, TABLE compares
@@ -49,7 +49,7 @@ than every second at 100 agents, 4 s at 200, and 30 s at 550 or more.`,
   roost members --all
   roost members --addr 127.0.0.1:8402 --output json`,
 		Args: cobra.NoArgs,
-	}, &session.Follower{Every: time.Second, News: newsOfOwners, Ask: func(ctx context.Context, s *session.Session) (session.View, error) {
+	}, &session.Viewer{Every: time.Second, News: newsOfOwners, Ask: func(ctx context.Context, s *session.Session) (session.View, error) {
 		if all {
 			return viewAll(ctx, s)
 		}
@@ -63,12 +63,12 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	lasting.Members = slices.Clone(m.Members)
 	for i := range lasting.Members {
 		n := &lasting.Members[i]
-		n.AgeMS, n.Load, n.ClockOffsetMS, n.HeldMS, n.DrainsMS = 0, 0, 0, min(1, n.HeldMS), min(1, n.DrainsMS)
-		if n.Evicted != nil {
-			n.Evicted = &clusterhttp.Eviction{Reason: n.Evicted.Reason}
+		n.AgeMS, n.Load, n.ClockOffsetMS, n.FlappingMS, n.DrainsMS = 0, 0, 0, min(1, n.FlappingMS), min(1, n.DrainsMS)
+		if n.Cordoned != nil {
+			n.Cordoned = &clusterhttp.Cordon{Reason: n.Cordoned.Reason}
 		}
 	}
-	lasting.Evictions = nil
+	lasting.Cordons = nil
 	lasting.Ahead = slices.Clone(m.Ahead)
 	for i := range lasting.Ahead {
 		lasting.Ahead[i].ByMS = 0
@@ -108,17 +108,17 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
-// waitsOf returns a line for each eviction in force, for each member that is held back or drains, for each node that cannot be one, by its clock or
+// waitsOf returns a line for each cordon in force, for each member that is flapping or drains, for each node that cannot be one, by its clock or
 // its network, and for each that has gone.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
-	for _, e := range m.Evictions {
-		lines = append(lines, fmt.Sprintf("\n%s is evicted for another %v: %s", e.ID, left(e.ForMS), term.Printable(cmp.Or(e.Reason, "no reason given"))))
+	for _, e := range m.Cordons {
+		lines = append(lines, fmt.Sprintf("\n%s is cordoned for another %v: %s", e.ID, left(e.ForMS), term.Printable(cmp.Or(e.Reason, "no reason given"))))
 	}
 	for _, n := range m.Members {
 		switch {
-		case n.HeldMS > 0:
-			lines = append(lines, fmt.Sprintf("\n%s is held back for another %v: it came and went too often", n.ID, left(n.HeldMS)))
+		case n.FlappingMS > 0:
+			lines = append(lines, fmt.Sprintf("\n%s is flapping and owns nothing for another %v: it came and went too often", n.ID, left(n.FlappingMS)))
 		case n.DrainsMS > 0:
 			lines = append(lines, fmt.Sprintf("\n%s has been draining for %v", n.ID, left(n.DrainsMS)))
 		}
@@ -133,7 +133,7 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 		lines = append(lines, "\n"+lostLine(l))
 	}
 	if m.Spared {
-		lines = append(lines, "\nevictions have no effect: no other member could own anything")
+		lines = append(lines, "\ncordons have no effect: no other member could own anything")
 	}
 	if len(lines) > 0 {
 		lines = append(lines, "\n")

@@ -53,7 +53,7 @@ func values(t *testing.T, text string) map[string]float64 {
 }
 
 // TestMetrics: an agent has exactly the metrics of docs/metrics.md, in the form that
-// Prometheus wants, and the metrics of Go and of the process (S4.7, S4.8).
+// Prometheus wants, and the metrics of Go and of the process.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), calm()...)
@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 	eventually(t, func() error { // the counters are as of the last heartbeat
 		got := values(t, metricsOf(t, a.Base))
 		for name, want := range map[string]float64{
-			`roost_members{state="active"}`: 2, "roost_table_drift_members": 0, "roost_store_up": 1, "roost_lease_ttl_seconds": 600,
+			`roost_members{state="active"}`: 2, "roost_table_diverged_members": 0, "roost_store_up": 1, "roost_lease_ttl_seconds": 600,
 			"roost_partitions_owned":                    1024 - values(t, metricsOf(t, b.Base))["roost_partitions_owned"],
 			`roost_rooms_resolved_total{source="hash"}`: 20,
 		} {
@@ -72,7 +72,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		for _, name := range []string{
-			"roost_beats_sent_total", `roost_beats_received_total{result="applied"}`, "roost_lookup_duration_seconds_sum",
+			"roost_heartbeats_sent_total", `roost_heartbeats_received_total{result="applied"}`, "roost_lookup_duration_seconds_sum",
 			"roost_rooms_hosted", "roost_store_call_duration_seconds_sum", "go_goroutines", "process_resident_memory_bytes",
 		} {
 			if got[name] <= 0 {

@@ -67,7 +67,7 @@ func logsTo(t *testing.T, stderr *os.File, id string, args ...string) *exec.Cmd 
 // reads reads the log up to a message.
 func (m *muffled) reads(t *testing.T, msg string, to any) {
 	t.Helper()
-	_ = m.stderr.SetReadDeadline(time.Now().Add(patience))
+	_ = m.stderr.SetReadDeadline(time.Now().Add(timeout))
 	for m.lines.Scan() {
 		if strings.Contains(m.lines.Text(), `"msg":"`+msg+`"`) {
 			if err := json.Unmarshal(m.lines.Bytes(), to); err != nil {
@@ -95,7 +95,7 @@ func chatter(t *testing.T, gossip string, n int) {
 	}
 }
 
-// TestUnreadLog: an agent with an unread log holds its lease and answers (S5.9). It
+// TestUnreadLog: an agent with an unread log holds its lease and answers. It
 // drops lines and says how many as soon as it can, and ends in time.
 func TestUnreadLog(t *testing.T) {
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestUnreadLog(t *testing.T) {
 		if err != nil {
 			t.Errorf("after SIGTERM: %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("it does not end with an unread log")
 	}
 }

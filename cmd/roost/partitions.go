@@ -14,7 +14,7 @@ import (
 )
 
 func (p *program) partitionsCommand() *cobra.Command {
-	f := &session.Follower{Every: time.Second, Ask: viewPartitions, News: newsOfOwners}
+	f := &session.Viewer{Every: time.Second, Ask: viewPartitions, News: newsOfOwners}
 	return p.scopedCommand(&cobra.Command{
 		Use:   "partitions [flags]",
 		Short: "Show how many partitions each member owns",
@@ -39,17 +39,17 @@ func viewPartitions(ctx context.Context, s *session.Session) (session.View, erro
 }
 
 func balanceOf(t clusterhttp.Partitions, scope string) string {
-	drift := "the same at every member"
+	divergence := "the same at every member"
 	switch {
 	case t.Stale:
-		drift = "not compared with others:\n" + staleTable
+		divergence = "not compared with others:\n" + staleTable
 	case scope != "":
-		drift = "not compared with others, which do not state the tables of their scopes"
-	case t.Drift > 0:
-		drift = fmt.Sprintf("another one at %s: see roost members", term.Plural(t.Drift, "member"))
+		divergence = "not compared with others, which do not state the tables of their scopes"
+	case t.Diverged > 0:
+		divergence = fmt.Sprintf("another one at %s: see roost members", term.Plural(t.Diverged, "member"))
 	}
 	text := fmt.Sprintf("\n%d partitions by %s, max/mean %.2f, variation %s\ntable %s, version %d at this agent, %s\n",
-		t.Partitions, term.Printable(t.Strategy), t.Balance.MaxMean, term.Percent(t.Balance.CV), t.Digest, t.Version, drift)
+		t.Partitions, term.Printable(t.Strategy), t.Balance.MaxMean, term.Percent(t.Balance.CV), t.Digest, t.Version, divergence)
 	if t.Balance.Advice != "" {
 		text += term.Printable(t.Balance.Advice) + "\n"
 	}

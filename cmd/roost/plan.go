@@ -105,7 +105,7 @@ func (o *plan) settings() []settings.Setting {
 }
 
 // addNode parses ID=WEIGHT. missing is the weight of a lone ID; if it is negative, a lone
-// ID is a fault.
+// ID is a problem.
 func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 	id, text, ok := strings.Cut(v, "=")
 	if !ok && missing < 0 {
@@ -145,16 +145,16 @@ func (p *program) tableNow(ctx context.Context, s *session.Session, path string)
 
 // apply computes the table that now would become.
 func (o *plan) apply(now snapshot) (change, error) {
-	nodes, faults := o.nodes(now.table.Nodes())
-	if len(faults) > 0 {
-		return change{}, settings.Faults(faults)
+	nodes, problems := o.nodes(now.table.Nodes())
+	if len(problems) > 0 {
+		return change{}, settings.Faults(problems)
 	}
 	strategy := o.strategy
 	if strategy == nil {
 		var err error
 		if strategy, err = placement.ParseStrategy(now.Strategy); err != nil {
 			return change{}, fmt.Errorf("the table is placed by %q, which is not built into this program: "+
-				"plan with another by --strategy, or in your own program with placement.Compute and placement.Diff", now.Strategy)
+				"plan with another by --strategy, or in your own application with placement.Compute and placement.Diff", now.Strategy)
 		}
 	}
 	in := placement.Input{Nodes: nodes, Strategy: strategy, Partitions: cmp.Or(o.partitions, now.table.Partitions())}
@@ -165,15 +165,15 @@ func (o *plan) apply(now snapshot) (change, error) {
 	if err != nil {
 		return change{}, errors.New(strings.TrimPrefix(err.Error(), "placement: "))
 	}
-	c := change{before: now.table, was: now.Strategy, is: strategy.Name(), planned: true, drift: now.Drift, first: first}
+	c := change{before: now.table, was: now.Strategy, is: strategy.Name(), planned: true, divergence: now.Diverged, first: first}
 	c.after, c.passes = assignment.Levelled(first)
 	return c, nil
 }
 
 // nodes returns the candidates after the change.
 func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	var problems []error
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	next := slices.Clone(now)
 	ids := idsOf(now)
 	seen := make(map[lease.NodeID]bool)
@@ -181,11 +181,11 @@ func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 		at := slices.Index(ids, string(id))
 		switch {
 		case seen[id]:
-			fault("%s %s: the same node is named twice", flag, term.Printable(string(id)))
+			problem("%s %s: the same node is named twice", flag, term.Printable(string(id)))
 		case at < 0 && want:
-			fault("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s", flag, term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
+			problem("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s", flag, term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
 		case at >= 0 && !want:
-			fault("%s %s: it is there already; for another weight use --weight %s=N", flag, id, id)
+			problem("%s %s: it is there already; for another weight use --weight %s=N", flag, id, id)
 		}
 		seen[id] = true
 		return at
@@ -205,7 +205,7 @@ func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 			next[at].Weight = 0
 		}
 	}
-	return next, faults
+	return next, problems
 }
 
 func idsOf(nodes []placement.Node) (ids []string) {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestPlanIsWhatHappens: roost plan before a change and roost diff after it agree, on real
-// agents (S4.6, S4.11).
+// agents.
 func TestPlanIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"rendezvous+zones", "bounded-rendezvous-110", "least-partitions-1-50"} {

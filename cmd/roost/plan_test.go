@@ -18,12 +18,12 @@ import (
 // The script testdata/plan states what roost plan and roost diff print. Its
 // commands:
 //
-//	agent nodes=(a,b) [partitions=8] [strategy=modulo] [as=mine] [drift=1]
+//	agent nodes=(a,b) [partitions=8] [strategy=modulo] [as=mine] [diverged=1]
 //	             what the agent answers from now on; as is what it calls its strategy
 //	write NAME   write that to a file, as roost partitions --output json does
 //	text NAME    write the input to a file
 //	roost        run the command that is the input; < NAME gives it a file to read
-func TestPlanAndDiff(t *testing.T) { // S4.6, S4.7, S4.8
+func TestPlanAndDiff(t *testing.T) {
 	s := planStory{dir: t.TempDir()}
 	f := fakeagent.New(t)
 	f.Set("GET /v1/partitions", func(int) any { return s.answer })
@@ -88,7 +88,7 @@ func (s *planStory) agent(t *testing.T, d *datadriven.TestData) {
 		}
 	}
 	s.answer = fakeagent.Partitions(in, 3)
-	d.MaybeScanArgs(t, "drift", &s.answer.Drift)
+	d.MaybeScanArgs(t, "diverged", &s.answer.Diverged)
 }
 
 // called is a strategy under another name, such as users have.
@@ -113,10 +113,10 @@ func (s *planStory) roost(t *testing.T, line string) string {
 			t.Fatal(err)
 		}
 	}
-	var out, fault strings.Builder
+	var out, problem strings.Builder
 	getenv := func(name string) string { return s.env[name] }
-	code := run(t.Context(), args, getenv, strings.NewReader(string(stdin)), &out, &fault)
-	text := strings.ReplaceAll(out.String()+fault.String(), s.dir, "DIR")
+	code := run(t.Context(), args, getenv, strings.NewReader(string(stdin)), &out, &problem)
+	text := strings.ReplaceAll(out.String()+problem.String(), s.dir, "DIR")
 	if code != 0 {
 		text += fmt.Sprintf("exit %d\n", code)
 	}

@@ -57,7 +57,7 @@ func poison(v any, field string) any {
 }
 
 // TestHostileAnswers: no answer of any agent makes a command print something that a terminal
-// would act on, in tables, in JSON or in faults.
+// would act on, in tables, in JSON or in problems.
 func TestHostileAnswers(t *testing.T) {
 	commands := slices.Collect(maps.Values(inJSON))
 	commands = slices.DeleteFunc(commands, func(c string) bool {
@@ -79,8 +79,8 @@ func TestHostileAnswers(t *testing.T) {
 	for _, command := range commands {
 		for _, output := range []string{"table", "json"} {
 			for _, f := range []*fakeagent.Agent{well, unwell} {
-				_, out, fault := roostIn(t, f.Env, append(strings.Fields(command), "--output", output)...)
-				harms(command+" as "+output, out, fault)
+				_, out, problem := roostIn(t, f.Env, append(strings.Fields(command), "--output", output)...)
+				harms(command+" as "+output, out, problem)
 			}
 		}
 	}
@@ -89,5 +89,5 @@ func TestHostileAnswers(t *testing.T) {
 	well.Stream <- events.Batch{Joined: []lease.NodeID{id}, Left: []lease.NodeID{id}, Moved: []events.Move{{From: id, To: id}}}
 	b.shows(b.out, "moved")
 	b.ends()
-	harms("watch", b.out.String(), b.fault.String())
+	harms("watch", b.out.String(), b.problem.String())
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-const patience = agenttest.Patience
+const timeout = agenttest.Timeout
 
 func TestMain(m *testing.M) { agenttest.Main(m) }
 
@@ -26,9 +26,9 @@ var (
 // succeeds runs a command and returns its output.
 func succeeds(t *testing.T, args ...string) string {
 	t.Helper()
-	code, out, fault := roost(t, args...)
-	if code != exitOK || fault != "" {
-		t.Fatalf("roost %v: %d %q", args, code, fault)
+	code, out, problem := roost(t, args...)
+	if code != exitOK || problem != "" {
+		t.Fatalf("roost %v: %d %q", args, code, problem)
 	}
 	return out
 }

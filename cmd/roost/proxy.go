@@ -28,7 +28,7 @@ the owner's agent. The proxy is no member: it follows the table of one of --agen
 another one when that fails. WebSockets and event streams pass through.
 
 A request that has reached no server, or that a server rejects with 421, is sent again to
-the owner by then, for --patience. So is one that broke off, or that has no answer a second
+the owner by then, for --retry-timeout. So is one that broke off, or that has no answer a second
 after its key has moved, if its method allows it: not a POST. A POST waits for a server that
 hangs as long as the client does: bound it by --answer-within, after which it gets 504. With
 --redirect clients get the owner's address by 307 instead.
@@ -58,14 +58,14 @@ requests, and those in progress have 15 s.`,
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
 		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
 		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},
-		{Name: "patience", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.Patience), Usage: "send a request again for this long"},
+		{Name: "retry-timeout", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.RetryTimeout), Usage: "send a request again for this long"},
 		{Name: "answer-within", Arg: "DURATION", Set: settings.Duration(&o.AnswerWithin), Usage: "give up on a server that sends no headers of an answer for this long (default: wait)"},
 		{Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"), Usage: "format of the log on standard error"},
 	}, func(ctx context.Context) error {
 		if o.warning != "" {
 			term.Complain(p.stderr, "warning: "+o.warning)
 		}
-		if err := settings.Faults(o.faults()); err != nil {
+		if err := settings.Faults(o.problems()); err != nil {
 			return err
 		}
 		log, endLog := serve.NewLogger(p.stderr, o.logFormat, slog.LevelInfo)
@@ -109,18 +109,18 @@ func (o *proxyOptions) readToken(path string) (err error) {
 	return err
 }
 
-// faults returns the faults of options that depend on each other, and the missing options.
-func (o *proxyOptions) faults() (faults []error) {
+// problems returns the problems of options that depend on each other, and the missing options.
+func (o *proxyOptions) problems() (problems []error) {
 	if o.Key == nil {
-		faults = append(faults, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))
+		problems = append(problems, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))
 	}
 	if o.Rooms && o.Agents.Scope != "" {
-		faults = append(faults, fmt.Errorf("--scope %q and --rooms: rooms are pinned to any member, so use one of them", o.Agents.Scope))
+		problems = append(problems, fmt.Errorf("--scope %q and --rooms: rooms are pinned to any member, so use one of them", o.Agents.Scope))
 	}
 	for _, agent := range o.Agents.Agents {
 		if o.Agents.Token != "" && !o.insecure && !agenturl.Private(agent) {
-			faults = append(faults, fmt.Errorf("--agents %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", agent))
+			problems = append(problems, fmt.Errorf("--agents %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", agent))
 		}
 	}
-	return faults
+	return problems
 }

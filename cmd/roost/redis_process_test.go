@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// doctorSays returns nil if the doctor finds a fault at an agent with these texts.
+// doctorSays returns nil if the doctor finds a problem at an agent with these texts.
 func doctorSays(t *testing.T, p *proc, texts ...string) error {
 	t.Helper()
 	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", p.Base)
@@ -65,37 +65,37 @@ func TestRedisFailsOver(t *testing.T) {
 func TestDoctorOnRedis(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		fault func(t *testing.T, redis *redistest.Server)
-		url   func(u *url.URL)
-		want  []string
+		problem func(t *testing.T, redis *redistest.Server)
+		url     func(u *url.URL)
+		want    []string
 	}{
 		"password": {url: func(u *url.URL) { u.User = url.UserPassword("", "not-"+password) }, want: []string{"WRONGPASS", "set the user and the password right"}},
 		"no user":  {url: func(u *url.URL) { u.User = nil }, want: []string{"NOAUTH", "set the user and the password right"}},
 		"rights": {
-			fault: func(_ *testing.T, redis *redistest.Server) {
+			problem: func(_ *testing.T, redis *redistest.Server) {
 				redis.Do("ACL", "SETUSER", "poor", "on", ">"+password, "~*", "+@all", "-evalsha", "-eval")
 			},
 			url: func(u *url.URL) { u.User = url.UserPassword("poor", password) }, want: []string{"NOPERM", "access list"},
 		},
-		"replica": {fault: func(_ *testing.T, redis *redistest.Server) { redis.ReadOnly(true) }, want: []string{"READONLY", "it is a replica"}},
+		"replica": {problem: func(_ *testing.T, redis *redistest.Server) { redis.ReadOnly(true) }, want: []string{"READONLY", "it is a replica"}},
 		"lost its master": {
-			fault: func(_ *testing.T, redis *redistest.Server) {
+			problem: func(_ *testing.T, redis *redistest.Server) {
 				redis.Do("CONFIG", "SET", "replica-serve-stale-data", "no")
 				redis.ReadOnly(true)
 			}, want: []string{"MASTERDOWN", "it is a replica"},
 		},
-		"full": {fault: func(_ *testing.T, redis *redistest.Server) { redis.Full(true) }, want: []string{"OOM", "give Redis more memory"}},
+		"full": {problem: func(_ *testing.T, redis *redistest.Server) { redis.Full(true) }, want: []string{"OOM", "give Redis more memory"}},
 		"loading": {
-			fault: func(t *testing.T, redis *redistest.Server) { t.Cleanup(redis.RestartLoading()) }, want: []string{"LOADING", "wait until Redis has loaded"},
+			problem: func(t *testing.T, redis *redistest.Server) { t.Cleanup(redis.RestartLoading()) }, want: []string{"LOADING", "wait until Redis has loaded"},
 		},
-		"down": {fault: func(_ *testing.T, redis *redistest.Server) { redis.Kill() }, want: []string{"connection refused", "see whether Redis runs, and listens"}},
+		"down": {problem: func(_ *testing.T, redis *redistest.Server) { redis.Kill() }, want: []string{"connection refused", "see whether Redis runs, and listens"}},
 		"name": {url: func(u *url.URL) { u.Host = "redis.invalid:6379" }, want: []string{"lookup redis.invalid", "why the name has no address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, "--requirepass", password)
-			if c.fault != nil {
-				c.fault(t, redis)
+			if c.problem != nil {
+				c.problem(t, redis)
 			}
 			u, err := url.Parse(redis.URL())
 			if err != nil {

@@ -26,8 +26,8 @@ var inJSON = map[string]string{
 	"roost members": "members", "roost keys": "keys", "roost partitions": "partitions", "roost place": "place k", "roost owners": "owners k",
 	"roost rooms": "rooms", "roost history": "history", "roost watch": "watch", "roost doctor": "doctor --over 1ms",
 	"roost plan": "plan --add node-d", "roost diff": "diff OLD NEW",
-	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100", "roost evict": "evict node-b --for 1m", "roost health": "health --ttl 9s",
-	"roost room": "room r", "roost room show": "room show r", "roost room resolve": "room resolve r", "roost room edges": "room edges r",
+	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100", "roost cordon": "cordon node-b --for 1m", "roost health": "health --ttl 9s",
+	"roost room": "room r", "roost room show": "room show r", "roost room resolve": "room resolve r", "roost room relays": "room relays r",
 	"roost room move": "room move r node-b", "roost room release": "room release r", "roost version": "version",
 	"roost sim": "sim --nodes 3 --for 1s",
 }
@@ -63,7 +63,7 @@ func TestJSON(t *testing.T) {
 }
 
 // The checks of an agent that does not answer are an empty list: jq does not iterate over null.
-func TestChecksOfNoAnswer(t *testing.T) { // S8.3
+func TestChecksOfNoAnswer(t *testing.T) {
 	if out := allOfTown(t, "doctor"); !strings.Contains(out, `"checks":[]`) || strings.Contains(out, `"checks":null`) {
 		t.Error(out)
 	}
@@ -97,9 +97,9 @@ func jsonOf(t *testing.T, path string) string {
 	case "roost doctor": // a check that has everything
 		want = exitWarned
 	}
-	code, out, fault := roostIn(t, f.Env, args...)
+	code, out, problem := roostIn(t, f.Env, args...)
 	if code != want || out == "" {
-		t.Errorf("%s exits with %d, prints %q and %q", path, code, out, fault)
+		t.Errorf("%s exits with %d, prints %q and %q", path, code, out, problem)
 	}
 	return out
 }
@@ -223,9 +223,9 @@ func allOfTown(t *testing.T, command string, more ...string) string {
 	if command == "doctor" {
 		args = append(args, "--over", "1ms")
 	}
-	_, out, fault := roostIn(t, agents[0].Env, args...)
+	_, out, problem := roostIn(t, agents[0].Env, args...)
 	if out == "" {
-		t.Fatal(fault)
+		t.Fatal(problem)
 	}
 	return out
 }

@@ -119,8 +119,8 @@ func (k insight) alive(i int, at netip.AddrPort) []byte {
 	return append(b, "\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"...)
 }
 
-// beat is a heartbeat of a node at an address, to the leases.
-func (k insight) beat(i int, at netip.AddrPort) []byte {
+// heartbeat is a heartbeat of a node at an address, to the leases.
+func (k insight) heartbeat(i int, at netip.AddrPort) []byte {
 	r := lease.Record{ID: lease.NodeID(fmt.Sprint("x", i)), Incarnation: 1e15, Addr: at.String(), Weight: 100}
 	s := lease.NewSet(time.Now(), r, lease.Params{TTL: time.Minute, Settings: k.settings})
 	s.Establish()
@@ -128,7 +128,7 @@ func (k insight) beat(i int, at netip.AddrPort) []byte {
 }
 
 // TestReflection: what a sender draws to hosts that never asked for anything, from agents without a
-// key: hardly more than it sends, if it sends more than a few packets (S9.1). Long, it prints the
+// key: hardly more than it sends, if it sends more than a few packets. Long, it prints the
 // table of docs/security.md.
 func TestReflection(t *testing.T) {
 	t.Parallel()
@@ -151,8 +151,8 @@ func TestReflection(t *testing.T) {
 		by      *bystander
 		in      int
 	}{
-		{name: "a heartbeat", packets: 1, make: k.beat},
-		{name: "100 heartbeats", packets: 100, make: k.beat},
+		{name: "a heartbeat", packets: 1, make: k.heartbeat},
+		{name: "100 heartbeats", packets: 100, make: k.heartbeat},
 		{name: "a name", packets: 1, make: k.alive},
 		{name: "100 names", packets: 100, make: k.alive},
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestRefused: the cluster rejects a node that does not fit, and the end of its log names
-// the setting to change (S3.10).
+// the setting to change.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	_, key := newKey(t)
@@ -41,7 +41,7 @@ func TestRefused(t *testing.T) {
 			[]string{"it is 10m0s here and 9m0s on x#"},
 		},
 		{
-			"strategy", plain, // S2.1
+			"strategy", plain,
 			[]string{"--strategy", "least-partitions+zones"},
 			[]string{"setting strategy must be equal on all nodes: it is least-partitions-1-3+zones here and rendezvous on plain#"},
 			[]string{"it is rendezvous here and least-partitions-1-3+zones on x#"},

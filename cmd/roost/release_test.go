@@ -17,9 +17,9 @@ import (
 // the present one, and in another cluster the other way round, while callers that use
 // /readyz look keys up all the time. Half-way an agent crashes, and one of each release
 // drains and returns. After each step all agents compute the same table, and nothing has
-// moved but the share of one agent. No look-up fails, no lease expires but that of the
+// moved but the share of one agent. No lookup fails, no lease expires but that of the
 // killed agent, no agent refuses another, and no message is dropped as malformed, of
-// another version or of other settings (S10.1).
+// another version or of other settings.
 func TestMixedReleases(t *testing.T) {
 	t.Parallel()
 	tag := lastRelease(t)

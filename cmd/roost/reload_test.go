@@ -24,8 +24,8 @@ import (
 )
 
 // TestReloadSettings: at SIGHUP an agent takes over its seeds, tokens and the level of its log, names what takes a restart,
-// and changes nothing if there is a fault. It does not end, also without a file.
-func TestReloadSettings(t *testing.T) { // S8.5
+// and changes nothing if there is a problem. It does not end, also without a file.
+func TestReloadSettings(t *testing.T) {
 	t.Parallel()
 	plain := agent(t, "plain", brisk()...)
 	plain.Signal(syscall.SIGHUP)
@@ -125,7 +125,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestWatchedFiles: an agent notices by itself that its files have changed, also where Kubernetes replaces them. A fault in one of
+// TestWatchedFiles: an agent notices by itself that its files have changed, also where Kubernetes replaces them. A problem in one of
 // them, and what takes a restart, show in the log, the doctor and the metrics.
 func TestWatchedFiles(t *testing.T) {
 	t.Parallel()
@@ -147,8 +147,8 @@ func TestWatchedFiles(t *testing.T) {
 		"--key-file", at("key"), "--http-tls-cert", at("cert"), "--http-tls-key", at("cert-key"))...)
 	call := func(token string, command ...string) (code int, out string) {
 		t.Helper()
-		code, out, fault := roost(t, append(command, "--addr", "https://"+a.Base, "--ca", ours.file, "--token-file", secretFile(t, token))...)
-		return code, out + fault
+		code, out, problem := roost(t, append(command, "--addr", "https://"+a.Base, "--ca", ours.file, "--token-file", secretFile(t, token))...)
+		return code, out + problem
 	}
 	metric := func() string {
 		t.Helper()

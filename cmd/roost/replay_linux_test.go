@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// tap is a stranger on the way to an agent, who records what passes.
+// tap is an unauthenticated peer on the way to an agent, who records what passes.
 type tap struct {
 	at, behind string // the advertised address, and that of the agent
 	udp        *net.UDPConn
@@ -26,7 +26,7 @@ type tap struct {
 	mu      sync.Mutex
 	packets [][]byte
 	streams []*stream
-	taken   bool // the agent has ended, and its address is the stranger's
+	taken   bool // the agent has ended, and its address is the unauthenticated peer's
 }
 
 // stream is what both sides of a connection sent.
@@ -110,13 +110,13 @@ func (x *tap) carry(to, from net.Conn, keep *[]byte) {
 		x.mu.Lock()
 		*keep = append(*keep, buf[:n]...)
 		x.mu.Unlock()
-		if _, fault := to.Write(buf[:n]); err != nil || fault != nil {
+		if _, problem := to.Write(buf[:n]); err != nil || problem != nil {
 			return
 		}
 	}
 }
 
-// take makes an address that of the stranger.
+// take makes an address that of the unauthenticated peer.
 func (x *tap) take() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -136,9 +136,9 @@ func recording(taps map[string]*tap) (packets [][]byte, streams [][]byte) {
 	return packets, streams
 }
 
-// TestReplay: what a stranger recorded of a cluster with a key, sent again as soon as members have left, or two
-// minutes later, to members and to a newcomer, ends no lease and revives no member; although the stranger has the
-// addresses of the former members by then, and answers there with what they answered (S9.2).
+// TestReplay: what an unauthenticated peer recorded of a cluster with a key, sent again as soon as members have left, or two
+// minutes later, to members and to a newcomer, ends no lease and revives no member; although the unauthenticated peer has the
+// addresses of the former members by then, and answers there with what they answered.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	taps := make(map[string]*tap)

@@ -19,11 +19,11 @@ import (
 )
 
 // TestRollingRestart: five agents restart one after the other, while callers that use
-// /readyz look keys up all the time. No look-up fails; no look-up names a process that has
+// /readyz look keys up all the time. No lookup fails; no lookup names a process that has
 // ended; and every move in the events of any node is from the restarted node when it
-// leaves, or to it when it is back (S2.4, S3.7, S3.9). After SIGTERM the others do not wait
+// leaves, or to it when it is back. After SIGTERM the others do not wait
 // for the lease to expire; after kill -9 they take over when its end is proven, and the node
-// comes back under its old name (S3.2, S3.4, S3.5). With -v it prints the figures of
+// comes back under its old name. With -v it prints the numbers of
 // docs/performance.md.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// takeOver is shorter than the lease here (1 m), so only proof of death is in time, and longer than that of
+// takeOver is shorter than the lease here (1 m), so only confirmed failure is in time, and longer than that of
 // TestMixedReleases (5 s).
 const takeOver = 25 * time.Second
 
@@ -199,13 +199,13 @@ func (r *rolling) level() error {
 	return nil
 }
 
-// lookUps waits for more look-ups.
+// lookUps waits for more lookups.
 func (r *rolling) lookUps(n int64) {
 	r.t.Helper()
 	enough := r.callers.made.Load() + n
 	eventually(r.t, func() error {
 		if made := r.callers.made.Load(); made < enough {
-			return fmt.Errorf("%d look-ups to go", enough-made)
+			return fmt.Errorf("%d lookups to go", enough-made)
 		}
 		return nil
 	})
@@ -254,7 +254,7 @@ func (s step) String() string {
 		s.awayDiffered.Round(time.Millisecond), s.backDiffered.Round(time.Millisecond), s.ended.Round(time.Millisecond))
 }
 
-// report prints the figures.
+// report prints the numbers.
 func (r *rolling) report(steps []step) {
 	for _, s := range steps {
 		r.t.Log(s)
@@ -266,8 +266,8 @@ func (r *rolling) report(steps []step) {
 		ended: median(steps, func(s step) time.Duration { return s.ended }),
 	})
 	made, took := r.callers.made.Load(), time.Since(r.began)
-	r.t.Logf("%d look-ups in %v, %.0f a second; %d faults, %d went on to a second node",
-		made, took.Round(time.Second), float64(made)/took.Seconds(), r.callers.faults.Load(), r.callers.again.Load())
+	r.t.Logf("%d lookups in %v, %.0f a second; %d problems, %d went on to a second node",
+		made, took.Round(time.Second), float64(made)/took.Seconds(), r.callers.problems.Load(), r.callers.again.Load())
 }
 
 func median[T cmp.Ordered](steps []step, of func(step) T) T {

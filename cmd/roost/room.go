@@ -25,14 +25,14 @@ func (p *program) roomCommand() *cobra.Command {
 	cmd.Long += `
 
 roost room NAME is short for roost room show NAME, which also takes the names
-show, resolve, edges, move and release.`
+show, resolve, relays, move and release.`
 	cmd.Example = `  roost room room-17
   roost room show move
   roost room resolve room-17 --size 50
   roost room move room-17 node-b`
 	p.suggestArgs(cmd, roomNames)
 	move := p.moveRoom()
-	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), p.roomEdges(), move, p.releaseRoom()} {
+	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), p.roomRelays(), move, p.releaseRoom()} {
 		sub.DisableFlagsInUseLine = true
 		p.suggestArgs(sub, roomNames)
 		cmd.AddCommand(sub)
@@ -53,7 +53,7 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 		case len(args) == 0 && cmd.Name() != "room" && cmd.Name() != "show":
 			hint = fmt.Sprintf("; a room of that name is shown by: roost room show %s", cmd.Name())
 		case len(args) > 0 && cmd.Name() == "room":
-			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "edges", "move", "release"}, "roost room ")
+			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "relays", "move", "release"}, "roost room ")
 		}
 		return fmt.Errorf("%s takes %s, and got %d arguments%s", cmd.CommandPath(), strings.Join(names, " and "), len(args), hint)
 	}
@@ -152,31 +152,31 @@ server only in that server's name.`,
 	}), demandSettings(&demand)...)
 }
 
-func (p *program) roomEdges() *cobra.Command {
+func (p *program) roomRelays() *cobra.Command {
 	var demand affinity.Demand
 	number := 2
 	return p.clientCommand(&cobra.Command{
-		Use:   "edges NAME [flags]",
+		Use:   "relays NAME [flags]",
 		Short: "List the best further nodes for a room that is too large for its own",
-		Long: `List the best further nodes for a room that is too large for its own: its edge nodes.
-The room's node sends each stream once to each edge node, which serves it to the
+		Long: `List the best further nodes for a room that is too large for its own: its relay nodes.
+The room's node sends each stream once to each relay node, which serves it to the
 participants there; the media servers do that. Nodes with headroom for the demand of
-an edge node's share come first. Nothing changes.`,
-		Example: `  roost room edges webinar
-  roost room edges webinar -n 5 --publishers 1 --subscribers 900`,
+a relay node's share come first. Nothing changes.`,
+		Example: `  roost room relays webinar
+  roost room relays webinar -n 5 --publishers 1 --subscribers 900`,
 		Args: roomArgs("NAME"),
-	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.RoomEdges, error) {
-		return s.RoomEdges(ctx, args[0], demand, number)
-	}, func(a clusterhttp.RoomEdges) string {
+	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.RoomRelays, error) {
+		return s.RoomRelays(ctx, args[0], demand, number)
+	}, func(a clusterhttp.RoomRelays) string {
 		name := term.Printable(a.Room)
-		if len(a.Edges) == 0 {
-			return fmt.Sprintf("no further node takes rooms, so %s has no edge nodes", name)
+		if len(a.Relays) == 0 {
+			return fmt.Sprintf("no further node takes rooms, so %s has no relay nodes", name)
 		}
 		var ids []string
-		for _, m := range a.Edges {
+		for _, m := range a.Relays {
 			ids = append(ids, string(m.ID))
 		}
-		return fmt.Sprintf("edge nodes of %s, the best first: %s", name, strings.Join(ids, " "))
+		return fmt.Sprintf("relay nodes of %s, the best first: %s", name, strings.Join(ids, " "))
 	}), append(demandSettings(&demand), settings.Setting{
 		Name: "number", Short: "n", Arg: "N", Default: "2", Set: settings.Number(&number, 1, 100), Usage: "list this many, at most 100",
 	})...)
@@ -223,7 +223,7 @@ after each move of a room.`,
   roost rooms --node node-b --limit 10000 --output json | jq '.rooms | length'
   roost rooms --watch`,
 		Args: cobra.NoArgs,
-	}, &session.Follower{Every: 10 * time.Second, Ask: v.ask, News: func(ctx context.Context, s *session.Session, changed chan<- struct{}) {
+	}, &session.Viewer{Every: 10 * time.Second, Ask: v.ask, News: func(ctx context.Context, s *session.Session, changed chan<- struct{}) {
 		session.Nudge(ctx, s.MovedRooms, changed)
 	}},
 		settings.Setting{Name: "node", Arg: "ID", Set: settings.Text(&v.node), Usage: "only those of this node"},

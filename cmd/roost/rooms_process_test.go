@@ -61,7 +61,7 @@ func pinRoom(t *testing.T, p *proc, room string, size int) (at clusterhttp.RoomA
 }
 
 // TestDrainRooms: the drain of a node with rooms, as its command, the API, its metrics and Redis show it.
-func TestDrainRooms(t *testing.T) { // S6.11
+func TestDrainRooms(t *testing.T) {
 	t.Parallel()
 	const rooms = 400
 	a, b := pair(t, redistest.Start(t), calm()...)
@@ -70,9 +70,9 @@ func TestDrainRooms(t *testing.T) { // S6.11
 	}
 	succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "1000")
 	succeeds(t, "undrain", "--addr", b.Base)
-	code, _, fault := roost(t, "drain", "--addr", a.Base, "--rate", "5")
-	if code != exitUsage || !strings.Contains(fault, "give --rooms, too") {
-		t.Errorf("--rate alone: %d %q", code, fault)
+	code, _, problem := roost(t, "drain", "--addr", a.Base, "--rate", "5")
+	if code != exitUsage || !strings.Contains(problem, "give --rooms, too") {
+		t.Errorf("--rate alone: %d %q", code, problem)
 	}
 	pinned := func() float64 {
 		list, err := b.Rooms(t.Context(), "a", rooms)
@@ -137,7 +137,7 @@ func TestDrainRooms(t *testing.T) { // S6.11
 }
 
 // TestRooms: two agents that share a Redis agree on where each room lives, and the
-// one it lives on hosts it (S0.1, S0.4).
+// one it lives on hosts it.
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", password)
@@ -173,7 +173,7 @@ func TestRooms(t *testing.T) {
 		"room "+room+" --size 3 -> "+room+" is not pinned. With 3 participants it would go to a",
 		"room resolve "+room+" -> "+room+" lives on a (partition ",
 		"room show "+homes["b"]+" -> lives on b (partition ",
-		"room edges "+homes["b"]+" -> edge nodes of "+homes["b"]+", the best first: a\n",
+		"room relays "+homes["b"]+" -> relay nodes of "+homes["b"]+", the best first: a\n",
 		"rooms --node b --limit 1 -> there are more than these 1",
 		"room resolve move -> move lives on ",
 		"room show move -> move lives on ",
@@ -187,9 +187,9 @@ func TestRooms(t *testing.T) {
 		"rooms --node b%20c":        "node id",
 		"room move move not-an:id*": "node id",
 	} {
-		code, out, fault := roost(t, append(strings.Fields(command), "--addr", a.Base)...)
-		if code != exitFailed || out != "" || !strings.Contains(fault, want) {
-			t.Errorf("%s: %d %q %q", command, code, out, fault)
+		code, out, problem := roost(t, append(strings.Fields(command), "--addr", a.Base)...)
+		if code != exitFailed || out != "" || !strings.Contains(problem, want) {
+			t.Errorf("%s: %d %q %q", command, code, out, problem)
 		}
 	}
 	hidden(t, a, b)
@@ -255,10 +255,10 @@ func TestRoomsWithoutStore(t *testing.T) {
 	t.Parallel()
 	p := agent(t, "a", append(calm(), "--pin-ttl", "5m")...)
 	p.Logs(`--pin-ttl "5m" has no effect without --redis`)
-	for _, command := range []string{"rooms", "room x", "room resolve x", "room edges x", "room move x a", "room release x"} {
-		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.Base)...)
-		if code != exitFailed || out != "" || !strings.Contains(fault, "started without --redis") {
-			t.Errorf("%s: %d %q %q", command, code, out, fault)
+	for _, command := range []string{"rooms", "room x", "room resolve x", "room relays x", "room move x a", "room release x"} {
+		code, out, problem := roost(t, append(strings.Fields(command), "--addr", p.Base)...)
+		if code != exitFailed || out != "" || !strings.Contains(problem, "started without --redis") {
+			t.Errorf("%s: %d %q %q", command, code, out, problem)
 		}
 	}
 }
@@ -279,7 +279,7 @@ func hidden(t *testing.T, agents ...*proc) {
 }
 
 // TestSettingsOnRedis: an agent that gossip does not reach, with another number of partitions over the same
-// Redis, ends with the name of the setting (S6.12).
+// Redis, ends with the name of the setting.
 func TestSettingsOnRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -299,7 +299,7 @@ func TestSettingsOnRedis(t *testing.T) {
 
 // TestForgottenJoin: two agents with one Redis, of which none was given the other. Each owns all by its own view. The
 // rooms of the other one stay there, and the log, the doctor and the metrics name it.
-func TestForgottenJoin(t *testing.T) { // S8.1, S8.2
+func TestForgottenJoin(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	var agents []*proc

@@ -55,8 +55,8 @@ func TestScopeFlag(t *testing.T) {
 	}
 
 	proxy := inBackground(t, nil, "proxy", "--key-from", "path:1", "--listen", "127.0.0.1:0", "--agents", c.Addrs.HTTP, "--scope", "sfu")
-	proxy.shows(proxy.fault, "following an agent")
-	_, listens, _ := strings.Cut(proxy.fault.String(), "listen=")
+	proxy.shows(proxy.problem, "following an agent")
+	_, listens, _ := strings.Cut(proxy.problem.String(), "listen=")
 	listens, _, _ = strings.Cut(listens, "\n")
 	for i := range 10 {
 		resp, err := http.Get(fmt.Sprintf("http://%s/key-%d", listens, i))
@@ -75,18 +75,18 @@ func TestScopeFlag(t *testing.T) {
 		"mcu": "no member of the scope can own anything: none of the 3 live members matches",
 	} {
 		for _, args := range [][]string{{"place", "k"}, {"owners", "k"}} {
-			if code, _, fault := roost(t, append(args, "--scope", name, "--addr", c.Base)...); code != exitFailed || !strings.Contains(fault, want) {
-				t.Errorf("%v in %s: %d %q, want %q", args, name, code, fault, want)
+			if code, _, problem := roost(t, append(args, "--scope", name, "--addr", c.Base)...); code != exitFailed || !strings.Contains(problem, want) {
+				t.Errorf("%v in %s: %d %q, want %q", args, name, code, problem, want)
 			}
 		}
 	}
-	if code, _, fault := roost(t, "watch", "--scope", "web", "--addr", c.Base); code != exitFailed || !strings.Contains(fault, `no scope "web"`) {
-		t.Errorf("watch: %d %q", code, fault)
+	if code, _, problem := roost(t, "watch", "--scope", "web", "--addr", c.Base); code != exitFailed || !strings.Contains(problem, `no scope "web"`) {
+		t.Errorf("watch: %d %q", code, problem)
 	}
-	if code, _, fault := roost(t, "proxy", "--key-from", "path:1", "--rooms", "--scope", "sfu"); code != exitUsage || !strings.Contains(fault, "use one of them") {
-		t.Errorf("rooms and a scope: %d %q", code, fault)
+	if code, _, problem := roost(t, "proxy", "--key-from", "path:1", "--rooms", "--scope", "sfu"); code != exitUsage || !strings.Contains(problem, "use one of them") {
+		t.Errorf("rooms and a scope: %d %q", code, problem)
 	}
-	if code, _, fault := roost(t, "agent", "--id", "d", "--scope", "sfu=role:sfu", "--strategy", "least-partitions"); code != exitUsage || !strings.Contains(fault, "remembers owners, which scopes cannot") {
-		t.Errorf("a strategy with a memory: %d %q", code, fault)
+	if code, _, problem := roost(t, "agent", "--id", "d", "--scope", "sfu=role:sfu", "--strategy", "least-partitions"); code != exitUsage || !strings.Contains(problem, "remembers owners, which scopes cannot") {
+		t.Errorf("a strategy with a memory: %d %q", code, problem)
 	}
 }

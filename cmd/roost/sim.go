@@ -46,7 +46,7 @@ nodes crash.
 It shows how many leases expired although their node ran and took part: none, if the
 settings suit the network. It also shows the age of the oldest lease, what each node
 sent, and the time until all nodes agreed after each change; a leave begins with the
-farewell. An agreement that takes longer than a minute, or two TTLs if that is more,
+leave message. An agreement that takes longer than a minute, or two TTLs if that is more,
 is "not within" it.
 
 The same flags and seed print the same again. A run of twice the nodes takes four
@@ -162,11 +162,11 @@ func (p *program) simulate(ctx context.Context, o *simulation) (sim.Measurement,
 	return m, err
 }
 
-// configure gives a kernel the timings of an agent.
+// configure gives a core the timings of an agent.
 func (o *simulation) configure(c *node.Config) {
 	t := o.timings
 	c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew = t.HeartbeatInterval, t.LeaseTTL, t.MaxSkew
-	c.QuietWindow, c.StartupGrace, c.RejoinInterval = t.QuietWindow, t.StartupGrace, t.RejoinInterval
+	c.Debounce, c.StartupGrace, c.RejoinInterval = t.Debounce, t.StartupGrace, t.RejoinInterval
 	c.GossipInterval, c.GossipNodes = t.GossipInterval, t.GossipNodes
 }
 

@@ -15,8 +15,8 @@ import (
 func states(ctx context.Context, t *testing.T, s *scene) {
 	k := spy(t, s.a.Gossip, s.key)
 	m := forger{k, s.key}.asB()
-	m.Beats = slices.Repeat([]lease.Beat{{Handle: 1, At: m.Stamp, Renewed: m.Stamp, State: lease.Active}}, lease.MaxNodes)
-	m.Handover = make([]byte, lease.MaxMessageBytes-len(lease.Encode(m))-10)
+	m.Heartbeats = slices.Repeat([]lease.Heartbeat{{Handle: 1, At: m.Stamp, Renewed: m.Stamp, State: lease.Active}}, lease.MaxNodes)
+	m.Handoff = make([]byte, lease.MaxMessageBytes-len(lease.Encode(m))-10)
 	state := lease.Encode(m)
 	if _, err := lease.Decode(state); err != nil {
 		t.Fatal(err)

@@ -35,23 +35,23 @@ func TestTables(t *testing.T) {
 		"GET /v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
 		"GET /v1/partitions": clusterhttp.Partitions{
 			Export: placement.Export{Partitions: 8, Strategy: "s\n", Digest: 0x123, Version: 9},
-			Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Drift: 2,
+			Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Diverged: 2,
 		},
 		"GET /v1/rooms?limit=1000": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
 			{Room: "room 1", Node: "b", Size: 4, Partition: 7, Epoch: 99}, {Room: "\u202ex", Node: "a"},
 		}},
-		"GET /v1/rooms?limit=1&node=b":                              clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "r", Node: "b"}}, Truncated: true},
-		"GET /v1/rooms?limit=1000&node=a":                           clusterhttp.Rooms{},
-		"GET /v1/rooms?limit=1000&node=bb":                          clusterhttp.Rooms{},
-		"GET /v1/rooms/pinned?size=0":                               detail("pinned", true, node, affinity.Pinned, "already pinned"),
-		"GET /v1/rooms/move?size=9":                                 detail("move", false, node, affinity.Hash, "it owns it"),
-		"GET /v1/rooms/doubt?size=0":                                detail("doubt", false, node, affinity.Degraded, "it was known to"),
-		"GET /v1/rooms/huge?size=0":                                 detail("huge", false, clusterhttp.Member{}, affinity.Hash, "no node has the capacity"),
-		"GET /v1/rooms/huge/edges?n=5&publishers=1&subscribers=900": clusterhttp.RoomEdges{Room: "huge", Edges: []clusterhttp.Member{{ID: "c", State: lease.Active}, {ID: "a", State: lease.Active}}},
-		"GET /v1/rooms/move/edges?n=2&size=0":                       clusterhttp.RoomEdges{Room: "move", Edges: []clusterhttp.Member{}},
-		"POST /v1/rooms/%E2%80%AEx/resolve":                         clusterhttp.RoomAssignment{Room: "\u202ex", Partition: 7, Node: node, Source: affinity.Override, Reason: "the owner is full"},
-		"POST /v1/rooms/%2E%2E/move":                                clusterhttp.RoomAssignment{Room: "..", Node: node, Source: affinity.Pinned, Reason: "moved on request"},
-		"DELETE /v1/rooms/a%2Fb":                                    clusterhttp.ReleasedRoom{Room: "a/b"},
+		"GET /v1/rooms?limit=1&node=b":                               clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "r", Node: "b"}}, Truncated: true},
+		"GET /v1/rooms?limit=1000&node=a":                            clusterhttp.Rooms{},
+		"GET /v1/rooms?limit=1000&node=bb":                           clusterhttp.Rooms{},
+		"GET /v1/rooms/pinned?size=0":                                detail("pinned", true, node, affinity.Pinned, "already pinned"),
+		"GET /v1/rooms/move?size=9":                                  detail("move", false, node, affinity.Hash, "it owns it"),
+		"GET /v1/rooms/doubt?size=0":                                 detail("doubt", false, node, affinity.Degraded, "it was known to"),
+		"GET /v1/rooms/huge?size=0":                                  detail("huge", false, clusterhttp.Member{}, affinity.Hash, "no node has the capacity"),
+		"GET /v1/rooms/huge/relays?n=5&publishers=1&subscribers=900": clusterhttp.RoomRelays{Room: "huge", Relays: []clusterhttp.Member{{ID: "c", State: lease.Active}, {ID: "a", State: lease.Active}}},
+		"GET /v1/rooms/move/relays?n=2&size=0":                       clusterhttp.RoomRelays{Room: "move", Relays: []clusterhttp.Member{}},
+		"POST /v1/rooms/%E2%80%AEx/resolve":                          clusterhttp.RoomAssignment{Room: "\u202ex", Partition: 7, Node: node, Source: affinity.Override, Reason: "the owner is full"},
+		"POST /v1/rooms/%2E%2E/move":                                 clusterhttp.RoomAssignment{Room: "..", Node: node, Source: affinity.Pinned, Reason: "moved on request"},
+		"DELETE /v1/rooms/a%2Fb":                                     clusterhttp.ReleasedRoom{Room: "a/b"},
 	} {
 		f.Set(request, answer)
 	}
@@ -91,22 +91,22 @@ partition 0: "b won\x1b"
 		"room show move --size 9":  "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + candidates,
 		"room doubt":               "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
 		"room huge":                "huge is not pinned, and cannot be now: no node has the capacity.\n" + candidates,
-		"room edges huge -n 5 --publishers 1 --subscribers 900": "edge nodes of huge, the best first: c a\n",
-		"room edges move":                "no further node takes rooms, so move has no edge nodes\n",
+		"room relays huge -n 5 --publishers 1 --subscribers 900": "relay nodes of huge, the best first: c a\n",
+		"room relays move":               "no further node takes rooms, so move has no relay nodes\n",
 		"room resolve \u202ex --size 2":  "\"\\u202ex\" lives on b (partition 7, override): the owner is full\n",
 		"room move .. b":                 ".. lives on b: moved on request\n",
 		"room release a/b":               "a/b is not pinned any more\n",
 		"room release a/b --output json": "{\"room\":\"a/b\"}\n",
 	} {
-		code, got, fault := roostIn(t, f.Env, strings.Fields(command)...)
-		if code != 0 || fault != "" || got != want {
-			t.Errorf("%s: %d %q\n%s", command, code, fault, got)
+		code, got, problem := roostIn(t, f.Env, strings.Fields(command)...)
+		if code != 0 || problem != "" || got != want {
+			t.Errorf("%s: %d %q\n%s", command, code, problem, got)
 		}
 	}
 }
 
 // TestStaleTable: no command shows the table of an isolated, fenced or stalled agent as that of the cluster.
-func TestStaleTable(t *testing.T) { // S5.1
+func TestStaleTable(t *testing.T) {
 	f, h := fakeagent.New(t), fakeagent.Healthy()
 	placed, ranked, table := h["GET /v1/place"].(clusterhttp.Placed), h["GET /v1/owners"].(clusterhttp.Ranked), h["GET /v1/partitions"].(clusterhttp.Partitions)
 	for _, stale := range []bool{false, true} {
@@ -118,25 +118,25 @@ func TestStaleTable(t *testing.T) { // S5.1
 			"place k": staleTable, "owners k": staleTable, "partitions": staleTable,
 			"plan --add node-d": "the table is the last one of an agent that is isolated, fenced or stalled",
 		} {
-			code, out, fault := roostIn(t, f.Env, strings.Fields(command)...)
+			code, out, problem := roostIn(t, f.Env, strings.Fields(command)...)
 			if command == "partitions" { // no script parses its lines below the table
 				if strings.Contains(out, "the same at every member") == stale {
 					t.Errorf("stale %v:\n%s", stale, out)
 				}
-				out, fault = "", out
+				out, problem = "", out
 			}
-			if code != exitOK || strings.Contains(fault, want) != stale || strings.Contains(out, "isolated") {
-				t.Errorf("%s, stale %v: %d %q", command, stale, code, fault)
+			if code != exitOK || strings.Contains(problem, want) != stale || strings.Contains(out, "isolated") {
+				t.Errorf("%s, stale %v: %d %q", command, stale, code, problem)
 			}
 		}
-		if _, out, fault := roostIn(t, f.Env, "place", "k", "--output", "json"); fault != "" || strings.Contains(out, `"stale":true`) != stale {
-			t.Errorf("as JSON: %q %q", out, fault)
+		if _, out, problem := roostIn(t, f.Env, "place", "k", "--output", "json"); problem != "" || strings.Contains(out, `"stale":true`) != stale {
+			t.Errorf("as JSON: %q %q", out, problem)
 		}
 	}
 }
 
 // TestAllTable: members --all has a line for each agent, also for one without an answer.
-func TestAllTable(t *testing.T) { // S8.3
+func TestAllTable(t *testing.T) {
 	const want = `AGENT STATE SEES TABLE DOES NOT SEE LOST HTTP
 node-a * active 5 same - - ADDR
 node-b ? - - - - states no HTTP API that others reach
@@ -155,7 +155,7 @@ other-002 ? - - - - no answer
 }
 
 // Each kind of event is one line that says what happened, and no text of another node can harm a terminal.
-func TestHistoryTable(t *testing.T) { // S8.2
+func TestHistoryTable(t *testing.T) {
 	at := time.Date(2000, 1, 2, 3, 4, 5, 0, time.Local)
 	var events []clusterhttp.Event
 	for i, e := range []clusterhttp.Event{
@@ -166,11 +166,11 @@ func TestHistoryTable(t *testing.T) { // S8.2
 		{Kind: cluster.EventMoved, Moved: 61, Gained: 30},
 		{Kind: cluster.EventReturned, Member: "b"},
 		{Kind: cluster.EventReturned, Member: "b", Reason: "replaced"},
-		{Kind: cluster.EventDraining, Member: "b", Reason: "held"},
+		{Kind: cluster.EventDraining, Member: "b", Reason: "flapping"},
 		{Kind: cluster.EventUndrained, Member: "b"},
 		{Kind: cluster.EventWeight, Member: "b", OldWeight: 100},
 		{Kind: cluster.EventWeight, Members: 21},
-		{Kind: cluster.EventEvicted, Member: "b", Why: "slow\x1b[2J"},
+		{Kind: cluster.EventCordoned, Member: "b", Why: "slow\x1b[2J"},
 		{Kind: cluster.EventIsolated, Member: "a", Why: "minority", Partitions: 21},
 		{Kind: cluster.EventReady, Member: "b"},
 		{Kind: cluster.EventReady, Members: 21},
@@ -189,23 +189,23 @@ Jan  2 03:04:05.003  1m1s  lost       900 members  expired, owned 60 partitions
 Jan  2 03:04:05.004  1m1s  moved      -            61 partitions; this node gained 30, lost 0
 Jan  2 03:04:05.005  1m1s  returned   b
 Jan  2 03:04:05.006  1m1s  returned   b            another incarnation; the one before: replaced
-Jan  2 03:04:05.007  1m1s  draining   b            held
+Jan  2 03:04:05.007  1m1s  draining   b            flapping
 Jan  2 03:04:05.008  1m1s  undrained  b
 Jan  2 03:04:05.009  1m1s  weight     b            0, was 100
 Jan  2 03:04:05.010  1m1s  weight     21 members
-Jan  2 03:04:05.011  1m1s  evicted    b            "slow\x1b[2J"
+Jan  2 03:04:05.011  1m1s  cordoned   b            "slow\x1b[2J"
 Jan  2 03:04:05.012  1m1s  isolated   a *          minority, owned 21 partitions
 Jan  2 03:04:05.013  1m1s  ready      b
 Jan  2 03:04:05.014  1m1s  ready      21 members
 Jan  2 03:04:05.015  1m1s  stopped    a *          left
 `
-	code, got, fault := roostIn(t, f.Env, "history")
+	code, got, problem := roostIn(t, f.Env, "history")
 	var lines []string
 	for line := range strings.Lines(got) {
 		lines = append(lines, strings.TrimRight(line, " \n")+"\n")
 	}
-	if diff := cmp.Diff(want, strings.Join(lines, "")); diff != "" || code != 0 || fault != "" {
-		t.Errorf("%d %q\n%s", code, fault, diff)
+	if diff := cmp.Diff(want, strings.Join(lines, "")); diff != "" || code != 0 || problem != "" {
+		t.Errorf("%d %q\n%s", code, problem, diff)
 	}
 }
 

@@ -90,7 +90,7 @@ func (a *authority) write(name, kind string, b []byte) string {
 
 // TestTLS: an agent with certificates of its clients answers those that show one, and explains itself to all
 // others. Probes need none.
-func TestTLS(t *testing.T) { // S9.5
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(time.Hour)
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
@@ -116,9 +116,9 @@ func TestTLS(t *testing.T) { // S9.5
 		"half":           {[]string{"--addr", secure, "--cert", good}, "--cert and --cert-key belong together"},
 		"without TLS":    {[]string{"--addr", a.Base, "--ca", ours.file}, "certificates need https:// in front of the address"},
 	} {
-		code, _, fault := roost(t, append([]string{"undrain"}, c.args...)...)
-		if (code == 0) != (c.want == "") || !strings.Contains(fault, c.want) {
-			t.Errorf("%s: %d %q, want %q", name, code, fault, c.want)
+		code, _, problem := roost(t, append([]string{"undrain"}, c.args...)...)
+		if (code == 0) != (c.want == "") || !strings.Contains(problem, c.want) {
+			t.Errorf("%s: %d %q, want %q", name, code, problem, c.want)
 		}
 	}
 	pool := x509.NewCertPool()
@@ -138,7 +138,7 @@ func TestTLS(t *testing.T) { // S9.5
 
 // TestTLSReload: a certificate is replaced under load, and no call fails. Files that do not fit together change
 // nothing, and the log says so.
-func TestTLSReload(t *testing.T) { // S9.5
+func TestTLSReload(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
 	cert, key := ours.issue("server", time.Now().Add(time.Hour))
@@ -189,7 +189,7 @@ func TestTLSReload(t *testing.T) { // S9.5
 	}
 	eventually(t, func() error {
 		if !strings.Contains(a.Text(), "TLS files are not usable; the former certificate stays") {
-			return fmt.Errorf("the log does not name the fault")
+			return fmt.Errorf("the log does not name the problem")
 		}
 		return nil
 	})
@@ -206,31 +206,31 @@ func TestTLSReload(t *testing.T) { // S9.5
 }
 
 // TestTokenOverPlainHTTP: no command sends a token where the network can read it, unless it is told to.
-func TestTokenOverPlainHTTP(t *testing.T) { // S9.5
+func TestTokenOverPlainHTTP(t *testing.T) {
 	token := secretFile(t, "token\n")
 	for addr, refused := range map[string]bool{
 		"127.0.0.1:1": false, "localhost:1": false, "http://127.0.0.1:1/roost": false, "[::1]:1": false, "http://[::1]": false,
 		"192.0.2.1:1": true, "http://192.0.2.1:1": true, "http://node-a/roost": true, "node-a:1": true, "http://127.0.0.1.example:1": true,
 		"https://node-a.invalid:1": false, "http://127.0.0.1:1@node-a": true, "localhost.example:1": true,
 	} {
-		code, _, fault := roost(t, "leave", "--addr", addr, "--token-file", token, "--timeout", "100ms")
-		if said := strings.Contains(fault, "the network could read the token"); said != refused || code == 0 {
-			t.Errorf("%s: %d %s", addr, code, fault)
+		code, _, problem := roost(t, "leave", "--addr", addr, "--token-file", token, "--timeout", "100ms")
+		if said := strings.Contains(problem, "the network could read the token"); said != refused || code == 0 {
+			t.Errorf("%s: %d %s", addr, code, problem)
 		}
 		if refused {
-			code, _, fault := roost(t, "proxy", "--key-from", "path:1", "--listen", "192.0.2.1:1", "--agents", addr, "--token-file", token)
-			if code == 0 || !strings.Contains(fault, "the network could read the token") {
-				t.Errorf("proxy, %s: %d %s", addr, code, fault)
+			code, _, problem := roost(t, "proxy", "--key-from", "path:1", "--listen", "192.0.2.1:1", "--agents", addr, "--token-file", token)
+			if code == 0 || !strings.Contains(problem, "the network could read the token") {
+				t.Errorf("proxy, %s: %d %s", addr, code, problem)
 			}
 		}
 	}
-	if _, _, fault := roost(t, "leave", "--addr", "192.0.2.1:1", "--token-file", token, "--insecure", "--timeout", "100ms"); strings.Contains(fault, "could read") {
-		t.Error(fault)
+	if _, _, problem := roost(t, "leave", "--addr", "192.0.2.1:1", "--token-file", token, "--insecure", "--timeout", "100ms"); strings.Contains(problem, "could read") {
+		t.Error(problem)
 	}
 }
 
 // TestTokenRedirected: a token stays where it was sent, also if what answers there points elsewhere.
-func TestTokenRedirected(t *testing.T) { // S9.5
+func TestTokenRedirected(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Int64
 	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) }))
@@ -240,14 +240,14 @@ func TestTokenRedirected(t *testing.T) { // S9.5
 	}))
 	defer secure.Close()
 	ca := secretFile(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})))
-	code, _, fault := roost(t, "leave", "--addr", secure.URL, "--ca", ca, "--token-file", secretFile(t, "token\n"))
-	if code == 0 || seen.Load() > 0 || !strings.Contains(fault, "redirects to "+plain.URL) {
-		t.Errorf("%d requests over plain http; %d %s", seen.Load(), code, fault)
+	code, _, problem := roost(t, "leave", "--addr", secure.URL, "--ca", ca, "--token-file", secretFile(t, "token\n"))
+	if code == 0 || seen.Load() > 0 || !strings.Contains(problem, "redirects to "+plain.URL) {
+		t.Errorf("%d requests over plain http; %d %s", seen.Load(), code, problem)
 	}
 }
 
 // TestGuardedReads: with --http-read-token-file metrics and pages need a token, too.
-func TestGuardedReads(t *testing.T) { // S9.5
+func TestGuardedReads(t *testing.T) {
 	t.Parallel()
 	token, look := secretFile(t, "secret\n"), secretFile(t, "look\n")
 	a := agent(t, "a", append(calm(), "--http-token-file", token, "--http-read-token-file", look)...)
@@ -271,7 +271,7 @@ func TestGuardedReads(t *testing.T) { // S9.5
 		}
 	}
 	succeeds(t, "members", "--addr", a.Base, "--token-file", look)
-	if code, _, fault := roost(t, "drain", "--addr", a.Base, "--token-file", look); code == 0 || !strings.Contains(fault, "this is not it") {
-		t.Errorf("drain with the token for reads: %d %s", code, fault)
+	if code, _, problem := roost(t, "drain", "--addr", a.Base, "--token-file", look); code == 0 || !strings.Contains(problem, "this is not it") {
+		t.Errorf("drain with the token for reads: %d %s", code, problem)
 	}
 }

@@ -127,7 +127,7 @@ func askAgain(ctx context.Context, s *session.Session, v topView, every time.Dur
 		if err == nil {
 			v = next
 		} else {
-			v.fault = s.Explain(err).Error()
+			v.problem = s.Explain(err).Error()
 		}
 		show(v)
 	}
@@ -140,7 +140,7 @@ type topView struct {
 	stats   clusterhttp.Stats
 	members clusterhttp.Members
 	table   clusterhttp.Partitions // zero if the agent has none
-	fault   string                 // why there is nothing newer
+	problem string                 // why there is nothing newer
 }
 
 // topNow asks the agent. The table is long: topNow asks for it only if it is another one
@@ -193,11 +193,11 @@ func (v topView) page(columns, lines, skip int, news []term.Line) []term.Line {
 	return page
 }
 
-// aged adds a fault if the next answer is overdue.
+// aged adds a problem if the next answer is overdue.
 func (v topView) aged(now time.Time, every time.Duration) topView {
 	const silence = 3 * time.Second
-	if v.fault == "" && now.Sub(v.at) > every+silence {
-		v.fault = "its process may be paused, or its machine starved"
+	if v.problem == "" && now.Sub(v.at) > every+silence {
+		v.problem = "its process may be paused, or its machine starved"
 	}
 	return v
 }
@@ -218,8 +218,8 @@ func (v topView) head() []term.Line {
 		{Text: fmt.Sprintf("  cluster %s, as %s at %s sees it", term.Printable(v.stats.Settings.Cluster), v.members.Self, v.addr)},
 	}
 	head := []term.Line{title, v.summary()}
-	if v.fault != "" {
-		head = append(head, term.Line{{Text: "no answer since: " + strings.ReplaceAll(v.fault, "\n", "; "), Tone: term.Bad}})
+	if v.problem != "" {
+		head = append(head, term.Line{{Text: "no answer since: " + strings.ReplaceAll(v.problem, "\n", "; "), Tone: term.Bad}})
 	}
 	head = append(head, v.lost()...)
 	if v.table.Balance.Advice != "" {
@@ -244,14 +244,14 @@ func (v topView) summary() term.Line {
 	if v.table.Partitions == 0 {
 		return term.Line{members, {Text: "no table yet: this node is " + v.stats.State, Tone: term.Warning}}
 	}
-	drift := term.Toned{Text: "the same table everywhere", Tone: term.Good}
+	divergence := term.Toned{Text: "the same table everywhere", Tone: term.Good}
 	switch {
 	case v.stats.State == "isolated" || v.stats.State == "joining":
-		drift = term.Toned{Text: "the last table of this node, which is " + v.stats.State, Tone: term.Warning}
-	case v.members.Drift > 0:
-		drift = term.Toned{Text: term.Plural(v.members.Drift, "member") + " with another table", Tone: term.Warning}
+		divergence = term.Toned{Text: "the last table of this node, which is " + v.stats.State, Tone: term.Warning}
+	case v.members.Diverged > 0:
+		divergence = term.Toned{Text: term.Plural(v.members.Diverged, "member") + " with another table", Tone: term.Warning}
 	}
-	return term.Line{members, drift, {Text: fmt.Sprintf(", version %d: %d partitions, max/mean %.2f, variation %s",
+	return term.Line{members, divergence, {Text: fmt.Sprintf(", version %d: %d partitions, max/mean %.2f, variation %s",
 		v.members.Version, v.table.Partitions, v.table.Balance.MaxMean, term.Percent(v.table.Balance.CV))}}
 }
 

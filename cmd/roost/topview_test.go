@@ -27,12 +27,12 @@ func healthyTop() topView {
 func TestTopGolden(t *testing.T) {
 	well := healthyTop()
 	trouble := healthyTop()
-	trouble.members.Drift = 1
+	trouble.members.Diverged = 1
 	b, c := &trouble.members.Members[1], &trouble.members.Members[2]
 	b.State, b.AgeMS, b.InSync, b.ClockOffsetMS = lease.Draining, 5900, false, -7300
 	c.Capacity, c.Load, c.Zone = 0, 12, "zone \x1b[2J of a very long name"
 	trouble.table.Balance.Advice = "raise Partitions from 64 to 256 on every node of the cluster."
-	trouble.fault = "no agent answers\nstart one"
+	trouble.problem = "no agent answers\nstart one"
 	trouble.members.Lost = []clusterhttp.Lost{
 		{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_300, Partitions: 21}, {ID: "node-y", Reason: lease.Departed, AgoMS: 90_000},
 	}
@@ -79,16 +79,16 @@ func TestTopGolden(t *testing.T) {
 	golden(t, "testdata/top.txt", got.String())
 }
 
-// TestTopAged: an overdue answer shows before the timeout, and a known fault stays.
+// TestTopAged: an overdue answer shows before the timeout, and a known problem stays.
 func TestTopAged(t *testing.T) {
 	v := healthyTop()
 	for after, want := range map[time.Duration]string{0: "", 13 * time.Second: "", 14 * time.Second: "its process may be paused, or its machine starved"} {
-		if got := v.aged(v.at.Add(after), 10*time.Second).fault; got != want {
+		if got := v.aged(v.at.Add(after), 10*time.Second).problem; got != want {
 			t.Errorf("after %v: %q, want %q", after, got, want)
 		}
 	}
-	v.fault = "refused"
-	if got := v.aged(v.at.Add(time.Hour), time.Second).fault; got != "refused" {
+	v.problem = "refused"
+	if got := v.aged(v.at.Add(time.Hour), time.Second).problem; got != "refused" {
 		t.Errorf("got %q", got)
 	}
 }

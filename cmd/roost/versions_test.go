@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestVersions: as soon as a program states its version, or members run different ones of roost, they are seen at every
-// member and counted by the metrics (S8.4). So are its labels and its address.
+// TestVersions: as soon as an application states its version, or members run different ones of roost, they are seen at every
+// member and counted by the metrics. So are its labels and its address.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)
@@ -16,7 +16,7 @@ func TestVersions(t *testing.T) {
 	if out := succeeds(t, "members", "--addr", a.Base); strings.Contains(out, "VERSION") {
 		t.Errorf("a column of versions that nobody states:\n%s", out)
 	}
-	b := agent(t, "b", append(brisk(), "--join", a.Gossip, "--program-version", "sfu 2026.11.24-rc1+build.7f3c9a2e", "--label", "rack=r1", "--api-addr", "10.0.0.7:3478")...)
+	b := agent(t, "b", append(brisk(), "--join", a.Gossip, "--app-version", "sfu 2026.11.24-rc1+build.7f3c9a2e", "--label", "rack=r1", "--api-addr", "10.0.0.7:3478")...)
 	agree(t, a, b)
 	m, err := a.Members(t.Context())
 	if err != nil {
@@ -27,7 +27,7 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s states %q, want %q", n.ID, n.Version, want)
 		}
 		if n.ID == "b" && (n.Labels["rack"] != "r1" || n.APIAddr != "10.0.0.7:3478") {
-			t.Errorf("b has labels %v, its program is at %q", n.Labels, n.APIAddr)
+			t.Errorf("b has labels %v, its application is at %q", n.Labels, n.APIAddr)
 		}
 		if n.Roost != m.Members[0].Roost {
 			t.Errorf("%s runs roost %q, another member %q", n.ID, n.Roost, m.Members[0].Roost)
@@ -46,8 +46,8 @@ func TestVersions(t *testing.T) {
 		}
 		return nil
 	})
-	code, _, fault := roost(t, "agent", "--program-version", strings.Repeat("x", 65))
-	if code != exitUsage || !strings.Contains(fault, "--program-version") || !strings.Contains(fault, "at most 64") {
-		t.Errorf("65 bytes: %d %s", code, fault)
+	code, _, problem := roost(t, "agent", "--app-version", strings.Repeat("x", 65))
+	if code != exitUsage || !strings.Contains(problem, "--app-version") || !strings.Contains(problem, "at most 64") {
+		t.Errorf("65 bytes: %d %s", code, problem)
 	}
 }

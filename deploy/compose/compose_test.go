@@ -58,7 +58,7 @@ func agents(t *testing.T, p *types.Project) []types.ServiceConfig {
 }
 
 // TestServices: nothing is reached from other machines, files that are mounted exist, and images have a
-// version (S8.7).
+// version.
 func TestServices(t *testing.T) {
 	p := load(t)
 	for name, s := range p.Services {

@@ -20,7 +20,7 @@ type run struct {
 	Env           map[string]string // ROOST_…
 }
 
-// TestAgents: testdata/agents.json has the runs of all variants of the chart, and of the manifest (S7.4).
+// TestAgents: testdata/agents.json has the runs of all variants of the chart, and of the manifest.
 func TestAgents(t *testing.T) {
 	runs := map[string]run{
 		"manifest":                     runOf(t, manifest(t).agent(t), "127.0.0.1"),

@@ -43,7 +43,7 @@ networkPolicy: {http: []}
 	"settings": `
 replicas: 5
 secret: other
-settings: {capacity: 1048576, label: [disk=ssd, rack=3], undamped: true, ttl: 10s}
+settings: {capacity: 1048576, label: [disk=ssd, rack=3], no-flap-damping: true, ttl: 10s}
 image: {repository: registry.example.org/roost, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 podLabels: {team: media}
 podAnnotations: {}
@@ -189,7 +189,7 @@ func settings(t *testing.T, c corev1.Container) map[string]string {
 }
 
 // TestChart: each variant is made of fields that Kubernetes knows and settings that roost knows, and fits
-// together (S8.7).
+// together.
 func TestChart(t *testing.T) {
 	for name, values := range variants {
 		t.Run(name, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, pod := settings(t, o.agent(t)), o.set.Spec.Template.Spec
-	for name, want := range map[string]string{"capacity": "1048576", "label": "disk=ssd,rack=3", "undamped": "true", "ttl": "10s"} {
+	for name, want := range map[string]string{"capacity": "1048576", "label": "disk=ssd,rack=3", "no-flap-damping": "true", "ttl": "10s"} {
 		if said[name] != want {
 			t.Errorf("%s is %q, want %q", name, said[name], want)
 		}
@@ -324,7 +324,7 @@ func TestValues(t *testing.T) {
 }
 
 // TestReleases: each release is a cluster of its own, with a name that gossip and Redis take.
-func TestReleases(t *testing.T) { // S0.13
+func TestReleases(t *testing.T) {
 	longest := strings.Repeat("n", 63)
 	seen := make(map[string]bool)
 	for _, release := range []common.ReleaseOptions{

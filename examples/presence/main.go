@@ -104,11 +104,11 @@ type cable struct {
 	pulled atomic.Bool
 }
 
-func (c *cable) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
+func (c *cable) Heartbeat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
 	if c.pulled.Load() {
 		return presence.ErrStore
 	}
-	return c.Store.Beat(ctx, stale, participants...)
+	return c.Store.Heartbeat(ctx, stale, participants...)
 }
 
 func (c *cable) Leave(ctx context.Context, participants ...presence.Participant) error {

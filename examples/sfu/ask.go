@@ -42,8 +42,8 @@ func (b *bot) resolve(ctx context.Context, room string) (found reconnect.Directi
 }
 
 func (b *bot) ask(ctx context.Context, door, room string, last reconnect.Directive) (reconnect.Directive, error) {
-	const patience = 1300 * time.Millisecond // a report may take a second
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	const timeout = 1300 * time.Millisecond // a report may take a second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if b.report.Load() && last.Epoch > 0 {
 		body, err := json.Marshal(last)

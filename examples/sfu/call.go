@@ -16,8 +16,8 @@ type call struct {
 	mu        sync.RWMutex
 	peers     []*peer
 	sources   []*source
-	receivers int   // participants who only receive
-	edge      *edge // nil: this is the room, not an edge of it
+	receivers int    // participants who only receive
+	relay     *relay // nil: this is the room, not a relay of it
 }
 
 // source is a track of a publisher.

@@ -17,11 +17,11 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// A room with more subscribers than its node may have spreads over edges: "room~1" on another
-// node, and when that is full, "room~2". The publishers are at the room's node. Each edge
+// A room with more subscribers than its node may have spreads over relays: "room~1" on another
+// node, and when that is full, "room~2". The publishers are at the room's node. Each relay
 // receives every stream of the room from there once, and forwards it to its own subscribers.
 
-// otherRoomError sends a subscriber to an edge, or a publisher from an edge to its room.
+// otherRoomError sends a subscriber to a relay, or a publisher from a relay to its room.
 type otherRoomError struct{ to reconnect.Directive }
 
 func (e *otherRoomError) Error() string { return "this participant belongs in " + e.to.Room }
@@ -35,7 +35,7 @@ func directed(err error) (reconnect.Directive, bool) {
 }
 
 // serve runs a function for a participant. It returns an otherRoomError for a subscriber if this node has as many as it may
-// have, and for a publisher of an edge, which sends nothing to its room. In an edge, the function gets what the room's publishers send.
+// have, and for a publisher of a relay, which sends nothing to its room. In a relay, the function gets what the room's publishers send.
 func (n *node) serve(ctx context.Context, name string, in message, run func(context.Context, *call, reconnect.Directive) error) error {
 	senders := 0
 	if sends(in.Offer) {
@@ -49,7 +49,7 @@ func (n *node) serve(ctx context.Context, name string, in message, run func(cont
 		}
 	}
 	return n.fleet.serve(ctx, name, senders, func(lost context.Context, c *call, home reconnect.Directive) error {
-		if senders == 0 && !in.Edge && n.most > 0 {
+		if senders == 0 && !in.Relay && n.most > 0 {
 			if err := n.seat(ctx, name, c); err != nil {
 				return err
 			}
@@ -65,13 +65,13 @@ func sends(offer string) bool {
 	return strings.Contains(offer, "a=sendonly") || strings.Contains(offer, "a=sendrecv")
 }
 
-// seat counts a subscriber, or returns an otherRoomError. If no edge can be had, it is served here.
+// seat counts a subscriber, or returns an otherRoomError. If no relay can be had, it is served here.
 func (n *node) seat(ctx context.Context, name string, c *call) error {
 	if c.seat(n.most) {
 		return nil
 	}
 	names := chain(name, 1)
-	if len(names) > maxEdges+1 {
+	if len(names) > maxRelays+1 {
 		c.seat(math.MaxInt)
 		return nil
 	}
@@ -79,35 +79,35 @@ func (n *node) seat(ctx context.Context, name string, c *call) error {
 	if err == nil && to.Addr != "" && to.Addr != n.addr {
 		return &otherRoomError{to}
 	}
-	n.log.Warn("no edge", "room", name, "err", err)
+	n.log.Warn("no relay", "room", name, "err", err)
 	c.seat(math.MaxInt)
 	return nil
 }
 
-// pull receives the streams of a room for a participant of its edge, until the last one has left.
+// pull receives the streams of a room for a participant of its relay, until the last one has left.
 func (n *node) pull(name string, c *call) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(chain(name, 0)) == 1 {
 		return func() {}
 	}
-	if c.edge == nil {
-		c.edge = newEdge(n, name, c)
+	if c.relay == nil {
+		c.relay = newRelay(n, name, c)
 	}
-	e := c.edge
+	e := c.relay
 	e.users++
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if e.users--; e.users == 0 {
 			e.end()
-			c.edge = nil
+			c.relay = nil
 		}
 	}
 }
 
-// edge receives the streams of a room from its node, wherever that is.
-type edge struct {
+// relay receives the streams of a room from its node, wherever that is.
+type relay struct {
 	node   *node
 	chain  []string
 	call   *call
@@ -122,7 +122,7 @@ type edge struct {
 	lines [2 * pulled]line
 }
 
-// pulled is how many tracks of sound, and how many of pictures, an edge can receive.
+// pulled is how many tracks of sound, and how many of pictures, a relay can receive.
 const pulled = 8
 
 // kindOf returns what comes by a line.
@@ -141,10 +141,10 @@ type line struct {
 	end    context.CancelFunc
 }
 
-func newEdge(n *node, name string, c *call) *edge {
-	e := &edge{node: n, chain: chain(name, 0), call: c}
+func newRelay(n *node, name string, c *call) *relay {
+	e := &relay{node: n, chain: chain(name, 0), call: c}
 	e.ctx, e.end = context.WithCancel(n.ctx)
-	const attempt, soon = 5 * time.Second, time.Millisecond // there is one edge a node, not a crowd
+	const attempt, soon = 5 * time.Second, time.Millisecond // there is one relay a node, not a crowd
 	e.driver = reconnect.Driver{
 		Connect: e.connect, AttemptTimeout: attempt, Pace: reconnect.Pace{Spread: soon}, Log: slog.New(slog.DiscardHandler),
 		Resolve: func(ctx context.Context, room string) (reconnect.Directive, error) {
@@ -160,7 +160,7 @@ func newEdge(n *node, name string, c *call) *edge {
 }
 
 // run keeps an upstream to the node of the room.
-func (e *edge) run() {
+func (e *relay) run() {
 	go e.watch()
 	go e.seek(nil)
 	go e.keepApart(e.node.fleet.apart)
@@ -169,34 +169,34 @@ func (e *edge) run() {
 	}
 }
 
-// keepApart moves the edge when the room, or an edge of a lower number, has come to its node. Another edge minds this one. The name
-// of an edge comes from a client, and a look-up of a name without a pin costs a call of the store: a longer chain has longer pauses.
-func (e *edge) keepApart(apart func(context.Context, []string, int) (reconnect.Directive, error)) {
+// keepApart moves the relay when the room, or a relay of a lower number, has come to its node. Another relay minds this one. The name
+// of a relay comes from a client, and a lookup of a name without a pin costs a call of the store: a longer chain has longer pauses.
+func (e *relay) keepApart(apart func(context.Context, []string, int) (reconnect.Directive, error)) {
 	pause := time.Duration(len(e.chain)-1) * time.Second
 	for wait(e.ctx, pause); e.ctx.Err() == nil; wait(e.ctx, pause) {
 		if _, err := apart(e.ctx, e.chain, 0); err != nil && e.ctx.Err() == nil {
-			e.node.log.Warn("edge may be at its room", "room", e.chain[0], "err", err)
+			e.node.log.Warn("relay may be at its room", "room", e.chain[0], "err", err)
 		}
 	}
 }
 
-func (e *edge) follow(d reconnect.Directive) { _ = e.driver.Follow(e.ctx, d) } // seek reports a failure
+func (e *relay) follow(d reconnect.Directive) { _ = e.driver.Follow(e.ctx, d) } // seek reports a failure
 
 // seek returns when there is a newer upstream than u.
-func (e *edge) seek(u *upstream) {
+func (e *relay) seek(u *upstream) {
 	lost := reconnect.Directive{Room: e.chain[0]}
 	if u != nil {
 		lost = u.home
 	}
 	for e.ctx.Err() == nil && e.newest() == u && (u == nil || u.over()) {
 		if err := e.driver.Lost(e.ctx, lost); err != nil && e.ctx.Err() == nil {
-			e.node.log.Warn("edge without its room", "room", lost.Room, "err", err)
+			e.node.log.Warn("relay without its room", "room", lost.Room, "err", err)
 			wait(e.ctx, time.Second)
 		}
 	}
 }
 
-func (e *edge) newest() *upstream {
+func (e *relay) newest() *upstream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.links) == 0 {
@@ -206,8 +206,8 @@ func (e *edge) newest() *upstream {
 }
 
 // connect makes an upstream. The former one stays until the new one has all that it has: see take.
-func (e *edge) connect(ctx context.Context, d reconnect.Directive) (err error) {
-	u := &upstream{outbound: newOutbound(d), edge: e}
+func (e *relay) connect(ctx context.Context, d reconnect.Directive) (err error) {
+	u := &upstream{outbound: newOutbound(d), relay: e}
 	if u.pc, err = e.node.media.calls.NewPeerConnection(e.node.media.config); err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (e *edge) connect(ctx context.Context, d reconnect.Directive) (err error) {
 }
 
 // settle makes an upstream the newest one.
-func (e *edge) settle(u *upstream) error {
+func (e *relay) settle(u *upstream) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ctx.Err() != nil || u.over() {
@@ -244,7 +244,7 @@ func (e *edge) settle(u *upstream) error {
 
 // take returns the source to which a packet belongs, or nil if it is not forwarded; s is of its track. A new
 // upstream replaces the former one when it has as much as that, line by line, pictures at a keyframe.
-func (e *edge) take(u *upstream, i int, payload []byte, s *source) *source {
+func (e *relay) take(u *upstream, i int, payload []byte, s *source) *source {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l, now := &e.lines[i], time.Now()
@@ -265,7 +265,7 @@ func (e *edge) take(u *upstream, i int, payload []byte, s *source) *source {
 }
 
 // begin has a line come from u.
-func (e *edge) begin(l *line, u *upstream, s *source) {
+func (e *relay) begin(l *line, u *upstream, s *source) {
 	e.call.replace(l.source, s)
 	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // it is a publisher to this node
 		var ctx context.Context
@@ -281,7 +281,7 @@ func (e *edge) begin(l *line, u *upstream, s *source) {
 }
 
 // complete reports whether an upstream has as many lines as are in use.
-func (e *edge) complete(u *upstream, now time.Time) bool {
+func (e *relay) complete(u *upstream, now time.Time) bool {
 	use, has := 0, 0
 	for i := range e.lines {
 		if e.lines[i].source != nil {
@@ -298,7 +298,7 @@ func (e *edge) complete(u *upstream, now time.Time) bool {
 const silence = time.Second
 
 // watch ends lines by which nothing comes, and upstreams that are replaced.
-func (e *edge) watch() {
+func (e *relay) watch() {
 	const often = 50 * time.Millisecond
 	tick := time.NewTicker(often)
 	defer tick.Stop()
@@ -313,7 +313,7 @@ func (e *edge) watch() {
 	}
 }
 
-func (e *edge) tidy(now time.Time) {
+func (e *relay) tidy(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.lines {
@@ -341,8 +341,8 @@ func (e *edge) tidy(now time.Time) {
 	})
 }
 
-// close ends the rest of the edge.
-func (e *edge) close() {
+// close ends the rest of the relay.
+func (e *relay) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, u := range e.links {

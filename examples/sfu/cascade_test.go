@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The name of an edge comes from a client: one with a large number is no edge, and an edge has no edges.
+// The name of a relay comes from a client: one with a large number is no relay, and a relay has no relays.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -40,7 +40,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// An edge of any number costs the store at most a call a second, although no room of its chain has a pin.
+// A relay of any number costs the store at most a call a second, although no room of its chain has a pin.
 func TestKeepApart(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"room~1", "room~64"} {
@@ -49,7 +49,7 @@ func TestKeepApart(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
 			defer cancel()
 			calls := 0
-			(&edge{ctx: ctx, chain: chain(name, 0)}).keepApart(func(_ context.Context, chain []string, _ int) (d reconnect.Directive, err error) {
+			(&relay{ctx: ctx, chain: chain(name, 0)}).keepApart(func(_ context.Context, chain []string, _ int) (d reconnect.Directive, err error) {
 				calls += len(chain) - 1
 				return d, nil
 			})
@@ -62,15 +62,15 @@ func TestKeepApart(t *testing.T) {
 
 // A new upstream replaces the former one at a keyframe, when it has as many lines, or when the former one has ended.
 // A line by which nothing comes is free for others.
-func TestTakeover(t *testing.T) { // S6.12
+func TestTakeover(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, takeover)
 }
 
 func takeover(t *testing.T) {
-	e := &edge{call: new(call)}
+	e := &relay{call: new(call)}
 	link := func(order int) *upstream {
-		return &upstream{outbound: outbound{order: order, ended: make(chan struct{})}, edge: e}
+		return &upstream{outbound: outbound{order: order, ended: make(chan struct{})}, relay: e}
 	}
 	first, second, third := link(1), link(2), link(3)
 	asked := 0
@@ -114,7 +114,7 @@ func takeover(t *testing.T) {
 
 // A room of 12 subscribers, or 30 by -long, spreads over its node and two others. Faults of each cost no more than those of a
 // room on one node: its clients follow, and nobody gives up.
-func TestOutgrown(t *testing.T) { // S6.12
+func TestOutgrown(t *testing.T) {
 	t.Parallel()
 	most := 4 // on one node
 	if *long {
@@ -128,16 +128,16 @@ func outgrown(tr *trial, args []string, most int) {
 	tr.must(tr.crowd.call(tr.ctx, "room", 3*most))
 	load := int64(most)
 	homes := tr.spread("a room that outgrows its node", 3)
-	tr.loads(homes, map[string]int64{"room": load + 2, "room~1": load, "room~2": load}) // an edge is one subscriber of the room
+	tr.loads(homes, map[string]int64{"room": load + 2, "room~1": load, "room~2": load}) // a relay is one subscriber of the room
 	for range repetitions() {
 		for _, step := range []struct {
 			what, room string
 			unbroken   bool
 			do         func(id string) error
 		}{
-			{"kill -9 of an edge", "room~1", false, tr.farm.kill},
+			{"kill -9 of a relay", "room~1", false, tr.farm.kill},
 			{"SIGTERM to the room's node", "room", true, tr.farm.drain},
-			{"SIGTERM to an edge", "room~2", true, tr.farm.drain},
+			{"SIGTERM to a relay", "room~2", true, tr.farm.drain},
 			{"kill -9 of the room's node", "room", false, tr.farm.kill},
 		} {
 			id := string(homes[step.room].To)
@@ -157,7 +157,7 @@ func outgrown(tr *trial, args []string, most int) {
 	tr.alone(load)
 }
 
-// spread waits until all participants are where their room or edge is, and these are on nodes of their own.
+// spread waits until all participants are where their room or relay is, and these are on nodes of their own.
 func (t *trial) spread(what string, nodes int) (homes map[string]reconnect.Directive) {
 	t.Helper()
 	t.until(what, func() (err error) {
@@ -205,7 +205,7 @@ func (c *crowd) dismiss(which func(*bot) bool) (n int) {
 	return n
 }
 
-// loads checks what the room and its edges cost the nodes that their pins in Redis name.
+// loads checks what the room and its relays cost the nodes that their pins in Redis name.
 func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int64) {
 	t.Helper()
 	t.until("the loads", func() error {
@@ -226,12 +226,12 @@ func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int6
 	})
 }
 
-// alone ends the clients of edges, and waits for the end of the edges. The load of the room stays.
+// alone ends the clients of relays, and waits for the end of the relays. The load of the room stays.
 func (t *trial) alone(load int64) {
 	t.crowd.dismiss(func(b *bot) bool { return b.current().room != b.room })
 	homes := t.spread("the room alone", 1)
 	t.loads(homes, map[string]int64{"room": load})
-	t.until("the end of the edges", func() error {
+	t.until("the end of the relays", func() error {
 		for _, id := range t.farm.ids() {
 			s, err := t.farm.stats(t.ctx, id)
 			if err != nil {
@@ -246,9 +246,9 @@ func (t *trial) alone(load int64) {
 	})
 }
 
-// A subscriber by WHEP is redirected to an edge, too. One for whom the store is late is served by the room's node, and
+// A subscriber by WHEP is redirected to a relay, too. One for whom the store is late is served by the room's node, and
 // the next one asks again.
-func TestOutgrownWHEP(t *testing.T) { // S6.12
+func TestOutgrownWHEP(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
 	for _, n := range p.nodes {
@@ -263,7 +263,7 @@ func TestOutgrownWHEP(t *testing.T) { // S6.12
 		plays.hears(t)
 	}
 	subscribe()
-	redistest.Eventually(t, "a room and its edge", func() error {
+	redistest.Eventually(t, "a room and its relay", func() error {
 		subscribe()
 		for _, n := range p.nodes {
 			if s := n.fleet.stats(); s.Hosted != 1 || s.Calls != 1 {
@@ -275,8 +275,8 @@ func TestOutgrownWHEP(t *testing.T) { // S6.12
 	})
 }
 
-// A publisher who joins an edge by its name is in the call of the room, with the subscribers of both.
-func TestEdgePublisher(t *testing.T) { // S6.12
+// A publisher who joins a relay by its name is in the call of the room, with the subscribers of both.
+func TestRelayPublisher(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
 	const room = "room"

@@ -81,7 +81,7 @@ type bot struct {
 	epoch  uint64    // of the newest node that it learned
 }
 
-// route leads a bot to its room, or to an edge of it.
+// route leads a bot to its room, or to a relay of it.
 type route struct {
 	reconnect.Driver
 	room string
@@ -132,7 +132,7 @@ func (c *crowd) join(ctx context.Context, room string, publish bool) error {
 	}
 }
 
-// to begins a route to a room, or to an edge.
+// to begins a route to a room, or to a relay.
 func (b *bot) to(room string) *route {
 	r := &route{room: room, Driver: reconnect.Driver{
 		Connect: b.connect, Resolve: b.resolve, AttemptTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
@@ -242,7 +242,7 @@ func (b *bot) listen(l *link) {
 	b.gone(l)
 }
 
-// follow moves the bot to the node of a directive that came by a link: of its room or edge, or to another edge.
+// follow moves the bot to the node of a directive that came by a link: of its room or relay, or to another relay.
 func (b *bot) follow(l *link, d reconnect.Directive) {
 	r := b.current()
 	switch r.room {
@@ -250,7 +250,7 @@ func (b *bot) follow(l *link, d reconnect.Directive) {
 	case l.home.Room:
 		r = b.to(d.Room)
 	default:
-		return // it went to another edge since
+		return // it went to another relay since
 	}
 	b.learn(d)
 	b.spawn(func() { _ = r.Follow(r.ctx, d) }) // if it gives up, the end of the old connection is news

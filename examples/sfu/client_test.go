@@ -43,7 +43,7 @@ func TestSilentClients(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
 	n := p.nodes[0]
-	n.patience = 500 * time.Millisecond
+	n.timeout = 500 * time.Millisecond
 	t.Run("WebSocket", func(t *testing.T) {
 		ws, _, err := websocket.Dial(p.ctx, "ws://"+n.addr+"/join/room", nil) //nolint:bodyclose // Dial does
 		if err != nil {
@@ -103,7 +103,7 @@ func TestSilentClients(t *testing.T) {
 		}
 		redistest.Eventually(t, "the end of the participant", func() error {
 			s := n.fleet.stats()
-			if s.Tenures == 0 { // the first time, or the offer came late
+			if s.Hostings == 0 { // the first time, or the offer came late
 				return errors.Join(errors.New("no participant yet"), join())
 			}
 			if s.Calls != 0 {

@@ -79,8 +79,8 @@ func (c *crowd) at(homes map[string]reconnect.Directive) error {
 
 // until waits for a condition.
 func until(ctx context.Context, condition func() error) error {
-	const patience, pause = time.Minute, 10 * time.Millisecond
-	for end := time.Now().Add(patience); ; wait(ctx, pause) {
+	const timeout, pause = time.Minute, 10 * time.Millisecond
+	for end := time.Now().Add(timeout); ; wait(ctx, pause) {
 		err := condition()
 		if err == nil || ctx.Err() != nil || time.Now().After(end) {
 			return errors.Join(err, ctx.Err())
@@ -223,7 +223,7 @@ func (s *show) outgrow(ctx context.Context, most int) error {
 	_, _ = fmt.Fprintf(s.out, "a room outgrows its node: %d subscribers over %d nodes, %s\n", nodes*most, nodes, s.loads(ctx))
 	at := func(room string) string { return string(homes[room].To) }
 	err = errors.Join(
-		s.faultAt(ctx, "kill -9 of an edge", at("large~1"), 0, s.farm.kill),
+		s.faultAt(ctx, "kill -9 of a relay", at("large~1"), 0, s.farm.kill),
 		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "g") }),
 		s.faultAt(ctx, "the room's node drains", at("large"), 0, s.farm.drain),
 	)

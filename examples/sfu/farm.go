@@ -137,8 +137,8 @@ func (f *farm) drain(id string) error {
 	n := f.node(id)
 	defer f.forget(id)
 	f.hide(id, true)
-	const patience = 40 * time.Second
-	if !n.Stop(patience) || !n.State().Success() {
+	const timeout = 40 * time.Second
+	if !n.Stop(timeout) || !n.State().Success() {
 		return fmt.Errorf("node %s did not end in order: %s\n%s", id, n.State(), n.Log)
 	}
 	return nil

@@ -23,7 +23,7 @@ func repetitions() int {
 
 // Only the rooms of a node that dies move, each once, and no room moves when a node joins. A
 // drain is make-before-break. A node that was stopped for longer than its lease closes its rooms.
-func TestFaults(t *testing.T) { // S6.1, S6.11, S6.15
+func TestFaults(t *testing.T) {
 	t.Parallel()
 	try(t, plan{nodes: "abc", rooms: 6, subscribers: 2}, faults)
 }
@@ -92,7 +92,7 @@ func (t *trial) stop(id string) {
 
 // Without Redis for 30 s, calls go on, and new ones begin. Afterwards, with empty data, all
 // rooms are where they were.
-func TestRedisAway(t *testing.T) { // S6.1, S6.2
+func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	try(t, plan{nodes: "abc", rooms: 4, subscribers: 1}, withoutRedis)
 }
@@ -122,7 +122,7 @@ func withoutRedis(tr *trial) {
 }
 
 // While nodes do not hear each other, and reach Redis, no room moves.
-func TestGossipCut(t *testing.T) { // S6.1
+func TestGossipCut(t *testing.T) {
 	t.Parallel()
 	var wires []*wire
 	try(t, plan{nodes: "abc", rooms: 4, subscribers: 1, args: func(string) []string {

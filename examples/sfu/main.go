@@ -61,7 +61,7 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	f.StringVar(&cfg.redis, "redis", "redis://127.0.0.1:6379", "URL of the Redis that the nodes share")
 	f.StringVar(&cfg.Bind, "bind", "127.0.0.1:0", "host:port for gossip")
 	f.StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach -bind")
-	f.IntVar(&cfg.most, "room-max", 0, "subscribers of one room; more go to edges of it on other nodes; 0: any number")
+	f.IntVar(&cfg.most, "room-max", 0, "subscribers of one room; more go to relays of it on other nodes; 0: any number")
 	join := f.String("join", "", "other nodes' -bind, with commas")
 	child := f.Bool("exit-on-stdin-close", false, "end when standard input closes")
 	if err := f.Parse(args); err != nil {
@@ -91,8 +91,8 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
-	const patience = 30 * time.Second
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	const timeout = 30 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	return n.close(ctx)
 }

@@ -46,7 +46,7 @@ type trial struct {
 	farm     *farm
 	crowd    *crowd
 	rooms    []string
-	restored bool // the store lost its pins: each tenure goes on with a greater epoch
+	restored bool // the store lost its pins: each hosting goes on with a greater epoch
 	more     int  // rooms that began during a fault, and have nothing to do with it
 	started  []*agentproc.Process
 	causes   []string // parts of lines in the logs of nodes that this trial causes
@@ -202,14 +202,14 @@ func (t *trial) settled(what string) map[string]reconnect.Directive {
 	return homes
 }
 
-// tenures returns how often rooms began on each node.
-func (t *trial) tenures() map[string]int {
+// hostings returns how often rooms began on each node.
+func (t *trial) hostings() map[string]int {
 	t.Helper()
 	n := make(map[string]int)
 	for id := range t.farm.visible() {
 		s, err := t.farm.stats(t.ctx, id)
 		t.must(err)
-		n[id] = s.Tenures
+		n[id] = s.Hostings
 	}
 	return n
 }
@@ -228,7 +228,7 @@ func (c *crowd) broken() (n int) {
 // node once, and all others stay.
 func (t *trial) fault(what string, leaves func(home reconnect.Directive) bool, do func()) {
 	t.Helper()
-	before, tenures, began := t.homes(), t.tenures(), t.crowd.begin()
+	before, hostings, began := t.homes(), t.hostings(), t.crowd.begin()
 	do()
 	after := t.settled(what)
 	m := t.crowd.measured(began)
@@ -246,8 +246,8 @@ func (t *trial) fault(what string, leaves func(home reconnect.Directive) bool, d
 			t.errorf("%s: %s has moved from %+v to %+v", what, room, home, now)
 		}
 	}
-	for id, n := range t.tenures() {
-		want -= n - tenures[id]
+	for id, n := range t.hostings() {
+		want -= n - hostings[id]
 	}
 	if want != 0 {
 		t.errorf("%s: rooms that left began %d times less than once", what, want)

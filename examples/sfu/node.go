@@ -34,7 +34,7 @@ type node struct {
 	most   int                // subscribers of a room
 	log    *slog.Logger
 
-	patience time.Duration // with a client that has to send its offer, or to receive a message
+	timeout time.Duration // with a client that has to send its offer, or to receive a message
 
 	mu       sync.Mutex
 	sessions map[string]*peer // by WHIP and WHEP
@@ -45,11 +45,11 @@ type nodeConfig struct {
 	listen string // host:port for HTTP
 	media  string // host:port for all media
 	redis  string
-	most   int // subscribers of a room, of one edge of it; 0: any number
+	most   int // subscribers of a room, of one relay of it; 0: any number
 }
 
 func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
-	n := &node{sessions: make(map[string]*peer), most: cfg.most, log: cfg.Log, patience: 10 * time.Second}
+	n := &node{sessions: make(map[string]*peer), most: cfg.most, log: cfg.Log, timeout: 10 * time.Second}
 	listener, err := net.Listen("tcp", cfg.listen)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	mux.HandleFunc("DELETE /session/{id}", n.remove)
 	mux.HandleFunc("GET /stats", n.stats)
 	servePage(mux, func() overview { return overview{Nodes: doorsOf(n.fleet.agent.Members())} })
-	n.server = &http.Server{Handler: n.timely(mux), ReadHeaderTimeout: n.patience}
+	n.server = &http.Server{Handler: n.timely(mux), ReadHeaderTimeout: n.timeout}
 	go func() { _ = n.server.Serve(listener) }()
 	return n, nil
 }
@@ -79,7 +79,7 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 func (n *node) timely(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(n.patience)) // an error means that the client disconnected
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(n.timeout)) // an error means that the client disconnected
 		}
 		h.ServeHTTP(w, r)
 	})
@@ -95,9 +95,9 @@ func (n *node) close(ctx context.Context) error {
 // message is what clients and nodes send over the WebSocket of a participant.
 type message struct {
 	Offer  string               `json:"offer,omitempty"`  // from the client, once
-	Edge   bool                 `json:"edge,omitempty"`   // with the offer: it comes from a node, which forwards the room
+	Relay  bool                 `json:"relay,omitempty"`  // with the offer: it comes from a node, which forwards the room
 	Answer string               `json:"answer,omitempty"` // to it, once
-	Home   *reconnect.Directive `json:"home,omitempty"`   // with the answer: this node. Otherwise the room lives there, or there is an edge of it
+	Home   *reconnect.Directive `json:"home,omitempty"`   // with the answer: this node. Otherwise the room lives there, or there is a relay of it
 	Done   bool                 `json:"done,omitempty"`   // from the client: the other node serves me
 }
 
@@ -113,7 +113,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(largestMessage)
 	var in message
-	soon, received := context.WithTimeout(r.Context(), n.patience)
+	soon, received := context.WithTimeout(r.Context(), n.timeout)
 	err = wsjson.Read(soon, ws, &in)
 	received()
 	if err != nil {
@@ -123,7 +123,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	send := func(m message) error {
-		soon, sent := context.WithTimeout(r.Context(), n.patience) // a client that reads nothing holds the room
+		soon, sent := context.WithTimeout(r.Context(), n.timeout) // a client that reads nothing holds the room
 		defer sent()
 		return wsjson.Write(soon, ws, m)
 	}
@@ -247,7 +247,7 @@ func (n *node) session(room, offer string, opened func(id, answer string)) error
 	})
 }
 
-// refuse sends a WHIP or WHEP client to the node of its room, or to an edge, if there is one. A client repeats its offer after a 503.
+// refuse sends a WHIP or WHEP client to the node of its room, or to a relay, if there is one. A client repeats its offer after a 503.
 func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if to, ok := directed(err); ok {
 		verb, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/") // a room may have slashes, too
@@ -291,16 +291,16 @@ func (n *node) remove(w http.ResponseWriter, r *http.Request) {
 
 // stats is what a node says of itself.
 type stats struct {
-	Hosted  int `json:"hosted"`  // rooms
-	Calls   int `json:"calls"`   // with participants: more than are hosted after a move
-	Tenures int `json:"tenures"` // rooms that began here
-	Members int `json:"members"` // of the fleet
-	Watched int `json:"watched"` // of them: this node would notice their end at once
+	Hosted   int `json:"hosted"`   // rooms
+	Calls    int `json:"calls"`    // with participants: more than are hosted after a move
+	Hostings int `json:"hostings"` // rooms that began here
+	Members  int `json:"members"`  // of the fleet
+	Watched  int `json:"watched"`  // of them: this node would notice their end at once
 
 	Load  int64            `json:"load"`  // forwarded streams, by which the fleet places rooms
-	Rooms map[string]int64 `json:"rooms"` // what each room costs; an edge of a room ends in ~ and its number
+	Rooms map[string]int64 `json:"rooms"` // what each room costs; a relay of a room ends in ~ and its number
 
-	Peers      int `json:"peers"` // participants, and edges of rooms
+	Peers      int `json:"peers"` // participants, and relays of rooms
 	Goroutines int `json:"goroutines"`
 }
 

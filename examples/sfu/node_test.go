@@ -147,7 +147,7 @@ func (p *player) hears(t *testing.T) {
 
 // A publisher by WHIP and a subscriber by WHEP send their offers to any node, and are in one call
 // with a subscriber by WebSocket, also if the name of its room has a slash. DELETE ends a session.
-func TestWHIP(t *testing.T) { // S6.16
+func TestWHIP(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
 	const room, escaped = "team/standup", "team%2Fstandup"
@@ -230,7 +230,7 @@ func TestPage(t *testing.T) {
 }
 
 // A client with an old directive gets the present one from the node that it reaches.
-func TestWrongNode(t *testing.T) { // S6.14
+func TestWrongNode(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
 	b := &bot{crowd: p.crowd, room: "room", ctx: p.ctx, plays: &player{room: fingerprint("room")}}

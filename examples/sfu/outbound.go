@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// outbound is a connection that a bot or an edge makes to a node.
+// outbound is a connection that a bot or a relay makes to a node.
 type outbound struct {
 	home  reconnect.Directive
 	order int // a later one has a greater one
@@ -28,7 +28,7 @@ func newOutbound(home reconnect.Directive) outbound {
 }
 
 // dial opens the WebSocket, and exchanges offer and answer. A node that does not host the room says who does.
-func (o *outbound) dial(ctx context.Context, client *http.Client, edge bool, follow func(reconnect.Directive)) (err error) {
+func (o *outbound) dial(ctx context.Context, client *http.Client, relay bool, follow func(reconnect.Directive)) (err error) {
 	o.ws, _, err = websocket.Dial(ctx, "ws://"+o.home.Addr+"/join/"+url.PathEscape(o.home.Room), &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (o *outbound) dial(ctx context.Context, client *http.Client, edge bool, fol
 		return err
 	}
 	var in message
-	if err = wsjson.Write(ctx, o.ws, message{Offer: offer, Edge: edge}); err == nil {
+	if err = wsjson.Write(ctx, o.ws, message{Offer: offer, Relay: relay}); err == nil {
 		err = wsjson.Read(ctx, o.ws, &in)
 	}
 	if err != nil {

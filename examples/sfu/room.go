@@ -26,12 +26,12 @@ type fleet struct {
 	rooms *affinity.Resolver
 
 	mu    sync.Mutex
-	calls map[*affinity.Hosting]*tenure
-	begun int // tenures
+	calls map[*affinity.Hosting]*hosting
+	begun int // hostings
 }
 
-// tenure is the time in which this node hosts a room, and its call.
-type tenure struct {
+// hosting is the time in which this node hosts a room, and its call.
+type hosting struct {
 	call
 	senders, receivers int
 }
@@ -43,7 +43,7 @@ func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{store: store, calls: make(map[*affinity.Hosting]*tenure)}
+	f := &fleet{store: store, calls: make(map[*affinity.Hosting]*hosting)}
 	if f.agent, err = cluster.Start(ctx, cfg); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -73,7 +73,7 @@ func (f *fleet) count(h *affinity.Hosting, senders, receivers int) *call {
 	defer f.mu.Unlock()
 	t := f.calls[h]
 	if t == nil {
-		t = new(tenure)
+		t = new(hosting)
 		f.calls[h] = t
 		f.begun++
 	}
@@ -85,15 +85,15 @@ func (f *fleet) count(h *affinity.Hosting, senders, receivers int) *call {
 	return &t.call
 }
 
-// apart returns the node of an edge, the last one of a chain. An edge is a room by itself: it counts towards its
-// node's load, and its clients follow it. It lives apart from its room and the other edges.
+// apart returns the node of a relay, the last one of a chain. A relay is a room by itself: it counts towards its
+// node's load, and its clients follow it. It lives apart from its room and the other relays.
 func (f *fleet) apart(ctx context.Context, chain []string, subscribers int) (reconnect.Directive, error) {
 	last := len(chain) - 1
 	a, err := f.rooms.ResolveApart(ctx, chain[last], affinity.Demand{Publishers: 1, Subscribers: subscribers}, chain[:last]...)
 	return a.Directive(), err
 }
 
-// home returns where the room of an edge lives, after the edge has lost it.
+// home returns where the room of a relay lives, after the relay has lost it.
 func (f *fleet) home(ctx context.Context, lost reconnect.Directive) (reconnect.Directive, error) {
 	a, err := f.rooms.Report(ctx, lost)
 	if errors.Is(err, affinity.ErrNoPin) {
@@ -102,7 +102,7 @@ func (f *fleet) home(ctx context.Context, lost reconnect.Directive) (reconnect.D
 	return a.Directive(), err
 }
 
-// follow yields where the room of an edge lives.
+// follow yields where the room of a relay lives.
 func (f *fleet) follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return f.rooms.Follow(ctx, room)
 }
@@ -122,13 +122,13 @@ func (f *fleet) leave(ctx context.Context) error {
 	if err == nil && len(f.agent.Members()) > 1 {
 		err = evacuate.Run(ctx, f.agent, f.rooms, evacuate.Plan{Rate: 50, Deadline: linger}, nil)
 	}
-	for end := time.Now().Add(linger); f.tenures() > 0 && time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(linger); f.hostings() > 0 && time.Now().Before(end) && ctx.Err() == nil; {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return errors.Join(err, f.agent.Leave(ctx), f.store.Close()) // Leave closes the rooms
 }
 
-func (f *fleet) tenures() int {
+func (f *fleet) hostings() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.calls)

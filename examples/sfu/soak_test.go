@@ -38,7 +38,7 @@ type soak struct {
 }
 
 // Calls go on for a long time under faults: no client gives up, no room has two hosts, and neither goroutines nor descriptors grow.
-func TestSoak(t *testing.T) { // S6.1, S6.11, S6.12, S6.15
+func TestSoak(t *testing.T) {
 	t.Parallel()
 	if *soakFor == 0 {
 		args := []string{"-room-max", "3"}
@@ -75,7 +75,7 @@ func soaked(tr *trial, args []string, rooms, subscribers, large int, every time.
 	tr.must(tr.crowd.fillWith(tr.ctx, tr.rooms, func(i int) int { return (subscribers-large)*(i+1)/small - (subscribers-large)*i/small }))
 	tr.must(tr.crowd.call(tr.ctx, "large", large))
 	tr.settles("all calls")
-	s.Logf("%d nodes, %d rooms with a publisher each, %d subscribers, %d of them in one room with edges: 50 packets of sound and %d pictures a second",
+	s.Logf("%d nodes, %d rooms with a publisher each, %d subscribers, %d of them in one room with relays: 50 packets of sound and %d pictures a second",
 		len(tr.farm.ids()), rooms, subscribers, large, time.Second/pictureEvery)
 	s.Logf("%-10s %8s %8s %8s %6s %5s %7s   %-22s %-22s %s", "fault", "at", "took", "settled", "rooms", "moved", "gave up", "sound: p50 p95 max", "picture: p50 p95 max", "of subscribers of the rooms that moved, otherwise of all")
 	began := time.Now()
@@ -171,7 +171,7 @@ func (s *soak) renew() {
 	s.settles("a new call")
 }
 
-// settles waits until all participants play, where their room, or their edge of it, lives. It returns where these are.
+// settles waits until all participants play, where their room, or their relay of it, lives. It returns where these are.
 func (t *trial) settles(what string) (homes map[string]reconnect.Directive) {
 	t.Helper()
 	var last error
@@ -188,7 +188,7 @@ func (t *trial) settles(what string) (homes map[string]reconnect.Directive) {
 	return homes
 }
 
-// present returns where all rooms live, and their edges, if all participants are there.
+// present returns where all rooms live, and their relays, if all participants are there.
 func (t *trial) present() (homes map[string]reconnect.Directive, err error) {
 	names := make(map[string]bool)
 	for _, b := range t.crowd.all() {
@@ -208,7 +208,7 @@ func (s *soak) strike(what, id string, start time.Time, do func(id string) error
 	done := time.Now()
 	after := s.settles(what)
 	settled := time.Since(done)
-	maps.DeleteFunc(before, func(room string, _ reconnect.Directive) bool { return after[room].To == "" }) // an edge that has ended
+	maps.DeleteFunc(before, func(room string, _ reconnect.Directive) bool { return after[room].To == "" }) // a relay that has ended
 	n := moved(before, after)
 	m := s.crowd.measuredOf(began, func(b *bot) bool {
 		room := b.current().room

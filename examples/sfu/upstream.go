@@ -14,9 +14,9 @@ import (
 // upstream is a connection to the node of the room.
 type upstream struct {
 	outbound
-	edge  *edge
+	relay *relay
 	once  sync.Once
-	heard [2 * pulled]time.Time // when the last packet came; guarded by edge.mu
+	heard [2 * pulled]time.Time // when the last packet came; guarded by relay.mu
 }
 
 // prepare asks for tracks, and follows the state of the connection.
@@ -47,15 +47,15 @@ func (u *upstream) prepare() error {
 func (u *upstream) listen() {
 	for {
 		var in message
-		if err := wsjson.Read(u.edge.ctx, u.ws, &in); err != nil {
+		if err := wsjson.Read(u.relay.ctx, u.ws, &in); err != nil {
 			break
 		}
 		if in.Home != nil {
-			go u.edge.follow(*in.Home)
+			go u.relay.follow(*in.Home)
 		}
 	}
 	u.close()
-	u.edge.seek(u)
+	u.relay.seek(u)
 }
 
 func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
@@ -67,31 +67,31 @@ func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
 		if err != nil {
 			return
 		}
-		if s := u.edge.take(u, i, packet.Payload, own); s != nil {
-			u.edge.call.send(s, packet)
+		if s := u.relay.take(u, i, packet.Payload, own); s != nil {
+			u.relay.call.send(s, packet)
 		}
 	}
 }
 
 // done has the node of the room close the connection, which may be old news to it.
 func (u *upstream) done() {
-	ctx, cancel := context.WithTimeout(u.edge.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(u.relay.ctx, time.Second)
 	defer cancel()
 	_ = wsjson.Write(ctx, u.ws, message{Done: true})
 	select {
 	case <-u.ended:
 	case <-time.After(linger):
-	case <-u.edge.ctx.Done():
+	case <-u.relay.ctx.Done():
 	}
 	u.close()
 }
 
 func (u *upstream) close() {
-	u.edge.mu.Lock()
+	u.relay.mu.Lock()
 	if !u.over() {
 		close(u.ended)
 	}
-	u.edge.mu.Unlock()
+	u.relay.mu.Unlock()
 	if u.ws != nil {
 		_ = u.ws.CloseNow()
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // TestSidecar: the participants of a room meet on one server, through any server, also
-// after a server is killed or stopped (S0.1, S0.8).
+// after a server is killed or stopped.
 func TestSidecar(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes take seconds")
@@ -222,7 +222,7 @@ func waitServes(t *testing.T, n *node, want []string) {
 	})
 }
 
-// kill ends the last node without a farewell. The others take its rooms, and no other
+// kill ends the last node without a leave message. The others take its rooms, and no other
 // room moves.
 func (f *fleet) kill(t *testing.T, homes map[string]*node) {
 	t.Helper()

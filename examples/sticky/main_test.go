@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-func TestConforms(t *testing.T) { // S2.1
+func TestConforms(t *testing.T) {
 	placementtest.Strategy(t, func() placement.Strategy { return sticky{} }, placementtest.Options{Minimal: true})
 }
 

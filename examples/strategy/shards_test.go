@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-func TestConforms(t *testing.T) { // S2.1
+func TestConforms(t *testing.T) {
 	fresh := func() placement.Strategy { return shards{role: "ssd", pinned: 16} }
 	var nodes []placement.Node // the nodes of the suite have other roles
 	for i, role := range []string{"ssd", "hdd", "ssd", "", "ssd"} {
@@ -64,7 +64,7 @@ func obeying(nodes []placement.Node, rule func(placement.Node) bool) []placement
 	return nodes
 }
 
-// S2.5: role pinning and anti-affinity hold wherever they can.
+// role pinning and anti-affinity hold wherever they can.
 func TestRules(t *testing.T) {
 	s := shards{role: "ssd", pinned: 15} // the last one's mirror is not pinned
 	rapid.Check(t, func(t *rapid.T) {
@@ -84,7 +84,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// S2.5: the reason names the rules that decided and the rules that failed.
+// the reason names the rules that decided and the rules that failed.
 func TestExplain(t *testing.T) {
 	nodes := []placement.Node{
 		{ID: "a", Weight: 1, Zone: "east", Labels: map[string]string{"role": "ssd"}},
@@ -107,7 +107,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// S2.5, S3.9: a join or a leave moves its own partitions, and mirrors that make way.
+// a join or a leave moves its own partitions, and mirrors that make way.
 func TestMoves(t *testing.T) {
 	s := shards{role: "ssd", pinned: 16}
 	rapid.Check(t, func(t *rapid.T) {
@@ -124,7 +124,7 @@ func TestMoves(t *testing.T) {
 	})
 }
 
-// S2.5: without other rules, owners are those of rendezvous hashing with capacity times
+// without other rules, owners are those of rendezvous hashing with capacity times
 // weight as the weight, up to the greatest numbers.
 func TestCapacity(t *testing.T) {
 	for capacity, weight := range map[int64]uint32{0: 100, 1: 100, 5: 500, 42_949_672: 4_294_967_200, 42_949_673: math.MaxUint32, math.MaxInt64: math.MaxUint32} {

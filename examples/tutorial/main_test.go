@@ -95,7 +95,7 @@ func TestTwoNodes(t *testing.T) {
 		}
 	}
 	check()
-	redistest.Eventually(t, "a misroute in b's figures", func() error { // S4.10: standup came to b
+	redistest.Eventually(t, "a misroute in b's numbers", func() error { // standup came to b
 		if n := b.agent.Snapshot().Stats.Misrouted; n != 1 {
 			return fmt.Errorf("%d misroutes, want 1", n)
 		}
@@ -118,7 +118,7 @@ func TestTwoNodes(t *testing.T) {
 	if err := a.agent.Drain(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if status, _ := a.post("/join/standup"); status != http.StatusServiceUnavailable { // S4.4
+	if status, _ := a.post("/join/standup"); status != http.StatusServiceUnavailable {
 		t.Errorf("no node can own anything, and join answers %d", status)
 	}
 }

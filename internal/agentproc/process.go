@@ -122,7 +122,7 @@ func (p *Process) Await(ctx context.Context) (Addrs, error) {
 // Signal sends a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends the process without a farewell, as a crash does, and waits for the end.
+// Kill ends the process without a leave message, as a crash does, and waits for the end.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill pid %d: %w", p.PID(), err)

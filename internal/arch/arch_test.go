@@ -61,16 +61,16 @@ var house = []struct {
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
 	{"internal/gossip", []string{"lease"}, "gossip carries leases, not ownership"},
 	{"internal/split", []string{"lease"}, "who may own in a split follows from live members and what they said"},
-	{"internal/node", []string{"lease", "placement", "placement/assignment", "events", "internal/handover", "internal/split"}, "the kernel of a node decides; the agent around it does the I/O"},
-	{"internal/handover", []string{"lease", "placement"}, "which run may begin follows from tables, members and messages"},
+	{"internal/node", []string{"lease", "placement", "placement/assignment", "events", "internal/handoff", "internal/split"}, "the core of a node decides; the agent around it does the I/O"},
+	{"internal/handoff", []string{"lease", "placement"}, "which run may begin follows from tables, members and messages"},
 	{"internal/explore", nil, "it visits the states of any protocol"},
-	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a kernel or of an agent"},
-	{"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"}, "it puts a virtual network under kernels, and nothing of the agent"},
-	{"internal/chaos", []string{"lease", "placement", "events", "internal/node", "internal/sim", "internal/ledger"}, "it puts faults on simulated kernels, and checks what they publish"},
+	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a core or of an agent"},
+	{"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"}, "it puts a virtual network under cores, and nothing of the agent"},
+	{"internal/chaos", []string{"lease", "placement", "events", "internal/node", "internal/sim", "internal/ledger"}, "it puts problems on simulated cores, and checks what they publish"},
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
 	{"events/latest", nil, "it passes on values of any type"},
 	{"internal/sse", nil, "a stream of events has no topic"},
-	{"internal/tablewire", []string{"lease", "placement"}, "an agent and its followers share the format alone"},
+	{"internal/tablewire", []string{"lease", "placement"}, "an agent and its routing clients share the format alone"},
 	{"internal/agenturl", nil, "an address needs no agent"},
 	{"internal/pipenet", nil, "it serves the tests of any package"},
 	{"internal/arch", nil, "the rules depend on no package that they check"},
@@ -106,14 +106,14 @@ var bans = []struct {
 	why        string
 }{
 	{
-		in:  []string{"lease", "placement", "placement/ring", "placement/assignment", "events", "internal/handover", "internal/split"},
+		in:  []string{"lease", "placement", "placement/ring", "placement/assignment", "events", "internal/handoff", "internal/split"},
 		not: []string{"net/...", "os/...", "log/...", "math/rand/...", "crypto/rand", memberlist + "/...", redis + "/...", prometheus + "/..."},
-		why: "the kernel is pure: a test gives it time and messages, and the same input gives the same answer on every node",
+		why: "the core is pure: a test gives it time and messages, and the same input gives the same answer on every node",
 	},
 	{
 		in:  []string{"internal/node", "internal/sim"},
 		not: []string{"net/...", "os/...", "log/...", "crypto/rand", memberlist + "/...", redis + "/...", prometheus + "/..."},
-		why: "the kernel of a node is pure: time, messages and a seed are arguments, so that a run can be repeated bit for bit",
+		why: "the core of a node is pure: time, messages and a seed are arguments, so that a run can be repeated bit for bit",
 	},
 	{
 		in:  []string{"cluster"},
@@ -225,8 +225,8 @@ func TestImports(t *testing.T) {
 			t.Errorf("%s: not in the tree, its row is unused", room.pkg)
 		}
 	}
-	for _, fault := range check(pkgs) {
-		t.Error(fault)
+	for _, problem := range check(pkgs) {
+		t.Error(problem)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestImports(t *testing.T) {
 func TestRulesBite(t *testing.T) {
 	for _, c := range []struct {
 		pkgs, verb, paths string
-		want              string // part of the one fault of each package with each path
+		want              string // part of the one problem of each package with each path
 	}{
 		{"lease", "imports", "./placement", "ground floor"},
 		{"placement", "imports", "./events ./placement/assignment", "live members alone"},
@@ -253,8 +253,8 @@ func TestRulesBite(t *testing.T) {
 		{"cluster/clusterotel", "imports", "./cluster/clusterhttp", "hooks and interfaces"},
 		{"util", "imports", "fmt", "no row"},
 		{
-			"lease placement placement/ring placement/assignment events internal/handover internal/split", "imports",
-			"net net/netip os os/exec log log/slog math/rand math/rand/v2 crypto/rand " + redis + "/rueidis", "the kernel is pure",
+			"lease placement placement/ring placement/assignment events internal/handoff internal/split", "imports",
+			"net net/netip os os/exec log log/slog math/rand math/rand/v2 crypto/rand " + redis + "/rueidis", "the core is pure",
 		},
 		{"internal/node internal/sim", "imports", "net net/http os log/slog crypto/rand " + redis + "/rueidis", "bit for bit"},
 		{"cluster", "imports", "net/http " + redis + "/rueidis", "embedder's choice"},
@@ -278,9 +278,9 @@ func TestRulesBite(t *testing.T) {
 				if c.verb == "pulls in" {
 					p.Imports, p.Deps = nil, p.Imports
 				}
-				faults := check([]pkg{p})
-				if len(faults) != 1 || !strings.Contains(faults[0], c.want) {
-					t.Errorf("%s %s %s: got %q, want %q", name, c.verb, path, faults, c.want)
+				problems := check([]pkg{p})
+				if len(problems) != 1 || !strings.Contains(problems[0], c.want) {
+					t.Errorf("%s %s %s: got %q, want %q", name, c.verb, path, problems, c.want)
 				}
 			}
 		}
@@ -289,12 +289,12 @@ func TestRulesBite(t *testing.T) {
 
 // check returns a sentence for each import that breaks a rule.
 func check(pkgs []pkg) []string {
-	var faults []string
+	var problems []string
 	for _, p := range pkgs {
-		faults = append(faults, checkHouse(p)...)
-		faults = append(faults, checkBans(p)...)
+		problems = append(problems, checkHouse(p)...)
+		problems = append(problems, checkBans(p)...)
 	}
-	return faults
+	return problems
 }
 
 func checkHouse(p pkg) []string {
@@ -302,20 +302,20 @@ func checkHouse(p pkg) []string {
 		if !match(room.pkg, p.name()) {
 			continue
 		}
-		var faults []string
+		var problems []string
 		for _, path := range p.Imports {
 			name, inside := strings.CutPrefix(path, module)
 			if inside && !matchAny(room.may, name) {
-				faults = append(faults, fmt.Sprintf("%s imports %s, but %s", p.name(), name, room.why))
+				problems = append(problems, fmt.Sprintf("%s imports %s, but %s", p.name(), name, room.why))
 			}
 		}
-		return faults
+		return problems
 	}
 	return []string{fmt.Sprintf("%s has no row in the table house: say there what it may import, and why", p.name())}
 }
 
 func checkBans(p pkg) []string {
-	var faults []string
+	var problems []string
 	for _, ban := range bans {
 		if !matchAny(ban.in, p.name()) || matchAny(ban.except, p.name()) {
 			continue
@@ -326,11 +326,11 @@ func checkBans(p pkg) []string {
 		}
 		for _, path := range paths {
 			if matchAny(ban.not, path) {
-				faults = append(faults, fmt.Sprintf("%s %s %s, but %s", p.name(), verb, path, ban.why))
+				problems = append(problems, fmt.Sprintf("%s %s %s, but %s", p.name(), verb, path, ban.why))
 			}
 		}
 	}
-	return faults
+	return problems
 }
 
 func match(pattern, name string) bool {

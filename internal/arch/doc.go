@@ -1,6 +1,6 @@
 // Package arch holds the import rules of the module, as a test.
 //
-// The rules have three purposes. Tests of the kernel (lease, placement, events) need no
+// The rules have three purposes. Tests of the core (lease, placement, events) need no
 // socket and no clock. Imports have one direction, so that a package can be understood from
 // its imports alone. A program that embeds the agent compiles no Redis client, no
 // Prometheus client and no OpenTelemetry unless it imports them.

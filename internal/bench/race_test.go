@@ -39,7 +39,7 @@ func race(b *testing.B, racers []string, laps []lap) {
 	}
 }
 
-// lookups races look-ups on a number of cores.
+// lookups races lookups on a number of cores.
 func lookups(b *testing.B, cores int, racers []racer, look func(r racer) func() func(key int)) {
 	b.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -80,7 +80,7 @@ func lookups(b *testing.B, cores int, racers []racer, look func(r racer) func() 
 	race(b, names, laps)
 }
 
-// place, owns and owners are the look-ups of a race, nil where a racer has none.
+// place, owns and owners are the lookups of a race, nil where a racer has none.
 func place(r racer) func() func(int) {
 	return opened(r.place, func(owner string) bool { return owner != "" })
 }
@@ -103,7 +103,7 @@ func opened[T any](open func() func(int) T, right func(T) bool) func() func(int)
 	}
 }
 
-// BenchmarkRace compares look-ups of 1,024 keys, on one core and on two, also while
+// BenchmarkRace compares lookups of 1,024 keys, on one core and on two, also while
 // nodes come and go, and what a program does when one node more is there.
 func BenchmarkRace(b *testing.B) {
 	kinds := []struct {
@@ -147,8 +147,8 @@ func joins(b *testing.B, racers []racer) {
 	race(b, names, laps)
 }
 
-// changes races look-ups of one goroutine while a node comes or goes 100 times a second.
-// With one core, the changes take their time from the look-ups.
+// changes races lookups of one goroutine while a node comes or goes 100 times a second.
+// With one core, the changes take their time from the lookups.
 func changes(b *testing.B, cores int, racers []racer, look func(r racer) func() func(int)) {
 	b.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -163,7 +163,7 @@ func changes(b *testing.B, cores int, racers []racer, look func(r racer) func() 
 	race(b, names, laps)
 }
 
-// whileChanging returns the time per look-up of one goroutine while another makes two
+// whileChanging returns the time per lookup of one goroutine while another makes two
 // changes.
 func whileChanging(r racer, look func(key int), every time.Duration) float64 {
 	var changed sync.WaitGroup

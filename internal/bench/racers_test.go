@@ -98,7 +98,7 @@ func roost(b *testing.B, n int) racer {
 	}
 	a := &cluster.Agent{}
 	start := time.Now()
-	kernel := node.New(start, node.Config{LeaseTTL: time.Hour}, 0)
+	core := node.New(start, node.Config{LeaseTTL: time.Hour}, 0)
 	*field[time.Time](b, a, "started") = start
 	*field[cluster.Config](b, a, "cfg") = cluster.Config{Partitions: partitionsFor(n)}
 	snapshots := field[latest.Value[cluster.Snapshot]](b, a, "snap")
@@ -109,7 +109,7 @@ func roost(b *testing.B, n int) racer {
 		table = must(placement.Compute(placement.Input{Nodes: all[:size], Partitions: partitionsFor(n), Base: table}))
 		state = events.Next(state, all[0].ID, table, nil, true)
 		s := &cluster.Snapshot{Self: members[0], Members: slices.Clone(members[:size]), Table: table, State: state}
-		*field[*node.OwnLease](b, s, "lease") = kernel.View().Lease
+		*field[*node.OwnLease](b, s, "lease") = core.View().Lease
 		*field[[]*cluster.Member](b, s, "owners") = s.Members
 		snapshots.Set(*s)
 	}
@@ -135,7 +135,7 @@ func field[T any](b *testing.B, of any, name string) *T {
 	return (*T)(unsafe.Pointer(f.UnsafeAddr()))
 }
 
-// slice is the least that a look-up costs: a hash and an array that never changes.
+// slice is the least that a lookup costs: a hash and an array that never changes.
 func slice(b *testing.B, n int) racer {
 	b.Helper()
 	t := compute(b, placement.Input{Nodes: fleet(n, false), Partitions: partitionsFor(n)})

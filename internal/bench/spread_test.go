@@ -12,7 +12,7 @@ import (
 
 // BenchmarkSpread measures no time: for 1,024 partitions it reports how evenly each
 // strategy spreads them, and how many move when a node comes and when one goes, as
-// multiples of what has to. Figures are medians over fleets of different names.
+// multiples of what has to. Numbers are medians over fleets of different names.
 // Least partitions are levelled before they are measured, and after each change.
 func BenchmarkSpread(b *testing.B) {
 	sizes, fleets := []int{3, 10, 100}, 101

@@ -57,7 +57,7 @@ func (s schedule) settles() time.Duration {
 	if placement.Remembers(s.strategy) {
 		d = levelled
 	}
-	if s.handover && slices.Contains(s.kinds, "handlers hang") {
+	if s.handoff && slices.Contains(s.kinds, "handlers hang") {
 		d += hang
 	}
 	return d
@@ -225,14 +225,14 @@ func (w *world) checkLevel(t *placement.Table) {
 	}
 }
 
-// checkHeld fails if nodes are held back although too few others may own partitions.
+// checkHeld fails if nodes are flapping although too few others may own partitions.
 func (w *world) checkHeld(side []*process, truth *placement.Table) {
 	if held, weighted := w.held(side); held > 0 && 2*len(truth.Nodes()) < weighted {
-		w.fail("sides", "%d of %d nodes are held back, and %d may own partitions", held, weighted, len(truth.Nodes()))
+		w.fail("sides", "%d of %d nodes are flapping, and %d may own partitions", held, weighted, len(truth.Nodes()))
 	}
 }
 
-// held counts the nodes of a side that are held back, and the nodes with a weight.
+// held counts the nodes of a side that are flapping, and the nodes with a weight.
 func (w *world) held(side []*process) (held, weighted int) {
 	for _, p := range side {
 		if p.held() {
@@ -245,11 +245,11 @@ func (w *world) held(side []*process) (held, weighted int) {
 	return held, weighted
 }
 
-// held reports whether a node says that it is held back.
+// held reports whether a node says that it is flapping.
 func (p *process) held() bool {
 	for _, m := range p.View().Live.Members {
 		if string(m.ID) == p.ID {
-			return m.Held > 0
+			return m.FlappingUntil > 0
 		}
 	}
 	return false
@@ -259,11 +259,11 @@ func (p *process) held() bool {
 func (w *world) truth(side []*process) *placement.Table {
 	in := placement.Input{Partitions: partitions, Strategy: w.s.strategy}
 	for _, p := range side {
-		if h := w.hosts[p.ID]; !h.draining && !h.ill && !p.held() && h.weight > 0 {
+		if h := w.hosts[p.ID]; !h.draining && !h.unhealthy && !p.held() && h.weight > 0 {
 			in.Nodes = append(in.Nodes, placement.Node{ID: lease.NodeID(p.ID), Weight: h.weight})
 		}
 	}
-	in.Nodes = withoutEvicted(in.Nodes, side[0].View().Live.Evicted)
+	in.Nodes = withoutCordoned(in.Nodes, side[0].View().Live.Cordoned)
 	t, err := placement.Compute(in)
 	if err != nil {
 		panic(err)

@@ -1,4 +1,4 @@
-// Command chaos runs clusters of kernels (internal/sim) through random schedules of faults
+// Command chaos runs clusters of cores (internal/sim) through random schedules of faults
 // and checks invariants during and after each. make chaos runs it; docs/evidence.md has the
 // commands and the results.
 //
@@ -16,15 +16,15 @@
 //     schedule gives no reason.
 //   - dead: a process that ended is dropped within a TTL and a margin, and does not come
 //     back. A member that never ran does not appear.
-//   - farewell: in a calm network all nodes drop a node that left within two seconds.
+//   - leave message: in a calm network all nodes drop a node that left within two seconds.
 //   - double: two nodes that can reach each other do not own the same partition for long.
 //   - sides: some time after the last fault all nodes of a side have the same members and
 //     the table that follows from them, and each partition has exactly one owner.
-//   - runs: with hand-over, no node begins to run a partition that another one runs, if
+//   - runs: with handoff, no node begins to run a partition that another one runs, if
 //     each has taken the other for live for some time and none has waited for longer than the bound. In the end
 //     each node runs what it owns.
 //   - wait: no run waits for longer than the bound.
-//   - evict: each eviction in force was decided, ends in time, and does not come back. All
+//   - cordon: each cordon in force was decided, ends in time, and does not come back. All
 //     nodes of a side have the same ones, which any of them has known.
 //   - twin: in a calm network, a process that stood still when another one was started under its
 //     id ends within a TTL once it runs again, and does not own what that one owns for long.

@@ -55,10 +55,10 @@ func programFaults() []fault {
 		onNode("drain and leave", 2, (*world).drainAndLeave),
 		withNumber("health", 2, 4, (*world).health),
 		withNumber("handlers hang", 2, 2, func(w *world, id string, n int) { w.hosts[id].hangs = n == 0 }),
-		{"evict", 3, func(rng *rand.Rand, hosts int) (string, func(*world)) {
+		{"cordon", 3, func(rng *rand.Rand, hosts int) (string, func(*world)) {
 			by, id := nameOf(rng.IntN(hosts)), nameOf(rng.IntN(hosts))
 			d := one(rng, 0, 2*time.Second, 10*time.Second, 30*time.Second)
-			return fmt.Sprint(id, " for ", d, " by ", by), func(w *world) { w.evict(by, id, d) }
+			return fmt.Sprint(id, " for ", d, " by ", by), func(w *world) { w.cordon(by, id, d) }
 		}},
 	}
 }

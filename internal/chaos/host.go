@@ -13,18 +13,18 @@ func nameOf(host int) string { return fmt.Sprintf("n%02d", host) }
 
 // host is where the node of an id runs, or ran.
 type host struct {
-	addr     string // "" = the next process gets a new one
-	clock    time.Duration
-	paused   bool // or suspended
-	asleep   bool // suspended
-	since    time.Duration
-	lossy    bool
-	draining bool
-	leaves   time.Duration // when it says farewell at the latest; 0 = it does not leave
-	ill      bool
-	checked  error // the latest result of a check of its program
-	hangs    bool  // its handlers do, once they are cancelled
-	weight   uint32
+	addr      string // "" = the next process gets a new one
+	clock     time.Duration
+	paused    bool // or suspended
+	asleep    bool // suspended
+	since     time.Duration
+	lossy     bool
+	draining  bool
+	leaves    time.Duration // when it sends a leave message at the latest; 0 = it does not leave
+	unhealthy bool
+	checked   error // the latest result of a check of its application
+	hangs     bool  // its handlers do, once they are cancelled
+	weight    uint32
 }
 
 // runs reports whether a node runs. It may be paused.
@@ -72,7 +72,7 @@ func (w *world) vanish(id string) {
 // leave has a node leave at once, whether it owns partitions or not.
 func (w *world) leave(id string) {
 	if w.runs(id) && !w.hosts[id].paused {
-		w.Farewell(id)
+		w.LeaveAtOnce(id)
 		w.ended(id, true)
 	}
 }
@@ -88,33 +88,33 @@ func (w *world) drainAndLeave(id string) {
 // mayLeave ends a node that leaves in good order and has nothing left to wait for.
 func (w *world) mayLeave(p *process) {
 	h, v := w.hosts[p.ID], p.View()
-	done := v.Drift == 0 && v.Holds == 0
+	done := v.Diverged == 0 && v.Holds == 0
 	if h.leaves == 0 || h.paused || (!done && w.Elapsed() < h.leaves) {
 		return
 	}
 	if runs := p.Runs(); done && len(runs) > 0 {
 		w.fail("runs", "%s leaves, and still runs %v", p.ID, runs)
 	}
-	w.step("farewell of "+p.ID, func(w *world) { w.leave(p.ID) })
+	w.step("leave message of "+p.ID, func(w *world) { w.leave(p.ID) })
 }
 
-// health reports a failed check of the program of a node and a good one, or several in a row.
+// health reports a failed check of the application of a node and a good one, or several in a row.
 func (w *world) health(id string, n int) {
 	h := w.hosts[id]
 	if !w.runs(id) || h.paused {
 		return
 	}
-	results := [][]error{{errIll, nil}, {nil, errIll, nil}, {errIll, errIll}, {nil, nil}}[n]
+	results := [][]error{{errUnhealthy, nil}, {nil, errUnhealthy, nil}, {errUnhealthy, errUnhealthy}, {nil, nil}}[n]
 	for _, err := range results {
 		w.Node(id).Checked(err)
 		if (err == nil) == (h.checked == nil) { // twice in a row
-			h.ill = err != nil
+			h.unhealthy = err != nil
 		}
 		h.checked = err
 	}
 }
 
-var errIll = errors.New("ill")
+var errUnhealthy = errors.New("unhealthy")
 
 // returnsAfter returns how long a cancelled handler takes to return.
 func (w *world) returnsAfter(id string, rng *rand.Rand) time.Duration {

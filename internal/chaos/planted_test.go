@@ -24,13 +24,13 @@ type edit struct{ file, old, new string }
 // bugs are planted into a copy of the code, all into the same one. The code that ships has no
 // trace of them. planted(name) reports whether a bug is the one to be run.
 var bugs = []bug{
-	{name: "a beat renews without a later stamp", edits: []edit{
+	{name: "a heartbeat renews without a later stamp", edits: []edit{
 		{
 			"lease/apply.go", `(!known.precedes(b) && b.renewed() <= known.at)`,
-			`(!known.precedes(b) && b.renewed() <= known.at && !planted("a beat renews without a later stamp"))`,
+			`(!known.precedes(b) && b.renewed() <= known.at && !planted("a heartbeat renews without a later stamp"))`,
 		},
 		{"lease/apply.go", "	s.update(known, b, clock)\n	if known.status != live {", `	s.update(known, b, clock)
-	if planted("a beat renews without a later stamp") {
+	if planted("a heartbeat renews without a later stamp") {
 		known.at = s.time.at(now)
 	}
 	if known.status != live {`},
@@ -56,14 +56,14 @@ var bugs = []bug{
 	n.life.fence()
 	n.join.stop()`,
 	}}},
-	{name: "an old beat revives", edits: []edit{{
-		"lease/apply.go", `return at-known.at > 2*s.grain()`, `return at-known.at > 2*s.grain() || planted("an old beat revives")`,
+	{name: "an old heartbeat revives", edits: []edit{{
+		"lease/apply.go", `return at-known.at > 2*s.tick()`, `return at-known.at > 2*s.tick() || planted("an old heartbeat revives")`,
 	}}},
-	{name: "a farewell is not relayed", edits: []edit{
-		{"lease/live.go", `		if e.left() {`, `		if e.left() && !planted("a farewell is not relayed") {`},
+	{name: "a leave message is not relayed", edits: []edit{
+		{"lease/live.go", `		if e.left() {`, `		if e.left() && !planted("a leave message is not relayed") {`},
 		{
 			"lease/compose.go", `return e.status == live || e.left()`,
-			`return e.status == live || (e.left() && !planted("a farewell is not relayed"))`,
+			`return e.status == live || (e.left() && !planted("a leave message is not relayed"))`,
 		},
 	}},
 	{name: "members that are not active own", soon: true, edits: []edit{{
@@ -74,49 +74,49 @@ var bugs = []bug{
 		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a loss in between is no event")) {`,
 	}}},
 	{name: "one watcher proves the end of a node", edits: []edit{{
-		"lease/accuse.go", `return all >= enough || refusals`, `return all >= enough || (all > 0 && planted("one watcher proves the end of a node")) || refusals`,
+		"lease/failurereport.go", `return all >= enough || refusals`, `return all >= enough || (all > 0 && planted("one watcher proves the end of a node")) || refusals`,
 	}}},
-	{name: "a suspect is accused unasked", edits: []edit{{
-		"internal/node/watch.go", `		case s.asked < questions ||`, `		case s.asked < questions && !planted("a suspect is accused unasked") ||`,
+	{name: "a suspect is reported unasked", edits: []edit{{
+		"internal/node/watch.go", `		case s.asked < questions ||`, `		case s.asked < questions && !planted("a suspect is reported unasked") ||`,
 	}}},
 	{name: "a join is believed without a challenge", edits: []edit{{
 		"lease/stamp.go", `	case !behind && (e.Answered || s.runs(now, m.From)):`,
 		`	case planted("a join is believed without a challenge"), !behind && (e.Answered || s.runs(now, m.From)):`,
 	}}},
-	{name: "a hand-over trusts equal digests", soon: true, edits: []edit{{
-		"internal/node/handover.go", "	h.kernel.Tick()\n", `	h.kernel.Tick()
-	if planted("a hand-over trusts equal digests") && n.set.Differing(TableDigest(n.table)) == 0 {
-		for _, p := range h.kernel.Waiting() {
-			h.kernel.Overdue(p)
+	{name: "a handoff trusts equal digests", soon: true, edits: []edit{{
+		"internal/node/handoff.go", "	h.core.Tick()\n", `	h.core.Tick()
+	if planted("a handoff trusts equal digests") && n.set.Differing(TableDigest(n.table)) == 0 {
+		for _, p := range h.core.Waiting() {
+			h.core.Overdue(p)
 		}
 	}
 `,
 	}}},
 	{name: "a partition is free before its run has returned", soon: true, edits: []edit{{
-		"internal/handover/message.go", "			h.stop(p, t)\n", `			h.stop(p, t)
+		"internal/handoff/message.go", "			h.stop(p, t)\n", `			h.stop(p, t)
 			if planted("a partition is free before its run has returned") {
 				answer.Free = append(answer.Free, p)
 			}
 `,
 	}}},
 	{name: "a run that was stopped keeps its rights", edits: []edit{{
-		"internal/handover/handover.go", `stopping, false`, `stopping, t.granted && planted("a run that was stopped keeps its rights")`,
+		"internal/handoff/handoff.go", `stopping, false`, `stopping, t.granted && planted("a run that was stopped keeps its rights")`,
 	}}},
-	{name: "the end of an eviction is not remembered", edits: []edit{{
-		"lease/evictions.go", `		e.Keep = max(e.Until, s.evictions.all[i].Keep)`,
-		`		if e.Keep = max(e.Until, s.evictions.all[i].Keep); planted("the end of an eviction is not remembered") {
+	{name: "the end of a cordon is not remembered", edits: []edit{{
+		"lease/cordons.go", `		e.Keep = max(e.Until, s.cordons.all[i].Keep)`,
+		`		if e.Keep = max(e.Until, s.cordons.all[i].Keep); planted("the end of a cordon is not remembered") {
 			e.Keep = e.Until
 		}`,
 	}}},
-	{name: "an undecided process owns partitions", edits: []edit{{
-		"internal/node/lifecycle.go", `	case other != nil:`, `	case other != nil && !planted("an undecided process owns partitions"):`,
+	{name: "a suspected duplicate owns partitions", edits: []edit{{
+		"internal/node/lifecycle.go", `	case other != nil:`, `	case other != nil && !planted("a suspected duplicate owns partitions"):`,
 	}}},
 	{name: "a node that was suspended is not fenced", soon: true, edits: []edit{{
 		"internal/node/node.go", `	if e.Suspended {`, `	if e.Suspended && !planted("a node that was suspended is not fenced") {`,
 	}}},
-	{name: "one failed check makes ill", soon: true, edits: []edit{{
+	{name: "one failed check makes unhealthy", soon: true, edits: []edit{{
 		"internal/node/health.go", `	if err != nil {
-		needed = failures`, `	if err != nil && !planted("one failed check makes ill") {
+		needed = failures`, `	if err != nil && !planted("one failed check makes unhealthy") {
 		needed = failures
 	} else if err != nil {
 		needed = 1`,

@@ -15,7 +15,7 @@ import (
 type process struct {
 	*sim.Process
 	began, end time.Duration // end 0 = it runs
-	left       bool          // by a farewell
+	left       bool          // by a leave message
 
 	each  ledger.Ledger // of a watcher that reads every state
 	added int           // batches
@@ -28,7 +28,7 @@ type process struct {
 	owns    uint64        // a bit for each partition
 	dropped map[lease.Incarnation]bool
 
-	evicted  []lease.Eviction          // in force, at the last check
+	cordoned []lease.Cordon            // in force, at the last check
 	waits    [partitions]time.Duration // since when it waits to run a partition; 0 = it does not
 	overruns uint64
 	both     time.Duration // when it and its twin last did not own the same
@@ -86,7 +86,7 @@ func (w *world) checkProcess(p *process) {
 	if !w.hosts[p.ID].asleep {
 		w.checkFence(p, v.State)
 	}
-	w.checkEvicted(p, v.Live.Evicted)
+	w.checkCordoned(p, v.Live.Cordoned)
 	w.checkWaits(p, v)
 	if held := p.held(); held != p.wasHeld {
 		p.wasHeld = held
@@ -274,7 +274,7 @@ func (w *world) checkDead(p *process) {
 		if limit := w.deadFor(p, other); ago > limit && w.Elapsed()-p.active > limit {
 			invariant := "dead"
 			if other.left && limit <= ttl {
-				invariant = "farewell"
+				invariant = "leave"
 			}
 			w.fail(invariant, "%s has a member %v, which ended %v ago", p.ID, m, ago)
 		}

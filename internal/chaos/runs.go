@@ -26,7 +26,7 @@ func (w *world) checkOverlaps() {
 
 // checkRuns compares what a node that has been left alone for long runs with what it owns.
 func (w *world) checkRuns(p *process) {
-	if w.s.handover && !w.hosts[p.ID].paused && !slices.Equal(p.Runs(), p.Owned()) {
+	if w.s.handoff && !w.hosts[p.ID].paused && !slices.Equal(p.Runs(), p.Owned()) {
 		w.fail("runs", "%s runs %v and owns %v", p.ID, p.Runs(), p.Owned())
 	}
 }
@@ -38,8 +38,8 @@ func (w *world) overran(p *sim.Process) bool {
 
 // checkWaits notes for how long a node waits to run partitions.
 func (w *world) checkWaits(p *process, v node.View) {
-	if v.Stats.HandoverOverruns > p.overruns {
-		p.overruns, p.overran = v.Stats.HandoverOverruns, w.Elapsed()
+	if v.Stats.HandoffOverruns > p.overruns {
+		p.overruns, p.overran = v.Stats.HandoffOverruns, w.Elapsed()
 	}
 	if v.State != p.state {
 		before := p.waits

@@ -15,7 +15,7 @@ import (
 const (
 	ttl        = 6 * time.Second // of cluster.LAN
 	partitions = 64
-	bound      = 10 * time.Second // of a hand-over
+	bound      = 10 * time.Second // of a handoff
 	hang       = 15 * time.Second // how long a handler takes that hangs
 )
 
@@ -29,7 +29,7 @@ type schedule struct {
 	strategy   placement.Strategy
 	minMembers int
 	unwatched  bool          // leases alone end what has crashed
-	handover   bool          // each partition has a handler
+	handoff    bool          // each partition has a handler
 	slowest    time.Duration // how long the slowest handler takes to return
 	kinds      []string      // of faults
 	steps      []step
@@ -62,7 +62,7 @@ func draw(seed uint64) schedule {
 		s.minMembers = s.hosts/2 + 1
 	}
 	s.unwatched = rng.IntN(2) == 0
-	s.handover = rng.IntN(2) == 0
+	s.handoff = rng.IntN(2) == 0
 	s.slowest = one(rng, 0, 100*time.Millisecond, 2*time.Second)
 	var pool []fault
 	for _, f := range faults() {
@@ -125,11 +125,11 @@ func (s schedule) options(w *world) sim.Options {
 	o := sim.Options{Seed: s.seed, Jitter: s.jitter, Loss: s.loss, Unwatched: s.unwatched, Tap: w.record, Log: w.log}
 	o.Config = func(cfg *node.Config) {
 		cfg.Partitions, cfg.Strategy, cfg.MinMembers = partitions, s.strategy, s.minMembers
-		if s.handover {
-			cfg.Handover = bound
+		if s.handoff {
+			cfg.Handoff = bound
 		}
 	}
-	if s.handover {
+	if s.handoff {
 		o.Handlers = w.handlers
 	}
 	return o
@@ -139,6 +139,6 @@ func (s schedule) options(w *world) sim.Options {
 func (s schedule) levels() bool { return placement.Remembers(s.strategy) }
 
 func (s schedule) String() string {
-	return fmt.Sprintf("%d hosts, %d at the start, jitter %v, loss %v, %s, min members %d, unwatched %v, hand-over %v (%v); faults: %s",
-		s.hosts, s.atStart, s.jitter, s.loss, s.strategy.Name(), s.minMembers, s.unwatched, s.handover, s.slowest, strings.Join(s.kinds, ", "))
+	return fmt.Sprintf("%d hosts, %d at the start, jitter %v, loss %v, %s, min members %d, unwatched %v, handoff %v (%v); faults: %s",
+		s.hosts, s.atStart, s.jitter, s.loss, s.strategy.Name(), s.minMembers, s.unwatched, s.handoff, s.slowest, strings.Join(s.kinds, ", "))
 }

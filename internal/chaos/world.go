@@ -30,8 +30,8 @@ type world struct {
 	handlers *sim.Handlers
 	overlaps int                    // of runs, that were judged
 	parted   map[link]time.Duration // when one node took the other for gone
-	words    map[lease.Eviction]*word
-	lastWord map[string]time.Duration // when a node was evicted last, or its eviction ended early
+	words    map[lease.Cordon]*word
+	lastWord map[string]time.Duration // when a node was cordoned last, or its cordon ended early
 	stepped  bool                     // a clock was wrong
 
 	cuts    map[link]bool
@@ -61,7 +61,7 @@ func newWorld(s schedule) *world {
 		parted: make(map[link]time.Duration),
 		twins:  make(map[string]*process),
 		calm:   calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
-		words:  make(map[lease.Eviction]*word), lastWord: make(map[string]time.Duration),
+		words:  make(map[lease.Cordon]*word), lastWord: make(map[string]time.Duration),
 	}
 	rng := rand.New(rand.NewPCG(s.seed, 6))
 	w.handlers = &sim.Handlers{Stop: func(p *sim.Process) time.Duration { return w.returnsAfter(p.ID, rng) }}
@@ -148,7 +148,7 @@ func (w *world) rest() {
 			w.resumeTwin(nameOf(i))
 		}
 	})
-	w.pass(w.evictedFor())
+	w.pass(w.cordonedFor())
 	w.pass(w.s.settles() + look) // all nodes are one side at the end of it
 	w.endHolds()
 	w.checkLevel(w.running[0].View().Table)
@@ -182,7 +182,7 @@ func (w *world) fail(invariant, text string, args ...any) {
 	}
 }
 
-// endHolds waits until no node is held back any more, for as long as a hold lasts at most.
+// endHolds waits until no node is flapping any more, for as long as a hold lasts at most.
 func (w *world) endHolds() {
 	held := func() int {
 		held, _ := w.held(slices.Collect(maps.Values(w.now)))
@@ -192,7 +192,7 @@ func (w *world) endHolds() {
 		w.pass(ttl)
 	}
 	if n := held(); n > 0 {
-		w.fail("rest", "%d nodes are still held back", n)
+		w.fail("rest", "%d nodes are still flapping", n)
 	}
 	w.pass(w.changed + w.s.settles() + look - w.Elapsed())
 }

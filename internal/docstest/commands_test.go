@@ -17,8 +17,8 @@ func TestMain(m *testing.M) { agenttest.Main(m) }
 func TestCommands(t *testing.T) {
 	found := pages(t)
 	for name, p := range found {
-		for _, fault := range p.faults {
-			t.Errorf("%s: %s", name, fault)
+		for _, problem := range p.problems {
+			t.Errorf("%s: %s", name, problem)
 		}
 	}
 	bin := filepath.Dir(agenttest.Binary(t))
@@ -45,7 +45,7 @@ func sittings(blocks []block) (all [][]block) {
 	return all
 }
 
-// TestFaults: the harness finds each kind of fault.
+// TestFaults: the harness finds each kind of problem.
 func TestFaults(t *testing.T) {
 	for name, text := range map[string]string{
 		"exit code":       "```sh\nfalse\n```\n",
@@ -64,13 +64,13 @@ func TestFaults(t *testing.T) {
 	} {
 		p := parseMarkdown(text)
 		err := newSitting(t, t.TempDir()).sit(p.blocks)
-		if err == nil && len(p.faults) == 0 {
+		if err == nil && len(p.problems) == 0 {
 			t.Errorf("%s: nothing is found wrong with\n%s", name, text)
 		}
 	}
 	const right = "```sh\nX=1; echo a b # => a b\n```\n\n```text\na …\n```\n\n<!-- norun: it is far away -->\n\nRun `curl 127.0.0.1:1/`.\n\n```sh norun: no\nfalse\n```\n"
 	p := parseMarkdown(right)
-	if err := newSitting(t, t.TempDir()).sit(p.blocks); err != nil || len(p.blocks) != 3 || len(p.faults) > 0 {
-		t.Errorf("%d blocks, %v, %v of\n%s", len(p.blocks), err, p.faults, right)
+	if err := newSitting(t, t.TempDir()).sit(p.blocks); err != nil || len(p.blocks) != 3 || len(p.problems) > 0 {
+		t.Errorf("%d blocks, %v, %v of\n%s", len(p.blocks), err, p.problems, right)
 	}
 }

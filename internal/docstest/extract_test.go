@@ -15,7 +15,7 @@ const root = "../../"
 type page struct {
 	blocks   []block  // to be run
 	mentions []string // commands in running text, and all of go test
-	faults   []string // of the page
+	problems []string // of the page
 }
 
 // A block is a run of commands.
@@ -71,7 +71,7 @@ func pages(t *testing.T) map[string]page {
 		case strings.HasSuffix(name, ".go"), strings.HasSuffix(name, ".mjs"), strings.HasPrefix(name, "deploy/"):
 			p = parseComments(read(t, root+name))
 		}
-		if len(p.blocks)+len(p.mentions)+len(p.faults) > 0 {
+		if len(p.blocks)+len(p.mentions)+len(p.problems) > 0 {
 			found[name] = p
 		}
 		return nil
@@ -121,7 +121,7 @@ func parseMarkdown(text string) (p page) {
 			p.addIndented(body)
 			line, _, _ := strings.Cut(strings.TrimPrefix(body, "$ "), "\n")
 			if isShell.MatchString(kind) || isCommand.MatchString(line) && !isUsage.MatchString(line) {
-				p.faults = append(p.faults, "a block of commands that does not begin with ```sh: "+body)
+				p.problems = append(p.problems, "a block of commands that does not begin with ```sh: "+body)
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (p *page) begin(words, norun string) {
 		case "retry":
 			b.retry = true
 		default:
-			p.faults = append(p.faults, "unknown option of a block: "+word)
+			p.problems = append(p.problems, "unknown option of a block: "+word)
 		}
 	}
 	p.blocks = append(p.blocks, b)
@@ -230,7 +230,7 @@ func (p *page) expect(text string, hidden bool) {
 	if len(p.blocks) > 0 && len(p.blocks[len(p.blocks)-1].commands) > 0 {
 		p.blocks[len(p.blocks)-1].text += text + "…"
 	} else if hidden {
-		p.faults = append(p.faults, "output without commands before it: "+text)
+		p.problems = append(p.problems, "output without commands before it: "+text)
 	}
 }
 

@@ -58,8 +58,8 @@ func (r *mentions) check(page, line string) {
 	switch {
 	case r.seen[line]:
 	case isGoTest.MatchString(line):
-		if fault := faultOfGoTest(line); fault != "" {
-			r.t.Errorf("%s: %s: %s", page, line, fault)
+		if problem := faultOfGoTest(line); problem != "" {
+			r.t.Errorf("%s: %s: %s", page, line, problem)
 		}
 	case strings.HasPrefix(line, "go run "):
 		if !r.runs[line] {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestNamedTests: a test that a page names exists, and is in the package that the page names before it on
-// the same line, if the line is of a table of promises (S9.6).
+// the same line, if the line is of a table of promises.
 func TestNamedTests(t *testing.T) {
 	in := testsByName(t)
 	name := regexp.MustCompile("`([\\w./-]+)`")

@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// patience bounds every wait. It proves nothing about speed.
-const patience = time.Minute
+// timeout bounds every wait. It proves nothing about speed.
+const timeout = time.Minute
 
 // substitutions are the differences between a line of a page and the line that runs.
 // Addresses differ, too: each gets a free port on loopback, and 6379 a real Redis.
@@ -27,7 +27,7 @@ var substitutions = []struct {
 	page *regexp.Regexp
 	test string
 }{
-	// go run exits with 1 after Ctrl-C and hides the exit code of its program.
+	// go run exits with 1 after Ctrl-C and hides the exit code of its application.
 	{regexp.MustCompile(`\bgo run \./examples/(\w+)`), `go build -C "$$ROOT" -o "$$PWD/" ./examples/$1 && ./$1`},
 	{regexp.MustCompile(`\bgo (list|doc) `), `go $1 -C "$$ROOT" `},
 	{regexp.MustCompile(`\bcurl `), `curl -sS `}, // no progress is shown on a terminal
@@ -187,7 +187,7 @@ func (s *sitting) prints(what, shown string, retry bool, printed ...func() strin
 const pause = 20 * time.Millisecond
 
 func eventually(try func() error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		err := try()
 		if err == nil || time.Now().After(deadline) {
@@ -210,7 +210,7 @@ func (s *sitting) pattern(shown string) string {
 }
 
 func (s *sitting) bash(script string) (out string, code int) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), timeout)
 	defer cancel()
 	cmd := s.process(ctx, script)
 	b, err := cmd.CombinedOutput()

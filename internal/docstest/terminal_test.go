@@ -101,7 +101,7 @@ func (term *terminal) ctrlC() error {
 	}
 	select {
 	case <-term.Done():
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		return fmt.Errorf("%s: goes on after Ctrl-C", term.line)
 	}
 	if !slices.Contains(term.codes, term.State().ExitCode()) {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestWorkflows: a workflow may read the repository, unless one of its jobs says more; an action is named by
-// the hash of a commit, because a tag can be moved; and the runs of a job are those of the pages (S8.7).
+// the hash of a commit, because a tag can be moved; and the runs of a job are those of the pages.
 func TestWorkflows(t *testing.T) {
 	uses := regexp.MustCompile(`(?m)^\s+(?:- )?uses: (.*)$`)
 	pinned := regexp.MustCompile(`^(?:[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|\./\.github/workflows/\w+\.yml)$`)

@@ -35,9 +35,9 @@ func axe(t *testing.T) string {
 	return string(script)
 }
 
-// No rule of axe is violated at three sizes, in both themes, with faults, on the map, and in the
+// No rule of axe is violated at three sizes, in both themes, with problems, on the map, and in the
 // facts of a node with its rooms.
-func TestAxe(t *testing.T) { // S8.6
+func TestAxe(t *testing.T) {
 	script := axe(t)
 	f := newFake(t, 12, 128)
 	f.set(func() {

@@ -50,8 +50,8 @@ func inputs(t *testing.T, patterns ...string) {
 	}
 }
 
-// patience bounds each step on a busy machine.
-const patience = 30 * time.Second
+// timeout bounds each step on a busy machine.
+const timeout = 30 * time.Second
 
 // tab is a page in the browser, with a record of its requests and console messages.
 type tab struct {
@@ -59,7 +59,7 @@ type tab struct {
 	ctx context.Context
 
 	mu       sync.Mutex
-	faults   []string // console messages
+	problems []string // console messages
 	requests []string // URLs
 }
 
@@ -97,7 +97,7 @@ func openIn(parent context.Context, t *testing.T, address string, width, height 
 				return
 			}
 			p.mu.Lock()
-			p.faults = append(p.faults, fmt.Sprintf("%s %s %s", m.Type, m.Text, m.URL))
+			p.problems = append(p.problems, fmt.Sprintf("%s %s %s", m.Type, m.Text, m.URL))
 			p.mu.Unlock()
 		}
 	}()
@@ -139,7 +139,7 @@ func (p *tab) hear(event any) {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, timeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		p.t.Fatal(err)
@@ -155,7 +155,7 @@ func press(selector string) chromedp.Action[chromedp.Void] {
 // eval runs a script and returns its value.
 func eval[T any](p *tab, script string) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, timeout)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -167,7 +167,7 @@ func eval[T any](p *tab, script string) T {
 // until waits until a script returns true.
 func (p *tab) until(what, script string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); !eval[bool](p, script); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !eval[bool](p, script); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("not seen: %s\n%s", what, eval[string](p, "document.body.innerText"))
 		}
@@ -198,7 +198,7 @@ func (p *tab) clean(origin string) {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, f := range p.faults {
+	for _, f := range p.problems {
 		p.t.Errorf("console: %s", f)
 	}
 	want, _ := url.Parse(origin)

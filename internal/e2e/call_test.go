@@ -62,7 +62,7 @@ type caller struct {
 
 // TestCall: a page in a room of media servers in Node.js follows the room to other nodes by
 // reconnect.mjs: without a break if the room is moved or its node stops, and by itself if
-// the node is killed (S0.8, S6.11, S6.15).
+// the node is killed.
 func TestCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")

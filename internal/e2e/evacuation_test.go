@@ -10,8 +10,8 @@ import (
 )
 
 // The page of a node that is emptied shows how far that is, as the API and the store have it; and
-// the edges of a room.
-func TestEvacuationIsShown(t *testing.T) { // S6.11, S6.12
+// the relays of a room.
+func TestEvacuationIsShown(t *testing.T) {
 	n := startTwo(t)
 	here := 0
 	for i := range 200 {
@@ -22,14 +22,14 @@ func TestEvacuationIsShown(t *testing.T) { // S6.11, S6.12
 	p := n.open(t)
 	p.do(chromedp.SetValue(chromedp.CSS("#lookup-kind"), "room"), chromedp.SendKeys(chromedp.CSS("#lookup-name"), "room-1"+kb.Enter))
 	p.text("#lookup-answer", "Candidates")
-	if asked := n.rooms.Stats().Edges; asked != 0 {
-		t.Errorf("nobody asked for edges, and the page did %d times", asked)
+	if asked := n.rooms.Stats().Relays; asked != 0 {
+		t.Errorf("nobody asked for relays, and the page did %d times", asked)
 	}
 	p.do(press("#lookup-answer summary"))
-	p.text("#lookup-answer .edges", "node-")
+	p.text("#lookup-answer .relays", "node-")
 	p.do(press("#lookup button"))
-	p.until("the edges stay open in a new answer", `document.querySelector("#lookup-answer details").open`)
-	p.text("#lookup-answer .edges", "node-")
+	p.until("the relays stay open in a new answer", `document.querySelector("#lookup-answer details").open`)
+	p.text("#lookup-answer .relays", "node-")
 	if !eval[bool](p, `document.getElementById("evacuation").hidden`) {
 		t.Error("an evacuation is shown, and there was none")
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // fake serves the API of an agent in a cluster of any size: its tables and batches come
-// from the kernel, only its members are invented.
+// from the core, only its members are invented.
 type fake struct {
 	*httptest.Server
 	t          *testing.T
@@ -69,7 +69,7 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"GET /v1/members": answers(f, f.asMembers), "GET /v1/partitions": answers(f, f.asPartitions), "GET /v1/owners": f.serveOwners,
-		"GET /v1/stats": answers(f, f.asStats), "GET /v1/history": answers(f, f.asHistory), "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms": f.serveRooms, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
+		"GET /v1/stats": answers(f, f.asStats), "GET /v1/history": answers(f, f.asHistory), "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms": f.serveRooms, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/relays": f.serveRelays,
 		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
@@ -208,7 +208,7 @@ func (f *fake) silence(node int) {
 	f.alone = map[lease.NodeID]string{m.ID: m.Addr}
 }
 
-// lose ends members that say no farewell, from one number to another.
+// lose ends members that say no leave message, from one number to another.
 func (f *fake) lose(reason lease.Reason, from, to int) {
 	f.change(func() {
 		for _, m := range f.members[from-1 : to] {
@@ -265,7 +265,7 @@ func (f *fake) asMembers() clusterhttp.Members {
 	}
 	for _, m := range f.members {
 		if !m.InSync {
-			answer.Drift++
+			answer.Diverged++
 		}
 	}
 	if f.overdue {
@@ -356,8 +356,8 @@ func (f *fake) serveRooms(w http.ResponseWriter, r *http.Request) {
 	f.send(w, clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "retro", Node: node, Size: 4}, {Room: "stand-up", Node: node, Size: 12}}})
 }
 
-func (f *fake) serveEdges(w http.ResponseWriter, r *http.Request) {
-	f.send(w, clusterhttp.RoomEdges{Room: r.PathValue("room"), Edges: f.members[:min(3, len(f.members))]})
+func (f *fake) serveRelays(w http.ResponseWriter, r *http.Request) {
+	f.send(w, clusterhttp.RoomRelays{Room: r.PathValue("room"), Relays: f.members[:min(3, len(f.members))]})
 }
 
 // serveDemo stands in for roost demo, with a paused third node.

@@ -129,7 +129,7 @@ func TestToldOnce(t *testing.T) {
 	p.owns(f)
 }
 
-// A response that an event has overtaken updates figures, and does not bring members back.
+// A response that an event has overtaken updates numbers, and does not bring members back.
 func TestOverdue(t *testing.T) {
 	f, p := show(t, 4, 256)
 	f.change(func() {
@@ -163,7 +163,7 @@ func TestLookupFollows(t *testing.T) {
 }
 
 // The page does not present the last table of an isolated, fenced or stalled agent as that of the cluster. Neither the digest nor the history changes here.
-func TestLastTable(t *testing.T) { // S5.1
+func TestLastTable(t *testing.T) {
 	const said = "This agent is isolated, fenced or stalled: the owners are those of its last table."
 	f, p := show(t, 3, 64)
 	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), "user-7"+kb.Enter))
@@ -176,7 +176,7 @@ func TestLastTable(t *testing.T) { // S5.1
 			p.until(fmt.Sprintf("%s while the agent is %q", selector, state),
 				fmt.Sprintf(`document.querySelector(%q).textContent.includes(%q) === %v`, selector, said, stale))
 		}
-		p.text("#agreement-figure", map[bool]string{false: "All agree", true: "Not known"}[stale])
+		p.text("#agreement-number", map[bool]string{false: "All agree", true: "Not known"}[stale])
 	}
 }
 

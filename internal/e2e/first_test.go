@@ -13,10 +13,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sight is a fault of one node of a cluster, and what of the first screen names it.
+// sight is a problem of one node of a cluster, and what of the first screen names it.
 type sight struct {
 	name     string
-	fault    func(f *fake, node int)
+	problem  func(f *fake, node int)
 	selector string
 	text     string // with the id of the node in place of %s
 	row      bool   // the node is first in the table of members
@@ -56,8 +56,8 @@ var sights = []sight{
 	},
 }
 
-// The fault, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
-func TestFirstScreen(t *testing.T) { // S8.6
+// The problem, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
+func TestFirstScreen(t *testing.T) {
 	for _, s := range sights {
 		s.look(t, 100)
 	}
@@ -70,24 +70,24 @@ func (s sight) look(t *testing.T, nodes int) {
 	t.Helper()
 	f := newFake(t, nodes, 1024<<(2*(nodes/40))) // as many as such a cluster needs
 	f.set(func() {
-		f.past.Events[0].At = time.Now().Add(-119 * time.Minute) // a long figure
+		f.past.Events[0].At = time.Now().Add(-119 * time.Minute) // a long number
 		for i := range f.members {
 			f.members[i].Load = f.members[i].Load * 3 / 4
 		}
 		for i := range 180 {
-			f.past.Figures = append(f.past.Figures, clusterhttp.Figures{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: nodes, Load: int64(900 + 40*(i%13))})
+			f.past.Samples = append(f.past.Samples, clusterhttp.Sample{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: nodes, Load: int64(900 + 40*(i%13))})
 		}
 	})
 	node := nodes * 2 / 3
 	id := fmt.Sprint("node-", node)
-	s.fault(f, node)
+	s.problem(f, node)
 	p := open(t, f.URL, 1366, 768)
 	want := s.text
 	if s.name != "healthy" && s.name != "Redis down" {
 		want = fmt.Sprintf(s.text, id)
 	}
 	p.text(s.selector, want)
-	p.until("it is live", `document.getElementById("link").dataset.state === "live" && document.getElementById("members-figure").textContent !== "–"`)
+	p.until("it is live", `document.getElementById("link").dataset.state === "live" && document.getElementById("members-number").textContent !== "–"`)
 	for _, size := range []struct {
 		name          string
 		width, height int64
@@ -105,7 +105,7 @@ func (s sight) look(t *testing.T, nodes int) {
 			!eval[bool](p, fmt.Sprintf(`%s.querySelector(".id").textContent === %q && %[1]s.getBoundingClientRect().bottom <= innerHeight`, first, id)) {
 			t.Errorf("%s: the node is not the first row", where)
 		}
-		if cut := eval[string](p, `[...document.querySelectorAll(".figure, h1")].filter(e => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().width > e.getBoundingClientRect().width; }).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
+		if cut := eval[string](p, `[...document.querySelectorAll(".number, h1")].filter(e => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().width > e.getBoundingClientRect().width; }).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
 			t.Errorf("%s: wider than its place: %s", where, cut)
 		}
 		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => { const r = document.createRange(); r.selectNodeContents(document.getElementById(id)); return r.getBoundingClientRect(); }))`) {

@@ -14,12 +14,12 @@ import (
 
 // A lease is amber after a heartbeat that did not arrive, and red after its end; the tile has the
 // oldest one.
-func TestLateLease(t *testing.T) { // S8.6
+func TestLateLease(t *testing.T) {
 	f, p := show(t, 3, 64) // of 6 s, by heartbeats of 2 s
 	for age, level := range map[int64]string{1900: "", 3100: "warn", 6100: "bad"} {
 		f.set(func() { f.members[1].AgeMS = age })
 		p.until(fmt.Sprintf("%d ms are %q", age, level), fmt.Sprintf(`(row => (row.querySelector(".age").dataset.level ?? "") === %q &&
-			(document.getElementById("lease-bar").dataset.level ?? "") === %q && row.querySelector(".age").textContent === document.getElementById("lease-figure").textContent)
+			(document.getElementById("lease-bar").dataset.level ?? "") === %q && row.querySelector(".age").textContent === document.getElementById("lease-number").textContent)
 			([...document.querySelectorAll("#members-body tr")].find(r => r.querySelector(".id").textContent === "node-2"))`, level, level))
 	}
 	p.text("#lease-note", "node-2")
@@ -27,8 +27,8 @@ func TestLateLease(t *testing.T) { // S8.6
 	p.text("#health-found [data-level=warn] .finding", "about to expire at 6s: node-2")
 }
 
-// A bar ends with the figure that it shows.
-func TestBarsEnd(t *testing.T) { // S8.6
+// A bar ends with the number that it shows.
+func TestBarsEnd(t *testing.T) {
 	f, p := show(t, 2, 64)
 	const load = `document.querySelector("#members-body tr:last-child .load").classList.contains("bar")`
 	f.set(func() { f.members[1].AgeMS = 6100 })
@@ -41,7 +41,7 @@ func TestBarsEnd(t *testing.T) { // S8.6
 }
 
 // Lost members come first, then members that left by themselves, then all live members.
-func TestLostRows(t *testing.T) { // S8.6
+func TestLostRows(t *testing.T) {
 	f := newFake(t, 8, 64)
 	f.set(func() {
 		f.lost = []clusterhttp.Lost{{ID: "node-90", Reason: lease.Departed, AgoMS: 9000}, {ID: "node-91", Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9}, {ID: "node-92", Reason: lease.Expired, AgoMS: 50_000}}
@@ -52,7 +52,7 @@ func TestLostRows(t *testing.T) { // S8.6
 	p := open(t, f.URL, 1440, 900)
 	p.ready(8)
 	p.text("#store-note", "1.3 ms a call")
-	p.text("#members-figure", "8 of 10")
+	p.text("#members-number", "8 of 10")
 	p.text("#members-note", "2 lost, 8 active")
 	rows := eval[string](p, `[...document.querySelectorAll("#members-body tr")].map(r => r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)
 	if !strings.HasPrefix(rows, "node-91 lost,node-92 lost,node-90 left,old-0 left,") || !strings.HasSuffix(rows, ",node-1,node-2,node-3,node-4,node-5,node-6,node-7,node-8") {
@@ -80,7 +80,7 @@ func TestPageOfANode(t *testing.T) {
 }
 
 // Up to eight nodes have a colour each. Beyond that the nodes of a zone share one.
-func TestColoursOfNodes(t *testing.T) { // S8.6
+func TestColoursOfNodes(t *testing.T) {
 	const colours = `Object.values(Object.groupBy([...document.querySelectorAll("#members-body tr")], r => r.style.getPropertyValue("--color")))
 		.map(rows => [...new Set(rows.map(r => r.querySelector(".zone").textContent))].join("+") + " " + rows.length).sort().join()`
 	f, p := show(t, 8, 64)
@@ -98,10 +98,10 @@ func TestColoursOfNodes(t *testing.T) { // S8.6
 }
 
 // Lines have what the agent remembers of half an hour.
-func TestSparklines(t *testing.T) { // S8.2, S8.6
+func TestSparklines(t *testing.T) {
 	f := newFake(t, 3, 64)
 	for i := range 180 {
-		f.past.Figures = append(f.past.Figures, clusterhttp.Figures{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: 3 + i/90, Load: int64(i), Moved: i % 7, Owned: 20})
+		f.past.Samples = append(f.past.Samples, clusterhttp.Sample{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: 3 + i/90, Load: int64(i), Moved: i % 7, Owned: 20})
 	}
 	p := open(t, f.URL, 1440, 900)
 	p.ready(3)
@@ -114,7 +114,7 @@ func TestSparklines(t *testing.T) { // S8.2, S8.6
 }
 
 // A lost member is shown with the event of its loss, before the next list of members, and examined at once, or as soon as that is possible.
-func TestLossAtOnce(t *testing.T) { // S8.6
+func TestLossAtOnce(t *testing.T) {
 	f, p := show(t, 3, 64)
 	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)
 	asked := func(refused bool) (n int) {
@@ -132,7 +132,7 @@ func TestLossAtOnce(t *testing.T) { // S8.6
 	f.set(func() { f.refuses = true }) // there is no place for another examination
 	f.lose(lease.Crashed, 2, 2)
 	p.until("the lost row", `(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
-	p.text("#members-figure", "2 of 3")
+	p.text("#members-number", "2 of 3")
 	wait(t, "a short examination", func() bool { return asked(true) > 0 })
 	answered = asked(false)
 	f.set(func() { f.refuses = false })
@@ -141,7 +141,7 @@ func TestLossAtOnce(t *testing.T) { // S8.6
 }
 
 // Neither the strip nor the title of the page keeps old answers.
-func TestUnexamined(t *testing.T) { // S8.6
+func TestUnexamined(t *testing.T) {
 	const passes = `document.getElementById("health").dataset.level === "good" && document.title === "media · roost"`
 	f, p := show(t, 3, 64)
 	p.until("the checks pass", passes)

@@ -66,12 +66,12 @@ func TestLive(t *testing.T) {
 	_ = b.Close() // like a crash: without a leave
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
 	p.until("the lost row is on top", `(row => row.matches(".gone:not(.left)") && /^node-b/.test(row.textContent) && /owned \d+/.test(row.textContent))(document.querySelector("#members-body tr"))`)
-	p.text("#members-figure", "2 of 3")
+	p.text("#members-number", "2 of 3")
 	p.text("#members-note", "1 lost")
 	p.text("#health-found [data-level=warn] .finding", "lost: node-b ")
-	p.text("#health-found .remedy", "is forgotten after 30 minutes") // what to see is up to the proof of its end
+	p.text("#health-found .fix", "is forgotten after 30 minutes") // what to see is up to the confirmation of its end
 	p.text("#events", "node-b ")
-	if eval[bool](p, `document.getElementById("events").textContent.includes("node-b left")`) { // S8.1
+	if eval[bool](p, `document.getElementById("events").textContent.includes("node-b left")`) {
 		t.Error("the page says that a node left, which has crashed")
 	}
 	agent(t, ttl, "node-d", a.Addr())

@@ -65,13 +65,13 @@ func TestPolicy(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	refused := 0
-	for _, fault := range p.faults {
-		if strings.Contains(fault, "Content Security Policy") {
+	for _, problem := range p.problems {
+		if strings.Contains(problem, "Content Security Policy") {
 			refused++
 		}
 	}
 	if refused < 3 { // the script, the handler and the link
-		t.Errorf("not refused: %q", p.faults)
+		t.Errorf("not refused: %q", p.problems)
 	}
 }
 

@@ -48,8 +48,8 @@ type mediaNode struct {
 
 // mediaStats is a part of what a node says of itself.
 type mediaStats struct {
-	Members, Watched, Tenures, Peers int
-	Rooms                            map[string]int64
+	Members, Watched, Hostings, Peers int
+	Rooms                             map[string]int64
 }
 
 func startServers(t *testing.T, ids ...string) *servers {
@@ -77,7 +77,7 @@ func (s *servers) add(id string) {
 	cmd.Env = agentproc.Environ()
 	p := agenttest.Start(s.T, cmd)
 	s.ever = append(s.ever, p)
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), timeout)
 	defer cancel()
 	addrs, err := p.Await(ctx)
 	if err != nil {
@@ -164,16 +164,16 @@ func field(p *tab, id string) string {
 	return eval[string](p, fmt.Sprintf(`document.getElementById(%q).textContent`, id))
 }
 
-// fault does something to the node of a room, and waits until the pages play the room on another node. It
+// problem does something to the node of a room, and waits until the pages play the room on another node. It
 // returns the longest time between two decoded frames of a page.
-func (s *servers) fault(what, room string, pages []*tab, do func(n *mediaNode)) time.Duration {
+func (s *servers) problem(what, room string, pages []*tab, do func(n *mediaNode)) time.Duration {
 	s.Helper()
 	before, err := s.home(room)
 	if err != nil {
 		s.Fatal(err)
 	}
 	id := string(before.To)
-	tenures := s.tenures(id)
+	hostings := s.hostings(id)
 	reset(pages)
 	n := s.nodes[id]
 	do(n)
@@ -208,8 +208,8 @@ func (s *servers) fault(what, room string, pages []*tab, do func(n *mediaNode)) 
 		}
 		return err
 	})
-	// An edge may come to the node of its room, and then moves once more.
-	if began := s.tenures(id) - tenures; began != 1 && !strings.Contains(room, "~") {
+	// A relay may come to the node of its room, and then moves once more.
+	if began := s.hostings(id) - hostings; began != 1 && !strings.Contains(room, "~") {
 		s.note("%s: the room began %d times", what, began)
 	}
 	return gap
@@ -230,12 +230,12 @@ func longest(pages []*tab) (gap time.Duration) {
 	return gap
 }
 
-// tenures returns how often rooms began on the nodes, apart from one.
-func (s *servers) tenures(not string) (n int) {
+// hostings returns how often rooms began on the nodes, apart from one.
+func (s *servers) hostings(not string) (n int) {
 	s.Helper()
 	for id, st := range s.stats() {
 		if id != not {
-			n += st.Tenures
+			n += st.Hostings
 		}
 	}
 	return n
@@ -276,9 +276,9 @@ func (s *servers) unbroken(what string, p *tab) {
 }
 
 // TestSFU: pages with fake cameras play each other, decoded, after the node of their room was killed or drained; a
-// page that watches a room of too many goes to an edge, and follows that. With -sfu 5 it prints how long
+// page that watches a room of too many goes to a relay, and follows that. With -sfu 5 it prints how long
 // pictures stand still. A process without CPU loses its rooms, and that is right: then there is another trial.
-func TestSFU(t *testing.T) { // S6.11, S6.15
+func TestSFU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")
 	}
@@ -286,7 +286,7 @@ func TestSFU(t *testing.T) { // S6.11, S6.15
 	for range tries {
 		s := startServers(t, "a", "b", "c")
 		s.calls()
-		s.edges()
+		s.relays()
 		starved := agenttest.Starved(s.ever)
 		for _, n := range s.nodes {
 			_ = n.Kill()
@@ -319,10 +319,10 @@ func (s *servers) calls() {
 	}
 	for i := range *times {
 		what := fmt.Sprint("kill -9, ", i+1)
-		kills = append(kills, s.fault(what, room, pages, s.kill))
+		kills = append(kills, s.problem(what, room, pages, s.kill))
 		join()
 		what = fmt.Sprint("SIGTERM, ", i+1)
-		drains = append(drains, s.fault(what, room, pages, s.drain))
+		drains = append(drains, s.problem(what, room, pages, s.drain))
 		for _, p := range pages {
 			s.unbroken(what, p)
 		}
@@ -357,8 +357,8 @@ func looks(p *tab) {
 	p.do(chromedp.EmulateViewport(1280, 900))
 }
 
-// edges drains the node of an edge, to which a page was sent.
-func (s *servers) edges() {
+// relays drains the node of a relay, to which a page was sent.
+func (s *servers) relays() {
 	s.Helper()
 	const room = "large"
 	source := s.page("a", "fake&room="+room)
@@ -370,9 +370,9 @@ func (s *servers) edges() {
 	if a, b := field(first, "room"), field(second, "room"); a != room || b != room+"~1" || field(first, "node") == field(second, "node") {
 		s.note("the pages watch %s at %s and %s at %s", a, field(first, "node"), b, field(second, "node"))
 	}
-	drained := s.fault("SIGTERM to an edge", room+"~1", []*tab{second}, s.drain)
-	s.unbroken("SIGTERM to an edge", second)
-	s.print("SIGTERM to an edge", []time.Duration{drained})
+	drained := s.problem("SIGTERM to a relay", room+"~1", []*tab{second}, s.drain)
+	s.unbroken("SIGTERM to a relay", second)
+	s.print("SIGTERM to a relay", []time.Duration{drained})
 	plays(first)
 }
 

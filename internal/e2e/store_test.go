@@ -72,7 +72,7 @@ func (n *twoNodes) resolve(t *testing.T, room, size int) affinity.Assignment {
 }
 
 // While Redis is down, the page says so, and what to do. It does not say that rooms moved: none did.
-func TestRedisStops(t *testing.T) { // S8.6
+func TestRedisStops(t *testing.T) {
 	n := startTwo(t)
 	for i := range 50 {
 		n.resolve(t, i, 2)
@@ -81,19 +81,19 @@ func TestRedisStops(t *testing.T) { // S8.6
 	n.redis.Kill()
 	wait(t, "an agent that notices", func() bool { return n.rooms.Stats().StoreDoubt })
 	p.text("#health-found [data-level=bad] .finding", "Redis has not answered lately")
-	p.text("#health-found .remedy", "see whether Redis runs")
-	p.text("#store-figure", "No answer")
+	p.text("#health-found .fix", "see whether Redis runs")
+	p.text("#store-number", "No answer")
 	if seen := eval[string](p, `document.getElementById("events").innerText`); regexp.MustCompile(`rooms? moved`).MatchString(seen) {
 		t.Errorf("Redis stopped, no room moved, and the page says\n%s", seen)
 	}
 
 	n.redis.Restart()
-	p.until("all is well again", `document.getElementById("health").dataset.level === "good" && document.getElementById("store-figure").textContent === "Up"`)
+	p.until("all is well again", `document.getElementById("health").dataset.level === "good" && document.getElementById("store-number").textContent === "Up"`)
 	p.clean(n.address)
 }
 
 // The rooms of a node can be listed, moved and released, as the store has it then.
-func TestRoomsOfANode(t *testing.T) { // S8.6
+func TestRoomsOfANode(t *testing.T) {
 	n := startTwo(t)
 	on := func(node string) (names []string) {
 		all, err := n.client.Rooms(t.Context(), node, 100)

@@ -74,7 +74,7 @@ func (p terminal) shows(t *testing.T, text string) {
 // wait polls for a condition, and prints the details if it does not come.
 func wait(t *testing.T, what string, condition func() bool, details ...any) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %q; %q", what, details)
 		}
@@ -104,7 +104,7 @@ func builds(module, pkg string) func() (string, error) {
 // command is a process of the binary that asks the fake agent.
 type command struct {
 	*exec.Cmd
-	fault agentproc.Log
+	problem agentproc.Log
 }
 
 func (f *fake) command(t *testing.T, in io.Reader, out io.Writer, args ...string) *command {
@@ -115,7 +115,7 @@ func (f *fake) command(t *testing.T, in io.Reader, out io.Writer, args ...string
 	}
 	c := &command{Cmd: exec.CommandContext(t.Context(), path, args...)}
 	c.Env = []string{"ROOST_ADDR=" + f.Listener.Addr().String(), "TERM=xterm"}
-	c.Stdin, c.Stdout, c.Stderr = in, out, &c.fault
+	c.Stdin, c.Stdout, c.Stderr = in, out, &c.problem
 	return c
 }
 
@@ -130,10 +130,10 @@ func (c *command) start(t *testing.T) *command {
 // exits waits for the end.
 func (c *command) exits(t *testing.T, code int) {
 	t.Helper()
-	timer := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
+	timer := time.AfterFunc(timeout, func() { _ = c.Process.Kill() })
 	_ = c.Wait()
 	if got := c.ProcessState.ExitCode(); got != code || !timer.Stop() {
-		t.Fatalf("%v exits with %d, want %d: %s", c.Args[1:], got, code, &c.fault)
+		t.Fatalf("%v exits with %d, want %d: %s", c.Args[1:], got, code, &c.problem)
 	}
 }
 
@@ -267,8 +267,8 @@ func TestTopNeedsTerminal(t *testing.T) {
 		"json":  f.command(t, p.tty, p.tty, "top", "--output", "json"),
 	} {
 		c.start(t).exits(t, 2)
-		if !strings.Contains(c.fault.String(), "roost members --watch") {
-			t.Errorf("%s: %q", name, &c.fault)
+		if !strings.Contains(c.problem.String(), "roost members --watch") {
+			t.Errorf("%s: %q", name, &c.problem)
 		}
 	}
 	if p.screen.String() != "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// patience is the time limit of a call on a busy machine.
-const patience = 60 * time.Second
+// timeout is the time limit of a call on a busy machine.
+const timeout = 60 * time.Second
 
 // long skips a test that takes seconds under -short.
 func long(t *testing.T) {
@@ -65,7 +65,7 @@ func newFleet(t *testing.T, s setup, ids ...string) *fleet {
 	if s.TTL == 0 {
 		s.TTL = 30 * time.Second // no lease expires here, even on a busy machine
 	}
-	if s.Budget == patience {
+	if s.Budget == timeout {
 		s.URL = redistest.Patient(s.URL)
 	}
 	f := &fleet{t: t, setup: s}
@@ -183,7 +183,7 @@ func newEye(tb testing.TB, url string) *eye {
 
 // pins reads the pins of rooms, without an index.
 func (e *eye) pins(rooms []string) (map[string]pinstore.Pin, error) {
-	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
 	found := make(map[string]pinstore.Pin)
 	for some := range slices.Chunk(rooms, 1000) {
@@ -236,7 +236,7 @@ func (e *eye) mustPins(rooms []string) map[string]pinstore.Pin {
 
 // of returns how many rooms are pinned to an incarnation, by the index.
 func (e *eye) of(incarnation lease.Incarnation) (int, error) {
-	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
 	all := make([]placement.Partition, partitions)
 	for i := range all {

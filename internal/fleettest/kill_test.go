@@ -21,7 +21,7 @@ func many(n int) int {
 }
 
 // When a node dies, exactly its rooms move, none is lost, and no pin names it.
-func TestKill(t *testing.T) { // S0.7, S0.8
+func TestKill(t *testing.T) {
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -114,7 +114,7 @@ func (h *herd) same(before, after map[string]pinstore.Pin) error {
 
 // A node dies while one of three shards hangs. Its rooms on the other shards get new homes
 // at once, the rest when the shard is back, and no other room moves.
-func TestKillWhileShardHangs(t *testing.T) { // S0.8
+func TestKillWhileShardHangs(t *testing.T) {
 	long(t)
 	t.Parallel()
 	redis := redistest.StartCluster(t, 3, 0)
@@ -166,7 +166,7 @@ func TestKillWhileShardHangs(t *testing.T) { // S0.8
 
 // A node dies while Redis is dead for ten seconds. In between the others host some of its rooms
 // by their own word, and keep these. Once Redis is back, each of its rooms gets one new home.
-func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8, S6.1
+func TestKillWhileRedisIsDead(t *testing.T) {
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")

@@ -15,7 +15,7 @@ var whole = flag.Bool("long", false, "100,000 rooms in TestFlushedRooms, and all
 // Redis loses all data of a node that hosts many rooms, while clients join these rooms at a
 // node that knows none of them. No room loses its home, however long it takes to restore
 // all pins.
-func TestFlushedRooms(t *testing.T) { // S6.8
+func TestFlushedRooms(t *testing.T) {
 	long(t)
 	t.Parallel()
 	rooms := names(10_000)
@@ -84,7 +84,7 @@ func TestFlushedRooms(t *testing.T) { // S6.8
 			away++
 		}
 		n := int(a.rooms.Stats().Repinned)
-		if n < len(rooms) && away == 0 && time.Since(since) > patience/2 {
+		if n < len(rooms) && away == 0 && time.Since(since) > timeout/2 {
 			// On a starved machine a pin may be restored by a call that is answered too late to count.
 			var err error
 			if n, err = look.of(a.incarnation()); err != nil {

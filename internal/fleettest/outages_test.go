@@ -94,7 +94,7 @@ type toll struct {
 	yielded int           // hosts that yielded a room to a second one
 	doubled int           // rooms with two hosts at a time
 	longest time.Duration // of these
-	fallen  int           // epochs: of a hosting, of the next tenure of a room, or as one node resolves a room
+	fallen  int           // epochs: of a hosting, of the next hosting of a room, or as one node resolves a room
 }
 
 func (l toll) String() string {
@@ -106,12 +106,12 @@ type census struct {
 	*stage
 	homes map[string]*affinity.Hosting // of rooms that never end
 
-	mu     sync.Mutex
-	toll   toll
-	since  map[string]time.Time         // when a second host was seen
-	tenure map[string]uint64            // the greatest epoch of a room's ended hostings
-	seen   map[string]uint64            // of a room at a node
-	epochs map[*affinity.Hosting]uint64 // as last seen
+	mu      sync.Mutex
+	toll    toll
+	since   map[string]time.Time         // when a second host was seen
+	hosting map[string]uint64            // the greatest epoch of a room's ended hostings
+	seen    map[string]uint64            // of a room at a node
+	epochs  map[*affinity.Hosting]uint64 // as last seen
 }
 
 // join makes a client join a room at any node, and sometimes end it.
@@ -119,7 +119,7 @@ func (c *census) join() {
 	room, n := c.rooms[rand.IntN(len(c.rooms))], c.nodes[rand.IntN(len(c.nodes))]
 	id := string(n.incarnation().Node) + " " + room
 	c.mu.Lock()
-	known, ended := c.seen[id], c.tenure[room]
+	known, ended := c.seen[id], c.hosting[room]
 	c.mu.Unlock()
 	a, err := n.rooms.Resolve(context.Background(), room, affinity.Demand{Size: 2})
 	if err != nil {
@@ -174,7 +174,7 @@ func (c *census) look() {
 		c.fell(h.Room()+" as hosted", epoch, c.epochs[h])
 		c.epochs[h] = epoch
 		if lost(h) {
-			c.tenure[h.Room()] = max(c.tenure[h.Room()], epoch)
+			c.hosting[h.Room()] = max(c.hosting[h.Room()], epoch)
 			continue
 		}
 		hosts[h.Room()] = append(hosts[h.Room()], h)
@@ -206,7 +206,7 @@ func inPartition(p placement.Partition, n int) (rooms []string) {
 // Redis loses its data, or some, or is away for a moment, while clients join rooms at any node and
 // end some of them. No room loses its host, no room has two, and no epoch falls, except as the
 // doc comment of package affinity says.
-func TestOutages(t *testing.T) { // S6.2, S6.3, S6.8
+func TestOutages(t *testing.T) {
 	long(t)
 	t.Parallel()
 	for _, o := range outages() {
@@ -219,7 +219,7 @@ func TestOutages(t *testing.T) { // S6.2, S6.3, S6.8
 			f := newFleet(t, setup{URL: url}, "a", "b", "c")
 			c := &census{
 				stage: &stage{fleet: f, rooms: inPartition(inSlot, 60), all: make(map[*affinity.Hosting]*node)},
-				homes: make(map[string]*affinity.Hosting), since: make(map[string]time.Time), tenure: make(map[string]uint64),
+				homes: make(map[string]*affinity.Hosting), since: make(map[string]time.Time), hosting: make(map[string]uint64),
 				seen: make(map[string]uint64), epochs: make(map[*affinity.Hosting]uint64),
 			}
 			c.scatter(c.rooms)
@@ -263,7 +263,7 @@ func TestOutages(t *testing.T) { // S6.2, S6.3, S6.8
 				t.Logf("%s: %v", room, h.Err())
 			}
 			t.Logf("| %s %v", o.name, c.toll)
-			if o.may != evicts && (c.toll.lost > 0 || c.toll.fallen > 0 || c.toll.longest > patience/6) {
+			if o.may != evicts && (c.toll.lost > 0 || c.toll.fallen > 0 || c.toll.longest > timeout/6) {
 				t.Error("want no room lost, no epoch that falls, and one host of a room at last")
 			}
 			if o.may == nothing && c.toll.doubled+c.toll.yielded > 0 {

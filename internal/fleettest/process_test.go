@@ -192,8 +192,8 @@ func (p *process) call(method string, in, out any) {
 		if done.Error != nil {
 			p.t.Fatalf("%s of %s: %v", method, p.id, done.Error)
 		}
-	case <-time.After(patience):
-		p.t.Fatalf("%s of %s takes more than %v", method, p.id, patience)
+	case <-time.After(timeout):
+		p.t.Fatalf("%s of %s takes more than %v", method, p.id, timeout)
 	}
 }
 

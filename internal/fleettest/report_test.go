@@ -18,7 +18,7 @@ import (
 // lostRooms is a fleet of four nodes, and a fifth one in a process of its own, which hosts some rooms.
 func lostRooms(t *testing.T, url string) (*fleet, *process, map[string]affinity.Assignment) {
 	t.Helper()
-	f := newFleet(t, setup{URL: url, Budget: patience}, "a", "b", "c", "d")
+	f := newFleet(t, setup{URL: url, Budget: timeout}, "a", "b", "c", "d")
 	s := f.setup
 	s.ID, s.Join = "e", []string{f.nodes[0].agent.Addr()}
 	e := startProcess(t, s)
@@ -54,7 +54,7 @@ func lostRooms(t *testing.T, url string) (*fleet, *process, map[string]affinity.
 }
 
 // report reports each room eight times, at all nodes at once, until the answers name another node
-// or patience has ended, and returns the answers.
+// or timeout has ended, and returns the answers.
 func (f *fleet) report(homes map[string]affinity.Assignment) map[string][]affinity.Assignment {
 	f.t.Helper()
 	const each = 8
@@ -68,7 +68,7 @@ func (f *fleet) report(homes map[string]affinity.Assignment) map[string][]affini
 				var a affinity.Assignment
 				var err error
 				again := func() bool { // on a starved machine the store may not answer in time
-					return time.Since(began) < patience && (errors.Is(err, pinstore.ErrStore) || err == nil && (a.Incarnation == home.Incarnation || a.Source == affinity.Degraded))
+					return time.Since(began) < timeout && (errors.Is(err, pinstore.ErrStore) || err == nil && (a.Incarnation == home.Incarnation || a.Source == affinity.Degraded))
 				}
 				for first := true; first || again(); first = false {
 					a, err = f.nodes[i%len(f.nodes)].rooms.Report(f.t.Context(), home.Directive())
@@ -100,7 +100,7 @@ func (f *fleet) moved() map[string]int {
 
 // The report of a client alone moves no room. However many clients report a room of a dead node, at several nodes, the
 // room moves once, and all get its new home.
-func TestReportsOfTheDead(t *testing.T) { // S6.13
+func TestReportsOfTheDead(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	f, e, homes := lostRooms(t, redis.URL())

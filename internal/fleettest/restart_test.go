@@ -75,7 +75,7 @@ func (s *stage) doubles(confirmed bool) error {
 
 // Redis is repeatedly killed and restarted empty, or paused and resumed, while clients join
 // rooms. No client has to wait, and afterwards no room has two hosts.
-func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
+func TestComesAndGoes(t *testing.T) {
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)

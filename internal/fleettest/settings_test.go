@@ -51,7 +51,7 @@ func isRefused(t *testing.T, n *node, text string) {
 
 // A node with another number of partitions, prefix or Cost, or of another cluster, is refused by name, the nodes
 // that run are not, and nodes with equal settings come and go. When all have ended, other settings are accepted.
-func TestSettings(t *testing.T) { // S6.12
+func TestSettings(t *testing.T) {
 	t.Parallel() // it mostly waits
 	f := newFleet(t, setup{URL: redistest.Start(t).URL()}, "a", "b")
 	hosted := f.host(names(10), 2)
@@ -88,7 +88,7 @@ func TestSettings(t *testing.T) { // S6.12
 
 // Redis returns without its data to a node that has rooms, and to one with other settings that started meanwhile.
 // The first node continues, even if the other one is faster.
-func TestSettingsAfterRestart(t *testing.T) { // S6.12
+func TestSettingsAfterRestart(t *testing.T) {
 	long(t)
 	t.Parallel() // it mostly waits
 	redis := redistest.Start(t)

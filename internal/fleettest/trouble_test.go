@@ -128,7 +128,7 @@ func troubles() map[string]func(*testing.T) site {
 
 // During every outage of Redis, joins return in time and hosted rooms stay. Afterwards the
 // store decides again, and all pins are there.
-func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
+func TestRedisInTrouble(t *testing.T) {
 	long(t)
 	t.Parallel()
 	for name, start := range troubles() {

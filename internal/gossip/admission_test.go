@@ -109,7 +109,7 @@ func (w *ward) shut(what string, want bool, ps ...*place) {
 }
 
 // When the slots are taken, the source with the most streams loses the longest-waiting one. Streams
-// that have shown the key go last (S9.4).
+// that have shown the key go last.
 func TestSlots(t *testing.T) {
 	inWard(t, func(w *ward) {
 		friend := w.enter("10.0.0.1")
@@ -171,7 +171,7 @@ func TestCompleteStreamsStay(t *testing.T) {
 }
 
 // Small streams have the first turn, and before them the source that uses least. A stream gets all
-// of its bytes at once (S9.1).
+// of its bytes at once.
 func TestTurns(t *testing.T) {
 	inWard(t, func(w *ward) {
 		hog := w.enter("10.0.0.1")
@@ -223,7 +223,7 @@ func TestOverdue(t *testing.T) {
 }
 
 // A stream that goes before its answer learns that this node is busy, not that this is another
-// cluster. Nothing comes after an answer that has begun, and no answer after that (S5.7, S9.1).
+// cluster. Nothing comes after an answer that has begun, and no answer after that.
 func TestOverdueAnswer(t *testing.T) {
 	inWard(t, func(w *ward) {
 		queued, answered := w.enter("10.0.0.1"), w.enter("10.0.0.1")
@@ -250,7 +250,7 @@ func TestOverdueAnswer(t *testing.T) {
 	})
 }
 
-// Whatever streams do, the bounds hold, and nothing is left of them (S9.1).
+// Whatever streams do, the bounds hold, and nothing is left of them.
 func TestAdmissionBounds(t *testing.T) {
 	for seed := range uint64(20) {
 		inWard(t, func(w *ward) {
@@ -303,7 +303,7 @@ func (w *ward) holds() {
 	}
 }
 
-// A seed that is busy is not another cluster, and not gone (S9.4).
+// A seed that is busy is not another cluster, and not gone.
 func TestBusySeed(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
 		for what, state := range map[string]int{"small": 10, "large": 6 << 20, "cut short": 10} {

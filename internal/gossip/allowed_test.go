@@ -11,7 +11,7 @@ import (
 )
 
 // With a list of networks, packets and streams of other sources are dropped before a byte is kept, and
-// counted; those of the list arrive (S9.6).
+// counted; those of the list arrive.
 func TestAllowed(t *testing.T) {
 	rejected := new(rejections)
 	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")}, rejections: rejected}
@@ -39,10 +39,10 @@ func TestAllowed(t *testing.T) {
 		return stream
 	}
 
-	stranger := send("127.0.0.1")
-	_ = stranger.SetReadDeadline(time.Now().Add(30 * time.Second))
-	if _, err := stranger.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the stream of a stranger is not closed: %v", err)
+	outsider := send("127.0.0.1")
+	_ = outsider.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := outsider.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream of an unauthenticated peer is not closed: %v", err)
 	}
 	member := send("127.0.0.2") // both queues keep their order, so what comes first is of the member
 	if p := <-s.PacketCh(); string(p.Buf) != "127.0.0.2" {

@@ -126,7 +126,7 @@ func TestSendAndJoin(t *testing.T) {
 	}
 }
 
-func TestJoinRejected(t *testing.T) { // S3.10
+func TestJoinRejected(t *testing.T) {
 	key1, key2 := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	set := func(key []byte, label, meta string) func(*Config) {
 		return func(c *Config) { c.Key, c.Cluster, c.Meta = key, label, metaOf(meta) }

@@ -152,7 +152,7 @@ func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, erro
 }
 
 // DialAddressTimeout is the transport's, but Shutdown ends the call and closes the
-// connection: a running join must not delay the end of the program.
+// connection: a running join must not delay the end of the application.
 func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	join := &joining{meet: g.meet}
 	if j, ok := g.joins.Load(to.Name); ok {

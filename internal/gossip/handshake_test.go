@@ -37,7 +37,7 @@ func shake(t *testing.T, watcher, subject *credentials, self lease.Handle, tap i
 	return got, near, <-done
 }
 
-func TestHandshake(t *testing.T) { // S5.4
+func TestHandshake(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 32)
 	keys := func(label string, key []byte, old ...[]byte) *credentials { return newCredentials(label, key, old) }
 	for _, c := range []struct {
@@ -114,7 +114,7 @@ func (c *counted) Read(b []byte) (int, error) {
 
 func (c *counted) Write(b []byte) (int, error) { return len(b), nil }
 
-// FuzzHandshake gives both sides what a stranger may send: neither accepts it, nor reads
+// FuzzHandshake gives both sides what an unauthenticated peer may send: neither accepts it, nor reads
 // more than a proof.
 func FuzzHandshake(f *testing.F) {
 	c := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil)
@@ -134,8 +134,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// stranger opens a watch stream to a node, and is silent after its first bytes.
-func stranger(t *testing.T, n *Node, c *credentials, finish bool) net.Conn {
+// unauthenticated peer opens a watch stream to a node, and is silent after its first bytes.
+func outsider(t *testing.T, n *Node, c *credentials, finish bool) net.Conn {
 	t.Helper()
 	conn := dial(t, "tcp", n)
 	if !finish {
@@ -152,19 +152,19 @@ func ends(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("the stream of a stranger stays open")
+		t.Error("the stream of an unauthenticated peer stays open")
 	}
 }
 
-func TestStrangersHoldNoStream(t *testing.T) {
+func TestOutsidersHoldNoStream(t *testing.T) {
 	t.Parallel()
 	key := bytes.Repeat([]byte{7}, 32)
 	n, _ := start(t, "a#1", func(c *Config) { as(5)(c); c.Key = key })
 	good, bad := newCredentials("test", key, nil), newCredentials("test", nil, nil)
-	ends(t, stranger(t, n, bad, true))
-	ends(t, stranger(t, n, bad, false)) // after the time for a head
+	ends(t, outsider(t, n, bad, true))
+	ends(t, outsider(t, n, bad, false)) // after the time for a head
 	eventually(t, "the guard counts both", func() bool { return n.Dropped() == 2 })
-	talker := stranger(t, n, good, true)
+	talker := outsider(t, n, good, true)
 	if _, in := n.Streams(); in != 1 {
 		t.Errorf("%d streams are held, want that with the key", in)
 	}
@@ -178,8 +178,8 @@ func TestStrangersHoldNoStream(t *testing.T) {
 	}
 }
 
-// Strangers who stay in the middle of a handshake take no place of a watcher.
-func TestStrangersKeepNoWatcherOut(t *testing.T) {
+// Unauthenticated peers who stay in the middle of a handshake take no place of a watcher.
+func TestOutsidersKeepNoWatcherOut(t *testing.T) {
 	t.Parallel()
 	key := bytes.Repeat([]byte{7}, 32)
 	n, _ := start(t, "a#1", func(c *Config) { as(5)(c); c.Key = key })
@@ -195,7 +195,7 @@ func TestStrangersKeepNoWatcherOut(t *testing.T) {
 	conn := dial(t, "tcp", n)
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := newCredentials("test", key, nil).watch(conn); err != nil {
-		t.Errorf("a watcher among %d strangers: %v", maxWatchers, err)
+		t.Errorf("a watcher among %d unauthenticated peers: %v", maxWatchers, err)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		n, _ := start(t, "a#1", func(cfg *Config) { as(5)(cfg); cfg.Key = c.key })
 		all := make([]net.Conn, c.most+10)
 		for i := range all {
-			all[i] = stranger(t, n, newCredentials("test", c.key, nil), true)
+			all[i] = outsider(t, n, newCredentials("test", c.key, nil), true)
 		}
 		eventually(t, name+": the bound", func() bool { _, in := n.Streams(); return in == c.most })
 		b, _ := start(t, "b#1", func(cfg *Config) { cfg.Key = c.key })
@@ -221,7 +221,7 @@ func TestWatchersAreBounded(t *testing.T) {
 			_ = conn.Close()
 		}
 		eventually(t, name+": room again", func() bool { _, in := n.Streams(); return in == c.most-c.most/2 })
-		stranger(t, n, newCredentials("test", c.key, nil), true)
+		outsider(t, n, newCredentials("test", c.key, nil), true)
 		eventually(t, name+": one more", func() bool { _, in := n.Streams(); return in == c.most-c.most/2+1 })
 	}
 }

@@ -25,7 +25,7 @@ func greet(t *testing.T, conn net.Conn, key []byte) {
 }
 
 // Who has no key learns nothing, and who has recorded a hello learns no more than its answer.
-func TestHelloOfStrangers(t *testing.T) {
+func TestHelloOfOutsiders(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	n, _ := start(t, "a#1", func(c *Config) {
 		c.Key, c.Self = key, func() Peer { return Peer{7, lease.ClusterID{3}} }

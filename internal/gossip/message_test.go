@@ -40,7 +40,7 @@ func packed(tb testing.TB, fields ...field) []byte {
 	return b.Bytes()
 }
 
-// A message without encryption is read up to its end, and not beyond its bound (S9.1).
+// A message without encryption is read up to its end, and not beyond its bound.
 func TestPlainMessage(t *testing.T) {
 	node := packed(t, field{"Name", "a#1"}, field{"Addr", []byte{127, 0, 0, 1}}, field{"Port", uint16(7946)},
 		field{"Meta", bytes.Repeat([]byte("m"), 300)}, field{"Incarnation", uint32(70000)}, field{"State", 0}, field{"Vsn", []uint8{1, 5, 2, 0, 0, 0}})
@@ -86,7 +86,7 @@ func TestPlainMessage(t *testing.T) {
 	}
 }
 
-// Nodes of a few bytes count by what memberlist keeps of them (S9.1).
+// Nodes of a few bytes count by what memberlist keeps of them.
 func TestCostOfNodes(t *testing.T) {
 	b := append(pushPull(t, field{"Nodes", 2 * maxMembers}, field{"UserStateLen", 0}, field{"Join", true}), bytes.Repeat([]byte{0x80}, 2*maxMembers)...)
 	conn, h := reading(b, "", nil)
@@ -145,7 +145,7 @@ func FuzzSealedMessage(f *testing.F) {
 	})
 }
 
-// What no key has sealed does not reach memberlist, which gets a short wrong message instead (S9.1).
+// What no key has sealed does not reach memberlist, which gets a short wrong message instead.
 func TestSealedMessage(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	sealed := sealedBy(t, key, 100_000)

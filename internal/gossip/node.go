@@ -68,8 +68,8 @@ type Config struct {
 	// Ended reports that a watched node could not be reached again. Goroutines of
 	// watch streams call it.
 	Ended func(lease.Handle, lease.Evidence)
-	// Silence is how long the host of a watched node may be silent; 3 s at least.
-	Silence time.Duration
+	// IdleTimeout is how long the host of a watched node may be silent; 3 s at least.
+	IdleTimeout time.Duration
 }
 
 // Receiver handles the received messages.
@@ -127,7 +127,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 		}
 	}
 	n.guard = newGuard(transport, &cfg, mc.Keyring, n.rejections)
-	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.Silence), ended: cfg.Ended}
+	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.IdleTimeout), ended: cfg.Ended}
 	mc.Transport = shared{n.guard}
 	n.config = *mc
 	n.delegate = func(name string) *delegate {

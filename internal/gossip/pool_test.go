@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Messages that are complete count while they wait to be served (S9.1).
+// Messages that are complete count while they wait to be served.
 func TestWaitingMessages(t *testing.T) {
 	inWard(t, func(w *ward) {
 		hog := w.enter("10.0.0.1")
@@ -39,17 +39,17 @@ func TestWaitingMessages(t *testing.T) {
 	})
 }
 
-// A large exchange gets through while strangers announce all of the memory, and send nothing (S9.1).
-func TestLargeExchangeAmongStrangers(t *testing.T) {
+// A large exchange gets through while unauthenticated peers announce all of the memory, and send nothing.
+func TestLargeExchangeAmongOutsiders(t *testing.T) {
 	patient := func(d time.Duration) func(*Config) {
 		return func(c *Config) { c.Key, c.StreamTimeout = bytes.Repeat([]byte{7}, 32), d }
 	}
-	var strangers sync.WaitGroup
-	t.Cleanup(strangers.Wait)
-	a, in := start(t, "a#1", patient(time.Hour)) // the strangers' time does not end here
+	var outsiders sync.WaitGroup
+	t.Cleanup(outsiders.Wait)
+	a, in := start(t, "a#1", patient(time.Hour)) // the unauthenticated peers' time does not end here
 	b, from := start(t, "b#1", patient(10*time.Second))
 	for range 64 {
-		strangers.Go(func() { // each returns when its stream is closed: a starved exchange takes its next attempt among as many
+		outsiders.Go(func() { // each returns when its stream is closed: a starved exchange takes its next attempt among as many
 			for t.Context().Err() == nil {
 				if conn, err := net.Dial("tcp", a.Addr()); err == nil {
 					_, _ = conn.Write([]byte("\xf4\x04test\x0a\x00\x20\x00\x00"))

@@ -55,7 +55,7 @@ func askNameServer(ctx context.Context, network, addr string) (net.Conn, error) 
 }
 
 // A name for which no name server answers keeps no other one from its address.
-func TestResolveAll(t *testing.T) { // S5.7
+func TestResolveAll(t *testing.T) {
 	nameServer(t, net.IPv4(10, 1, 2, 3))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

@@ -112,7 +112,7 @@ func (y *tally) sealed(t *testing.T) (packets, messages int) {
 
 // The counts of all keys together are what went out through real sockets; a new key starts at zero, and one that
 // comes back goes on.
-func TestSealed(t *testing.T) { // S9.6
+func TestSealed(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	y := newTally(t)
 	withKey := func(c *Config) { c.Key, c.OldKeys = one, [][]byte{two} }

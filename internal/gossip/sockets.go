@@ -14,7 +14,7 @@ import (
 )
 
 // sockets is memberlist's transport over UDP and TCP, but for two things. memberlist's own
-// one allocates 64 KiB for each packet: a stranger who sends 70,000 a second makes a process
+// one allocates 64 KiB for each packet: an unauthenticated peer that sends 70,000 a second makes a process
 // allocate 4.5 GB/s, and the packets of members get lost meanwhile. Nor does it let go
 // of a packet or stream that nobody takes.
 type sockets struct {

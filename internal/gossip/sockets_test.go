@@ -28,7 +28,7 @@ func newSockets(t *testing.T, at string) *sockets {
 }
 
 // A packet that is waiting does not change when the next one arrives, and keeps no more memory than its
-// bytes: a queue of them holds what was sent, not 64 KiB each (S9.1).
+// bytes: a queue of them holds what was sent, not 64 KiB each.
 func TestPacketsOwnTheirBytes(t *testing.T) {
 	s := newSockets(t, "127.0.0.1:0")
 	to := memberlist.Address{Addr: s.udp.LocalAddr().String()}

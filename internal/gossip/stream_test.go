@@ -211,7 +211,7 @@ func TestPatienceEndsWithTheHead(t *testing.T) {
 	}
 }
 
-// A node that is slow to begin is not sent away as one of another cluster (S5.7).
+// A node that is slow to begin is not sent away as one of another cluster.
 func TestSlowHead(t *testing.T) {
 	n, _ := start(t, "a#1", nil)
 	conn := dial(t, "tcp", n)

@@ -9,7 +9,7 @@ import (
 )
 
 // memberlist probes each name that it hears of, at the address that comes with it: one packet of
-// a stranger, or a recorded one, makes all nodes send dozens to an address that never asked for
+// an unauthenticated peer, or a recorded one, makes all nodes send dozens to an address that never asked for
 // any. So what memberlist sends by itself to an address without a live lease is bounded. A
 // node needs none of it to join: leases have packets of their own, which name no node.
 const (

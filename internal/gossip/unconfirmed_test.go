@@ -9,7 +9,7 @@ import (
 )
 
 // What memberlist sends by itself to addresses without a live lease is bounded, and nothing
-// else is (S9.1).
+// else is.
 func TestUnconfirmed(t *testing.T) {
 	u := unconfirmed{live: func(addr string) bool { return addr == "203.0.113.1:7946" }}
 	now := time.Now()

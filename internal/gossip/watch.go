@@ -196,7 +196,7 @@ const (
 	hidden           // no host answers
 )
 
-// findingOf judges a dial that failed. Faults of this host, such as a lack of file
+// findingOf judges a dial that failed. Problems of this host, such as a lack of file
 // descriptors, say nothing of the other one.
 func findingOf(err error) finding {
 	timeout, ok := errors.AsType[net.Error](err)

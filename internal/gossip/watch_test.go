@@ -62,7 +62,7 @@ func streams(t *testing.T, n *Node, want int) {
 }
 
 // The end of a process is the end of its streams, and its address refuses.
-func TestWatchedProcessEnds(t *testing.T) { // S5.4
+func TestWatchedProcessEnds(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "keyed": bytes.Repeat([]byte{7}, 32)} {
 		t.Run(name, func(t *testing.T) {
 			withKey := func(c *Config) { c.Key = key }
@@ -317,14 +317,14 @@ func TestFindingOf(t *testing.T) {
 	}
 }
 
-// TestWatchFaults injects the faults that only a simulated network can.
+// TestWatchFaults injects the problems that only a simulated network can.
 func TestWatchFaults(t *testing.T) {
 	const subject, watcher = "10.0.0.1:7946", "10.0.0.2:7946"
 	for _, c := range []struct {
-		name  string
-		fault func(*simnet.Network, *simnet.Transport)
-		want  string
-		most  time.Duration // until the report
+		name    string
+		problem func(*simnet.Network, *simnet.Transport)
+		want    string
+		most    time.Duration // until the report
 	}{
 		{"kill -9", func(_ *simnet.Network, s *simnet.Transport) { s.Crash() }, "5 refused", 0},
 		{"shutdown", func(_ *simnet.Network, s *simnet.Transport) { _ = s.Shutdown() }, "5 refused", 0},
@@ -369,7 +369,7 @@ func TestWatchFaults(t *testing.T) {
 					t.Fatalf("%d streams are open", out)
 				}
 				from = time.Now()
-				c.fault(network, transport)
+				c.problem(network, transport)
 				time.Sleep(20 * time.Second)
 				var want []string
 				if c.want != "" {

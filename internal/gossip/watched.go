@@ -76,7 +76,7 @@ func (g *guard) serveWatcher(c *vettedConn, answered func()) {
 	if g.credentials.Load().takesPlain {
 		most = maxWatchersFrom
 	}
-	if g.watched.enter(from, most) != nil { // not before the proof: strangers must not take the places
+	if g.watched.enter(from, most) != nil { // not before the proof: unauthenticated peers must not take the places
 		return
 	}
 	defer g.watched.leave(from)

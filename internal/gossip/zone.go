@@ -21,7 +21,7 @@ func (s *sockets) zoned(addr string) string {
 	return netip.AddrPortFrom(at.Addr().WithZone(s.zone), at.Port()).String()
 }
 
-// linkLocal returns the fault of an advertised address that is link-local, or nil.
+// linkLocal returns the problem of an advertised address that is link-local, or nil.
 func linkLocal(bind, adv netip.Addr) error {
 	switch {
 	case !adv.Is6() || !adv.IsLinkLocalUnicast():

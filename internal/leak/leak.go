@@ -10,15 +10,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is the time that goroutines have to end after the last test. Probes of
+// timeout is the time that goroutines have to end after the last test. Probes of
 // memberlist outlive its Shutdown by up to a probe interval, times eight on a busy machine.
-const patience = 15 * time.Second
+const timeout = 15 * time.Second
 
 // Main is for TestMain.
 func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
-		if err := wait(patience); err != nil {
+		if err := wait(timeout); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines still run:", err)
 			code = 1
 		}
@@ -26,8 +26,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-func wait(patience time.Duration) error {
-	deadline := time.Now().Add(patience)
+func wait(timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
 	for {
 		err := goleak.Find()
 		if err == nil || time.Now().After(deadline) {

@@ -16,9 +16,9 @@ import (
 type Ledger struct {
 	Batches []events.Batch // all that were added
 
-	owned   map[placement.Partition]uint64
-	members map[lease.NodeID]bool
-	faults  []string
+	owned    map[placement.Partition]uint64
+	members  map[lease.NodeID]bool
+	problems []string
 }
 
 // Add adds a batch and records each contradiction to earlier batches.
@@ -26,39 +26,39 @@ func (l *Ledger) Add(b events.Batch) {
 	if l.owned == nil {
 		l.owned, l.members = make(map[placement.Partition]uint64), make(map[lease.NodeID]bool)
 	}
-	fault := func(bad bool, format string, args ...any) {
+	problem := func(bad bool, format string, args ...any) {
 		if bad {
-			l.faults = append(l.faults, fmt.Sprintf("version %d: ", b.Version)+fmt.Sprintf(format, args...))
+			l.problems = append(l.problems, fmt.Sprintf("version %d: ", b.Version)+fmt.Sprintf(format, args...))
 		}
 	}
 	l.Batches = append(l.Batches, b)
 	for _, o := range b.Released {
-		fault(l.owned[o.Partition] != o.Since, "released %v, owned since %d", o, l.owned[o.Partition])
+		problem(l.owned[o.Partition] != o.Since, "released %v, owned since %d", o, l.owned[o.Partition])
 		delete(l.owned, o.Partition)
 	}
 	for _, o := range b.Acquired {
-		fault(l.owned[o.Partition] != 0, "acquired %v, already owned", o)
+		problem(l.owned[o.Partition] != 0, "acquired %v, already owned", o)
 		l.owned[o.Partition] = o.Since
 	}
 	for _, id := range b.Left {
-		fault(!l.members[id], "%s left, was no member", id)
+		problem(!l.members[id], "%s left, was no member", id)
 		delete(l.members, id)
 	}
 	for _, id := range b.Joined {
-		fault(l.members[id], "%s joined, was a member", id)
+		problem(l.members[id], "%s joined, was a member", id)
 		l.members[id] = true
 	}
 }
 
-// Faults returns all contradictions, and the differences between the sum and the given
+// Problems returns all contradictions, and the differences between the sum and the given
 // state of the node, both sorted.
 func (l *Ledger) Faults(owned []placement.Partition, members []lease.NodeID) []string {
-	faults := slices.Clone(l.faults)
+	problems := slices.Clone(l.problems)
 	if sum := slices.Sorted(maps.Keys(l.owned)); !slices.Equal(sum, owned) {
-		faults = append(faults, fmt.Sprintf("owns %d partitions, by its batches %d", len(owned), len(sum)))
+		problems = append(problems, fmt.Sprintf("owns %d partitions, by its batches %d", len(owned), len(sum)))
 	}
 	if sum := slices.Sorted(maps.Keys(l.members)); !slices.Equal(sum, members) {
-		faults = append(faults, fmt.Sprintf("has members %v, by its batches %v", members, sum))
+		problems = append(problems, fmt.Sprintf("has members %v, by its batches %v", members, sum))
 	}
-	return faults
+	return problems
 }

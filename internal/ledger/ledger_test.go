@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Every contradiction is a fault, and so is every difference to the node's state.
+// Every contradiction is a problem, and so is every difference to the node's state.
 func TestFaults(t *testing.T) {
 	first := events.Batch{Version: 1, Acquired: []events.Ownership{{Partition: 3, Since: 1}}, Joined: []lease.NodeID{"a"}}
 	owned, members := []placement.Partition{3}, []lease.NodeID{"a"}
@@ -17,9 +17,9 @@ func TestFaults(t *testing.T) {
 		second  events.Batch
 		owned   []placement.Partition
 		members []lease.NodeID
-		want    string // "" = no fault
+		want    string // "" = no problem
 	}{
-		"no fault":          {events.Batch{}, owned, members, ""},
+		"no problem":        {events.Batch{}, owned, members, ""},
 		"released and gone": {events.Batch{Released: first.Acquired, Left: members}, nil, nil, ""},
 		"released, not owned": {
 			events.Batch{Version: 2, Released: []events.Ownership{{Partition: 4, Since: 1}}}, owned, members, "version 2: released",
@@ -38,7 +38,7 @@ func TestFaults(t *testing.T) {
 		l.Add(c.second)
 		got := strings.Join(l.Faults(c.owned, c.members), "\n")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: faults %q, want %q", name, got, c.want)
+			t.Errorf("%s: problems %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // restart starts the agent of a host again, with further arguments, and waits until all agree.
 func (l *lab) restart(i int, args ...string) {
 	l.t.Helper()
-	l.nodes[i].process.Stop(agenttest.Patience)
+	l.nodes[i].process.Stop(agenttest.Timeout)
 	l.start(i, args...)
 	if _, err := l.agree(time.Minute); err != nil {
 		l.t.Fatal(err)
@@ -155,7 +155,7 @@ func TestAddressIsGuessed(t *testing.T) {
 			}
 			l := newLab(t, 124+i, 3, func(l *lab) []string { return []string{at(l, 1), at(l, 2), at(l, 3), l.gossip(1)} })
 			for i := 1; i <= 3; i++ {
-				l.nodes[i].process.Stop(agenttest.Patience)
+				l.nodes[i].process.Stop(agenttest.Timeout)
 				l.must("ip -n %s link add docker0 type bridge", l.ns(i))
 				l.must(own, l.ns(i), fmt.Sprintf(tc.network+"/"+tc.bits, l.number, i), i)
 			}
@@ -198,7 +198,7 @@ func TestAddressIsOfNoUse(t *testing.T) {
 		delete(l.nodes, 3)
 		select {
 		case <-h.process.Done():
-		case <-time.After(agenttest.Patience):
+		case <-time.After(agenttest.Timeout):
 			_ = h.process.Kill()
 			t.Errorf("%s: it runs", tc.name)
 		}

@@ -18,7 +18,7 @@ type fault struct {
 
 	noSeed  bool // the only seed left before
 	hungDNS bool // two of three seeds are names
-	held    bool // the node at fault comes and goes: it is held back
+	held    bool // the node at fault comes and goes: it is flapping
 	short   bool // part of make test
 
 	majority bool // of the sides of a split, one owns
@@ -28,7 +28,7 @@ type fault struct {
 // changes of the tables of the others, time that the average partition had no owner, time
 // that it had two and how many had at a time, time from the begin of the fault until
 // all had owners again, time from its end to agreement; state of the node at fault.
-func TestFaults(t *testing.T) { // S5.4, S5.6 to S5.9
+func TestFaults(t *testing.T) {
 	all := slices.Concat(splits(), firewalls(), losses(), udpCuts(), cuts(), resets(), []fault{vanish(), hungDNS()}, deaths(), restarts(), pauses(), settings())
 	for k, f := range all {
 		if !f.short && !*long {
@@ -49,11 +49,11 @@ func TestFaults(t *testing.T) { // S5.4, S5.6 to S5.9
 			if f.end != nil {
 				f.end(l)
 			}
-			patience := 2 * time.Minute
+			timeout := 2 * time.Minute
 			if f.held {
-				patience += 30 * ttl()
+				timeout += 30 * ttl()
 			}
-			out := o.outcome(patience)
+			out := o.outcome(timeout)
 			out.log(t, f.name)
 			if *exe == "" {
 				if out.never != nil {
@@ -103,9 +103,9 @@ func atMost(changes int) func(*testing.T, *lab, outcome) {
 func still(t *testing.T, l *lab, out outcome) {
 	t.Helper()
 	atMost(0)(t, l, out)
-	for i, n := range out.proofs {
+	for i, n := range out.confirmations {
 		if n > 0 {
-			t.Errorf("n%d counts %d proofs of the end of a process", i, n)
+			t.Errorf("n%d counts %d confirmations of the end of a process", i, n)
 		}
 	}
 }
@@ -115,9 +115,9 @@ func provenWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
 	return func(t *testing.T, l *lab, out outcome) {
 		t.Helper()
 		atMost(2)(t, l, out)
-		for i, n := range out.proofs {
+		for i, n := range out.confirmations {
 			if n != 1 {
-				t.Errorf("n%d counts %d proofs of the end of n5", i, n)
+				t.Errorf("n%d counts %d confirmations of the end of n5", i, n)
 			}
 		}
 		if out.unowned > limit {

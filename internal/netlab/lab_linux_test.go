@@ -186,7 +186,7 @@ func (l *lab) startAfter(i int, script string, args ...string) {
 	l.nodes[i] = h
 }
 
-// kill ends the agent of a host without a farewell.
+// kill ends the agent of a host without a leave message.
 func (l *lab) kill(i int) { //nolint:unparam // a host is a parameter of a fault
 	l.t.Helper()
 	if err := l.nodes[i].process.Kill(); err != nil {

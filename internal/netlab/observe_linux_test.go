@@ -24,7 +24,7 @@ type outcome struct {
 	said    string // by the node at fault
 	state   string // of the node at fault at the end of the fault
 
-	proofs map[int]int // of the end of a process, that each node counts, besides the one at fault
+	confirmations map[int]int // of the end of a process, that each node counts, besides the one at fault
 }
 
 const partitions = 64
@@ -154,18 +154,18 @@ func (o *observation) outcome(limit time.Duration) outcome {
 	time.Sleep(ttl())
 	close(o.stop)
 	o.done.Wait()
-	o.out.proofs = make(map[int]int)
+	o.out.confirmations = make(map[int]int)
 	for i, n := range o.l.counts() {
 		if before, ok := o.before[i]; ok && i != o.faulty {
 			o.out.changes = max(o.out.changes, n.tables-before.tables)
-			o.out.proofs[i] = n.proofs - before.proofs
+			o.out.confirmations[i] = n.confirmations - before.confirmations
 		}
 	}
 	return o.out
 }
 
 // counts are counters of an agent.
-type counts struct{ tables, proofs int }
+type counts struct{ tables, confirmations int }
 
 func (l *lab) counts() map[int]counts {
 	all := make(map[int]counts)
@@ -228,5 +228,5 @@ func (o outcome) log(t *testing.T, name string) {
 		agreed = fmt.Sprintf("not in %.0f s: %v", o.agreed.Seconds(), o.never)
 	}
 	t.Logf("| %s | %d | %.1f s | %.1f s, %d | %.2f s | %s | %s, %d, %v", name, o.changes, o.ownerless.Seconds(),
-		o.twice.Seconds(), o.mostTwice, o.unowned.Seconds(), agreed, o.state, o.ownedBy, o.proofs)
+		o.twice.Seconds(), o.mostTwice, o.unowned.Seconds(), agreed, o.state, o.ownedBy, o.confirmations)
 }

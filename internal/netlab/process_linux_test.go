@@ -27,7 +27,7 @@ func deaths() []fault {
 	}
 	return []fault{
 		death("kill -9 of n5", func(l *lab) { l.signal(syscall.SIGKILL, 5) }),
-		death("n5 exits without farewell", func(l *lab) { _ = l.nodes[5].process.Stdin.Close() }),
+		death("n5 exits without a leave message", func(l *lab) { _ = l.nodes[5].process.Stdin.Close() }),
 		death("n5 panics", func(l *lab) { l.signal(syscall.SIGSEGV, 5) }),
 		death("n5 is killed: out of memory", func(l *lab) { l.exhaust(5) }),
 	}
@@ -156,7 +156,7 @@ func (l *lab) exhaust(i int) {
 	}
 	select {
 	case <-l.nodes[i].process.Done():
-	case <-time.After(agenttest.Patience):
+	case <-time.After(agenttest.Timeout):
 		l.t.Fatalf("%s is not out of memory", l.ns(i))
 	}
 	_ = hog.Process.Kill()

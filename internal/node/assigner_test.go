@@ -61,7 +61,7 @@ func TestCoordinates(t *testing.T) {
 	}
 }
 
-// unlevel is a strategy that remembers, with a fault in its passes.
+// unlevel is a strategy that remembers, with a problem in its passes.
 type unlevel struct{ placement.Strategy }
 
 func (s unlevel) Keep(nodes []placement.Node, held []int) ([]int, error) {
@@ -72,14 +72,14 @@ func (unlevel) Level([]placement.Node, []int, []placement.Partition, bool) []pla
 	panic("no scale")
 }
 
-// When a pass fails, owners stay, and the coordinator logs the fault once a minute.
+// When a pass fails, owners stay, and the coordinator logs the problem once a minute.
 func TestLevelFault(t *testing.T) {
 	w := newNetwork(t, func(c *Config) { c.Strategy = unlevel{placement.LeastPartitions(1, 1)} }, "a", "b", "c")
 	w.run(20 * time.Second)
 	before := w.logged("a", "strategy failed; keeping the last table")
 	w.run(time.Minute)
 	if n := w.logged("a", "strategy failed; keeping the last table") - before; n != 1 {
-		t.Errorf("the coordinator logged the fault %d times in a minute", n)
+		t.Errorf("the coordinator logged the problem %d times in a minute", n)
 	}
 	w.agreed(t)
 }
@@ -108,15 +108,15 @@ func TestGone(t *testing.T) {
 		{90, []lease.NodeID{"a", "c"}, false},
 	} {
 		gone := a.gone(at(1000*s.second), view(s.here...), time.Minute)
-		if gone("b") != s.gone || gone("a") || gone("stranger") {
+		if gone("b") != s.gone || gone("a") || gone("unauthenticated peer") {
 			t.Errorf("after %d s: b is gone: %v", s.second, gone("b"))
 		}
 	}
 }
 
 // An older assignment counts if its writer is here, also if the writer was an earlier process of
-// this node. That of strangers does not count.
-func TestOlderAssignment(t *testing.T) { // S9.3
+// this node. That of unauthenticated peers does not count.
+func TestOlderAssignment(t *testing.T) {
 	for voter, counts := range map[lease.NodeID]bool{"a": true, "b": true, "x": false} {
 		w := newNetwork(t, func(c *Config) {
 			c.Strategy = placement.LeastPartitions(1, 3)

@@ -57,7 +57,7 @@ func (n *Node) Undrain(now time.Time) {
 	n.comeBack(now)
 }
 
-// comeBack publishes at once if this node is alone, and nobody owns anything. Else the next table comes a quiet window later, as after a join: all other
+// comeBack publishes at once if this node is alone, and nobody owns anything. Else the next table comes the debounce later, as after a join: all other
 // members compute it then. Until then the partitions of this node are theirs, or they come back, too.
 func (n *Node) comeBack(now time.Time) {
 	if n.table != nil && !n.life.entering && n.set.PeerCount() == 0 && len(n.table.Nodes()) == 0 {
@@ -65,11 +65,11 @@ func (n *Node) comeBack(now time.Time) {
 	}
 }
 
-// SetWeight sets the weight at once and ends a ramp.
+// SetWeight sets the weight at once and ends a slow start.
 func (n *Node) SetWeight(now time.Time, w uint32) {
 	n.checkLease(now)
-	n.stopRamp()
-	n.ramp.wanted = w
+	n.stopSlowStart()
+	n.slowStart.wanted = w
 	if w != n.set.Self().Weight {
 		n.weigh(w)
 		n.announceNews(now)
@@ -123,7 +123,7 @@ func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 // SetLoad sets the load that the next heartbeat reports.
 func (n *Node) SetLoad(units int64) { n.load = units }
 
-// Leave says farewell: it ends the own lease in the view of all nodes.
+// Leave sends a leave message: it ends the own lease in the view of all nodes.
 func (n *Node) Leave(now time.Time) {
 	n.checkLease(now)
 	n.life.phase = Over
@@ -141,15 +141,15 @@ func (n *Node) Refused(now time.Time, err error) {
 	}
 }
 
-// Errors of Evict.
+// Errors of Cordon.
 var (
 	ErrNotMember     = errors.New("cluster: no such member")
 	ErrLastCandidate = errors.New("cluster: no other member could own anything")
 )
 
-// Evict decides that a member owns nothing for some time, in the view of all members. An
-// eviction of no time ends an earlier one.
-func (n *Node) Evict(now time.Time, id lease.NodeID, d time.Duration, reason string) error {
+// Cordon decides that a member owns nothing for some time, in the view of all members. An
+// cordon of no time ends an earlier one.
+func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason string) error {
 	n.checkLease(now)
 	if !n.set.Knows(id) {
 		return ErrNotMember
@@ -157,7 +157,7 @@ func (n *Node) Evict(now time.Time, id lease.NodeID, d time.Duration, reason str
 	if d > 0 && !n.couldDoWithout(id) {
 		return ErrLastCandidate
 	}
-	if err := n.set.Evict(now, id, d, reason); err != nil {
+	if err := n.set.Cordon(now, id, d, reason); err != nil {
 		return err
 	}
 	n.note(true)
@@ -172,32 +172,32 @@ func (n *Node) couldDoWithout(id lease.NodeID) bool {
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
 }
 
-// requestEvictions sends the evictions that this node knows to a node that knows others, and
+// requestCordons sends the cordons that this node knows to a node that knows others, and
 // requests those.
-func (n *Node) requestEvictions(now time.Time, from lease.Handle, differ bool) {
+func (n *Node) requestCordons(now time.Time, from lease.Handle, differ bool) {
 	if !differ {
 		return
 	}
-	for _, m := range n.set.EvictionsFor(now, n.budget(), true) {
+	for _, m := range n.set.CordonsFor(now, n.budget(), true) {
 		n.send(Packet{To: n.set.AddrOf(from), Bytes: n.encode(m)})
 	}
 }
 
-// reportEvictions logs which evictions have begun or ended.
-func (n *Node) reportEvictions(now time.Time) {
-	was, all := n.evicted, n.set.Evicted()
+// reportCordons logs which cordons have begun or ended.
+func (n *Node) reportCordons(now time.Time) {
+	was, all := n.cordoned, n.set.Cordoned()
 	if slices.Equal(all, was) {
 		return
 	}
-	n.evicted = all
+	n.cordoned = all
 	for _, e := range all {
 		if !slices.Contains(was, e) {
-			n.log(Warn, "member evicted; it owns nothing", "member", e.ID, "for", n.set.Until(now, e.Until), "reason", e.Reason)
+			n.log(Warn, "member cordoned; it owns nothing", "member", e.ID, "for", n.set.Until(now, e.Until), "reason", e.Reason)
 		}
 	}
 	for _, e := range was {
-		if !slices.ContainsFunc(all, func(o lease.Eviction) bool { return o.ID == e.ID }) {
-			n.log(Info, "eviction ended", "member", e.ID)
+		if !slices.ContainsFunc(all, func(o lease.Cordon) bool { return o.ID == e.ID }) {
+			n.log(Info, "cordon ended", "member", e.ID)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Receive applies a message of another node, which came in a packet.
 func (n *Node) Receive(now time.Time, message []byte) {
 	if m := n.open(now, message, false); m != nil {
-		n.receive(now, m, letter{bytes: message})
+		n.receive(now, m, pendingMessage{bytes: message})
 	}
 }
 
@@ -43,7 +43,7 @@ func (n *Node) open(now time.Time, message []byte, stream bool) *lease.Message {
 }
 
 // receive applies a message, or challenges its sender first.
-func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
+func (n *Node) receive(now time.Time, m *lease.Message, l pendingMessage) {
 	e := n.apply(now, m)
 	if e.Challenge != "" {
 		n.confirm(now, m.From, e.Challenge, l)
@@ -63,7 +63,7 @@ func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 }
 
 // receiveCounted notes what follows from a message that counts.
-func (n *Node) receiveCounted(now time.Time, m *lease.Message, l letter, e lease.Effect) {
+func (n *Node) receiveCounted(now time.Time, m *lease.Message, l pendingMessage, e lease.Effect) {
 	if l.state {
 		n.noteState(now, m)
 	}
@@ -90,7 +90,7 @@ func (n *Node) Merge(now time.Time, state []byte) {
 	}
 	active := activeIn(m, n.self)
 	n.notePresent(now, m, active)
-	l := letter{state, true}
+	l := pendingMessage{state, true}
 	if r, newcomer := n.set.Unconfirmed(now, m); r != nil {
 		n.waiting.noteState(now, r, slices.Contains(active, r.ID))
 		if len(active) > 0 {
@@ -110,9 +110,9 @@ func (n *Node) Merge(now time.Time, state []byte) {
 // A message may be a recorded one, sent again. A sender that is not live here has to show
 // first that it runs, by the answer to a challenge; its messages wait for that.
 
-// waitingRoom has the senders that were challenged.
-type waitingRoom struct {
-	senders []*waitingSender
+// pendingSenders has the senders that were challenged.
+type pendingSenders struct {
+	senders []*pendingSender
 	bytes   int       // of all messages
 	next    time.Time // when to look at the senders again
 
@@ -126,16 +126,16 @@ type streamed struct {
 	first, latest time.Time
 }
 
-type waitingSender struct {
-	handle  lease.Handle
-	addr    string
-	since   time.Time
-	again   time.Time // when the next challenge is sent
-	letters []letter  // the first ones, and the latest
+type pendingSender struct {
+	handle   lease.Handle
+	addr     string
+	since    time.Time
+	again    time.Time        // when the next challenge is sent
+	messages []pendingMessage // the first ones, and the latest
 }
 
-// letter is an encoded message.
-type letter struct {
+// pendingMessage is an encoded message.
+type pendingMessage struct {
 	bytes []byte
 	state bool // the full state of the sender, which came over a stream
 }
@@ -150,7 +150,7 @@ const (
 	remindAfter = 100 * time.Millisecond
 
 	// maxReminded is how many senders of one host are challenged again. A message of a
-	// stranger can name any address, and challenges are as large as it.
+	// unauthenticated peer can name any address, and challenges are as large as it.
 	maxReminded = 4
 
 	// streamedFor is how long such a node is known after its latest state, and maxStreamed how many are: it is for people.
@@ -162,7 +162,7 @@ const (
 )
 
 // confirm challenges the sender of a message, and keeps the message until it answers.
-func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l letter) {
+func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l pendingMessage) {
 	w := &n.waiting
 	if l.state {
 		w.makeRoom(len(l.bytes))
@@ -175,7 +175,7 @@ func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l letter) 
 		if len(w.senders) >= maxWaitingSenders {
 			return
 		}
-		s = &waitingSender{handle: from, addr: addr, since: now}
+		s = &pendingSender{handle: from, addr: addr, since: now}
 		w.senders = append(w.senders, s)
 		n.challenge(now, s)
 	}
@@ -183,11 +183,11 @@ func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l letter) 
 }
 
 // makeRoom forgets senders of packets, the longest-waiting first, if a full state has no place:
-// strangers send any number of packets.
-func (w *waitingRoom) makeRoom(bytes int) {
+// unauthenticated peers send any number of packets.
+func (w *pendingSenders) makeRoom(bytes int) {
 	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
-		i := slices.IndexFunc(w.senders, func(s *waitingSender) bool {
-			return !slices.ContainsFunc(s.letters, func(l letter) bool { return l.state })
+		i := slices.IndexFunc(w.senders, func(s *pendingSender) bool {
+			return !slices.ContainsFunc(s.messages, func(l pendingMessage) bool { return l.state })
 		})
 		if i < 0 {
 			return
@@ -196,8 +196,8 @@ func (w *waitingRoom) makeRoom(bytes int) {
 	}
 }
 
-func (w *waitingRoom) sender(h lease.Handle) *waitingSender {
-	if i := slices.IndexFunc(w.senders, func(s *waitingSender) bool { return s.handle == h }); i >= 0 {
+func (w *pendingSenders) sender(h lease.Handle) *pendingSender {
+	if i := slices.IndexFunc(w.senders, func(s *pendingSender) bool { return s.handle == h }); i >= 0 {
 		return w.senders[i]
 	}
 	return nil
@@ -205,24 +205,24 @@ func (w *waitingRoom) sender(h lease.Handle) *waitingSender {
 
 // keep keeps a message, in place of the latest one if there are many. A packet takes the place
 // of no full state.
-func (w *waitingRoom) keep(s *waitingSender, l letter) {
-	if len(s.letters) == maxWaiting {
-		if s.letters[maxWaiting-1].state && !l.state {
+func (w *pendingSenders) keep(s *pendingSender, l pendingMessage) {
+	if len(s.messages) == maxWaiting {
+		if s.messages[maxWaiting-1].state && !l.state {
 			return
 		}
-		w.bytes -= len(s.letters[maxWaiting-1].bytes)
-		s.letters = s.letters[:maxWaiting-1]
+		w.bytes -= len(s.messages[maxWaiting-1].bytes)
+		s.messages = s.messages[:maxWaiting-1]
 	}
 	if w.bytes+len(l.bytes) <= lease.MaxMessageBytes {
-		s.letters = append(s.letters, l)
+		s.messages = append(s.messages, l)
 		w.bytes += len(l.bytes)
 	}
 }
 
 // take removes the packets of a sender and returns them. With its full states, the sender goes, too.
-func (w *waitingRoom) take(s *waitingSender, states bool) (taken []letter) {
-	var kept []letter
-	for _, l := range s.letters {
+func (w *pendingSenders) take(s *pendingSender, states bool) (taken []pendingMessage) {
+	var kept []pendingMessage
+	for _, l := range s.messages {
 		if l.state && !states {
 			kept = append(kept, l)
 			continue
@@ -230,15 +230,15 @@ func (w *waitingRoom) take(s *waitingSender, states bool) (taken []letter) {
 		taken = append(taken, l)
 		w.bytes -= len(l.bytes)
 	}
-	if s.letters = kept; len(kept) == 0 {
-		w.senders = slices.DeleteFunc(w.senders, func(other *waitingSender) bool { return other == s })
+	if s.messages = kept; len(kept) == 0 {
+		w.senders = slices.DeleteFunc(w.senders, func(other *pendingSender) bool { return other == s })
 	}
 	return taken
 }
 
 // noteState notes a node by its full state, which came over a stream. A node that is active by that state is on another side of a split,
 // and does not try to join.
-func (w *waitingRoom) noteState(now time.Time, r *lease.Record, active bool) {
+func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) {
 	if active {
 		delete(w.streams, r.ID)
 		return
@@ -258,7 +258,7 @@ func (w *waitingRoom) noteState(now time.Time, r *lease.Record, active bool) {
 }
 
 // streamsAlone returns the addresses of nodes that try to join, and whose states have come for long enough for an answer by packet.
-func (w *waitingRoom) streamsAlone(live *lease.View) map[lease.NodeID]string {
+func (w *pendingSenders) streamsAlone(live *lease.View) map[lease.NodeID]string {
 	if len(w.streams) == 0 {
 		return nil
 	}
@@ -277,7 +277,7 @@ func (w *waitingRoom) streamsAlone(live *lease.View) map[lease.NodeID]string {
 }
 
 // forgetStreams forgets nodes whose latest states came long ago.
-func (w *waitingRoom) forgetStreams(now time.Time) {
+func (w *pendingSenders) forgetStreams(now time.Time) {
 	maps.DeleteFunc(w.streams, func(_ lease.NodeID, s streamed) bool { return now.Sub(s.latest) > streamedFor })
 }
 
@@ -289,7 +289,7 @@ func hostOf(addr string) string {
 	return addr
 }
 
-func (n *Node) challenge(now time.Time, s *waitingSender) {
+func (n *Node) challenge(now time.Time, s *pendingSender) {
 	s.again = earliest(now.Add(max(remindAfter, now.Sub(s.since))), s.since.Add(confirmTime))
 	if n.waiting.next.IsZero() || s.again.Before(n.waiting.next) {
 		n.waiting.next = s.again

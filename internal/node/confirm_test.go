@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// stranger returns a node, and a message of it, that the network does not know.
-func (w *network) stranger(id string) (*Node, []byte) {
+// unauthenticated peer returns a node, and a message of it, that the network does not know.
+func (w *network) outsider(id string) (*Node, []byte) {
 	n := w.start(id, 1)
 	n.set.Establish()
 	return n, n.Sync(w.now)
@@ -28,16 +28,16 @@ func (w *network) challenges(id, to string, within time.Duration) (count int) {
 	return count
 }
 
-// A stranger is challenged a few times. Its messages count when it answers, and are
-// forgotten after a while (S9.2).
+// An unauthenticated peer is challenged a few times. Its messages count when it answers, and are
+// forgotten after a while.
 func TestConfirm(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		w := newNetwork(t, nil, "a")
 		a := w.nodes["a"]
-		n, message := w.stranger("n")
+		n, message := w.outsider("n")
 		a.Receive(w.now, message)
 		if a.set.AddrOf(n.set.Handle()) != "" {
-			t.Fatal("a stranger's message counts")
+			t.Fatal("an unauthenticated peer's message counts")
 		}
 		if answers {
 			a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))
@@ -53,15 +53,15 @@ func TestConfirm(t *testing.T) {
 }
 
 // The answer to a stream is the reason for the packets of its sender to count, in their order.
-// The full state waits for the answer to a packet (S5.6).
+// The full state waits for the answer to a packet.
 func TestConfirmOverStream(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
-	n, message := w.stranger("n")
+	n, message := w.outsider("n")
 	a.Receive(w.now, message)
 	a.Merge(w.now, message)
 	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, &lease.Message{Challenge: a.set.StreamNonce(w.now, 7)})))
-	if s := a.waiting.sender(n.set.Handle()); a.set.AddrOf(n.set.Handle()) == "" || s == nil || len(s.letters) != 1 || !s.letters[0].state || a.waiting.bytes != len(message) {
+	if s := a.waiting.sender(n.set.Handle()); a.set.AddrOf(n.set.Handle()) == "" || s == nil || len(s.messages) != 1 || !s.messages[0].state || a.waiting.bytes != len(message) {
 		t.Fatalf("%+v waits, with %d bytes", s, a.waiting.bytes)
 	}
 	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))
@@ -70,32 +70,32 @@ func TestConfirmOverStream(t *testing.T) {
 	}
 }
 
-// However many messages of strangers arrive, few wait (S9.1).
+// However many messages of unauthenticated peers arrive, few wait.
 func TestWaitingIsBounded(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
 	for i := range 2 * maxWaitingSenders {
-		_, message := w.stranger(fmt.Sprint("n", i))
+		_, message := w.outsider(fmt.Sprint("n", i))
 		for range 2 * maxWaiting {
 			a.Receive(w.now, message)
 		}
 	}
 	waiting := 0
 	for _, u := range a.waiting.senders {
-		waiting = max(waiting, len(u.letters))
+		waiting = max(waiting, len(u.messages))
 	}
 	if len(a.waiting.senders) != maxWaitingSenders || waiting != maxWaiting {
 		t.Errorf("%d senders wait, with up to %d messages", len(a.waiting.senders), waiting)
 	}
 	w.run(confirmTime + 10*time.Millisecond)
 	for i := range lease.Handle(3) {
-		a.confirm(w.now, 1+i, "n", letter{bytes: make([]byte, lease.MaxMessageBytes/2)})
+		a.confirm(w.now, 1+i, "n", pendingMessage{bytes: make([]byte, lease.MaxMessageBytes/2)})
 	}
 	if a.waiting.bytes > lease.MaxMessageBytes {
 		t.Errorf("%d bytes wait", a.waiting.bytes)
 	}
-	a.confirm(w.now, 4, "n", letter{make([]byte, lease.MaxMessageBytes/2), true})
-	if s := a.waiting.sender(4); s == nil || len(s.letters) != 1 || a.waiting.bytes > lease.MaxMessageBytes {
+	a.confirm(w.now, 4, "n", pendingMessage{make([]byte, lease.MaxMessageBytes/2), true})
+	if s := a.waiting.sender(4); s == nil || len(s.messages) != 1 || a.waiting.bytes > lease.MaxMessageBytes {
 		t.Errorf("a full state has no place: %d bytes wait", a.waiting.bytes)
 	}
 	w.run(confirmTime + 10*time.Millisecond)
@@ -105,7 +105,7 @@ func TestWaitingIsBounded(t *testing.T) {
 }
 
 // A node that sends its state over streams again and again, and answers no packet, is named: a few at most, until one answers, and for a
-// while after the last state (S5.6, S9.1).
+// while after the last state.
 func TestStreamsAlone(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -115,12 +115,12 @@ func TestStreamsAlone(t *testing.T) {
 			t.Errorf("%s: %v, want %d", when, alone, want)
 		}
 	}
-	const strangers = maxStreamed + 10
+	const outsiders = maxStreamed + 10
 	var nodes []*Node
 	merge := func() {
-		for i := range strangers {
+		for i := range outsiders {
 			if len(nodes) == i {
-				n, _ := w.stranger(fmt.Sprint("n", i))
+				n, _ := w.outsider(fmt.Sprint("n", i))
 				nodes = append(nodes, n)
 			}
 			a.Merge(w.now, nodes[i].Sync(w.now))
@@ -138,17 +138,17 @@ func TestStreamsAlone(t *testing.T) {
 }
 
 // A node that owns on the other side of a split is not one that tries to join, also if only streams get through.
-func TestStreamsOfAnotherSide(t *testing.T) { // S5.6
+func TestStreamsOfAnotherSide(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
-	b, _ := w.stranger("b")
+	b, _ := w.outsider("b")
 	for _, tt := range []struct {
 		state lease.State
 		alone bool
 	}{{lease.Settling, true}, {lease.Active, false}, {lease.Draining, false}, {lease.Settling, true}} {
 		for range 2 {
 			b.set.SetState(tt.state)
-			b.set.Beat(w.now, 0, 0)
+			b.set.Heartbeat(w.now, 0, 0)
 			a.Merge(w.now, b.Sync(w.now))
 			w.run(confirmTime + 10*time.Millisecond)
 		}
@@ -158,7 +158,7 @@ func TestStreamsOfAnotherSide(t *testing.T) { // S5.6
 	}
 }
 
-// Strangers that name addresses of one host draw little more to it than they send (S9.1).
+// Unauthenticated peers that name addresses of one host draw little more to it than they send.
 func TestChallengesToOneHost(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	out := make(map[string]int)
@@ -171,7 +171,7 @@ func TestChallengesToOneHost(t *testing.T) {
 	for i := range crowd {
 		for _, host := range []string{"203.0.113.9", fmt.Sprint("203.0.113.", 10+i)} {
 			id := fmt.Sprint(host, ":", 1000+i)
-			_, message := w.stranger(id)
+			_, message := w.outsider(id)
 			w.stuck[id] = true
 			w.nodes["a"].Receive(w.now, message)
 		}

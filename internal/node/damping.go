@@ -14,15 +14,15 @@ import (
 // A node judges itself. It knows what happened to its own process, and finds in the
 // record of the process before it what that one knew.
 type damping struct {
-	off      bool
-	ttl      time.Duration
-	restless time.Time // until when returns count
-	until    time.Time // the node owns nothing until then; zero = it is not held back
-	away     bool      // most other members have expired: they lost this node, or are about to
-	fenced   bool      // and this node gave up its own lease
-	revived  uint64    // leases of others that had come back by then
-	reached  uint64    // of these, those of nodes that were merely out of reach
-	judged   time.Time // when the process before this one was; zero = none is known
+	off         bool
+	ttl         time.Duration
+	countsUntil time.Time // until when returns count
+	until       time.Time // the node owns nothing until then; zero = it is not flapping
+	away        bool      // most other members have expired: they lost this node, or are about to
+	fenced      bool      // and this node gave up its own lease
+	revived     uint64    // leases of others that had come back by then
+	reached     uint64    // of these, those of nodes that were merely out of reach
+	judged      time.Time // when the process before this one was; zero = none is known
 
 	changes uint64 // of the live set, when this node looked around last; see looksAround
 	phase   Phase  // likewise
@@ -37,28 +37,28 @@ const (
 	longestHold  = 30
 )
 
-// returned counts a return, and reports whether the node is held back from now on, or longer.
+// returned counts a return, and reports whether the node is flapping from now on, or longer.
 func (d *damping) returned(now time.Time) (held bool) {
-	d.restless = latest(d.restless, now).Add(returnCounts * d.ttl)
+	d.countsUntil = latest(d.countsUntil, now).Add(returnCounts * d.ttl)
 	free := mayReturn*returnCounts*d.ttl - leastHold*d.ttl
-	d.restless = earliest(d.restless, now.Add(free+longestHold*d.ttl))
-	if d.restless.Sub(now) <= free+leastHold*d.ttl {
+	d.countsUntil = earliest(d.countsUntil, now.Add(free+longestHold*d.ttl))
+	if d.countsUntil.Sub(now) <= free+leastHold*d.ttl {
 		return false
 	}
-	d.until = d.restless.Add(-free)
+	d.until = d.countsUntil.Add(-free)
 	return true
 }
 
 // inherit counts the returns of an earlier process.
-func (d *damping) inherit(now, restless time.Time) {
+func (d *damping) inherit(now, countsUntil time.Time) {
 	most := time.Duration(mayReturn*returnCounts-leastHold+longestHold) * d.ttl
-	d.restless = latest(d.restless, earliest(restless, now.Add(most)))
+	d.countsUntil = latest(d.countsUntil, earliest(countsUntil, now.Add(most)))
 }
 
 // forgive ends a hold. The next return is one too many again.
 func (d *damping) forgive(now time.Time) {
 	d.until = time.Time{}
-	d.restless = earliest(d.restless, now.Add(mayReturn*returnCounts*d.ttl))
+	d.countsUntil = earliest(d.countsUntil, now.Add(mayReturn*returnCounts*d.ttl))
 }
 
 // lose notes that this node is away, and how many leases of others have come back so far.
@@ -79,7 +79,7 @@ func (d *damping) found(revived, reached uint64) (back bool) {
 // returns is how many returns count now.
 func (d *damping) returns(now time.Time) int {
 	each := returnCounts * d.ttl
-	return int((max(0, d.restless.Sub(now)) + each - 1) / each)
+	return int((max(0, d.countsUntil.Sub(now)) + each - 1) / each)
 }
 
 // damp counts the returns of this node, and holds it back while there are too many.
@@ -105,13 +105,13 @@ func (n *Node) endHold(now time.Time, look bool) {
 		d.until = time.Time{}
 	case look && !n.canSpare():
 		d.forgive(now)
-	case (d.until.Sub(now) - n.set.Until(now, n.set.Self().Held)).Abs() > d.ttl:
+	case (d.until.Sub(now) - n.set.Until(now, n.set.Self().FlappingUntil)).Abs() > d.ttl:
 		n.setHeld(now)
 		return
 	default:
 		return
 	}
-	n.log(Info, "no longer held back")
+	n.log(Info, "no longer flapping")
 	n.setHeld(now)
 }
 
@@ -141,8 +141,8 @@ func (n *Node) cameBack() (back bool) {
 	return back
 }
 
-// judgeFormer reports, once, that the process before this one ended without a farewell. Its
-// farewell may come a little later than its record: then nothing has happened.
+// judgeFormer reports, once, that the process before this one ended without a leave message. Its
+// leave message may come a little later than its record: then nothing has happened.
 func (n *Node) judgeFormer(now time.Time) (crashed bool) {
 	d := &n.damping
 	former, left := n.set.Former()
@@ -150,13 +150,13 @@ func (n *Node) judgeFormer(now time.Time) (crashed bool) {
 	case former == nil, n.life.phase == Joining:
 	case d.judged.IsZero():
 		if d.judged = now; !left {
-			d.inherit(now, now.Add(n.set.Until(now, former.Restless)))
+			d.inherit(now, now.Add(n.set.Until(now, former.RecentReturns)))
 			return true
 		}
-	case left && !d.restless.IsZero() && now.Sub(d.judged) < d.ttl:
-		d.restless, d.until = time.Time{}, time.Time{}
+	case left && !d.countsUntil.IsZero() && now.Sub(d.judged) < d.ttl:
+		d.countsUntil, d.until = time.Time{}, time.Time{}
 		if n.life.held {
-			n.log(Info, "no longer held back")
+			n.log(Info, "no longer flapping")
 		}
 		n.setHeld(now)
 	}
@@ -176,21 +176,21 @@ func (n *Node) countReturn(now time.Time) {
 		if former, left := n.set.Former(); former != nil && !left && former.Addr != n.set.Self().Addr {
 			attrs = append(attrs, "former_addr", former.Addr) // perhaps a process that runs there under the same id
 		}
-		n.log(Warn, "held back: it comes and goes; this node owns nothing", attrs...)
+		n.log(Warn, "flapping: it comes and goes; this node owns nothing", attrs...)
 	}
 }
 
-// setHeld announces whether this node is held back.
+// setHeld announces whether this node is flapping.
 func (n *Node) setHeld(now time.Time) {
 	d := &n.damping
 	damped := *n.set.Self()
-	damped.Restless, damped.Held = n.set.Stamp(d.restless), 0
+	damped.RecentReturns, damped.FlappingUntil = n.set.Stamp(d.countsUntil), 0
 	if n.life.held = !d.until.IsZero(); n.life.held {
-		damped.Held = n.set.Stamp(d.until)
+		damped.FlappingUntil = n.set.Stamp(d.until)
 	}
 	if damped.Validate() == nil {
-		n.set.Update(func(r *lease.Record) { r.Restless, r.Held = damped.Restless, damped.Held })
-	} else { // a record may be as long as it can be; a node that cannot say so is not held back
+		n.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
+	} else { // a record may be as long as it can be; a node that cannot say so is not flapping
 		d.until, n.life.held = time.Time{}, false
 	}
 	n.announce(now)

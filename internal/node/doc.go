@@ -1,4 +1,4 @@
-// Package node is the kernel of an agent: the decisions of one node, without
+// Package node is the core of an agent: the decisions of one node, without
 // goroutine, clock, socket or logger. A shell hands in messages, commands and the
 // time, and carries out what [Node.Ready] returns. The design follows the RawNode
 // of etcd/raft.
@@ -29,6 +29,6 @@
 // # What the shell does
 //
 // The shell begins the exchanges and lookups that Ready asks for, reports their ends
-// ([Node.Exchanged], [Node.Resolved]), and bounds what waits for the kernel.
+// ([Node.Exchanged], [Node.Resolved]), and bounds what waits for the core.
 // A Node is not safe for concurrent use.
 package node

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// health decides whether the program of this node is ill, by checks of the shell and by
-// reports of the program. Each source counts by itself. An ill node drains: it owns
+// health decides whether the application of this node is unhealthy, by checks of the shell and by
+// reports of the application. Each source counts by itself. An unhealthy node drains: it owns
 // nothing, stays a member and keeps its rooms.
 type health struct {
 	checks  verdict
 	reports verdict
 	every   time.Duration // as the latest report promises the next one; 0 = none is expected
 	until   time.Time     // when that is late; zero = it is late already, or none is expected
-	unsaid  bool          // it is ill since the start, and the log does not say so yet
+	unsaid  bool          // it is unhealthy since the start, and the log does not say so yet
 }
 
 // How many results in a row change a verdict. One failed check of a slow program must not
-// move partitions, and neither must one lucky check of an ill one. A late report is enough:
-// its TTL is the patience of the program.
+// move partitions, and neither must one lucky check of an unhealthy one. A late report is enough:
+// its TTL is the timeout of the application.
 const (
 	failuresInARow  = 2
 	successesInARow = 2
@@ -29,7 +29,7 @@ var errUnchecked = errors.New("not checked yet")
 
 // verdict is the judgement about a program by one source.
 type verdict struct {
-	why   error // that the program is ill; nil = it is well
+	why   error // that the application is unhealthy; nil = it is healthy
 	other int   // results in a row that contradict the verdict
 }
 
@@ -49,7 +49,7 @@ func (v *verdict) note(err error, failures int) {
 	}
 }
 
-// begin begins the judgement. A program that is checked is ill until its first check
+// begin begins the judgement. A program that is checked is unhealthy until its first check
 // succeeds.
 func (h *health) begin(checked bool) {
 	if checked {
@@ -57,7 +57,7 @@ func (h *health) begin(checked bool) {
 	}
 }
 
-// report notes that the program is well, and when its next report is late.
+// report notes that the application is healthy, and when its next report is late.
 func (h *health) report(now time.Time, every time.Duration) {
 	if h.every = every; every == 0 {
 		h.reports, h.until = verdict{}, time.Time{}
@@ -84,7 +84,7 @@ func (h *health) paused(d time.Duration) {
 	}
 }
 
-// why returns why the program is ill; nil = it is well.
+// why returns why the application is unhealthy; nil = it is healthy.
 func (h *health) why() error {
 	if h.checks.why != nil {
 		return h.checks.why
@@ -92,7 +92,7 @@ func (h *health) why() error {
 	return h.reports.why
 }
 
-// Checked reports the result of a check of this node's program.
+// Checked reports the result of a check of this node's application.
 func (n *Node) Checked(now time.Time, err error) {
 	n.checkLease(now)
 	second := !errors.Is(n.health.checks.why, errUnchecked)
@@ -106,27 +106,27 @@ func (n *Node) Checked(now time.Time, err error) {
 	}
 }
 
-// Reported notes that the program is well, and promises its next report within a time; 0 =
+// Reported notes that the application is healthy, and promises its next report within a time; 0 =
 // no report follows.
 func (n *Node) Reported(now time.Time, within time.Duration) {
 	n.checkLease(now)
 	n.health.report(now, within)
 }
 
-// judgeHealth drains this node while its program is ill.
+// judgeHealth drains this node while it is unhealthy.
 func (n *Node) judgeHealth(now time.Time) {
 	if n.health.expire(now) {
 		n.stats.HealthFailures++
 	}
 	why := n.health.why()
-	if (why != nil) == n.life.ill || n.life.phase == Over {
+	if (why != nil) == n.life.unhealthy || n.life.phase == Over {
 		return
 	}
-	n.life.ill = why != nil
+	n.life.unhealthy = why != nil
 	n.announce(now)
 	if why == nil {
 		n.health.unsaid = false
-		n.log(Info, "program is well")
+		n.log(Info, "health check passing again")
 		n.comeBack(now)
 		return
 	}
@@ -136,5 +136,5 @@ func (n *Node) judgeHealth(now time.Time) {
 
 func (n *Node) sayIll(why error) {
 	n.health.unsaid = false
-	n.log(Warn, "program is ill; this node owns nothing", "err", why)
+	n.log(Warn, "health check failing; partitions released", "err", why)
 }

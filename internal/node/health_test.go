@@ -13,18 +13,18 @@ import (
 var errSick = errors.New("sick")
 
 // One contrary result changes no verdict, two in a row do. A program that is checked is
-// ill until the first check that succeeds.
+// unhealthy until the first check that succeeds.
 func TestVerdictOfChecks(t *testing.T) {
 	for results, want := range map[string]string{
-		"":           "ill",
-		"+":          "ill well",
-		"-":          "ill ill",
-		"-++":        "ill ill ill well",
-		"-+-++":      "ill ill ill ill ill well",
-		"+-+-+-":     "ill well well well well well well",
-		"+--":        "ill well well ill",
-		"+--+-++":    "ill well well ill ill ill ill well",
-		"+---++--++": "ill well well ill ill ill well well ill ill well",
+		"":           "unhealthy",
+		"+":          "unhealthy well",
+		"-":          "unhealthy unhealthy",
+		"-++":        "unhealthy unhealthy unhealthy well",
+		"-+-++":      "unhealthy unhealthy unhealthy unhealthy unhealthy well",
+		"+-+-+-":     "unhealthy well well well well well well",
+		"+--":        "unhealthy well well unhealthy",
+		"+--+-++":    "unhealthy well well unhealthy unhealthy unhealthy unhealthy well",
+		"+---++--++": "unhealthy well well unhealthy unhealthy unhealthy well well unhealthy unhealthy well",
 	} {
 		var h health
 		h.begin(true)
@@ -45,31 +45,31 @@ func TestVerdictOfChecks(t *testing.T) {
 
 func (h *health) verdict() string {
 	if h.why() != nil {
-		return "ill"
+		return "unhealthy"
 	}
 	return "well"
 }
 
-// A program that never reports is well. Once it has, silence for longer than the TTL of
-// its latest report is an illness, which ends with two reports in time.
+// An application that never reports is healthy. Once it has, silence for longer than the TTL of
+// its latest report is an unhealthy state, which ends with two reports in time.
 func TestVerdictOfReports(t *testing.T) {
 	for name, tt := range map[string]struct {
-		reports string // "at/ttl …", in ms; the verdict is looked at each 10 ms
-		pause   [2]int // begin and length
-		illAt   string // from–to …
+		reports     string // "at/ttl …", in ms; the verdict is looked at each 10 ms
+		pause       [2]int // begin and length
+		unhealthyAt string // from–to …
 	}{
-		"none":             {"", [2]int{}, ""},
-		"in time":          {"0/100 90/100 180/100 280/100 380/100 480/100 580/1000", [2]int{}, ""},
-		"silent":           {"0/100", [2]int{}, "100-"},
-		"late, then one":   {"0/100 150/100", [2]int{}, "100-"},
-		"late, then two":   {"0/100 150/100 200/1000", [2]int{}, "100-200"},
-		"always late":      {"0/50 60/50 120/50 180/50 240/50", [2]int{}, "50-"},
-		"another TTL":      {"0/500 50/100", [2]int{}, "150-"},
-		"reports no more":  {"0/100 90/0", [2]int{}, ""},
-		"ill, then none":   {"0/100 200/0", [2]int{}, "100-200"},
-		"ill, then anew":   {"0/100 200/0 300/100 350/1000", [2]int{}, "100-200"},
-		"paused":           {"0/100 220/1000", [2]int{50, 150}, ""},
-		"paused, and late": {"0/100 270/1000", [2]int{50, 150}, "250-"},
+		"none":                 {"", [2]int{}, ""},
+		"in time":              {"0/100 90/100 180/100 280/100 380/100 480/100 580/1000", [2]int{}, ""},
+		"silent":               {"0/100", [2]int{}, "100-"},
+		"late, then one":       {"0/100 150/100", [2]int{}, "100-"},
+		"late, then two":       {"0/100 150/100 200/1000", [2]int{}, "100-200"},
+		"always late":          {"0/50 60/50 120/50 180/50 240/50", [2]int{}, "50-"},
+		"another TTL":          {"0/500 50/100", [2]int{}, "150-"},
+		"reports no more":      {"0/100 90/0", [2]int{}, ""},
+		"unhealthy, then none": {"0/100 200/0", [2]int{}, "100-200"},
+		"unhealthy, then anew": {"0/100 200/0 300/100 350/1000", [2]int{}, "100-200"},
+		"paused":               {"0/100 220/1000", [2]int{50, 150}, ""},
+		"paused, and late":     {"0/100 270/1000", [2]int{50, 150}, "250-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h health
@@ -80,7 +80,7 @@ func TestVerdictOfReports(t *testing.T) {
 				scan(t, r, "%d/%d", &at, &ttl)
 				due[at] = ttl
 			}
-			got, ill := "", false
+			got, unhealthy := "", false
 			for now := 0; now <= 600; now += 10 {
 				if now > tt.pause[0] && now < tt.pause[0]+tt.pause[1] {
 					continue
@@ -92,24 +92,24 @@ func TestVerdictOfReports(t *testing.T) {
 					h.report(ms(now), time.Duration(ttl)*time.Millisecond)
 				}
 				h.expire(ms(now))
-				if is := h.why() != nil; is != ill {
-					if ill = is; ill {
+				if is := h.why() != nil; is != unhealthy {
+					if unhealthy = is; unhealthy {
 						got = strings.TrimSpace(got + " " + fmt.Sprint(now) + "-")
 					} else {
 						got += fmt.Sprint(now)
 					}
 				}
 			}
-			if got != tt.illAt {
-				t.Errorf("ill %q, want %q", got, tt.illAt)
+			if got != tt.unhealthyAt {
+				t.Errorf("unhealthy %q, want %q", got, tt.unhealthyAt)
 			}
 		})
 	}
 }
 
-// A node with an ill program owns nothing and stays a member: the others see it drain.
-// One failed check moves nothing. A drain by command and an illness do not end each other.
-func TestIllProgram(t *testing.T) {
+// A node with an unhealthy application owns nothing and stays a member: the others see it drain.
+// One failed check moves nothing. A drain by command and an unhealthy state do not end each other.
+func TestUnhealthy(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	b := w.nodes["b"]
 	state := func(from string) (state lease.State) {
@@ -144,8 +144,8 @@ func TestIllProgram(t *testing.T) {
 	}
 	b.Checked(w.now, errSick)
 	check("two failures in a row", lease.Draining)
-	if v := b.View(); !errors.Is(v.Ill, errSick) || v.Stats.HealthFailures != 3 {
-		t.Errorf("it is ill because of %v, after %d failures", v.Ill, v.Stats.HealthFailures)
+	if v := b.View(); !errors.Is(v.Unhealthy, errSick) || v.Stats.HealthFailures != 3 {
+		t.Errorf("it is unhealthy because of %v, after %d failures", v.Unhealthy, v.Stats.HealthFailures)
 	}
 	b.Undrain(w.now)
 	check("undrained", lease.Draining)
@@ -172,7 +172,7 @@ func TestCheckedFromTheStart(t *testing.T) {
 			w.nodes["b"].Checked(w.now, errSick)
 			w.run(time.Second)
 		}
-		if n := w.logged("b", "program is ill; this node owns nothing"); n != want {
+		if n := w.logged("b", "health check failing; partitions released"); n != want {
 			t.Errorf("%d lines after %d failed checks, want %d", n, failures, want)
 		}
 	}
@@ -180,11 +180,11 @@ func TestCheckedFromTheStart(t *testing.T) {
 		w.nodes["b"].Checked(w.now, nil)
 	}
 	w.run(time.Second)
-	if n := w.logged("b", "program is well"); n != 1 {
-		t.Errorf("%d lines when the program is well", n)
+	if n := w.logged("b", "health check passing again"); n != 1 {
+		t.Errorf("%d lines when the health check passes again", n)
 	}
 	if w.owned("b") == 0 {
-		t.Error("b is well, and owns nothing")
+		t.Error("b is healthy, and owns nothing")
 	}
 }
 

@@ -51,7 +51,7 @@ func (w *network) start(id string, seed uint64) *Node {
 		Self:       lease.Record{ID: lease.NodeID(id), Incarnation: uint64(1 + len(w.ids)), Addr: id, Weight: 100},
 		Partitions: 8, Strategy: placement.Rendezvous(),
 		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
-		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,
+		Debounce: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,
 		Seeds:          slices.Clone(w.ids[:min(1, len(w.ids))]),
 		GossipInterval: 200 * time.Millisecond, GossipNodes: 3, PacketBytes: 1400,
 	}
@@ -151,8 +151,8 @@ func (w *network) agreed(t *testing.T) {
 	sum := 0
 	for _, id := range w.ids {
 		v := w.nodes[id].View()
-		if v.Phase != Active || v.Drift != 0 || len(v.Live.Members) != len(w.ids) {
-			t.Errorf("%s is %v, sees %d members, drift %d", id, v.Phase, len(v.Live.Members), v.Drift)
+		if v.Phase != Active || v.Diverged != 0 || len(v.Live.Members) != len(w.ids) {
+			t.Errorf("%s is %v, sees %d members, divergence %d", id, v.Phase, len(v.Live.Members), v.Diverged)
 		}
 		sum += w.owned(id)
 	}

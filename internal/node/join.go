@@ -54,7 +54,7 @@ const (
 
 const (
 	retryAfter  = 250 * time.Millisecond // until the next try, or up to twice as long
-	patience    = 250 * time.Millisecond // how long a try may hang before another one takes its turn
+	timeout     = 250 * time.Millisecond // how long a try may hang before another one takes its turn
 	lookupTime  = 5 * time.Second
 	triesAtOnce = 8
 	mostAtOnce  = 64
@@ -110,7 +110,7 @@ func (n *Node) tryJoin(now time.Time) {
 		n.End(now)
 	case n.seeks(now):
 		n.dial(now)
-	case !j.undecided():
+	case !j.pending():
 		n.continueAlone(now, err)
 	}
 }
@@ -214,7 +214,7 @@ func (j *join) untried() bool {
 // atOnce is how many exchanges a joining node begins before any of them hangs: so many that all addresses are tried
 // within half the grace, if that is possible.
 func (n *Node) atOnce() int {
-	turns := max(1, int(n.cfg.StartupGrace/2/patience))
+	turns := max(1, int(n.cfg.StartupGrace/2/timeout))
 	return min(max(triesAtOnce, (len(n.join.targets)+turns-1)/turns), mostAtOnce)
 }
 
@@ -229,7 +229,7 @@ func (n *Node) dial(now time.Time) {
 	slices.SortStableFunc(j.targets, func(a, b *target) int { return a.began.Compare(b.began) })
 	atOnce, most := j.underWay(now), n.atOnce()
 	if j.next = j.until; !now.Before(j.next) {
-		j.next = now.Add(patience)
+		j.next = now.Add(timeout)
 	}
 	for _, t := range j.targets {
 		switch {
@@ -245,7 +245,7 @@ func (n *Node) dial(now time.Time) {
 			n.try(now, t)
 			atOnce++
 		default:
-			j.next = earliest(j.next, now.Add(patience))
+			j.next = earliest(j.next, now.Add(timeout))
 		}
 	}
 }
@@ -253,7 +253,7 @@ func (n *Node) dial(now time.Time) {
 // underWay counts the exchanges under way that do not hang.
 func (j *join) underWay(now time.Time) (count int) {
 	for _, t := range j.targets {
-		if t.underWay && t.kind != seedName && now.Sub(t.began) < patience {
+		if t.underWay && t.kind != seedName && now.Sub(t.began) < timeout {
 			count++
 		}
 	}
@@ -269,7 +269,7 @@ func (n *Node) try(now time.Time, t *target) {
 	}
 	timeout := lookupTime
 	if n.life.phase == Joining {
-		timeout = max(min(timeout, n.join.until.Sub(now)/2), patience) // the results of all are needed
+		timeout = max(min(timeout, n.join.until.Sub(now)/2), timeout) // the results of all are needed
 	}
 	n.out.Lookups = append(n.out.Lookups, Lookup{t.addr, timeout, t})
 }
@@ -333,7 +333,7 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 		t.since = now
 	}
 	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
-	leave := now.Add(n.strangerPause(reason))
+	leave := now.Add(n.lostPause(reason))
 	n.join.lost.tried(t.addr, leave)
 	if n.life.phase != Joining {
 		if err != nil {
@@ -368,10 +368,10 @@ func (n *Node) tell(now time.Time, t *target) {
 	}
 }
 
-// strangerPause is how long the address of a lost member is left alone after a try, because something is there that may
-// be a stranger, and perhaps logs each try. All members together try it about once a minute. What does not answer in
+// lostPause is how long the address of a lost member is left alone after a try, because something is there that may
+// be an unauthenticated peer, and perhaps logs each try. All members together try it about once a minute. What does not answer in
 // time may be a paused member as well: they try that once in a RejoinInterval.
-func (n *Node) strangerPause(reason Reason) time.Duration {
+func (n *Node) lostPause(reason Reason) time.Duration {
 	members := time.Duration(n.set.Live())
 	switch reason {
 	case OtherCluster, HungUp, Refused:
@@ -415,8 +415,8 @@ func (j *join) result() (hopeless bool, err error) {
 	return hopeless, errors.Join(errs...)
 }
 
-// undecided reports whether a try under way may show that a node is there.
-func (j *join) undecided() bool {
+// pending reports whether a try under way may show that a node is there.
+func (j *join) pending() bool {
 	return slices.ContainsFunc(j.targets, func(t *target) bool {
 		return t.underWay && t.kind != seedName && (t.tries == 0 || t.stuck())
 	})
@@ -472,7 +472,7 @@ func (n *Node) enter(now time.Time, answered bool) {
 	n.join.stop()
 	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
 	if n.life.coldStart {
-		n.join.next = now.Add(n.jitter(n.cfg.QuietWindow, 0.5, 1.5))
+		n.join.next = now.Add(n.jitter(n.cfg.Debounce, 0.5, 1.5))
 	}
 	n.changed = true
 	n.out.Show = true // after the start, the caller wants to see who answered

@@ -180,7 +180,7 @@ func TestFirstJoin(t *testing.T) {
 }
 
 // A stuck seed that is stopped hangs up once. The node goes on trying.
-func TestStuckSeedIsStopped(t *testing.T) { // S5.7
+func TestStuckSeedIsStopped(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
 	j.errs = map[string]error{"a": errStuck}
 	j.run(3*time.Second, false)
@@ -195,7 +195,7 @@ func TestStuckSeedIsStopped(t *testing.T) { // S5.7
 	}
 }
 
-// A node whose seeds answer over TCP alone is not alone, and says what is wrong (S5.6, S5.7).
+// A node whose seeds answer over TCP alone is not alone, and says what is wrong.
 func TestNoUDP(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
 	j.errs, j.deaf = map[string]error{"a": nil}, true
@@ -285,7 +285,7 @@ func TestSeedIsMember(t *testing.T) {
 
 // An exchange ends the joining when the full state that it brought counts, and no other
 // message does: one that names a few members hides the others.
-func TestJoinsByFullState(t *testing.T) { // S5.6
+func TestJoinsByFullState(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"seed"} })
 	j.errs, j.deaf = map[string]error{"seed": nil}, true
@@ -305,10 +305,10 @@ func TestJoinsByFullState(t *testing.T) { // S5.6
 
 // A full state has the whole time to be confirmed, however long its sender has waited, and
 // packets do not displace it.
-func TestStateWaitsLongEnough(t *testing.T) { // S5.6
+func TestStateWaitsLongEnough(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
-	n, message := w.stranger("n")
+	n, message := w.outsider("n")
 	for range maxWaiting {
 		a.Receive(w.now, message)
 	}
@@ -316,7 +316,7 @@ func TestStateWaitsLongEnough(t *testing.T) { // S5.6
 	a.Merge(w.now, message)
 	a.Receive(w.now, message)
 	w.run(confirmTime - 10*time.Millisecond)
-	if len(a.waiting.senders) != 1 || !a.waiting.senders[0].letters[maxWaiting-1].state || a.waiting.bytes != maxWaiting*len(message) {
+	if len(a.waiting.senders) != 1 || !a.waiting.senders[0].messages[maxWaiting-1].state || a.waiting.bytes != maxWaiting*len(message) {
 		t.Fatalf("%d senders wait, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
 	}
 	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))
@@ -399,7 +399,7 @@ func TestRejoinTriesMembers(t *testing.T) {
 }
 
 // A recorded message, sent again a hundred times a second, keeps no newcomer with a wrong
-// clock out (S9.2).
+// clock out.
 func TestReplayKeepsNobodyOut(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	gone := newNetwork(t, func(c *Config) { c.Bootstrap = true }, "gone")
@@ -421,7 +421,7 @@ func TestReplayKeepsNobodyOut(t *testing.T) {
 }
 
 // A node that joins again tries new seeds at once, and old ones no more.
-func TestNewSeedsWhileItJoins(t *testing.T) { // S5.7
+func TestNewSeedsWhileItJoins(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"old"} })
 	if j.run(time.Second, false); !slices.Contains(j.dialed, "old") {
 		t.Fatalf("tried %v", j.dialed)
@@ -437,7 +437,7 @@ func TestNewSeedsWhileItJoins(t *testing.T) { // S5.7
 }
 
 // New seeds end the joining of no node that waits for a seed that is stuck.
-func TestNewSeedsOfAStuckJoin(t *testing.T) { // S5.7
+func TestNewSeedsOfAStuckJoin(t *testing.T) {
 	for _, names := range [][]string{nil, {"name"}, {"other"}} {
 		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames, c.StartupGrace = nil, []string{"name"}, time.Second })
 		j.names, j.errs = map[string]string{"name": "stuck", "other": "dead"}, map[string]error{"stuck": errSlow, "new": nil}
@@ -452,7 +452,7 @@ func TestNewSeedsOfAStuckJoin(t *testing.T) { // S5.7
 
 // New seeds end no try at an address of a name that stays: its answer counts, though the name is not resolved again. That holds for an
 // address that was a target before.
-func TestNewSeedsKeepTheirAddresses(t *testing.T) { // S5.7
+func TestNewSeedsKeepTheirAddresses(t *testing.T) {
 	for what, tt := range map[string]struct {
 		seeds, names []string
 		member       bool // has dialed the node before
@@ -483,7 +483,7 @@ func TestNewSeedsKeepTheirAddresses(t *testing.T) { // S5.7
 }
 
 // Members dial a node that joins, and packets do not get through: it dials them, too, and is not alone.
-func TestDialedByMembers(t *testing.T) { // S5.6
+func TestDialedByMembers(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	n := New(w.now, w.start("n", 1).cfg, 1)
 	n.cfg.Seeds = []string{"dead"}
@@ -507,8 +507,8 @@ func TestDialedByMembers(t *testing.T) { // S5.6
 }
 
 // A node whose cluster owns nothing owns at once what it is undrained for: nobody has to give it up.
-func TestUndrainAlone(t *testing.T) { // S2.1
-	w := newNetwork(t, func(c *Config) { c.QuietWindow = time.Second }, "a")
+func TestUndrainAlone(t *testing.T) {
+	w := newNetwork(t, func(c *Config) { c.Debounce = time.Second }, "a")
 	w.nodes["a"].Drain(w.now)
 	w.run(5 * time.Second)
 	w.nodes["a"].Undrain(w.now)
@@ -518,7 +518,7 @@ func TestUndrainAlone(t *testing.T) { // S2.1
 }
 
 // A recorded state leads a newcomer to an address where a node of another cluster, or with other settings, runs now. That ends no
-// newcomer (S9.2).
+// newcomer.
 func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	for _, reason := range []Reason{Refused, OtherCluster} {
 		w := newNetwork(t, nil, "a", "b")

@@ -34,9 +34,9 @@ func (n *Node) dropLease() {
 // lease ends for others: they may know the heartbeat by its age alone, rounded by a
 // sixteenth; the other sixteenth is for cluster time, which differs between nodes by the
 // time that a message takes, and for small steps of it.
-func (n *Node) renew(beat time.Time) {
+func (n *Node) renew(heartbeat time.Time) {
 	ttl := n.cfg.LeaseTTL
-	n.lease.until.Store(int64(beat.Add(ttl - ttl/8).Sub(n.started)))
+	n.lease.until.Store(int64(heartbeat.Add(ttl - ttl/8).Sub(n.started)))
 }
 
 // stall detects that this process was paused (SIGSTOP, a starved machine, a

@@ -18,7 +18,7 @@ import (
 //	   │               ▲────────┤ too few members, a minority, or a later life
 //	   └────────────────────────┘ its own lease expired
 //
-// Draining is not a phase: it is a command that holds in all phases. A node with an ill
+// Draining is not a phase: it is a command that holds in all phases. A node with an unhealthy
 // program drains likewise, and so does a node that comes and goes.
 type Phase uint8
 
@@ -42,7 +42,7 @@ type lifecycle struct {
 
 	phase       Phase
 	draining    bool      // by command
-	ill         bool      // the node's program is
+	unhealthy   bool      // the node's application is
 	held        bool      // the node comes and goes
 	clockFenced bool      // settling because the own clock is ahead
 	settleAt    time.Time // when settling ends if no other node is active
@@ -127,7 +127,7 @@ func (l *lifecycle) state() lease.State {
 		return lease.Left
 	case l.phase != Active:
 		return lease.Settling
-	case l.draining || l.ill || l.held:
+	case l.draining || l.unhealthy || l.held:
 		return lease.Draining
 	}
 	return lease.Active
@@ -136,7 +136,7 @@ func (l *lifecycle) state() lease.State {
 // announce sends the state that follows from phase and commands.
 func (n *Node) announce(now time.Time) {
 	state := n.life.state()
-	n.rampOrNot(now, state)
+	n.slowStartOrNot(now, state)
 	n.set.SetState(state)
 	n.announceNews(now)
 }
@@ -193,7 +193,7 @@ func (i *isolation) judge(members int, other *lease.Record) (changed bool) {
 	was := i.why != nil
 	switch {
 	case other != nil:
-		i.why = fmt.Errorf("undecided: another process, at %s, may run under its id, and was started later: if it does, give each its own id", other.Addr)
+		i.why = fmt.Errorf("suspected duplicate: another process, at %s, may run under its id, and was started later: if it does, give each its own id", other.Addr)
 	case members < i.least:
 		i.why = fmt.Errorf("too few members: it sees %d, itself included, and needs %d", members, i.least)
 	case i.voters == nil || i.side.Owns:
@@ -210,7 +210,7 @@ func (i *isolation) judge(members int, other *lease.Record) (changed bool) {
 // may, it settles for as long as a node that has just joined.
 func (n *Node) isolated(now time.Time) bool {
 	n.countVoters(now)
-	changed := n.isolation.judge(n.set.Live(), n.set.Undecided())
+	changed := n.isolation.judge(n.set.Live(), n.set.Unknown())
 	switch {
 	case n.isolation.why != nil && n.life.phase != Isolated:
 		n.isolate(now)
@@ -257,7 +257,7 @@ func (n *Node) voters() []split.Member {
 	return members
 }
 
-// isolate publishes that this node owns nothing. The last table stays, for look-ups. Rooms
+// isolate publishes that this node owns nothing. The last table stays, for lookups. Rooms
 // that are pinned here stay as well: the own lease holds, and the store decides about them.
 func (n *Node) isolate(now time.Time) {
 	n.life.isolate()

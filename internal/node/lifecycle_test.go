@@ -13,7 +13,7 @@ var epoch = time.Unix(1_700_000_000, 0)
 // at returns the time some milliseconds after epoch.
 func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
 
-// A settling node waits for two quiet windows without a join, at most for the grace,
+// A settling node waits for two debounces without a join, at most for the grace,
 // and not at all once another node is active.
 func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -60,8 +60,8 @@ func TestPhases(t *testing.T) {
 		{lifecycle{phase: Isolated, draining: true}, lease.Settling, false},
 		{lifecycle{phase: Active}, lease.Active, true},
 		{lifecycle{phase: Active, draining: true}, lease.Draining, true},
-		{lifecycle{phase: Active, ill: true}, lease.Draining, true},
-		{lifecycle{phase: Joining, ill: true}, lease.Settling, false},
+		{lifecycle{phase: Active, unhealthy: true}, lease.Draining, true},
+		{lifecycle{phase: Joining, unhealthy: true}, lease.Settling, false},
 		{lifecycle{phase: Over}, lease.Left, false},
 		{lifecycle{phase: Over, draining: true}, lease.Left, false},
 	} {
@@ -92,7 +92,7 @@ func TestFences(t *testing.T) {
 
 // Below its number of members a node is isolated, at the number it is not. It is isolated
 // while another process of its id may run.
-func TestIsolation(t *testing.T) { // S5.1, S5.10
+func TestIsolation(t *testing.T) {
 	later := &lease.Record{Addr: "10.0.0.9:7946"}
 	type look struct {
 		members         int
@@ -106,7 +106,7 @@ func TestIsolation(t *testing.T) { // S5.1, S5.10
 		"off":                       {1, []look{{1, false, false, nil}, {9, false, false, nil}, {1, false, false, nil}}},
 		"a start":                   {3, []look{{1, true, true, nil}, {2, true, false, nil}, {3, false, true, nil}, {4, false, false, nil}}},
 		"a split":                   {3, []look{{5, false, false, nil}, {3, false, false, nil}, {2, true, true, nil}, {2, true, false, nil}, {5, false, true, nil}}},
-		"at the edge":               {2, []look{{2, false, false, nil}, {1, true, true, nil}, {2, false, true, nil}, {1, true, true, nil}}},
+		"at the relay":              {2, []look{{2, false, false, nil}, {1, true, true, nil}, {2, false, true, nil}, {1, true, true, nil}}},
 		"another process of its id": {2, []look{{3, true, true, later}, {1, true, false, later}, {3, false, true, nil}, {1, true, true, nil}}},
 	} {
 		i := isolation{least: tt.least}
@@ -120,7 +120,7 @@ func TestIsolation(t *testing.T) { // S5.1, S5.10
 
 // An isolated node waits for quiet once it sees enough members, and not if others are
 // active. It is in its phase until then, and not in that of a node that is new.
-func TestIsolatedNodeSettles(t *testing.T) { // S5.1
+func TestIsolatedNodeSettles(t *testing.T) {
 	for _, othersActive := range []bool{false, true} {
 		l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
 		l.isolate()
@@ -132,17 +132,17 @@ func TestIsolatedNodeSettles(t *testing.T) { // S5.1
 			t.Errorf("others active: %v, but settled after 100 ms: %v", othersActive, got)
 		}
 		if l.settle(at(1500), false); l.phase != Active || !l.entering {
-			t.Errorf("after two quiet windows: %+v", l)
+			t.Errorf("after two debounces: %+v", l)
 		}
 	}
 }
 
 // A fence ends the own lease in a view from before it, too.
-func TestFenceEndsOlderViews(t *testing.T) { // S3.3
+func TestFenceEndsOlderViews(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a := w.nodes["a"]
 	for what, f := range map[string]func(){
-		"a fence for the clock": func() { a.fence(w.now, "clock") }, "a fence": func() { a.expel(w.now, "cut off") }, "a farewell": func() { a.Leave(w.now) },
+		"a fence for the clock": func() { a.fence(w.now, "clock") }, "a fence": func() { a.expel(w.now, "cut off") }, "a leave message": func() { a.Leave(w.now) },
 	} {
 		v := a.View()
 		if f(); v.Lease.Holds(w.now.Sub(a.started)) {
@@ -151,9 +151,9 @@ func TestFenceEndsOlderViews(t *testing.T) { // S3.3
 	}
 }
 
-// A node that is a candidate again, after a drain, an illness or a hold, and the members that had its partitions change owners at the
+// A node that is a candidate again, after a drain, an unhealthy state or a hold, and the members that had its partitions change owners at the
 // same time.
-func TestComesBackWithTheOthers(t *testing.T) { // S2.1
+func TestComesBackWithTheOthers(t *testing.T) {
 	const quiet = time.Second
 	checked := func(n *Node, now time.Time, err error) {
 		for range max(failuresInARow, successesInARow) {
@@ -161,8 +161,8 @@ func TestComesBackWithTheOthers(t *testing.T) { // S2.1
 		}
 	}
 	for name, c := range map[string]struct{ goes, comes func(n *Node, now time.Time) }{
-		"drain":   {(*Node).Drain, (*Node).Undrain},
-		"illness": {func(n *Node, now time.Time) { checked(n, now, errors.New("ill")) }, func(n *Node, now time.Time) { checked(n, now, nil) }},
+		"drain":           {(*Node).Drain, (*Node).Undrain},
+		"unhealthy state": {func(n *Node, now time.Time) { checked(n, now, errors.New("unhealthy")) }, func(n *Node, now time.Time) { checked(n, now, nil) }},
 		"hold": {
 			func(n *Node, now time.Time) {
 				for range 4 {
@@ -172,10 +172,10 @@ func TestComesBackWithTheOthers(t *testing.T) { // S2.1
 			func(n *Node, now time.Time) { n.damping.until = now },
 		},
 	} {
-		w := newNetwork(t, func(c *Config) { c.QuietWindow, c.Checked = quiet, name == "illness" }, "a", "b", "c")
+		w := newNetwork(t, func(c *Config) { c.Debounce, c.Checked = quiet, name == "unhealthy state" }, "a", "b", "c")
 		w.run(5 * time.Second)
 		a := w.nodes["a"]
-		if name == "illness" {
+		if name == "unhealthy state" {
 			for _, id := range w.ids {
 				w.nodes[id].Checked(w.now, nil)
 			}
@@ -200,7 +200,7 @@ func TestComesBackWithTheOthers(t *testing.T) { // S2.1
 }
 
 // A node that has lost all others, and is about to find that none of them hears it, takes over nothing by an undrain.
-func TestUndrainWhileCutOff(t *testing.T) { // S5.6
+func TestUndrainWhileCutOff(t *testing.T) {
 	for _, drained := range []bool{false, true} {
 		w := newNetwork(t, func(c *Config) {
 			if c.Self.ID == "b" {

@@ -71,7 +71,7 @@ func TestBalanceReview(t *testing.T) {
 	}
 }
 
-func TestDriftCount(t *testing.T) {
+func TestDivergenceCount(t *testing.T) {
 	type step struct {
 		second   int
 		hasTable bool
@@ -89,7 +89,7 @@ func TestDriftCount(t *testing.T) {
 		"twice":             {[]step{{0, true, 2}, {3, true, 0}, {5, true, 1}, {6, true, 0}}, 2, 4 * time.Second},
 		"fenced in between": {[]step{{0, true, 2}, {3, true, 2}, {60, false, 2}, {63, true, 1}, {64, true, 0}}, 2, 4 * time.Second},
 	} {
-		var d drift
+		var d divergence
 		for _, s := range tt.steps {
 			d.count(at(1000*s.second), s.hasTable, s.members)
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/events"
-	"github.com/roost-cluster/roost/internal/handover"
+	"github.com/roost-cluster/roost/internal/handoff"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -17,25 +17,25 @@ type Node struct {
 	started time.Time
 	rng     *rand.Rand
 
-	set       *lease.Set
-	cluster   lease.ClusterID
-	lease     *OwnLease
-	life      lifecycle
-	isolation isolation
-	health    health
-	stall     stall
-	join      join
-	rejoin    rejoin
-	damping   damping
-	reach     reach
-	address   address
-	asleep    asleep
-	ramp      ramp
-	when      schedule
-	assigner  *assigner // nil unless the strategy has an assignment
-	drift     drift
-	balance   balance
-	handing   handing
+	set        *lease.Set
+	cluster    lease.ClusterID
+	lease      *OwnLease
+	life       lifecycle
+	isolation  isolation
+	health     health
+	stall      stall
+	join       join
+	rejoin     rejoin
+	damping    damping
+	reach      reach
+	address    address
+	asleep     asleep
+	slowStart  slowStart
+	when       schedule
+	assigner   *assigner // nil unless the strategy has an assignment
+	divergence divergence
+	balance    balance
+	handing    handing
 
 	table   *placement.Table
 	stale   bool // table is from before a fence
@@ -46,15 +46,15 @@ type Node struct {
 	ended   bool
 	fenced  string // why it was, the last time
 
-	waiting waitingRoom
+	waiting pendingSenders
 	watch   watch
 
-	skew  skew
-	fault fault
+	skew    skew
+	problem problem
 
 	clockLog, refusedLog, sparedLog limiter
 
-	evicted []lease.Eviction // as logged last
+	cordoned []lease.Cordon // as logged last
 
 	stats Stats
 	out   Ready
@@ -62,7 +62,7 @@ type Node struct {
 
 // New returns a node that joins. Two nodes with equal seeds make equal choices.
 func New(now time.Time, cfg Config, seed uint64) *Node {
-	cfg.Self.Handover = cfg.Handover > 0
+	cfg.Self.Handoff = cfg.Handoff > 0
 	if cfg.Compute == nil {
 		cfg.Compute = placement.Compute
 	}
@@ -72,16 +72,16 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 			TTL: cfg.LeaseTTL, MaxSkew: cfg.MaxSkew, Settings: cfg.Settings,
 		}),
 		lease:     new(OwnLease),
-		life:      lifecycle{quiet: cfg.QuietWindow, grace: cfg.StartupGrace, draining: cfg.StartDraining},
+		life:      lifecycle{quiet: cfg.Debounce, grace: cfg.StartupGrace, draining: cfg.StartDraining},
 		isolation: isolationOf(cfg),
 		stall:     stall{ttl: cfg.LeaseTTL, lastTurn: now},
-		rejoin:    rejoin{quiet: cfg.QuietWindow},
-		damping:   damping{off: cfg.Undamped, ttl: cfg.LeaseTTL},
-		ramp:      ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
-		when:      schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
+		rejoin:    rejoin{quiet: cfg.Debounce},
+		damping:   damping{off: cfg.DisableFlapDamping, ttl: cfg.LeaseTTL},
+		slowStart: slowStart{over: cfg.SlowStart, wanted: cfg.Self.Weight},
+		when:      schedule{renewEvery: cfg.HeartbeatInterval, every: cfg.GossipInterval},
 		load:      lease.NoLoad,
 		asleep:    asleep{rng: rand.New(rand.NewPCG(seed, 1))},
-		handing:   handing{bound: cfg.Handover, kernel: handover.New(), waits: make(map[placement.Partition]*wait)},
+		handing:   handing{bound: cfg.Handoff, core: handoff.New(), waits: make(map[placement.Partition]*wait)},
 	}
 	if placement.Remembers(cfg.Strategy) {
 		n.assigner = &assigner{quorum: now}
@@ -90,8 +90,8 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		n.join.until = now
 	}
 	n.health.begin(cfg.Checked)
-	n.life.ill = n.health.why() != nil
-	n.beat(now)
+	n.life.unhealthy = n.health.why() != nil
+	n.heartbeat(now)
 	n.renew(now)
 	n.out.Show = true
 	return n
@@ -107,7 +107,7 @@ func (n *Node) Ready(now time.Time) Ready {
 	n.watchOthers()
 	if n.out.Show {
 		n.heard = false
-		n.drift.count(now, n.table != nil && !n.outdated(), n.set.Differing(TableDigest(n.table)))
+		n.divergence.count(now, n.table != nil && !n.outdated(), n.set.Differing(TableDigest(n.table)))
 	}
 	r := n.out
 	n.out = Ready{}
@@ -116,8 +116,8 @@ func (n *Node) Ready(now time.Time) Ready {
 
 // advance does all work that is due and returns when more will be.
 func (n *Node) advance(now time.Time) time.Time {
-	if due(now, n.when.beat) {
-		n.beat(now)
+	if due(now, n.when.heartbeat) {
+		n.heartbeat(now)
 	}
 	if !now.Before(n.when.review) {
 		n.when.review = now.Add(n.cfg.HeartbeatInterval)
@@ -141,20 +141,20 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.settle(now)
 	n.found()
 	n.judgeHealth(now)
-	n.reportEvictions(now)
+	n.reportCordons(now)
 	if n.climb(now) {
 		n.announceNews(now)
 	}
 	n.plan(now)
-	if due(now, n.when.publish) && !n.moreLosses(now) && !n.moreProofs(now) {
+	if due(now, n.when.publish) && !n.moreLosses(now) && !n.moreConfirmations(now) {
 		n.publish(now)
 	}
 	if due(now, n.when.gossip) {
 		n.gossip(now)
-		n.tickHandover(now)
+		n.tickHandoff(now)
 	}
-	n.handOver(now)
-	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
+	n.handOff(now)
+	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.slowStart.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -172,7 +172,7 @@ func (n *Node) expire(now time.Time) time.Time {
 		expired := n.set.Stats().Expired
 		if n.set.Expire(now) {
 			n.note(true)
-			if n.set.Stats().Expired > expired { // an eviction may have ended instead
+			if n.set.Stats().Expired > expired { // a cordon may have ended instead
 				n.when.lose(now)
 			}
 			n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
@@ -195,16 +195,16 @@ func (n *Node) note(changed bool) {
 	}
 }
 
-// beat begins a new lease of this node, to be sent in this turn.
-func (n *Node) beat(now time.Time) {
-	n.set.Beat(now, n.load, TableDigest(n.table))
-	n.when.beaten(now, n.rng.Float64())
+// heartbeat begins a new lease of this node, to be sent in this turn.
+func (n *Node) heartbeat(now time.Time) {
+	n.set.Heartbeat(now, n.load, TableDigest(n.table))
+	n.when.heartbeatSent(now, n.rng.Float64())
 	n.heard = true
 }
 
 // announceNews sends a changed record or state of this node to others at once.
 func (n *Node) announceNews(now time.Time) {
-	n.beat(now)
+	n.heartbeat(now)
 	n.changed = true
 }
 
@@ -229,7 +229,7 @@ func (n *Node) gossip(now time.Time) {
 	for _, m := range n.set.Compose(now, n.budget(), recipients) {
 		b := n.encode(m)
 		for i := range recipients {
-			n.send(Packet{To: peers.draw(n.rng, i), Bytes: b, lease: n.lease, beat: n.set.Renewed()})
+			n.send(Packet{To: peers.draw(n.rng, i), Bytes: b, lease: n.lease, heartbeat: n.set.Renewed()})
 		}
 	}
 }
@@ -239,7 +239,7 @@ func (n *Node) gossip(now time.Time) {
 // may have taken over.
 func (n *Node) Sent(now time.Time, p Packet) {
 	if p.lease != nil && p.lease == n.lease && n.lease.Holds(now.Sub(n.started)) {
-		n.renew(p.beat)
+		n.renew(p.heartbeat)
 	}
 }
 
@@ -259,10 +259,10 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	if e.Echo != "" {
 		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m))})
 	}
-	if len(e.Wants)+len(e.Buckets) > 0 {
-		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants, e.Buckets))})
+	if len(e.PullRecords)+len(e.PullBuckets) > 0 {
+		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.PullRecords, e.PullBuckets))})
 	}
-	n.requestEvictions(now, m.From, e.Evictions)
+	n.requestCordons(now, m.From, e.Cordons)
 	if !e.Refute.IsZero() {
 		n.refute(now, e.Refute)
 	}
@@ -277,7 +277,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.hear(m)
 		n.applyExtra(now, m)
 		n.answer(now, m)
-		n.applyHandover(now, m)
+		n.applyHandoff(now, m)
 	}
 	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
@@ -285,7 +285,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	return e
 }
 
-// answer sends the sender of m the records and beats that it requests. Only members are
+// answer sends the sender of m the records and heartbeats that it requests. Only members are
 // answered, at the address in their record.
 func (n *Node) answer(now time.Time, m *lease.Message) {
 	to := n.set.AddrOf(m.From)
@@ -297,7 +297,7 @@ func (n *Node) answer(now time.Time, m *lease.Message) {
 	}
 }
 
-// End releases everything, without farewell.
+// End releases everything, without a leave message.
 func (n *Node) End(now time.Time) {
 	n.dropLease()
 	n.life.phase, n.ended = Over, true

@@ -93,15 +93,15 @@ func TestRejoinByGossip(t *testing.T) {
 }
 
 // A member that is still joining has no table yet: nobody waits for it to agree.
-func TestSettlingMemberDoesNotDrift(t *testing.T) {
+func TestSettlingMemberDoesNotDiverge(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	cfg := w.nodes["b"].cfg
 	cfg.Self.ID, cfg.Self.Addr, cfg.Seeds = "c", "c", []string{"silent"}
 	w.nodes["c"], w.ids = New(w.now, cfg, 7), append(w.ids, "c")
 	w.exchange("a", "c")
 	w.run(3 * time.Second)
-	if v := w.nodes["a"].View(); len(v.Live.Members) != 3 || v.Drift != 0 {
-		t.Errorf("%d members, drift %d", len(v.Live.Members), v.Drift)
+	if v := w.nodes["a"].View(); len(v.Live.Members) != 3 || v.Diverged != 0 {
+		t.Errorf("%d members, divergence %d", len(v.Live.Members), v.Diverged)
 	}
 }
 
@@ -170,8 +170,8 @@ func TestSentAfterExpiry(t *testing.T) {
 func TestDuplicateEndsNode(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	b := w.nodes["b"]
-	twin := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
-	w.nodes["b2"], w.ids = twin, append(w.ids, "b2")
+	reference := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
+	w.nodes["b2"], w.ids = reference, append(w.ids, "b2")
 	w.run(4 * time.Second)
 	v := b.View()
 	if v.Phase != Over || !v.Ended || v.Table != nil || len(v.State.Owned()) != 0 || v.Lease.Holds(w.now.Sub(epoch)) {

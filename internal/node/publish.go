@@ -12,7 +12,7 @@ import (
 )
 
 // plan decides when a change of the live set is published: at once if an owner left
-// or drains, since its partitions are orphaned, or if any member left, since rooms may be pinned to it; a moment later if its end was proven; when no more leases are about to run out if its lease did; at the end of the quiet window if there are only newcomers, this node
+// or drains, since its partitions are orphaned, or if any member left, since rooms may be pinned to it; a moment later if its end was proven; when no more leases are about to run out if its lease did; at the end of the debounce if there are only newcomers, this node
 // being one of them.
 func (n *Node) plan(now time.Time) {
 	if !n.changed || !n.life.publishes() {
@@ -21,7 +21,7 @@ func (n *Node) plan(now time.Time) {
 	ranOut := n.when.lost
 	n.changed, n.when.lost = false, false
 	if n.life.entering || !n.set.Lost() || (!n.ownerGone() && !n.memberLeft()) {
-		n.when.publishBy(now.Add(n.cfg.QuietWindow))
+		n.when.publishBy(now.Add(n.cfg.Debounce))
 		return
 	}
 	n.when.publishBy(now)
@@ -77,7 +77,7 @@ func (n *Node) publish(now time.Time) {
 	table := n.table
 	if n.life.places() {
 		if table = n.compute(now, view); table == nil {
-			n.when.publish = now.Add(n.cfg.HeartbeatInterval) // the fault may pass
+			n.when.publish = now.Add(n.cfg.HeartbeatInterval) // the problem may pass
 			return
 		}
 		n.stale = false
@@ -92,8 +92,8 @@ func (n *Node) publish(now time.Time) {
 		table = n.table // watchers see at a glance that nothing moved
 	}
 	n.table = table
-	n.followTable(now, view, table, n.life.entering && !n.life.coldStart)
-	n.carryHandover(now)
+	n.streamTable(now, view, table, n.life.entering && !n.life.coldStart)
+	n.carryHandoff(now)
 	n.life.entering = n.life.entering && n.life.phase != Active
 	if moved {
 		n.stats.TableChanges++
@@ -109,10 +109,10 @@ func (n *Node) publish(now time.Time) {
 // announceTable sends a heartbeat with the new digest, at once unless receivers could
 // not tell it from the last one.
 func (n *Node) announceTable(now time.Time) {
-	if at := n.set.NextBeat(now); at.After(now) {
-		n.when.beat = earliest(n.when.beat, at)
+	if at := n.set.NextHeartbeat(now); at.After(now) {
+		n.when.heartbeat = earliest(n.when.heartbeat, at)
 	} else {
-		n.beat(now)
+		n.heartbeat(now)
 	}
 }
 
@@ -125,7 +125,7 @@ func (n *Node) fence(now time.Time, why string) {
 	if n.assigner != nil {
 		n.assigner.startWaiting(now)
 	}
-	n.fenceHandover(now)
+	n.fenceHandoff(now)
 	if n.state != nil {
 		s := n.nextState(n.table, n.state.Members, false)
 		s.Details, s.Ended = n.state.Details, n.state.Ended
@@ -158,7 +158,7 @@ func (n *Node) publishState(s *events.State) {
 // failed: then the last good table stays.
 func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
 	if v.Spared && n.sparedLog.allow(now, time.Minute) {
-		n.log(Warn, "evictions have no effect: no other member could own anything", "evicted", len(v.Evicted))
+		n.log(Warn, "cordons have no effect: no other member could own anything", "cordoned", len(v.Cordoned))
 	}
 	in := placement.Input{Partitions: n.cfg.Partitions, Strategy: n.cfg.Strategy, Base: n.table}
 	for i := range v.Members {
@@ -173,23 +173,23 @@ func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
 		n.reportFault(now, err)
 		return nil
 	}
-	n.fault = fault{}
+	n.problem = problem{}
 	return table
 }
 
-// fault is the latest fault of the strategy.
-type fault struct {
+// problem is the latest problem of the strategy.
+type problem struct {
 	text  string // as logged last; "" = the strategy works
 	limit limiter
 }
 
-// reportFault logs a fault of the strategy. The strategy is tried again and again; a
-// repeated fault is logged once a minute.
+// reportFault logs a problem of the strategy. The strategy is tried again and again; a
+// repeated problem is logged once a minute.
 func (n *Node) reportFault(now time.Time, err error) {
-	if err.Error() != n.fault.text {
-		n.fault = fault{text: err.Error()}
+	if err.Error() != n.problem.text {
+		n.problem = problem{text: err.Error()}
 	}
-	if n.fault.limit.allow(now, time.Minute) {
+	if n.problem.limit.allow(now, time.Minute) {
 		n.log(Error, "strategy failed; keeping the last table", "err", err)
 	}
 }
@@ -214,7 +214,7 @@ func (n *Node) details(v *lease.View) []events.Detail {
 	return details
 }
 
-// rounded returns figures for a log.
+// rounded returns numbers for a log.
 func rounded(b placement.Balance) (cv, maxMean float64) {
 	return math.Round(100*b.CV) / 100, math.Round(100*b.MaxMean) / 100
 }
@@ -233,8 +233,8 @@ func (b *balance) review(now time.Time, t *placement.Table, log func(Level, stri
 	if t == b.of || len(t.Nodes()) == 0 {
 		return
 	}
-	figures := t.Balance()
-	advice := figures.Advice()
+	samples := t.Balance()
+	advice := samples.Advice()
 	if b.uneven == (advice != "") {
 		b.of = t
 		return
@@ -243,7 +243,7 @@ func (b *balance) review(now time.Time, t *placement.Table, log func(Level, stri
 		return
 	}
 	b.of, b.uneven = t, advice != ""
-	cv, maxMean := rounded(figures)
+	cv, maxMean := rounded(samples)
 	if b.uneven {
 		log(Warn, "partitions are spread unevenly", "cv", cv, "max_mean", maxMean, "advice", advice)
 	} else {

@@ -158,7 +158,7 @@ func (n *Node) hearOthers(now time.Time, m *lease.Message) {
 // activeIn returns the nodes other than self that are active in a full state.
 func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 	active := make(map[lease.Handle]bool)
-	for _, b := range m.Beats {
+	for _, b := range m.Heartbeats {
 		active[b.Handle] = b.State == lease.Active || b.State == lease.Draining
 	}
 	for _, r := range m.Records {

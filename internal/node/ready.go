@@ -21,23 +21,23 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	LeaseTTL          time.Duration
 	MaxSkew           time.Duration
-	QuietWindow       time.Duration
+	Debounce          time.Duration
 	StartupGrace      time.Duration
 	RejoinInterval    time.Duration
 	GossipInterval    time.Duration
 	GossipNodes       int
 	PacketBytes       int // size limit of one packet
 
-	Seeds         []string // addresses
-	SeedNames     []string // have to be looked up
-	Bootstrap     bool
-	RampUp        time.Duration
-	MinMembers    int           // live members without which the node owns nothing
-	SplitForget   time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
-	StartDraining bool
-	Undamped      bool          // a node that comes and goes is not held back
-	Checked       bool          // the shell checks the node's program: see Checked
-	Handover      time.Duration // bound of waiting for other nodes before a partition runs; 0 = no hand-over
+	Seeds              []string // addresses
+	SeedNames          []string // have to be looked up
+	Bootstrap          bool
+	SlowStart          time.Duration
+	MinMembers         int           // live members without which the node owns nothing
+	SplitForget        time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
+	StartDraining      bool
+	DisableFlapDamping bool          // a node that comes and goes is not flapping
+	Checked            bool          // the shell checks the node's application: see Checked
+	Handoff            time.Duration // bound of waiting for other nodes before a partition runs; 0 = no handoff
 
 	// Share returns a record to keep in place of an equal one. A simulation has its nodes
 	// share records. Default: each node has its own.
@@ -93,8 +93,8 @@ type Packet struct {
 	To    string
 	Bytes []byte
 
-	lease *OwnLease // that this packet renews; nil = none
-	beat  time.Time // when the heartbeat in it began
+	lease     *OwnLease // that this packet renews; nil = none
+	heartbeat time.Time // when the heartbeat in it began
 }
 
 // Exchange is a full exchange with an address. Report its end by [Node.Exchanged].
@@ -156,17 +156,17 @@ func (n *Node) send(p Packet) {
 
 // View is what a node knows at one moment. It is immutable.
 type View struct {
-	Phase Phase
-	Ended bool
-	Live  *lease.View
-	Table *placement.Table // nil before the first table and after the end
-	State *events.State    // nil before the first table
-	Drift int              // live members that run another table; settling ones do not count
-	Lease *OwnLease
-	Stats Stats
+	Phase    Phase
+	Ended    bool
+	Live     *lease.View
+	Table    *placement.Table // nil before the first table and after the end
+	State    *events.State    // nil before the first table
+	Diverged int              // live members that run another table; settling ones do not count
+	Lease    *OwnLease
+	Stats    Stats
 
 	// Runners has the members that run a partition which the table gives to another one:
-	// look-ups name them. Holds counts the partitions that run here, or are winding down
+	// lookups name them. Holds counts the partitions that run here, or are winding down
 	// here, and that the table gives to others. Overdue are the partitions among them whose runs
 	// were stopped, and have not returned within the bound.
 	Runners map[placement.Partition]lease.NodeID
@@ -194,8 +194,8 @@ type View struct {
 	Stale bool
 	Gone  map[lease.Incarnation]lease.Reason
 
-	// Ill is why the node's program is ill; nil = it is well, or nothing is known of it.
-	Ill error
+	// Unhealthy is why the node's application is unhealthy; nil = it is healthy, or nothing is known of it.
+	Unhealthy error
 }
 
 // Stats counts what a node did since New.
@@ -209,14 +209,14 @@ type Stats struct {
 	ViewChanges       uint64
 	TableChanges      uint64
 	AssignmentFetches uint64
-	Accusations       uint64 // of watched nodes
-	Refutations       uint64 // of accusations against this node
+	FailureReports    uint64 // of watched nodes
+	Refutations       uint64 // of failure reports against this node
 	Fences            uint64
 	NodesRefused      uint64
 	HealthFailures    uint64 // failed checks and late reports
-	HandoverOverruns  uint64
-	Drifts            uint64
-	DriftTime         time.Duration
+	HandoffOverruns   uint64
+	Divergences       uint64
+	DivergedTime      time.Duration
 }
 
 // Handle returns the handle of this node, which answers watchers.
@@ -239,8 +239,8 @@ func (n *Node) View() View {
 func (n *Node) Glance() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Stale: n.outdated(), State: n.state,
-		Unreachable: n.address.reason, Fenced: n.fenced, Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(), Overdue: n.handing.overdueRuns(),
+		Unreachable: n.address.reason, Fenced: n.fenced, Diverged: n.divergence.members, Lease: n.lease, Stats: n.stats,
+		Waits: n.waitsFor(), Unhealthy: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.core.Holds(), Overdue: n.handing.overdueRuns(),
 	}
 	if !n.ended {
 		v.Table = n.table
@@ -249,7 +249,7 @@ func (n *Node) Glance() View {
 		v.Isolated = n.isolation.why
 	}
 	v.Stats.Stats = n.set.Stats()
-	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total
+	v.Stats.Divergences, v.Stats.DivergedTime = n.divergence.times, n.divergence.total
 	return v
 }
 
@@ -278,28 +278,28 @@ func (n *Node) waitsFor() error {
 	return nil
 }
 
-// drift counts how often, and for how long, a node with a table saw members with
+// divergence counts how often, and for how long, a node with a table saw members with
 // another one.
-type drift struct {
+type divergence struct {
 	members int       // that differ, as of the last count
-	since   time.Time // until then drift is counted; zero = there is none
+	since   time.Time // until then divergence is counted; zero = there is none
 	times   uint64
 	total   time.Duration
 }
 
 // count notes how many members differ now. Without a table the node knows nothing
 // about the time since the last count.
-func (d *drift) count(now time.Time, hasTable bool, members int) {
+func (d *divergence) count(now time.Time, hasTable bool, members int) {
 	d.members = members
-	drifting, did := hasTable && members > 0, !d.since.IsZero()
+	diverging, did := hasTable && members > 0, !d.since.IsZero()
 	switch {
-	case drifting && !did:
+	case diverging && !did:
 		d.times++
 	case did && hasTable:
 		d.total += now.Sub(d.since)
 	}
 	d.since = time.Time{}
-	if drifting {
+	if diverging {
 		d.since = now
 	}
 }

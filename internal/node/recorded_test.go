@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The survivor of a crash of all others keeps what it owns, whatever a stranger has recorded of them: a full state of long
-// ago, over streams, or the last packets before the crash, while their leases hold (S9.2).
+// The survivor of a crash of all others keeps what it owns, whatever an unauthenticated peer has recorded of them: a full state of long
+// ago, over streams, or the last packets before the crash, while their leases hold.
 func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	a, state := w.nodes["a"], w.nodes["b"].Sync(w.now)
@@ -30,7 +30,7 @@ func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	}
 }
 
-// A cluster starts in spite of a stranger who sends each node a recorded state of other nodes, again and again (S9.2).
+// A cluster starts in spite of an unauthenticated peer that sends each node a recorded state of other nodes, again and again.
 func TestStartInRecordedTraffic(t *testing.T) {
 	past := newNetwork(t, nil, "x", "y", "z")
 	state := past.nodes["y"].Sync(past.now)

@@ -95,7 +95,7 @@ const (
 	lostAtOnce = 16
 )
 
-// lost is the addresses of members, in the order in which their leases ran out. A farewell
+// lost is the addresses of members, in the order in which their leases ran out. A leave message
 // is no loss.
 type lost []loss
 

@@ -73,7 +73,7 @@ func TestTriesLostMembers(t *testing.T) {
 
 // Two returns cost nothing, and one more every ten TTLs. A hold lasts two TTLs at least, and
 // thirty at most, however many returns there were and whatever an earlier record says.
-func TestDampingOfReturns(t *testing.T) { // S5.5
+func TestDampingOfReturns(t *testing.T) {
 	const ttl = 6 * time.Second
 	for name, tt := range map[string]struct {
 		inherited int   // TTLs for which returns count at the start
@@ -103,7 +103,7 @@ func TestDampingOfReturns(t *testing.T) { // S5.5
 				hold = d.until.Sub(now)
 			}
 			if want := time.Duration(tt.holds[i]) * ttl; hold != want {
-				t.Errorf("%s: held back for %v after return %d, want %v", name, hold, i+1, want)
+				t.Errorf("%s: flapping for %v after return %d, want %v", name, hold, i+1, want)
 			}
 		}
 	}
@@ -113,12 +113,12 @@ func TestDampingOfReturns(t *testing.T) { // S5.5
 	}
 	d.forgive(at(0))
 	if held := !d.until.IsZero(); held || !d.returned(at(0)) || !d.until.Equal(at(0).Add(12*ttl)) {
-		t.Errorf("held back after a pardon: %v; after the next return until %v", held, d.until)
+		t.Errorf("flapping after a pardon: %v; after the next return until %v", held, d.until)
 	}
 }
 
-// A node with a record that is as long as it can be cannot say that it is held back. So it is not.
-func TestNoHoldWithoutWord(t *testing.T) { // S5.5
+// A node with a record that is as long as it can be cannot say that it is flapping. So it is not.
+func TestNoHoldWithoutWord(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		w := newNetwork(t, func(cfg *Config) {
 			if full && cfg.Self.ID == "b" {
@@ -136,30 +136,30 @@ func TestNoHoldWithoutWord(t *testing.T) { // S5.5
 			b.countReturn(w.now)
 		}
 		w.run(time.Second)
-		if said, held := b.set.Self().Held > 0, b.life.held; said == full || held == full || b.damping.until.IsZero() != full {
-			t.Errorf("full record: %v; the node says that it is held back: %v; it is: %v", full, said, held)
+		if said, held := b.set.Self().FlappingUntil > 0, b.life.held; said == full || held == full || b.damping.until.IsZero() != full {
+			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, held)
 		}
 	}
 }
 
-// The farewell of the process before this one may come after its record: then nothing counts.
-func TestLateFarewell(t *testing.T) { // S5.5
+// The leave message of the process before this one may come after its record: then nothing counts.
+func TestLateLeave(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
-	past := &lease.Record{ID: "b", Incarnation: 1, Version: 1, Addr: "b", Restless: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
-	hear := func(beats ...lease.Beat) {
+	past := &lease.Record{ID: "b", Incarnation: 1, Version: 1, Addr: "b", RecentReturns: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
+	hear := func(heartbeats ...lease.Heartbeat) {
 		at := a.set.Stamp(w.now)
-		b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: at, SentAt: w.now, Records: []*lease.Record{past}, Beats: beats})
+		b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: at, SentAt: w.now, Records: []*lease.Record{past}, Heartbeats: heartbeats})
 		b.Ready(w.now)
 	}
-	if hear(); !b.life.held || b.set.Self().Held == 0 {
-		t.Fatal("not held back after a crash")
+	if hear(); !b.life.held || b.set.Self().FlappingUntil == 0 {
+		t.Fatal("not flapping after a crash")
 	}
 	w.run(100 * time.Millisecond)
 	at := a.set.Stamp(w.now)
-	hear(lease.Beat{Handle: lease.Incarnation{Node: "b", Number: 1}.Handle(), At: at, Renewed: at, State: lease.Left})
-	if b.life.held || b.set.Self().Held != 0 || b.set.Self().Restless != 0 {
-		t.Errorf("held back after a farewell: %v, %+v", b.life.held, b.set.Self())
+	hear(lease.Heartbeat{Handle: lease.Incarnation{Node: "b", Number: 1}.Handle(), At: at, Renewed: at, State: lease.Left})
+	if b.life.held || b.set.Self().FlappingUntil != 0 || b.set.Self().RecentReturns != 0 {
+		t.Errorf("flapping after a leave message: %v, %+v", b.life.held, b.set.Self())
 	}
 	if _, err := lease.Decode(b.Sync(w.now)); err != nil {
 		t.Errorf("nobody can read its state: %v", err)
@@ -167,7 +167,7 @@ func TestLateFarewell(t *testing.T) { // S5.5
 }
 
 // A step of cluster time changes what a node states as the end of its hold, not the end.
-func TestHoldAfterStep(t *testing.T) { // S5.5
+func TestHoldAfterStep(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
 	for range 4 {
@@ -179,8 +179,8 @@ func TestHoldAfterStep(t *testing.T) { // S5.5
 	held.Stamp = ahead
 	b.apply(w.now, held)
 	b.Ready(w.now)
-	said, hold := b.set.Until(w.now, b.set.Self().Held), until.Sub(w.now)
+	said, hold := b.set.Until(w.now, b.set.Self().FlappingUntil), until.Sub(w.now)
 	if !b.damping.until.Equal(until) || (said-hold).Abs() > time.Second || b.set.Stamp(w.now) < ahead {
-		t.Errorf("held back for %v, and states %v", until.Sub(w.now), said)
+		t.Errorf("flapping for %v, and states %v", until.Sub(w.now), said)
 	}
 }

@@ -7,22 +7,22 @@ import (
 
 // schedule is when a node does what it does by itself.
 type schedule struct {
-	heartbeat, every time.Duration // between heartbeats, and between rounds of gossip
+	renewEvery, every time.Duration // between heartbeats, and between rounds of gossip
 
-	beat    time.Time // renew the own lease
-	review  time.Time // judge balance, level; news brings heartbeats forward, but not this
-	gossip  time.Time // send news to a few members
-	urgent  int       // rounds of gossip that follow the next one soon
-	publish time.Time // publish a change of the live set; zero = there is none
-	losses  time.Time // when the first lease ran out that is not published yet; zero = none did
-	lost    bool      // a lease ran out since the last plan
-	sweep   time.Time // when leases were expired and forgotten last
-	expiry  time.Time // when the next lease expires; zero = to be computed, which takes O(nodes)
+	heartbeat time.Time // renew the own lease
+	review    time.Time // judge balance, level; news brings heartbeats forward, but not this
+	gossip    time.Time // send news to a few members
+	urgent    int       // rounds of gossip that follow the next one soon
+	publish   time.Time // publish a change of the live set; zero = there is none
+	losses    time.Time // when the first lease ran out that is not published yet; zero = none did
+	lost      bool      // a lease ran out since the last plan
+	sweep     time.Time // when leases were expired and forgotten last
+	expiry    time.Time // when the next lease expires; zero = to be computed, which takes O(nodes)
 }
 
-// beaten plans the next heartbeat, with jitter in [0, 1), and a round of gossip now.
-func (s *schedule) beaten(now time.Time, jitter float64) {
-	s.beat = now.Add(time.Duration((0.9 + 0.2*jitter) * float64(s.heartbeat)))
+// heartbeatSent plans the next heartbeat, with jitter in [0, 1), and a round of gossip now.
+func (s *schedule) heartbeatSent(now time.Time, jitter float64) {
+	s.heartbeat = now.Add(time.Duration((0.9 + 0.2*jitter) * float64(s.renewEvery)))
 	s.gossip = now
 }
 
@@ -66,7 +66,7 @@ func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 // next returns the earliest of the planned times, and of those others that are still
 // to come.
 func (s *schedule) next(now time.Time, others ...time.Time) time.Time {
-	next := earliest(earliest(s.beat, s.gossip), s.review)
+	next := earliest(earliest(s.heartbeat, s.gossip), s.review)
 	if s.publish.After(now) {
 		next = earliest(next, s.publish)
 	}

@@ -9,14 +9,14 @@ import (
 )
 
 func TestSchedule(t *testing.T) {
-	s := schedule{heartbeat: 2 * time.Second, every: 200 * time.Millisecond, review: at(2000)}
-	s.beaten(at(0), 0)
-	if s.beat != at(1800) || s.gossip != at(0) {
-		t.Errorf("least jitter: heartbeat after %v, gossip after %v", s.beat.Sub(epoch), s.gossip.Sub(epoch))
+	s := schedule{renewEvery: 2 * time.Second, every: 200 * time.Millisecond, review: at(2000)}
+	s.heartbeatSent(at(0), 0)
+	if s.heartbeat != at(1800) || s.gossip != at(0) {
+		t.Errorf("least jitter: heartbeat after %v, gossip after %v", s.heartbeat.Sub(epoch), s.gossip.Sub(epoch))
 	}
-	s.beaten(at(0), 0.5)
-	if s.beat != at(2000) {
-		t.Errorf("mean jitter: heartbeat after %v", s.beat.Sub(epoch))
+	s.heartbeatSent(at(0), 0.5)
+	if s.heartbeat != at(2000) {
+		t.Errorf("mean jitter: heartbeat after %v", s.heartbeat.Sub(epoch))
 	}
 	s.gossip = at(200)
 	s.urge(at(100))
@@ -56,7 +56,7 @@ func TestNext(t *testing.T) {
 		"the past":         {publish: at(50), others: []time.Time{at(90)}, want: at(200)},
 		"a later deadline": {publish: at(500), others: []time.Time{at(400)}, want: at(200)},
 	} {
-		s := schedule{beat: at(1900), review: at(2000), gossip: at(200), publish: tt.publish}
+		s := schedule{heartbeat: at(1900), review: at(2000), gossip: at(200), publish: tt.publish}
 		if got := s.next(at(100), tt.others...); got != tt.want {
 			t.Errorf("%s: next after %v, want %v", name, got.Sub(epoch), tt.want.Sub(epoch))
 		}

@@ -51,7 +51,7 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// Gossip alone lets a node in after four quiet windows, or one after it has asked for
+// Gossip alone lets a node in after four debounces, or one after it has asked for
 // members that it misses.
 func TestEnterAt(t *testing.T) {
 	r := rejoin{quiet: 250 * time.Millisecond, began: epoch}

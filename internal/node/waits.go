@@ -30,13 +30,13 @@ const (
 // at each new table, too: a partition that goes and comes back begins a wait of its own.
 func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 	waiting = make(map[placement.Partition]waitFor)
-	for _, p := range h.kernel.Waiting() {
+	for _, p := range h.core.Waiting() {
 		waiting[p] = toStop
-		if h.kernel.Waits(p) {
+		if h.core.Waits(p) {
 			waiting[p] = toRun
 		}
 	}
-	for _, p := range h.kernel.Stopping() {
+	for _, p := range h.core.Stopping() {
 		waiting[p] = toReturn
 	}
 	maps.DeleteFunc(h.waits, func(p placement.Partition, w *wait) bool {
@@ -61,7 +61,7 @@ func (n *Node) judgeWaits(now time.Time) (any bool) {
 			continue
 		}
 		w.over = true
-		key := fmt.Sprint(w.what, h.names(h.kernel.Missing(p)))
+		key := fmt.Sprint(w.what, h.names(h.core.Missing(p)))
 		overdue[key] = append(overdue[key], p)
 	}
 	for _, key := range slices.Sorted(maps.Keys(overdue)) {
@@ -77,16 +77,16 @@ func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
 	attrs := []any{"partition", first, "partitions", len(partitions), "waited", now.Sub(w.since)}
 	switch w.what {
 	case toRun:
-		n.stats.HandoverOverruns += uint64(len(partitions))
-		n.log(Warn, "hand-over overdue: running without the answer of another node", append(attrs, "missing", h.names(h.kernel.Missing(first)))...)
+		n.stats.HandoffOverruns += uint64(len(partitions))
+		n.log(Warn, "handoff overdue: running without the answer of another node", append(attrs, "missing", h.names(h.core.Missing(first)))...)
 	case toStop:
-		n.log(Warn, "hand-over overdue: stopping a run that its next owner has not demanded", attrs...)
+		n.log(Warn, "handoff overdue: stopping a run that its next owner has not demanded", attrs...)
 	case toReturn:
-		n.log(Warn, "hand-over overdue: a stopped run has not returned", attrs...)
+		n.log(Warn, "handoff overdue: a stopped run has not returned", attrs...)
 	}
 	if w.what != toReturn {
 		for _, p := range partitions {
-			h.kernel.Overdue(p)
+			h.core.Overdue(p)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type watch struct {
 }
 
 // suspect is a watched node after its stream has ended. It is asked by other means than a stream before
-// it is accused: all streams of a node may have been reset.
+// it is reported: all streams of a node may have been reset.
 type suspect struct {
 	node     lease.Handle
 	found    time.Time // when it could not be reached
@@ -75,27 +75,27 @@ func (n *Node) StreamEnded(now time.Time, h lease.Handle, e lease.Evidence) {
 	if n.ended || !n.watches() {
 		return
 	}
-	n.watch.acquit(h)
+	n.watch.clear(h)
 	n.watch.suspects = append(n.watch.suspects, suspect{node: h, found: now, evidence: e, next: now})
 	n.watch.next = now
 }
 
-// acquit drops a suspect.
-func (w *watch) acquit(h lease.Handle) {
+// clears drops a suspect.
+func (w *watch) clear(h lease.Handle) {
 	w.suspects = slices.DeleteFunc(w.suspects, func(s suspect) bool { return s.node == h })
 }
 
-// hear acquits the sender of a message that was sent since the suspicion began.
+// hear clears the sender of a message that was sent since the suspicion began.
 func (n *Node) hear(m *lease.Message) {
 	for _, s := range n.watch.suspects {
 		if s.node == m.From && n.set.SentSince(m, s.found) {
-			n.watch.acquit(s.node)
+			n.watch.clear(s.node)
 			return
 		}
 	}
 }
 
-// suspect asks the suspects, and accuses them if they have not answered. After a pause of this
+// suspect asks the suspects, and reports them if they have not answered. After a pause of this
 // process, the answers wait in its socket: it asks once more.
 func (n *Node) suspect(now time.Time) {
 	w := &n.watch
@@ -112,7 +112,7 @@ func (n *Node) suspect(now time.Time) {
 		case s.asked < questions || (late > n.questionTime() && s.asked < 2*questions):
 			n.ask(now, s)
 		default:
-			n.accuse(now, *s)
+			n.reportFailure(now, *s)
 			w.suspects = slices.Delete(w.suspects, i, i+1)
 			i--
 			continue
@@ -135,33 +135,33 @@ func (n *Node) questionTime() time.Duration {
 	return max(answerTime, n.cfg.GossipInterval) / questions
 }
 
-// accuse says that a suspect has ended, unless its lease has ended already.
-func (n *Node) accuse(now time.Time, s suspect) {
+// report says that a suspect has ended, unless its lease has ended already.
+func (n *Node) reportFailure(now time.Time, s suspect) {
 	if n.set.AddrOf(s.node) == "" {
 		return
 	}
-	e := n.set.Accuse(now, s.node, s.found, s.evidence)
+	e := n.set.ReportFailure(now, s.node, s.found, s.evidence)
 	if !e.Urgent {
 		return // a later heartbeat is known
 	}
-	n.stats.Accusations++
+	n.stats.FailureReports++
 	n.note(e.Changed)
 	n.when.urge(now)
 }
 
-// refute has this node send a heartbeat soon, because it was accused of having ended.
+// refute has this node send a heartbeat soon, because it was reported of having ended.
 func (n *Node) refute(now, at time.Time) {
-	if !at.Before(n.when.beat) {
+	if !at.Before(n.when.heartbeat) {
 		return // it will
 	}
-	n.when.beat = at
+	n.when.heartbeat = at
 	n.stats.Refutations++
 	if n.watch.log.allow(now, time.Minute) {
-		n.log(Warn, "refuting an accusation: others cannot reach this node by TCP and UDP")
+		n.log(Warn, "refuting a failure report: others cannot reach this node by TCP and UDP")
 	}
 }
 
-// noteCrashes keeps the addresses of members that were accused: they may be on the other
+// noteCrashes keeps the addresses of members that were reported: they may be on the other
 // side of a split.
 func (n *Node) noteCrashes(now time.Time) {
 	if crashes := n.set.Stats().Crashed; crashes != n.watch.crashes {
@@ -173,12 +173,12 @@ func (n *Node) noteCrashes(now time.Time) {
 	}
 }
 
-// moreProofs reports whether a change that is due waits for more proofs. Processes that
-// ended together are accused together, and make one new table. The change waits for half a
-// GossipInterval, and as long again while another member is accused by too few watchers.
-func (n *Node) moreProofs(now time.Time) bool {
+// moreConfirmations reports whether a change that is due waits for more confirmations. Processes that
+// ended together are reported together, and make one new table. The change waits for half a
+// GossipInterval, and as long again while another member is reported by too few watchers.
+func (n *Node) moreConfirmations(now time.Time) bool {
 	waited := now.Sub(n.watch.proven)
-	if n.watch.proven.IsZero() || waited >= n.cfg.GossipInterval || (waited >= n.cfg.GossipInterval/2 && !n.set.Accused()) {
+	if n.watch.proven.IsZero() || waited >= n.cfg.GossipInterval || (waited >= n.cfg.GossipInterval/2 && !n.set.Reported()) {
 		return false
 	}
 	n.when.publish = now.Add(n.cfg.GossipInterval / 20)

@@ -11,7 +11,7 @@ import (
 
 // Each node watches the four that follow it in the order of handles, so each is watched by
 // the four before it.
-func TestWatch(t *testing.T) { // S5.4
+func TestWatch(t *testing.T) {
 	for _, c := range []struct{ nodes, watched int }{{1, 0}, {2, 1}, {3, 2}, {5, 4}, {6, 4}, {12, 4}} {
 		t.Run(fmt.Sprint(c.nodes), func(t *testing.T) {
 			var ids []string
@@ -63,9 +63,9 @@ func TestWatchChanges(t *testing.T) {
 	}
 }
 
-// A suspect is accused only if it does not answer, and ends only by the word of two watchers;
+// A suspect is reported only if it does not answer, and ends only by the word of two watchers;
 // of one, if there are fewer than three members.
-func TestSuspects(t *testing.T) { // S5.4
+func TestSuspects(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		nodes    []string
@@ -97,16 +97,16 @@ func TestSuspects(t *testing.T) { // S5.4
 				if ended := w.nodes[id].set.AddrOf(a) == ""; ended != c.ends {
 					t.Errorf("ended for %s: %v", id, ended)
 				}
-				if made := w.nodes[id].stats.Accusations; c.answers && made > 0 {
-					t.Errorf("%s accused a node that answers", id)
+				if made := w.nodes[id].stats.FailureReports; c.answers && made > 0 {
+					t.Errorf("%s reported a node that answers", id)
 				}
 			}
 		})
 	}
 }
 
-// A node that was accused although it runs is back as soon as it is heard again.
-func TestRefutation(t *testing.T) { // S5.4
+// A node that was reported although it runs is back as soon as it is heard again.
+func TestRefutation(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c", "d")
 	a := w.nodes["a"]
 	w.mute["a"] = true
@@ -125,7 +125,7 @@ func TestRefutation(t *testing.T) { // S5.4
 	w.agreed(t)
 }
 
-// A watcher that was paused itself reads the answers that wait for it before it accuses.
+// A watcher that was paused itself reads the answers that wait for it before it reports.
 func TestPausedWatcher(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	b, found := w.nodes["b"], w.now
@@ -135,13 +135,13 @@ func TestPausedWatcher(t *testing.T) {
 	for _, pause := range []time.Duration{300 * time.Millisecond, time.Second} {
 		w.run(pause)
 		b.Ready(w.now)
-		if b.stats.Accusations > 0 {
-			t.Fatalf("%v after the suspicion began, it accuses without a look at the answers", w.now.Sub(found))
+		if b.stats.FailureReports > 0 {
+			t.Fatalf("%v after the suspicion began, it reports without a look at the answers", w.now.Sub(found))
 		}
 	}
 	w.stuck["b"] = false
 	w.run(time.Second)
-	if b.stats.Accusations > 0 || len(b.watch.suspects) > 0 {
-		t.Errorf("%d accusations, suspects %v", b.stats.Accusations, b.watch.suspects)
+	if b.stats.FailureReports > 0 || len(b.watch.suspects) > 0 {
+		t.Errorf("%d failure reports, suspects %v", b.stats.FailureReports, b.watch.suspects)
 	}
 }

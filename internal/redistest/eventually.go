@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// patience is the time limit of a condition. It is far longer than any condition takes: a
+// timeout is the time limit of a condition. It is far longer than any condition takes: a
 // longer limit only delays a failure.
-const patience = 3 * time.Minute
+const timeout = 3 * time.Minute
 
 // Eventually polls until f returns nil, and fails the test after a time limit. A costly f, as one that asks
 // all agents of a cluster, gets a fifth of the time: the cluster needs the rest.
 func Eventually(tb testing.TB, what string, f func() error) {
 	tb.Helper()
 	const least, most = 5 * time.Millisecond, 100 * time.Millisecond
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(timeout); ; {
 		began := time.Now()
 		err := f()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited %v for %s: %v", patience, what, err)
+			tb.Fatalf("waited %v for %s: %v", timeout, what, err)
 		}
 		<-time.After(min(max(least, 4*time.Since(began)), most))
 	}

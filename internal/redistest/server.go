@@ -181,7 +181,7 @@ func (s *Server) exec(extra ...string) error {
 	s.proc, s.paused = p, false
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); <-tick.C {
 		if s.answers() {
 			return nil
 		}
@@ -195,7 +195,7 @@ func (s *Server) exec(extra ...string) error {
 		}
 		return err
 	}
-	s.tb.Fatalf("waited %v for a reply of redis at %s", patience, s.Addr())
+	s.tb.Fatalf("waited %v for a reply of redis at %s", timeout, s.Addr())
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 // MaxBytes bounds a name.
 const MaxBytes = 512
 
-// Check returns the fault of name, or nil. A valid name is 1 to MaxBytes
+// Check returns the problem of name, or nil. A valid name is 1 to MaxBytes
 // bytes of UTF-8 without control characters and without { } and *, which have a
 // meaning in the keys and patterns of stores.
 func Check(name string) error {

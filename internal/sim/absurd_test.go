@@ -19,32 +19,32 @@ import (
 // A holder of the key sends an absurd message about n01, as if it were n02, to all nodes,
 // once or for ten seconds. It is refused, or within 90 s all nodes list n01 again as it
 // was, and agree. A newcomer still joins. A later incarnation is sent once only: if its
-// beats went on, it would be a later process of n01, and n01 would have to stop.
-func TestAbsurdValues(t *testing.T) { // S9.3
+// heartbeats went on, it would be a later process of n01, and n01 would have to stop.
+func TestAbsurdValues(t *testing.T) {
 	const maxIncarnation, maxStart = 1 << 62, 1 << 52
 	later := func(f *forgery, incarnation uint64, state lease.State) {
 		f.record.Incarnation = incarnation
-		f.beat.Handle, f.beat.State = lease.Incarnation{Node: f.record.ID, Number: incarnation}.Handle(), state
+		f.heartbeat.Handle, f.heartbeat.State = lease.Incarnation{Node: f.record.ID, Number: incarnation}.Handle(), state
 	}
 	stamped := func(stamp lease.Stamp) func(*forgery) {
-		return func(f *forgery) { f.Stamp, f.beat.At = stamp, stamp }
+		return func(f *forgery) { f.Stamp, f.heartbeat.At = stamp, stamp }
 	}
 	for name, forge := range map[string]func(*forgery){
-		"the last incarnation":             func(f *forgery) { later(f, maxIncarnation, lease.Active) },
-		"the last incarnation but one":     func(f *forgery) { later(f, maxIncarnation-1, lease.Active) },
-		"farewell of the last incarnation": func(f *forgery) { later(f, maxIncarnation, lease.Left) },
-		"an incarnation beyond":            func(f *forgery) { later(f, math.MaxUint64, lease.Active) },
-		"its farewell":                     func(f *forgery) { f.beat.State = lease.Left },
-		"its record, last version":         func(f *forgery) { f.record.Version, f.beat.Version = math.MaxUint32, math.MaxUint32 },
-		"its record, next version":         func(f *forgery) { f.record.Version, f.beat.Version = f.record.Version+1, f.beat.Version+1 },
-		"its row, last version":            func(f *forgery) { f.Records, f.beat.Version = nil, math.MaxUint32 },
-		"the latest time":                  stamped(maxStart),
-		"a time near the latest":           stamped(maxStart - 1),
-		"a time beyond":                    stamped(2*maxStart - 1),
-		"a beat of the far future":         func(f *forgery) { f.beat.At += 6000; f.Stamp += 6000 },
-		"the greatest load":                func(f *forgery) { f.beat.Load = math.MaxInt64 - 2 },
-		"the clock of the farthest past":   func(f *forgery) { f.beat.Clock = -99 * year },
-		"a clock of the future":            func(f *forgery) { f.beat.Clock = 99 * year },
+		"the last incarnation":                  func(f *forgery) { later(f, maxIncarnation, lease.Active) },
+		"the last incarnation but one":          func(f *forgery) { later(f, maxIncarnation-1, lease.Active) },
+		"leave message of the last incarnation": func(f *forgery) { later(f, maxIncarnation, lease.Left) },
+		"an incarnation beyond":                 func(f *forgery) { later(f, math.MaxUint64, lease.Active) },
+		"its leave message":                     func(f *forgery) { f.heartbeat.State = lease.Left },
+		"its record, last version":              func(f *forgery) { f.record.Version, f.heartbeat.Version = math.MaxUint32, math.MaxUint32 },
+		"its record, next version":              func(f *forgery) { f.record.Version, f.heartbeat.Version = f.record.Version+1, f.heartbeat.Version+1 },
+		"its row, last version":                 func(f *forgery) { f.Records, f.heartbeat.Version = nil, math.MaxUint32 },
+		"the latest time":                       stamped(maxStart),
+		"a time near the latest":                stamped(maxStart - 1),
+		"a time beyond":                         stamped(2*maxStart - 1),
+		"a heartbeat of the far future":         func(f *forgery) { f.heartbeat.At += 6000; f.Stamp += 6000 },
+		"the greatest load":                     func(f *forgery) { f.heartbeat.Load = math.MaxInt64 - 2 },
+		"the clock of the farthest past":        func(f *forgery) { f.heartbeat.Clock = -99 * year },
+		"a clock of the future":                 func(f *forgery) { f.heartbeat.Clock = 99 * year },
 	} {
 		for _, times := range []int{1, 20} {
 			if times > 1 && strings.Contains(name, "incarnation") {
@@ -67,11 +67,11 @@ func TestAbsurdValues(t *testing.T) { // S9.3
 	}
 }
 
-// forgery is a message of n02 with the record of n01 and a beat of it.
+// forgery is a message of n02 with the record of n01 and a heartbeat of it.
 type forgery struct {
 	*lease.Message
-	record *lease.Record
-	beat   *lease.Beat
+	record    *lease.Record
+	heartbeat *lease.Heartbeat
 }
 
 func newForgery(c fleet, present *lease.Message) *forgery {
@@ -80,10 +80,10 @@ func newForgery(c fleet, present *lease.Message) *forgery {
 	record.Weight, record.Addr = lease.MaxWeight, "nowhere:1"
 	m := &lease.Message{
 		From: c.member("n00", "n02").Handle, Stamp: present.Stamp, SentAt: c.Node("n02").Now(),
-		Beats:   []lease.Beat{{Handle: victim.Handle, At: present.Stamp, State: lease.Active, Version: record.Version}},
-		Records: []*lease.Record{&record},
+		Heartbeats: []lease.Heartbeat{{Handle: victim.Handle, At: present.Stamp, State: lease.Active, Version: record.Version}},
+		Records:    []*lease.Record{&record},
 	}
-	return &forgery{m, &record, &m.Beats[0]}
+	return &forgery{m, &record, &m.Heartbeats[0]}
 }
 
 func (f *forgery) send(c fleet) {
@@ -117,7 +117,7 @@ func (c fleet) heals(before lease.Member) {
 }
 
 // The same for assignments: a forged one is refused, or all nodes agree again.
-func TestAbsurdAssignments(t *testing.T) { // S9.3
+func TestAbsurdAssignments(t *testing.T) {
 	of := func(c fleet, who assignment.Coordinator) []byte {
 		c.t.Helper()
 		table, err := placement.Compute(placement.Input{
@@ -128,20 +128,20 @@ func TestAbsurdAssignments(t *testing.T) { // S9.3
 		}
 		return assignment.Record(table, who).Encode()
 	}
-	strangers := []lease.NodeID{"x", "y", "zz"}
+	outsiders := []lease.NodeID{"x", "y", "zz"}
 	for _, tc := range []struct {
 		name  string
 		moves bool
 		forge func(c fleet) []byte
 	}{
-		{"the oldest beginning, by strangers", false, func(c fleet) []byte {
-			return of(c, assignment.Coordinator{ID: "zz", Voters: strangers, Active: 3})
+		{"the oldest beginning, by unauthenticated peers", false, func(c fleet) []byte {
+			return of(c, assignment.Coordinator{ID: "zz", Voters: outsiders, Active: 3})
 		}},
 		{"the oldest beginning, by members", true, func(c fleet) []byte {
 			return of(c, assignment.Coordinator{ID: "n01", Voters: []lease.NodeID{"n00", "n01"}, Active: 2})
 		}},
 		{"the greatest quorum", false, func(c fleet) []byte {
-			return of(c, assignment.Coordinator{ID: "zz", Voters: append([]lease.NodeID{"n00"}, strangers...), Active: -1})
+			return of(c, assignment.Coordinator{ID: "zz", Voters: append([]lease.NodeID{"n00"}, outsiders...), Active: -1})
 		}},
 		{"the last version", false, func(c fleet) []byte { return atVersion(c.assignment("n00"), 1<<53) }},
 		{"a version beyond", false, func(c fleet) []byte { return atVersion(c.assignment("n00"), 1<<53+1) }},
@@ -161,7 +161,7 @@ func TestAbsurdAssignments(t *testing.T) { // S9.3
 			for range 100 { // also while a newcomer has no assignment yet
 				c.Run(10 * time.Millisecond)
 				f := newForgery(c, last)
-				f.Beats, f.Records, f.Extra = nil, nil, extra
+				f.Heartbeats, f.Records, f.Extra = nil, nil, extra
 				f.send(c)
 			}
 			c.await("a newcomer has joined", time.Second, func() bool { return p.View().Phase == node.Active })

@@ -20,7 +20,7 @@ type Options struct {
 	Jitter time.Duration // added to Delay, at random
 	Loss   float64       // share of packets that are lost, 0 to 1
 
-	// Config changes the configuration of every kernel, which has the defaults of
+	// Config changes the configuration of every core, which has the defaults of
 	// cluster.LAN.
 	Config func(*node.Config)
 
@@ -55,7 +55,7 @@ type Cluster struct {
 	rng      *rand.Rand
 	nodes    map[string]*Process // that run or are paused
 	hosts    int                 // addresses that were given away
-	stranger Process             // never runs
+	outsider Process             // never runs
 	probing  bool                // at this moment
 	doubt    string              // the node that was the first to disagree at the last look
 
@@ -74,7 +74,7 @@ func New(opts Options) *Cluster {
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	return &Cluster{
 		opts: opts, begin: begin, now: begin, nodes: make(map[string]*Process),
-		rng: rand.New(rand.NewPCG(opts.Seed, 1)), stranger: Process{Addr: "203.0.113.1:7946"},
+		rng: rand.New(rand.NewPCG(opts.Seed, 1)), outsider: Process{Addr: "203.0.113.1:7946"},
 		net: network{
 			delay: opts.Delay, jitter: opts.Jitter, loss: opts.Loss, rng: rand.New(rand.NewPCG(opts.Seed, 2)),
 			lossOf: make(map[string]loss), gone: make(map[string]bool), refuses: make(map[string]bool),
@@ -183,8 +183,8 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	if c.measured {
 		cfg.Share, cfg.Compute = c.shared.record, c.shared.compute
 	}
-	p.ttl, p.bound = cfg.LeaseTTL, cfg.Handover
-	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())
+	p.ttl, p.bound = cfg.LeaseTTL, cfg.Handoff
+	p.core = node.New(p.Now(), cfg, p.rng.Uint64())
 	p.stale = true
 	c.after(p, time.Duration(p.rng.Int64N(int64(time.Millisecond))), func() {})
 	return p
@@ -195,7 +195,7 @@ func lan() node.Config {
 	return node.Config{
 		Self: lease.Record{Weight: 100}, Partitions: placement.DefaultPartitions, Strategy: placement.Rendezvous(),
 		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
-		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,
+		Debounce: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,
 		GossipInterval: 200 * time.Millisecond, GossipNodes: 3, PacketBytes: 1331,
 	}
 }
@@ -237,30 +237,30 @@ func (c *Cluster) Crash(ids ...string) {
 }
 
 // Leave has a node leave in good order: it drains until all agree and its runs have
-// returned, or its TTL or the bound of a hand-over is over, says farewell, and ends a second
+// returned, or its TTL or the bound of a handoff is over, sends a leave message, and ends a second
 // later. It takes that time.
 func (c *Cluster) Leave(id string) {
 	p := c.Node(id)
 	p.Drain()
-	c.RunUntil(func() bool { return p.View().Drift == 0 && p.View().Holds == 0 }, max(p.ttl, p.bound))
-	c.farewell(p)
+	c.RunUntil(func() bool { return p.View().Diverged == 0 && p.View().Holds == 0 }, max(p.ttl, p.bound))
+	c.sendLeave(p)
 	c.Run(lastWords)
 	c.exit(p)
 }
 
-// Farewell has a node leave without a drain. It ends a second later.
-func (c *Cluster) Farewell(id string) {
+// LeaveAtOnce has a node leave without a drain. It ends a second later.
+func (c *Cluster) LeaveAtOnce(id string) {
 	p := c.Node(id)
-	c.farewell(p)
+	c.sendLeave(p)
 	c.after(p, lastWords, func() { c.exit(p) })
 }
 
-// lastWords is how long a process lives after its farewell.
+// lastWords is how long a process lives after its leave message.
 const lastWords = time.Second
 
-// farewell has a node that owns nothing leave. Its process still runs.
-func (c *Cluster) farewell(p *Process) {
-	p.do(p.kernel.Leave)
+// sendLeave has a node that owns nothing leave. Its process still runs.
+func (c *Cluster) sendLeave(p *Process) {
+	p.do(p.core.Leave)
 	delete(c.nodes, p.ID)
 }
 

@@ -20,7 +20,7 @@ func (c fleet) twice(d time.Duration, nodes ...string) (twice time.Duration) {
 }
 
 // All nodes were drained, and come back at the same moment: none of them owns everything for a moment.
-func TestAllComeBack(t *testing.T) { // S5.1
+func TestAllComeBack(t *testing.T) {
 	all := ids(10)
 	c := started(t, 10, sim.Options{Seed: 3})
 	c.Run(2 * ttl)
@@ -39,7 +39,7 @@ func TestAllComeBack(t *testing.T) { // S5.1
 }
 
 // A newcomer that is undrained before its first table takes its share with that table.
-func TestComesBackBeforeItsTable(t *testing.T) { // S2.1
+func TestComesBackBeforeItsTable(t *testing.T) {
 	for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
 		c := started(t, 5, sim.Options{Seed: 3})
 		c.Run(2 * ttl)

@@ -13,7 +13,7 @@ import (
 
 // Two members are cut off from a third, meet a node whose time is ahead, and crash. What
 // they sent last, sent again when the time of the third gets there, revives nobody.
-func TestExpiredNodeHadStepped(t *testing.T) { // S9.2
+func TestExpiredNodeHadStepped(t *testing.T) {
 	r := &tape{}
 	c := newFleet(t, sim.Options{Tap: r.write, Config: func(cfg *node.Config) { cfg.MaxSkew = year }})
 	n00 := c.StartWith("n00", sim.Setup{Bootstrap: true})
@@ -40,8 +40,8 @@ func TestExpiredNodeHadStepped(t *testing.T) { // S9.2
 }
 
 // The recordings of thousands of nodes of a former cluster whose time was ahead fill the
-// waiting room of a member. A newcomer joins nevertheless.
-func TestJoinWithFullWaitingRoom(t *testing.T) { // S9.2
+// pending challenges of a member. A newcomer joins nevertheless.
+func TestJoinWithFullWaitingRoom(t *testing.T) {
 	c := started(t, 3, sim.Options{})
 	recorded := formerNodes(c.Node("n00").Now())
 	c.replay(recorded, 500*time.Millisecond)
@@ -52,7 +52,7 @@ func TestJoinWithFullWaitingRoom(t *testing.T) { // S9.2
 	}
 }
 
-// formerNodes returns the recordings of so many nodes that a waiting room is full of them.
+// formerNodes returns the recordings of so many nodes that the pending challenges are full of them.
 func formerNodes(now time.Time) (recorded tape) {
 	at := now.Add(10 * time.Minute)
 	for i := range 1100 {
@@ -63,9 +63,9 @@ func formerNodes(now time.Time) (recorded tape) {
 	return recorded
 }
 
-// The same recordings fill the waiting room of a newcomer, and those of both sides of a split
+// The same recordings fill the pending challenges of a newcomer, and those of both sides of a split
 // that is over. A full state finds a place there.
-func TestStatesInFullWaitingRooms(t *testing.T) { // S5.8, S9.2
+func TestStatesInFullWaitingRooms(t *testing.T) {
 	c := started(t, 4, sim.Options{})
 	flood := func(until time.Duration, ids ...string) {
 		recorded := formerNodes(c.Node("n00").Now())
@@ -91,7 +91,7 @@ func TestStatesInFullWaitingRooms(t *testing.T) { // S5.8, S9.2
 
 // Newcomers that list each other as seeds, one with a wrong clock, move the time of a
 // cluster by nothing: they wait for the answer of a member.
-func TestWrongClocksTogether(t *testing.T) { // S9.2
+func TestWrongClocksTogether(t *testing.T) {
 	for seed := range uint64(40) {
 		var last *lease.Message
 		c := started(t, 3, sim.Options{Seed: seed, Tap: func(b []byte) { last, _ = lease.Decode(b) }})

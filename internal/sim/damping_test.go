@@ -12,7 +12,7 @@ import (
 
 // Nodes that crash together make one new table, though their leases run out one by one, over
 // a heartbeat interval. A single crash waits for nothing.
-func TestCrashesMakeOneTable(t *testing.T) { // S5.5
+func TestCrashesMakeOneTable(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		nodes, crash int
@@ -88,23 +88,23 @@ func (c *comesAndGoes) changes() (most uint64) {
 	return most
 }
 
-// heldBack returns for how long the members hold a node for held back; 0 = it is not.
+// heldBack returns for how long the members hold a node for flapping; 0 = it is not.
 func (c fleet) heldBack(id string) time.Duration {
 	c.t.Helper()
 	var at time.Time
 	for _, other := range c.IDs() {
 		m := c.member(other, id)
-		if m.Held == 0 {
+		if m.FlappingUntil == 0 {
 			return 0
 		}
-		at = c.Node(other).View().Live.Local(m.Held)
+		at = c.Node(other).View().Live.Local(m.FlappingUntil)
 	}
 	return at.Sub(c.Node(c.IDs()[0]).Now())
 }
 
 // A node that comes and goes changes the tables of the others five times at most: it goes three
 // times, and comes back twice. Then it owns nothing until it has stayed.
-func TestDamping(t *testing.T) { // S5.5
+func TestDamping(t *testing.T) {
 	t.Parallel()
 	crashLoop := func(c *comesAndGoes) {
 		for range 30 {
@@ -140,7 +140,7 @@ func TestDamping(t *testing.T) { // S5.5
 	} {
 		t.Run(fmt.Sprintf("%s, of %d, undamped: %v", tt.name, tt.nodes, tt.undamped), func(t *testing.T) {
 			t.Parallel()
-			c := &comesAndGoes{fleet: started(t, tt.nodes, sim.Options{Seed: uint64(tt.nodes), Config: func(cfg *node.Config) { cfg.Undamped = tt.undamped }})}
+			c := &comesAndGoes{fleet: started(t, tt.nodes, sim.Options{Seed: uint64(tt.nodes), Config: func(cfg *node.Config) { cfg.DisableFlapDamping = tt.undamped }})}
 			c.id = c.IDs()[tt.nodes-1]
 			c.Run(10 * time.Second)
 			before := c.changes()
@@ -151,7 +151,7 @@ func TestDamping(t *testing.T) { // S5.5
 			}
 			hold := c.heldBack(c.id)
 			if hold > tt.hold || hold < tt.hold-2*10*time.Second {
-				t.Errorf("held back for %v, want about %v", hold, tt.hold)
+				t.Errorf("flapping for %v, want about %v", hold, tt.hold)
 			}
 			if owns := len(c.Node(c.id).Owned()) > 0; owns != tt.undamped {
 				t.Errorf("it owns partitions: %v", owns)
@@ -165,7 +165,7 @@ func TestDamping(t *testing.T) { // S5.5
 }
 
 // What operators do to a fleet holds no node back.
-func TestRestartsAreNotDamped(t *testing.T) { // S5.5
+func TestRestartsAreNotDamped(t *testing.T) {
 	t.Parallel()
 	roll := func(c fleet, rounds int, end func(id string)) {
 		for range rounds {
@@ -178,11 +178,11 @@ func TestRestartsAreNotDamped(t *testing.T) { // S5.5
 		}
 	}
 	for name, disturb := range map[string]func(c fleet){
-		"rolled three times, with farewells": func(c fleet) { roll(c, 3, c.Leave) },
+		"rolled three times, with leave messages": func(c fleet) { roll(c, 3, c.Leave) },
 		"stopped and started at once": func(c fleet) {
 			for range 4 {
 				for _, id := range ids(6) {
-					c.Farewell(id)
+					c.LeaveAtOnce(id)
 					c.Start(id)
 					c.Run(2 * time.Second)
 				}
@@ -211,7 +211,7 @@ func TestRestartsAreNotDamped(t *testing.T) { // S5.5
 			c := started(t, 6, sim.Options{Log: log.write})
 			disturb(c)
 			c.agree(10 * time.Second)
-			for _, line := range log.find("held back") {
+			for _, line := range log.find("flapping") {
 				t.Error(line)
 			}
 			for _, id := range c.IDs() {
@@ -225,7 +225,7 @@ func TestRestartsAreNotDamped(t *testing.T) { // S5.5
 
 // A node that has lost most of the others, since these crashed, has not come and gone itself:
 // its own first crash is the first one.
-func TestSurvivorsAreNotDamped(t *testing.T) { // S5.5
+func TestSurvivorsAreNotDamped(t *testing.T) {
 	t.Parallel()
 	c := started(t, 6, sim.Options{})
 	for range 2 {
@@ -238,13 +238,13 @@ func TestSurvivorsAreNotDamped(t *testing.T) { // S5.5
 	c.Restart("n05")
 	c.agree(5 * time.Second)
 	if hold := c.heldBack("n05"); hold > 0 || len(c.Node("n05").Owned()) == 0 {
-		t.Errorf("held back for %v after one crash", hold)
+		t.Errorf("flapping for %v after one crash", hold)
 	}
 }
 
 // Nodes that are paused again and again are the ones that come and go, also if they are the
 // larger half. The others have not ended, so the first crash of one of these is the first one.
-func TestPausesAreDamped(t *testing.T) { // S5.5
+func TestPausesAreDamped(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		nodes, paused, rounds int
@@ -276,7 +276,7 @@ func TestPausesAreDamped(t *testing.T) { // S5.5
 			}
 			c.agree(10 * time.Second)
 			if hold := c.heldBack(all[0]); (hold > 0) != tt.held {
-				t.Errorf("the node that was paused is held back for %v", hold)
+				t.Errorf("the node that was paused is flapping for %v", hold)
 			}
 			well := all[tt.nodes-1]
 			c.Crash(well)
@@ -284,7 +284,7 @@ func TestPausesAreDamped(t *testing.T) { // S5.5
 			c.Start(well)
 			c.agree(10 * time.Second)
 			if hold := c.heldBack(well); hold > 0 || len(c.Node(well).Owned()) == 0 {
-				t.Errorf("a node that crashed once is held back for %v", hold)
+				t.Errorf("a node that crashed once is flapping for %v", hold)
 			}
 		})
 	}
@@ -292,7 +292,7 @@ func TestPausesAreDamped(t *testing.T) { // S5.5
 
 // However many nodes come and go, half of the members own partitions at the end, and all do
 // once the fleet is quiet.
-func TestDampingSparesTheFleet(t *testing.T) { // S5.5
+func TestDampingSparesTheFleet(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(c fleet){
 		"rolled four times, with kill -9": func(c fleet) {

@@ -1,11 +1,11 @@
-// Package sim runs whole clusters of kernels (internal/node) over a virtual network,
+// Package sim runs whole clusters of cores (internal/node) over a virtual network,
 // in one goroutine and without a timer: a virtual minute of 100 nodes takes about a
 // second. Tests of decisions belong here: which nodes are live, which node owns a
 // partition, when a node publishes.
 //
 // A [Cluster] has a queue of events, sorted by time: arrivals of packets, deadlines of
-// kernels, ends of exchanges. [Cluster.Run] handles them one by one. A [Process] stands
-// for the agent around a kernel: the address and the clock. The states that it
+// cores, ends of exchanges. [Cluster.Run] handles them one by one. A [Process] stands
+// for the agent around a core: the address and the clock. The states that it
 // publishes are checked at once. [Cluster.Measure] is what roost sim prints.
 //
 // # Guarantees

@@ -63,7 +63,7 @@ func (h *Handlers) begin(p *Process, of placement.Partition) {
 
 // knows reports whether the other process is a live member.
 func (p *Process) knows(other *Process) bool {
-	return slices.ContainsFunc(p.View().Live.Members, func(m lease.Member) bool { return m.Handle == other.kernel.Handle() })
+	return slices.ContainsFunc(p.View().Live.Members, func(m lease.Member) bool { return m.Handle == other.core.Handle() })
 }
 
 func (h *Handlers) end(p *Process, of placement.Partition, crash bool) {
@@ -81,7 +81,7 @@ func (p *Process) Runs() []placement.Partition { return slices.Sorted(maps.Keys(
 type run struct {
 	of      placement.Partition
 	since   uint64
-	awaited bool   // the kernel waits for its return
+	awaited bool   // the core waits for its return
 	next    uint64 // the ownership that begins when it has returned; 0 = none
 }
 
@@ -134,14 +134,14 @@ func (p *Process) returned(r *run) {
 		p.begin(events.Ownership{Partition: r.of, Since: r.next})
 	}
 	if r.awaited {
-		p.kernel.Returned(p.Now(), r.of)
+		p.core.Returned(p.Now(), r.of)
 	}
 }
 
-// report notifies the kernel of partitions without a run.
+// report notifies the core of partitions without a run.
 func (p *Process) report(idle []placement.Partition) {
 	if len(idle) > 0 {
-		p.c.after(p, 0, func() { p.kernel.Returned(p.Now(), idle...) })
+		p.c.after(p, 0, func() { p.core.Returned(p.Now(), idle...) })
 	}
 }
 

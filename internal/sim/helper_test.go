@@ -105,7 +105,7 @@ func (c fleet) candidate(id string) bool {
 
 // converged reports whether no node knows of another that runs another table.
 func (c fleet) converged() bool {
-	return !slices.ContainsFunc(c.IDs(), func(id string) bool { return c.Node(id).View().Drift > 0 })
+	return !slices.ContainsFunc(c.IDs(), func(id string) bool { return c.Node(id).View().Diverged > 0 })
 }
 
 // sees reports whether a node holds another for live.

@@ -31,7 +31,7 @@ func (c fleet) inPhase(phase node.Phase, ids ...string) bool {
 
 // Ten nodes that wait for ten own nothing before the tenth is there. Then each takes its
 // share at once.
-func TestStartWaitsForMembers(t *testing.T) { // S5.1
+func TestStartWaitsForMembers(t *testing.T) {
 	for _, interval := range []time.Duration{0, 100 * time.Millisecond, 7 * time.Second} {
 		c := newFleet(t, needing(10))
 		all := ids(10)
@@ -52,7 +52,7 @@ func TestStartWaitsForMembers(t *testing.T) { // S5.1
 		took := c.agree(3 * time.Second)
 		t.Logf("a node every %v: agreement %v after the tenth", interval, took)
 		if took < 500*time.Millisecond {
-			t.Error("more nodes may be about to start, but the ten did not wait for two quiet windows")
+			t.Error("more nodes may be about to start, but the ten did not wait for two debounces")
 		}
 		for _, id := range all {
 			if b := c.Node(id).Batches(); len(b) != 1 {
@@ -63,8 +63,8 @@ func TestStartWaitsForMembers(t *testing.T) { // S5.1
 }
 
 // In a split only the side with enough members owns anything. The other side keeps its
-// last table for look-ups.
-func TestSplitBelowMinMembers(t *testing.T) { // S5.1
+// last table for lookups.
+func TestSplitBelowMinMembers(t *testing.T) {
 	for _, strategy := range []placement.Strategy{placement.Rendezvous(), placement.LeastPartitions(1, 3)} {
 		opts := needing(5)
 		opts.Config = func(cfg *node.Config) { cfg.MinMembers, cfg.Strategy = 5, strategy }
@@ -83,7 +83,7 @@ func TestSplitBelowMinMembers(t *testing.T) { // S5.1
 		for _, id := range few {
 			p := c.Node(id)
 			if p.View().Table == nil || p.View().State == nil {
-				t.Fatalf("%s answers no look-up", id)
+				t.Fatalf("%s answers no lookup", id)
 			}
 			if left := r.left(id); len(left) != 7 {
 				t.Errorf("%s published that %v left", id, left)
@@ -107,7 +107,7 @@ func (c fleet) owned(ids ...string) (n int) {
 }
 
 // A fleet that lost too many nodes owns nothing, until one of them is back.
-func TestCrashBelowMinMembers(t *testing.T) { // S5.1
+func TestCrashBelowMinMembers(t *testing.T) {
 	c := started(t, 10, needing(8))
 	all := ids(10)
 	before := c.Owners()
@@ -134,7 +134,7 @@ func TestCrashBelowMinMembers(t *testing.T) { // S5.1
 
 // A node that leaves takes the fleet below its number at once. An isolated node that
 // drains does so for good when it is active again.
-func TestLeaveBelowMinMembers(t *testing.T) { // S5.1
+func TestLeaveBelowMinMembers(t *testing.T) {
 	c := started(t, 3, needing(3))
 	c.Leave("n02")
 	c.isolated("n00", "n01")

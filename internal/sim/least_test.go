@@ -110,7 +110,7 @@ func (c fleet) atMost(n int, before []lease.NodeID, but lease.NodeID, when strin
 }
 
 // A newcomer is filled in passes of three, and then all is at rest.
-func TestLeastJoin(t *testing.T) { // S2.3
+func TestLeastJoin(t *testing.T) {
 	c := startedLeast(t, 3)
 	if !c.isLevel() {
 		t.Fatalf("started with %v", c.held())
@@ -134,7 +134,7 @@ func TestLeastJoin(t *testing.T) { // S2.3
 }
 
 // The coordinator dies in the middle of its passes. The next one continues from there.
-func TestLeastCoordinatorDies(t *testing.T) { // S2.4
+func TestLeastCoordinatorDies(t *testing.T) {
 	c := startedLeast(t, 3)
 	c.Start("new")
 	c.agree(time.Second)
@@ -151,7 +151,7 @@ func TestLeastCoordinatorDies(t *testing.T) { // S2.4
 	c.rests()
 }
 
-// A node that returns within the minute has what it had, and nothing else moves. RampUp does not apply to this
+// A node that returns within the minute has what it had, and nothing else moves. SlowStart does not apply to this
 // strategy: passes would take from the node what it has just been given back.
 func TestLeastRestart(t *testing.T) {
 	c := startedLeast(t, 5)
@@ -159,7 +159,7 @@ func TestLeastRestart(t *testing.T) {
 	for i, id := range []string{"n01", c.coordinator()} {
 		c.Crash(id)
 		c.agree(ttl + time.Second)
-		c.StartWith(id, sim.Setup{Config: func(cfg *node.Config) { cfg.RampUp = time.Duration(i) * time.Minute }})
+		c.StartWith(id, sim.Setup{Config: func(cfg *node.Config) { cfg.SlowStart = time.Duration(i) * time.Minute }})
 		c.agree(2 * time.Second)
 		c.atMost(0, before, "", "by a restart of "+id)
 	}
@@ -170,7 +170,7 @@ func TestLeastRestart(t *testing.T) {
 // Each side of a split has a coordinator, which assigns the partitions of the other side.
 // After the split all nodes have one assignment, and almost everything is where it was,
 // however long the split took and however small one side was.
-func TestLeastSplit(t *testing.T) { // S2.4
+func TestLeastSplit(t *testing.T) {
 	for _, tt := range []struct {
 		small int
 		long  time.Duration
@@ -199,7 +199,7 @@ func TestLeastSplit(t *testing.T) { // S2.4
 }
 
 // Every node gives the same reason why a partition is where it is.
-func TestLeastWhy(t *testing.T) { // S2.4
+func TestLeastWhy(t *testing.T) {
 	c := startedLeast(t, 3)
 	before := c.Owners()
 	c.Start("new")
@@ -220,7 +220,7 @@ func TestLeastWhy(t *testing.T) { // S2.4
 }
 
 // What has moved does not move again before all nodes have followed.
-func TestLeastWaitsForAll(t *testing.T) { // S2.3
+func TestLeastWaitsForAll(t *testing.T) {
 	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) {
 		least(leastPartitions, 0).Config(cfg)
 		cfg.LeaseTTL = time.Minute
@@ -276,7 +276,7 @@ func TestLeastBeginsAlone(t *testing.T) {
 }
 
 // A drain gives everything away at once; its end takes the same back.
-func TestLeastDrain(t *testing.T) { // S4.11
+func TestLeastDrain(t *testing.T) {
 	c := startedLeast(t, 4)
 	before := c.Owners()
 	id := c.coordinator()

@@ -43,9 +43,9 @@ func (c fleet) onlyOwns(side []string, d time.Duration) {
 }
 
 // In a split the side with most members owns everything, of halves the one with the
-// smallest id. The others keep their tables for look-ups, and say why. A firewall that resets streams makes it look as if all
+// smallest id. The others keep their tables for lookups, and say why. A firewall that resets streams makes it look as if all
 // processes of the other side had ended.
-func TestMajority(t *testing.T) { // S5.2
+func TestMajority(t *testing.T) {
 	all := ids(10)
 	for name, tt := range map[string]struct {
 		parts [][]string
@@ -94,7 +94,7 @@ func majoritySplits(t *testing.T, name string, test func(t *testing.T, split fun
 }
 
 // Hosts that vanish look like a split until the time to forget them is over.
-func TestMajorityVanished(t *testing.T) { // S5.2
+func TestMajorityVanished(t *testing.T) {
 	c := startedLongAgo(t, 10, majority(11))
 	all := ids(10)
 	c.Vanish(all[6:]...)
@@ -139,8 +139,8 @@ func TestMajorityMassCrash(t *testing.T) {
 	}
 }
 
-// A scale-in never loses the majority: farewells do not vote.
-func TestMajorityScaleIn(t *testing.T) { // S5.2
+// A scale-in never loses the majority: leave messages do not vote.
+func TestMajorityScaleIn(t *testing.T) {
 	c := startedLongAgo(t, 10, majority(12))
 	all := ids(10)
 	for _, id := range all[:5] { // the smallest ids
@@ -148,7 +148,7 @@ func TestMajorityScaleIn(t *testing.T) { // S5.2
 		c.agree(time.Second)
 	}
 	for _, id := range all[5:9] {
-		c.Farewell(id)
+		c.LeaveAtOnce(id)
 	}
 	c.agree(time.Second)
 	if n := c.owned(all[9]); n != placement.DefaultPartitions {
@@ -157,8 +157,8 @@ func TestMajorityScaleIn(t *testing.T) { // S5.2
 }
 
 // Nodes that were all restarted have no record: they start as a new cluster does. Restarts one
-// by one, with and without farewells, keep the record.
-func TestMajorityRestarts(t *testing.T) { // S5.2
+// by one, with and without leave messages, keep the record.
+func TestMajorityRestarts(t *testing.T) {
 	c := startedLongAgo(t, 5, majority(13))
 	all := ids(5)
 	for i, id := range all {
@@ -184,7 +184,7 @@ func TestMajorityRestarts(t *testing.T) { // S5.2
 
 // Newcomers follow their side, and vote once all have met. Then a second split goes by the new
 // members.
-func TestMajorityNewcomers(t *testing.T) { // S5.2
+func TestMajorityNewcomers(t *testing.T) {
 	c := startedLongAgo(t, 5, majority(14))
 	all := ids(12)
 	few, many := all[:2], all[2:5]
@@ -213,7 +213,7 @@ func TestMajorityNewcomers(t *testing.T) { // S5.2
 }
 
 // Wherever a cut meets joins in flight, two sides never own at once.
-func TestMajorityCutDuringJoins(t *testing.T) { // S5.2
+func TestMajorityCutDuringJoins(t *testing.T) {
 	delays := []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, 8 * time.Second}
 	if testing.Short() {
 		delays = delays[2:4]
@@ -241,7 +241,7 @@ func TestMajorityCutDuringJoins(t *testing.T) { // S5.2
 }
 
 // While nodes restart in good order, one every few seconds, one more is lost: the others are most of the members, and go on.
-func TestMajorityDuringRollingRestart(t *testing.T) { // S5.2
+func TestMajorityDuringRollingRestart(t *testing.T) {
 	for _, fleetOf := range []struct{ nodes, restarted int }{{12, 7}, {5, 2}} {
 		for lost, lose := range map[string]func(fleet, string){"host": func(c fleet, id string) { c.Vanish(id) }, "paused": func(c fleet, id string) { c.Pause(id) }} {
 			c := startedLongAgo(t, fleetOf.nodes, majority(41))
@@ -262,9 +262,9 @@ func TestMajorityDuringRollingRestart(t *testing.T) { // S5.2
 	}
 }
 
-// A member that restarted after a crash without proof, and has no part in placement yet, has no vote: members that join after it
+// A member that restarted after a crash without confirmation, and has no part in placement yet, has no vote: members that join after it
 // give it no seat.
-func TestMajorityWithoutTheIsolated(t *testing.T) { // S5.2
+func TestMajorityWithoutTheIsolated(t *testing.T) {
 	c := newFleet(t, majority(5))
 	c.Start("a", "b", "c", "v")
 	c.Run(4 * ttl)

@@ -24,7 +24,7 @@ type Trial struct {
 // Measurement is the result of a Trial.
 type Measurement struct {
 	// FalseExpiries counts, over the whole trial, leases that expired at some node while
-	// the process that held them ran and took part. A farewell or a crash ends a lease
+	// the process that held them ran and took part. A leave message or a crash ends a lease
 	// once at each other node, which does not count.
 	FalseExpiries int
 
@@ -39,7 +39,7 @@ type Measurement struct {
 type Agreements struct {
 	Start time.Duration // of all nodes at once
 	Join  time.Duration // of one node
-	Leave time.Duration // of one node, from its farewell on, which follows its drain
+	Leave time.Duration // of one node, from its leave message on, which follows its drain
 	Crash time.Duration // of Trial.Crash nodes at once; Never for none
 }
 
@@ -164,18 +164,18 @@ func (m *measuring) join() (err error) {
 func (m *measuring) leave() (err error) {
 	p := m.some(1)[0]
 	p.Drain()
-	if _, err := m.await(m.c.now, p.ttl, func() bool { return p.View().Drift == 0 }); err != nil {
+	if _, err := m.await(m.c.now, p.ttl, func() bool { return p.View().Diverged == 0 }); err != nil {
 		return err
 	}
 	begin := m.c.now
 	m.false += m.falseAt(p)
-	m.c.farewell(p)
+	m.c.sendLeave(p)
 	m.result.Agree.Leave, err = m.await(begin, m.trial.Limit, func() bool {
 		since, agreed := m.c.now.Sub(begin), m.c.agreed()
 		if since >= lastWords {
 			m.c.exit(p)
 		}
-		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the farewell is not on its way any more
+		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the leave message is not on its way any more
 			m.miss(p)
 		}
 		return agreed
@@ -209,7 +209,7 @@ func (m *measuring) miss(ps ...*Process) {
 		ids[lease.NodeID(p.ID)] = true
 	}
 	for _, p := range m.c.nodes {
-		m.due[p] += p.holding(ids)
+		m.due[p] += p.bucketDigest(ids)
 	}
 	maps.Copy(m.ended, ids)
 }
@@ -218,12 +218,12 @@ func (m *measuring) miss(ps ...*Process) {
 // ended nodes that p holds no longer.
 func (m *measuring) falseAt(p *Process) int {
 	stats := p.glance().Stats
-	return max(0, int(stats.Expired+stats.Crashed)-(m.due[p]-p.holding(m.ended)))
+	return max(0, int(stats.Expired+stats.Crashed)-(m.due[p]-p.bucketDigest(m.ended)))
 }
 
 // holding returns how many of the leases hold at p.
-func (p *Process) holding(ids map[lease.NodeID]bool) (n int) {
-	for r := range p.kernel.Members {
+func (p *Process) bucketDigest(ids map[lease.NodeID]bool) (n int) {
+	for r := range p.core.Members {
 		if ids[r.ID] {
 			n++
 		}
@@ -241,7 +241,7 @@ func (m *measuring) some(n int) []*Process {
 // oldest returns the age of the oldest lease at any node.
 func (m *measuring) oldest() (age time.Duration) {
 	for _, p := range m.c.nodes {
-		age = max(age, p.kernel.OldestLease(p.Now()))
+		age = max(age, p.core.OldestLease(p.Now()))
 	}
 	return age
 }

@@ -12,7 +12,7 @@ import (
 
 // Nodes that start together, or one soon after the other, wait for each other before
 // they own anything.
-func TestSimultaneousStart(t *testing.T) { // S3.7, S3.17
+func TestSimultaneousStart(t *testing.T) {
 	settled := func(t *testing.T, c fleet) {
 		t.Helper()
 		for _, id := range c.IDs() {
@@ -39,10 +39,10 @@ func TestSimultaneousStart(t *testing.T) { // S3.7, S3.17
 	})
 }
 
-// Joins are gathered for QuietWindow. The partitions of a node that leaves do not wait.
-func TestQuietWindow(t *testing.T) {
+// Joins are gathered for Debounce. The partitions of a node that leaves do not wait.
+func TestDebounce(t *testing.T) {
 	const quiet = 2 * time.Second
-	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) { cfg.QuietWindow = quiet }})
+	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) { cfg.Debounce = quiet }})
 	c.Start(ids(5)...)
 	c.agree(10 * time.Second)
 	c.Run(10 * time.Second)
@@ -67,7 +67,7 @@ func TestQuietWindow(t *testing.T) {
 }
 
 // How fast all nodes agree after a change, and what it moves.
-func TestAgreement(t *testing.T) { // S3.2, S3.4, S3.5, S3.6, S3.9
+func TestAgreement(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		change    func(c fleet)
@@ -82,9 +82,9 @@ func TestAgreement(t *testing.T) { // S3.2, S3.4, S3.5, S3.6, S3.9
 			name:   "the end of a drain",
 			change: func(c fleet) { c.drain("n01"); c.Node("n01").Undrain() }, limit: time.Second, may: nothing,
 		},
-		{name: "a farewell without a drain", change: func(c fleet) { c.Farewell("n01") }, limit: time.Second, may: from("n01")},
+		{name: "a leave message without a drain", change: func(c fleet) { c.LeaveAtOnce("n01") }, limit: time.Second, may: from("n01")},
 		{
-			name: "a crash without proof", unwatched: true,
+			name: "a crash without confirmation", unwatched: true,
 			change: func(c fleet) { c.Crash("n01") }, limit: ttl + 500*time.Millisecond, may: from("n01"),
 		},
 		{
@@ -135,7 +135,7 @@ func TestAgreement(t *testing.T) { // S3.2, S3.4, S3.5, S3.6, S3.9
 
 // After a leave, the others agree within a second, and only partitions of the leaver
 // moved.
-func TestLeave(t *testing.T) { // S3.9
+func TestLeave(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		before, leaver := c.Owners(), c.Node("n01")
 		c.Leave("n01")
@@ -146,14 +146,14 @@ func TestLeave(t *testing.T) { // S3.9
 		}
 		for _, id := range c.IDs() {
 			if n := c.Node(id).View().Stats.Expired; n > 0 {
-				t.Errorf("%s let %d leases expire: the farewell missed it", id, n)
+				t.Errorf("%s let %d leases expire: the leave message missed it", id, n)
 			}
 		}
 	})
 }
 
-// Every farewell reaches every node: no lease has to expire, even with lost packets.
-func TestFarewells(t *testing.T) { // S3.9
+// Every leave message reaches every node: no lease has to expire, even with lost packets.
+func TestLeaveMessages(t *testing.T) {
 	for _, loss := range []float64{0, 0.2} {
 		c := started(t, 25, sim.Options{})
 		c.SetLoss(loss)

@@ -44,7 +44,7 @@ type loss struct{ out, in float64 }
 
 // latency returns the transit time of the next packet, and its fate, in [0, 1). Each
 // packet draws two numbers under any settings, so that an additional fault in a run does
-// not change the fate of other packets until a kernel sends more or fewer of them.
+// not change the fate of other packets until a core sends more or fewer of them.
 func (n *network) latency() (d time.Duration, fate float64) {
 	jitter, fate := n.rng.Float64(), n.rng.Float64()
 	return n.delay + time.Duration(jitter*float64(n.jitter)), fate
@@ -68,11 +68,11 @@ func (c *Cluster) send(from *Process, addr string, packet []byte) {
 	c.queue.push(event{at: c.now.Add(delay), to: to, from: from, packet: packet})
 }
 
-// Inject sends a message to a node from the address of a stranger, who may have recorded
+// Inject sends a message to a node from the address of an unauthenticated peer, who may have recorded
 // or written it.
 func (c *Cluster) Inject(id string, message []byte) {
 	delay, _ := c.net.latency()
-	c.queue.push(event{at: c.now.Add(delay), to: c.Node(id), from: &c.stranger, packet: message})
+	c.queue.push(event{at: c.now.Add(delay), to: c.Node(id), from: &c.outsider, packet: message})
 }
 
 // stream is a full exchange that is under way.
@@ -108,16 +108,16 @@ func (c *Cluster) exchange(from *Process, x node.Exchange, done func(node.Reason
 		c.after(from, there+back, func() { c.net.close(s, node.NoAnswer, errRefused) })
 	default:
 		c.after(to, 2*there+back, func() { // the handshake, then the hello
-			peer := to.kernel.Peer()
+			peer := to.core.Peer()
 			c.after(from, back, func() {
 				if !slices.Contains(c.net.streams, s) {
 					return
 				}
-				if err := from.kernel.Met(from.Now(), x, peer); err != nil {
+				if err := from.core.Met(from.Now(), x, peer); err != nil {
 					c.net.close(s, reasonOf(err), err)
 					return
 				}
-				state := from.kernel.Sync(from.Now())
+				state := from.core.Sync(from.Now())
 				c.after(to, there, func() {
 					if slices.Contains(c.net.streams, s) {
 						c.reply(from, to, s, state, back)
@@ -138,13 +138,13 @@ func reasonOf(err error) node.Reason {
 
 // reply merges the state of the other side, and sends the own one back.
 func (c *Cluster) reply(from, to *Process, s *stream, state []byte, back time.Duration) {
-	reply := to.kernel.Sync(to.Now())
+	reply := to.core.Sync(to.Now())
 	c.opts.Tap(state)
 	c.opts.Tap(reply)
-	to.kernel.Merge(to.Now(), state)
+	to.core.Merge(to.Now(), state)
 	c.after(from, back, func() {
 		if slices.Contains(c.net.streams, s) {
-			from.kernel.Merge(from.Now(), reply)
+			from.core.Merge(from.Now(), reply)
 		}
 		c.net.close(s, node.NoAnswer, nil)
 	})

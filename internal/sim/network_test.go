@@ -9,7 +9,7 @@ import (
 
 // A step of a wall clock moves nothing while the clock stays within MaxSkew, and no lease
 // ends by it. Beyond that the node is fenced until its clock is right.
-func TestStepClock(t *testing.T) { // S3.3
+func TestStepClock(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		p, r := c.Node("n01"), c.record()
 		before := p.Now()
@@ -36,7 +36,7 @@ func TestStepClock(t *testing.T) { // S3.3
 	})
 }
 
-// A node that was fenced marks the table of before as stale, with its clock ahead or not, and also while it
+// A node that was fenced hashes the table of before as stale, with its clock ahead or not, and also while it
 // gathers joins before its first table. A table without that mark is that of the others.
 func TestNoTableOfBeforeFence(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 7 * time.Second} {
@@ -67,7 +67,7 @@ func TestNoTableOfBeforeFence(t *testing.T) {
 }
 
 // A step of all wall clocks by an hour moves nothing: each is compared with their median.
-func TestStepAllClocks(t *testing.T) { // S3.3
+func TestStepAllClocks(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		r := c.record()
 		for _, by := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {

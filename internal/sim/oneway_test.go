@@ -15,7 +15,7 @@ import (
 
 // A node whose packets do not get through, while its streams do, leaves the others' tables
 // once, owns nothing, says why, and is back soon after the end of the fault.
-func TestOneWayNetwork(t *testing.T) { // S5.6
+func TestOneWayNetwork(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 10, 40} {
 		for what, lost := range map[string][2]float64{"out": {1, 0}, "in": {0, 1}, "both": {1, 1}} {
@@ -80,7 +80,7 @@ func oneWay(t *testing.T, n int, id string, out, in float64) {
 }
 
 // Of two nodes without UDP between them, the one with the lower id stays.
-func TestOneWayNetworkOfTwo(t *testing.T) { // S5.6
+func TestOneWayNetworkOfTwo(t *testing.T) {
 	for what, lost := range map[string][2]float64{"out": {1, 0}, "in": {0, 1}, "both": {1, 1}} {
 		t.Run(what, func(t *testing.T) {
 			c := started(t, 2, sim.Options{})
@@ -101,9 +101,9 @@ func TestOneWayNetworkOfTwo(t *testing.T) { // S5.6
 
 // A member that restarts with a wrong advertised address stays out, and says why, also where
 // leases are shorter than the time between two tries.
-func TestWrongAdvertise(t *testing.T) { // S5.6
+func TestWrongAdvertise(t *testing.T) {
 	local := func(cfg *node.Config) {
-		cfg.HeartbeatInterval, cfg.LeaseTTL, cfg.QuietWindow = 200*time.Millisecond, time.Second, 50*time.Millisecond
+		cfg.HeartbeatInterval, cfg.LeaseTTL, cfg.Debounce = 200*time.Millisecond, time.Second, 50*time.Millisecond
 		cfg.StartupGrace, cfg.RejoinInterval, cfg.GossipInterval = 2*time.Second, time.Second, 20*time.Millisecond
 	}
 	for name, timings := range map[string]func(*node.Config){"lan": func(*node.Config) {}, "local": local} {
@@ -139,7 +139,7 @@ func TestWrongAdvertise(t *testing.T) { // S5.6
 // A seed advertises an address at which nobody reaches it. Newcomers that its streams reach
 // do not own partitions beside the seed, and name the address that is wrong: also those that
 // reach each other, and those with a lower id.
-func TestSeedWithWrongAdvertise(t *testing.T) { // S5.6
+func TestSeedWithWrongAdvertise(t *testing.T) {
 	for name, tt := range map[string]struct {
 		seed   string
 		mutual bool
@@ -183,7 +183,7 @@ func wrongSeed(t *testing.T, c fleet, seed string, mutual bool) {
 
 // The network heals just when a node finds out that others do not hear it. The node knows
 // all others when it owns something again, though it forgot them a moment before.
-func TestOneWayNetworkHeals(t *testing.T) { // S5.6
+func TestOneWayNetworkHeals(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {
 		seeds = 20
@@ -210,7 +210,7 @@ func TestOneWayNetworkHeals(t *testing.T) { // S5.6
 
 // A node that loses nine packets of ten, both ways, is fenced now and then. It goes in again with
 // the others, also if the first packets get through late.
-func TestLossyNodeEntersWithAll(t *testing.T) { // S5.6
+func TestLossyNodeEntersWithAll(t *testing.T) {
 	entered := 0
 	for seed := range uint64(8) {
 		c := started(t, 12, sim.Options{Seed: seed, Jitter: 5 * time.Millisecond})

@@ -47,7 +47,7 @@ func TestDrainWhileRejoining(t *testing.T) {
 
 // A paused node does not revive, by the packets that waited for it, a node that died
 // in the meantime.
-func TestPausedNodeRevivesNobody(t *testing.T) { // S3.5
+func TestPausedNodeRevivesNobody(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		c.Pause("n01")
 		c.Run(3 * time.Second)
@@ -136,7 +136,7 @@ func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 
 // Wall clocks up to 8 s apart, more than MaxSkew: each is judged against the median of
 // all, so no node is rejected and nothing changes.
-func TestClockOffsets(t *testing.T) { // S3.3
+func TestClockOffsets(t *testing.T) {
 	for _, n := range []int{3, 10, 50} {
 		c := newFleet(t, sim.Options{})
 		offsets := []time.Duration{0, 4 * time.Second, -4 * time.Second}
@@ -155,7 +155,7 @@ func TestClockOffsets(t *testing.T) { // S3.3
 	}
 }
 
-func TestClockAhead(t *testing.T) { // S3.3
+func TestClockAhead(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
 		c.Run(20 * time.Second)
@@ -177,7 +177,7 @@ func TestClockAhead(t *testing.T) { // S3.3
 
 // The only member has a fast clock. The first newcomer does not believe its heartbeats, and
 // its packets arrive nevertheless: the newcomer joins at once and takes over.
-func TestOnlyMemberHasClockAhead(t *testing.T) { // S3.3, S5.6
+func TestOnlyMemberHasClockAhead(t *testing.T) {
 	for seed := range uint64(10) {
 		c := newFleet(t, sim.Options{Seed: seed, Jitter: 2 * time.Millisecond})
 		c.StartWith("fast", sim.Setup{Clock: 7 * time.Second, Bootstrap: true})
@@ -189,7 +189,7 @@ func TestOnlyMemberHasClockAhead(t *testing.T) { // S3.3, S5.6
 }
 
 // A clock within MaxSkew, but near it: the node becomes ready as any other.
-func TestClockNearLimit(t *testing.T) { // S3.3
+func TestClockNearLimit(t *testing.T) {
 	c := started(t, 3, sim.Options{})
 	c.StartWith("fast", sim.Setup{Clock: 4700 * time.Millisecond})
 	c.agree(3 * time.Second)
@@ -197,7 +197,7 @@ func TestClockNearLimit(t *testing.T) { // S3.3
 
 // Constant changes bring heartbeats forward. The check of the clock must not be delayed
 // with them: this node would keep owning partitions that others own, too.
-func TestFenceOfABusyNode(t *testing.T) { // S3.3
+func TestFenceOfABusyNode(t *testing.T) {
 	c := newFleet(t, sim.Options{})
 	p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
 	c.Run(3 * time.Second)

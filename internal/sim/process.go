@@ -29,22 +29,22 @@ const (
 	maxHeld    = 64 << 10
 )
 
-// Process runs one kernel, as an agent does. Its methods carry out what the kernel
+// Process runs one core, as an agent does. Its methods carry out what the core
 // says at once, before they return.
 type Process struct {
 	ID, Addr string
 
 	c      *Cluster
-	kernel *node.Node
+	core   *node.Node
 	offset time.Duration // of its wall clock
 	status status
 	boot   time.Time
 	slept  time.Duration // how long it was suspended, all in all
 	since  time.Time     // when it was suspended, if it is
 	ttl    time.Duration
-	bound  time.Duration // of a hand-over
+	bound  time.Duration // of a handoff
 	rng    *rand.Rand
-	wake   time.Time // when the kernel wants to be called
+	wake   time.Time // when the core wants to be called
 
 	unfinished   *node.Ready // what a paused process was about to carry out
 	backlog      []event     // what waits while the process is paused or suspended
@@ -69,9 +69,9 @@ func (p *Process) Now() time.Time { return clock(p.c.now.Add(p.offset), p.c.Elap
 // age returns the time since the process began, by its own clock.
 func (p *Process) age() time.Duration { return p.c.now.Sub(p.boot) - p.slept }
 
-// turn carries out what the kernel says.
+// turn carries out what the core says.
 func (p *Process) turn() {
-	r := p.kernel.Ready(p.Now())
+	r := p.core.Ready(p.Now())
 	if p.status == paused { // within the turn, for instance by a strategy
 		p.unfinished = &r
 		return
@@ -95,16 +95,16 @@ func (p *Process) carryOut(r node.Ready) {
 	p.publish(r)
 	for _, packet := range r.Packets {
 		p.c.send(p, packet.To, packet.Bytes)
-		p.kernel.Sent(p.Now(), packet)
+		p.core.Sent(p.Now(), packet)
 	}
 	for _, x := range r.Exchanges {
-		p.c.exchange(p, x, func(reason node.Reason, err error) { p.kernel.Exchanged(p.Now(), x, reason, err) })
+		p.c.exchange(p, x, func(reason node.Reason, err error) { p.core.Exchanged(p.Now(), x, reason, err) })
 	}
 	if r.Watch != nil && !p.c.opts.Unwatched {
 		p.watch(r.Watch)
 	}
 	for _, l := range r.Lookups {
-		p.c.after(p, l.Timeout, func() { p.kernel.Resolved(p.Now(), l, nil, errNoDNS) })
+		p.c.after(p, l.Timeout, func() { p.core.Resolved(p.Now(), l, nil, errNoDNS) })
 	}
 	if r.Duplicate != nil {
 		p.duplicate = r.Duplicate
@@ -143,7 +143,7 @@ func (p *Process) handle(e event) {
 		p.c.queue.push(e)
 		return
 	case e.packet != nil:
-		p.kernel.Receive(p.Now(), e.packet)
+		p.core.Receive(p.Now(), e.packet)
 	case e.do != nil:
 		e.do()
 	case !e.at.Equal(p.wake):
@@ -161,7 +161,7 @@ func (p *Process) wait(e event, most int) {
 	p.backlog = append(p.backlog, e)
 }
 
-// do gives the kernel a command, unless the process is stopped.
+// do gives the core a command, unless the process is stopped.
 func (p *Process) do(command func(now time.Time)) {
 	if p.status == running {
 		command(p.Now())
@@ -175,30 +175,30 @@ func (p *Process) do(command func(now time.Time)) {
 func (p *Process) StepClock(by time.Duration) { p.offset += by }
 
 // Drain makes the node give up what it owns.
-func (p *Process) Drain() { p.do(p.kernel.Drain) }
+func (p *Process) Drain() { p.do(p.core.Drain) }
 
 // DrainAt has all nodes drain it at a moment by the clock of the process.
-func (p *Process) DrainAt(at time.Time) { p.do(func(now time.Time) { p.kernel.DrainAt(now, at) }) }
+func (p *Process) DrainAt(at time.Time) { p.do(func(now time.Time) { p.core.DrainAt(now, at) }) }
 
 // Undrain makes the node a candidate again.
-func (p *Process) Undrain() { p.do(p.kernel.Undrain) }
+func (p *Process) Undrain() { p.do(p.core.Undrain) }
 
 // SetWeight sets the share of the node.
-func (p *Process) SetWeight(w uint32) { p.do(func(now time.Time) { p.kernel.SetWeight(now, w) }) }
+func (p *Process) SetWeight(w uint32) { p.do(func(now time.Time) { p.core.SetWeight(now, w) }) }
 
-// Evict evicts a member for a time, or ends its eviction, by a command to this node.
-func (p *Process) Evict(id string, d time.Duration) (err error) {
-	p.do(func(now time.Time) { err = p.kernel.Evict(now, lease.NodeID(id), d, "by "+p.ID) })
+// Cordon cordons a member for a time, or ends its cordon, by a command to this node.
+func (p *Process) Cordon(id string, d time.Duration) (err error) {
+	p.do(func(now time.Time) { err = p.core.Cordon(now, lease.NodeID(id), d, "by "+p.ID) })
 	return err
 }
 
-// Checked reports the health of the program of this node.
-func (p *Process) Checked(err error) { p.do(func(now time.Time) { p.kernel.Checked(now, err) }) }
+// Checked reports the health of the application of this node.
+func (p *Process) Checked(err error) { p.do(func(now time.Time) { p.core.Checked(now, err) }) }
 
 // View returns what the node knows, as its agent would show it.
 func (p *Process) View() node.View {
 	if p.stale {
-		p.view, p.stale = p.kernel.View(), false
+		p.view, p.stale = p.core.View(), false
 	}
 	return p.view
 }
@@ -206,7 +206,7 @@ func (p *Process) View() node.View {
 // glance returns View without Live. In a trial, it makes none: all of them together are large.
 func (p *Process) glance() node.View {
 	if p.c.measured {
-		return p.kernel.Glance()
+		return p.core.Glance()
 	}
 	return p.View()
 }
@@ -217,7 +217,7 @@ func (p *Process) hasMembers(nodes []*Process) bool {
 		return slices.EqualFunc(p.Members(), nodes, func(id lease.NodeID, n *Process) bool { return string(id) == n.ID })
 	}
 	i := 0
-	for r := range p.kernel.Members {
+	for r := range p.core.Members {
 		if i == len(nodes) || string(r.ID) != nodes[i].ID {
 			return false
 		}
@@ -261,4 +261,4 @@ func (p *Process) Sent() Traffic { return p.sent }
 func (p *Process) Duplicate() *lease.Record { return p.duplicate }
 
 // SetLoad sets the load that the next heartbeat reports.
-func (p *Process) SetLoad(units int64) { p.do(func(time.Time) { p.kernel.SetLoad(units) }) }
+func (p *Process) SetLoad(units int64) { p.do(func(time.Time) { p.core.SetLoad(units) }) }

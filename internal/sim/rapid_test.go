@@ -20,7 +20,7 @@ var rapidNodes = flag.Int("rapid", 30, "how many nodes the scenarios of Rapid ha
 // packets are lost, and a node that hears the others now and then.
 
 // Ten nodes that crash at once make one new table or two, not one after the other.
-func TestRapidCrashes(t *testing.T) { // S5.5
+func TestRapidCrashes(t *testing.T) {
 	c := startedRapid(t, nil)
 	c.Run(10 * time.Second)
 	r := c.record()

@@ -118,7 +118,7 @@ func day(t *testing.T) (fleet, *tape) {
 
 // Recorded traffic that is sent again, at any later time, changes nothing: neither for
 // the members nor for nodes that join during that, with right or wrong clocks.
-func TestRecordedTraffic(t *testing.T) { // S9.2
+func TestRecordedTraffic(t *testing.T) {
 	t.Parallel()
 	c, r := day(t)
 	t.Logf("%d of %d messages are recorded", len(r.messages), r.seen)
@@ -159,7 +159,7 @@ func (c fleet) joinDuring(r tape, id string, clock time.Duration) {
 
 // A cluster that restarts as a whole is in no past: what it sent before does not count,
 // after a TTL. Until then, a heartbeat of before says its true age.
-func TestRecordedTrafficAfterRestart(t *testing.T) { // S9.2
+func TestRecordedTrafficAfterRestart(t *testing.T) {
 	r := &tape{}
 	c := started(t, 6, sim.Options{Tap: r.write})
 	c.Run(time.Minute)
@@ -180,7 +180,7 @@ func TestRecordedTrafficAfterRestart(t *testing.T) { // S9.2
 
 // A cluster that was ahead of the wall clock restarts as a whole. When the time of the new
 // cluster reaches that of a recording, the recording does not count either.
-func TestRecordedTrafficOfTheFuture(t *testing.T) { // S9.2
+func TestRecordedTrafficOfTheFuture(t *testing.T) {
 	const ahead = 10 * time.Minute
 	r := &tape{}
 	c := newFleet(t, sim.Options{Tap: r.write, Config: func(cfg *node.Config) { cfg.MaxSkew = year }})
@@ -206,7 +206,7 @@ func TestRecordedTrafficOfTheFuture(t *testing.T) { // S9.2
 
 // A newcomer whose clock stands at the time of a recording joins the present cluster, and
 // takes the recorded one for the present at no time.
-func TestNewcomerInRecordedTime(t *testing.T) { // S9.2
+func TestNewcomerInRecordedTime(t *testing.T) {
 	r := &tape{}
 	c := started(t, 6, sim.Options{Tap: r.write})
 	c.Run(time.Minute)
@@ -239,7 +239,7 @@ func TestNewcomerInRecordedTime(t *testing.T) { // S9.2
 
 // Two clusters that began apart, with cluster times that differ by half a century,
 // become one when a seed brings them together. No lease ends by that.
-func TestClustersMeet(t *testing.T) { // S9.2
+func TestClustersMeet(t *testing.T) {
 	for _, ahead := range []time.Duration{50 * year, time.Hour, 10 * time.Second, time.Second} {
 		for _, laterDials := range []bool{true, false} {
 			t.Run(fmt.Sprint(ahead, laterDials), func(t *testing.T) { meet(t, ahead, laterDials) })

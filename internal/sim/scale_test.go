@@ -46,7 +46,7 @@ func TestScale(t *testing.T) {
 	const whole = 1331
 	lossy := sim.Agreements{Start: 6 * time.Second, Join: 4 * time.Second, Leave: time.Second, Crash: ttl + time.Second/2}
 	oneCrash := lossy
-	oneCrash.Crash = time.Second // by proof
+	oneCrash.Crash = time.Second // by confirmation
 	tests := []test{
 		{
 			sim.Trial{Nodes: 100, Rest: 20 * time.Second, Crash: 10},
@@ -119,20 +119,20 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// The lease of a leaver whose farewell is lost expires rightly, at each of the others.
-func TestMeasureLostFarewell(t *testing.T) {
+// The lease of a leaver whose leave message is lost expires rightly, at each of the others.
+func TestMeasureLostLeave(t *testing.T) {
 	const n = 10
 	c := sim.New(sim.Options{Unwatched: true})
 	drained := func(id string) bool {
 		v := c.Node(id).View()
 		isSelf := func(p placement.Node) bool { return string(p.ID) == id }
-		return v.Drift == 0 && len(v.Table.Nodes()) == n && !slices.ContainsFunc(v.Table.Nodes(), isSelf)
+		return v.Diverged == 0 && len(v.Table.Nodes()) == n && !slices.ContainsFunc(v.Table.Nodes(), isSelf)
 	}
 	lost := time.Duration(0)
 	m, err := c.Measure(sim.Trial{Nodes: n, Limit: time.Minute, Tick: func(phase string) error {
 		switch {
 		case lost == 0 && phase == "leave" && slices.ContainsFunc(c.IDs(), drained):
-			c.SetLoss(1) // the farewell follows at once
+			c.SetLoss(1) // the leave message follows at once
 			lost = c.Elapsed()
 		case lost > 0 && c.Elapsed() > lost+1500*time.Millisecond:
 			c.SetLoss(0)

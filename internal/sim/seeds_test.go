@@ -10,7 +10,7 @@ import (
 
 // A node is not alone while its only seed accepts connections, however long that seed does
 // not answer. It goes on once the seed does, or once nothing accepts a connection.
-func TestStuckSeed(t *testing.T) { // S5.7
+func TestStuckSeed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		recover func(c fleet)
 		limit   time.Duration
@@ -45,7 +45,7 @@ func TestStuckSeed(t *testing.T) { // S5.7
 }
 
 // A pair finds each other again among 30 dead nodes.
-func TestSplitHealsAmongTheDead(t *testing.T) { // S5.8
+func TestSplitHealsAmongTheDead(t *testing.T) {
 	c := started(t, 32, sim.Options{})
 	c.Crash(c.IDs()[:30]...)
 	c.Run(2 * ttl)
@@ -56,7 +56,7 @@ func TestSplitHealsAmongTheDead(t *testing.T) { // S5.8
 }
 
 // Two halves find each other again after any time, with the seeds of both dead.
-func TestSplitHealsWithoutSeeds(t *testing.T) { // S5.8
+func TestSplitHealsWithoutSeeds(t *testing.T) {
 	for _, n := range []int{2, 8, 40} {
 		for _, long := range []time.Duration{70 * time.Second, time.Hour} {
 			if n == 40 && (long == time.Hour || testing.Short()) {

@@ -20,9 +20,9 @@ type suspension struct {
 func suspensions() []suspension {
 	majority := sim.Options{Config: func(cfg *node.Config) { cfg.SplitForget = time.Hour }}
 	least := sim.Options{Config: func(cfg *node.Config) { cfg.MinMembers = 2 }}
-	handover := func() sim.Options {
+	handoff := func() sim.Options {
 		return sim.Options{
-			Config:   func(cfg *node.Config) { cfg.Handover = 10 * time.Second },
+			Config:   func(cfg *node.Config) { cfg.Handoff = 10 * time.Second },
 			Handlers: &sim.Handlers{Stop: func(*sim.Process) time.Duration { return 0 }},
 		}
 	}
@@ -39,7 +39,7 @@ func suspensions() []suspension {
 		{"nine of ten", 10, 9, 0, sim.Options{}},
 		{"one of five, split policy", 5, 1, 0, majority},
 		{"half of ten, at least two members", 10, 5, 0, least},
-		{"one of three, hand-over", 3, 1, 0, handover()},
+		{"one of three, handoff", 3, 1, 0, handoff()},
 	}
 }
 

@@ -16,17 +16,17 @@ type disguised struct{ placement.Strategy }
 
 func (disguised) Name() string { return placement.Rendezvous().Name() }
 
-func TestDriftIsCounted(t *testing.T) { // S4.7
+func TestDivergenceIsCounted(t *testing.T) {
 	c := started(t, 3, sim.Options{})
 	c.Run(5 * time.Second)
 	last := c.Node("n00").View().Stats
 	within := func(what string, least, most uint64, shortest, longest time.Duration) {
 		t.Helper()
 		s := c.Node("n00").View().Stats
-		drifts, by := s.Drifts-last.Drifts, s.DriftTime-last.DriftTime
+		diverges, by := s.Divergences-last.Divergences, s.DivergedTime-last.DivergedTime
 		last = s
-		if drifts < least || drifts > most || by < shortest || by > longest {
-			t.Errorf("%s: %d drifts, %v in all; want %d to %d, %v to %v", what, drifts, by, least, most, shortest, longest)
+		if diverges < least || diverges > most || by < shortest || by > longest {
+			t.Errorf("%s: %d diverges, %v in all; want %d to %d, %v to %v", what, diverges, by, least, most, shortest, longest)
 		}
 	}
 	skip := func() { last = c.Node("n00").View().Stats }
@@ -44,8 +44,8 @@ func TestDriftIsCounted(t *testing.T) { // S4.7
 	skip()
 	c.Run(10 * time.Minute)
 	within("ten minutes with another table", 0, 0, 10*time.Minute-5*time.Second, 10*time.Minute+5*time.Second)
-	if d := c.Node("n00").View().Drift; d != 1 {
-		t.Errorf("%d members drift, want 1", d)
+	if d := c.Node("n00").View().Diverged; d != 1 {
+		t.Errorf("%d members divergence, want 1", d)
 	}
 
 	c.Pause("n00")
@@ -63,7 +63,7 @@ func TestDriftIsCounted(t *testing.T) { // S4.7
 
 // A table is logged once when it becomes uneven, and once when it is even again: two nodes share eight
 // partitions badly while the second does not drain.
-func TestBalanceIsLogged(t *testing.T) { // S4.8
+func TestBalanceIsLogged(t *testing.T) {
 	var book logbook
 	c := newFleet(t, sim.Options{Log: book.write, Config: func(c *node.Config) { c.Partitions = 8 }})
 	c.Start("a")
@@ -107,7 +107,7 @@ func (b brittle) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 
 // The strategy of a user has a fault that a join brings out. All nodes keep the last
 // good table and log the reason once a minute; when the fleet is as before, they place again.
-func TestStrategyFails(t *testing.T) { // S2.1, S4.6
+func TestStrategyFails(t *testing.T) {
 	for what, tt := range map[string]struct {
 		assign func(partitions int) ([]int, error)
 		reason string
@@ -151,7 +151,7 @@ func TestStrategyFails(t *testing.T) { // S2.1, S4.6
 
 // A strategy fails once, on one node. That node follows soon, and not only when the
 // next node comes or goes.
-func TestStrategyFailsOnce(t *testing.T) { // S3.7
+func TestStrategyFailsOnce(t *testing.T) {
 	failed := false
 	c := started(t, 3, sim.Options{Config: func(cfg *node.Config) {
 		self := cfg.Self.ID

@@ -10,7 +10,7 @@
 //   - Its seat becomes a vote once every voter is live and has said, a Spread after that moment, that it runs the same
 //     table, since then all of them have given the member a seat. If a voter was silent and returns, this takes a Spread
 //     longer, because that voter has not heard of the members that came in the meantime.
-//   - A voter that says farewell loses its seat, since it supports no side any more. A voter
+//   - A voter that sends a leave message loses its seat, since it supports no side any more. A voter
 //     that falls silent keeps it for a time, since a crash and a cut look the same.
 //   - A voter whose address refuses connections has crashed, or is behind a firewall that resets them. It loses its seat
 //     on a side that may own by counting it as missing, once all live members have sent a heartbeat half a Spread later:
@@ -27,7 +27,7 @@
 //
 // A node that is new has no record that counts. It owns what its elders let it own: the
 // members that took part in placement before it did. A node without elders, or whose elders have all
-// said farewell, may own. So there is no protection between sides of which one has
+// sent a leave message, may own. So there is no protection between sides of which one has
 // no process from before the split.
 //
 // A [Record] reads no clock and does no I/O. It is not safe for concurrent use.

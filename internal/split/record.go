@@ -57,7 +57,7 @@ func (s *seat) seemsOver(of lease.Incarnation, ends Ends) bool {
 
 // Ends is what is known of the ends of processes.
 type Ends interface {
-	// Left reports whether a process said farewell. It is certain to have ended.
+	// Left reports whether a process sent a leave message. It is certain to have ended.
 	Left(i lease.Incarnation) bool
 
 	// Refused reports whether the address of a process refused connections. A firewall may have refused them.

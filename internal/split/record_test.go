@@ -8,7 +8,7 @@ import (
 )
 
 // A member that restarted, and is not placed yet, does not age towards a vote: newcomers give it no seat before it is placed.
-func TestVoteAfterPlacement(t *testing.T) { // S5.2
+func TestVoteAfterPlacement(t *testing.T) {
 	r := Record{Forget: time.Hour, Spread: 6 * time.Second}
 	self := lease.Incarnation{Node: "a", Number: 1}
 	for _, look := range []struct {

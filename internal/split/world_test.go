@@ -11,8 +11,8 @@ import (
 // places is how many nodes a world can have.
 const places = 5
 
-// beat is the latest that a node said of itself.
-type beat struct {
+// heartbeat is the latest that a node said of itself.
+type heartbeat struct {
 	life         uint64 // incarnation; 0 = none was heard of
 	placed, owns bool
 	left         bool
@@ -31,26 +31,26 @@ func (w *world) ids(t table) (ids [places]bool) {
 	return ids
 }
 
-func (w *world) member(i int, b beat) Member {
+func (w *world) member(i int, b heartbeat) Member {
 	return Member{lease.Incarnation{Node: w.idOf(i), Number: b.life}, b.placed, b.owns, time.Unix(0, int64(b.at))}
 }
 
 // idOf is the id of the processes in a place.
 func (w *world) idOf(i int) lease.NodeID {
-	if w.twins && i == w.size-1 {
+	if w.references && i == w.size-1 {
 		i--
 	}
 	return lease.NodeID(rune('a' + i))
 }
 
-// process runs a record, as the kernel of a node does.
+// process runs a record, as the core of a node does.
 type process struct {
 	Record
 	runs    bool
-	known   [places]beat // its own, too
+	known   [places]heartbeat // its own, too
 	live    [places]bool
 	back    [places]int // when the node was live again here, and heard anew what this process says
-	refused [places]int // no later beat of the node was known when its address refused a connection
+	refused [places]int // no later heartbeat of the node was known when its address refused a connection
 	missed  int         // the latest time at which a node missed a voter, as far as this one heard
 	why     Why
 }
@@ -69,25 +69,25 @@ type world struct {
 
 // laws hold in all states of a world.
 type laws struct {
-	size   int
-	resets bool // a cut refuses connections
-	twins  bool // the last two places have the same id, so a later process may start while the earlier one runs
-	fault  fault
+	size       int
+	resets     bool // a cut refuses connections
+	references bool // the last two places have the same id, so a later process may start while the earlier one runs
+	problem    problem
 }
 
-// fault is what a broken variant does.
-type fault string
+// problem is what a broken variant does.
+type problem string
 
 const (
-	none    fault = ""
-	eager   fault = "a newcomer votes at once"
-	unheard fault = "a newcomer does not hear that voters are missing"
-	alone   fault = "a newcomer has no elders"
-	hasty   fault = "silence is taken for an end"
+	none    problem = ""
+	eager   problem = "a newcomer votes at once"
+	unheard problem = "a newcomer does not hear that voters are missing"
+	alone   problem = "a newcomer has no elders"
+	hasty   problem = "silence is taken for an end"
 
-	gullible  fault = "a refused connection is taken for an end"
-	deaf      fault = "the Spread runs on while a voter is silent that then returns"
-	impatient fault = "a refused connection is taken for an end while there is a majority, without later heartbeats"
+	gullible  problem = "a refused connection is taken for an end"
+	deaf      problem = "the Spread runs on while a voter is silent that then returns"
+	impatient problem = "a refused connection is taken for an end while there is a majority, without later heartbeats"
 )
 
 // newWorld returns nodes that run and agree, and empty places.
@@ -145,7 +145,7 @@ func cloneOf(seats map[lease.NodeID]*seat) map[lease.NodeID]*seat {
 
 func (w *world) sameSide(i, j int) bool { return w.side>>i&1 == w.side>>j&1 }
 
-// reaches reports whether a message of i reaches j. A process still sends after its farewell.
+// reaches reports whether a message of i reaches j. A process still sends after its leave message.
 func (w *world) reaches(i, j int) bool {
 	return i != j && w.at[i].runs && w.at[j].runs && !w.at[j].known[j].left && w.sameSide(i, j)
 }
@@ -156,8 +156,8 @@ func (w *world) tick() int { w.clock++; return w.clock }
 func (w *world) begin(i int) {
 	w.lives++
 	p := &process{Record: Record{Forget: time.Hour}, runs: true}
-	p.known[i], p.live[i] = beat{life: w.lives, at: w.tick()}, true
-	p.placed = w.fault == alone
+	p.known[i], p.live[i] = heartbeat{life: w.lives, at: w.tick()}, true
+	p.placed = w.problem == alone
 	w.at[i] = p
 }
 
@@ -192,21 +192,21 @@ func (w *world) send(i, j int) {
 }
 
 // hear renews the lease of k at j, unless a later process of its id is known there.
-func (w *world) hear(j, k int, b beat) {
+func (w *world) hear(j, k int, b heartbeat) {
 	to := w.at[j]
 	if !to.live[k] {
 		to.back[k] = w.tick()
 	}
 	to.known[k], to.live[k] = b, !b.left
-	for twin := range w.size {
+	for reference := range w.size {
 		switch {
-		case twin == k || w.idOf(twin) != w.idOf(k):
-		case to.known[twin].life > b.life:
+		case reference == k || w.idOf(reference) != w.idOf(k):
+		case to.known[reference].life > b.life:
 			to.live[k] = false
-		case twin == j:
+		case reference == j:
 			to.runs = false // it stops with a DuplicateIDError
 		default:
-			to.live[twin] = false
+			to.live[reference] = false
 		}
 	}
 }
@@ -237,7 +237,7 @@ func (w *world) turn(i int) {
 		for k, b := range p.known {
 			if p.live[k] {
 				m := w.member(k, b)
-				if w.fault == impatient {
+				if w.problem == impatient {
 					m.Renewed = w.time(w.clock + 2)
 				}
 				members = append(members, m)
@@ -271,7 +271,7 @@ func (w *world) agreed(i int, owners table) time.Time {
 	p, own := w.at[i], w.at[i].known[i]
 	oldest := w.clock
 	switch {
-	case w.fault == eager:
+	case w.problem == eager:
 		return w.time(oldest + 1)
 	case !own.owns || own.table != owners || w.misses(i):
 		return time.Time{}
@@ -280,7 +280,7 @@ func (w *world) agreed(i int, owners table) time.Time {
 		if k == i || !p.live[k] || !b.placed {
 			continue
 		}
-		if w.ids(b.table) != w.ids(own.table) || (b.at <= p.missed && w.fault != unheard) {
+		if w.ids(b.table) != w.ids(own.table) || (b.at <= p.missed && w.problem != unheard) {
 			return time.Time{}
 		}
 		if b.table == own.table {
@@ -298,7 +298,7 @@ func (w *world) misses(i int) bool {
 	p := w.at[i]
 	for k := range w.size {
 		for m := range w.size {
-			if p.live[k] && p.live[m] && w.at[k].known[m].life < p.known[m].life && w.fault != deaf {
+			if p.live[k] && p.live[m] && w.at[k].known[m].life < p.known[m].life && w.problem != deaf {
 				return p.Misses(p.returned)
 			}
 		}
@@ -348,7 +348,7 @@ func (e ends) place(l lease.Incarnation) int {
 func (e ends) Left(l lease.Incarnation) bool {
 	k := e.place(l)
 	b := e.known[k]
-	return b.life == l.Number && (b.left || (e.fault == hasty && !e.live[k]) || (e.fault == gullible && e.Refused(l)))
+	return b.life == l.Number && (b.left || (e.problem == hasty && !e.live[k]) || (e.problem == gullible && e.Refused(l)))
 }
 
 func (e ends) Refused(l lease.Incarnation) bool {

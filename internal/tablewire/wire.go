@@ -1,4 +1,4 @@
-// Package tablewire is what an agent sends to its followers: the table and the members, first
+// Package tablewire is what an agent sends to its routing clients: the table and the members, first
 // whole, then what changes. Both sides use it, and neither compiles the other.
 package tablewire
 
@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Update takes a follower from one State to another.
+// Update takes a routing client from one State to another.
 type Update struct {
 	Version uint64           `json:"version"` // of the agent's snapshot
 	Digest  placement.Digest `json:"digest"`  // of the table afterwards
@@ -39,7 +39,7 @@ type Update struct {
 type Member struct {
 	ID          lease.NodeID      `json:"id"`
 	Addr        string            `json:"addr"`     // of its gossip
-	APIAddr     string            `json:"api_addr"` // of its program
+	APIAddr     string            `json:"api_addr"` // of its application
 	State       lease.State       `json:"state"`
 	Zone        string            `json:"zone,omitempty"`
 	Weight      uint32            `json:"weight"`
@@ -60,7 +60,7 @@ type Running struct {
 	Node      lease.NodeID        `json:"node"`
 }
 
-// State is what an agent knows, and a follower after an Update. It is immutable.
+// State is what an agent knows, and a routing client after an Update. It is immutable.
 type State struct {
 	Cluster string // "" if the agent does not say
 	Version uint64
@@ -70,7 +70,7 @@ type State struct {
 	Running []Running // sorted by partition
 }
 
-// Diff returns the update that takes a follower from one state of an agent to a later one; from nil it
+// Diff returns the update that takes a routing client from one state of an agent to a later one; from nil it
 // is whole. An agent never changes its number of partitions, nor its strategy. It takes
 // O(partitions + members) time.
 func Diff(from, to *State) *Update {
@@ -129,7 +129,7 @@ func pairs(a, b []*Member) func(yield func(a, b *Member) bool) {
 // errNoStart is an update without a state that it changes.
 var errNoStart = errors.New("tablewire: the first update has no table")
 
-// Apply returns the state after u. An update may come from anywhere: an error names its fault.
+// Apply returns the state after u. An update may come from anywhere: an error names its problem.
 // It takes O(partitions + members) time.
 func (u *Update) Apply(from *State) (*State, error) {
 	var e placement.Export

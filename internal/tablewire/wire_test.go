@@ -48,7 +48,7 @@ func same(a, b *State) bool {
 		slices.EqualFunc(a.Members, b.Members, func(x, y *Member) bool { return x.Equal(y) })
 }
 
-// Updates, written as JSON and read again, lead from any state to any other (S7.1).
+// Updates, written as JSON and read again, lead from any state to any other.
 func TestDiffAndApply(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var ours, theirs *State
@@ -78,7 +78,7 @@ func TestDiffAndApply(t *testing.T) {
 	}
 }
 
-// A change costs as many bytes as there is news (S7.1).
+// A change costs as many bytes as there is news.
 func TestSmallUpdates(t *testing.T) {
 	s := drawn(t, rand.New(rand.NewPCG(3, 4)), 1)
 	whole, _ := json.Marshal(Diff(nil, s))

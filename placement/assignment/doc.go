@@ -9,7 +9,7 @@
 // A partition has an owner and, while that is away, a deputy. The owner gets the
 // partition back when it returns, so that a restart moves no partition for good.
 //
-// The package is a pure kernel, like placement: no goroutine, lock, clock, I/O,
+// The package is a pure core, like placement: no goroutine, lock, clock, I/O,
 // logger or randomness.
 //
 // # Guarantees

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// S2.6: the golden vectors.
+// the golden vectors.
 func TestLeastVectors(t *testing.T) {
 	for _, tt := range []struct{ from, to, moves []int }{
 		{[]int{1, 2, 0}, []int{1, 1, 1}, []int{1}},
@@ -39,7 +39,7 @@ func TestLeastVectors(t *testing.T) {
 	}
 }
 
-// S2.3: passes end, also with a threshold of 1 and P mod n ≠ 0, and none moves more
+// passes end, also with a threshold of 1 and P mod n ≠ 0, and none moves more
 // than maxMoves.
 func TestLeastLevels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -55,7 +55,7 @@ func TestLeastLevels(t *testing.T) {
 				t.Errorf("%d partitions moved in one pass, at most %d", n, maxMoves)
 			}
 		}
-		// The twin of the measure: distances from fair shares, in floating point.
+		// The reference model of the measure: distances from fair shares, in floating point.
 		var least, most, total float64
 		for _, n := range m.table.Nodes() {
 			total += float64(n.Weight)
@@ -107,7 +107,7 @@ func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
 	return after
 }
 
-// S2.3: the partitions of a leaver go to the nodes with the fewest, and no other
+// the partitions of a leaver go to the nodes with the fewest, and no other
 // partition moves. The leaver gets its partitions back when it returns.
 func TestLeastLeaveAndReturn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -228,7 +228,7 @@ func TestLeastGone(t *testing.T) {
 	}
 }
 
-// S2.3: a partition does not move again before its last move is applied.
+// a partition does not move again before its last move is applied.
 func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 0), slices.Repeat([]lease.NodeID{"a"}, 10), "a")
 	settled := m.assigned.Version()
@@ -275,7 +275,7 @@ func TestLeastLevelsDeputies(t *testing.T) {
 }
 
 // While passes are under way, the advice is not to raise Partitions.
-func TestLeastAdvice(t *testing.T) { // S4.8
+func TestLeastAdvice(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 3), 60, equals("a", "b")...)
 	m.change(equals("a", "b", "c")...)
 	if got := m.table.Balance().Advice(); !strings.Contains(got, "passes even it out") {

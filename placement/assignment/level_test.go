@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// The twin of Levelled makes the passes one after the other.
+// The reference model of Levelled makes the passes one after the other.
 func TestLevelled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		threshold, maxMoves := rapid.IntRange(1, 3).Draw(t, "threshold"), rapid.IntRange(0, 4).Draw(t, "max moves")

@@ -15,7 +15,7 @@ import (
 
 // TestBroken has a strategy for each breach of the contract, and the message of the
 // suite.
-func TestBroken(t *testing.T) { // S2.1
+func TestBroken(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
 		fresh func() placement.Strategy
@@ -84,7 +84,7 @@ func TestBroken(t *testing.T) { // S2.1
 				held[0] = 0
 			}
 		}), "Stateful", "nodes without a memory would not agree"},
-		{"moves to a stranger", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
+		{"moves to an unauthenticated peer", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return []placement.Move{{From: nodes[0].ID, To: "x"}}
 		}), "Stateful", `to "x", which is none of the 1 nodes`},
 		{"moves another node's", levelling(func(nodes []placement.Node, _ []int) []placement.Move {

@@ -39,21 +39,21 @@ func (s *suite) concurrent() error {
 		}
 	}
 	shared := s.fresh()
-	faults := make([]error, len(want))
+	problems := make([]error, len(want))
 	var all sync.WaitGroup
 	for k, a := range want {
 		all.Go(func() {
 			for range rounds {
 				err := guard(func() error { return a.repeat(shared) })
 				if err != nil {
-					faults[k] = fmt.Errorf("%w, when other goroutines ask the same instance: it has to be safe for concurrent use", err)
+					problems[k] = fmt.Errorf("%w, when other goroutines ask the same instance: it has to be safe for concurrent use", err)
 					return
 				}
 			}
 		})
 	}
 	all.Wait()
-	for _, err := range faults {
+	for _, err := range problems {
 		if err != nil {
 			return err
 		}

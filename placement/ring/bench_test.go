@@ -47,7 +47,7 @@ func BenchmarkNew(b *testing.B) {
 // BenchmarkSpread measures no time but the balance that Ring's documentation
 // states: over fleets of random names, always the same ones, the busiest node's
 // keys less the idlest's, in percent of the mean.
-func BenchmarkSpread(b *testing.B) { // S0.11
+func BenchmarkSpread(b *testing.B) {
 	for _, nodes := range []int{3, 5, 10} {
 		for _, run := range []struct{ keys, trials int }{{1000, 2000}, {10_000, 400}} {
 			if testing.Short() {

@@ -52,7 +52,7 @@ const maxPoints = 4 << 20
 //
 // # Costs
 //
-// Measured on one core of a shared virtual machine: a look-up takes some 100 ns
+// Measured on one core of a shared virtual machine: a lookup takes some 100 ns
 // for 3 nodes and 125 ns for 1,000, most of it for SHA-1, against 8 ns in a
 // placement.Table. To make a ring takes 0.07 ms for 3 nodes, 3.5 ms for 100 and
 // 40 ms for 1,000, and it keeps 2.5 kB a node. Prefer a Table where no other program
@@ -151,7 +151,7 @@ func (r *Ring) Index(key string) int {
 // Owners returns the n best nodes for key, distinct and best first: the owner,
 // then the node that would own key without the owner, and so on, in the order of
 // their next points. There are fewer when there are fewer nodes. It costs a
-// look-up and a step for each point passed: about n, more as n nears them all.
+// lookup and a step for each point passed: about n, more as n nears them all.
 func (r *Ring) Owners(key string, n int) []lease.NodeID {
 	ranked := r.Rank(key, n)
 	ids := make([]lease.NodeID, len(ranked))

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// scan is the dumb twin of a ring: points in any order, all visited for every key.
+// scan is the dumb reference model of a ring: points in any order, all visited for every key.
 type scan []scanned
 
 type scanned struct {

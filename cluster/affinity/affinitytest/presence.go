@@ -22,8 +22,8 @@ const (
 	ages   = time.Hour
 	moment = 300 * time.Millisecond
 
-	// patience bounds the wait for a condition.
-	patience = 30 * time.Second
+	// timeout bounds the wait for a condition.
+	timeout = 30 * time.Second
 )
 
 // Presence checks that a store keeps the promises of presence.Store.
@@ -36,11 +36,11 @@ func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 		test func(*attendees)
 	}{
 		{"AnyInstanceAnswers", anyInstanceAnswers},
-		{"BeatTwiceIsOnce", beatTwiceIsOnce},
+		{"HeartbeatTwiceIsOnce", heartbeatTwiceIsOnce},
 		{"LeaveRemoves", leaveRemoves},
 		{"StaleIsOut", staleIsOut},
 		{"BackAfterCrash", backAfterCrash},
-		{"IdleSinceBeat", idleSinceBeat},
+		{"IdleSinceHeartbeat", idleSinceHeartbeat},
 		{"CountsInOrder", countsInOrder},
 		{"RoomsApart", roomsApart},
 		{"ManyAtOnce", manyAtOnce},
@@ -63,10 +63,10 @@ type attendees struct {
 	room presence.Room
 }
 
-func (p *attendees) beat(s presence.Store, stale time.Duration, names ...string) {
+func (p *attendees) heartbeat(s presence.Store, stale time.Duration, names ...string) {
 	p.Helper()
-	if err := s.Beat(p.Context(), stale, seats(p.room, names...)...); err != nil {
-		p.Fatalf("Beat: %v", err)
+	if err := s.Heartbeat(p.Context(), stale, seats(p.room, names...)...); err != nil {
+		p.Fatalf("Heartbeat: %v", err)
 	}
 }
 
@@ -131,69 +131,69 @@ func seats(room presence.Room, names ...string) []presence.Participant {
 	return out
 }
 
-func anyInstanceAnswers(p *attendees) { // S1.1
+func anyInstanceAnswers(p *attendees) {
 	p.want(p.a)
-	p.beat(p.a, ages, "ada/1")
-	p.beat(p.b, ages, "bob/1")
+	p.heartbeat(p.a, ages, "ada/1")
+	p.heartbeat(p.b, ages, "bob/1")
 	p.want(p.a, "ada/1", "bob/1")
 	p.want(p.b, "ada/1", "bob/1")
 }
 
-func beatTwiceIsOnce(p *attendees) { // S1.2
-	p.beat(p.a, ages, "ada", "ada", "bob")
-	p.beat(p.a, ages, "bob")
-	p.beat(p.b, ages, "ada")
+func heartbeatTwiceIsOnce(p *attendees) {
+	p.heartbeat(p.a, ages, "ada", "ada", "bob")
+	p.heartbeat(p.a, ages, "bob")
+	p.heartbeat(p.b, ages, "ada")
 	p.want(p.a, "ada", "bob")
 }
 
-func leaveRemoves(p *attendees) { // S1.2, S1.6
+func leaveRemoves(p *attendees) {
 	p.leave(p.a, "nobody") // the room does not exist yet
-	p.beat(p.a, ages, "ada/phone", "ada/laptop", "cy")
+	p.heartbeat(p.a, ages, "ada/phone", "ada/laptop", "cy")
 	p.leave(p.b, "ada/phone", "nobody", "cy")
 	p.want(p.a, "ada/laptop")
 	p.leave(p.b, "ada/laptop")
 	p.leave(p.b, "ada/laptop")
 	p.want(p.a)
-	p.beat(p.a, ages, "ada")
+	p.heartbeat(p.a, ages, "ada")
 	p.want(p.b, "ada")
 }
 
 // staleIsOut stops renewing one of two: it leaves in time and not earlier, the other
 // stays.
-func staleIsOut(p *attendees) { // S1.3
-	beaten := time.Now()
-	p.beat(p.a, moment, "dead", "alive")
+func staleIsOut(p *attendees) {
+	renewed := time.Now()
+	p.heartbeat(p.a, moment, "dead", "alive")
 	p.until("the dead one to go", func() bool {
 		before := time.Now()
-		p.beat(p.a, moment, "alive")
+		p.heartbeat(p.a, moment, "alive")
 		idle := p.idle(p.b, moment)
 		if _, ok := idle["alive"]; !ok && time.Since(before) < moment/2 {
 			p.Fatal("a participant who was renewed just now is not a member")
 		}
 		_, there := idle["dead"]
-		if !there && time.Since(beaten) < moment-time.Millisecond { // a store may count in whole milliseconds
+		if !there && time.Since(renewed) < moment-time.Millisecond { // a store may count in whole milliseconds
 			p.Fatalf("went stale after less than %v", moment)
 		}
-		if there && before.Sub(beaten) > moment+5*time.Second {
-			p.Fatalf("still there after %v", before.Sub(beaten))
+		if there && before.Sub(renewed) > moment+5*time.Second {
+			p.Fatalf("still there after %v", before.Sub(renewed))
 		}
 		return !there
 	})
 }
 
-func backAfterCrash(p *attendees) { // S1.2
-	p.beat(p.a, moment, "ada")
+func backAfterCrash(p *attendees) {
+	p.heartbeat(p.a, moment, "ada")
 	p.until("the room to be empty", func() bool { return p.count(p.b, moment) == 0 })
-	p.beat(p.b, ages, "ada")
+	p.heartbeat(p.b, ages, "ada")
 	p.want(p.a, "ada")
 }
 
-func idleSinceBeat(p *attendees) { // S1.3
+func idleSinceHeartbeat(p *attendees) {
 	before := time.Now()
-	p.beat(p.a, ages, "ada", "bob")
+	p.heartbeat(p.a, ages, "ada", "bob")
 	p.until("ada to be idle for a while", func() bool { return p.idle(p.b, ages)["ada"] >= moment })
 	refreshed := time.Now()
-	p.beat(p.a, ages, "bob")
+	p.heartbeat(p.a, ages, "bob")
 	idle := p.idle(p.b, ages)
 	const step = time.Millisecond // what clocks of whole milliseconds are off by
 	if most := time.Since(refreshed) + step; idle["bob"] < 0 || idle["bob"] > most {
@@ -204,7 +204,7 @@ func idleSinceBeat(p *attendees) { // S1.3
 	}
 }
 
-func countsInOrder(p *attendees) { // S1.7
+func countsInOrder(p *attendees) {
 	var refs []presence.Room
 	var all []presence.Participant
 	want := []int{3, 0, 1, 5, 2, 0, 4}
@@ -215,8 +215,8 @@ func countsInOrder(p *attendees) { // S1.7
 			all = append(all, seats(ref, fmt.Sprint(j))...)
 		}
 	}
-	if err := p.a.Beat(p.Context(), ages, all...); err != nil {
-		p.Fatalf("Beat in %d rooms: %v", len(refs), err)
+	if err := p.a.Heartbeat(p.Context(), ages, all...); err != nil {
+		p.Fatalf("Heartbeat in %d rooms: %v", len(refs), err)
 	}
 	refs, want = append(refs, refs[3]), append(want, want[3])
 	if got, err := p.b.Count(p.Context(), ages, refs...); err != nil || !slices.Equal(got, want) {
@@ -231,13 +231,13 @@ func countsInOrder(p *attendees) { // S1.7
 	if got, err := p.a.Count(p.Context(), ages); err != nil || len(got) != 0 {
 		p.Errorf("Count of no room is %v, %v", got, err)
 	}
-	if err := errors.Join(p.a.Beat(p.Context(), ages), p.a.Leave(p.Context())); err != nil {
-		p.Errorf("Beat and Leave of nobody: %v", err)
+	if err := errors.Join(p.a.Heartbeat(p.Context(), ages), p.a.Leave(p.Context())); err != nil {
+		p.Errorf("Heartbeat and Leave of nobody: %v", err)
 	}
 }
 
 func roomsApart(p *attendees) {
-	p.beat(p.a, ages, "ada")
+	p.heartbeat(p.a, ages, "ada")
 	for _, other := range []presence.Room{
 		{Partition: p.room.Partition + 1, Name: p.room.Name},
 		{Partition: p.room.Partition, Name: p.room.Name + ":ada"},
@@ -250,12 +250,12 @@ func roomsApart(p *attendees) {
 
 // manyAtOnce renews more participants of one room than fit into one command of some
 // stores.
-func manyAtOnce(p *attendees) { // S1.5
+func manyAtOnce(p *attendees) {
 	names := make([]string, 9000)
 	for i := range names {
 		names[i] = fmt.Sprintf("user-%04d/1", i)
 	}
-	p.beat(p.a, ages, names...)
+	p.heartbeat(p.a, ages, names...)
 	p.want(p.b, names...)
 	p.leave(p.a, names[1:]...)
 	p.want(p.b, names[0])
@@ -272,14 +272,14 @@ func presenceNames(p *attendees) {
 			p.Fatal(err)
 		}
 		room := presence.Room{Partition: p.room.Partition, Name: name}
-		if err := p.a.Beat(p.Context(), moment, seats(room, names...)...); err != nil {
-			p.Errorf("Beat in %.80q: %v", name, err)
+		if err := p.a.Heartbeat(p.Context(), moment, seats(room, names...)...); err != nil {
+			p.Errorf("Heartbeat in %.80q: %v", name, err)
 		}
 		if err := p.a.Leave(p.Context(), seats(room, names...)...); err != nil {
 			p.Errorf("Leave %.80q: %v", name, err)
 		}
 	}
-	p.beat(p.a, ages, names...)
+	p.heartbeat(p.a, ages, names...)
 	p.want(p.b, names...)
 }
 
@@ -299,7 +299,7 @@ func presenceRefuses(p *attendees) {
 	} {
 		_, members := p.a.Members(c.ctx, c.stale, p.room)
 		_, count := p.a.Count(c.ctx, c.stale, p.room)
-		for what, err := range map[string]error{"Beat": p.a.Beat(c.ctx, c.stale, one...), "Members": members, "Count": count} {
+		for what, err := range map[string]error{"Heartbeat": p.a.Heartbeat(c.ctx, c.stale, one...), "Members": members, "Count": count} {
 			if !errors.Is(err, presence.ErrStore) {
 				p.Errorf("%s with %s: %v, want an ErrStore", what, c.why, err)
 			}
@@ -323,7 +323,7 @@ func presenceConcurrent(p *attendees) {
 			for range 50 {
 				_, members := store.Members(p.Context(), ages, p.room)
 				_, count := store.Count(p.Context(), ages, p.room)
-				err := errors.Join(members, count, store.Leave(p.Context(), one...), store.Beat(p.Context(), ages, one...))
+				err := errors.Join(members, count, store.Leave(p.Context(), one...), store.Heartbeat(p.Context(), ages, one...))
 				if err != nil {
 					p.Error(err)
 				}
@@ -339,7 +339,7 @@ func (p *attendees) until(what string, f func() bool) {
 	p.Helper()
 	eventually(p.T, func() error {
 		if !f() {
-			return fmt.Errorf("waited %v for %s", patience, what)
+			return fmt.Errorf("waited %v for %s", timeout, what)
 		}
 		return nil
 	})
@@ -350,7 +350,7 @@ func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
+	for deadline := time.Now().Add(timeout); ; <-tick.C {
 		err := f()
 		if err == nil {
 			return

@@ -37,7 +37,7 @@ func (p *pins) differ(s pinstore.Store, self lease.Incarnation, settings pinstor
 	}
 }
 
-// S6.12: a user with other settings is refused by name, and the others are not.
+// a user with other settings is refused by name, and the others are not.
 func settingsDiffer(p *pins) {
 	mine, other := p.stating(0, "64", "0,1,2"), p.stating(0, "128", "0,1,2")
 	since := p.agree(p.a, p.first, long, mine)
@@ -57,7 +57,7 @@ func settingsDiffer(p *pins) {
 	}
 }
 
-// S6.12: users that agree know which ones are refused, until these agree, end, or say no more.
+// users that agree know which ones are refused, until these agree, end, or say no more.
 func settingsRefused(p *pins) {
 	mine, other := p.stating(0, "64", "0"), p.stating(0, "128", "0")
 	refused := func(what string, want ...lease.Incarnation) {
@@ -99,7 +99,7 @@ func settingsRefused(p *pins) {
 	})
 }
 
-// S6.12: settings that one user leaves out are those of the others.
+// settings that one user leaves out are those of the others.
 func settingsLeftOut(p *pins) {
 	some := p.stating(0, "64", "")
 	some.Values = some.Values[:1]
@@ -109,7 +109,7 @@ func settingsLeftOut(p *pins) {
 	p.differ(p.a, p.again, p.stating(0, "64", ""), pinstore.Difference{Setting: "cost", Theirs: "0,1,2", By: p.second})
 }
 
-// S6.12: settings end with the last user that states them, at once if that user says so.
+// settings end with the last user that states them, at once if that user says so.
 func settingsEnd(p *pins) {
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
 	p.agree(p.a, p.first, long, mine)
@@ -134,7 +134,7 @@ func settingsEnd(p *pins) {
 	p.lasted(stated)
 }
 
-// S6.12: settings that are stated again and again do not end, however many others try theirs.
+// settings that are stated again and again do not end, however many others try theirs.
 func settingsLast(p *pins) {
 	const ttl = 5 * brief
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
@@ -158,7 +158,7 @@ func settingsLast(p *pins) {
 	})
 }
 
-// S6.12: after the store has lost its data, the users that had agreed before win, even if a
+// after the store has lost its data, the users that had agreed before win, even if a
 // user that was refused is faster.
 func settingsComeBack(p *pins) {
 	since := p.agree(p.a, p.first, long, p.stating(0, "64", ""))
@@ -179,7 +179,7 @@ func settingsComeBack(p *pins) {
 	}
 }
 
-// S6.12: users may have settings of their own, and several state theirs at once.
+// users may have settings of their own, and several state theirs at once.
 func settingsRace(p *pins) {
 	const users = 8
 	type answer struct {

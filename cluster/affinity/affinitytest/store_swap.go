@@ -19,7 +19,6 @@ func readsNothing(p *pins) {
 	}
 }
 
-// S0.2, S0.4.
 func firstClaimWins(p *pins) {
 	op := claimOf(p.first)
 	op.Set.Size = 50
@@ -32,7 +31,7 @@ func firstClaimWins(p *pins) {
 	p.fail(p.a, claimOf(p.first), pin) // as after a lost answer to a claim
 }
 
-// S0.4: of concurrent first joins exactly one wins and all return it.
+// of concurrent first joins exactly one wins and all return it.
 func claimsRace(p *pins) {
 	stores := []pinstore.Store{p.a, p.b, p.instance(), p.instance()}
 	for round := range 10 {
@@ -72,7 +71,6 @@ func (p *pins) race(stores []pinstore.Store, callers int, op pinstore.Op) {
 	}
 }
 
-// S0.7.
 func replaceCompares(p *pins) {
 	pin := p.claim(p.a, p.first)
 	set := pinstore.Pin{Incarnation: p.second, Size: 7}
@@ -105,7 +103,7 @@ func refreshKeepsEpoch(p *pins) {
 	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.first}, TTL: long}, moved)
 }
 
-// S6.9: what a room needs is known to whoever finds its pin, and to nobody after the pin.
+// what a room needs is known to whoever finds its pin, and to nobody after the pin.
 func needsAreKept(p *pins) {
 	is := func(what string, got pinstore.Pin, want string) {
 		p.Helper()
@@ -137,7 +135,7 @@ func needsAreKept(p *pins) {
 	is("claimed after a release", p.claim(p.b, p.first), "")
 }
 
-// S6.4: claims of several users together do not exceed a limit, and a claim that does leaves
+// claims of several users together do not exceed a limit, and a claim that does leaves
 // nothing behind.
 func limitHolds(p *pins) {
 	stores := []pinstore.Store{p.a, p.b}
@@ -171,7 +169,7 @@ func limitHolds(p *pins) {
 	}
 }
 
-// S6.4: of concurrent claims of a room for a node that has headroom for it once, one wins, and none is too many.
+// of concurrent claims of a room for a node that has headroom for it once, one wins, and none is too many.
 func limitCountsARoomOnce(p *pins) {
 	stores := []pinstore.Store{p.a, p.b}
 	const rooms, claims = 50, 4
@@ -199,7 +197,7 @@ func limitCountsARoomOnce(p *pins) {
 	}
 }
 
-// S6.4: a replaced pin comes back if its successor is too many.
+// a replaced pin comes back if its successor is too many.
 func limitRestores(p *pins) {
 	pin := p.claim(p.a, p.first)
 	op := pinstore.Op{Partition: home, Room: p.room, If: pin, Set: pinstore.Pin{Incarnation: p.second, Needs: "units=7"}, TTL: long}
@@ -272,7 +270,6 @@ func expires(p *pins) {
 	}
 }
 
-// S0.5.
 func refreshProlongs(p *pins) {
 	op := claimOf(p.first)
 	op.TTL = brief

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
 )
 
-var _ affinity.Counter = (*presence.Tracker)(nil) // S1.7
+var _ affinity.Counter = (*presence.Tracker)(nil)
 
 func TestMemory(t *testing.T) {
 	affinitytest.Store(t, func(*testing.T) func() pinstore.Store {

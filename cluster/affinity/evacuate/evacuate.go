@@ -10,7 +10,7 @@
 // The host of each room has Lost it, with the new node in the error: its clients connect
 // there first and leave this node afterwards, if the program goes on serving the room until
 // they have gone. A node that dies before it is empty loses nothing by it: the others
-// re-home the rooms that are left.
+// fail over the rooms that are left.
 package evacuate
 
 import (

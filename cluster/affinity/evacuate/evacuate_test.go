@@ -114,7 +114,7 @@ func (f *fleet) movedOnce() {
 	}
 }
 
-func TestRun(t *testing.T) { // S6.11
+func TestRun(t *testing.T) {
 	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
 		hosted := len(f.hostings["a"])
@@ -148,7 +148,7 @@ func TestRun(t *testing.T) { // S6.11
 }
 
 // The pace holds although a room takes two round trips of 9 ms. Rooms that end meanwhile do not move.
-func TestSlowStore(t *testing.T) { // S6.11
+func TestSlowStore(t *testing.T) {
 	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
 		const trip, rate, abreast = 9 * time.Millisecond, 200, 4
@@ -193,7 +193,7 @@ func TestSlowStore(t *testing.T) { // S6.11
 
 // A store so far away that the rate cannot be had: no move fails, no breaker opens for the joins of the node, and when the way gets
 // short the rooms left do not move all at once.
-func TestFarStore(t *testing.T) { // S6.11
+func TestFarStore(t *testing.T) {
 	inFleet(t, 2700, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
 		const rate, burst, abreast = 200, 20, 4 // burst: of 100 ms
@@ -218,8 +218,8 @@ func TestFarStore(t *testing.T) { // S6.11
 	})
 }
 
-// A node that dies half-way: the others re-home the rest, and no room moves twice.
-func TestDeathHalfWay(t *testing.T) { // S6.11
+// A node that dies half-way: the others fail over the rest, and no room moves twice.
+func TestDeathHalfWay(t *testing.T) {
 	rooms := 15_000 // some 5,000 of them on a
 	if testing.Short() {
 		rooms = 900
@@ -257,7 +257,7 @@ func TestDeathHalfWay(t *testing.T) { // S6.11
 	})
 }
 
-func TestDeadline(t *testing.T) { // S6.11
+func TestDeadline(t *testing.T) {
 	inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
 		began := time.Now()
@@ -271,7 +271,7 @@ func TestDeadline(t *testing.T) { // S6.11
 }
 
 // Rooms that fit nowhere stay, are tried again, and are named with the reason.
-func TestNoCapacity(t *testing.T) { // S6.11
+func TestNoCapacity(t *testing.T) {
 	inFleet(t, 300, affinity.Config{HardCeiling: 90}, func(t *testing.T, f *fleet) {
 		f.drain()
 		full := func(load int64) {
@@ -299,19 +299,19 @@ func TestNoCapacity(t *testing.T) { // S6.11
 }
 
 // While the store does not know all rooms of the node, it is not empty.
-func TestStoreWithGaps(t *testing.T) { // S6.11
+func TestStoreWithGaps(t *testing.T) {
 	for name, gaps := range map[string]struct {
-		hide  bool
-		fault error
+		hide    bool
+		problem error
 	}{
 		"pins are lost":        {hide: true},
-		"a key cannot be read": {fault: errors.New("foreign value")},
+		"a key cannot be read": {problem: errors.New("foreign value")},
 		"both":                 {true, errors.New("down")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
 				f.drain()
-				f.store.set(gaps.hide, gaps.fault)
+				f.store.set(gaps.hide, gaps.problem)
 				hosted := len(f.hostings["a"])
 				var last affinity.Evacuation
 				run := func() error {
@@ -321,7 +321,7 @@ func TestStoreWithGaps(t *testing.T) { // S6.11
 				if !errors.Is(err, context.DeadlineExceeded) || (gaps.hide && (last.Left != hosted || last.Moved > 0)) || (!gaps.hide && last.Moved != hosted) {
 					t.Errorf("with gaps: %v, %+v of %d rooms", err, last, hosted)
 				}
-				if gaps.fault != nil && !strings.Contains(err.Error(), gaps.fault.Error()) {
+				if gaps.problem != nil && !strings.Contains(err.Error(), gaps.problem.Error()) {
 					t.Errorf("%q does not say why", err)
 				}
 				f.store.set(false, nil)
@@ -334,20 +334,20 @@ func TestStoreWithGaps(t *testing.T) { // S6.11
 	}
 }
 
-// gappy is a store with an index that hides the rooms of node a, or has a fault. It may be far away.
+// gappy is a store with an index that hides the rooms of node a, or has a problem. It may be far away.
 type gappy struct {
 	pinstore.Store
 	trip atomic.Int64 // the nanoseconds of a round trip of Swap
 
-	mu    sync.Mutex
-	hide  bool
-	fault error
+	mu      sync.Mutex
+	hide    bool
+	problem error
 }
 
-func (s *gappy) set(hide bool, fault error) {
+func (s *gappy) set(hide bool, problem error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hide, s.fault = hide, fault
+	s.hide, s.problem = hide, problem
 }
 
 func (s *gappy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
@@ -365,10 +365,10 @@ func (s *gappy) Index(ctx context.Context, partitions []placement.Partition, wan
 	if s.hide {
 		found = slices.DeleteFunc(found, func(e pinstore.Entry) bool { return e.Pin.Node == "a" })
 	}
-	return found, cmp.Or(err, s.fault)
+	return found, cmp.Or(err, s.problem)
 }
 
-func TestNotDraining(t *testing.T) { // S6.11
+func TestNotDraining(t *testing.T) {
 	inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
 		run := func(report func(affinity.Evacuation)) error {
 			return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{}, report)

@@ -21,14 +21,14 @@ import (
 //
 // Pins expire on time for all callers. Later calls free the memory, a few pins each.
 type Memory struct {
-	mu    sync.Mutex
-	pins  map[string]memoryPin
-	index map[placement.Partition]map[lease.Incarnation]map[string]struct{}
-	due   dueHeap
-	beats map[lease.Incarnation]time.Time // until when they are alive
-	epoch uint64
-	units map[lease.Incarnation][]claimed // of ops with a limit, by time
-	users []*user                         // replaced, never changed
+	mu         sync.Mutex
+	pins       map[string]memoryPin
+	index      map[placement.Partition]map[lease.Incarnation]map[string]struct{}
+	due        dueHeap
+	heartbeats map[lease.Incarnation]time.Time // until when they are alive
+	epoch      uint64
+	units      map[lease.Incarnation][]claimed // of ops with a limit, by time
+	users      []*user                         // replaced, never changed
 
 	stated map[string]*statement // by cluster
 }
@@ -42,10 +42,10 @@ type memoryPin struct {
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
 	return &Memory{
-		pins:  make(map[string]memoryPin),
-		index: make(map[placement.Partition]map[lease.Incarnation]map[string]struct{}),
-		beats: make(map[lease.Incarnation]time.Time),
-		units: make(map[lease.Incarnation][]claimed),
+		pins:       make(map[string]memoryPin),
+		index:      make(map[placement.Partition]map[lease.Incarnation]map[string]struct{}),
+		heartbeats: make(map[lease.Incarnation]time.Time),
+		units:      make(map[lease.Incarnation][]claimed),
 
 		stated: make(map[string]*statement),
 	}
@@ -211,17 +211,17 @@ func (m *Memory) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(m.beats, func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(m.heartbeats, func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) })
 	switch {
 	case self == (lease.Incarnation{}):
 	case ttl <= 0:
-		delete(m.beats, self)
+		delete(m.heartbeats, self)
 	default:
-		m.beats[self] = now.Add(ttl)
+		m.heartbeats[self] = now.Add(ttl)
 	}
 	alive := make([]bool, len(ask))
 	for i, at := range ask {
-		_, alive[i] = m.beats[at]
+		_, alive[i] = m.heartbeats[at]
 	}
 	return alive, nil
 }
@@ -248,7 +248,7 @@ func (m *Memory) Copy() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := NewMemory()
-	c.beats, c.epoch = maps.Clone(m.beats), m.epoch
+	c.heartbeats, c.epoch = maps.Clone(m.heartbeats), m.epoch
 	for room, pin := range m.pins {
 		c.put(room, pin)
 	}

@@ -76,7 +76,7 @@ func TestMemoryCopy(t *testing.T) {
 }
 
 // Users of two clusters state settings apart, and end them apart.
-func TestMemoryClusters(t *testing.T) { // S6.12
+func TestMemoryClusters(t *testing.T) {
 	m := NewMemory()
 	state := func(node lease.NodeID, ttl time.Duration, cluster, partitions string) Agreed {
 		t.Helper()

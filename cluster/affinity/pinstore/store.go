@@ -25,7 +25,7 @@ const MaxSize = 1_000_000
 // Pin says where a room lives. The zero Pin is none.
 type Pin struct {
 	lease.Incarnation
-	// Epoch grows whenever the room gets another incarnation, and with each tenure after
+	// Epoch grows whenever the room gets another incarnation, and with each hosting after
 	// the store has lost data, unless the store's clock goes back. It is below 2^53, so that
 	// every language can hold it.
 	Epoch uint64

@@ -59,7 +59,7 @@ func (w *world) begin(writes ...write) {
 // Writes reach the store in any order, and any of them may fail. Once all have ended and
 // the owed ones are written, the store has exactly the present participants, and
 // attendance keeps no others.
-func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
+func TestAttendanceAgreesWithStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{here: newAttendance(4), store: map[Participant]bool{}, want: map[Participant]bool{}, now: time.Unix(0, 0)}
 		who := rapid.Custom(func(t *rapid.T) Participant {
@@ -111,7 +111,7 @@ func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
 }
 
 // After 100,000 participants have come and gone, nothing is kept.
-func TestAttendanceLeavesNothing(t *testing.T) { // S1.5
+func TestAttendanceLeavesNothing(t *testing.T) {
 	here := newAttendance(24)
 	for i := range 100_000 {
 		p := Participant{Room{0, fmt.Sprint(i % 1000)}, fmt.Sprint(i)}

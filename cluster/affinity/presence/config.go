@@ -43,24 +43,24 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns all faults of c, after defaults, as one joined error, or nil.
+// Validate returns all problems of c, after defaults, as one joined error, or nil.
 // Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
-	var faults []error
+	var problems []error
 	check := func(name string, d time.Duration) {
 		switch {
 		case d < 10*time.Millisecond:
-			faults = append(faults, fmt.Errorf("presence: %s is %v; it must be at least 10ms", name, d))
+			problems = append(problems, fmt.Errorf("presence: %s is %v; it must be at least 10ms", name, d))
 		case d > 24*time.Hour:
-			faults = append(faults, fmt.Errorf("presence: %s is %v; it must be at most 24h", name, d))
+			problems = append(problems, fmt.Errorf("presence: %s is %v; it must be at most 24h", name, d))
 		case d%time.Millisecond != 0:
-			faults = append(faults, fmt.Errorf("presence: %s is %v; it must be whole milliseconds", name, d))
+			problems = append(problems, fmt.Errorf("presence: %s is %v; it must be whole milliseconds", name, d))
 		}
 	}
 	check("Interval", c.Interval)
 	check("Grace", c.Grace)
-	return errors.Join(faults...)
+	return errors.Join(problems...)
 }
 
 // stale is the age at which a heartbeat no longer counts.

@@ -29,7 +29,7 @@ func (t *Tracker) run(ctx context.Context) {
 		if now <= next {
 			continue
 		}
-		err := t.beat(ctx, next, now)
+		err := t.heartbeat(ctx, next, now)
 		next = now
 		switch {
 		case ctx.Err() != nil:
@@ -43,9 +43,9 @@ func (t *Tracker) run(ctx context.Context) {
 	}
 }
 
-// beat renews the slots first to last-1, then writes the owed changes. The calls are
+// heartbeat renews the slots first to last-1, then writes the owed changes. The calls are
 // separate, so that a room that the store rejects does not make every slot owed.
-func (t *Tracker) beat(ctx context.Context, first, last int64) error {
+func (t *Tracker) heartbeat(ctx context.Context, first, last int64) error {
 	t.mu.Lock()
 	due := t.here.due(first, last)
 	t.mu.Unlock()
@@ -68,9 +68,9 @@ func (t *Tracker) write(ctx context.Context, writes []write) error {
 			here = append(here, w.Participant)
 		}
 	}
-	var beatErr, leaveErr error
+	var heartbeatErr, leaveErr error
 	if len(here) > 0 {
-		beatErr = t.store.Beat(ctx, t.cfg.stale(), here...)
+		heartbeatErr = t.store.Heartbeat(ctx, t.cfg.stale(), here...)
 	}
 	if len(gone) > 0 {
 		leaveErr = t.store.Leave(ctx, gone...)
@@ -81,13 +81,13 @@ func (t *Tracker) write(ctx context.Context, writes []write) error {
 		if w.gone {
 			t.here.end(w, leaveErr)
 		} else {
-			t.here.end(w, beatErr)
+			t.here.end(w, heartbeatErr)
 		}
 	}
-	if beatErr == nil {
-		t.beats += uint64(len(here))
+	if heartbeatErr == nil {
+		t.heartbeats += uint64(len(here))
 	} else {
 		t.failed += uint64(len(here))
 	}
-	return errors.Join(beatErr, leaveErr)
+	return errors.Join(heartbeatErr, leaveErr)
 }

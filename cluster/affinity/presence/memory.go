@@ -35,8 +35,8 @@ func NewMemory() *Memory {
 	return &Memory{rooms: make(map[Room]*memoryRoom)}
 }
 
-// Beat implements Store.
-func (m *Memory) Beat(ctx context.Context, stale time.Duration, participants ...Participant) error {
+// Heartbeat implements Store.
+func (m *Memory) Heartbeat(ctx context.Context, stale time.Duration, participants ...Participant) error {
 	if err := checkCall(ctx, stale); err != nil {
 		return err
 	}
@@ -46,12 +46,12 @@ func (m *Memory) Beat(ctx context.Context, stale time.Duration, participants ...
 	m.sweep(now, 16+2*len(participants))
 	for _, p := range participants {
 		m.expire(now, stale, p.Room)
-		m.beat(now, stale, p)
+		m.heartbeat(now, stale, p)
 	}
 	return nil
 }
 
-func (m *Memory) beat(now time.Time, stale time.Duration, p Participant) {
+func (m *Memory) heartbeat(now time.Time, stale time.Duration, p Participant) {
 	room := m.rooms[p.Room]
 	if room == nil {
 		room = &memoryRoom{entries: make(map[string]*memoryEntry)}

@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// memoryTwin is the plain twin of Memory.
-type memoryTwin map[Participant]time.Time
+// memoryReference is the plain reference model of Memory.
+type memoryReference map[Participant]time.Time
 
-func (m memoryTwin) members(now time.Time, stale time.Duration, room Room) map[string]time.Duration {
+func (m memoryReference) members(now time.Time, stale time.Duration, room Room) map[string]time.Duration {
 	in := map[string]time.Duration{}
 	for p, at := range m {
 		if p.Room == room && at.After(now.Add(-stale)) {
@@ -25,26 +25,26 @@ func (m memoryTwin) members(now time.Time, stale time.Duration, room Room) map[s
 	return in
 }
 
-func TestMemoryTwin(t *testing.T) { // S1.1 to S1.4
+func TestMemoryReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stale = 10 * time.Second
 		rooms := []Room{{0, "r"}, {0, "s"}, {1, "r"}}
 		// Hidden in a struct, since rapid asks a *testing.T for its deadline, which
 		// a bubble does not have.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			m, twin, ctx := NewMemory(), memoryTwin{}, context.Background()
+			m, reference, ctx := NewMemory(), memoryReference{}, context.Background()
 			participants := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Participant {
 				room := rapid.SampledFrom(rooms).Draw(t, "room")
 				return Participant{room, rapid.StringMatching("[a-e]").Draw(t, "who")}
 			}), 0, 4)
 			t.Repeat(map[string]func(*rapid.T){
-				"beat": func(t *rapid.T) {
+				"heartbeat": func(t *rapid.T) {
 					s := participants.Draw(t, "participants")
-					if err := m.Beat(ctx, stale, s...); err != nil {
+					if err := m.Heartbeat(ctx, stale, s...); err != nil {
 						t.Fatal(err)
 					}
 					for _, p := range s {
-						twin[p] = time.Now()
+						reference[p] = time.Now()
 					}
 				},
 				"leave": func(t *rapid.T) {
@@ -53,7 +53,7 @@ func TestMemoryTwin(t *testing.T) { // S1.1 to S1.4
 						t.Fatal(err)
 					}
 					for _, p := range s {
-						delete(twin, p)
+						delete(reference, p)
 					}
 				},
 				"wait": func(t *rapid.T) { time.Sleep(time.Duration(rapid.IntRange(0, 11).Draw(t, "s")) * time.Second) },
@@ -63,7 +63,7 @@ func TestMemoryTwin(t *testing.T) { // S1.1 to S1.4
 						t.Fatal(err)
 					}
 					for i, room := range rooms {
-						want := twin.members(time.Now(), stale, room)
+						want := reference.members(time.Now(), stale, room)
 						list, err := m.Members(ctx, stale, room)
 						got := map[string]time.Duration{}
 						for _, o := range list {
@@ -81,7 +81,7 @@ func TestMemoryTwin(t *testing.T) { // S1.1 to S1.4
 
 // Stale members are not counted, even if there are more than a call frees, and even if
 // an earlier member is not stale.
-func TestMemoryManyStale(t *testing.T) { // S1.3
+func TestMemoryManyStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, room := NewMemory(), Room{0, "r"}
 		var participants []Participant
@@ -95,11 +95,11 @@ func TestMemoryManyStale(t *testing.T) { // S1.3
 				t.Errorf("count is %v, %v; want %d", n, err, want)
 			}
 		}
-		if err := m.Beat(t.Context(), time.Minute, participants...); err != nil {
+		if err := m.Heartbeat(t.Context(), time.Minute, participants...); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute - time.Nanosecond)
-		if err := m.Beat(t.Context(), time.Minute, participants[0]); err != nil {
+		if err := m.Heartbeat(t.Context(), time.Minute, participants[0]); err != nil {
 			t.Fatal(err)
 		}
 		check(100)
@@ -112,18 +112,18 @@ func TestMemoryManyStale(t *testing.T) { // S1.3
 
 // Stale participants are freed even if no call names their rooms, and no call frees
 // many of them.
-func TestMemoryCollectsAbandoned(t *testing.T) { // S1.4
+func TestMemoryCollectsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, ctx := NewMemory(), t.Context()
 		const stale, abandoned = time.Second, 10_000
 		for i := range abandoned {
-			if err := m.Beat(ctx, stale, Participant{Room{0, fmt.Sprint("room-", i)}, "ada"}); err != nil {
+			if err := m.Heartbeat(ctx, stale, Participant{Room{0, fmt.Sprint("room-", i)}, "ada"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(stale)
 		calls := []func(i int) error{
-			func(int) error { return m.Beat(ctx, stale, Participant{Room{1, "r"}, "bob"}) },
+			func(int) error { return m.Heartbeat(ctx, stale, Participant{Room{1, "r"}, "bob"}) },
 			func(int) error { return m.Leave(ctx, Participant{Room{1, "r"}, "absent"}) },
 			func(int) error { _, err := m.Members(ctx, stale, Room{1, "r"}); return err },
 			func(int) error { _, err := m.Count(ctx, stale, Room{1, "r"}); return err },

@@ -25,7 +25,7 @@ func (b blockedHandler) Handle(context.Context, slog.Record) error {
 // Enabled implements slog.Handler.
 func (b blockedHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-// With a blocked log handler, participants stay present after the store was down (S5.9).
+// With a blocked log handler, participants stay present after the store was down.
 func TestBlockedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := blockedHandler{slog.DiscardHandler, make(chan struct{})}

@@ -49,9 +49,9 @@ func (m Member) User() string {
 // latest. Their errors are ErrStore; after an error, the change may have happened
 // in part, in whole, not at all, or may still happen. Repeating a call is harmless.
 type Store interface {
-	// Beat adds participants, or renews present ones. It takes one round
+	// Heartbeat adds participants, or renews present ones. It takes one round
 	// trip, and O(log n) a participant, O(log n + m) if m have become stale.
-	Beat(ctx context.Context, stale time.Duration, participants ...Participant) error
+	Heartbeat(ctx context.Context, stale time.Duration, participants ...Participant) error
 
 	// Leave removes participants. Removing an absent one is no error.
 	Leave(ctx context.Context, participants ...Participant) error

@@ -19,12 +19,12 @@ type Tracker struct {
 	partitions int
 	cfg        Config
 
-	mu     sync.Mutex
-	here   *attendance
-	closed bool
-	calls  sync.WaitGroup // of Join and Leave
-	beats  uint64
-	failed uint64
+	mu         sync.Mutex
+	here       *attendance
+	closed     bool
+	calls      sync.WaitGroup // of Join and Leave
+	heartbeats uint64
+	failed     uint64
 
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the heartbeats have ended
@@ -35,10 +35,10 @@ type Tracker struct {
 
 // Stats describes the heartbeats of a node.
 type Stats struct {
-	Here   int    // participants present through this node
-	Owed   int    // joins and departures that the store may not have
-	Beats  uint64 // heartbeats of a participant that the store accepted
-	Failed uint64 // heartbeats of a participant that failed
+	Here       int    // participants present through this node
+	Owed       int    // joins and departures that the store may not have
+	Heartbeats uint64 // heartbeats of a participant that the store accepted
+	Failed     uint64 // heartbeats of a participant that failed
 }
 
 // Start returns a running Tracker over store. partitions is the cluster's number of
@@ -151,11 +151,11 @@ func (t *Tracker) Counts(ctx context.Context, rooms []string) ([]int, error) {
 	return counts, nil
 }
 
-// Stats returns the figures of the heartbeats.
+// Stats returns the numbers of the heartbeats.
 func (t *Tracker) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Stats{Here: t.here.here, Owed: len(t.here.owed), Beats: t.beats, Failed: t.failed}
+	return Stats{Here: t.here.here, Owed: len(t.here.owed), Heartbeats: t.heartbeats, Failed: t.failed}
 }
 
 // Close ends the heartbeats and removes this node's participants from their rooms,

@@ -28,12 +28,12 @@ type wire struct {
 	presence.Store
 	poison string // a room that the store cannot take
 
-	mu     sync.Mutex
-	down   bool
-	beats  [][]presence.Participant
-	leaves [][]presence.Participant
+	mu         sync.Mutex
+	down       bool
+	heartbeats [][]presence.Participant
+	leaves     [][]presence.Participant
 
-	beatGate, leaveGate chan struct{} // if set, a call first receives
+	heartbeatGate, leaveGate chan struct{} // if set, a call first receives
 }
 
 func (w *wire) cut(down bool) { w.set(func() { w.down = down }) }
@@ -64,13 +64,13 @@ func (w *wire) pass(ctx context.Context, gate *chan struct{}, log *[][]presence.
 	}
 }
 
-func (w *wire) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
-	store, err := w.pass(ctx, &w.beatGate, &w.beats, participants)
+func (w *wire) Heartbeat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
+	store, err := w.pass(ctx, &w.heartbeatGate, &w.heartbeats, participants)
 	if err != nil {
 		return err
 	}
 	well := slices.DeleteFunc(slices.Clone(participants), func(s presence.Participant) bool { return s.Room.Name == w.poison })
-	if err := store.Beat(ctx, stale, well...); err != nil {
+	if err := store.Heartbeat(ctx, stale, well...); err != nil {
 		return err
 	}
 	if len(well) < len(participants) {
@@ -91,9 +91,9 @@ func (w *wire) Leave(ctx context.Context, participants ...presence.Participant) 
 func (w *wire) take() [][]presence.Participant {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	beats := w.beats
-	w.beats = nil
-	return beats
+	heartbeats := w.heartbeats
+	w.heartbeats = nil
+	return heartbeats
 }
 
 func start(tb testing.TB, store presence.Store, cfg presence.Config) *presence.Tracker {
@@ -135,7 +135,7 @@ func wantMembers(tb testing.TB, p *presence.Tracker, room string, names ...strin
 
 // The participants of a crashed node stay for interval + grace, to the nanosecond. A
 // participant that joins again on another node is counted once.
-func TestCrash(t *testing.T) { // S1.2, S1.3
+func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
 		w := &wire{Store: m}
@@ -155,7 +155,7 @@ func TestCrash(t *testing.T) { // S1.2, S1.3
 	})
 }
 
-func TestUser(t *testing.T) { // S1.6
+func TestUser(t *testing.T) {
 	for name, want := range map[string]string{"ada/phone": "ada", "org/cy/1": "org/cy", "bob": "bob", "/1": "/1"} {
 		if got := (presence.Member{Name: name}).User(); got != want {
 			t.Errorf("%s belongs to %q, want %q", name, got, want)
@@ -163,7 +163,7 @@ func TestUser(t *testing.T) { // S1.6
 	}
 }
 
-func TestCounts(t *testing.T) { // S1.7
+func TestCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, presence.NewMemory(), quiet)
 		join(t, p, "big", "ada/phone", "ada/laptop", "cy/1")
@@ -179,7 +179,7 @@ func TestCounts(t *testing.T) { // S1.7
 
 // Each participant is renewed once an interval, each room in one batch, and the batches
 // are about equal.
-func TestHeartbeatsAreBatchedAndSpread(t *testing.T) { // S1.5
+func TestHeartbeatsAreBatchedAndSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
@@ -222,7 +222,7 @@ func TestHeartbeatsAreBatchedAndSpread(t *testing.T) { // S1.5
 }
 
 // Heartbeats stop at once when a participant leaves.
-func TestHeartbeatsStop(t *testing.T) { // S1.5
+func TestHeartbeatsStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
@@ -236,7 +236,7 @@ func TestHeartbeatsStop(t *testing.T) { // S1.5
 		if n := len(w.take()); n > 0 {
 			t.Errorf("%d batches for an empty room", n)
 		}
-		if s := p.Stats(); s.Here != 0 || s.Owed != 0 || (s.Beats != 2+2 && s.Beats != 2+4) {
+		if s := p.Stats(); s.Here != 0 || s.Owed != 0 || (s.Heartbeats != 2+2 && s.Heartbeats != 2+4) {
 			t.Errorf("stats are %+v", s)
 		}
 	})
@@ -264,8 +264,8 @@ func TestHostileNames(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Hour)
-		if len(w.beats)+len(w.leaves) > 0 {
-			t.Errorf("written: %v, %v", w.beats, w.leaves)
+		if len(w.heartbeats)+len(w.leaves) > 0 {
+			t.Errorf("written: %v, %v", w.heartbeats, w.leaves)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%d partitions are taken", partitions)
 		}
 	}
-	if c := (presence.Config{}).WithDefaults(); c.Interval+c.Grace != stale { // S1.3
+	if c := (presence.Config{}).WithDefaults(); c.Interval+c.Grace != stale {
 		t.Errorf("defaults are %+v", c)
 	}
 }

@@ -46,7 +46,7 @@ func TestStoreDown(t *testing.T) {
 }
 
 // Departures are forgotten after the stale time: the store then has no record of them.
-func TestForgetsDepartures(t *testing.T) { // S1.5
+func TestForgetsDepartures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
@@ -82,7 +82,7 @@ func TestStoreEmptied(t *testing.T) {
 }
 
 // A lost heartbeat is repeated within the grace.
-func TestLostBeat(t *testing.T) {
+func TestLostHeartbeat(t *testing.T) {
 	for _, cfg := range []presence.Config{
 		quiet, presence.SFU(), {Interval: time.Minute, Grace: time.Second}, {Interval: time.Second, Grace: time.Minute},
 	} {
@@ -121,7 +121,7 @@ func TestCrossedWrites(t *testing.T) {
 		p := start(t, w, quiet)
 		join(t, p, "r", "ada", "bob")
 
-		w.set(func() { w.beatGate = make(chan struct{}) })
+		w.set(func() { w.heartbeatGate = make(chan struct{}) })
 		w.take()
 		for len(w.take()) == 0 {
 			time.Sleep(100 * time.Millisecond)
@@ -131,7 +131,7 @@ func TestCrossedWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantMembers(t, p, "r", "bob")
-		close(w.beatGate) // the heartbeat gets there after the departure
+		close(w.heartbeatGate) // the heartbeat gets there after the departure
 		time.Sleep(slot)
 		synctest.Wait()
 		wantMembers(t, p, "r", "bob")
@@ -172,7 +172,7 @@ func TestPoisonedRoom(t *testing.T) {
 			total += len(batch)
 		}
 		if most := 10 * rooms * 3; total > most {
-			t.Errorf("%d beats for %d rooms in 10 minutes, more than %d", total, rooms, most)
+			t.Errorf("%d heartbeats for %d rooms in 10 minutes, more than %d", total, rooms, most)
 		}
 	})
 }
@@ -205,9 +205,9 @@ type stall struct {
 	next atomic.Int64 // for how long the next call stands still
 }
 
-func (s *stall) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
+func (s *stall) Heartbeat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
 	time.Sleep(time.Duration(s.next.Swap(0)))
-	return s.Store.Beat(context.WithoutCancel(ctx), stale, participants...)
+	return s.Store.Heartbeat(context.WithoutCancel(ctx), stale, participants...)
 }
 
 func TestClose(t *testing.T) {
@@ -241,7 +241,7 @@ func TestCloseWhileStoreHangs(t *testing.T) {
 		w := &wire{Store: m}
 		p, other := start(t, w, quiet), start(t, m, quiet)
 		join(t, p, "r", "ada")
-		w.set(func() { w.beatGate, w.leaveGate = make(chan struct{}), make(chan struct{}) })
+		w.set(func() { w.heartbeatGate, w.leaveGate = make(chan struct{}), make(chan struct{}) })
 		joined := make(chan error, 1)
 		go func() { joined <- p.Join(context.Background(), "r", "bob") }()
 		synctest.Wait()
@@ -256,14 +256,14 @@ func TestCloseWhileStoreHangs(t *testing.T) {
 			t.Errorf("Join: %v", err)
 		}
 
-		w = &wire{Store: m, beatGate: make(chan struct{}, 1)}
+		w = &wire{Store: m, heartbeatGate: make(chan struct{}, 1)}
 		p = start(t, w, quiet)
 		go func() { joined <- p.Join(context.Background(), "s", "cy") }()
 		synctest.Wait()
 		closed := make(chan error, 1)
 		go func() { closed <- p.Close() }()
 		synctest.Wait()
-		w.beatGate <- struct{}{}
+		w.heartbeatGate <- struct{}{}
 		if err := errors.Join(<-joined, <-closed); err != nil {
 			t.Error(err)
 		}
@@ -273,7 +273,7 @@ func TestCloseWhileStoreHangs(t *testing.T) {
 
 // Two goroutines serve all participants of a node, and the log. They end with Close: a bubble
 // in which goroutines stay fails.
-func TestGoroutines(t *testing.T) { // S1.5
+func TestGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
 		p := start(t, presence.NewMemory(), quiet)

@@ -14,7 +14,7 @@ import (
 )
 
 // The room gets its new node half a second after the old one is gone.
-func TestLost(t *testing.T) { // S6.15
+func TestLost(t *testing.T) {
 	seeds(t, func(t *testing.T) {
 		c := newClient()
 		if err := c.Follow(t.Context(), directiveTo("a", 1)); err == nil {
@@ -45,7 +45,7 @@ func TestLost(t *testing.T) { // S6.15
 }
 
 // A refusal makes the client ask at once.
-func TestFollowRefused(t *testing.T) { // S6.15
+func TestFollowRefused(t *testing.T) {
 	for _, refused := range []error{ErrRefused, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClient()
@@ -64,7 +64,7 @@ func TestFollowRefused(t *testing.T) { // S6.15
 }
 
 // While an attempt hangs, the client asks, and an answer interrupts the attempt.
-func TestLostAsksDuringAttempt(t *testing.T) { // S6.15
+func TestLostAsksDuringAttempt(t *testing.T) {
 	seeds(t, func(t *testing.T) {
 		c := newClient()
 		c.connect = func(ctx context.Context, _ int, d Directive) error {

@@ -101,7 +101,7 @@ func (f *fifths) check(t *testing.T, what string) {
 	}
 }
 
-func TestFollowGivesUp(t *testing.T) { // S0.9
+func TestFollowGivesUp(t *testing.T) {
 	var first, next fifths
 	seeds(t, func(t *testing.T) {
 		c := newClient()
@@ -128,7 +128,7 @@ func TestFollowGivesUp(t *testing.T) { // S0.9
 	next.check(t, "next attempts")
 }
 
-func TestFollowConnects(t *testing.T) { // S0.9, S0.13
+func TestFollowConnects(t *testing.T) {
 	for at, want := range []string{1: "b", 2: "bb", 3: "bbb", 4: "bbbx"} {
 		if at == 0 {
 			continue
@@ -167,7 +167,7 @@ func TestFollowConnects(t *testing.T) { // S0.9, S0.13
 	}
 }
 
-func TestFollowHangingAttempts(t *testing.T) { // S0.9
+func TestFollowHangingAttempts(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 2 * time.Second: 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClient()
@@ -218,7 +218,7 @@ func TestFollowContextEnds(t *testing.T) {
 	}
 }
 
-func TestFollowNewerDirective(t *testing.T) { // S0.9
+func TestFollowNewerDirective(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		at   time.Duration // of the directive; an attempt begins within 500 ms and takes a second

@@ -20,7 +20,7 @@ var updateHistories = flag.Bool("update", false, "rewrite testdata/histories.jso
 const historiesFile = "testdata/histories.json"
 
 // history drives a Machine at random, records each call with its result, and checks
-// the bounds of S0.9 and S6.15. Times are in milliseconds since start.
+// the bounds that doc.go promises. Times are in milliseconds since start.
 type history struct {
 	Machine
 	t     *testing.T
@@ -212,7 +212,7 @@ func record(t *testing.T, seed uint64) []string {
 
 // TestHistories: the machines in Go and in JavaScript give the same steps in 1,000
 // random histories, and keep their bounds.
-func TestHistories(t *testing.T) { // S0.9, S6.15
+func TestHistories(t *testing.T) {
 	var b bytes.Buffer
 	for seed := range uint64(1000) {
 		lines, err := json.Marshal(record(t, seed))

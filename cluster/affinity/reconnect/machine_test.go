@@ -74,7 +74,7 @@ func TestPaceDefaults(t *testing.T) {
 	}
 }
 
-func TestMachineTimes(t *testing.T) { // S0.9
+func TestMachineTimes(t *testing.T) {
 	for _, c := range []struct {
 		u    float64
 		want string
@@ -184,7 +184,7 @@ func (k *tick) script(t *testing.T, script string) {
 	}
 }
 
-func TestMachineSeeks(t *testing.T) { // S6.15, S0.9
+func TestMachineSeeks(t *testing.T) {
 	for _, c := range []struct{ name, script, want, end string }{
 		{"lost, new node at once", "L.n.c", "ask 0s, b 0s", "connected"},
 		{"lost, the node is there", "L.s.c", "ask 0s, a 0s", "connected"},
@@ -231,7 +231,7 @@ func TestMachineSeeks(t *testing.T) { // S6.15, S0.9
 
 // A target that accepts each attempt and then loses the client gets as many attempts as
 // a target that fails.
-func TestMachineShortConnections(t *testing.T) { // S0.9
+func TestMachineShortConnections(t *testing.T) {
 	k := newTick(0)
 	start := k.now
 	k.Directed(k.now, 0, directiveTo("b", 1))
@@ -253,7 +253,7 @@ func TestMachineShortConnections(t *testing.T) { // S0.9
 }
 
 // A target that refuses each time, and a resolver that does not answer, end at AskFor.
-func TestMachineAskFor(t *testing.T) { // S6.15
+func TestMachineAskFor(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		k := newTick(0.5)
 		start := k.now
@@ -283,7 +283,7 @@ func TestMachineAskFor(t *testing.T) { // S6.15
 // Two answers without an epoch, of two agents without their store, name two nodes that
 // refuse, or fail after a first refusal. The client goes from one to the other at a rate
 // that falls, and gives up.
-func TestMachineAlternates(t *testing.T) { // S6.15
+func TestMachineAlternates(t *testing.T) {
 	for seed := range uint64(40) {
 		fails := seed%2 == 1
 		most := map[bool]int{false: 15, true: 6}[fails]
@@ -314,7 +314,7 @@ func TestMachineAlternates(t *testing.T) { // S6.15
 
 // A crowd that loses its node asks at a rate that MinAsk and MaxAsk bound, in no
 // waves, and arrives over the time of Spread.
-func TestMachineCrowd(t *testing.T) { // S6.15
+func TestMachineCrowd(t *testing.T) {
 	const clients = 1000
 	s := story{home: homeAfter(3 * time.Second), refuses: onlyA}
 	var first int

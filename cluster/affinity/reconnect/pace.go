@@ -12,7 +12,7 @@ import (
 type Directive struct {
 	Room   string       `json:"room"`
 	To     lease.NodeID `json:"to"`
-	Addr   string       `json:"addr"`   // of the program on To, for clients
+	Addr   string       `json:"addr"`   // of the application on To, for clients
 	Reason string       `json:"reason"` // for people
 	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53; 0 = To is a guess, because the store of pins does not answer
 }

@@ -123,7 +123,7 @@ func (c *crowdClient) outcome(s story, start time.Time, now time.Duration) {
 }
 
 // The table in the package comment is what the machine does.
-func TestTable(t *testing.T) { // S6.15
+func TestTable(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ func stating(cluster string) pinstore.Settings {
 }
 
 // Stores with different prefixes look at the same keys, which expire, for any name of a cluster.
-func TestFingerprint(t *testing.T) { // S6.12
+func TestFingerprint(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := ready(t, Options{URL: server.URL(), Prefix: "p:"}), ready(t, Options{URL: server.URL(), Prefix: "q:"})
 	for cluster, tag := range map[string]string{"prod": "{prod}", "17": "{17}", "a}b {c%\n": "{a%7Db%20%7Bc%25%0A}", "ü": "{%C3%BC}"} {
@@ -56,7 +56,7 @@ func TestFingerprint(t *testing.T) { // S6.12
 
 // A cluster under whose prefix another cluster has its keys is refused by both names, and the other one is not, until
 // the other one has ended. Under another prefix it is accepted.
-func TestTwoClusters(t *testing.T) { // S6.12
+func TestTwoClusters(t *testing.T) {
 	server := redistest.Start(t)
 	for _, prefix := range []string{DefaultPrefix, "p:"} {
 		prod, staging := ready(t, Options{URL: server.URL(), Prefix: prefix}), ready(t, Options{URL: server.URL(), Prefix: prefix})
@@ -110,7 +110,7 @@ func TestTwoClusters(t *testing.T) { // S6.12
 }
 
 // Foreign values under the key are errors that name it, and settings that the key cannot hold are errors.
-func TestFingerprintForeign(t *testing.T) { // S6.12
+func TestFingerprintForeign(t *testing.T) {
 	server, s := started(t)
 	const key = "roost:{c}:fingerprint"
 	for _, put := range [][]string{{"SET", key, "foreign"}, {"RPUSH", key, "foreign"}} {
@@ -135,7 +135,7 @@ func TestFingerprintForeign(t *testing.T) { // S6.12
 	}
 }
 
-func BenchmarkBeat(b *testing.B) {
+func BenchmarkHeartbeat(b *testing.B) {
 	server, s := started(b)
 	for name, f := range map[string]func(i int) error{
 		"heartbeat": func(i int) error {

@@ -23,7 +23,7 @@ var insideScripts = []string{
 	"get", "mget", "set", "del", "pttl", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore", "exists",
 }
 
-// S0.6: a join takes one round trip, with one run of the script. So does a batch, also of
+// a join takes one round trip, with one run of the script. So does a batch, also of
 // several partitions.
 func TestOneCommand(t *testing.T) {
 	server, s := started(t)
@@ -102,7 +102,7 @@ func TestTracksPinsAlone(t *testing.T) {
 }
 
 // All keys expire, also those of an abandoned room, and index entries with their pins.
-func TestKeys(t *testing.T) { // S1.1, S1.4
+func TestKeys(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL(), Prefix: "p:"})
 	pin := swap(t, s, first("moved", node("a:1", 1))).Pin
@@ -110,7 +110,7 @@ func TestKeys(t *testing.T) { // S1.1, S1.4
 	swap(t, s, first("stays", node("c", 3)))
 	ada := presence.Participant{Room: presence.Room{Partition: 17, Name: "stays"}, Name: "ada/1"}
 	_, err := s.Heartbeat(t.Context(), node("b", 2), time.Hour, nil)
-	if err := errors.Join(err, s.Presence().Beat(t.Context(), time.Hour, ada)); err != nil {
+	if err := errors.Join(err, s.Presence().Heartbeat(t.Context(), time.Hour, ada)); err != nil {
 		t.Fatal(err)
 	}
 	keys := strings.Split(server.Do("KEYS", "*"), "\n")

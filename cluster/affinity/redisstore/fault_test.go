@@ -57,11 +57,11 @@ func calls(s *Store, room string) map[string]storeCall {
 		"index": {pinstore.ErrStore, func(ctx context.Context) error {
 			return errOf(s.Index(ctx, []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 10))
 		}},
-		"heartbeat": {pinstore.ErrStore, func(ctx context.Context) error { return errOf(s.Heartbeat(ctx, node("n", 1), time.Hour, nil)) }},
-		"beat":      {presence.ErrStore, func(ctx context.Context) error { return p.Beat(ctx, time.Hour, ada) }},
-		"leave":     {presence.ErrStore, func(ctx context.Context) error { return p.Leave(ctx, ada) }},
-		"members":   {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Members(ctx, time.Hour, in)) }},
-		"count":     {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Count(ctx, time.Hour, in)) }},
+		"heartbeat":          {pinstore.ErrStore, func(ctx context.Context) error { return errOf(s.Heartbeat(ctx, node("n", 1), time.Hour, nil)) }},
+		"presence heartbeat": {presence.ErrStore, func(ctx context.Context) error { return p.Heartbeat(ctx, time.Hour, ada) }},
+		"leave":              {presence.ErrStore, func(ctx context.Context) error { return p.Leave(ctx, ada) }},
+		"members":            {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Members(ctx, time.Hour, in)) }},
+		"count":              {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Count(ctx, time.Hour, in)) }},
 	}
 }
 
@@ -238,7 +238,7 @@ func TestReadOnly(t *testing.T) {
 	server, s := started(t)
 	pin := swap(t, s, first("room", node("n", 1))).Pin
 	server.ReadOnly(true)
-	for _, name := range []string{"claim", "batch", "heartbeat", "beat", "leave"} {
+	for _, name := range []string{"claim", "batch", "heartbeat", "heartbeat", "leave"} {
 		call := calls(s, "new")[name]
 		err := within(answerTime, call.do)
 		// The answer to the call before closes the connections, perhaps under this one.
@@ -268,12 +268,12 @@ func TestReadOnly(t *testing.T) {
 func TestFull(t *testing.T) {
 	server, s := started(t)
 	pin := swap(t, s, first("room", node("n", 1))).Pin
-	beat := calls(s, "room")["beat"].do
-	if err := within(answerTime, beat); err != nil {
+	heartbeat := calls(s, "room")["presence heartbeat"].do
+	if err := within(answerTime, heartbeat); err != nil {
 		t.Fatal(err)
 	}
 	server.Full(true)
-	if err := within(answerTime, beat); err != nil { // otherwise all rooms would look empty
+	if err := within(answerTime, heartbeat); err != nil { // otherwise all rooms would look empty
 		t.Errorf("heartbeat of a participant: %v", err)
 	}
 	if err := try(s, first("new", node("n", 1))); !errors.Is(err, pinstore.ErrStore) || !strings.Contains(err.Error(), "OOM") {

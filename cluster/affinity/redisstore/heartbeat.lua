@@ -4,22 +4,22 @@
 -- ARGV     incarnation ("" for none), TTL in ms (0: remove), incarnations to ask for
 -- returns  for each incarnation asked for: 1 if its heartbeat has not expired, else 0
 
-local beats, self, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local heartbeats, self, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
 if self ~= '' and ttl > 0 then
-  redis.call('ZADD', beats, now + ttl, self)
-  if redis.call('PEXPIRE', beats, ttl, 'GT') == 0 then
-    redis.call('PEXPIRE', beats, ttl, 'NX')
+  redis.call('ZADD', heartbeats, now + ttl, self)
+  if redis.call('PEXPIRE', heartbeats, ttl, 'GT') == 0 then
+    redis.call('PEXPIRE', heartbeats, ttl, 'NX')
   end
 else
-  redis.call('ZREM', beats, self)
+  redis.call('ZREM', heartbeats, self)
 end
-redis.call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. now) -- a key, too, expires a millisecond after its TTL
+redis.call('ZREMRANGEBYSCORE', heartbeats, '-inf', '(' .. now) -- a key, too, expires a millisecond after its TTL
 
 local out = {}
 for i = 3, #ARGV do
-  out[#out + 1] = redis.call('ZSCORE', beats, ARGV[i]) and 1 or 0
+  out[#out + 1] = redis.call('ZSCORE', heartbeats, ARGV[i]) and 1 or 0
 end
 return out

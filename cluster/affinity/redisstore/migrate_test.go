@@ -15,7 +15,7 @@ import (
 
 // A slot moves key by key to another master, back and forth, while two instances claim,
 // read and refresh its rooms: each claim returns the pin that stands, and no call fails.
-func TestSlotMigration(t *testing.T) { // S6.3
+func TestSlotMigration(t *testing.T) {
 	long(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
@@ -92,7 +92,7 @@ func TestSlotMigration(t *testing.T) { // S6.3
 }
 
 // One key at a time, an op has the result that it has at once.
-func TestApartAsAtOnce(t *testing.T) { // S6.2, S6.3
+func TestApartAsAtOnce(t *testing.T) {
 	server, s := started(t)
 	const epoch = 5_000_000_000_000_000 // in the year 2128: greater than the time
 	pin := func(at lease.Incarnation, epoch uint64) pinstore.Pin {

@@ -11,9 +11,9 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// Redis restarts with a copy of its data from before the latest tenures of two rooms. One
+// Redis restarts with a copy of its data from before the latest hostings of two rooms. One
 // is hosted, one has ended. Both get greater epochs than ever before.
-func TestEpochsAfterOlderCopy(t *testing.T) { // S6.2
+func TestEpochsAfterOlderCopy(t *testing.T) {
 	server := redistest.Start(t)
 	agent, err := cluster.Start(t.Context(), cluster.Config{
 		ID: "a", Bind: "127.0.0.1:0", Network: cluster.Local, Log: slog.New(slog.DiscardHandler), LeaseTTL: time.Minute,

@@ -128,6 +128,6 @@ func TestAccessList(t *testing.T) {
 			t.Errorf("settings: %v", err)
 		}
 	}
-	stranger := open(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr(), Prefix: "other:"})
-	fails(t, stranger, "NOPERM")
+	other := open(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr(), Prefix: "other:"})
+	fails(t, other, "NOPERM")
 }

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	//go:embed presence_beat.lua
-	beatSource string
+	//go:embed presence_heartbeat.lua
+	presenceHeartbeatSource string
 	//go:embed presence_members.lua
 	membersSource string
 	//go:embed presence_count.lua
@@ -29,8 +29,8 @@ var (
 // crashed nodes become stale earlier or later by as much; the next heartbeat corrects
 // all others.
 type Presence struct {
-	store                *Store
-	beat, members, count script
+	store                     *Store
+	heartbeat, members, count script
 }
 
 var _ presence.Store = (*Presence)(nil)
@@ -38,7 +38,7 @@ var _ presence.Store = (*Presence)(nil)
 // Presence returns the presence store on the same Redis with the same prefix. It is
 // closed with s.
 func (s *Store) Presence() *Presence {
-	return &Presence{s, newScript(beatSource), newScript(membersSource), newScript(countSource)}
+	return &Presence{s, newScript(presenceHeartbeatSource), newScript(membersSource), newScript(countSource)}
 }
 
 // participants is the zset of a room's participants.
@@ -50,8 +50,8 @@ func (k keys) participants(room presence.Room) string {
 // arguments, two a participant, and blocks the server while it runs.
 const most = 1000
 
-// Beat implements presence.Store, with one command for each room.
-func (s *Presence) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
+// Heartbeat implements presence.Store, with one command for each room.
+func (s *Presence) Heartbeat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
 	age, err := milliseconds(stale)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *Presence) Beat(ctx context.Context, stale time.Duration, participants .
 			calls = append(calls, call{[]string{room.key}, append([]string{age}, names...)})
 		}
 	}
-	_, err = s.run(ctx, "beat", s.beat, calls)
+	_, err = s.run(ctx, "heartbeat", s.heartbeat, calls)
 	return err
 }
 
@@ -202,19 +202,19 @@ func firstFault(what string, results []rueidis.RedisResult, err error) error {
 	if err != nil {
 		return presenceFault(what, err)
 	}
-	faults := 0
+	problems := 0
 	for _, r := range results {
 		if e := r.Error(); e != nil {
-			if faults++; faults == 1 {
+			if problems++; problems == 1 {
 				err = e
 			}
 		}
 	}
 	switch {
-	case faults == 0:
+	case problems == 0:
 		return nil
 	case len(results) > 1:
-		what = fmt.Sprintf("%s: %d of %d commands failed, the first", what, faults, len(results))
+		what = fmt.Sprintf("%s: %d of %d commands failed, the first", what, problems, len(results))
 	}
 	return presenceFault(what, err)
 }

@@ -44,7 +44,7 @@ func BenchmarkPresenceHeartbeat(b *testing.B) {
 
 	b.Run("roost", func(b *testing.B) {
 		for b.Loop() {
-			if err := store.Beat(ctx, time.Minute, seats...); err != nil {
+			if err := store.Heartbeat(ctx, time.Minute, seats...); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -90,7 +90,7 @@ func BenchmarkPresenceMembers(b *testing.B) {
 	for i := range seats {
 		seats[i] = presence.Participant{Room: room, Name: fmt.Sprintf("user-%05d/1", i)}
 	}
-	if err := store.Beat(ctx, time.Hour, seats...); err != nil {
+	if err := store.Heartbeat(ctx, time.Hour, seats...); err != nil {
 		b.Fatal(err)
 	}
 	run := func(name string, read func() error) {

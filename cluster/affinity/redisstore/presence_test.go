@@ -28,12 +28,12 @@ func at(source string, ms int64) script {
 
 // frozen is a store on a server with its clock at now.
 func frozen(p *Presence, now int64) *Presence {
-	return &Presence{p.store, at(beatSource, now), at(membersSource, now), at(countSource, now)}
+	return &Presence{p.store, at(presenceHeartbeatSource, now), at(membersSource, now), at(countSource, now)}
 }
 
 // A member that is exactly stale is out, before and after its removal; a member a
 // millisecond younger is in. Time is the server's.
-func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
+func TestPresenceBoundary(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, Options{URL: server.URL()}).Presence()
 	const now, stale = 1_700_000_000_123, 65 * time.Second
@@ -63,7 +63,7 @@ func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 	if n := server.Do("ZCARD", key); n != "4" {
 		t.Errorf("reading left %s of 4", n)
 	}
-	if err := then.Beat(t.Context(), stale, presence.Participant{Room: room, Name: "ada"}); err != nil {
+	if err := then.Heartbeat(t.Context(), stale, presence.Participant{Room: room, Name: "ada"}); err != nil {
 		t.Fatal(err)
 	}
 	check("ada 0", "from the future 0", "younger 64999")
@@ -73,7 +73,7 @@ func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 }
 
 // One command for each room, one range command in it, and no scan of keys.
-func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
+func TestPresenceCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, Options{URL: server.URL()}).Presence()
 	var seats []presence.Participant
@@ -88,7 +88,7 @@ func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
 		t.Helper()
 		_, members := store.Members(t.Context(), time.Minute, rooms[0])
 		_, count := store.Count(t.Context(), time.Minute, rooms...)
-		if err := errors.Join(store.Beat(t.Context(), time.Minute, seats...), members, count); err != nil {
+		if err := errors.Join(store.Heartbeat(t.Context(), time.Minute, seats...), members, count); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,9 +125,9 @@ func TestPresencePoisonedRoom(t *testing.T) {
 	for _, room := range []string{"a", "bad", "c"} {
 		seats = append(seats, presence.Participant{Room: presence.Room{Partition: 17, Name: room}, Name: "ada"})
 	}
-	err := store.Beat(t.Context(), time.Hour, seats...)
+	err := store.Heartbeat(t.Context(), time.Hour, seats...)
 	if !errors.Is(err, presence.ErrStore) || !strings.Contains(err.Error(), "1 of 3 commands failed") || !strings.Contains(err.Error(), "WRONGTYPE") {
-		t.Errorf("Beat: %v", err)
+		t.Errorf("Heartbeat: %v", err)
 	}
 	for _, room := range []string{"a", "c"} {
 		counts, err := store.Count(t.Context(), time.Hour, presence.Room{Partition: 17, Name: room})
@@ -139,7 +139,7 @@ func TestPresencePoisonedRoom(t *testing.T) {
 
 // A room is read in pages that do not divide a millisecond: none of its members is left
 // out, whether many have one heartbeat or each its own.
-func TestPresencePages(t *testing.T) { // S6.12
+func TestPresencePages(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, Options{URL: server.URL()}).Presence()
 	const now = 1_700_000_000_000
@@ -180,22 +180,22 @@ func TestPresencePages(t *testing.T) { // S6.12
 
 // While a room is read, its members send heartbeats, which changes their place in the
 // order of pages: each is in the answer, once.
-func TestPresencePagesMove(t *testing.T) { // S6.12
+func TestPresencePagesMove(t *testing.T) {
 	store := ready(t, Options{URL: redistest.Start(t).URL()}).Presence()
 	room := presence.Room{Partition: 17, Name: "r"}
 	seats := make([]presence.Participant, 5*most)
 	for i := range seats {
 		seats[i] = presence.Participant{Room: room, Name: fmt.Sprint(i)}
 	}
-	if err := store.Beat(t.Context(), time.Hour, seats...); err != nil {
+	if err := store.Heartbeat(t.Context(), time.Hour, seats...); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	var beats sync.WaitGroup
-	beats.Go(func() {
+	var heartbeats sync.WaitGroup
+	heartbeats.Go(func() {
 		for ctx.Err() == nil {
 			from := rand.IntN(len(seats) - most/2)
-			if err := store.Beat(t.Context(), time.Hour, seats[from:from+most/2]...); err != nil {
+			if err := store.Heartbeat(t.Context(), time.Hour, seats[from:from+most/2]...); err != nil {
 				t.Error(err)
 			}
 		}
@@ -211,5 +211,5 @@ func TestPresencePagesMove(t *testing.T) { // S6.12
 		}
 	}
 	stop()
-	beats.Wait()
+	heartbeats.Wait()
 }

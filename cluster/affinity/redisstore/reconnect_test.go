@@ -17,7 +17,7 @@ import (
 
 // No answer over a new connection comes before the notification that the former one was lost: what the
 // server forgot in between would pass for a change of another node.
-func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) { // S0.1, S1.3
+func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 	server, s := started(t)
 	notified := listen(s)
 	other, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true, PipelineMultiplex: -1})

@@ -13,7 +13,7 @@ import (
 
 // A process ends between the commands of a claim with a limit. The room has one pin or none, the
 // index has what is pinned, and the node gets no more than one room beyond its limit.
-func TestClaimCutShort(t *testing.T) { // S0.8, S6.4
+func TestClaimCutShort(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
 	first, second := node("n", 1), node("m", 2)
@@ -79,7 +79,7 @@ func TestClaimCutShort(t *testing.T) { // S0.8, S6.4
 }
 
 // Units of a claim without a pin, since that could not be written, are taken back: a shard that is down fills no node.
-func TestUnitsOfAFailedClaim(t *testing.T) { // S6.4
+func TestUnitsOfAFailedClaim(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	claim := func(room string) pinstore.Result {

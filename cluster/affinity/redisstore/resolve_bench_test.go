@@ -206,9 +206,9 @@ func resolve(rooms *affinity.Resolver, room string, want affinity.Source) error 
 	return err
 }
 
-// BenchmarkRehome re-homes the rooms of a dead node, by the one node that owns all
+// BenchmarkFailover fails over the rooms of a dead node, by the one node that owns all
 // partitions then.
-func BenchmarkRehome(b *testing.B) {
+func BenchmarkFailover(b *testing.B) {
 	n := newBench(b)
 	store := open(b, Options{URL: n.server.URL()})
 	// An earlier incarnation of this node is dead for certain: no lease has to expire.
@@ -238,9 +238,9 @@ func BenchmarkRehome(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for deadline := time.Now().Add(time.Minute); rooms.Stats().Rehomed < uint64(len(ops)); <-tick.C {
+		for deadline := time.Now().Add(time.Minute); rooms.Stats().FailedOver < uint64(len(ops)); <-tick.C {
 			if time.Now().After(deadline) {
-				b.Fatalf("%d rooms were re-homed", rooms.Stats().Rehomed)
+				b.Fatalf("%d rooms were failed over", rooms.Stats().FailedOver)
 			}
 		}
 		b.StopTimer()

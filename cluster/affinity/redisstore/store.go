@@ -243,8 +243,8 @@ func (l *link) late(err error) error {
 	return err
 }
 
-// fault makes err an pinstore.ErrStore that names the operation.
-func fault(what string, err error) error { return faultOf(pinstore.ErrStore, what, err) }
+// problem makes err an pinstore.ErrStore that names the operation.
+func problem(what string, err error) error { return faultOf(pinstore.ErrStore, what, err) }
 
 func faultOf(kind error, what string, err error) error {
 	hint := ""

@@ -111,7 +111,7 @@ var changes = map[string]pinstore.Op{
 
 // A pin that changes after the script has read it, and before the connection tracks it, counts as
 // changed: no notification would ever come.
-func TestChangeBeforeItIsTracked(t *testing.T) { // S1.3
+func TestChangeBeforeItIsTracked(t *testing.T) {
 	server := redistest.Start(t)
 	h := newHalves(t, server.Addr(), caching)
 	s, other := ready(t, Options{URL: "redis://" + h.addr}), ready(t, Options{URL: server.URL()})
@@ -139,7 +139,7 @@ func TestChangeBeforeItIsTracked(t *testing.T) { // S1.3
 }
 
 // A pin that changes after it is read, and before its needs are: the notification comes before the answer.
-func TestChangeWhileItIsRead(t *testing.T) { // S1.3
+func TestChangeWhileItIsRead(t *testing.T) {
 	server := redistest.Start(t)
 	h := newHalves(t, server.Addr(), mgetOne)
 	s, other := ready(t, Options{URL: "redis://" + h.addr}), ready(t, Options{URL: server.URL()})

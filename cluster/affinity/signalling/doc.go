@@ -14,5 +14,5 @@
 // apart from reconnect.mjs.
 //
 // The handlers authorize no client, and Where and Redirect pin any room that a client names. Put
-// them behind the checks of the program.
+// them behind the checks of the application.
 package signalling

@@ -107,7 +107,7 @@ func ask(t *testing.T, s *httptest.Server, method, target, body string) (answer,
 	return answer{resp.StatusCode, resp.Header}, d
 }
 
-func TestHandlers(t *testing.T) { // S6.16
+func TestHandlers(t *testing.T) {
 	t.Parallel()
 	rooms := start(t, ".example:443", "a", "b")
 	s := server(t, rooms[0], 0)
@@ -151,7 +151,7 @@ func TestHandlers(t *testing.T) { // S6.16
 }
 
 // A browser gets the file of the tree.
-func TestJavaScript(t *testing.T) { // S6.16
+func TestJavaScript(t *testing.T) {
 	w := httptest.NewRecorder()
 	signalling.JavaScript().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/reconnect.mjs", nil))
 	want, err := os.ReadFile("../reconnect/reconnect.mjs")
@@ -161,7 +161,7 @@ func TestJavaScript(t *testing.T) { // S6.16
 }
 
 // Where no address is known, and where the resolver has ended, the client tries again.
-func TestUnavailable(t *testing.T) { // S6.16
+func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	rooms := start(t, "", "a")
 	s := server(t, rooms[0], 0)
@@ -179,7 +179,7 @@ func TestUnavailable(t *testing.T) { // S6.16
 }
 
 // A client receives where the room lives, each move, comments in between, and the end.
-func TestFollow(t *testing.T) { // S6.16
+func TestFollow(t *testing.T) {
 	t.Parallel()
 	rooms := start(t, ".example:443", "a", "b")
 	s := server(t, rooms[0], 100*time.Millisecond)

@@ -1,5 +1,5 @@
 // Package dashboard is a web page that shows one node's view of its cluster. It is an
-// ordinary client of the HTTP API and has no other source. Faults come from /v1/doctor, and
+// ordinary client of the HTTP API and has no other source. Problems come from /v1/doctor, and
 // events from /v1/history: the page concludes neither by itself.
 //
 // The page and its parts are embedded in the program. It loads nothing from other

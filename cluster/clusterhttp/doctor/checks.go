@@ -24,20 +24,20 @@ func (e Examination) ready() Check {
 			"ready", Warn, "it is draining" + e.drainsFor(e.After.Stats.Self), "it owns nothing, and /readyz fails on purpose",
 			"nothing if the node is being taken down; otherwise roost undrain",
 		}
-	case "ill":
+	case "unhealthy":
 		return Check{
-			"ready", Fail, "its program is ill: " + e.After.Stats.Ill, "it owns nothing, and stays a member",
+			"ready", Fail, "it is unhealthy: " + e.After.Stats.Unhealthy, "it owns nothing, and stays a member",
 			"see the program; the node owns again by itself after two good checks or reports in a row",
 		}
-	case "held":
+	case "flapping":
 		return Check{
-			"ready", Warn, "it is held back", "it came and went too often, and owns nothing until it has stayed for a while: roost members shows how long",
-			"see why its process ends or its network fails: its log, and that of its supervisor. If the log says that two processes use its id, give each its own --id. Once mended, roost leave and a start end the wait",
+			"ready", Warn, "it is flapping", "it came and went too often, and owns nothing until it has stayed for a while: roost members shows how long",
+			"see why its process ends or its network fails: its log, and that of its supervisor. If the log says that two processes use its id, give each its own --id. Once fixed, roost leave and a start end the wait",
 		}
-	case "evicted":
+	case "cordoned":
 		return Check{
-			"ready", Warn, "it is evicted", "it owns nothing until the end: roost members shows the end and the reason",
-			"nothing if the reason holds; otherwise roost evict " + string(e.After.Stats.Self) + " --cancel",
+			"ready", Warn, "it is cordoned", "it owns nothing until the end: roost members shows the end and the reason",
+			"nothing if the reason holds; otherwise roost cordon " + string(e.After.Stats.Self) + " --cancel",
 		}
 	case "settling":
 		return Check{
@@ -47,7 +47,7 @@ func (e Examination) ready() Check {
 	case "isolated":
 		return Check{
 			"ready", Fail, "it is isolated: " + e.After.Stats.Isolated,
-			"it owns nothing, and answers look-ups by its last table, if it has one",
+			"it owns nothing, and answers lookups by its last table, if it has one",
 			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If another process runs under its id, give each its own --id. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
 		}
 	case "joining", "left":
@@ -169,7 +169,7 @@ func (e Examination) ahead(rejected []report.Ahead) Check {
 	}
 }
 
-// tables warns of drift that lasts. Every change causes drift for a moment.
+// tables warns of divergence that lasts. Every change causes divergence for a moment.
 func (e Examination) tables() Check {
 	differ := func(l Look) (ids []string) {
 		for _, m := range l.Members.Members {
@@ -180,12 +180,12 @@ func (e Examination) tables() Check {
 		return ids
 	}
 	counts := e.After.Stats.Counts
-	history := fmt.Sprintf("differed %s so far, for %v", plural(int(counts.Drifts), "time"), counts.DriftTime.Round(100*time.Millisecond))
+	history := fmt.Sprintf("differed %s so far, for %v", plural(int(counts.Divergences), "time"), counts.DivergedTime.Round(100*time.Millisecond))
 	before, now := differ(e.Before), differ(e.After)
 	lasting := slices.DeleteFunc(slices.Clone(now), func(id string) bool { return !slices.Contains(before, id) })
 	switch {
 	case e.After.Members.Digest == 0:
-		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no look-up", Do: "see ready"}
+		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no lookup", Do: "see ready"}
 	case e.After.Stats.State == "isolated", e.After.Stats.State == "joining":
 		return Check{Name: "tables", Finding: "not judged while it is " + e.After.Stats.State + ": it keeps its last table"}
 	case len(lasting) > 0:
@@ -209,19 +209,19 @@ func (e Examination) balance() Check {
 		c.Finding = "not known: there is no table yet"
 	case t.Partitions < len(t.Counts):
 		c.Status, c.Means = Fail, "there are fewer partitions than nodes: some nodes can never own anything"
-		if c.Do = remedy(t.Balance.Advice); c.Do == "" {
-			c.Do = remedy("raise Partitions on every node of the cluster.")
+		if c.Do = fix(t.Balance.Advice); c.Do == "" {
+			c.Do = fix("raise Partitions on every node of the cluster.")
 		}
 	case t.Balance.Advice != "":
 		c.Status, c.Means = Warn, "some nodes carry clearly more than their share"
-		c.Do = remedy(t.Balance.Advice)
+		c.Do = fix(t.Balance.Advice)
 	}
 	return c
 }
 
-// remedy adds to an advice how a number of partitions is changed: nodes with different ones reject
+// fix adds to an advice how a number of partitions is changed: nodes with different ones reject
 // each other, so no agent can be restarted with another one by itself.
-func remedy(advice string) string {
+func fix(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
 		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
 			" or run a second cluster beside this one and change over: docs/operations.md, Another cluster-wide setting"
@@ -259,30 +259,30 @@ func (e Examination) key() []Check {
 }
 
 // sources warns of settings that are not those of the files: a restart would find others than the ones in force, or none.
-func (e Examination) sources() (faults []Check) {
+func (e Examination) sources() (problems []Check) {
 	s := e.After.Stats.Sources
 	if s == nil {
 		return nil
 	}
 	if s.Fault != "" {
-		faults = append(faults, Check{
+		problems = append(problems, Check{
 			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.FaultMS), s.Fault),
 			"the former settings stay in force, and a restart may fail", "correct the file or the setting that the finding names; the agent reads its files again when they change",
 		})
 	}
 	if len(s.Restart) > 0 {
-		faults = append(faults, Check{
+		problems = append(problems, Check{
 			"settings", Warn, "changed, and not in force before a restart: " + few(s.Restart),
 			"the former values stay in force", "restart this agent, or undo the change",
 		})
 	}
 	if s.KeyFile != "" {
-		faults = append(faults, Check{
+		problems = append(problems, Check{
 			"key", Warn, fmt.Sprintf("its gossip keys are not those of %s", s.KeyFile),
 			"a restart takes the keys of the file, and the node cannot join if the cluster has removed them", "put the keys in use into the file; roost keys shows their fingerprints",
 		})
 	}
-	return faults
+	return problems
 }
 
 // events warns of a loop that had unread events at both looks and did not catch up.

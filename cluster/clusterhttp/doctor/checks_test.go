@@ -27,7 +27,7 @@ func healthyLook() Look {
 	}
 	return Look{
 		Stats: report.Stats{
-			Self: "node-a", State: "active", Counts: cluster.Stats{Drifts: 4, DriftTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Self: "node-a", State: "active", Counts: cluster.Stats{Divergences: 4, DivergedTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
 			Settings: report.Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
 				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
@@ -46,8 +46,8 @@ func reading(l *Look, behind uint64) {
 	l.Stats.Readers = []events.ReaderStats{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
 }
 
-// TestChecks: each fault is found and explained, and nothing that is usual counts as a
-// fault.
+// TestChecks: each problem is found and explained, and nothing that is usual counts as a
+// problem.
 func TestChecks(t *testing.T) {
 	both := func(f func(l *Look)) func(b, a *Look) { return func(b, a *Look) { f(b); f(a) } }
 	after := func(f func(l *Look)) func(b, a *Look) { return func(_, a *Look) { f(a) } }
@@ -71,17 +71,17 @@ func TestChecks(t *testing.T) {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "ready: fail: isolated"},
-		"ill":                 {after(func(l *Look) { l.Stats.State, l.Stats.Ill = "ill", "no disk" }), "ready: fail: no disk"},
-		"evicted":             {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
-		"held":                {after(func(l *Look) { l.Stats.State = "held" }), "ready: warn: held back"},
-		"a hold":              {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000 }), "members: warn: held back: node-a for another 52s"},
+		"unhealthy":           {after(func(l *Look) { l.Stats.State, l.Stats.Unhealthy = "unhealthy", "no disk" }), "ready: fail: no disk"},
+		"cordoned":            {after(func(l *Look) { l.Stats.State = "cordoned" }), "ready: warn: cordoned"},
+		"flapping":                {after(func(l *Look) { l.Stats.State = "flapping" }), "ready: warn: flapping"},
+		"a hold":              {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
 		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
 		"a node that streams alone reach": {both(func(l *Look) {
 			l.Members.Members[1].State, l.Members.StreamsAlone = lease.Settling, map[lease.NodeID]string{"node-b": "10.0.0.9:7946", "node-z": "10.0.0.10:7946"}
 		}), "members: warn: heard over TCP alone: node-b at 10.0.0.9:7946, node-z at 10.0.0.10:7946"},
 		"no loads":     {both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
 		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
-		"an eviction":  {after(func(l *Look) { l.Members.Evictions = []report.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
+		"a cordon":     {after(func(l *Look) { l.Members.Cordons = []report.Cordon{{ID: "node-z"}} }), "members: warn: cordoned: node-z"},
 		"a lost node": {after(func(l *Look) {
 			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
@@ -93,17 +93,17 @@ func TestChecks(t *testing.T) {
 		"it left":    {after(ended("node-b", 5, "left", time.Minute)), ""},
 		"two processes take turns": {after(func(l *Look) {
 			replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946", "10.0.0.9:7946")(l)
-			l.Members.Members[1].State, l.Members.Members[1].HeldMS = lease.Draining, 52_000 // which is no fault of its own
+			l.Members.Members[1].State, l.Members.Members[1].FlappingMS = lease.Draining, 52_000 // which is no problem of its own
 		}), "members: warn: two processes with one id: node-b at 10.0.0.2:7946 and at 10.0.0.9:7946"},
 		"it has moved there and back":   {after(replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 3 times"},
 		"it has moved often":            {after(replacedAt("10.0.0.2:7946", "10.0.0.3:7946", "10.0.0.4:7946", "10.0.0.5:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
 		"it has restarted at one place": {after(replacedAt("10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
 		"flaps and is held": {after(func(l *Look) {
 			ended("node-a", 5, "crashed", time.Minute)(l)
-			l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000
-		}), "members: warn: held back: node-a"},
+			l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000
+		}), "members: warn: flapping: node-a"},
 		"no effect": {after(func(l *Look) {
-			l.Members.Evictions, l.Members.Spared = []report.Eviction{{ID: "node-z"}}, true
+			l.Members.Cordons, l.Members.Spared = []report.Cordon{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},
 		"one way": {after(func(l *Look) {
 			l.Stats.State, l.Stats.Waits = "joining", "others cannot reach this node at its advertised address 10.0.0.1:7946"
@@ -113,7 +113,7 @@ func TestChecks(t *testing.T) {
 			l.Stats.Waits = "members answer over TCP: " + l.Stats.Unreachable
 		}), "ready: fail: no longer has 10.0.0.1"},
 		"alone, address gone": {after(func(l *Look) { l.Stats.Unreachable = "this host no longer has 10.0.0.1" }), "address: fail: no longer has 10.0.0.1"},
-		"one way, and it forgot the others": {both(func(l *Look) { // which is no fault of its seeds
+		"one way, and it forgot the others": {both(func(l *Look) { // which is no problem of its seeds
 			l.Stats.State, l.Stats.Waits, l.Members.Digest, l.Table = "joining", "members answer over TCP", 0, report.Partitions{}
 			l.Members.Members = l.Members.Members[:1]
 			l.Members.Members[0].State = lease.Settling
@@ -148,7 +148,7 @@ func TestChecks(t *testing.T) {
 			l.Stats.Rejected = []report.Rejection{{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 601_000}}
 		}), ""},
 
-		"drift that stays":          {both(member(1, func(m *report.Member) { m.InSync = false })), "tables: warn: node-b"},
+		"divergence that stays":     {both(member(1, func(m *report.Member) { m.InSync = false })), "tables: warn: node-b"},
 		"members of before a fence": {after(func(l *Look) { l.Members.Stale, l.Members.Members[1].AgeMS = true, 60_000 }), ""},
 		"nobody owned before a fence": {after(func(l *Look) {
 			l.Members.Stale = true
@@ -156,10 +156,10 @@ func TestChecks(t *testing.T) {
 				l.Members.Members[i].State = lease.Draining
 			}
 		}), ""},
-		"drift that came":   {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
-		"one after another": {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},
-		"a newcomer":        {after(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
-		"no table":          {after(func(l *Look) { l.Members.Digest, l.Table = 0, report.Partitions{} }), "tables: warn: no table"},
+		"divergence that came": {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
+		"one after another":    {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},
+		"a newcomer":           {after(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
+		"no table":             {after(func(l *Look) { l.Members.Digest, l.Table = 0, report.Partitions{} }), "tables: warn: no table"},
 
 		"uneven": {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
 		"uneven, and a node is lost": {after(func(l *Look) {
@@ -214,13 +214,13 @@ func TestChecks(t *testing.T) {
 		"a crash during a long look": {func(_, a *Look) {
 			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 8000}}
 		}, "members: warn: lost: node-z crashed 8s ago"},
-		"beats of a clock that is named": {func(_, a *Look) {
+		"heartbeats of a clock that is named": {func(_, a *Look) {
 			a.Stats.Counts.SkewRejected, a.Members.Ahead = 7, []report.Ahead{{ID: "node-z", ByMS: 7010}}
 		}, "clocks: fail: more than 5s ahead of the others: node-z by 7s"},
 		"joins while redis is away": {func(_, a *Look) {
 			a.Stats.Rooms.StoreDoubt, a.Stats.Rooms.Breaker, a.Stats.Rooms.StoreErrors, a.Stats.Rooms.Degraded = true, "open", 9, 9
 		}, "redis: fail: breaker: open"},
-		"half a key": {after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }), // S9.6
+		"half a key": {after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }),
 			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members"},
 		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},
 		"no reload":         {after(func(l *Look) { l.Stats.Sources = &report.Sources{Fault: "roost.yaml:1: unknown key", FaultMS: 61_000} }), "settings: warn: its settings cannot be read again for 1m1s: roost.yaml:1: unknown key"},
@@ -232,10 +232,10 @@ func TestChecks(t *testing.T) {
 		"redis is slow": {after(func(l *Look) {
 			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreFault = true, "closed", "not within 150ms"
 		}), "redis: fail: Redis has not answered lately (not within 150ms; breaker: closed)"},
-		"other settings": {after(func(l *Look) { // S6.12
+		"other settings": {after(func(l *Look) {
 			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
 		}), "redis: fail: partitions is 64 here and 1024 on b"},
-		"no --join": {after(func(l *Look) { // S8.2
+		"no --join": {after(func(l *Look) {
 			l.Stats.Rooms.CutOff = []lease.NodeID{"node-y", "node-z"}
 		}), "redis: fail: 2 nodes with heartbeats in Redis and out of reach of gossip: node-y, node-z"},
 		"a member on another redis": {after(func(l *Look) {
@@ -295,7 +295,7 @@ func drainAll(l *Look, which ...int) {
 }
 
 // An isolated agent has its last table, which says nothing of the others.
-func TestTablesWhileIsolated(t *testing.T) { // S8.6
+func TestTablesWhileIsolated(t *testing.T) {
 	l := healthyLook()
 	l.Stats.State = "isolated"
 	for _, inSync := range []bool{true, false} {
@@ -350,7 +350,7 @@ func judge(t *testing.T, name string, e Examination, want []string) {
 
 // What to do about Redis is up to what its client says. The check names the address, and nobody restarts agents.
 func TestRedisAdvice(t *testing.T) {
-	for fault, do := range map[string]string{
+	for problem, do := range map[string]string{
 		`redis: heartbeat of "a|1": connect to [redis.test:6379]: WRONGPASS invalid username-password pair or user is disabled.`:      "password",
 		`redis: heartbeat of "a|1": NOAUTH HELLO must be called with the client already authenticated`:                                "password",
 		`redis: heartbeat of "a|1": NOPERM User u has no permissions to run the 'evalsha' command`:                                    "access list",
@@ -375,11 +375,11 @@ func TestRedisAdvice(t *testing.T) {
 		"":                 "whether Redis runs",
 	} {
 		l := healthyLook()
-		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreFault = true, "redis.test:6379/0", fault
+		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreFault = true, "redis.test:6379/0", problem
 		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
 		c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis" })]
-		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") || !strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, fault) {
-			t.Errorf("%q: %+v; want the advice %q", fault, c, do)
+		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") || !strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, problem) {
+			t.Errorf("%q: %+v; want the advice %q", problem, c, do)
 		}
 	}
 }
@@ -436,10 +436,10 @@ func TestVerdict(t *testing.T) {
 }
 
 // What to look at is up to why members were lost.
-func TestLostRemedy(t *testing.T) { // S8.1
+func TestLostFix(t *testing.T) {
 	for _, c := range []struct {
 		reasons   []lease.Reason
-		log, host bool // what the remedy names
+		log, host bool // what the fix names
 	}{
 		{[]lease.Reason{lease.Crashed, lease.Departed}, true, false},
 		{[]lease.Reason{lease.Expired}, false, true},

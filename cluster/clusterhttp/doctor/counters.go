@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// counters are figures of an agent, by their names in JSON, that should not grow. They are
+// counters are numbers of an agent, by their names in JSON, that should not grow. They are
 // in the order of their checks.
 var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
 	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
@@ -54,8 +54,8 @@ var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglob
 	{"redis", "degraded", "rooms are resolved without Redis, from the pin cache and by the hash", "see why Redis does not answer"},
 }
 
-// figures returns the counters of an agent by their names.
-func figures(s report.Stats) map[string]uint64 {
+// numbers returns the counters of an agent by their names.
+func samples(s report.Stats) map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, part := range []any{s.Counts, s.Rooms} {
 		b, _ := json.Marshal(part)
@@ -90,7 +90,7 @@ func (e Examination) named(counter string, by uint64) bool {
 // counted warns of each counter that grew between the looks, unless another check names why, and mentions counters that
 // grew before.
 func (e Examination) counted() (checks []Check) {
-	was, is := figures(e.Before.Stats), figures(e.After.Stats)
+	was, is := samples(e.Before.Stats), samples(e.After.Stats)
 	for all := counters; len(all) > 0; {
 		name := all[0].check
 		var grown []Check

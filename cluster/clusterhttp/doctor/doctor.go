@@ -41,7 +41,7 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 	return fmt.Errorf("doctor: unknown verdict %.20q", text)
 }
 
-// Check is one finding. A name with several faults has several.
+// Check is one finding. A name with several problems has several.
 type Check struct {
 	Name    string  `json:"name"`
 	Status  Verdict `json:"status"`

@@ -30,13 +30,13 @@ func (e Examination) members() (found []Check) {
 		})
 	case owners == 0 && len(settling) > 0:
 		found = append(found, Check{
-			"members", Warn, "no node owns anything yet; settling: " + few(settling), "look-ups fail until then; that is usual for a moment when all nodes start together",
+			"members", Warn, "no node owns anything yet; settling: " + few(settling), "lookups fail until then; that is usual for a moment when all nodes start together",
 			"look again in ten seconds; if it stays, the logs of these nodes have the reason",
 		})
 	case owners == 0:
 		found = append(found, Check{
 			"members", Fail, fmt.Sprintf("none of %s may own anything; draining: %s", plural(total, "member"), cmp.Or(few(draining), "-")),
-			"every look-up fails", "roost undrain, or roost weight 100, at one of them",
+			"every lookup fails", "roost undrain, or roost weight 100, at one of them",
 		})
 	case total == 1 && len(found) == 0 && e.findSeeds().none(): // otherwise it is known which others are missing
 		found = append(found, Check{
@@ -53,10 +53,10 @@ func roleOf(m report.Member) string {
 	switch {
 	case m.State == lease.Active && m.Weight == 0:
 		return "weightless"
-	case m.State == lease.Draining && m.Evicted != nil:
-		return "evicted"
-	case m.State == lease.Draining && m.HeldMS > 0:
-		return "held"
+	case m.State == lease.Draining && m.Cordoned != nil:
+		return "cordoned"
+	case m.State == lease.Draining && m.FlappingMS > 0:
+		return "flapping"
 	default:
 		return m.State.String()
 	}
@@ -64,17 +64,17 @@ func roleOf(m report.Member) string {
 
 // idle warns of nodes that own nothing or get no rooms, which may be forgotten.
 func (e Examination) idle(weightless []string) (found []Check) {
-	var evicted, spared, held, lost []string
-	for _, v := range e.After.Members.Evictions {
-		evicted = append(evicted, string(v.ID))
+	var cordoned, spared, held, lost []string
+	for _, v := range e.After.Members.Cordons {
+		cordoned = append(cordoned, string(v.ID))
 	}
 	if e.After.Members.Spared {
-		evicted, spared = nil, evicted
+		cordoned, spared = nil, cordoned
 	}
 	turns := e.turns()
 	for _, m := range e.After.Members.Members {
-		if m.HeldMS > 0 && turns[m.ID] == "" {
-			held = append(held, fmt.Sprintf("%s for another %v", m.ID, ms(m.HeldMS).Round(time.Second)))
+		if m.FlappingMS > 0 && turns[m.ID] == "" {
+			held = append(held, fmt.Sprintf("%s for another %v", m.ID, ms(m.FlappingMS).Round(time.Second)))
 		}
 	}
 	for _, l := range e.After.Members.Lost {
@@ -87,7 +87,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		what, means, do string
 	}{
 		{
-			lost, "lost: ", "other nodes own what these owned", lostRemedy(e.After.Members.Lost),
+			lost, "lost: ", "other nodes own what these owned", lostFix(e.After.Members.Lost),
 		},
 		{
 			slices.Sorted(maps.Values(turns)), "two processes with one id: ", "each restart of one stops the other: they take turns, and the partitions of that id move each time",
@@ -95,7 +95,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		},
 		{
 			e.flapping(turns), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
-			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost evict ID --for 1h, keeps it out",
+			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost cordon ID --for 1h, keeps it out",
 		},
 		{
 			e.streamsAlone(), "heard over TCP alone: ", "they try to join and own nothing: UDP does not get through both ways between them and this node",
@@ -105,14 +105,14 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			e.settling(), "settling, and owning nothing: ", "they are heard, and do not take part: a fence, or no packets that arrive there; a start takes a second",
 			"see what roost doctor says at their own agents, or roost doctor --all here",
 		},
-		{spared, "evicted without effect: ", "no other member could own anything", "start or undrain another node"},
+		{spared, "cordoned without effect: ", "no other member could own anything", "start or undrain another node"},
 		{
-			evicted, "evicted: ", "they own nothing until the end: roost members shows the end and the reason",
-			"nothing while the reason holds; roost evict ID --cancel ends it",
+			cordoned, "cordoned: ", "they own nothing until the end: roost members shows the end and the reason",
+			"nothing while the reason holds; roost cordon ID --cancel ends it",
 		},
 		{
-			held, "held back: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
-			"see why their processes end or their network fails; on a node that is mended, roost leave and a start end the wait",
+			held, "flapping: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
+			"see why their processes end or their network fails; on a node that is fixed, roost leave and a start end the wait",
 		},
 		{
 			e.mute(), "a capacity and no load: ", "they get rooms only as owners, and each agent counts only the rooms that it placed there itself",
@@ -130,12 +130,12 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	return found
 }
 
-// lostRemedy says what to look at, by the reasons of the losses.
-func lostRemedy(lost []report.Lost) string {
+// lostFix says what to look at, by the reasons of the losses.
+func lostFix(lost []report.Lost) string {
 	of := func(reason lease.Reason) bool {
 		return slices.ContainsFunc(lost, func(l report.Lost) bool { return l.Reason == reason })
 	}
-	crashed, expired := "see the log of its program and of its supervisor", "see whether its machine runs and the network reaches it"
+	crashed, expired := "see the log of its application and of its supervisor", "see whether its machine runs and the network reaches it"
 	const forgotten = ". A node that is gone for good is forgotten after 30 minutes"
 	switch {
 	case !of(lease.Expired):
@@ -202,8 +202,8 @@ func (e Examination) turns() map[lease.NodeID]string {
 	return found
 }
 
-// flapping returns the nodes that ended three times or more of late, without a farewell. One that is
-// held back for that is known already, and so is one of two processes that take turns.
+// flapping returns the nodes that ended three times or more of late, without a leave message. One that is
+// flapping for that is known already, and so is one of two processes that take turns.
 func (e Examination) flapping(turns map[lease.NodeID]string) (found []string) {
 	const window, least = comesAndGoes, 3
 	h := e.After.History
@@ -216,7 +216,7 @@ func (e Examination) flapping(turns map[lease.NodeID]string) (found []string) {
 		}
 	}
 	for _, m := range e.After.Members.Members {
-		if m.HeldMS > 0 {
+		if m.FlappingMS > 0 {
 			delete(ends, m.ID)
 		}
 	}

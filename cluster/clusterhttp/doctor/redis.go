@@ -14,36 +14,36 @@ func (e Examination) redis() []Check {
 	if r == nil {
 		return nil
 	}
-	var faults []Check
+	var problems []Check
 	if r.Refused != "" {
-		faults = append(faults, Check{
+		problems = append(problems, Check{
 			"redis", Fail, strings.TrimPrefix(r.Refused, "affinity: "),
 			"this node places no rooms: a room could get two hosts; rooms that it hosts already stay",
 			"see which settings are right, and restart the other nodes with them",
 		})
 	}
 	if r.StoreDoubt {
-		faults = append(faults, Check{
+		problems = append(problems, Check{
 			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreFault, "no reason given"), r.Breaker, at(r.Store)),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
 			adviceOn(r.StoreFault) + ". Do not restart agents: they would forget where rooms live",
 		})
 	}
 	if len(r.CutOff) > 0 {
-		faults = append(faults, Check{
+		problems = append(problems, Check{
 			"redis", Fail, fmt.Sprintf("%s with heartbeats in Redis and out of reach of gossip: %s", plural(len(r.CutOff), "node"), fewIDs(r.CutOff)),
 			"rooms there stay, and joins here may get no address for them; each side places new rooms on its own nodes alone",
 			"give all nodes a --join address of this cluster, and see that UDP and TCP of the gossip ports pass between them; if they are another cluster, give it another name and prefix",
 		})
 	}
 	if len(r.Silent) > 0 {
-		faults = append(faults, Check{
+		problems = append(problems, Check{
 			"redis", Fail, fmt.Sprintf("%s of this cluster without heartbeats in Redis%s: %s", plural(len(r.Silent), "live node"), at(r.Store), fewIDs(r.Silent)),
 			"they get no new rooms from this node; if they use another Redis or database, a room can get one host by each of the two",
 			e.silentAdvice(),
 		})
 	}
-	return faults
+	return problems
 }
 
 // at names the address of an agent's Redis, if it is known.
@@ -54,7 +54,7 @@ func at(where string) string {
 	return " at " + where
 }
 
-// silentAdvice says on which side the fault is: where all others are silent, it is more likely this node.
+// silentAdvice says on which side the problem is: where all others are silent, it is more likely this node.
 func (e Examination) silentAdvice() string {
 	r := e.After.Stats.Rooms
 	const compare = "roost doctor at each of them shows whether it reaches Redis; if so, compare --redis: the same server and the same number of a database"
@@ -100,10 +100,10 @@ const (
 	unreachable    = "see the network and the firewalls between the agent and this address, and whether its host runs"
 )
 
-// adviceOn returns what to do about a fault of Redis.
-func adviceOn(fault string) string {
+// adviceOn returns what to do about a problem of Redis.
+func adviceOn(problem string) string {
 	for _, a := range advices {
-		if strings.Contains(fault, a.part) {
+		if strings.Contains(problem, a.part) {
 			return a.do
 		}
 	}

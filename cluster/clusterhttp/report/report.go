@@ -20,7 +20,7 @@ import (
 type Member struct {
 	ID            lease.NodeID      `json:"id"`
 	Addr          string            `json:"addr"`     // of its gossip
-	APIAddr       string            `json:"api_addr"` // of its program
+	APIAddr       string            `json:"api_addr"` // of its application
 	State         lease.State       `json:"state"`
 	Zone          string            `json:"zone"`
 	AgeMS         int64             `json:"age_ms,omitempty"` // of its lease, at least 1; 0 = this node has never met it
@@ -29,20 +29,20 @@ type Member struct {
 	NoLoad        bool              `json:"no_load,omitempty"` // it has reported none
 	Capacity      int64             `json:"capacity"`
 	Labels        map[string]string `json:"labels,omitempty"`
-	Version       string            `json:"version,omitempty"` // of its program, if it states one
-	Roost         string            `json:"roost,omitempty"`   // version of roost: a tag, or a pseudo-version with the commit
+	Version       string            `json:"app_version,omitempty"`   // of its application, if it states one
+	Roost         string            `json:"roost_version,omitempty"` // version of roost: a tag, or a pseudo-version with the commit
 	Incarnation   uint64            `json:"incarnation,string"`
 	ClockOffsetMS int64             `json:"clock_offset_ms"` // its wall clock minus this node's
 	InSync        bool              `json:"in_sync"`         // runs the same table as this node
 
-	// Evicted is why an active member shows as draining: it is evicted.
-	Evicted *Eviction `json:"evicted,omitempty"`
+	// Cordoned is why an active member shows as draining: it is cordoned.
+	Cordoned *Cordon `json:"cordoned,omitempty"`
 
-	// HeldMS is for how long it drains because it came and went too often; 0 = it is not held
-	// back.
-	HeldMS int64 `json:"held_ms,omitempty"`
+	// FlappingMS is for how long it drains because it came and went too often; 0 = it is not
+	// flapping.
+	FlappingMS int64 `json:"flapping_ms,omitempty"`
 
-	// DrainsMS is for how long this node has seen it drain, for any reason but an eviction; 0 = it does not.
+	// DrainsMS is for how long this node has seen it drain, for any reason but a cordon; 0 = it does not.
 	DrainsMS int64 `json:"drains_ms,omitempty"`
 
 	// HTTP is the URL of its own HTTP API, in answers of /v1/members alone; none if it states none that others reach.
@@ -57,8 +57,8 @@ type Member struct {
 	Keys []string `json:"keys,omitempty"`
 }
 
-// Eviction takes a node out for all members, until its end.
-type Eviction struct {
+// Cordon takes a node out for all members, until its end.
+type Cordon struct {
 	ID     lease.NodeID `json:"id"`
 	ForMS  int64        `json:"for_ms"` // until its end
 	Reason string       `json:"reason"` // for people
@@ -71,15 +71,15 @@ type Members struct {
 	Version   uint64           `json:"version"`
 	Digest    placement.Digest `json:"digest"`
 	Converged bool             `json:"converged"`
-	Drift     int              `json:"drift"` // members that run another table
+	Diverged  int              `json:"diverged"` // members that run another table
 
 	// Stale says that the agent joins again after its lease expired, or is stalled: Members are the last ones that it knew.
 	Stale bool `json:"stale,omitempty"`
 
-	// Evictions are the ones in force, also of nodes that are not members at present. Spared
+	// Cordons are the ones in force, also of nodes that are not members at present. Spared
 	// says that they have no effect: no other member could own anything.
-	Evictions []Eviction `json:"evictions,omitempty"`
-	Spared    bool       `json:"spared,omitempty"`
+	Cordons []Cordon `json:"cordons,omitempty"`
+	Spared  bool     `json:"spared,omitempty"`
 
 	// Ahead has nodes with clocks that are too far ahead: this node rejects their heartbeats.
 	Ahead []Ahead `json:"ahead,omitempty"`
@@ -118,7 +118,7 @@ type History struct {
 	Self    lease.NodeID `json:"self"`
 	Now     time.Time    `json:"now"` // by this node's clock, as all times here
 	Events  []Event      `json:"events"`
-	Figures []Figures    `json:"figures"` // every 10 s for half an hour
+	Samples []Sample     `json:"samples"` // every 10 s for half an hour
 }
 
 // Event is one fact of a History. A field that is missing is zero, or not of this kind: see the
@@ -140,12 +140,12 @@ type Event struct {
 	OldWeight   uint32            `json:"old_weight,omitempty"`
 }
 
-// Figures are those of one moment.
-type Figures struct {
+// Numbers are those of one moment.
+type Sample struct {
 	At      time.Time `json:"at"`
 	Members int       `json:"members"` // live
 	Owned   int       `json:"owned"`   // partitions of this node
-	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the figures before
+	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the numbers before
 	Load    int64     `json:"load"`    // that this node reports
 }
 
@@ -153,10 +153,10 @@ type Figures struct {
 // method Table returns the table.
 type Partitions struct {
 	placement.Export
-	Counts  map[lease.NodeID]int `json:"counts"`
-	Balance Balance              `json:"balance"`
-	Drift   int                  `json:"drift"`           // members that run another table
-	Stale   bool                 `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: this is its last table
+	Counts   map[lease.NodeID]int `json:"counts"`
+	Balance  Balance              `json:"balance"`
+	Diverged int                  `json:"diverged"`        // members that run another table
+	Stale    bool                 `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: this is its last table
 }
 
 // Balance says how evenly partitions are spread; see placement.Balance.
@@ -169,11 +169,11 @@ type Balance struct {
 // Stats answers /v1/stats: the counters of this agent since its start, and its
 // settings.
 type Stats struct {
-	Self     lease.NodeID `json:"self"`
-	State    string       `json:"state"`              // joining, settling, isolated, active, ill, held, evicted, draining or left
-	Ill      string       `json:"ill,omitempty"`      // why the program of this node is ill
-	Isolated string       `json:"isolated,omitempty"` // why it is isolated, for people
-	Waits    string       `json:"waits,omitempty"`    // why it goes on joining: a seed that does not answer, or no UDP
+	Self      lease.NodeID `json:"self"`
+	State     string       `json:"state"`               // joining, settling, isolated, active, unhealthy, flapping, cordoned, draining or left
+	Unhealthy string       `json:"unhealthy,omitempty"` // why the application of this node is unhealthy
+	Isolated  string       `json:"isolated,omitempty"`  // why it is isolated, for people
+	Waits     string       `json:"waits,omitempty"`     // why it goes on joining: a seed that does not answer, or no UDP
 
 	// Unreachable is why other nodes cannot reach this one at its advertised address, as far as it knows.
 	Unreachable string `json:"unreachable,omitempty"`
@@ -196,7 +196,7 @@ type Stats struct {
 
 // Sources is what became of the files and variables from which a running program reads its settings again.
 type Sources struct {
-	Fault   string   `json:"fault,omitempty"`    // why the last attempt failed: the settings in force are the former ones
+	Fault   string   `json:"problem,omitempty"`  // why the last attempt failed: the settings in force are the former ones
 	FaultMS int64    `json:"fault_ms,omitempty"` // for how long
 	Restart []string `json:"restart,omitempty"`  // settings that have changed, and take effect with a restart
 

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// The proxy beside httputil alone, over loopback: also request by request, so that other work on the machine hits both (S7.2).
+// The proxy beside httputil alone, over loopback: also request by request, so that other work on the machine hits both.
 func BenchmarkProxy(b *testing.B) {
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	defer app.Close()

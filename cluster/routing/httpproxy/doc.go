@@ -4,7 +4,7 @@
 //	f, err := follow.Start(ctx, follow.Config{Agents: agents})
 //	…
 //	proxy, err := httpproxy.New(httpproxy.Config{
-//		Place: httpproxy.Follower(f),
+//		Place: httpproxy.FromClient(f),
 //		Key:   httpproxy.FromPath(2), // /rooms/standup/join: standup
 //	})
 //	…
@@ -31,7 +31,7 @@
 //
 // # Retries
 //
-// A request that has reached no server is sent again: to the owner by then, for up to Config.Patience. So is a
+// A request that has reached no server is sent again: to the owner by then, for up to Config.RetryTimeout. So is a
 // request that a server rejects with 421 (Misdirected Request), which is the answer of a server that does not own the
 // key, and a request that may have reached a server if its method is safe or idempotent (RFC 9110, section 9.2). A
 // body is sent again if it has at most Config.ReplayBytes. A request that three servers broke off, or one three times, is not sent to another
@@ -71,9 +71,9 @@
 //
 //	400  the request has no key, or the client broke off its body
 //	413  the body is larger than http.MaxBytesReader in front of the proxy admits
-//	421  the servers disagreed about the owner of the key for Patience, or one had begun to read a body that is not kept
-//	502  the server broke off, and the request must not be sent again, or Patience has gone
-//	503  no table yet, no owner, or the owner was not reached within Patience; with Retry-After
+//	421  the servers disagreed about the owner of the key for RetryTimeout, or one had begun to read a body that is not kept
+//	502  the server broke off, and the request must not be sent again, or RetryTimeout has gone
+//	503  no table yet, no owner, or the owner was not reached within RetryTimeout; with Retry-After
 //	504  the server has not answered by a deadline of the request's context, or within a timeout of Config.Transport
 //
 // The body of an error is a line of text.

@@ -177,7 +177,7 @@ func (c *counted) Close() error {
 }
 
 // behindProxy starts members, and a proxy that follows the last three of them. It returns the URL of the proxy.
-func (x *fleet) behindProxy(t *testing.T, members int) (url string, f *routing.Follower) {
+func (x *fleet) behindProxy(t *testing.T, members int) (url string, f *routing.Client) {
 	t.Helper()
 	for i := range members {
 		x.members = append(x.members, &member{t: t, id: fmt.Sprint("n", i), addr: "127.0.0.1:0", at: "127.0.0.1:0", fleet: x})
@@ -200,7 +200,7 @@ func (x *fleet) behindProxy(t *testing.T, members int) (url string, f *routing.F
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	<-f.Ready()
-	srv := httptest.NewServer(newProxy(t, httpproxy.Follower(f), func(c *httpproxy.Config) { c.Transport = transport }))
+	srv := httptest.NewServer(newProxy(t, httpproxy.FromClient(f), func(c *httpproxy.Config) { c.Transport = transport }))
 	t.Cleanup(srv.Close)
 	return srv.URL, f
 }

@@ -53,7 +53,7 @@ func middleware(t *testing.T, id string, minMembers int, join ...string) node {
 }
 
 // Servers with the proxy as middleware answer all requests while their keys move by drains: tables differ then for some hundred
-// milliseconds (S7.2).
+// milliseconds.
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	a := middleware(t, "a", 1)
@@ -116,7 +116,7 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// A node that is isolated answers at once, and sends no request to itself, though its last table names it (S7.2).
+// A node that is isolated answers at once, and sends no request to itself, though its last table names it.
 func TestIsolatedMiddleware(t *testing.T) {
 	t.Parallel()
 	a := middleware(t, "a", 2)

@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// The process of the owner is paused: the kernel goes on to accept what the proxy sends (S7.2).
+// The process of the owner is paused: the kernel goes on to accept what the proxy sends.
 func TestOwnerPaused(t *testing.T) { vanishing(t, "is paused", pausable) }
 
 // pausable runs a server in a process of its own, which can be paused.

@@ -22,8 +22,8 @@ import (
 // it is this program. An error is answered by 503, with its text.
 type Place func(key string) (addr string, here bool, err error)
 
-// Follower returns a Place that never is this program.
-func Follower(f *routing.Follower) Place {
+// FromClient returns a Place that never is this program.
+func FromClient(f *routing.Client) Place {
 	return func(key string) (string, bool, error) {
 		m, err := f.Place(key)
 		if err != nil {
@@ -52,9 +52,9 @@ type Config struct {
 	// Transport sends the requests. Default NewTransport().
 	Transport http.RoundTripper
 
-	// Patience is for how long a request is sent again: from its first failure, and anew each time that it leaves a server that has not
+	// RetryTimeout is for how long a request is sent again: from its first failure, and anew each time that it leaves a server that has not
 	// answered for the next owner. Default 5 s; negative: never.
-	Patience time.Duration
+	RetryTimeout time.Duration
 
 	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.
 	ReplayBytes int64
@@ -95,7 +95,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, fmt.Errorf("httpproxy: Hops is %d; it must not be negative", cfg.Hops)
 	}
 	cfg.Scheme = cmp.Or(cfg.Scheme, "http")
-	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
+	cfg.RetryTimeout = cmp.Or(cfg.RetryTimeout, 5*time.Second)
 	cfg.ReplayBytes = cmp.Or(cfg.ReplayBytes, 64<<10)
 	cfg.Hops = cmp.Or(cfg.Hops, 3)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())

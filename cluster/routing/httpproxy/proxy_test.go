@@ -121,12 +121,12 @@ func named(name string) http.HandlerFunc {
 	}
 }
 
-// A request goes to the owner of its key, as it came (S7.2).
+// A request goes to the owner of its key, as it came.
 func TestProxies(t *testing.T) {
 	one, _ := server(t, named("one"))
 	two, _ := server(t, named("two"))
 	o := &owners{at: map[string]string{"a": one, "b/c": "http://" + two, "lost": "", "strange": "ftp://x"}}
-	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Patience = -1 })
+	url := proxyOf(t, o, func(c *httpproxy.Config) { c.RetryTimeout = -1 })
 	for path, want := range map[string]string{
 		"/rooms/a?x=%20y":   `200 one POST /rooms/a?x=%20y "body" hops 1 for 127.0.0.1`,
 		"/rooms/b%2Fc/join": `200 two POST /rooms/b%2Fc/join "body" hops 1 for 127.0.0.1`,
@@ -142,7 +142,7 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// What stands before the proxy is believed about the protocol and the host, and the client is added (S7.2).
+// What stands before the proxy is believed about the protocol and the host, and the client is added.
 func TestForwarded(t *testing.T) {
 	addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"], r.Header["X-Forwarded-Host"], r.Host)
@@ -168,7 +168,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// Where a request may be sent again, it reaches the owner by then; where not, it is sent once (S7.2).
+// Where a request may be sent again, it reaches the owner by then; where not, it is sent once.
 func TestRetries(t *testing.T) {
 	down := func(t *testing.T, _ *atomic.Int64) string { // nobody listens
 		addr, srv := server(t, named("down"))
@@ -232,7 +232,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A server that rejects a request, and then stalls, does not hold it up (S7.2).
+// A server that rejects a request, and then stalls, does not hold it up.
 func TestStalledRejection(t *testing.T) {
 	t.Parallel()
 	stalled, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -250,7 +250,7 @@ func TestStalledRejection(t *testing.T) {
 	}
 }
 
-// Files of an upload that another server sent on are removed after Local, as others are (S7.2).
+// Files of an upload that another server sent on are removed after Local, as others are.
 func TestUploadSentOn(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -302,7 +302,7 @@ func breakOff(w http.ResponseWriter) {
 	}
 }
 
-// A request that ends its server, or panics in it, is sent three times in all, wherever its key is (S7.2).
+// A request that ends its server, or panics in it, is sent three times in all, wherever its key is.
 func TestDeadlyRequest(t *testing.T) {
 	for name, moves := range map[string]bool{"one server": false, "server after server": true} {
 		t.Run(name, func(t *testing.T) {
@@ -326,12 +326,12 @@ func TestDeadlyRequest(t *testing.T) {
 	}
 }
 
-// A request for an owner that stays away is given up after Patience (S7.2).
+// A request for an owner that stays away is given up after RetryTimeout.
 func TestPatience(t *testing.T) {
 	addr, srv := server(t, named("down"))
 	srv.Close()
 	began := time.Now()
-	status, body, _ := ask(t, "GET", proxyOf(t, keyAt(addr), func(c *httpproxy.Config) { c.Patience = 300 * time.Millisecond })+"/rooms/a", "")
+	status, body, _ := ask(t, "GET", proxyOf(t, keyAt(addr), func(c *httpproxy.Config) { c.RetryTimeout = 300 * time.Millisecond })+"/rooms/a", "")
 	if took := time.Since(began); status != 503 || !strings.Contains(body, "connection refused") || took < 200*time.Millisecond {
 		t.Errorf("%d %s after %v", status, body, took)
 	}
@@ -347,7 +347,7 @@ type disagreeing struct {
 	hops map[string]int // requests by their Roost-Hops
 }
 
-func disagree(t *testing.T, patience time.Duration) *disagreeing {
+func disagree(t *testing.T, timeout time.Duration) *disagreeing {
 	t.Helper()
 	d := &disagreeing{hops: make(map[string]int)}
 	var handlers [2]http.Handler
@@ -366,7 +366,7 @@ func disagree(t *testing.T, patience time.Duration) *disagreeing {
 			return addr, addr == d.addrs[i], err
 		}
 		handlers[i] = newProxy(t, place, func(c *httpproxy.Config) {
-			c.Local, c.Patience = named(fmt.Sprint("server ", i)), patience
+			c.Local, c.RetryTimeout = named(fmt.Sprint("server ", i)), timeout
 		})
 	}
 	d.url = "http://" + d.addrs[0]
@@ -374,7 +374,7 @@ func disagree(t *testing.T, patience time.Duration) *disagreeing {
 }
 
 // While two servers name each other, a request goes to and fro a few times, not for ever, and the first one sends it again, which
-// the others do not: a planned move is no error (S7.2).
+// the others do not: a planned move is no error.
 func TestServersDisagree(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		for owner := range 2 {
@@ -391,7 +391,7 @@ func TestServersDisagree(t *testing.T) {
 	}
 }
 
-// Servers that go on to disagree reject the request (S7.2).
+// Servers that go on to disagree reject the request.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	d := disagree(t, time.Second)
@@ -411,7 +411,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// What is owned here is served here, and other requests may be redirected (S7.2).
+// What is owned here is served here, and other requests may be redirected.
 func TestLocalAndRedirect(t *testing.T) {
 	o := &owners{at: map[string]string{"mine": "here", "theirs": "media-2.example.org:9000"}}
 	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Local, c.Redirect, c.Scheme = named("local"), true, "https" })
@@ -424,7 +424,7 @@ func TestLocalAndRedirect(t *testing.T) {
 	}
 }
 
-// WebSockets and event streams pass through as they come (S7.2).
+// WebSockets and event streams pass through as they come.
 func TestStreams(t *testing.T) {
 	addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {

@@ -27,9 +27,9 @@ type load struct {
 	t      *testing.T
 	proxy  string
 	client *http.Client
-	f      *routing.Follower
+	f      *routing.Client
 
-	// phase is odd while members come and go, and even while the agents and the follower have one table.
+	// phase is odd while members come and go, and even while the agents and the routing client have one table.
 	phase   atomic.Int64
 	pending sync.Map // *atomic.Int64 by the phase: requests that began then, and have no answer
 	killed  atomic.Pointer[killing]
@@ -54,7 +54,7 @@ func (k *killing) hit(began time.Time, answer string) bool {
 
 // Five servers with agents inside are restarted one after the other, one of them by a kill, under 200 requests a second through a
 // proxy. No request fails that may be sent again, which leaves POSTs that the killed server had, no POST runs twice, and while the
-// table is known each request goes to the owner of its key, and only there (S7.2).
+// table is known each request goes to the owner of its key, and only there.
 func TestRollingServers(t *testing.T) {
 	t.Parallel()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
@@ -112,7 +112,7 @@ func (x *load) stops(m *member) {
 	m.stop()
 }
 
-// owners returns who owns a room, by the follower.
+// owners returns who owns a room, by the routing client.
 func (x *load) owners() map[string]bool {
 	owners := make(map[string]bool)
 	for i := range rooms {
@@ -136,7 +136,7 @@ func (x *load) kills(m *member) {
 	m.gate.Store(nil)
 }
 
-// settles waits until n members own rooms, all of them and the follower have one table, and 50 requests have run since.
+// settles waits until n members own rooms, all of them and the routing client have one table, and 50 requests have run since.
 func (x *load) settles(n int) {
 	x.t.Helper()
 	redistest.Until(x.t, fmt.Sprint("one table with ", n, " members that own rooms"), func() bool {
@@ -154,7 +154,7 @@ func (x *load) settles(n int) {
 }
 
 // run sends 200 requests a second. If the machine is late, it catches up, with as many at a time as a busy one answers well before
-// Patience is over.
+// RetryTimeout is over.
 func (x *load) run(ctx context.Context) {
 	const atOnce = 100
 	var wait errgroup.Group
@@ -224,7 +224,7 @@ func (x *load) ask(method, url, name string) (status int, by, answer string, _ e
 }
 
 // WebSockets through the proxy stay where they are when a member joins, also those whose keys move: their server decides what
-// becomes of them (S7.2). The load of TestRollingServers would take its CPU: no t.Parallel.
+// becomes of them. The load of TestRollingServers would take its CPU: no t.Parallel.
 func TestWebSocketsSurviveAJoin(t *testing.T) {
 	const sockets = 60
 	x := &fleet{}

@@ -18,7 +18,7 @@ import (
 // be done and has a chance.
 type router struct{ *Proxy }
 
-// mostRuns is how many servers, or runs of one, a request may break. The fault may be its own: it would end server after server.
+// mostRuns is how many servers, or runs of one, a request may break. The problem may be its own: it would end server after server.
 // A balancer in front of a dead server breaks connections, too: before the last run, tables learn of a crash.
 const (
 	mostRuns  = 3
@@ -47,7 +47,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // of several proxies, the first one tries again
 			return resp, nil
 		}
-		if !e.more(err, t.cfg.Patience) || !again || r.Context().Err() != nil || !b.seal() {
+		if !e.more(err, t.cfg.RetryTimeout) || !again || r.Context().Err() != nil || !b.seal() {
 			if resp != nil {
 				t.cfg.Log.Warn("servers disagree about the owner of a key", "path", r.URL.Path, "asked", way.addr, "tries", e.failures)
 			}
@@ -80,9 +80,9 @@ type effort struct {
 }
 
 // more counts a failure, which is an answer of 421 without an error, and reports whether there may be another attempt.
-func (e *effort) more(err error, patience time.Duration) bool {
+func (e *effort) more(err error, timeout time.Duration) bool {
 	if e.until.IsZero() || errors.Is(err, errMoved) { // the next owner was not asked in vain yet
-		e.until = time.Now().Add(patience)
+		e.until = time.Now().Add(timeout)
 	}
 	longest := longestPause
 	if err == nil {
@@ -126,7 +126,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	stream, again := b.open()
 	again = again && idempotent(r.Method)
 	ctx, watched := r.Context(), (*watch)(nil)
-	if again && t.cfg.Patience > 0 {
+	if again && t.cfg.RetryTimeout > 0 {
 		ctx, watched = t.watch(ctx, way)
 		defer watched.end(true) // also after a panic of the transport
 	}

@@ -68,7 +68,7 @@ func TestUntraced(t *testing.T) {
 }
 
 // A connection that was kept alive may be gone, which shows when nothing can be written to it. The transport connects again, and is refused:
-// the request has reached no server. With an Idempotency-Key the transport connects again also after it has written, so nobody knows (S7.2).
+// the request has reached no server. With an Idempotency-Key the transport connects again also after it has written, so nobody knows.
 func TestStaleConnection(t *testing.T) {
 	for header, want := range map[string]string{"": "200 next", "Idempotency-Key": "502 the server broke off"} {
 		first, _ := server(t, named("first"))
@@ -113,7 +113,7 @@ func (c *stale) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A client that breaks off its body is no fault of the server (S7.2).
+// A client that breaks off its body is no problem of the server.
 func TestClientBreaksOff(t *testing.T) {
 	for name, tt := range map[string]struct {
 		length int64

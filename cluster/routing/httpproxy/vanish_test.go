@@ -19,7 +19,7 @@ import (
 )
 
 // A server that never answers, and resets no connection, keeps a request only until its key has another owner: its host vanished, or its
-// network was cut while a connection to it was kept alive (S7.2).
+// network was cut while a connection to it was kept alive.
 func TestOwnerVanishes(t *testing.T) {
 	vanishing(t, "accepts and never answers", func(t *testing.T) (string, func()) {
 		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
@@ -62,7 +62,7 @@ func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string,
 }
 
 // A connection of HTTP/2 outlives the requests that are given up on it, so it is pinged: also a request that must not run twice ends, and
-// later ones get another connection (S7.2).
+// later ones get another connection.
 func TestOwnerVanishesHTTP2(t *testing.T) {
 	t.Parallel()
 	secure := func(name string) *httptest.Server {
@@ -134,7 +134,7 @@ func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A server that is slow, and lives, may answer for a second after its key has moved, and for as long as it takes if the request may not
-// run twice. Its headers are an answer: what follows them is not broken off (S7.2).
+// run twice. Its headers are an answer: what follows them is not broken off.
 func TestSlowOwner(t *testing.T) {
 	const hour = time.Hour
 	for name, tt := range map[string]struct {
@@ -180,12 +180,12 @@ func TestSlowOwner(t *testing.T) {
 	}
 }
 
-// The next owner of a key whose server vanished is asked also when Patience has gone: it was not asked in vain yet (S7.2).
+// The next owner of a key whose server vanished is asked also when RetryTimeout has gone: it was not asked in vain yet.
 func TestPatienceBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, vanished := keyAt("first"), &slow{headers: time.Hour}
 		p := newProxy(t, o.place, func(c *httpproxy.Config) {
-			c.Patience = 500 * time.Millisecond
+			c.RetryTimeout = 500 * time.Millisecond
 			c.Transport = transport(func(r *http.Request) (*http.Response, error) {
 				switch r.URL.Host {
 				case "first":

@@ -27,12 +27,12 @@ type watch struct {
 	way    route
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	timer  *time.Timer
-	moved  time.Time // since when there is another owner
-	ended  bool
-	gaveUp bool
-	fault  any // a panic of Place
+	mu      sync.Mutex
+	timer   *time.Timer
+	moved   time.Time // since when there is another owner
+	ended   bool
+	gaveUp  bool
+	problem any // a panic of Place
 }
 
 // watch returns the context of an attempt that is watched until end is called.
@@ -48,11 +48,11 @@ func (t *router) watch(ctx context.Context, way route) (context.Context, *watch)
 // look runs in the goroutine of the timer. Place may take its time there, and an answer does not wait for it.
 func (w *watch) look() {
 	defer func() {
-		if fault := recover(); fault != nil {
+		if problem := recover(); problem != nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if !w.ended {
-				w.fault = fault
+				w.problem = problem
 				w.cancel()
 			}
 		}
@@ -98,9 +98,9 @@ func (w *watch) end(answered bool) (gaveUp bool) {
 	if !answered {
 		w.cancel()
 	}
-	if fault := w.fault; fault != nil {
-		w.fault = nil
-		panic(fault)
+	if problem := w.problem; problem != nil {
+		w.problem = nil
+		panic(problem)
 	}
 	return w.gaveUp
 }

@@ -67,8 +67,8 @@ func TestPanics(t *testing.T) {
 				}, tt.to)
 				func() {
 					defer func() {
-						if fault := recover(); fault != "made by the test" {
-							t.Errorf("it panics with %v", fault)
+						if problem := recover(); problem != "made by the test" {
+							t.Errorf("it panics with %v", problem)
 						}
 					}()
 					p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/rooms/a", nil))
@@ -83,7 +83,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A server that does not answer until a deadline of the program is not a client that has gone (S7.2).
+// A server that does not answer until a deadline of the application is not a client that has gone.
 func TestDeadline(t *testing.T) {
 	for method, place := range map[string]func(int64) (string, error){
 		http.MethodPost: func(int64) (string, error) { return "first", nil },

@@ -72,7 +72,7 @@ func (b *ownerBalancer) UpdateClientConnState(s balancer.ClientConnState) error 
 	b.missed = func(addr string) time.Time {
 		since, again := misses.LoadOrStore(addr, time.Now())
 		if !again {
-			time.AfterFunc(cfg.Patience, b.look)
+			time.AfterFunc(cfg.RetryTimeout, b.look)
 		}
 		return since.(time.Time)
 	}
@@ -103,11 +103,11 @@ func (b *ownerBalancer) changed(c *conn, s balancer.SubConnState) {
 	if b.closed || s.ConnectivityState == connectivity.Shutdown {
 		return
 	}
-	c.change(s, b.cfg.Patience, b.look)
+	c.change(s, b.cfg.RetryTimeout, b.look)
 	b.publish()
 }
 
-// look has gRPC pick again the calls that wait: Patience has ended for some.
+// look has gRPC pick again the calls that wait: RetryTimeout has ended for some.
 func (b *ownerBalancer) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

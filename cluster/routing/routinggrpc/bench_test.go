@@ -107,7 +107,7 @@ func clients(b *testing.B) map[string]*grpc.ClientConn {
 	}
 	b.Cleanup(func() { _ = f.Close() })
 	opts := func(key routinggrpc.Key) []grpc.DialOption {
-		opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.Follower(f), Key: key})
+		opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(f), Key: key})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func dial(b *testing.B, target string, opts ...grpc.DialOption) *grpc.ClientConn
 	return conn
 }
 
-// Picks beside those of round_robin, with the table of a follower (S7.3).
+// Picks beside those of round_robin, with the table of a routing client.
 func BenchmarkPick(b *testing.B) {
 	all := clients(b)
 	keys := benchKeys(b.Context())
@@ -176,7 +176,7 @@ func BenchmarkPick(b *testing.B) {
 	}
 }
 
-// Calls over loopback beside those of round_robin, whose servers check no keys, with one caller for each CPU (S7.3).
+// Calls over loopback beside those of round_robin, whose servers check no keys, with one caller for each CPU.
 func BenchmarkCall(b *testing.B) {
 	all := clients(b)
 	keys := benchKeys(b.Context())

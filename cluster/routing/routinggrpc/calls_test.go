@@ -39,7 +39,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// What has run no handler is sent again, to the owner by then, and nothing else is (S7.3).
+// What has run no handler is sent again, to the owner by then, and nothing else is.
 func TestRetries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first func(t *testing.T, move func()) *service // moves the key to the next owner
@@ -103,7 +103,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A call waits for its owner for Patience, and with WaitForReady for as long as it takes (S7.3).
+// A call waits for its owner for RetryTimeout, and with WaitForReady for as long as it takes.
 func TestPatience(t *testing.T) {
 	down, rejects := serve(t), serve(t)
 	down.Stop()
@@ -112,7 +112,7 @@ func TestPatience(t *testing.T) {
 	o.set("down", down.addr)
 	o.set("rejected", rejects.addr)
 	for key, want := range map[string]codes.Code{"down": codes.Unavailable, "rejected": routinggrpc.NotOwner} {
-		client, _ := clientOf(t, o, patience(300*time.Millisecond))
+		client, _ := clientOf(t, o, timeout(300*time.Millisecond))
 		began := time.Now()
 		_, err := unary(t, client, key)
 		if took := time.Since(began); status.Code(err) != want || took < 200*time.Millisecond {
@@ -121,14 +121,14 @@ func TestPatience(t *testing.T) {
 		if key == "down" && !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("the reason is lost: %v", err)
 		}
-		client, _ = clientOf(t, o, patience(-1))
+		client, _ = clientOf(t, o, timeout(-1))
 		before := rejects.calls.Load()
 		if _, err := unary(t, client, key); status.Code(err) != want || rejects.calls.Load() > before+1 {
-			t.Errorf("%s without patience: %v", key, err)
+			t.Errorf("%s without timeout: %v", key, err)
 		}
 	}
 
-	client, _ := clientOf(t, o, patience(-1))
+	client, _ := clientOf(t, o, timeout(-1))
 	ready := make(chan error, 1)
 	go func() {
 		_, err := unary(t, client, "down", grpc.WaitForReady(true))
@@ -186,7 +186,7 @@ func TestServerIsBack(t *testing.T) {
 	}()
 	o := &owners{}
 	o.set("a", down.Addr().String())
-	client, conn := clientOf(t, o, patience(100*time.Millisecond))
+	client, conn := clientOf(t, o, timeout(100*time.Millisecond))
 	if _, err := unary(t, client, "a"); status.Code(err) != codes.Unavailable {
 		t.Fatalf("%v, want %v", err, codes.Unavailable)
 	}
@@ -200,7 +200,7 @@ func TestServerIsBack(t *testing.T) {
 	}
 }
 
-// With Owners, the next of the best members serves a key while the connection to the first one fails (S7.3).
+// With Owners, the next of the best members serves a key while the connection to the first one fails.
 func TestOwners(t *testing.T) {
 	first, second := serve(t), serve(t)
 	o := &owners{}
@@ -256,10 +256,10 @@ func TestConnections(t *testing.T) {
 	redistest.Until(t, "the end of the connection", func() bool { return a.conns.Load() == 0 })
 }
 
-// Without a table calls wait for Patience, and fail then, until there is one.
+// Without a table calls wait for RetryTimeout, and fail then, until there is one.
 func TestNoTable(t *testing.T) {
 	o := &owners{}
-	client, _ := clientOf(t, o, patience(200*time.Millisecond))
+	client, _ := clientOf(t, o, timeout(200*time.Millisecond))
 	began := time.Now()
 	_, err := unary(t, client, "a")
 	if took := time.Since(began); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no table yet") || took < 900*time.Millisecond {
@@ -277,14 +277,14 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// A follower that ends before its first table will never have one: calls that wait for it fail, and later ones (S7.3).
-func TestEndedFollower(t *testing.T) {
+// A routing client that ends before its first table will never have one: calls that wait for it fail, and later ones.
+func TestEndedClient(t *testing.T) {
 	f, err := routing.Start(t.Context(), routing.Config{Agents: []string{"127.0.0.1:1"}, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	client, conn := clientOf(t, &owners{}, patience(time.Hour), func(c *routinggrpc.Config) { c.Table = routinggrpc.Follower(f) })
+	client, conn := clientOf(t, &owners{}, timeout(time.Hour), func(c *routinggrpc.Config) { c.Table = routinggrpc.FromClient(f) })
 	waiting := make(chan error, 2)
 	for _, ready := range []bool{false, true} {
 		go func() {

@@ -24,9 +24,9 @@ type Config struct {
 	// next one does; the servers have to accept such calls. Default 1: the owner alone.
 	Owners int
 
-	// Patience is for how long a call waits for a connection that fails, and is sent again when servers reject it.
+	// RetryTimeout is for how long a call waits for a connection that fails, and is sent again when servers reject it.
 	// Default 5 s; negative: neither.
-	Patience time.Duration
+	RetryTimeout time.Duration
 
 	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig: timeouts, waitForReady, or a
 	// healthCheckConfig, with which an owner that does not report SERVING counts as not reached. Methods without a
@@ -55,12 +55,12 @@ const (
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	switch {
 	case cfg.Table.place == nil:
-		return nil, errors.New("routinggrpc: Table is required: see Follower and TableOf")
+		return nil, errors.New("routinggrpc: Table is required: see Client and TableOf")
 	case cfg.Owners < 0:
 		return nil, fmt.Errorf("routinggrpc: Owners is %d; it must not be negative", cfg.Owners)
 	}
 	cfg.Owners = cmp.Or(cfg.Owners, 1)
-	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
+	cfg.RetryTimeout = cmp.Or(cfg.RetryTimeout, 5*time.Second)
 	if cfg.Key == nil {
 		cfg.Key = Outgoing(Header)
 	}
@@ -79,10 +79,10 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	}, nil
 }
 
-// attempts is how often a rejected call is sent at most: its pauses, which double, last for Patience together.
+// attempts is how often a rejected call is sent at most: its pauses, which double, last for RetryTimeout together.
 func (c *Config) attempts() int {
 	n := 1
-	for pause, sum := leastPause, time.Duration(0); sum < c.Patience; n++ {
+	for pause, sum := leastPause, time.Duration(0); sum < c.RetryTimeout; n++ {
 		sum += pause
 		pause = min(2*pause, longestPause)
 	}

@@ -32,8 +32,8 @@ func (c *conn) connect() {
 	}
 }
 
-// change takes in a state of the connection, and calls late when it has failed for Patience.
-func (c *conn) change(s balancer.SubConnState, patience time.Duration, late func()) {
+// change takes in a state of the connection, and calls late when it has failed for RetryTimeout.
+func (c *conn) change(s balancer.SubConnState, timeout time.Duration, late func()) {
 	before := c.now.Load()
 	switch {
 	case s.ConnectivityState == connectivity.Ready:
@@ -41,7 +41,7 @@ func (c *conn) change(s balancer.SubConnState, patience time.Duration, late func
 		c.now.Store(&condition{state: connectivity.Ready, ready: true})
 	case s.ConnectivityState == connectivity.TransientFailure && before.err == nil:
 		c.now.Store(&condition{state: connectivity.TransientFailure, err: s.ConnectionError, since: time.Now()})
-		c.late = time.AfterFunc(patience, late)
+		c.late = time.AfterFunc(timeout, late)
 	case s.ConnectivityState == connectivity.TransientFailure:
 		c.now.Store(&condition{state: connectivity.TransientFailure, err: s.ConnectionError, since: before.since})
 	case before.err == nil:

@@ -3,7 +3,7 @@
 //
 //	f, err := follow.Start(ctx, follow.Config{Agents: agents})
 //	…
-//	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.Follower(f)})
+//	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(f)})
 //	…
 //	conn, err := grpc.NewClient("roost:///", append(opts, grpc.WithTransportCredentials(creds))...)
 //	…
@@ -32,9 +32,9 @@
 // # Which calls are sent again
 //
 //   - A call has not been sent if the connection to its owner fails. It waits for the connection, or until the key has
-//     another owner, for up to Config.Patience after the connection failed. Then it fails with UNAVAILABLE; with
+//     another owner, for up to Config.RetryTimeout after the connection failed. Then it fails with UNAVAILABLE; with
 //     grpc.WaitForReady it waits until its deadline.
-//   - A call that a server rejects ([NotOwner]) is sent again, to the owner by then, for up to Config.Patience. That is
+//   - A call that a server rejects ([NotOwner]) is sent again, to the owner by then, for up to Config.RetryTimeout. That is
 //     safe for each method: no handler has run. Streams are, too, with what the client has sent so far. gRPC does that, by
 //     a retryPolicy, and keeps up to 256 kB of a call for it (grpc.MaxRetryRPCBufferSize).
 //   - A call that breaks off when the server has it fails with UNAVAILABLE, and is not sent again: the server may have
@@ -56,6 +56,6 @@
 //
 //	INTERNAL          the call has no key (from Config.Key)
 //	INVALID_ARGUMENT  the same, from Check
-//	OUT_OF_RANGE      each server that was asked for Patience has rejected the call (NotOwner)
+//	OUT_OF_RANGE      each server that was asked for RetryTimeout has rejected the call (NotOwner)
 //	UNAVAILABLE       no table yet, no owner, the owner was not reached, or the server broke off
 package routinggrpc

@@ -46,7 +46,7 @@ func Example() {
 		panic(err)
 	}
 	defer func() { _ = f.Close() }()
-	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.Follower(f)})
+	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(f)})
 	if err != nil {
 		panic(err)
 	}
@@ -71,7 +71,7 @@ func (g *greeter) UnaryCall(context.Context, *grpc_testing.SimpleRequest) (*grpc
 	return &grpc_testing.SimpleResponse{ServerId: g.id}, nil
 }
 
-// A member of the cluster needs no follower: its agent has the table.
+// A member of the cluster needs no routing client: its agent has the table.
 func ExampleTableOf() {
 	agent, err := cluster.Start(context.Background(), cluster.Config{ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "127.0.0.1:9000", Log: quiet})
 	if err != nil {

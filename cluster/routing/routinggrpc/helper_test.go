@@ -238,9 +238,9 @@ func clientOf(t *testing.T, o *owners, changes ...func(*routinggrpc.Config)) (gr
 	return grpc_testing.NewTestServiceClient(conn), conn
 }
 
-// patience is an option of clientOf.
-func patience(d time.Duration) func(*routinggrpc.Config) {
-	return func(c *routinggrpc.Config) { c.Patience = d }
+// timeout is an option of clientOf.
+func timeout(d time.Duration) func(*routinggrpc.Config) {
+	return func(c *routinggrpc.Config) { c.RetryTimeout = d }
 }
 
 // kinds are calls of each kind. They return the address of the server that answers.

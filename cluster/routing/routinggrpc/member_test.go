@@ -129,7 +129,7 @@ type arrived struct {
 
 func (a *arrived) Context() context.Context { return a.ctx }
 
-// answer returns the id of the server, and what is wrong or special about the call. A room that moves after Check is no fault.
+// answer returns the id of the server, and what is wrong or special about the call. A room that moves after Check is no problem.
 func (r *room) answer(ctx context.Context) string {
 	switch {
 	case ctx.Value(strayKey{}) == true && !r.owns(ctx):
@@ -176,7 +176,7 @@ func (m *member) start(t *testing.T, join string) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", memberVar, m.id, m.addr, m.api, cmp.Or(join, "-")))
 	m.Process = agenttest.Start(t, cmd)
-	ctx, cancel := context.WithTimeout(t.Context(), agenttest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), agenttest.Timeout)
 	defer cancel()
 	var err error
 	if m.Addrs, err = m.Await(ctx); err != nil {

@@ -93,7 +93,7 @@ func TestNewerTable(t *testing.T) {
 	a := serve(t)
 	o := &owners{}
 	o.set("", a.addr)
-	client, _ := clientOf(t, o, patience(200*time.Millisecond))
+	client, _ := clientOf(t, o, timeout(200*time.Millisecond))
 	if _, err := unary(t, client, "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestNewerTable(t *testing.T) {
 		}
 	}
 
-	client, _ = clientOf(t, o, func(c *routinggrpc.Config) { c.Patience = time.Minute })
+	client, _ = clientOf(t, o, func(c *routinggrpc.Config) { c.RetryTimeout = time.Minute })
 	if _, err := unary(t, client, "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestNewerTable(t *testing.T) {
 	}
 }
 
-// With a healthCheckConfig, an owner that does not report SERVING counts as not reached (S7.3).
+// With a healthCheckConfig, an owner that does not report SERVING counts as not reached.
 func TestHealth(t *testing.T) {
 	reports := health.NewServer()
 	a := serve(t, func(s *service) {
@@ -136,9 +136,9 @@ func TestHealth(t *testing.T) {
 	o.set("a", a.addr)
 	reports.SetServingStatus("rooms", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	healthy := func(c *routinggrpc.Config) { c.ServiceConfig = `{"healthCheckConfig": {"serviceName": "rooms"}}` }
-	client, _ := clientOf(t, o, healthy, patience(200*time.Millisecond))
+	client, _ := clientOf(t, o, healthy, timeout(200*time.Millisecond))
 	if _, err := unary(t, client, "a"); status.Code(err) != codes.Unavailable || a.runs.Load() != 0 {
-		t.Errorf("an ill owner: %v", err)
+		t.Errorf("an unhealthy owner: %v", err)
 	}
 	client, _ = clientOf(t, o, healthy)
 	well := time.AfterFunc(100*time.Millisecond, func() {
@@ -215,7 +215,7 @@ func TestCertificates(t *testing.T) {
 	o := &owners{}
 	o.set("a", a.addr)
 	for target, ok := range map[string]bool{"roost:///": true, "roost:///media.example.com": true, "roost:///other.example.org": false} {
-		opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: o.table(), Patience: 200 * time.Millisecond})
+		opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: o.table(), RetryTimeout: 200 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	switch {
 	case addr == "":
 		return nil, true, errNoAddr
-	case c == nil && time.Since(p.missed(addr)) >= p.cfg.Patience:
+	case c == nil && time.Since(p.missed(addr)) >= p.cfg.RetryTimeout:
 		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is no member", addr)
 	case c == nil:
 		return nil, false, balancer.ErrNoSubConnAvailable // the table is newer than the update
@@ -69,7 +69,7 @@ func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 		return c.sub, false, nil
 	}
 	c.connect()
-	if now.err != nil && time.Since(now.since) >= p.cfg.Patience {
+	if now.err != nil && time.Since(now.since) >= p.cfg.RetryTimeout {
 		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is not reached: %w", addr, now.err)
 	}
 	return nil, now.err != nil, balancer.ErrNoSubConnAvailable

@@ -60,14 +60,14 @@ type memberResolver struct {
 const leastResolving = time.Second
 
 var (
-	errNoTable = errors.New("routinggrpc: no table yet: is an agent reached? See the status of the follower")
+	errNoTable = errors.New("routinggrpc: no table yet: is an agent reached? See the status of the routing client")
 
 	// errEnded is a status, which also ends calls with WaitForReady.
-	errEnded = status.Error(codes.Unavailable, "routinggrpc: the follower or agent was closed before it had a table")
+	errEnded = status.Error(codes.Unavailable, "routinggrpc: the routing client or agent was closed before it had a table")
 )
 
 func (r *memberResolver) run(ctx context.Context) {
-	late := time.NewTimer(max(leastResolving, r.cfg.Patience))
+	late := time.NewTimer(max(leastResolving, r.cfg.RetryTimeout))
 	defer late.Stop()
 	changes := r.cfg.Table.subscribe(ctx)
 	for {

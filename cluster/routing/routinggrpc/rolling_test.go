@@ -36,7 +36,7 @@ type load struct {
 
 // Five processes, servers with agents inside, serve 200 calls a second and 50 streams, while they are restarted one after
 // the other, one of them by a kill: each leaves and joins again. No call fails that was safe to send again, and all
-// answers are those of owners (S7.3).
+// answers are those of owners.
 func TestRollingServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes take seconds")
@@ -55,7 +55,7 @@ func TestRollingServers(t *testing.T) {
 	}
 	defer func() { _ = f.Close() }()
 	<-f.Ready()
-	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.Follower(f)})
+	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(f)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +109,8 @@ func TestRollingServers(t *testing.T) {
 		x.calls.Load(), float64(x.calls.Load())/time.Since(began).Seconds(), x.again.Load(), x.opened.Load(), x.broken.Load(), x.lost.Load())
 }
 
-// settles waits until the follower knows n members, and each of them answers for its rooms.
-func (x *load) settles(f *routing.Follower, n int) {
+// settles waits until the routing client knows n members, and each of them answers for its rooms.
+func (x *load) settles(f *routing.Client, n int) {
 	x.t.Helper()
 	redistest.Until(x.t, fmt.Sprint(n, " members that own rooms"), func() bool {
 		owners := make(map[string]bool)
@@ -159,7 +159,7 @@ func (x *load) call(ctx context.Context) {
 	}
 }
 
-// judge accuses answers of servers that do not own the room, and failures of calls that no server can have begun.
+// judge reports answers of servers that do not own the room, and failures of calls that no server can have begun.
 func (x *load) judge(to *peer.Peer, at string, err error) {
 	killed := x.killed.Load()
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/events"
 )
 
-// Table says which address owns which key: see [Follower] and [TableOf].
+// Table says which address owns which key: see [Client] and [TableOf].
 type Table struct {
 	place     func(key string) (addr string, err error)
 	owners    func(key string, n int) []string // the owner by the table first
@@ -15,7 +15,7 @@ type Table struct {
 	subscribe func(context.Context) <-chan events.Batch
 }
 
-// Lookups are what a *routing.Follower and a *cluster.Agent have in common.
+// Lookups are what a *routing.Client and a *cluster.Agent have in common.
 type Lookups[Member any] interface {
 	Place(key string) (Member, error)
 	Owners(key string, n int) []Member
@@ -23,12 +23,12 @@ type Lookups[Member any] interface {
 	Subscribe(ctx context.Context) <-chan events.Batch
 }
 
-// Follower is the table of a follower, with the api_addr of each member.
-func Follower(f *routing.Follower) Table {
+// FromClient is the table of a routing client, with the api_addr of each member.
+func FromClient(f *routing.Client) Table {
 	return TableOf(f, func(m *routing.Member) string { return m.APIAddr })
 }
 
-// TableOf is the table of an agent or of a follower. addr returns where the gRPC server of a member is, as host:port, and
+// TableOf is the table of an agent or of a routing client. addr returns where the gRPC server of a member is, as host:port, and
 // "" if it has none:
 //
 //	routinggrpc.TableOf(agent, func(m *cluster.Member) string { return m.APIAddr })

@@ -11,7 +11,7 @@ export class Call {
   #media; // what this participant sends
   #doors; // returns the nodes to ask
   #on; // settled(link, why), asking(why), gaveUp(error), track(link, track), ended(link)
-  #route; // to the room, or to an edge of it
+  #route; // to the room, or to a relay of it
   #links = []; // the oldest first
   #newest = null; // also when it has ended
   #why = "joined";
@@ -32,7 +32,7 @@ export class Call {
     for (const link of [...this.#links]) link.close();
   }
 
-  // #to begins a route: a Driver is for one room, and an edge is a room by itself.
+  // #to begins a route: a Driver is for one room, and a relay is a room by itself.
   #to(room) {
     this.#route?.driver.close();
     const driver = new Driver({
@@ -45,11 +45,11 @@ export class Call {
     return this.#route;
   }
 
-  // #follow takes a directive that came by a link: of its room or edge, or to another edge.
+  // #follow takes a directive that came by a link: of its room or relay, or to another relay.
   #follow(link, home) {
     let route = this.#route;
     if (home.room !== route.room) {
-      if (link.home.room !== route.room) return; // it went to another edge since
+      if (link.home.room !== route.room) return; // it went to another relay since
       route = this.#to(home.room);
     }
     const here = this.#newest?.home;

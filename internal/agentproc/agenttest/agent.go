@@ -23,8 +23,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Patience bounds every wait. It proves nothing about speed: the machine may be busy.
-const Patience = time.Minute
+// Timeout bounds every wait. It proves nothing about speed: the machine may be busy.
+const Timeout = time.Minute
 
 // binary is built once for all tests of a process.
 var binary struct { //nolint:gochecknoglobals // tests have nothing else in common
@@ -147,7 +147,7 @@ func Run(tb testing.TB, id string, args ...string) *Agent {
 // Runs waits until the agent logs its addresses.
 func (a *Agent) Runs() {
 	a.tb.Helper()
-	ctx, cancel := context.WithTimeout(a.tb.Context(), Patience)
+	ctx, cancel := context.WithTimeout(a.tb.Context(), Timeout)
 	defer cancel()
 	var err error
 	if a.Addrs, err = a.Await(ctx); err != nil {
@@ -185,7 +185,7 @@ func (a *Agent) Exits(code int, texts ...string) {
 	a.tb.Helper()
 	select {
 	case <-a.Done():
-	case <-time.After(Patience):
+	case <-time.After(Timeout):
 		a.tb.Fatalf("%s still runs", a.ID)
 	}
 	if got := a.State().ExitCode(); got != code {
@@ -215,7 +215,7 @@ func (a *Agent) Text() string { return strings.ReplaceAll(a.Log.String(), `\"`, 
 func Agree(tb testing.TB, agents ...*Agent) {
 	tb.Helper()
 	redistest.Eventually(tb, "the agents to agree", func() error {
-		ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+		ctx, cancel := context.WithTimeout(tb.Context(), Timeout)
 		defer cancel()
 		return agree(ctx, agents)
 	})

@@ -57,7 +57,7 @@ func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Obs
 func (o *Observer) Await(since time.Time, within time.Duration, want Views) time.Duration {
 	o.tb.Helper()
 	for {
-		ctx, cancel := context.WithTimeout(o.tb.Context(), Patience)
+		ctx, cancel := context.WithTimeout(o.tb.Context(), Timeout)
 		v, err := o.views(ctx, soon)
 		cancel()
 		took := time.Since(since)

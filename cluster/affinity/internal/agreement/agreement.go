@@ -45,7 +45,7 @@ type Agreement struct {
 	unheard bool      // the same, by the log
 	refused atomic.Pointer[error]
 
-	strangers atomic.Pointer[[]lease.Incarnation]
+	rejected atomic.Pointer[[]lease.Incarnation]
 }
 
 // Refused returns an ErrSettings that names each difference, or nil. Any goroutine may
@@ -57,10 +57,10 @@ func (a *Agreement) Refused() error {
 	return nil
 }
 
-// Strangers are the nodes that the store refuses for their settings, as of the latest answer.
+// Rejected are the nodes that the store refuses for their settings, as of the latest answer.
 // Any goroutine may call it.
-func (a *Agreement) Strangers() []lease.Incarnation {
-	if s := a.strangers.Load(); s != nil {
+func (a *Agreement) Rejected() []lease.Incarnation {
+	if s := a.rejected.Load(); s != nil {
 		return *s
 	}
 	return nil
@@ -86,7 +86,7 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 		return err
 	}
 	a.at, a.fences, a.last, a.Settings.Since = self, fences, time.Now(), got.Since
-	a.strangers.Store(&got.Refused)
+	a.rejected.Store(&got.Refused)
 	a.differ = ""
 	if len(got.Differ) == 0 {
 		a.refused.Store(nil)
@@ -125,8 +125,8 @@ func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore
 	case a.strange.IsZero():
 		a.strange = time.Now()
 	}
-	stranger := !a.strange.IsZero() && time.Since(a.strange) > a.TTL
-	if len(got.Differ) == 0 || stranger || otherCluster(got.Differ) != nil {
+	other := !a.strange.IsZero() && time.Since(a.strange) > a.TTL
+	if len(got.Differ) == 0 || other || otherCluster(got.Differ) != nil {
 		return got, nil
 	}
 	again, err := a.Store.Agree(ctx, self, a.TTL, a.Settings)

@@ -25,7 +25,7 @@ func agreementOn(store pinstore.Store, partitions string) *Agreement {
 
 // A node that had agreed wins against nodes that came while the store did not hear it, unless its own
 // lease has ended by then: they had to take it for dead.
-func TestEarlierWins(t *testing.T) { // S6.12
+func TestEarlierWins(t *testing.T) {
 	self, other := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
 	for name, c := range map[string]struct {
 		again  lease.Incarnation
@@ -180,7 +180,7 @@ func (o *owned) Agree(context.Context, lease.Incarnation, time.Duration, pinstor
 }
 
 // The error of a node of another cluster names both clusters, and says what to change.
-func TestAnotherCluster(t *testing.T) { // S6.12
+func TestAnotherCluster(t *testing.T) {
 	store := &owned{}
 	a := agreementOn(store, "64")
 	if err := a.Check(t.Context(), lease.Incarnation{Node: "x", Number: 1}, 0); err != nil {
@@ -209,7 +209,7 @@ func (s trialOnly) Agree(ctx context.Context, self lease.Incarnation, ttl time.D
 
 // A node with other settings is refused by the first answer, also if the call that lists it fails. Another key of gossip alone is
 // no such answer.
-func TestRefusedUnlisted(t *testing.T) { // S6.12
+func TestRefusedUnlisted(t *testing.T) {
 	self := lease.Incarnation{Node: "x", Number: 1}
 	for partitions, refused := range map[string]bool{"128": true, "64": false} {
 		nodes := keyedNodes("a", "x")

@@ -11,12 +11,12 @@ import (
 
 // Candidate is a node that is considered for a room.
 type Candidate struct {
-	Member   *cluster.Member
-	Reserved int64  // units of rooms that its load does not show yet
-	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
-	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
-	Taken    bool   // the room lives here, or would
-	Why      string // it was taken, or not
+	Member     *cluster.Member
+	Reserved   int64  // units of rooms that its load does not show yet
+	Ceiling    int64  // units of its capacity that new rooms may fill; 0 = not set
+	Preference int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
+	Taken      bool   // the room lives here, or would
+	Why        string // it was taken, or not
 }
 
 // used returns the units that the node carries as far as is known.
@@ -47,16 +47,16 @@ func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings
 	rank := ranking(s, q.Partition)
 	list := make([]Candidate, 0, len(s.Members))
 	for i, m := range s.Members {
-		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Rung: q.Ladder.rung(i)}
+		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Preference: q.Preferences.preference(i)}
 		place, ranked := rank[m.ID]
 		c.Why = c.why(q, ranked && place == 0)
 		switch why := q.Bars(m); {
-		case slices.Contains(q.Strangers, incarnationOf(m)):
-			c.Rung, c.Why = 0, "takes no rooms: "+why
-		case why != "" && c.Rung > 0 && q.keeps(m):
+		case slices.Contains(q.Rejected, incarnationOf(m)):
+			c.Preference, c.Why = 0, "takes no rooms: "+why
+		case why != "" && c.Preference > 0 && q.keeps(m):
 			c.Why = "takes new rooms only while no other node does: " + why
 			if !c.Taken {
-				c.Rung = 0
+				c.Preference = 0
 			}
 		}
 		list = append(list, c)
@@ -73,12 +73,12 @@ func (c *Candidate) why(q Request, owner bool) string {
 	if owner {
 		role = "owns its partition"
 	}
-	if rung := q.Ladder.name(c.Rung); rung != "" {
-		role = rung + "; " + role
+	if preference := q.Preferences.name(c.Preference); preference != "" {
+		role = preference + "; " + role
 	}
 	switch {
-	case c.Rung == 0:
-		return "excluded: " + q.Ladder.lacks[m.ID]
+	case c.Preference == 0:
+		return "excluded: " + q.Preferences.lacks[m.ID]
 	case m.State != lease.Active:
 		return fmt.Sprintf("takes no rooms: %s", m.State)
 	case m.Weight == 0:

@@ -1,6 +1,6 @@
 // Package capacity picks the nodes for rooms by headroom.
 //
-// A [Need] is what a room needs, as it stands in its pin. A [Ladder] says which members may have
+// A [Need] is what a room needs, as it stands in its pin. A [Preferences] says which members may have
 // the room, and [Reservations] picks one of them: by the loads that the members report, and by
 // what was placed on them since. Each [Candidate] says why it was picked, or not.
 package capacity
@@ -26,17 +26,17 @@ var (
 
 // Request is a room that needs a node.
 type Request struct {
-	Room      string
-	Partition placement.Partition
-	Need      Need
-	Cost      int64
-	Ladder    *Ladder        // nil: anywhere
-	Stay      pinstore.Pin   // the room's former pin, if the store has lost it or it is void
-	Leaves    []lease.NodeID // the nodes that it moves away from, if it does
+	Room        string
+	Partition   placement.Partition
+	Need        Need
+	Cost        int64
+	Preferences *Preferences   // nil: anywhere
+	Stay        pinstore.Pin   // the room's former pin, if the store has lost it or it is void
+	Leaves      []lease.NodeID // the nodes that it moves away from, if it does
 
-	// Strangers are the nodes that host no rooms, because their settings differ. Silent are those that get no new ones,
+	// Rejected are the nodes that host no rooms, because their settings differ. Silent are those that get no new ones,
 	// because this store has no heartbeats of them.
-	Strangers, Silent []lease.Incarnation
+	Rejected, Silent []lease.Incarnation
 }
 
 // takes reports whether the room may be placed on a member.
@@ -46,13 +46,13 @@ func (q *Request) takes(m *cluster.Member) bool {
 
 // keeps reports whether the room may go on living on a member.
 func (q *Request) keeps(m *cluster.Member) bool {
-	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID) && !slices.Contains(q.Strangers, incarnationOf(m))
+	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID) && !slices.Contains(q.Rejected, incarnationOf(m))
 }
 
 // Bars returns why a member that is active gets no new rooms, or "".
 func (q *Request) Bars(m *cluster.Member) string {
 	switch at := incarnationOf(m); {
-	case slices.Contains(q.Strangers, at):
+	case slices.Contains(q.Rejected, at):
 		return "its settings differ from those of other nodes"
 	case slices.Contains(q.Silent, at):
 		return "it sends no heartbeats to this store"
@@ -127,13 +127,13 @@ func (q *Request) needsSilent(err error) bool {
 	return len(q.Silent) > 0 && len(q.Leaves) == 0 && (errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrRequire))
 }
 
-// Best returns the best node by the room's ladder, no matter its load, and a silent one if the ladder admits no other:
+// Best returns the best node by the room's preferences, no matter its load, and a silent one if the preferences admits no other:
 // instances without the store should agree on it.
 func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
-	m, err := q.Ladder.best(s, q)
+	m, err := q.Preferences.best(s, q)
 	if q.needsSilent(err) {
 		q.Silent = nil
-		m, err = q.Ladder.best(s, q)
+		m, err = q.Preferences.best(s, q)
 	}
 	return m, err
 }
@@ -154,7 +154,7 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	switch {
 	case m == nil && !slices.ContainsFunc(s.Members, q.takes):
 		return Choice{}, q.nobody(s)
-	case q.Ladder != nil:
+	case q.Preferences != nil:
 		return climb(s, q, limits, reserved)
 	}
 	if m != nil {
@@ -176,21 +176,21 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 
 // nobody says why no member takes the room.
 func (q *Request) nobody(s *cluster.Snapshot) error {
-	var leaves, strangers, silent int
+	var leaves, rejected, silent int
 	for _, m := range s.Members {
 		switch {
 		case !TakesRooms(m):
 		case slices.Contains(q.Leaves, m.ID):
 			leaves++
-		case slices.Contains(q.Strangers, incarnationOf(m)):
-			strangers++
+		case slices.Contains(q.Rejected, incarnationOf(m)):
+			rejected++
 		default:
 			silent++
 		}
 	}
-	if leaves+strangers+silent > 0 {
+	if leaves+rejected+silent > 0 {
 		return fmt.Errorf("%w for %q: of %d active nodes, the room moves away from %d, %d have other settings for rooms, and %d send no heartbeats to this store; start another node",
-			cluster.ErrNoMembers, q.Room, leaves+strangers+silent, leaves, strangers, silent)
+			cluster.ErrNoMembers, q.Room, leaves+rejected+silent, leaves, rejected, silent)
 	}
 	if len(s.Table.Nodes()) == 0 {
 		if _, err := s.Place(q.Room); err != nil {

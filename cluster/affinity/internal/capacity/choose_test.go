@@ -55,7 +55,7 @@ func firstInLine(s *cluster.Snapshot, p placement.Partition) lease.NodeID {
 	return ""
 }
 
-// plainChoice follows the order of S0.2 without a shortcut.
+// plainChoice follows the order of Choose without a shortcut.
 func plainChoice(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (lease.NodeID, error) {
 	load := func(m *cluster.Member) int64 { return max(0, m.Load) + reserved(m.ID) }
 	after := func(m *cluster.Member) int64 { return load(m) + q.Cost }
@@ -98,7 +98,7 @@ func plainChoice(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(
 	return first, nil
 }
 
-func TestChoose(t *testing.T) { // S0.2, S0.3
+func TestChoose(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := aSnapshot(t)
 		limits := Ceilings{Soft: 80, Hard: rapid.SampledFrom([]int{0, 80, 100}).Draw(t, "hard")}
@@ -204,7 +204,7 @@ func TestNobody(t *testing.T) {
 	s.Table = table
 	q := Request{
 		Room: "room-1", Leaves: []lease.NodeID{"a"},
-		Strangers: []lease.Incarnation{{Node: "b", Number: 1}}, Silent: []lease.Incarnation{{Node: "c", Number: 1}},
+		Rejected: []lease.Incarnation{{Node: "b", Number: 1}}, Silent: []lease.Incarnation{{Node: "c", Number: 1}},
 	}
 	_, err = choose(s, q, Ceilings{Soft: 80}, func(lease.NodeID) int64 { return 0 })
 	const want = `for "room-1": of 3 active nodes, the room moves away from 1, 1 have other settings for rooms, and 1 send no heartbeats`

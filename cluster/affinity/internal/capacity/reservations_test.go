@@ -91,7 +91,7 @@ func TestReservationsOfASweep(t *testing.T) {
 
 // Reservations on a node that states a capacity and reports no load are all that is known
 // of its load: they stay for as long as an unrefreshed pin, and their end is reported.
-func TestReservationsWithoutReports(t *testing.T) { // S6.6
+func TestReservationsWithoutReports(t *testing.T) {
 	start := time.Now()
 	mute := &cluster.Member{ID: "mute", Capacity: 100, Load: lease.NoLoad}
 	s := &cluster.Snapshot{Members: []*cluster.Member{mute}}

@@ -30,7 +30,7 @@ func twoNodes(t *testing.T) (s *cluster.Snapshot, owner, other *cluster.Member) 
 }
 
 // A load, a reservation or a cost near the greatest int64 does not look like headroom.
-func TestSaturate(t *testing.T) { // S6.4
+func TestSaturate(t *testing.T) {
 	const huge = math.MaxInt64
 	for name, c := range map[string]struct{ load, reserved, cost int64 }{
 		"load":                   {huge, 0, 2},

@@ -33,8 +33,8 @@ type Counts struct {
 	Within map[time.Duration]uint64 // how many took at most that long
 }
 
-// Counts returns what was counted so far. A call that is counted at the same moment may be in some of the figures
-// alone; Calls is at least each figure of Within.
+// Counts returns what was counted so far. A call that is counted at the same moment may be in some of the numbers
+// alone; Calls is at least each number of Within.
 func (h *Histogram) Counts() Counts {
 	c := Counts{Took: time.Duration(h.sum.Load()), Within: make(map[time.Duration]uint64, len(bounds))}
 	for i, bound := range bounds {

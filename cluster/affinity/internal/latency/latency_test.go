@@ -23,7 +23,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// No call is lost, and the figures of one answer agree, while many goroutines count.
+// No call is lost, and the numbers of one answer agree, while many goroutines count.
 func TestConcurrent(t *testing.T) {
 	var h Histogram
 	var adding sync.WaitGroup

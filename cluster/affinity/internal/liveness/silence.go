@@ -55,7 +55,7 @@ func (s *Silence) Silent() []lease.Incarnation {
 
 // Named returns the silent members, by id, of which it is known that they should use this store: they state a capacity, which is for
 // rooms alone, or this store has heard of their node before. Others may be members for another reason: a program may
-// embed an agent for its partitions, and place no rooms. They get none either, and that is no fault.
+// embed an agent for its partitions, and place no rooms. They get none either, and that is no problem.
 func (s *Silence) Named() []lease.NodeID {
 	if f := s.found.Load(); f != nil {
 		return f.named

@@ -10,15 +10,15 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sketched is a judge with a clock of its own.
+// sketched is a detector with a clock of its own.
 type sketched struct {
-	*Judge
+	*Detector
 	now time.Time
 }
 
 var sketchedOther = lease.Incarnation{Node: "b", Number: 1}
 
-// sketchActions are what a judge hears.
+// sketchActions are what a detector hears.
 var sketchActions = []func(*sketched){
 	func(j *sketched) { j.now = j.now.Add(time.Millisecond) },
 	func(j *sketched) { j.now = j.now.Add(1500 * time.Millisecond) },
@@ -39,11 +39,11 @@ var sketchActions = []func(*sketched){
 	func(j *sketched) { j.OthersRestore(false, false, j.now) },
 	func(j *sketched) { j.Record(sketchedOther, true, j.now) },
 	func(j *sketched) { j.Record(sketchedOther, false, j.now) },
-	func(j *sketched) { j.Undecided(new(cluster.Snapshot), j.now) },
+	func(j *sketched) { j.Unknown(new(cluster.Snapshot), j.now) },
 	func(j *sketched) { j.Back(j.now) },
 }
 
-// after returns a judge with a history.
+// after returns a detector with a history.
 func after(history []int) *sketched {
 	j := &sketched{New(6 * time.Second), time.Unix(1e9, 0)}
 	for _, i := range history {
@@ -52,19 +52,19 @@ func after(history []int) *sketched {
 	return j
 }
 
-// says returns all that the judge says.
+// says returns all that the detector says.
 func (j *sketched) says() string {
 	none := new(cluster.Snapshot)
 	v, known := j.Verdict(none, sketchedOther, j.now)
 	reclaiming := j.Reclaiming(j.now)
-	ask, died := j.Undecided(none, j.now)
+	ask, died := j.Unknown(none, j.now)
 	self, others := j.Back(j.now)
 	return fmt.Sprint(v, known, j.Gone(none, sketchedOther), reclaiming, ask, died, self, others)
 }
 
-// Judges with the same sketch say the same from then on. The model of rooms visits only one
+// Detectors with the same sketch say the same from then on. The model of rooms visits only one
 // of them.
-func TestSketch(t *testing.T) { // S5.12
+func TestSketch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	history := func(most int) []int {
 		all := make([]int, rng.IntN(most+1))
@@ -90,11 +90,11 @@ func TestSketch(t *testing.T) { // S5.12
 			sketchActions[i](j)
 			sketchActions[i](other)
 			if is, want := j.says(), other.says(); is != want {
-				t.Fatalf("judges with the same sketch %s: after action %d one says %s, the other %s", sketch, i, is, want)
+				t.Fatalf("detectors with the same sketch %s: after action %d one says %s, the other %s", sketch, i, is, want)
 			}
 		}
 	}
 	if pairs < 10_000 {
-		t.Errorf("%d pairs of judges with the same sketch, want more", pairs)
+		t.Errorf("%d pairs of detectors with the same sketch, want more", pairs)
 	}
 }

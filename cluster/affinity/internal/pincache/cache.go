@@ -44,7 +44,7 @@ type Entry struct {
 	Learned    time.Time // when the store confirmed it
 	Late       bool      // Pin is the answer to a query since which the room's entry was removed
 	begun      uint64    // number of the entry from which this one comes
-	ended      bool      // the tenure of Pin has ended here, and the store may delete Pin at any time: see Void
+	ended      bool      // the hosting of Pin has ended here, and the store may delete Pin at any time: see Void
 }
 
 // New returns a cache for so many rooms at most.
@@ -100,7 +100,7 @@ func (c *Cache) Gave(epoch, generation uint64) {
 }
 
 // MayBeOlder reports whether a pin with that epoch may be older than a loss of data of
-// the store: there may have been later tenures, which the store has forgotten.
+// the store: there may have been later hostings, which the store has forgotten.
 func (c *Cache) MayBeOlder(epoch uint64) bool {
 	generation, first := c.generation.Load(), c.younger.Load()
 	return generation > 0 && (first == nil || first.generation < generation || epoch < first.epoch)
@@ -109,7 +109,7 @@ func (c *Cache) MayBeOlder(epoch uint64) bool {
 // Known returns the pin of a room as the store has confirmed it, or none.
 func (c *Cache) Known(room string) pinstore.Pin { return c.Get(room).Known() }
 
-// Least returns the smallest epoch of a pin that stands. A pin of the room with a smaller one is of a tenure that has ended.
+// Least returns the smallest epoch of a pin that stands. A pin of the room with a smaller one is of a hosting that has ended.
 func (c *Cache) Least(room string) uint64 { return c.Get(room).Least() }
 
 // Known is Cache.Known for an entry, or for none.
@@ -197,7 +197,7 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	}
 }
 
-// Void records that a tenure of this node has ended, before its pin is deleted. The deletion may take effect much later. So this node
+// Void records that a hosting of this node has ended, before its pin is deleted. The deletion may take effect much later. So this node
 // no longer takes the pin for one that stands, and gives the room a greater epoch.
 func (c *Cache) Void(room string, pin pinstore.Pin) {
 	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, ended: true, begun: c.begun.Add(1)}

@@ -71,20 +71,20 @@ func TestPinCache(t *testing.T) {
 			learn(two)
 			c.Assume("r", one)
 		}, pin: two, fresh: true},
-		"a tenure has ended": {do: func(c *Cache, learn func(pinstore.Pin)) {
+		"a hosting has ended": {do: func(c *Cache, learn func(pinstore.Pin)) {
 			learn(one)
 			c.Void("r", one)
 			learn(one) // its pin, which has yet to be deleted
 		}, pin: one, least: 2},
-		"the next tenure": {do: func(c *Cache, learn func(pinstore.Pin)) {
+		"the next hosting": {do: func(c *Cache, learn func(pinstore.Pin)) {
 			c.Void("r", one)
 			learn(two)
 		}, pin: two, fresh: true, least: 2},
-		"a tenure of before has ended": {do: func(c *Cache, learn func(pinstore.Pin)) {
+		"a hosting of before has ended": {do: func(c *Cache, learn func(pinstore.Pin)) {
 			learn(two)
 			c.Void("r", one)
 		}, pin: two, fresh: true, least: 2},
-		"the pin of a tenure that has ended is gone": {do: func(c *Cache, learn func(pinstore.Pin)) {
+		"the pin of a hosting that has ended is gone": {do: func(c *Cache, learn func(pinstore.Pin)) {
 			c.Void("r", one)
 			learn(pinstore.Pin{})
 		}},

@@ -46,9 +46,9 @@ type Client struct {
 	// breaker reports it under its own lock, where no log handler may run.
 	transition atomic.Int32
 
-	FailedBeats int          // in a row; owned by the keeper
-	away        atomic.Bool  // awayAfter heartbeats in a row have failed
-	fault       atomic.Value // string: why the latest that failed did
+	FailedHeartbeats int          // in a row; owned by the keeper
+	away             atomic.Bool  // awayAfter heartbeats in a row have failed
+	problem          atomic.Value // string: why the latest that failed did
 
 	took   latency.Histogram
 	errors atomic.Uint64
@@ -146,21 +146,21 @@ func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	ctx, cancel := context.WithTimeout(ctx, c.budget)
 	defer cancel()
 	if alive, err = c.Store.Heartbeat(ctx, self, ttl, ask); err != nil {
-		c.fault.Store(c.faultOf(err))
-		if c.FailedBeats++; c.FailedBeats == awayAfter {
+		c.problem.Store(c.faultOf(err))
+		if c.FailedHeartbeats++; c.FailedHeartbeats == awayAfter {
 			c.away.Store(true)
 			c.log.Warn("store does not answer; resolving without it", "err", err)
 		}
 		return nil, false, err
 	}
-	c.FailedBeats = 0
+	c.FailedHeartbeats = 0
 	if back = c.away.Swap(false); back {
 		c.log.Info("store answers again")
 	}
 	return alive, back, nil
 }
 
-// faultOf returns why a call failed: a store that is slow needs another remedy than one that has ended.
+// faultOf returns why a call failed: a store that is slow needs another fix than one that has ended.
 func (c *Client) faultOf(err error) string {
 	if e, ok := errors.AsType[syscall.Errno](err); ok { // without its addresses
 		return e.Error()
@@ -196,8 +196,8 @@ func (c *Client) Stats() Stats {
 	if s.Doubt {
 		s.Fault = c.faultOf(context.DeadlineExceeded) // which opens the breaker
 	}
-	if fault, failed := c.fault.Load().(string); failed && c.away.Load() {
-		s.Fault = fault
+	if problem, failed := c.problem.Load().(string); failed && c.away.Load() {
+		s.Fault = problem
 	}
 	return s
 }

@@ -111,7 +111,7 @@ func TestStoreClientBatches(t *testing.T) {
 }
 
 func TestStoreClientAway(t *testing.T) {
-	for fault, down := range map[string]error{
+	for problem, down := range map[string]error{
 		"down":                     errors.New("down"),
 		"connection reset by peer": &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET},
 		"dial tcp 10.0.0.1:6379: i/o timeout": fmt.Errorf("%w: %w", context.DeadlineExceeded,
@@ -129,8 +129,8 @@ func TestStoreClientAway(t *testing.T) {
 			if (err != nil) != (call <= awayAfter) || back != (call == awayAfter+1) || c.away.Load() != (call == awayAfter) {
 				t.Errorf("heartbeat %d: %v, back %v, away %v", call, err, back, c.away.Load())
 			}
-			if got, want := c.Stats().Fault, map[bool]string{true: fault}[call == awayAfter]; got != want {
-				t.Errorf("heartbeat %d: the fault is %q, want %q", call, got, want)
+			if got, want := c.Stats().Fault, map[bool]string{true: problem}[call == awayAfter]; got != want {
+				t.Errorf("heartbeat %d: the problem is %q, want %q", call, got, want)
 			}
 		}
 	}

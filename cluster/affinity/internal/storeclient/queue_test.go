@@ -173,7 +173,7 @@ func TestQueueGivesUp(t *testing.T) {
 	})
 }
 
-// S6.4: the store counts an op with a limit by itself.
+// the store counts an op with a limit by itself.
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -257,7 +257,7 @@ func (s third) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 }
 
 // While a shard of the store hangs, the callers of the others are answered, but for the first few.
-func TestQueueShardHangs(t *testing.T) { // S0.8
+func TestQueueShardHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(third{pinstore.NewMemory()}, budget, slog.New(slog.DiscardHandler), nil)
 		var answered, all atomic.Int64

@@ -1,6 +1,6 @@
 // The calls of the HTTP API, and the operator's token.
 
-const patience = 4000; // ms, for a response
+const timeout = 4000; // ms, for a response
 
 // The only place of the token.
 let token = "";
@@ -26,7 +26,7 @@ async function ask(path, options, wait) {
   return body;
 }
 
-export const get = (path, wait = patience) => ask(path, {}, wait);
+export const get = (path, wait = timeout) => ask(path, {}, wait);
 
 export const post = (path, body = {}) => change("POST", path, body);
 export const remove = (path) => change("DELETE", path, {});

@@ -67,14 +67,14 @@ export class Drawer {
     const n = owned(m, this.#model), carried = load(m), clock = offset(m), is = state(m);
     const labels = Object.entries(m.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(", ");
     const facts = [
-      ["State", `${is.text}${m.evicted ? ` for ${span(m.evicted.for_ms)}${m.evicted.reason ? `: ${m.evicted.reason}` : ""}` : m.held_ms ? ` for ${span(m.held_ms)}` : m.drains_ms ? ` for ${span(m.drains_ms)} so far` : ""}`, is.level],
+      ["State", `${is.text}${m.cordoned ? ` for ${span(m.cordoned.for_ms)}${m.cordoned.reason ? `: ${m.cordoned.reason}` : ""}` : m.flapping_ms ? ` for ${span(m.flapping_ms)}` : m.drains_ms ? ` for ${span(m.drains_ms)} so far` : ""}`, is.level],
       ["Zone", m.zone || "–"],
       ["Labels", labels || "–"],
       ["Gossip", m.addr],
       ["Program", m.api_addr || "–"],
       ["Page", pageOf(m.http)],
-      ["Version", m.version || "not stated"],
-      ["roost", m.roost || "not known"],
+      ["Version", m.app_version || "not stated"],
+      ["Version of roost", m.roost_version || "not known"],
       ["Lease", m.age_ms ? `${span(m.age_ms)} of ${span(ttl)}` : "–"],
       ["Weight", count(m.weight)],
       ["Load", m.no_load ? "not reported" : carried.share === undefined ? carried.text : `${carried.text}, ${percent(carried.share, 0)}`, carried.level],

@@ -56,7 +56,7 @@ function entriesOf(history) {
 
 const kinds = {
   ready: "joined", joined: "joined", returned: "joined", readmitted: "joined", undrained: "joined",
-  lost: "left", fenced: "left", isolated: "left", stopped: "left", draining: "warn", evicted: "warn", moved: "moved",
+  lost: "left", fenced: "left", isolated: "left", stopped: "left", draining: "warn", cordoned: "warn", moved: "moved",
 };
 
 export function sentence(e) {
@@ -75,8 +75,8 @@ export function sentence(e) {
     case "lost": return `${who} ${e.reason}${owned ? `; others own ${its} ${owned}` : ""}`;
     case "draining": return `${who} ${are} draining${e.reason ? ` (${e.reason})` : ""}${because}`;
     case "undrained": return `${who} ${are} active again`;
-    case "evicted": return `${who} ${are} evicted${because}`;
-    case "readmitted": return `${who} ${are} no longer evicted`;
+    case "cordoned": return `${who} ${are} cordoned${because}`;
+    case "readmitted": return `${who} ${are} no longer cordoned`;
     case "weight": return e.member ? `${who} has weight ${count(e.weight ?? 0)}, was ${count(e.old_weight ?? 0)}` : `${who} have other weights`;
     case "moved": return `${plural(e.moved ?? 0, "partition")} moved; this node gained ${count(e.gained ?? 0)}, lost ${count(e.lost ?? 0)}`;
     default: return [e.kind, who, e.reason, e.why].filter(Boolean).join(" ");

@@ -50,7 +50,7 @@ export class Feed {
         this.#model.heard();
       } catch (e) {
         failures++;
-        this.#model.fault = e.message;
+        this.#model.problem = e.message;
       }
       this.#noteRooms();
       const wait = failures ? backOff(failures) : document.hidden ? hidden : every;

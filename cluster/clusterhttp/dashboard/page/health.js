@@ -8,7 +8,7 @@ const soon = "1s"; // after a change: for less than that, tables may differ whil
 const rest = 1000; // ms between two examinations
 const hidden = 10_000; // ms between two of a hidden page, which has short ones, as all pages but one
 const kept = 10_000; // ms for which a finding stays after its end: otherwise the page would jump
-const opened = 2; // of the worst findings, with their remedies
+const opened = 2; // of the worst findings, with what to do
 const signs = { fail: "✕", warn: "!", ok: "✓" };
 
 export class Health {
@@ -17,7 +17,7 @@ export class Health {
   #items = new Map(); // key → element
   #said = "";
   #checked = Date.now(); // when the latest answer came
-  #signs = ""; // of a fault, in the model
+  #signs = ""; // of a problem, in the model
   #hurried = false; // a short examination runs
   #model;
 
@@ -60,7 +60,7 @@ export class Health {
       this.#render(await get(`v1/doctor?over=${over}`, 8000));
       this.#checked = Date.now();
     } catch (e) {
-      if (this.#model.fault || Date.now() - this.#checked > kept) this.#doubt(e);
+      if (this.#model.problem || Date.now() - this.#checked > kept) this.#doubt(e);
       return e.code !== "busy";
     }
     return true;
@@ -76,7 +76,7 @@ export class Health {
 
   #render({ checks }) {
     const now = Date.now();
-    // Figures in a finding change; what it means does not.
+    // Samples in a finding change; what it means does not.
     checks.forEach((check, at) => {
       if (check.status !== "ok") this.#found.set(`${check.name} ${check.means}`, { check, seen: now, at });
     });
@@ -123,13 +123,13 @@ export class Health {
   #item(key, open) {
     const item = h("li", {}, h("details", { open },
       h("summary", {}, h("span", { class: "status" }), h("span", { class: "check" }), h("span", { class: "finding" })),
-      h("dl", {}, h("dt", { text: "Means" }), h("dd"), h("dt", { text: "Do" }), h("dd", { class: "remedy" }))));
+      h("dl", {}, h("dt", { text: "Means" }), h("dd"), h("dt", { text: "Do" }), h("dd", { class: "fix" }))));
     this.#items.set(key, item);
     return item;
   }
 }
 
-// signsOf returns what of a model changes with the findings of most faults.
+// signsOf returns what of a model changes with the findings of most problems.
 function signsOf({ members, lost, ahead, alone, ttl, stats }) {
   const late = members.filter((m) => m.state !== "active" || m.age_ms > ttl * 2 / 3);
   return JSON.stringify([late.map((m) => [m.id, m.state]), lost.map((l) => [l.id, l.reason]), ahead.map((a) => a.id), alone, stats?.state, stats?.rooms?.store_doubt, stats?.rooms?.refused, stats?.rooms?.cut_off, stats?.rooms?.silent, stats?.rooms?.store_fault]);

@@ -18,21 +18,21 @@ export class LinkState {
   }
 
   #render() {
-    const { answered, fault, front, streaming } = this.#model;
-    const state = !answered ? "wait" : fault ? "lost" : streaming ? "live" : "poll";
+    const { answered, problem, front, streaming } = this.#model;
+    const state = !answered ? "wait" : problem ? "lost" : streaming ? "live" : "poll";
     attribute($("link"), "data-state", state);
     attribute(document.body, "data-link", state);
     say($("link-text"), texts[state]);
     attribute($("link"), "title", state === "poll" ? `${front ? "no event stream" : "another window has the event stream"}: this page polls every second` : null);
-    $("waiting").hidden = state !== "wait" || !fault;
-    if (!$("waiting").hidden) say($("waiting-why"), `The node reports: ${fault}.`);
+    $("waiting").hidden = state !== "wait" || !problem;
+    if (!$("waiting").hidden) say($("waiting-why"), `The node reports: ${problem}.`);
     this.#notice(state === "lost");
   }
 
   // notice shows that the data is outdated. Screen readers announce only its first part:
   // the second part changes every second.
   #notice(lost) {
-    const { answered, fault, retry } = this.#model;
+    const { answered, problem, retry } = this.#model;
     const notice = $("stale");
     notice.hidden = !lost;
     if (!lost) {
@@ -41,7 +41,7 @@ export class LinkState {
     }
     if (!notice.firstChild) notice.append(h("span", { role: "alert" }), h("span", { "aria-hidden": "true" }));
     const [what, when] = notice.children;
-    say(what, `Not connected: ${fault}. The data below is outdated. `);
+    say(what, `Not connected: ${problem}. The data below is outdated. `);
     const since = Math.round((Date.now() - answered) / 1000);
     say(when, `Since ${since < 60 ? `${since} s` : span(1000 * since)}; retry in ${Math.max(0, Math.ceil((retry - Date.now()) / 1000))} s.`);
   }

@@ -98,22 +98,22 @@ function key(a, stale) {
   };
 }
 
-// edges shows the next nodes for a room that outgrows its own. It asks for them when it is opened,
+// relays shows the next nodes for a room that outgrows its own. It asks for them when it is opened,
 // because a metric counts the questions.
-function edges(name) {
-  const answer = h("p", { class: "edges" });
+function relays(name) {
+  const answer = h("p", { class: "relays" });
   return h("details", { "data-room": name, ontoggle: async ({ target }) => {
     if (!target.open) return;
     try {
-      const { edges } = await get(`${roomPath(name)}/edges?n=${next}`);
-      answer.replaceChildren(...edges.map((m) => node(m.id)), edges.length ? "" : "No further node takes rooms.");
+      const { relays } = await get(`${roomPath(name)}/relays?n=${next}`);
+      answer.replaceChildren(...relays.map((m) => node(m.id)), relays.length ? "" : "No further node takes rooms.");
     } catch (e) {
       answer.replaceChildren(e.message);
     }
-  } }, h("summary", { text: "Edges, if it outgrows its node" }), answer);
+  } }, h("summary", { text: "Relays, if it outgrows its node" }), answer);
 }
 
-// keepOpen opens the edges of a room again, with those of the previous answer until the new ones arrive.
+// keepOpen opens the relays of a room again, with those of the previous answer until the new ones arrive.
 function keepOpen(before, after) {
   if (!before?.open || before.dataset.room !== after?.dataset.room) return;
   after.lastChild.replaceChildren(...before.lastChild.childNodes);
@@ -133,7 +133,7 @@ function room(a) {
       h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "Candidates" },
         h("ol", { class: "ranking" }, ...a.candidates.map((c) => h("li", { class: c.taken ? "taken" : "" }, node(c.id),
           h("span", { class: "note", text: room.load(c) }), h("span", { class: "because", text: `${c.taken ? "✓ " : ""}${c.why}` }))))),
-      edges(a.room),
+      relays(a.room),
     ],
   };
 }

@@ -31,7 +31,7 @@ export const owned = (m, model) => model.counts.get(m.id) || 0;
 // heartbeat that did not arrive, "bad" after the end.
 export function late(m, model) {
   const share = (m.age_ms ?? 0) / model.ttl;
-  return { share, level: share > 1 ? "bad" : m.age_ms > 1.5 * model.beat ? "warn" : "" };
+  return { share, level: share > 1 ? "bad" : m.age_ms > 1.5 * model.heartbeat ? "warn" : "" };
 }
 
 function lease(m, model) {
@@ -40,7 +40,7 @@ function lease(m, model) {
 }
 
 export function state(m) {
-  const why = m.evicted ? "evicted" : m.held_ms ? "held back" : "";
+  const why = m.cordoned ? "cordoned" : m.flapping_ms ? "flapping" : "";
   const word = why || m.state;
   return { word, text: `${states[m.state] ?? ""} ${word}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : m.drains_ms ? `draining for ${span(m.drains_ms)}` : null };
 }

@@ -10,7 +10,7 @@ export class Model {
   lost = []; // members that have gone lately, of /v1/members, the crashed and expired ones first
   ahead = []; // nodes whose clock keeps them out, of /v1/members
   alone = []; // ids of nodes that are heard over TCP alone
-  drift = 0;
+  divergence = 0;
   table = null; // of /v1/partitions; events update the owners immediately
   counts = new Map(); // partitions by node
   moved = new Map(); // partition → { from, at } of a recent move
@@ -23,7 +23,7 @@ export class Model {
   streaming = false;
   front = false; // of the windows with this page, this one may have the event stream
   answered = 0; // ms, time of the last response
-  fault = ""; // of the connection; "": none
+  problem = ""; // of the connection; "": none
   retry = 0; // ms, time of the next poll
 
   #remembered = 0; // ms, time of the history
@@ -38,7 +38,7 @@ export class Model {
   emit(kind) { for (const f of this.#listeners) f(kind); }
 
   get ttl() { return this.stats?.settings.ttl_ms || 6000; }
-  get beat() { return this.stats?.settings.heartbeat_ms || this.ttl / 3; }
+  get heartbeat() { return this.stats?.settings.heartbeat_ms || this.ttl / 3; }
 
   // stale reports whether the agent is isolated, fenced or stalled: its table is from before. One that is
   // fenced or stalled says that it is joining.
@@ -49,7 +49,7 @@ export class Model {
 
   heard() {
     this.answered = Date.now();
-    this.fault = "";
+    this.problem = "";
   }
 
   setFocus(focus) {
@@ -58,12 +58,12 @@ export class Model {
   }
 
   // setMembers applies a response of /v1/members. If an event has overtaken the response,
-  // its figures are still the latest, but its list of members is not.
+  // its samples are still the latest, but its list of members is not.
   setMembers(m) {
     const life = `${m.self} ${m.members.find((member) => member.id === m.self)?.incarnation}`;
     if (life !== this.#life || m.version >= this.#version) {
       this.#known = new Set(m.members.map((member) => member.id));
-      Object.assign(this, { self: m.self, drift: m.drift });
+      Object.assign(this, { self: m.self, divergence: m.divergence });
       this.#life = life;
       this.#version = m.version;
       this.#setLost((m.lost ?? []).filter(({ id }) => !this.#known.has(id)));

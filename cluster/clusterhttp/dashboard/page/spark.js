@@ -1,4 +1,4 @@
-// Sparklines: figures of the agent's history over half an hour.
+// Sparklines: samples of the agent's history over half an hour.
 
 import { $, attribute, count } from "./dom.js";
 
@@ -6,16 +6,16 @@ const svg = "http://www.w3.org/2000/svg";
 const width = 180, height = 24; // of the drawing, which is stretched
 const least = 2 * 60 * 1000; // ms that the drawing spans, while the history is young
 
-// spark draws one figure into the element of an id. A line that is flat is drawn in the middle.
+// spark draws one number into the element of an id. A line that is flat is drawn in the middle.
 export function spark(id, history, field, what) {
-  const figures = history?.figures ?? [];
-  const values = figures.map((f) => f[field]);
+  const samples = history?.samples ?? [];
+  const values = samples.map((f) => f[field]);
   const low = Math.min(...values), high = Math.max(...values);
-  $(id).hidden = figures.length < 4; // fewer are no line to read
+  $(id).hidden = samples.length < 4; // fewer are no line to read
   if ($(id).hidden) return;
-  const now = Date.parse(history.now), span = Math.max(least, now - Date.parse(figures[0].at));
+  const now = Date.parse(history.now), span = Math.max(least, now - Date.parse(samples[0].at));
   const y = (v) => (high === low ? height / 2 : height - 1.5 - ((v - low) / (high - low)) * (height - 3));
-  const points = figures.map((f) => `${(width * (1 - (now - Date.parse(f.at)) / span)).toFixed(1)},${y(f[field]).toFixed(1)}`).join(" ");
+  const points = samples.map((f) => `${(width * (1 - (now - Date.parse(f.at)) / span)).toFixed(1)},${y(f[field]).toFixed(1)}`).join(" ");
   let line = $(id).querySelector("polyline");
   if (!line) {
     const chart = document.createElementNS(svg, "svg");

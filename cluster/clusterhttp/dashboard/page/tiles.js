@@ -1,4 +1,4 @@
-// The figures at the top. Each answers a question.
+// The samples at the top. Each answers a question.
 
 import { $, ago, attribute, count, eachFrame, percent, plural, say, span } from "./dom.js";
 import { sentence } from "./events.js";
@@ -40,24 +40,24 @@ export class Tiles {
       ...[...states].map(([word, ids]) => `${ids.length === 1 ? ids[0] : count(ids.length)} ${word}`),
     ];
     tile("members", {
-      figure: gone ? `${count(members.length)} of ${count(members.length + gone)}` : count(members.length),
+      number: gone ? `${count(members.length)} of ${count(members.length + gone)}` : count(members.length),
       note: parts.filter(Boolean).join(", "), level: gone ? "bad" : "",
     });
     spark("members-spark", history, "members", "Members");
   }
 
   #agreement() {
-    const { members, table, counts, drift, stale } = this.#model;
+    const { members, table, counts, divergence, stale } = this.#model;
     const owning = [...counts.values()].some((n) => n > 0);
     if (!table) {
-      tile("agreement", { figure: "–", note: "no table yet", level: "warn" });
+      tile("agreement", { number: "–", note: "no table yet", level: "warn" });
       return;
     }
     const version = `table v${count(table.version)}, ${table.digest.slice(0, 8)}`;
-    tile("agreement", stale ? { figure: "Not known", note: "isolated, fenced or stalled: this is the last table", level: "warn" } : !owning
-      ? { figure: "No owner", note: "no member may own partitions", level: "bad" }
-      : drift ? { figure: `${count(members.length - drift)} of ${count(members.length)}`, note: `${plural(drift, "member has", "members have")} another table than this node`, level: "warn" }
-        : { figure: members.length === 1 ? "Alone" : "All agree", note: version, level: "good" });
+    tile("agreement", stale ? { number: "Not known", note: "isolated, fenced or stalled: this is the last table", level: "warn" } : !owning
+      ? { number: "No owner", note: "no member may own partitions", level: "bad" }
+      : divergence ? { number: `${count(members.length - divergence)} of ${count(members.length)}`, note: `${plural(divergence, "member has", "members have")} another table than this node`, level: "warn" }
+        : { number: members.length === 1 ? "Alone" : "All agree", note: version, level: "good" });
     attribute($("agreement-note"), "title", `the digest of the table is ${table.digest}`);
   }
 
@@ -66,7 +66,7 @@ export class Tiles {
     const others = members.filter((m) => m.id !== self);
     const oldest = others.reduce((a, b) => (a?.age_ms >= b.age_ms ? a : b), null);
     const { share, level } = oldest ? late(oldest, this.#model) : { share: 0, level: "" };
-    tile("lease", oldest ? { figure: span(oldest.age_ms), note: `of ${span(ttl)}: ${oldest.id}`, level } : { figure: "–", note: "no other member" });
+    tile("lease", oldest ? { number: span(oldest.age_ms), note: `of ${span(ttl)}: ${oldest.id}`, level } : { number: "–", note: "no other member" });
     attribute($("lease-bar"), "data-level", level || null);
     $("lease-bar").style.setProperty("--share", Math.min(1, share).toFixed(3));
   }
@@ -80,7 +80,7 @@ export class Tiles {
     const fullest = able.reduce((a, b) => (!a || b.load / b.capacity > a.load / a.capacity ? b : a), null);
     const share = fullest ? fullest.load / fullest.capacity : 0;
     const rooms = stats?.rooms ? `${plural(stats.rooms.hosted, "room")} hosted here` : "";
-    tile("load", { figure: all ? percent(used / all, 0) : total ? count(total) : "–", note: rooms });
+    tile("load", { number: all ? percent(used / all, 0) : total ? count(total) : "–", note: rooms });
     say($("load-fullest"), fullest ? `fullest: ${fullest.id}, ${percent(share, 0)}` : total ? `${count(total)} units, no capacity stated` : "no load reported");
     attribute($("load-fullest"), "data-level", share > 1 ? "bad" : share > 0.8 ? "warn" : null);
     spark("load-spark", history, "load", "Load of this node");
@@ -89,13 +89,13 @@ export class Tiles {
   #store() {
     const rooms = this.#model.stats?.rooms;
     if (!rooms) {
-      tile("store", { figure: "–", note: "this agent pins no rooms" });
+      tile("store", { number: "–", note: "this agent pins no rooms" });
       return;
     }
     const calls = rooms.store_calls ? `${(rooms.store_ns / rooms.store_calls / 1e6).toFixed(1)} ms a call` : "no call yet";
-    tile("store", rooms.refused ? { figure: "Refused", note: "other nodes have other settings", level: "bad" }
-      : rooms.store_doubt ? { figure: "No answer", note: `none lately; circuit breaker ${rooms.breaker}`, level: "bad" }
-        : { figure: "Up", note: `${calls}; ${plural(rooms.store_errors, "error")} since start`, level: "good" });
+    tile("store", rooms.refused ? { number: "Refused", note: "other nodes have other settings", level: "bad" }
+      : rooms.store_doubt ? { number: "No answer", note: `none lately; circuit breaker ${rooms.breaker}`, level: "bad" }
+        : { number: "Up", note: `${calls}; ${plural(rooms.store_errors, "error")} since start`, level: "good" });
   }
 
   #change() {
@@ -103,17 +103,17 @@ export class Tiles {
     const events = history?.events ?? [], time = events.at(-1)?.at;
     const first = events.findLast((e) => e.kind !== "moved" && Date.parse(time) - Date.parse(e.at) < cause) ?? events.at(-1);
     const like = events.filter((e) => e.at === first.at && e.kind === first.kind && e.reason === first.reason).length;
-    tile("change", !first ? { figure: "–", note: "nothing since this agent was started" } : {
-      figure: ago(Date.parse(history.now) - Date.parse(time) + this.#model.age),
+    tile("change", !first ? { number: "–", note: "nothing since this agent was started" } : {
+      number: ago(Date.parse(history.now) - Date.parse(time) + this.#model.age),
       note: sentence(like > 1 ? { kind: first.kind, reason: first.reason, members: like } : first),
     });
     spark("change-spark", history, "moved", "Partitions moved in 10 s");
   }
 }
 
-function tile(id, { figure, note, level }) {
-  say($(`${id}-figure`), figure);
-  attribute($(`${id}-figure`), "data-level", level || null);
+function tile(id, { number, note, level }) {
+  say($(`${id}-number`), number);
+  attribute($(`${id}-number`), "data-level", level || null);
   say($(`${id}-note`), note);
   attribute($(`${id}-note`), "title", note);
 }

@@ -141,7 +141,7 @@ func Healthy() map[string]any {
 		"GET /v1/place":      clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
 		"GET /v1/owners":     clusterhttp.Ranked{Key: "k", Partition: 7, Owners: members, Why: "highest score"},
 		"GET /v1/stats": clusterhttp.Stats{
-			Self: "node-a", State: "active", Counts: cluster.Stats{Drifts: 4, DriftTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Self: "node-a", State: "active", Counts: cluster.Stats{Divergences: 4, DivergedTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
 			Settings: clusterhttp.Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
 				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
@@ -153,7 +153,7 @@ func Healthy() map[string]any {
 				At: time.Unix(900, 0).UTC(), Kind: cluster.EventLost, Member: "node-d", Incarnation: 7, Reason: "crashed", Why: "why", Members: 3, Partitions: 16,
 				Moved: 16, Gained: 5, Lost: 1, Weight: 100, OldWeight: 50,
 			}},
-			Figures: []clusterhttp.Figures{{At: time.Unix(990, 0).UTC(), Members: 3, Owned: 21, Moved: 16, Load: 150}},
+			Samples: []clusterhttp.Sample{{At: time.Unix(990, 0).UTC(), Members: 3, Owned: 21, Moved: 16, Load: 150}},
 		},
 		"GET /v1/rooms": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
 			{Room: "r", Partition: 7, Node: "node-b", Incarnation: 7, Epoch: 9, Size: 4}, {Room: "room 1", Node: "node-c"},
@@ -161,7 +161,7 @@ func Healthy() map[string]any {
 		"GET /v1/rooms/r": clusterhttp.RoomDetail{RoomAssignment: room, Pinned: true, Candidates: []clusterhttp.RoomCandidate{
 			{ID: "node-b", Load: 1, Reserved: 2, Ceiling: 400, Capacity: 500, Taken: true, Why: "owns it"},
 		}},
-		"GET /v1/rooms/r/edges":    clusterhttp.RoomEdges{Room: "r", Edges: members[:1]},
+		"GET /v1/rooms/r/relays":   clusterhttp.RoomRelays{Room: "r", Relays: members[:1]},
 		"POST /v1/rooms/r/resolve": room,
 		"POST /v1/rooms/r/move":    room,
 		"POST /v1/rooms/r/report":  room,
@@ -171,7 +171,7 @@ func Healthy() map[string]any {
 		"POST /v1/leave":           changed,
 		"POST /v1/weight":          changed,
 		"POST /v1/health":          changed,
-		"POST /v1/evict":           clusterhttp.Evicted{Eviction: clusterhttp.Eviction{ID: "node-b", ForMS: 60_000, Reason: "disk"}, Converged: true},
+		"POST /v1/cordon":          clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b", ForMS: 60_000, Reason: "disk"}, Converged: true},
 	}
 }
 

@@ -81,7 +81,7 @@ type taker struct {
 	HTTP    string       `json:"http,omitempty"`
 	Keys    []string     `json:"keys,omitempty"`
 	Unsaved string       `json:"unsaved,omitempty"` // why its restart undoes the step
-	Fault   string       `json:"fault,omitempty"`   // why it did not take the step
+	Fault   string       `json:"problem,omitempty"` // why it did not take the step
 }
 
 // Run takes the step at the agent of s, and then at all others. If the first one refuses, no other is asked.

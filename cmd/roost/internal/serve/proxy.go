@@ -82,11 +82,11 @@ func (p Proxy) Run(ctx context.Context) error {
 }
 
 // placeBy returns where the server of a key is: by the table, or by pins.
-func (p Proxy) placeBy(f *routing.Follower) httpproxy.Place {
+func (p Proxy) placeBy(f *routing.Client) httpproxy.Place {
 	if p.Rooms {
-		return (&pinnedRooms{follower: f, log: p.Log}).place
+		return (&pinnedRooms{client: f, log: p.Log}).place
 	}
-	return httpproxy.Follower(f)
+	return httpproxy.FromClient(f)
 }
 
 // end waits for the requests in progress, and breaks them off after a while.
@@ -146,7 +146,7 @@ func serverOf(h http.Handler, log *slog.Logger) *http.Server {
 
 // probes has /healthz, and /readyz from the first table to the end of ctx. A table that gets old is no failure: all proxies
 // would fail at once, and the last table is the best there is.
-func probes(ctx context.Context, f *routing.Follower) http.Handler {
+func probes(ctx context.Context, f *routing.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

@@ -21,7 +21,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// A proxy that ends waits for a WebSocket as for other requests: until it closes, or for the time that requests have (S7.2).
+// A proxy that ends waits for a WebSocket as for other requests: until it closes, or for the time that requests have.
 func TestProxyWaitsForWebSockets(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -114,7 +114,7 @@ func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-
 		next, err := r.Load()
 		f.read = next.Read()
 		if err != nil {
-			logAlways(log, slog.LevelWarn, "settings stay as they are: there is a fault in them", "err", err)
+			logAlways(log, slog.LevelWarn, "settings stay as they are: there is a problem in them", "err", err)
 			continue
 		}
 		taken, live, restart := running.Reload(next)
@@ -139,7 +139,7 @@ func tell(log *slog.Logger, warnings, restart []string) {
 
 // sources is what became of the files and variables that the settings come from.
 type sources struct {
-	fault   string // why the last attempt to read them failed; "" = it did not
+	problem string // why the last attempt to read them failed; "" = it did not
 	since   time.Time
 	restart []string // settings that have changed, and take effect with a restart
 	keyFile string
@@ -177,7 +177,7 @@ func (r *reloader) look() bool {
 	return r.changed()
 }
 
-// reload takes over what can change. If any source has a fault, nothing changes. Without a request, it says nothing if nothing has
+// reload takes over what can change. If any source has a problem, nothing changes. Without a request, it says nothing if nothing has
 // changed.
 func (r *reloader) reload(requested bool) {
 	r.mu.Lock()
@@ -185,7 +185,7 @@ func (r *reloader) reload(requested bool) {
 	next, err := r.Load()
 	r.read = next.Read()
 	if err != nil {
-		r.failed("settings stay as they are: there is a fault in them", err)
+		r.failed("settings stay as they are: there is a problem in them", err)
 		return
 	}
 	running, live, restart := r.running.Reload(next)
@@ -196,7 +196,7 @@ func (r *reloader) reload(requested bool) {
 	r.running = running
 	was := r.state.Load()
 	r.publish("", restart)
-	if !requested && was.fault == "" && len(live) == 0 && slices.Equal(was.restart, restart) {
+	if !requested && was.problem == "" && len(live) == 0 && slices.Equal(was.restart, restart) {
 		return
 	}
 	tell(r.log, next.Warnings, restart)
@@ -232,9 +232,9 @@ func (r *reloader) apply(a settings.Agent, changed []string) error {
 	return nil
 }
 
-func (r *reloader) publish(fault string, restart []string) {
-	s := &sources{fault: fault, since: time.Now(), restart: restart, keyFile: r.running.KeyFile}
-	if was := r.state.Load(); was != nil && was.fault != "" && fault != "" {
+func (r *reloader) publish(problem string, restart []string) {
+	s := &sources{problem: problem, since: time.Now(), restart: restart, keyFile: r.running.KeyFile}
+	if was := r.state.Load(); was != nil && was.problem != "" && problem != "" {
 		s.since = was.since
 	}
 	s.keys = []string{cluster.PlainText}
@@ -248,24 +248,24 @@ func (r *reloader) publish(fault string, restart []string) {
 }
 
 // failing is why the last attempt to read settings or TLS files again failed, and since when that is so; "" = it did not.
-func (r *reloader) failing() (fault string, since time.Time) {
+func (r *reloader) failing() (problem string, since time.Time) {
 	s := r.state.Load()
-	tls, at := r.web.certs.fault()
+	tls, at := r.web.certs.problem()
 	switch {
-	case s.fault == "":
+	case s.problem == "":
 		return tls, at
 	case tls == "":
-		return s.fault, s.since
+		return s.problem, s.since
 	}
-	return s.fault + "; " + tls, s.since
+	return s.problem + "; " + tls, s.since
 }
 
 // report is for the doctor.
 func (r *reloader) report() *clusterhttp.Sources {
 	s := r.state.Load()
 	report := &clusterhttp.Sources{Restart: s.restart}
-	if fault, since := r.failing(); fault != "" {
-		report.Fault, report.FaultMS = oneLine(fault), time.Since(since).Milliseconds()
+	if problem, since := r.failing(); problem != "" {
+		report.Fault, report.FaultMS = oneLine(problem), time.Since(since).Milliseconds()
 	}
 	if !sameKeys(s.keys, r.agent.KeyFingerprints()) {
 		report.KeyFile = s.keyFile
@@ -273,9 +273,9 @@ func (r *reloader) report() *clusterhttp.Sources {
 	return report
 }
 
-// oneLine joins the lines of several faults.
-func oneLine(faults string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(faults, ":\n  ", ": "), "\n  ", "; ")
+// oneLine joins the lines of several problems.
+func oneLine(problems string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(problems, ":\n  ", ": "), "\n  ", "; ")
 }
 
 // sameKeys reports whether two lists of fingerprints begin with the same one, and have the same others in any order.
@@ -305,6 +305,6 @@ func (r *reloader) saveKeys() error {
 	}
 	r.running.Cluster.Key, r.running.Cluster.OldKeys = keys[0], keys[1:]
 	r.read.Note(path)
-	r.publish(r.state.Load().fault, r.state.Load().restart)
+	r.publish(r.state.Load().problem, r.state.Load().restart)
 	return nil
 }

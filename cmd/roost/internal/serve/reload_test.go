@@ -65,7 +65,7 @@ func (r *reloading) write(name, content string) {
 	}
 }
 
-// A file with a fault is named once, and changes nothing until it is good again. A file that is still being written is left
+// A file with a problem is named once, and changes nothing until it is good again. A file that is still being written is left
 // alone.
 func TestFaultyFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestFaultyFile(t *testing.T) {
 		time.Sleep(time.Minute)
 		const once = "settings stay as they are"
 		if n := strings.Count(r.log.String(), once); n != 1 {
-			t.Errorf("the fault is logged %d times: %s", n, r.log)
+			t.Errorf("the problem is logged %d times: %s", n, r.log)
 		}
 		if s := r.report(); !strings.Contains(s.Fault, "a token is one word") || s.FaultMS < 50_000 || s.FaultMS > 60_000 {
 			t.Errorf("reported %+v", s)

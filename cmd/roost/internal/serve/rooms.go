@@ -27,9 +27,9 @@ const (
 // known room stays where it was as long as its node is a member. An unknown room goes where the agents guess that it is; if no
 // agent answers, it gets an error.
 type pinnedRooms struct {
-	follower *routing.Follower
-	log      *slog.Logger
-	flights  singleflight.Group
+	client  *routing.Client
+	log     *slog.Logger
+	flights singleflight.Group
 
 	mu    sync.Mutex
 	rooms map[string]pinnedRoom
@@ -64,7 +64,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 	} else {
 		p.warn(err)
 	}
-	if _, member := p.follower.Member(known.node); known.addr != "" && (member || err != nil) {
+	if _, member := p.client.Member(known.node); known.addr != "" && (member || err != nil) {
 		return known.addr, false, nil
 	}
 	return d.Addr, false, err
@@ -74,7 +74,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 func (p *pinnedRooms) resolve(room string) (d reconnect.Directive, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), roomTimeout) // of one request for many
 	defer cancel()
-	d, err = p.follower.Resolve(ctx, room, 0)
+	d, err = p.client.Resolve(ctx, room, 0)
 	switch {
 	case err != nil:
 		return d, err

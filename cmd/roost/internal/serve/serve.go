@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	leaveTime = 15 * time.Second // for the farewell
+	leaveTime = 15 * time.Second // for the leave message
 	closeTime = 10 * time.Second // for the clean-up after it
 )
 
@@ -98,7 +98,7 @@ func runWith(ctx context.Context, a settings.Agent, log *slog.Logger, reloading 
 			return nil, err
 		}
 		// This long after its drain, the agent still answers calls about rooms while the
-		// farewell spreads.
+		// leave message spreads.
 		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
 	}
 	reloads := newReloader(reloading, running, agent, pins, web, log)

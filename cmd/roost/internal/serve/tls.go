@@ -74,8 +74,8 @@ func (c *certificates) look(now time.Time) *tls.Config {
 	return c.config
 }
 
-// fault is why the files cannot be used, and since when; "" = they can.
-func (c *certificates) fault() (why string, since time.Time) {
+// problem is why the files cannot be used, and since when; "" = they can.
+func (c *certificates) problem() (why string, since time.Time) {
 	if c == nil {
 		return "", time.Time{}
 	}

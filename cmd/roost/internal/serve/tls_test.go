@@ -52,12 +52,12 @@ func TestCertificateMovedBack(t *testing.T) {
 	now := time.Now()
 	move(cert, cert+".bak")
 	c.look(now.Add(2 * lookEvery))
-	if why, _ := c.fault(); why == "" {
+	if why, _ := c.problem(); why == "" {
 		t.Fatal("no failure")
 	}
 	move(cert+".bak", cert)
 	c.look(now.Add(4 * lookEvery))
-	if why, _ := c.fault(); why != "" {
+	if why, _ := c.problem(); why != "" {
 		t.Errorf("the files are good again, and the failure stays: %s", why)
 	}
 }

@@ -135,8 +135,8 @@ func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.
 	options.Sources, options.SaveKeys = reloads.report, reloads.saveKeys
 	w.metrics.Unregister(w.joining)
 	w.metrics.MustRegister(clusterprom.New(agent, rooms), clusterprom.Sources(func() bool {
-		fault, _ := reloads.failing()
-		return fault == ""
+		problem, _ := reloads.failing()
+		return problem == ""
 	}))
 	h := clusterhttp.Handler(agent, options)
 	w.handler.Store(&h)

@@ -31,7 +31,7 @@ func samples(scrape string) (found []string) {
 }
 
 // TestJoining: until the node has joined, people get a page that waits, programs an error,
-// and Prometheus the metrics of the process and the phase, for the alert of a node that cannot join (S4.10).
+// and Prometheus the metrics of the process and the phase, for the alert of a node that cannot join.
 func TestJoining(t *testing.T) {
 	a := settings.Agent{HTTP: "127.0.0.1:0", Cluster: cluster.Config{Cluster: "media"}}
 	w, err := listenHTTP(t.Context(), a, slog.New(slog.DiscardHandler))

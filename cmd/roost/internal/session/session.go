@@ -156,37 +156,37 @@ func (o *Options) transport() (_ *http.Client, err error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	t.MaxIdleConns = 0 // members --all --watch asks any number of agents again and again
-	faults := o.faults()
+	problems := o.problems()
 	if o.ca != "" {
 		if t.TLSClientConfig.RootCAs, err = settings.CertPool(o.ca); err != nil {
-			faults = append(faults, fmt.Errorf("--ca: %w", err))
+			problems = append(problems, fmt.Errorf("--ca: %w", err))
 		}
 	}
 	if o.cert != "" && o.key != "" {
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("--cert: %w", err))
+			problems = append(problems, fmt.Errorf("--cert: %w", err))
 		}
 		t.TLSClientConfig.Certificates = []tls.Certificate{pair}
 	}
-	return &http.Client{Transport: t}, settings.Faults(faults)
+	return &http.Client{Transport: t}, settings.Faults(problems)
 }
 
-// faults returns the faults of options that depend on each other.
-func (o *Options) faults() (faults []error) {
+// problems returns the problems of options that depend on each other.
+func (o *Options) problems() (problems []error) {
 	if (o.cert == "") != (o.key == "") {
-		faults = append(faults, errors.New("--cert and --cert-key belong together"))
+		problems = append(problems, errors.New("--cert and --cert-key belong together"))
 	}
 	if strings.HasPrefix(o.addr, "https://") {
-		return faults
+		return problems
 	}
 	if o.ca != "" || o.cert != "" {
-		faults = append(faults, fmt.Errorf("--addr %q: certificates need https:// in front of the address", o.addr))
+		problems = append(problems, fmt.Errorf("--addr %q: certificates need https:// in front of the address", o.addr))
 	}
 	if o.exposed(o.addr) {
-		faults = append(faults, fmt.Errorf("--addr %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", o.addr))
+		problems = append(problems, fmt.Errorf("--addr %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", o.addr))
 	}
-	return faults
+	return problems
 }
 
 // Bound gives a call the time that the user allows.

@@ -18,10 +18,10 @@ import (
 )
 
 // A view that costs much is not asked for again at once, however often there is news.
-func TestRest(t *testing.T) { // S8.3
+func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		f := &Follower{
+		f := &Viewer{
 			Every: time.Second, watch: true,
 			Ask: func(context.Context, *Session) (View, error) { asked++; return View{Rest: 5 * time.Second}, nil },
 			News: func(ctx context.Context, _ *Session, changed chan<- struct{}) {
@@ -41,7 +41,7 @@ func TestRest(t *testing.T) { // S8.3
 }
 
 // An agent that requires the token, and was not sent it, is explained by the reason.
-func TestWithheld(t *testing.T) { // S9.5
+func TestWithheld(t *testing.T) {
 	o := &Options{addr: "https://node-a:8401", token: "sesame"}
 	s, err := o.Open(nil, settings.Sources{Getenv: func(string) string { return "" }}, io.Discard, io.Discard)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestWithheld(t *testing.T) { // S9.5
 }
 
 // Connections to any number of agents stay open for the next round.
-func TestConnectionsAreKept(t *testing.T) { // S8.3
+func TestConnectionsAreKept(t *testing.T) {
 	o := new(Options)
 	s, err := o.Open(o.Settings(), settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}, io.Discard, io.Discard)
 	if err != nil {

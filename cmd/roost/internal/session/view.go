@@ -22,8 +22,8 @@ type View struct {
 	Rest   time.Duration                 // until it is asked for again, at least
 }
 
-// Follower shows a view once or, with --watch, until ctx ends.
-type Follower struct {
+// Viewer shows a view once or, with --watch, until ctx ends.
+type Viewer struct {
 	Ask   func(context.Context, *Session) (View, error)
 	News  func(context.Context, *Session, chan<- struct{}) // a reason to ask at once; nil = none
 	Every time.Duration                                    // with --watch, by default
@@ -32,8 +32,8 @@ type Follower struct {
 	every time.Duration
 }
 
-// Settings returns the settings of a follower.
-func (f *Follower) Settings() []settings.Setting {
+// Settings returns the settings of a viewer.
+func (f *Viewer) Settings() []settings.Setting {
 	return []settings.Setting{
 		{
 			Name: "watch", Short: "w", Arg: "bool", Set: settings.Bool(&f.watch), FlagOnly: true,
@@ -47,7 +47,7 @@ func (f *Follower) Settings() []settings.Setting {
 }
 
 // Run shows the view.
-func (f *Follower) Run(ctx context.Context, s *Session) error {
+func (f *Viewer) Run(ctx context.Context, s *Session) error {
 	if f.every != 0 && !f.watch {
 		return settings.UsageError("--every says how often to ask again: add --watch")
 	}
@@ -64,7 +64,7 @@ func (f *Follower) Run(ctx context.Context, s *Session) error {
 	return s.PrintLines(v.Page(columns))
 }
 
-func (f *Follower) ask(ctx context.Context, s *Session) (View, error) {
+func (f *Viewer) ask(ctx context.Context, s *Session) (View, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	return f.Ask(ctx, s)
@@ -72,7 +72,7 @@ func (f *Follower) ask(ctx context.Context, s *Session) (View, error) {
 
 // follow shows v and its successors. It survives an agent that does not answer, which
 // may come back.
-func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
+func (f *Viewer) follow(ctx context.Context, s *Session, v View) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed := make(chan struct{}, 1)
@@ -85,8 +85,8 @@ func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
 	if s.Term.Moves && !s.JSON {
 		show = s.redraw(&term.Screen{Term: s.Term, Out: s.Out})
 	}
-	for fault := ""; ; {
-		if err := show(v, fault); err != nil {
+	for problem := ""; ; {
+		if err := show(v, problem); err != nil {
 			return err
 		}
 		if !waited(ctx, v.Rest, again.C, changed) {
@@ -97,9 +97,9 @@ func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			v, fault = next, ""
+			v, problem = next, ""
 		default:
-			fault = s.Explain(err).Error()
+			problem = s.Explain(err).Error()
 		}
 	}
 }
@@ -121,30 +121,30 @@ func waited(ctx context.Context, rest time.Duration, again <-chan time.Time, cha
 }
 
 func (s *Session) redraw(screen *term.Screen) func(View, string) error {
-	return func(v View, fault string) error {
+	return func(v View, problem string) error {
 		return screen.Show(func(columns int) []term.Line {
 			page := v.Page(columns)
-			if fault != "" {
-				page = append([]term.Line{{{Text: strings.ReplaceAll(fault, "\n", "; "), Tone: term.Bad}}}, page...)
+			if problem != "" {
+				page = append([]term.Line{{{Text: strings.ReplaceAll(problem, "\n", "; "), Tone: term.Bad}}}, page...)
 			}
 			return page
 		})
 	}
 }
 
-// appending prints a view if it differs from the one before, and a fault, once, on
+// appending prints a view if it differs from the one before, and a problem, once, on
 // standard error.
 func (s *Session) appending() func(View, string) error {
 	var counts any
 	last := ""
-	return func(v View, fault string) error {
-		if fault != last {
-			term.Complain(s.Fault, cmp.Or(fault, s.AnswersAgain()))
+	return func(v View, problem string) error {
+		if problem != last {
+			term.Complain(s.Fault, cmp.Or(problem, s.AnswersAgain()))
 		}
 		had := counts
-		counts, last = v.Counts, fault
+		counts, last = v.Counts, problem
 		switch {
-		case fault != "" || reflect.DeepEqual(had, v.Counts):
+		case problem != "" || reflect.DeepEqual(had, v.Counts):
 			return nil
 		case s.JSON:
 			return s.PrintJSON(v.Answer)

@@ -48,10 +48,10 @@ type Agent struct {
 // Off is the value of --http for an agent without HTTP.
 const Off = "off"
 
-// LoadAgent reads all sources and reports all faults. The default id is hostName.
+// LoadAgent reads all sources and reports all problems. The default id is hostName.
 func LoadAgent(from Sources, hostName string) (Agent, error) {
 	var a Agent
-	var faults []error
+	var problems []error
 	file := a.configFile()
 	from.reserved = file.Name
 	if c, ok := from.choose(file); ok {
@@ -59,9 +59,9 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 		a.note(from.path)
 		b, err := os.ReadFile(from.path)
 		if err != nil && from.path != "" { // the setting itself reports an empty path
-			faults = []error{fmt.Errorf("%s: %w", c.origin, err)}
+			problems = []error{fmt.Errorf("%s: %w", c.origin, err)}
 		} else if err == nil {
-			from.file, faults = parseFile(from.path, b)
+			from.file, problems = parseFile(from.path, b)
 		}
 	}
 	given, more := resolve(a.Settings(), from, checkAlone)
@@ -70,21 +70,21 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 	if info, err := os.Stat(a.TLS.Key); a.TLS.Key != "" && err == nil && exposed(info) {
 		a.Warnings = append(a.Warnings, exposure(a.TLS.Key, info))
 	}
-	faults = append(faults, more...)
+	problems = append(problems, more...)
 	if _, set := given["id"]; !set {
 		a.Cluster.ID = hostName
 		if err := lease.NodeID(hostName).Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("the host name %q cannot be the node's id; set --id", hostName))
+			problems = append(problems, fmt.Errorf("the host name %q cannot be the node's id; set --id", hostName))
 		}
 	}
-	faults = append(faults, a.checkTogether(given)...)
-	if len(faults) == 0 {
+	problems = append(problems, a.checkTogether(given)...)
+	if len(problems) == 0 {
 		// Only the cluster package knows these relations between settings.
 		if err := a.Cluster.Validate(); err != nil {
-			faults = append(faults, err)
+			problems = append(problems, err)
 		}
 	}
-	return a, Faults(faults)
+	return a, Faults(problems)
 }
 
 // warnOfPassword warns of a password in a configuration file that other users read.
@@ -104,7 +104,7 @@ func (a *Agent) warnOfPassword(path string, redis chosen) {
 	}
 }
 
-// checkAlone judges one setting by an agent that has no other, so that the fault names
+// checkAlone judges one setting by an agent that has no other, so that the problem names
 // the source of the value.
 func checkAlone(name string, values []string) error {
 	var a Agent
@@ -136,23 +136,23 @@ func checkAlone(name string, values []string) error {
 }
 
 // checkTogether judges settings that depend on each other.
-func (a *Agent) checkTogether(given map[string]chosen) (faults []error) {
+func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 	c := a.Cluster.WithDefaults()
 	ttl, heartbeat := given["ttl"], given["heartbeat"]
 	if 10*c.LeaseTTL < 13*c.HeartbeatInterval && !ttl.bad && !heartbeat.bad {
-		faults = append(faults, fmt.Errorf("%s: ttl (%v) must be at least 1.3 times heartbeat (%v)",
+		problems = append(problems, fmt.Errorf("%s: ttl (%v) must be at least 1.3 times heartbeat (%v)",
 			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
 	}
 	if a.requireKey && given["key-file"].origin == "" {
-		faults = append(faults, fmt.Errorf("%s: there is no --key-file; roost keygen makes a key", given["require-key"].origin))
+		problems = append(problems, fmt.Errorf("%s: there is no --key-file; roost keygen makes a key", given["require-key"].origin))
 	}
 	if a.requireKey && a.takesPlain() {
-		faults = append(faults, fmt.Errorf("%s: the key file has the line plain, so any host could join; remove it when all nodes encrypt", given["require-key"].origin))
+		problems = append(problems, fmt.Errorf("%s: the key file has the line plain, so any host could join; remove it when all nodes encrypt", given["require-key"].origin))
 	}
 	if scopes := given["scope"]; len(a.Scopes) > 0 && !scopes.bad && placement.Remembers(c.Strategy) {
-		faults = append(faults, fmt.Errorf("%s: strategy %q: %w", scopes.origin, c.Strategy.Name(), cluster.ErrScopeStrategy))
+		problems = append(problems, fmt.Errorf("%s: strategy %q: %w", scopes.origin, c.Strategy.Name(), cluster.ErrScopeStrategy))
 	}
-	return append(append(faults, a.checkHTTP(given)...), a.checkRooms(given)...)
+	return append(append(problems, a.checkHTTP(given)...), a.checkRooms(given)...)
 }
 
 // takesPlain reports whether the key file lets the agent send or accept plain text.
@@ -160,29 +160,29 @@ func (a *Agent) takesPlain() bool {
 	return slices.ContainsFunc(append([][]byte{a.Cluster.Key}, a.Cluster.OldKeys...), func(k []byte) bool { return string(k) == cluster.PlainText })
 }
 
-func (a *Agent) checkHTTP(given map[string]chosen) (faults []error) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+func (a *Agent) checkHTTP(given map[string]chosen) (problems []error) {
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	guarded := given["http-token-file"].origin != "" || given["http-client-ca"].origin != ""
 	if http := given["http"]; !http.bad && a.HTTP != Off && !Loopback(a.HTTP) && !guarded {
-		fault("%s: others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1", http.origin)
+		problem("%s: others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1", http.origin)
 	}
 	if cert, key := given["http-tls-cert"].origin, given["http-tls-key"].origin; (cert == "") != (key == "") {
-		fault("%s: --http-tls-cert and --http-tls-key belong together", cmp.Or(cert, key))
+		problem("%s: --http-tls-cert and --http-tls-key belong together", cmp.Or(cert, key))
 	} else if ca := given["http-client-ca"].origin; ca != "" && cert == "" {
-		fault("%s: clients show certificates over TLS alone: set --http-tls-cert and --http-tls-key", ca)
+		problem("%s: clients show certificates over TLS alone: set --http-tls-cert and --http-tls-key", ca)
 	}
 	for _, name := range []string{"http-token-reads", "http-read-token-file"} {
 		if origin := given[name].origin; origin != "" && given["http-token-file"].origin == "" {
-			fault("%s: it needs --http-token-file, without which anyone may change the node", origin)
+			problem("%s: it needs --http-token-file, without which anyone may change the node", origin)
 		}
 	}
-	return faults
+	return problems
 }
 
-func (a *Agent) checkRooms(given map[string]chosen) (faults []error) {
+func (a *Agent) checkRooms(given map[string]chosen) (problems []error) {
 	url, file := given["redis"], given["redis-file"]
 	if url.origin != "" && file.origin != "" {
-		faults = append(faults, fmt.Errorf("%s and %s: both name the Redis; use one of them", url.origin, file.origin))
+		problems = append(problems, fmt.Errorf("%s and %s: both name the Redis; use one of them", url.origin, file.origin))
 	}
 	if url.origin == "" && file.origin == "" {
 		for _, name := range []string{"pin-ttl", "soft-ceiling", "hard-ceiling", "report-load"} {
@@ -190,17 +190,17 @@ func (a *Agent) checkRooms(given map[string]chosen) (faults []error) {
 				a.Warnings = append(a.Warnings, text+" has no effect without --redis")
 			}
 		}
-		return faults
+		return problems
 	}
 	if _, err := store.Prefix(a.Cluster.Cluster); err != nil {
-		faults = append(faults, fmt.Errorf("%s: %w", given["cluster"].origin, err))
+		problems = append(problems, fmt.Errorf("%s: %w", given["cluster"].origin, err))
 	}
 	if err := a.Rooms.Validate(); err != nil {
 		for line := range strings.Lines(err.Error()) {
-			faults = append(faults, errors.New(strings.TrimPrefix(strings.TrimSpace(line), "affinity: ")))
+			problems = append(problems, errors.New(strings.TrimPrefix(strings.TrimSpace(line), "affinity: ")))
 		}
 	}
-	return faults
+	return problems
 }
 
 // Loopback reports whether only this machine reaches the host of addr. A name other than

@@ -130,9 +130,9 @@ func TestSources(t *testing.T) {
 // TestEverySettingHasEverySource gives each setting the same value by each source.
 func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
-		"id": "n", "bind": "127.0.0.1:1", "scope": "sfu=role:sfu,eu=zone:eu-1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
+		"id": "n", "bind": "127.0.0.1:1", "scope": "sfu=role:sfu,eu=zone:eu-1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handoff": "30s",
 		"key-file": "DIR/key", "require-key": "true", "gossip-allow": "10.0.0.0/8,fd00::/8", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
-		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true", "program-version": "v1", "undamped": "true",
+		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "slow-start": "2m", "start-draining": "true", "app-version": "v1", "no-flap-damping": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "http-token-reads": "true", "http-read-token-file": "DIR/look", "http-host": "roost.example", "http-tls-cert": "/cert", "http-tls-key": "/certkey", "http-client-ca": "/ca", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
 	}
@@ -258,7 +258,7 @@ func TestFaults(t *testing.T) {
 			[]string{"--ttl=x", "--http=0.0.0.0:1"},
 			map[string]string{"ROOST_BIND": "x"},
 			"wieght: 7\nweight: no\n",
-			`5 faults:
+			`5 problems:
   ROOST_BIND "x": Bind "x" is not host:port
   --ttl "x": want a duration such as 500ms or 6s
   DIR/c:2: weight "no": want a whole number from 1 to 1000000

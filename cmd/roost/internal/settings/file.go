@@ -16,7 +16,7 @@ type entry struct {
 	list   bool // written as a YAML list or mapping: commas do not separate
 }
 
-// parseFile returns the entries of a YAML file, and all faults of its form. The caller
+// parseFile returns the entries of a YAML file, and all problems of its form. The caller
 // judges whether the keys exist.
 func parseFile(path string, b []byte) (map[string]entry, []error) {
 	root, err := parseYAML(b)
@@ -29,23 +29,23 @@ func parseFile(path string, b []byte) (map[string]entry, []error) {
 	if root.Kind != yaml.MappingNode {
 		return nil, []error{fmt.Errorf("%s:%d: want lines of key: value", path, root.Line)}
 	}
-	var faults []error
+	var problems []error
 	entries := make(map[string]entry)
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, node := root.Content[i], root.Content[i+1]
 		if first, twice := entries[key.Value]; twice {
-			faults = append(faults, fmt.Errorf("%s:%d: key %q is also in line %d", path, key.Line, key.Value, first.line))
+			problems = append(problems, fmt.Errorf("%s:%d: key %q is also in line %d", path, key.Line, key.Value, first.line))
 			continue
 		}
 		e, err := entryOf(node)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s:%d: %s: %w", path, key.Line, key.Value, err))
-			e = entry{} // one fault is enough
+			problems = append(problems, fmt.Errorf("%s:%d: %s: %w", path, key.Line, key.Value, err))
+			e = entry{} // one problem is enough
 		}
 		e.line = key.Line
 		entries[key.Value] = e
 	}
-	return entries, faults
+	return entries, problems
 }
 
 // parseYAML returns the one document of b, or nil if it is empty.

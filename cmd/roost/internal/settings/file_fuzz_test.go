@@ -8,9 +8,9 @@ func FuzzFile(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		entries, faults := parseFile("file", b)
+		entries, problems := parseFile("file", b)
 		for key, e := range entries {
-			if len(faults) == 0 && e.line < 1 {
+			if len(problems) == 0 && e.line < 1 {
 				t.Errorf("%q is in line %d", key, e.line)
 			}
 		}

@@ -56,7 +56,7 @@ func (a *Agent) joining() []Setting {
 			Usage: "own nothing while fewer live members than N are seen, this one included: at the start and in a split",
 		},
 		{
-			Name: "handover", Arg: "DURATION", Set: Duration(&c.Handover),
+			Name: "handoff", Arg: "DURATION", Set: Duration(&c.Handoff),
 			Usage: "when a partition moves, wait this long at most for its former owner; at least the TTL (default: off)",
 		},
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
@@ -91,7 +91,7 @@ func (a *Agent) shared() []Setting {
 		},
 		{
 			Name: "scope", Arg: "NAME=LABEL:VALUE,...", List: true, Set: a.addScope,
-			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; look-ups ask for it by its name (roost place --scope NAME); the same on all nodes, because nodes do not compare their scopes",
+			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; lookups ask for it by its name (roost place --scope NAME); the same on all nodes, because nodes do not compare their scopes",
 		},
 		{Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork, Usage: "kind of network, which picks the timings"},
 		{Name: "heartbeat", Arg: "DURATION", Set: Duration(&c.HeartbeatInterval), Usage: "renew the lease this often; the same on all nodes (default 2s; wan 5s, local 200ms)"},
@@ -103,14 +103,14 @@ func (a *Agent) shared() []Setting {
 func (a *Agent) record() []Setting {
 	c := &a.Cluster
 	return []Setting{
-		{Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr, Usage: "address of your own program, part of the answer to each look-up of a key"},
+		{Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr, Usage: "address of your own application, part of the answer to each lookup of a key"},
 		{Name: "zone", Arg: "ZONE", Set: Text(&c.Zone), Usage: "advertised to other nodes"},
 		{Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel, Usage: "advertised to other nodes"},
 		{Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64), Usage: "units of load that this node can carry, advertised to other nodes"},
 		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
-		{Name: "ramp-up", Arg: "DURATION", Set: Duration(&c.RampUp), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
-		{Name: "undamped", Arg: "bool", Set: Bool(&c.Undamped), Usage: "do not hold this node back if it comes and goes: twice at once is free, then once every ten TTLs"},
-		{Name: "program-version", Arg: "TEXT", Set: Text(&c.Version), Usage: "version of your own program, in at most 64 bytes: members and metrics show it"},
+		{Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
+		{Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping), Usage: "own partitions even while this node is flapping: twice at once is free, then once every ten TTLs"},
+		{Name: "app-version", Arg: "TEXT", Set: Text(&c.Version), Usage: "version of your own application, in at most 64 bytes: members and metrics show it"},
 		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
 	}
 }
@@ -164,7 +164,7 @@ func (a *Agent) process() []Setting {
 		{Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel, Usage: "least level that is logged (in the --config file: read again when it changes)"},
 		{
 			Name: "exit-on-stdin-close", Arg: "bool", Set: Bool(&a.StdinCloses),
-			Usage: "end at once, without farewell, when standard input ends; for programs that start an agent as their child, so that it never outlives them",
+			Usage: "end at once, without a leave message, when standard input ends; for programs that start an agent as their child, so that it never outlives them",
 		},
 		a.configFile(),
 	}

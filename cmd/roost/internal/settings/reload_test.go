@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A running agent takes over what can change, and names the rest; a file of secrets changes with its content (S8.5).
+// A running agent takes over what can change, and names the rest; a file of secrets changes with its content.
 func TestReload(t *testing.T) {
 	const key, other = "MDEyMzQ1Njc4OWFiY2RlZg==", "QUJDREVGMDEyMzQ1Njc4OQ=="
 	files := map[string]string{
@@ -82,7 +82,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The sample beside the unit of systemd is valid, and says correctly what a running agent takes over (S8.5).
+// The sample beside the unit of systemd is valid, and says correctly what a running agent takes over.
 func TestSample(t *testing.T) {
 	b, err := os.ReadFile("../../../../deploy/systemd/roost.yaml")
 	if err != nil {

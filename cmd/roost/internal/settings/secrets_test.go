@@ -27,7 +27,7 @@ func TestSeveralKeys(t *testing.T) {
 	}
 }
 
-// TestSecretFiles: the fault of a wrong file shows none of its content.
+// TestSecretFiles: the problem of a wrong file shows none of its content.
 func TestSecretFiles(t *testing.T) {
 	const secret = "hunter2"
 	for name, c := range map[string]struct{ flag, content, want string }{
@@ -99,7 +99,7 @@ func TestPasswordInFile(t *testing.T) {
 	}
 }
 
-// A key of --http-tls-key that other users can read is warned about, at the start (S9.5).
+// A key of --http-tls-key that other users can read is warned about, at the start.
 func TestExposedTLSKey(t *testing.T) {
 	for mode, want := range map[os.FileMode]bool{0o600: false, 0o644: true} {
 		path := filepath.Join(t.TempDir(), "tls.key")
@@ -116,7 +116,7 @@ func TestExposedTLSKey(t *testing.T) {
 	}
 }
 
-// TestStoreURL: no fault shows any part of a URL, since any part can be the password.
+// TestStoreURL: no problem shows any part of a URL, since any part can be the password.
 func TestStoreURL(t *testing.T) {
 	for url, want := range map[string]string{
 		"memory:":                              "",

@@ -1,5 +1,5 @@
 // Package settings reads what users set: by flag, by environment variable and, for an
-// agent, in the configuration file. It reports all faults of all sources at once.
+// agent, in the configuration file. It reports all problems of all sources at once.
 package settings
 
 import (
@@ -40,7 +40,7 @@ func Variable(name string) string {
 }
 
 // raw keeps a flag's values as typed. Parsing flags judges nothing, so that one run can
-// report the faults of all sources.
+// report the problems of all sources.
 type raw struct {
 	arg, def string
 	given    []string
@@ -148,16 +148,16 @@ func (s Setting) split(values []string) []string {
 	return parts
 }
 
-// Resolve sets all values, and returns a UsageError that lists all faults.
+// Resolve sets all values, and returns a UsageError that lists all problems.
 func Resolve(settings []Setting, from Sources) error {
-	_, faults := resolve(settings, from, func(string, []string) error { return nil })
-	return Faults(faults)
+	_, problems := resolve(settings, from, func(string, []string) error { return nil })
+	return Faults(problems)
 }
 
-// resolve sets all values. It returns them by setting, and all faults. check judges the
+// resolve sets all values. It returns them by setting, and all problems. check judges the
 // values of one setting by themselves.
 func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]chosen, []error) {
-	var faults []error
+	var problems []error
 	all := make(map[string]chosen)
 	for _, s := range settings {
 		c, ok := from.choose(s)
@@ -172,11 +172,11 @@ func resolve(settings []Setting, from Sources, check func(name string, values []
 		all[s.Name] = c
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
-				faults = append(faults, fmt.Errorf("%s: %s", c.origin, strings.TrimSpace(line)))
+				problems = append(problems, fmt.Errorf("%s: %s", c.origin, strings.TrimSpace(line)))
 			}
 		}
 	}
-	return all, append(faults, unknownKeys(settings, from)...)
+	return all, append(problems, unknownKeys(settings, from)...)
 }
 
 func (s Setting) apply(c chosen) error {
@@ -191,7 +191,7 @@ func (s Setting) apply(c chosen) error {
 	return nil
 }
 
-func unknownKeys(settings []Setting, from Sources) (faults []error) {
+func unknownKeys(settings []Setting, from Sources) (problems []error) {
 	var names []string
 	for _, s := range settings {
 		if s.Name != from.reserved {
@@ -200,30 +200,30 @@ func unknownKeys(settings []Setting, from Sources) (faults []error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(from.file)) {
 		if !slices.Contains(names, key) {
-			faults = append(faults, fmt.Errorf("%s:%d: unknown key %q%s", from.path, from.file[key].line, key, DidYouMean(key, names, "")))
+			problems = append(problems, fmt.Errorf("%s:%d: unknown key %q%s", from.path, from.file[key].line, key, DidYouMean(key, names, "")))
 		}
 	}
-	return faults
+	return problems
 }
 
-// UsageError is a fault that the user can correct on the command line, in the
+// UsageError is a problem that the user can correct on the command line, in the
 // environment or in the configuration file.
 type UsageError string
 
 // Error implements error.
 func (e UsageError) Error() string { return string(e) }
 
-// Faults joins faults into one UsageError, or returns nil.
-func Faults(faults []error) error {
-	switch len(faults) {
+// Problems joins problems into one UsageError, or returns nil.
+func Faults(problems []error) error {
+	switch len(problems) {
 	case 0:
 		return nil
 	case 1:
-		return UsageError(faults[0].Error())
+		return UsageError(problems[0].Error())
 	}
 	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "%d faults:", len(faults))
-	for _, f := range faults {
+	_, _ = fmt.Fprintf(&b, "%d problems:", len(problems))
+	for _, f := range problems {
 		_, _ = fmt.Fprintf(&b, "\n  %v", f)
 	}
 	return UsageError(b.String())

@@ -86,7 +86,7 @@ func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, er
 	return s, nil
 }
 
-// CheckURL checks the URL of a store. No fault shows any part of the URL: where it is
+// CheckURL checks the URL of a store. No problem shows any part of the URL: where it is
 // malformed, any part can be the password.
 func CheckURL(v string) error {
 	u, err := url.Parse(v)

@@ -57,7 +57,7 @@ var many = flag.Int("agents", 150, "how many agents TestMany asks")
 // that was not asked is a row, too. For a thousand:
 //
 //	go test -run TestMany -v ./cmd/roost/internal/survey -agents 1000
-func TestMany(t *testing.T) { // S8.3
+func TestMany(t *testing.T) {
 	t.Parallel()
 	sees := make(map[string][]string)
 	tn := newTown(t, sees)
@@ -101,7 +101,7 @@ func TestMany(t *testing.T) { // S8.3
 }
 
 // Agents that name one further agent each are not followed for ever.
-func TestChain(t *testing.T) { // S8.3
+func TestChain(t *testing.T) {
 	sees := make(map[string][]string)
 	for i := range 30 {
 		sees[fmt.Sprintf("n%02d", i)] = []string{fmt.Sprintf("n%02d", i), fmt.Sprintf("n%02d", i+1)}

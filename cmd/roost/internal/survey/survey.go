@@ -27,9 +27,9 @@ var answer = 5 * time.Second
 // Agent is that of one member, and its answer.
 type Agent struct {
 	ID    lease.NodeID `json:"id"`
-	HTTP  string       `json:"http,omitempty"`  // its URL, if it states one
-	Fault string       `json:"fault,omitempty"` // why there is no answer
-	View  *View        `json:"view,omitempty"`  // its answer
+	HTTP  string       `json:"http,omitempty"`    // its URL, if it states one
+	Fault string       `json:"problem,omitempty"` // why there is no answer
+	View  *View        `json:"view,omitempty"`    // its answer
 
 	places  []place // where others see it: one, if all hold the same record of it
 	foreign string  // the cluster of the agent that answers there
@@ -71,7 +71,7 @@ type View struct {
 // Take asks the agent of s, and those of all members that it or another agent knows, also members that others have
 // lost: such a process may run. The agent of s comes first, and the others by id. An error is one of the agent of s. If then is
 // given, it is called with each other agent that has answered, side by side; its error replaces the answer. At the end of ctx, the
-// agents that were not asked by then have a Fault that says so.
+// agents that were not asked by then have a Problem that says so.
 func Take(ctx context.Context, s *session.Session, then Then, progress func(done, of int)) ([]Agent, error) {
 	t := &taking{known: make(map[lease.NodeID]*Agent), progress: progress}
 	first := &Agent{HTTP: s.Addr, asked: true}

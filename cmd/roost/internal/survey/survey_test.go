@@ -132,11 +132,11 @@ func (tn *town) members(id string, sees []string) clusterhttp.Members {
 	return m
 }
 
-// patience is the time of an agent for an answer on a busy machine.
-const patience = time.Minute
+// timeout is the time of an agent for an answer on a busy machine.
+const timeout = time.Minute
 
 func TestMain(m *testing.M) {
-	answer = patience
+	answer = timeout
 	m.Run()
 }
 
@@ -154,9 +154,9 @@ func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []
 	transport := &http.Transport{DialContext: dial, DialTLSContext: dial}
 	t.Cleanup(transport.CloseIdleConnections)
 	s.HTTP = &http.Client{Transport: transport}
-	s.Base, s.Timeout = tn.at(first), patience
+	s.Base, s.Timeout = tn.at(first), timeout
 	var ctx context.Context
-	ctx, tn.stop = context.WithTimeout(t.Context(), patience*3/2)
+	ctx, tn.stop = context.WithTimeout(t.Context(), timeout*3/2)
 	defer tn.stop()
 	agents, err := Take(ctx, s, nil, progress)
 	if err != nil {
@@ -165,8 +165,8 @@ func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []
 	return agents
 }
 
-// What the agents see is compared, and each fault named.
-func TestCheck(t *testing.T) { // S8.3
+// What the agents see is compared, and each problem named.
+func TestCheck(t *testing.T) {
 	abc := []string{"a", "b", "c"}
 	for name, c := range map[string]struct {
 		sees  map[string][]string
@@ -225,7 +225,7 @@ func TestCheck(t *testing.T) { // S8.3
 
 // The token goes to the first agent, and to those that one with the token names: to none that an answer names which came
 // without it, and to this machine only if the first agent is there. Over plain http it goes with --insecure alone.
-func TestTrust(t *testing.T) { // S9.5
+func TestTrust(t *testing.T) {
 	t.Parallel()
 	tn := newTown(t, map[string][]string{"a": {"a", "b", "c", "here", "any"}, "b": {"b", "evil"}, "c": {"c", "d"}, "d": {"d"}, "evil": {"evil", "worse"}, "worse": {"worse"}, "here": {"here"}, "any": {"any"}})
 	token := filepath.Join(t.TempDir(), "token")
@@ -278,8 +278,8 @@ func TestHostileAnswer(t *testing.T) {
 	}
 	tn := newTown(t, map[string][]string{"a": {"a", "absent"}})
 	tn.long = strings.Repeat("long", 1000)
-	if fault := tn.take(t, "a", nil)[1].Fault; len(fault) != 200 {
-		t.Errorf("a reason of %d bytes: %s", len(fault), fault)
+	if problem := tn.take(t, "a", nil)[1].Fault; len(problem) != 200 {
+		t.Errorf("a reason of %d bytes: %s", len(problem), problem)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestSheetFits(t *testing.T) {
 }
 
 // TestSheetLikeTabwriter: without colours and wide characters, the standard library's table
-// is the plain twin.
+// is the plain reference model.
 func TestSheetLikeTabwriter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		columns := rapid.IntRange(1, 5).Draw(t, "columns")

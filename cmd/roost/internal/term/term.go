@@ -95,7 +95,7 @@ func Harmless(s string, kept ...rune) string {
 	return b.String()
 }
 
-// Complain prints a fault.
+// Complain prints a problem.
 func Complain(w io.Writer, text string) {
 	_, _ = fmt.Fprintf(w, "roost: %s\n", Harmless(agenturl.Redacted(text), '\n', '\t'))
 }

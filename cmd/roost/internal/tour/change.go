@@ -40,9 +40,9 @@ func (t *tour) apply(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
-	var rehomed time.Duration
+	var failedOver time.Duration
 	if c.gone != "" {
-		if rehomed, err = t.rehomed(ctx, since, c.gone); err != nil {
+		if failedOver, err = t.failedOver(ctx, since, c.gone); err != nil {
 			return err
 		}
 	}
@@ -61,7 +61,7 @@ func (t *tour) apply(ctx context.Context, c change) error {
 		rooms: len(movesOf(before[0].placed, t.seen[0].placed)), pinned: len(movedPins(o.before, o.after)), agreed: took,
 	}
 	t.holdings(before)
-	t.facts(c, &r, o, rehomed)
+	t.facts(c, &r, o, failedOver)
 	checks := []check{sameTable(t.seen), oneOwner(t.seen), sameRooms(t.rooms, t.seen)}
 	checks = append(append(checks, c.checks(o)...), asked...)
 	if c.after != nil {
@@ -76,30 +76,30 @@ func (t *tour) apply(ctx context.Context, c change) error {
 	return nil
 }
 
-// facts prints the figures of a change.
-func (t *tour) facts(c change, r *row, o outcome, rehomed time.Duration) {
+// facts prints the numbers of a change.
+func (t *tour) facts(c change, r *row, o outcome, failedOver time.Duration) {
 	remark := "expected: none"
 	if c.oneIn > 0 {
 		r.expected = percent(1, c.oneIn)
 		remark = fmt.Sprintf("expected: 1/%d = %s", c.oneIn, r.expected)
 	}
-	figure := func(n, of int) string { return fmt.Sprintf("%-5s %7s", count(n), percent(n, of)) }
+	number := func(n, of int) string { return fmt.Sprintf("%-5s %7s", count(n), percent(n, of)) }
 	t.out.fact("agreed after", seconds(o.took), c.usual)
-	t.out.fact("partitions moved", figure(r.moved, r.of), remark)
-	t.out.fact("rooms moved", figure(r.rooms, len(t.rooms)), "by the hash alone")
+	t.out.fact("partitions moved", number(r.moved, r.of), remark)
+	t.out.fact("rooms moved", number(r.rooms, len(t.rooms)), "by the hash alone")
 	remark = "expected: none"
 	if c.gone != "" {
 		remark = fmt.Sprintf("expected: the %s of %s", count(tally(homesOf(o.before), c.gone)), c.gone)
 	}
-	t.out.fact("pinned moved", figure(r.pinned, len(t.parties)), remark)
+	t.out.fact("pinned moved", number(r.pinned, len(t.parties)), remark)
 	if was, is := o.before[bigRoom], o.after[bigRoom]; was != is {
 		t.out.fact("the big room", fmt.Sprintf("%s to %s", was.node, name(is.node)), "where there is headroom for it, if anywhere")
 	}
 	switch left := tally(homesOf(o.after), c.gone); {
 	case left > 0:
-		t.out.fact("not re-pinned", fmt.Sprintf("%s, after %s", count(left), seconds(rehomed)), "")
+		t.out.fact("not re-pinned", fmt.Sprintf("%s, after %s", count(left), seconds(failedOver)), "")
 	case c.gone != "":
-		t.out.fact("re-pinned after", seconds(rehomed), "until the last pin that named it was replaced")
+		t.out.fact("re-pinned after", seconds(failedOver), "until the last pin that named it was replaced")
 	}
 	t.askedAgain()
 	t.out.line("")

@@ -20,11 +20,11 @@ import (
 
 // fakes answer the API for agents with the view that a test sets.
 type fakes struct {
-	mu      sync.Mutex
-	answers []answer
-	version uint64
-	unrest  int // so many more times the version changes between two questions
-	drift   int
+	mu         sync.Mutex
+	answers    []answer
+	version    uint64
+	unrest     int // so many more times the version changes between two questions
+	divergence int
 
 	guesses int          // so many more answers about rooms are degraded
 	busy    int          // so many more are that the store does not answer
@@ -98,7 +98,7 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 			f.unrest--
 			f.version++
 		}
-		m := clusterhttp.Members{Self: id, Version: f.version, Digest: a.digest, Drift: f.drift, Converged: f.drift == 0}
+		m := clusterhttp.Members{Self: id, Version: f.version, Digest: a.digest, Diverged: f.divergence, Converged: f.divergence == 0}
 		streams := streamsOf(a.pins)
 		if f.lag > 0 {
 			f.lag--

@@ -104,7 +104,7 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// TestMoves: what moved, and what must not have moved (S3.9).
+// TestMoves: what moved, and what must not have moved.
 func TestMoves(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after string

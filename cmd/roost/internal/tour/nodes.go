@@ -147,7 +147,7 @@ func (n *node) ended(ctx context.Context, asked error) check {
 }
 
 // stop ends all running agents. After Ctrl-C it is in a hurry: a node that has just
-// crashed can delay the farewell of the others.
+// crashed can delay the leave message of the others.
 func (t *tour) stop(ctx context.Context) {
 	running := make(map[*agentproc.Process]lease.NodeID)
 	for _, n := range t.nodes {

@@ -11,7 +11,7 @@ import (
 
 const (
 	pollEvery = 50 * time.Millisecond
-	patience  = 2 * time.Minute // for one step
+	timeout   = 2 * time.Minute // for one step
 	callTime  = 5 * time.Second // for one call of the API
 )
 
@@ -65,7 +65,7 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	return took, err
 }
 
-var errTooLong = fmt.Errorf("gave up after %v", patience)
+var errTooLong = fmt.Errorf("gave up after %v", timeout)
 
 // members asks all nodes for their members. Nil stands for no answer.
 func (t *tour) members(ctx context.Context, nodes []*node) []*clusterhttp.Members {
@@ -116,7 +116,7 @@ func (t *tour) lacks(m *clusterhttp.Members) string {
 		}
 	}
 	if !m.Converged {
-		return fmt.Sprintf("knows of %d members with another table", m.Drift)
+		return fmt.Sprintf("knows of %d members with another table", m.Diverged)
 	}
 	return ""
 }

@@ -67,7 +67,7 @@ func TestAgreed(t *testing.T) {
 		{"a member should be gone", func(tour *tour, _ *fakes) { tour.nodes[1].state = lease.Left }, "a still sees b"},
 		{"another state", func(tour *tour, _ *fakes) { tour.nodes[1].state = lease.Draining }, "a sees b as active"},
 		{"another table", func(_ *tour, f *fakes) { f.answers[1].digest = 0xbeef }, "b has digest 000000000000beef, a has 00c0ffee00c0ffee"},
-		{"drift", func(_ *tour, f *fakes) { f.drift = 2 }, "a knows of 2 members with another table"},
+		{"diverged", func(_ *tour, f *fakes) { f.divergence = 2 }, "a knows of 2 members with another table"},
 		{"silence", func(tour *tour, _ *fakes) { tour.nodes[1].client.Base = "127.0.0.1:1" }, "b does not answer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func noOrphans(answers []answer) check {
 }
 
 // oneHome checks that every agent sends people to the node that their room is pinned to
-// (S0.1).
+// .
 func oneHome(parties []party, visits []visit, pins map[string]pin) check {
 	var f faults
 	for _, v := range visits {

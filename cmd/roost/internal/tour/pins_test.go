@@ -28,7 +28,7 @@ func setPin(i int, room string, p pin) func([]answer) {
 }
 
 // TestPins breaks what agents report of pinned rooms in every way that a check is to see
-// (S0.1, S0.8).
+// .
 func TestPins(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage                          func(a []answer)
@@ -85,7 +85,7 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// TestMovedPins: which pins moved, and which must not have moved (S0.8).
+// TestMovedPins: which pins moved, and which must not have moved.
 func TestMovedPins(t *testing.T) {
 	before := map[string]pin{"attic": {"a", 17, 3}, "lobby": {"b", 18, 3}, "stage": {"b", 19, 3}}
 	toA, toC := pin{"a", 20, 3}, pin{"c", 20, 3}
@@ -114,7 +114,7 @@ func TestMovedPins(t *testing.T) {
 	}
 }
 
-// TestBigRoom: the room that is too big for its owner by the hash (S0.2).
+// TestBigRoom: the room that is too big for its owner by the hash.
 func TestBigRoom(t *testing.T) {
 	source := func(i int, s affinity.Source, again bool) func([]visit) {
 		return func(v []visit) { v[i].homes[0].source, v[i].homes[0].again = s, again }

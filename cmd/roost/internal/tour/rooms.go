@@ -31,12 +31,12 @@ const (
 )
 
 const (
-	loadTime    = 15 * time.Second // for loads to be known everywhere
-	rehomeTime  = 30 * time.Second // for the rooms of a node that is gone
-	storeTime   = 10 * time.Second // for the first answer from the store
-	persistTime = 30 * time.Second // for a later one
-	staleTime   = 3 * time.Second  // for an agent to read a pin again, which it does after one
-	listLimit   = 10_000
+	loadTime     = 15 * time.Second // for loads to be known everywhere
+	failoverTime = 30 * time.Second // for the rooms of a node that is gone
+	storeTime    = 10 * time.Second // for the first answer from the store
+	persistTime  = 30 * time.Second // for a later one
+	staleTime    = 3 * time.Second  // for an agent to read a pin again, which it does after one
+	listLimit    = 10_000
 )
 
 // party is a room with people in it.
@@ -213,10 +213,10 @@ func streamsOf(pins map[string]pin) map[lease.NodeID]int {
 	return streams
 }
 
-// rehomed waits until no pin names a node that is gone. The checks find out if it takes
+// failedOver waits until no pin names a node that is gone. The checks find out if it takes
 // too long.
-func (t *tour) rehomed(ctx context.Context, since time.Time, gone lease.NodeID) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, rehomeTime)
+func (t *tour) failedOver(ctx context.Context, since time.Time, gone lease.NodeID) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, failoverTime)
 	defer cancel()
 	n := t.live()[0]
 	took, _, err := t.poll(ctx, since, func() (string, error) {

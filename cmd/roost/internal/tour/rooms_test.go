@@ -141,14 +141,14 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestRehomed(t *testing.T) {
+func TestFailedOver(t *testing.T) {
 	tour, f := scene(t, ab, "abab", map[string]lease.NodeID{"attic": "a", "yard": "c"})
 	later := fleet(ab, "abab", nil)
 	people(later, homes)
 	timer := time.AfterFunc(300*time.Millisecond, func() { f.set(later) })
 	defer timer.Stop()
 	since := time.Now().Add(-2 * time.Second)
-	took, err := tour.rehomed(t.Context(), since, "c")
+	took, err := tour.failedOver(t.Context(), since, "c")
 	if err != nil || took < 2300*time.Millisecond {
 		t.Errorf("after %v, %v", took, err)
 	}
@@ -157,7 +157,7 @@ func TestRehomed(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := tour.rehomed(short, since, "b"); err != nil { // the checks find the fault
+	if _, err := tour.failedOver(short, since, "b"); err != nil { // the checks find the fault
 		t.Error(err)
 	}
 }

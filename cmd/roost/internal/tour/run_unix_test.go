@@ -80,7 +80,7 @@ func (w walk) shows(t *testing.T, text string) {
 }
 
 // TestOnce: the whole tour on real processes and a real Redis, without the password of
-// Redis in the output: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a user sees them.
+// Redis in the output, as a user sees it.
 func TestOnce(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
 	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")

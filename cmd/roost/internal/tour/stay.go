@@ -35,7 +35,7 @@ type staged struct {
 // stay keeps the cluster up until ctx ends, carries out what the dashboard's buttons ask
 // for, and prints which agents start and end.
 func (t *tour) stay(ctx context.Context) {
-	t.farewell()
+	t.suggestNext()
 	var mu sync.Mutex // guards the nodes from here on
 	locked := func(f func()) {
 		mu.Lock()
@@ -171,8 +171,8 @@ func refuse(status int, code, why string) result {
 	return result{status, clusterhttp.Problem{Message: why, Code: code}}
 }
 
-// farewell suggests what to try after the tour.
-func (t *tour) farewell() {
+// suggestNext says what to try after the tour.
+func (t *tour) suggestNext() {
 	live := t.live()
 	last := live[len(live)-1]
 	roost := cmp.Or(t.o.Exe, os.Args[0]) // as it was typed

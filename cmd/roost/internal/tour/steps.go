@@ -121,7 +121,7 @@ func (t *tour) crash(ctx context.Context) error {
 	ttl := whole(t.settings.LeaseTTL)
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
-		why: fmt.Sprintf("kill -9 %d: no farewell. Its lease is good for %s, but the nodes that\n"+
+		why: fmt.Sprintf("kill -9 %d: no leave message. Its lease is good for %s, but the nodes that\n"+
 			"hold a stream to it see that end, and prove that the process has ended. The\n"+
 			"others share its rooms, and the new owner of the partition of a pinned room\n"+
 			"finds a new home for it.", n.PID(), ttl),
@@ -131,7 +131,7 @@ func (t *tour) crash(ctx context.Context) error {
 			return n.Kill()
 		},
 		oneIn:    members,
-		usual:    fmt.Sprintf("expected: less than a second, or %s without proof", ttl),
+		usual:    fmt.Sprintf("expected: less than a second, or %s without confirmation", ttl),
 		progress: "know that the process has ended",
 		gone:     n.id,
 		checks: func(o outcome) []check {
@@ -176,7 +176,7 @@ func (t *tour) leave(ctx context.Context) error {
 	var ended check
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s leaves", n.id),
-		why: "It owns nothing any more, so no partition moves. Its process says farewell, to\n" +
+		why: "It owns nothing any more, so no partition moves. Its process sends a leave message, to\n" +
 			"the store as well, and ends; the rooms that it still had are pinned again.",
 		what: fmt.Sprintf("%s left", n.id),
 		act: func(ctx context.Context) error {

@@ -123,7 +123,7 @@ func (t *tour) walk(ctx context.Context) error {
 
 // take takes one step. It prefers the end of a process to the consequences.
 func (t *tour) take(ctx context.Context, step func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTooLong)
 	defer cancel()
 	err := step(ctx)
 	if missing := t.missing(); err != nil && missing != nil {

@@ -1,0 +1,194 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Preferences says which members may get a room, and in which order, by the demand's Prefer and
+// Require and by Config.Selector. A nil preferences is for a room that goes anywhere.
+type Preferences struct {
+	prefer      []string
+	require     []string                // label=value
+	preferences []int                   // of each member of the snapshot, from 1 on; 0: it may not have the room
+	lacks       map[lease.NodeID]string // why not
+	unmet       error                   // no member may have the room
+}
+
+// NewPreferences returns the preferences for a room, or nil if it needs none. selects, which may be nil,
+// is Config.Selector, so no lock may be held.
+func NewPreferences(s *cluster.Snapshot, room string, n Need, selects func(*cluster.Member) bool) *Preferences {
+	if n.Rules == "" && selects == nil {
+		return nil
+	}
+	l := &Preferences{preferences: make([]int, len(s.Members)), lacks: make(map[lease.NodeID]string)}
+	l.prefer, l.require = ParseRules(n.Rules)
+	admitted := false
+	for i, m := range s.Members {
+		switch lack := l.lackOf(m); {
+		case lack != "":
+			l.lacks[m.ID] = "lacks " + lack
+		case selects != nil && !selects(m):
+			l.lacks[m.ID] = "the Selector rejects it"
+		default:
+			l.preferences[i], admitted = l.preferenceOf(m), true
+		}
+	}
+	if !admitted {
+		l.unmet = fmt.Errorf("%w: %q: %s", ErrRequire, room, l.problem(s))
+	}
+	return l
+}
+
+// lackOf returns the requirements that a member does not meet.
+func (l *Preferences) lackOf(m *cluster.Member) string {
+	var lacks []string
+	for _, rule := range l.require {
+		if label, value, _ := strings.Cut(rule, "="); !m.Has(label, value) {
+			lacks = append(lacks, rule)
+		}
+	}
+	return strings.Join(lacks, " and ")
+}
+
+func (l *Preferences) preferenceOf(m *cluster.Member) int {
+	at := slices.IndexFunc(l.prefer, func(preference string) bool {
+		label, value, _ := strings.Cut(preference, ":")
+		return m.Has(label, value)
+	})
+	if at < 0 {
+		at = len(l.prefer)
+	}
+	return at + 1
+}
+
+// problem says why no member may have the room.
+func (l *Preferences) problem(s *cluster.Snapshot) string {
+	for _, rule := range l.require {
+		label, value, _ := strings.Cut(rule, "=")
+		if !slices.ContainsFunc(s.Members, func(m *cluster.Member) bool { return m.Has(label, value) }) {
+			return "no live node has " + rule
+		}
+	}
+	if len(l.require) > 1 && !slices.ContainsFunc(s.Members, func(m *cluster.Member) bool { return l.lackOf(m) == "" }) {
+		return "no live node has " + strings.Join(l.require, " and ")
+	}
+	return "the Selector admits no live node"
+}
+
+// preference returns the preference of the i-th member: 1 for all without a list of preferences.
+func (l *Preferences) preference(i int) int {
+	if l == nil {
+		return 1
+	}
+	return l.preferences[i]
+}
+
+// name returns a preference for people; it is empty if there is one only.
+func (l *Preferences) name(preference int) string {
+	switch {
+	case l == nil || len(l.prefer) == 0 || preference == 0:
+		return ""
+	case preference <= len(l.prefer):
+		return fmt.Sprintf("preference %d (%s)", preference, l.prefer[preference-1])
+	}
+	return fmt.Sprintf("preference %d (anywhere)", preference)
+}
+
+// climb is choose by a list of preferences: at each preference the best node for the room's partition, if it has
+// headroom below the soft ceiling, otherwise the least loaded node with headroom. If no preference has a
+// node with headroom, it picks the least loaded node of all preferences below the hard ceiling.
+func climb(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
+	best, err := q.Preferences.best(s, q)
+	if err != nil {
+		return Choice{}, err
+	}
+	rank := ranking(s, q.Partition)
+	preferences, full := q.Preferences.sorted(s, q, limits, reserved)
+	for _, members := range preferences {
+		if len(members) == 0 {
+			continue
+		}
+		first := slices.MinFunc(members, func(a, b Candidate) int {
+			return cmp.Compare(rankOr(rank, a.Member.ID), rankOr(rank, b.Member.ID))
+		})
+		if first.open(q) {
+			return q.Preferences.choice(s, q, first.Member, first.Preference, "the best node for its partition"), nil
+		}
+		free := slices.DeleteFunc(members, func(c Candidate) bool {
+			return c.Member.Capacity == 0 || ReportsNoLoad(c.Member) || !c.open(q)
+		})
+		if len(free) > 0 {
+			return q.Preferences.choice(s, q, leastLoaded(free, rank), free[0].Preference, "the least loaded node with headroom"), nil
+		}
+	}
+	switch {
+	case len(full) > 0:
+		return q.Preferences.choice(s, q, leastLoaded(full, rank), 0, "every node that may have it is above its ceiling; this is the least loaded"), nil
+	case limits.Hard > 0:
+		return Choice{}, fmt.Errorf("%w for %v of %q, which cost %d units, among the nodes that meet %s", ErrNoCapacity, q.Need, q.Room, q.Cost, q.Preferences.text())
+	}
+	return q.Preferences.choice(s, q, best, 0, "the best node for its partition; none reports capacity and load"), nil
+}
+
+// sorted returns the members that may have the room by preferences, and those without headroom and below
+// the hard ceiling.
+func (l *Preferences) sorted(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (preferences [][]Candidate, full []Candidate) {
+	preferences = make([][]Candidate, len(l.prefer)+1)
+	for i, m := range s.Members {
+		preference := l.preference(i)
+		if preference == 0 || !q.takes(m) {
+			continue
+		}
+		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Preference: preference}
+		preferences[preference-1] = append(preferences[preference-1], c)
+		if !c.open(q) && !ReportsNoLoad(m) && c.belowHard(q, limits) {
+			full = append(full, c)
+		}
+	}
+	return preferences, full
+}
+
+// choice is a choice with the reason and the preference.
+func (l *Preferences) choice(s *cluster.Snapshot, q Request, m *cluster.Member, preference int, why string) Choice {
+	if name := l.name(preference); name != "" {
+		why += " at " + name
+	}
+	return Choice{m, q.owns(s, m), why}
+}
+
+// text returns the requirements for people.
+func (l *Preferences) text() string {
+	if len(l.require) == 0 {
+		return "the Selector"
+	}
+	return strings.Join(l.require, " and ")
+}
+
+// best returns the best node for the room's partition on the highest preference that has one, no
+// matter its load.
+func (l *Preferences) best(s *cluster.Snapshot, q Request) (best *cluster.Member, err error) {
+	if l.unmet != nil {
+		return nil, l.unmet
+	}
+	rank := ranking(s, q.Partition)
+	at := 0
+	for i, m := range s.Members {
+		preference := l.preference(i)
+		if preference == 0 || !q.takes(m) {
+			continue
+		}
+		if best == nil || preference < at || (preference == at && rankOr(rank, m.ID) < rankOr(rank, best.ID)) {
+			best, at = m, preference
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("%w: %q: no node that takes rooms meets %s", ErrRequire, q.Room, l.text())
+	}
+	return best, nil
+}

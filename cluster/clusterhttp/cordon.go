@@ -1,0 +1,81 @@
+package clusterhttp
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// report notes that the application next to this agent is healthy. Reports are too frequent for
+// the log.
+func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	var body struct {
+		TTL *int64 `json:"ttl_ms"`
+	}
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	if body.TTL == nil {
+		return nil, badRequest(`ttl_ms is missing: send {"ttl_ms":N}`)
+	}
+	least, most := cluster.MinHealthTTL.Milliseconds(), cluster.MaxHealthTTL.Milliseconds()
+	if ttl := *body.TTL; ttl != 0 && (ttl < least || ttl > most) {
+		return nil, badRequest("ttl_ms is %d; it must be 0, or %d to %d", ttl, least, most)
+	}
+	before := a.agent.Snapshot().Self.State
+	if err := a.agent.ReportHealth(time.Duration(*body.TTL) * time.Millisecond); err != nil {
+		return nil, a.problemOf(err)
+	}
+	c := a.changed()
+	c.Converged = c.State == before && a.agent.Converged() // a change of state has yet to spread
+	return c, nil
+}
+
+// cordon has a member own nothing, in the view of all.
+func (a *api) cordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
+	var body struct {
+		ID     lease.NodeID `json:"id"`
+		ForMS  *int64       `json:"for_ms"`
+		Reason string       `json:"reason"`
+	}
+	most := lease.MaxCordonTime.Milliseconds()
+	wait, p := waitOf(r)
+	if p == nil {
+		p = decode(r, &body)
+	}
+	switch {
+	case p != nil:
+		return nil, p
+	case body.ID == "" || body.ForMS == nil:
+		return nil, badRequest(`id or for_ms is missing: send {"id":ID,"for_ms":N}`)
+	case *body.ForMS < 0 || *body.ForMS > most:
+		return nil, badRequest("for_ms is %d; it must be 0 (ends a cordon) to %d", *body.ForMS, most)
+	case len(body.Reason) > lease.MaxReasonBytes || !utf8.ValidString(body.Reason) || strings.ContainsFunc(body.Reason, unicode.IsControl):
+		return nil, badRequest("reason must be one line of at most %d bytes", lease.MaxReasonBytes)
+	}
+	d := time.Duration(*body.ForMS) * time.Millisecond
+	converged, p := a.perform(w, r, wait, func(ctx context.Context) error { return a.agent.Cordon(ctx, body.ID, d, body.Reason) })
+	if p != nil {
+		return nil, p
+	}
+	return &Cordoned{Cordon: Cordon{ID: body.ID, ForMS: *body.ForMS, Reason: body.Reason}, Converged: converged}, nil
+}
+
+// cordons returns those in force.
+func cordons(s *cluster.Snapshot) []Cordon {
+	all := make([]Cordon, len(s.Cordons))
+	for i, e := range s.Cordons {
+		all[i] = cordonOf(e)
+	}
+	return all
+}
+
+func cordonOf(e cluster.Cordon) Cordon {
+	return Cordon{ID: e.ID, ForMS: max(0, time.Until(e.Until).Milliseconds()), Reason: e.Reason}
+}

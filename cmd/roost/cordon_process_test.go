@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+)
+
+// inState waits until /readyz of an agent has a state; "" is ready.
+func inState(t *testing.T, p *proc, want string) {
+	t.Helper()
+	eventually(t, func() error {
+		err, state := p.Ready(t.Context()), ""
+		if problem, ok := errors.AsType[*clusterhttp.Problem](err); ok {
+			state = problem.State
+		}
+		if state != want {
+			return fmt.Errorf("%s is %q, want %q (%w)", p.ID, state, want, err)
+		}
+		owned, err := p.Owned(t.Context())
+		if owns := len(owned.Partitions) > 0; err == nil && owns != (want == "") {
+			err = fmt.Errorf("%s is %q, and owns %d partitions", p.ID, state, len(owned.Partitions))
+		}
+		return err
+	})
+}
+
+// TestCordonCommand: one agent takes another out for all, also after kill -9 and a restart
+// under the same id, until the cordon is cancelled.
+func TestCordonCommand(t *testing.T) {
+	t.Parallel()
+	args := []string{"--heartbeat", "400ms", "--ttl", "4s"}
+	a, b, c := trio(t, args...)
+	if out := succeeds(t, "cordon", "b", "--for", "1h", "--reason", "slow disk", "--addr", a.Base); out != "b is cordoned for 1h0m0s, and every member has agreed\n" {
+		t.Errorf("cordon prints %q", out)
+	}
+	inState(t, b, "cordoned")
+	for _, p := range []*proc{a, b, c} {
+		out := succeeds(t, "members", "--addr", p.Base)
+		if !strings.Contains(out, "cordoned") || !strings.Contains(out, "b is cordoned for another ") || !strings.HasSuffix(out, "slow disk\n") {
+			t.Errorf("members of %s:\n%s", p.ID, out)
+		}
+		p.Logs("member cordoned; it owns nothing", "slow disk")
+	}
+	agree(t, a, b, c)
+	b.Signal(syscall.SIGKILL)
+	b = agent(t, "b", append(args, "--join", c.Gossip)...)
+	inState(t, b, "cordoned")
+	agree(t, a, b, c)
+	if code, _, problem := roost(t, "cordon", "z", "--for", "1m", "--addr", b.Base); code != exitFailed || problem != "roost: no member has this id: see /v1/members\n" {
+		t.Errorf("cordon z: %d %q", code, problem)
+	}
+	if out := succeeds(t, "cordon", "b", "--cancel", "--addr", b.Base); out != "b is not cordoned, and every member has agreed\n" {
+		t.Errorf("cordon --cancel prints %q", out)
+	}
+	inState(t, b, "")
+	agree(t, a, b, c)
+}
+
+// TestHealthCommand: a program next to an agent reports its health, and is silent then.
+func TestHealthCommand(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, calm()...)
+	if out := succeeds(t, "health", "--ttl", "300ms", "--addr", b.Base); out != "b expects the next report within 300ms\n" {
+		t.Errorf("health prints %q", out)
+	}
+	inState(t, b, "unhealthy")
+	b.Logs("health check failing; partitions released", "no report for 300ms")
+	if code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base); code != exitBroken || !strings.Contains(out, "it is unhealthy: no report for 300ms") {
+		t.Errorf("doctor: %d\n%s", code, out)
+	}
+	agree(t, a, b, c)
+	for range 2 {
+		succeeds(t, "health", "--ttl", "1h", "--addr", b.Base)
+	}
+	inState(t, b, "")
+	b.Logs("health check passing again")
+	if out := succeeds(t, "health", "--ttl", "0", "--addr", b.Base); out != "b expects no further report\n" {
+		t.Errorf("health prints %q", out)
+	}
+	agree(t, a, b, c)
+}

@@ -1,0 +1,155 @@
+// Handoff adds a node to a store with its data in memory, and removes one:
+// partitions change their owner, and their data follows.
+//
+//	go run ./examples/handoff
+//
+// roost runs each partition on one node at a time (Config.Handoff); the program copies
+// the data: see takeOver in node.go. All nodes run in this process and call each other
+// directly. In production each is a separate process.
+//
+//docstest:text d has joined … b has left
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func main() {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, out io.Writer) error {
+	var f fleet
+	defer f.close()
+	for _, id := range []string{"a", "b", "c"} {
+		if _, err := f.join(ctx, cluster.Config{ID: id}); err != nil {
+			return err
+		}
+	}
+	if err := until(ctx, f.settled); err != nil {
+		return err
+	}
+	for i := range 1000 {
+		if err := f.nodes[i%3].put(ctx, fmt.Sprint("key-", i), fmt.Sprint(i)); err != nil {
+			return err
+		}
+	}
+	f.report(out, "a, b and c share the keys")
+
+	d, err := f.join(ctx, cluster.Config{ID: "d", StartDraining: true, SlowStart: time.Second})
+	if err != nil {
+		return err
+	}
+	f.report(out, "d has joined")
+	if err := f.fill(ctx, d); err != nil {
+		return err
+	}
+	f.report(out, "d has its share")
+
+	if err := f.remove(ctx, f.nodes[1]); err != nil {
+		return err
+	}
+	f.report(out, "b has left")
+	return nil
+}
+
+// fleet is the nodes in the view of an operator.
+type fleet struct {
+	nodes []*node
+	peers sync.Map
+}
+
+// join adds a node.
+func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
+	for _, n := range f.nodes {
+		cfg.Join = append(cfg.Join, n.agent.Addr())
+	}
+	n, err := start(ctx, &f.peers, cfg)
+	if err == nil {
+		f.nodes = append(f.nodes, n)
+	}
+	return n, err
+}
+
+// fill gives a joined node without partitions its share: its weight grows in ten
+// equal steps, and each step moves a few partitions.
+func (f *fleet) fill(ctx context.Context, n *node) error {
+	if err := n.agent.Undrain(ctx); err != nil {
+		return err
+	}
+	full := func(m placement.Node) bool {
+		return string(m.ID) == n.agent.Config().ID && m.Weight == n.agent.Config().Weight
+	}
+	return until(ctx, func() bool {
+		return slices.ContainsFunc(n.agent.Snapshot().Table.Nodes(), full) && f.settled()
+	})
+}
+
+// remove drains a node, waits for its data to move, and has the node leave. Drain
+// returns when all agree that the node owns nothing; the data follows.
+func (f *fleet) remove(ctx context.Context, n *node) error {
+	if err := n.agent.Drain(ctx); err != nil {
+		return err
+	}
+	if err := until(ctx, func() bool { held, _, _ := n.count(); return held == 0 && f.settled() }); err != nil {
+		return err
+	}
+	f.nodes = slices.DeleteFunc(slices.Clone(f.nodes), func(m *node) bool { return m == n })
+	return n.agent.Leave(ctx)
+}
+
+// settled reports whether all nodes agree on the owners, and each serves what it owns
+// and holds nothing else. The order counts: a table may be ahead of the application of its node.
+func (f *fleet) settled() bool {
+	for _, n := range f.nodes {
+		if !n.agent.Converged() {
+			return false
+		}
+	}
+	for _, n := range f.nodes {
+		if !n.settled() {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *fleet) report(out io.Writer, what string) {
+	var shares []string
+	for _, n := range f.nodes {
+		_, _, keys := n.count()
+		shares = append(shares, fmt.Sprint(n.agent.Config().ID, " ", keys))
+	}
+	_, _ = fmt.Fprintf(out, "%s: %s\n", what, strings.Join(shares, ", "))
+}
+
+func (f *fleet) close() {
+	for _, n := range f.nodes {
+		_ = n.agent.Close()
+	}
+}
+
+// until waits for a condition.
+func until(ctx context.Context, condition func() bool) error {
+	for !condition() {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

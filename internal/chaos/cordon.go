@@ -1,0 +1,109 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// word is a cordon that a node decided.
+type word struct {
+	at, end time.Duration
+	over    bool              // a node has seen its end
+	heldBy  map[*process]bool // false = that process has seen its end
+}
+
+// endsWithin is how much the end of a cordon may differ from what was decided.
+const endsWithin = 2 * time.Second
+
+// cordon has a node decide that another one owns nothing for some time; 0 ends that.
+func (w *world) cordon(by, id string, d time.Duration) {
+	if !w.runs(by) || w.hosts[by].paused {
+		return
+	}
+	p := w.now[by]
+	if err := p.Cordon(id, d); err != nil {
+		return
+	}
+	w.lastWord[id] = w.Elapsed()
+	i := slices.IndexFunc(p.View().Live.Cordoned, func(e lease.Cordon) bool {
+		word := w.words[e]
+		return string(e.ID) == id && (word == nil || word.end > w.Elapsed()) // otherwise its end is about to be seen
+	})
+	switch {
+	case (i >= 0) != (d > 0):
+		w.fail("cordon", "%s cordoned %s for %v, and knows %v", by, id, d, p.View().Live.Cordoned)
+		return
+	case d == 0:
+		return
+	}
+	w.words[p.View().Live.Cordoned[i]] = &word{at: w.Elapsed(), end: w.Elapsed() + d, heldBy: make(map[*process]bool)}
+}
+
+// replaced reports whether there was a later word on a node.
+func (w *world) replaced(e lease.Cordon) bool { return w.lastWord[string(e.ID)] > w.words[e].at }
+
+// checkCordoned judges which cordons have begun and ended for a node.
+func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
+	for _, e := range cordoned {
+		word := w.words[e]
+		if word == nil {
+			w.fail("cordon", "%s knows a cordon that was not decided: %+v", p.ID, e)
+			return
+		}
+		held, known := word.heldBy[p]
+		if known && !held {
+			w.fail("cordon", "%s knows a cordon again: %+v", p.ID, e)
+		}
+		word.heldBy[p] = true
+		if !w.stepped && w.Elapsed()-max(word.end, p.active) > endsWithin {
+			w.fail("cordon", "%s knows a cordon that ended %v ago: %+v", p.ID, w.Elapsed()-word.end, e)
+		}
+	}
+	for _, e := range p.cordoned {
+		if word := w.words[e]; !slices.Contains(cordoned, e) {
+			word.heldBy[p] = false
+			if !word.over && !w.replaced(e) {
+				word.over = true
+				w.changed, w.checked = w.Elapsed(), false // partitions move
+			}
+		}
+	}
+	p.cordoned = cordoned
+}
+
+// checkWords compares the cordons that the nodes of a side know.
+func (w *world) checkWords(side []*process) {
+	known := side[0].cordoned
+	for _, p := range side {
+		if !slices.Equal(p.cordoned, known) && !w.hosts[p.ID].paused {
+			w.fail("cordon", "%s knows %+v, %s knows %+v", p.ID, p.cordoned, side[0].ID, known)
+		}
+		for e, word := range w.words {
+			if _, ok := word.heldBy[p]; ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < word.end && !slices.Contains(known, e) {
+				w.fail("cordon", "%s has forgotten %+v, which %s knew", side[0].ID, e, p.ID)
+			}
+		}
+	}
+}
+
+// cordonedFor returns how long it is until all cordons are over.
+func (w *world) cordonedFor() (d time.Duration) {
+	for _, word := range w.words {
+		d = max(d, word.end-w.Elapsed())
+	}
+	return d
+}
+
+// withoutCordoned returns the candidates that are not cordoned, or all if there is no other.
+func withoutCordoned(candidates []placement.Node, cordoned []lease.Cordon) []placement.Node {
+	left := slices.DeleteFunc(slices.Clone(candidates), func(n placement.Node) bool {
+		return slices.ContainsFunc(cordoned, func(e lease.Cordon) bool { return e.ID == n.ID })
+	})
+	if len(left) == 0 {
+		return candidates
+	}
+	return left
+}

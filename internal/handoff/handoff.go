@@ -1,0 +1,303 @@
+package handoff
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Handoff is the state of one node. It is not safe for concurrent use.
+type Handoff struct {
+	self   lease.Handle
+	others []lease.Handle // the other live members
+	view   uint64         // of them and this node
+	number uint64         // of the latest acquisition
+	owners []lease.Handle // by partition, in the table of this node
+	parts  map[placement.Partition]*hosting
+	asks   map[lease.Handle]*Ask // to be sent
+	out    Ready
+}
+
+// Ready is what the caller has to carry out, in the order of the fields.
+type Ready struct {
+	Stop    []placement.Partition // cancel the runs, and report Returned
+	Start   []placement.Partition
+	Asks    []Ask
+	Answers []Answer
+}
+
+// hosting is one partition on this node, from when the table names the node until the
+// node has given it up.
+type hosting struct {
+	wanted  bool   // the table names this node
+	granted bool   // all others have answered, and this node has not given it up since
+	since   uint64 // answers to earlier asks do not count
+	answers map[lease.Handle]bool
+	run     run
+	heir    heir
+}
+
+// heir is the member that demanded the end of a run.
+type heir struct {
+	to     lease.Handle
+	number uint64
+}
+
+type run uint8
+
+const (
+	idle     run = iota
+	running      // also if the table names another node
+	stopping     // cancelled, not returned
+	finished     // returned by itself; it is not repeated in this hosting
+)
+
+// New returns the state of a node without partitions that is alone.
+func New() *Handoff {
+	return &Handoff{parts: make(map[placement.Partition]*hosting), asks: make(map[lease.Handle]*Ask)}
+}
+
+// SetMembers says which incarnation this node is, and which others are live, without
+// members that have lost their lease.
+func (h *Handoff) SetMembers(self lease.Handle, others []lease.Handle) {
+	h.self, h.others = self, slices.Sorted(slices.Values(others))
+	h.view = viewOf(append([]lease.Handle{self}, others...))
+	for _, p := range h.partitions() {
+		h.judge(p, h.parts[p])
+	}
+}
+
+// SetTable says which incarnation the table of this node names for each partition; 0 =
+// none. Call it after SetMembers when an owner has restarted, too.
+func (h *Handoff) SetTable(owners []lease.Handle) {
+	h.owners = owners
+	for _, p := range h.partitions() {
+		t := h.parts[p]
+		if h.owner(p) == 0 {
+			h.stop(p, t) // no node will demand it
+		}
+		if t.wanted && h.owner(p) != h.self {
+			t.wanted = false
+			h.giveUp(p, t)
+		}
+	}
+	number := h.number + 1
+	for i, owner := range owners {
+		p := placement.Partition(i)
+		if t := h.parts[p]; owner == h.self && (t == nil || !t.wanted) {
+			h.acquire(p, number)
+		}
+	}
+}
+
+// acquire begins to wait for p. A node that has not given p up keeps its rights.
+func (h *Handoff) acquire(p placement.Partition, number uint64) {
+	t := h.parts[p]
+	if t == nil {
+		t = new(hosting)
+		h.parts[p] = t
+	}
+	t.wanted = true
+	if !t.granted {
+		h.number = number
+		t.since, t.answers = number, make(map[lease.Handle]bool)
+	}
+	h.askAll(p, t)
+	h.judge(p, t)
+}
+
+// owner returns the owner of p in the table of this node; 0 = none.
+func (h *Handoff) owner(p placement.Partition) lease.Handle {
+	if uint64(p) >= uint64(len(h.owners)) {
+		return 0
+	}
+	return h.owners[p]
+}
+
+// Fence ends all runs at once, and this node's rights with them: its lease has ended, so
+// others do not wait for it, or it leaves. SetTable acquires partitions again.
+func (h *Handoff) Fence() {
+	for _, p := range h.partitions() {
+		t := h.parts[p]
+		t.wanted, t.granted = false, false
+		h.stop(p, t)
+		h.giveUp(p, t)
+	}
+}
+
+// Returned says that the run of p has returned, be it cancelled or not.
+func (h *Handoff) Returned(p placement.Partition) {
+	t := h.parts[p]
+	if t == nil {
+		return
+	}
+	switch t.run {
+	case running:
+		t.run = finished
+	case stopping:
+		t.run = idle
+		h.judge(p, t)
+	case idle, finished:
+	}
+	h.giveUp(p, t)
+}
+
+// Overdue says that the bound of waiting for p is over: this node begins to run it
+// without the missing answers, or ends a run that no other node has demanded.
+func (h *Handoff) Overdue(p placement.Partition) {
+	switch t := h.parts[p]; {
+	case t == nil:
+	case !t.wanted:
+		h.stop(p, t)
+	case !t.granted:
+		t.granted = true
+		h.judge(p, t)
+	}
+}
+
+// Waiting returns the partitions that wait for other members, in order: partitions that
+// this node owns and does not run yet, and partitions that it runs until another node
+// demands them. The caller bounds how long.
+func (h *Handoff) Waiting() (waiting []placement.Partition) {
+	for _, p := range h.partitions() {
+		if t := h.parts[p]; t.wanted != t.granted {
+			waiting = append(waiting, p)
+		}
+	}
+	return waiting
+}
+
+// Waits reports whether this node is to run p, and waits for others.
+func (h *Handoff) Waits(p placement.Partition) bool {
+	t := h.parts[p]
+	return t != nil && t.waits()
+}
+
+// Missing returns the members without whose answer this node does not run p, in order: a
+// member that runs p among them.
+func (h *Handoff) Missing(p placement.Partition) (missing []lease.Handle) {
+	if t := h.parts[p]; t != nil && t.waits() {
+		for _, m := range h.others {
+			if !t.answers[m] {
+				missing = append(missing, m)
+			}
+		}
+	}
+	return missing
+}
+
+// Running returns the partitions whose runs have begun and are not stopped, in order.
+func (h *Handoff) Running() []placement.Partition { return h.in(running, finished) }
+
+// Holds counts the partitions that the table gives to others, and whose runs have not
+// returned.
+func (h *Handoff) Holds() (holds int) {
+	for _, t := range h.parts {
+		if !t.wanted {
+			holds++
+		}
+	}
+	return holds
+}
+
+// Keeps reports whether the table gives p to another node, and its run here has not returned.
+func (h *Handoff) Keeps(p placement.Partition) bool {
+	t := h.parts[p]
+	return t != nil && !t.wanted
+}
+
+// Stopping returns the partitions whose runs are stopped, and have not returned.
+func (h *Handoff) Stopping() []placement.Partition { return h.in(stopping) }
+
+func (h *Handoff) in(states ...run) (list []placement.Partition) {
+	for _, p := range h.partitions() {
+		if slices.Contains(states, h.parts[p].run) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Tick repeats the asks that have no answer, and offers kept partitions to their owners:
+// an owner that runs one already, because it could not know of the run here, demands it.
+// Call Tick at each turn of gossip.
+func (h *Handoff) Tick() {
+	for _, p := range h.partitions() {
+		t := h.parts[p]
+		h.askAll(p, t)
+		h.judge(p, t)
+		if owner := h.owner(p); !t.wanted && t.run == running && owner != 0 {
+			h.answer(Answer{To: owner, Runs: []placement.Partition{p}})
+		}
+	}
+}
+
+// Ready returns what has to be done since the last call.
+func (h *Handoff) Ready() Ready {
+	r := h.out
+	for _, to := range slices.Sorted(maps.Keys(h.asks)) {
+		r.Asks = append(r.Asks, *h.asks[to])
+	}
+	clear(h.asks)
+	h.out = Ready{}
+	return r
+}
+
+func (t *hosting) waits() bool { return t.wanted && !t.granted }
+
+// judge begins the run of p if nothing is missing any more, and demands it if only
+// other runs are. While an earlier run of this node has not returned, more members may
+// turn up that have to be asked.
+func (h *Handoff) judge(p placement.Partition, t *hosting) {
+	if t.waits() {
+		if len(t.answers) < len(h.others) {
+			return
+		}
+		var runners []lease.Handle
+		for _, m := range h.others {
+			free, known := t.answers[m]
+			if !known {
+				return
+			}
+			if !free {
+				runners = append(runners, m)
+			}
+		}
+		for _, m := range runners {
+			h.demand(p, m)
+		}
+		t.granted = len(runners) == 0 && t.run != stopping
+	}
+	if t.wanted && t.granted && t.run == idle {
+		t.run, t.heir, t.answers = running, heir{}, nil
+		h.out.Start = append(h.out.Start, p)
+	}
+}
+
+// stop ends a run, and the rights of this node with it: after a split, the node that
+// demands the end may run the partition already.
+func (h *Handoff) stop(p placement.Partition, t *hosting) {
+	if t.run == running {
+		t.run, t.granted = stopping, false
+		h.out.Stop = append(h.out.Stop, p)
+	}
+}
+
+// giveUp ends a hosting of a partition that the table gives to another node, unless its
+// run has not returned.
+func (h *Handoff) giveUp(p placement.Partition, t *hosting) {
+	if t.wanted || t.run == running || t.run == stopping {
+		return
+	}
+	delete(h.parts, p)
+	if t.heir != (heir{}) {
+		h.answer(Answer{To: t.heir.to, Number: t.heir.number, Free: []placement.Partition{p}})
+	}
+}
+
+// partitions returns the partitions of all hostings, in order.
+func (h *Handoff) partitions() []placement.Partition {
+	return slices.Sorted(maps.Keys(h.parts))
+}

@@ -1,0 +1,279 @@
+package handoff
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const nodes = 3
+
+// limits say how often something may happen. Messages may be lost, doubled and reordered, and
+// runs may take any time, without limits.
+type limits struct {
+	tables  int // changes of one node's table, to any owner
+	crashes int
+	starts  int // of processes, after the start of the world
+	lapses  int // pauses that are longer than a lease
+	overdue int // bounds of waiting that pass
+	returns int // runs that return by themselves
+}
+
+// setup is what does not change in a world.
+type setup struct {
+	limits
+	partitions int
+	known      int  // nodes that run, and know each other, at the start
+	all        bool // messages stay although the code ignores them
+	problem    problem
+	rested     map[string]bool // states of the nodes for which settles holds
+}
+
+// problem makes the world break one promise to the code, or one part of the rule.
+type problem string
+
+const (
+	early       problem = "answers free before the run has returned"
+	anyNumber   problem = "counts answers to any ask"
+	yields      problem = "answers free while it waits itself"
+	formerOwner problem = "waits for the former owner alone"
+	anyView     problem = "answers members that know other members"
+	anyLife     problem = "counts answers to the former incarnation"
+	noLease     problem = "takes a member for gone before its lease has ended"
+	lateNews    problem = "takes members for gone before it hears of others"
+	keepRights  problem = "keeps its rights when its lease ends"
+	askOnce     problem = "asks once"
+)
+
+// world is one state: three nodes and all messages that were ever sent. A message may be
+// delivered at any later time, any number of times, or never, so loss, doubles and
+// reordering need no actions of their own.
+type world struct {
+	*setup
+	nodes [nodes]*node // never changed once they are part of a world
+	sent  []packet     // sorted
+	used  limits
+	lives [nodes]int // processes that have started
+
+	cancelled bool // a run of a node that its own table names
+}
+
+// node is one process, or an empty place.
+type node struct {
+	*Handoff
+	life   lease.Handle // 0 = no process
+	lapsed bool         // paused for longer than its lease
+	table  []int8       // by partition: the place of the owner; -1 = none
+	runs   []handler
+	// missing has, by partition, a bit for each node that had not answered when the bound passed.
+	missing []uint8
+	key     string
+}
+
+// handler is a run of a partition, as the world sees it.
+type handler struct {
+	state   run
+	excused uint8 // a bit for each node that had not answered when the bound passed; all bits = the lease has ended
+}
+
+func lifeOf(place, n int) lease.Handle { return lease.Handle(8*(place+1) + n) }
+func placeOf(life lease.Handle) int    { return int(life)/8 - 1 }
+
+func newWorld(s *setup) *world {
+	w := &world{setup: s}
+	var lives []lease.Handle
+	for i := range s.known {
+		lives = append(lives, lifeOf(i, 0))
+	}
+	for i := range w.nodes {
+		w.nodes[i] = &node{}
+		if i < s.known {
+			w.nodes[i] = s.process(lives[i], lives)
+			w.lives[i] = 1
+		}
+	}
+	return w
+}
+
+// process returns a process that knows some members and has no table yet.
+func (s *setup) process(life lease.Handle, members []lease.Handle) *node {
+	n := &node{
+		Handoff: New(), life: life, table: make([]int8, s.partitions),
+		runs: make([]handler, s.partitions), missing: make([]uint8, s.partitions),
+	}
+	for p := range n.table {
+		n.table[p] = -1
+	}
+	n.setMembers(without(members, life))
+	n.key = n.describe()
+	return n
+}
+
+func without(lives []lease.Handle, life lease.Handle) []lease.Handle {
+	return slices.DeleteFunc(slices.Clone(lives), func(l lease.Handle) bool { return l == life })
+}
+
+// step is one action.
+type step struct {
+	what  string
+	place int
+	other lease.Handle
+	p     placement.Partition
+	owner int8
+	packet
+}
+
+func name(place int) string { return string(rune('a' + place)) }
+
+func life(h lease.Handle) string { return fmt.Sprintf("%s#%d", name(placeOf(h)), h%8) }
+
+func (s step) String() string {
+	switch {
+	case s.from != 0 && s.answer:
+		return fmt.Sprintf("%s receives the answer of %s to ask %d: free %b, runs %b", life(s.to), life(s.from), s.number, s.first, s.last)
+	case s.from != 0:
+		return fmt.Sprintf("%s receives ask %d of %s: wants %b, demands %b", life(s.to), s.number, life(s.from), s.first, s.last)
+	case s.what == "table":
+		return fmt.Sprintf("the table of %s names %s for %d", name(s.place), name(int(s.owner)), s.p)
+	case s.other != 0:
+		return fmt.Sprintf("%s %s %s", name(s.place), s.what, life(s.other))
+	}
+	if strings.HasSuffix(s.what, " ") {
+		return fmt.Sprintf("%s %s%d", name(s.place), s.what, s.p)
+	}
+	return name(s.place) + " " + s.what
+}
+
+// change returns a copy of w in which the node at a place was changed, and what the node
+// wanted done is done.
+func (w *world) change(place int, do func(*world, *node)) *world {
+	next := *w
+	n := w.nodes[place].clone()
+	next.nodes[place] = n
+	do(&next, n)
+	next.carryOut(n)
+	next.forget()
+	return &next
+}
+
+func (n *node) clone() *node {
+	c := *n
+	h := *n.Handoff
+	h.parts = make(map[placement.Partition]*hosting, len(n.parts))
+	for p, t := range n.parts {
+		t := *t
+		t.answers = maps.Clone(t.answers)
+		h.parts[p] = &t
+	}
+	h.asks = make(map[lease.Handle]*Ask)
+	c.Handoff, c.table, c.runs, c.missing = &h, slices.Clone(n.table), slices.Clone(n.runs), slices.Clone(n.missing)
+	return &c
+}
+
+// carryOut does what the code wants done.
+func (w *world) carryOut(n *node) {
+	for again := true; again; {
+		r := n.Ready()
+		for _, p := range r.Stop {
+			w.cancelled = w.cancelled || int(n.table[p]) == placeOf(n.life)
+			n.runs[p].state = stopping
+			if w.problem == early {
+				n.Returned(p)
+			}
+		}
+		for _, p := range r.Start {
+			n.runs[p] = handler{running, n.missing[p]}
+		}
+		for _, a := range r.Asks {
+			w.send(packet{n.life, a.To, false, a.Number, a.View, bits(a.Wants), bits(a.Demands)})
+		}
+		for _, a := range r.Answers {
+			w.send(packet{n.life, a.To, true, a.Number, 0, bits(a.Free), bits(a.Runs)})
+		}
+		again = len(r.Stop) > 0
+	}
+	for p := range n.missing {
+		if t := n.parts[placement.Partition(p)]; t == nil || !t.granted {
+			n.missing[p] = 0
+		}
+	}
+	n.key = n.describe()
+}
+
+// setTable passes the table on.
+func (n *node) setTable() {
+	owners := make([]lease.Handle, len(n.table))
+	for p, place := range n.table {
+		for _, life := range n.members() {
+			if placeOf(life) == int(place) {
+				owners[p] = life
+			}
+		}
+	}
+	n.SetTable(owners)
+}
+
+func (n *node) setMembers(others []lease.Handle) {
+	n.SetMembers(n.life, others)
+	n.setTable()
+}
+
+// members returns the members that n knows, itself included.
+func (n *node) members() []lease.Handle { return append(slices.Clone(n.others), n.life) }
+
+func (n *node) knows(life lease.Handle) bool { return slices.Contains(n.others, life) }
+
+// describe returns all that the future of n depends on.
+func (n *node) describe() string {
+	b := []byte{byte(n.life), digit(n.lapsed)}
+	if n.life == 0 {
+		return string(b)
+	}
+	b = append(b, byte(n.number), byte(len(n.others)))
+	for _, o := range n.others {
+		b = append(b, byte(o))
+	}
+	for p := range n.table {
+		r := n.runs[p]
+		b = append(b, byte(n.table[p]), byte(r.state), r.excused, n.missing[p])
+		t := n.parts[placement.Partition(p)]
+		if t == nil {
+			b = append(b, 0xff)
+			continue
+		}
+		b = append(b, digit(t.wanted), digit(t.granted), byte(t.since), byte(t.run), byte(t.heir.to), byte(t.heir.number))
+		for _, o := range n.others {
+			free, known := t.answers[o]
+			b = append(b, digit(known)+digit(free))
+		}
+	}
+	return string(b)
+}
+
+func digit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (w *world) key() string {
+	b := make([]byte, 0, 128)
+	for _, n := range w.nodes {
+		b = append(append(b, n.key...), '|')
+	}
+	u := w.used
+	for _, v := range []int{w.lives[0], w.lives[1], w.lives[2], u.tables, u.starts, u.lapses, u.crashes, u.overdue, u.returns} {
+		b = append(b, byte(v))
+	}
+	for _, p := range w.sent {
+		b = append(b, byte(p.from), byte(p.to), digit(p.answer), byte(p.number), p.first, p.last)
+		b = binary.BigEndian.AppendUint32(b, uint32(p.view))
+	}
+	return string(b)
+}

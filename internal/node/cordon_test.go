@@ -1,0 +1,67 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Any member cordons any other, until an end or a cancellation. Unknown nodes and the last
+// candidate are refused.
+func TestCordon(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	cordon := func(id lease.NodeID, d time.Duration, want error) {
+		t.Helper()
+		if err := w.nodes["a"].Cordon(w.now, id, d, "slow disk"); !errors.Is(err, want) {
+			t.Errorf("cordon %s for %v: %v, want %v", id, d, err, want)
+		}
+	}
+	owners := func(when string, want ...string) {
+		t.Helper()
+		for _, id := range w.ids {
+			owns := w.owned(id) > 0
+			wanted := false
+			for _, o := range want {
+				wanted = wanted || o == id
+			}
+			if owns != wanted {
+				t.Errorf("%s: %s owns %d partitions", when, id, w.owned(id))
+			}
+		}
+	}
+	cordon("nobody", time.Minute, ErrNotMember)
+	cordon("b", 10*time.Second, nil)
+	w.run(time.Second)
+	owners("b is cordoned", "a", "c")
+	cordon("a", time.Minute, nil)
+	w.run(time.Second)
+	owners("a and b are", "c")
+	cordon("c", time.Minute, ErrLastCandidate)
+	cordon("b", time.Minute, nil) // c could do without
+	cordon("b", 10*time.Second, nil)
+	w.nodes["c"].Drain(w.now)
+	w.run(time.Second)
+	owners("c drains: no candidate is left", "a", "b")
+	if v := w.nodes["b"].View(); !v.Live.Spared || len(v.Live.Cordoned) != 2 {
+		t.Errorf("b spares %v, of %+v", v.Live.Spared, v.Live.Cordoned)
+	}
+	w.nodes["c"].Undrain(w.now)
+	w.run(time.Second)
+	owners("c is back", "c")
+	cordon("a", 0, nil)
+	w.run(time.Second)
+	owners("a is back", "a", "c")
+	w.run(10 * time.Second)
+	owners("b is back", "a", "b", "c")
+	for _, id := range w.ids {
+		lines := make(map[string]int)
+		for _, e := range w.last[id].Log {
+			lines[e.Message]++
+		}
+		if lines["member cordoned; it owns nothing"] < 3 || lines["cordon ended"] != 2 || lines["cordons have no effect: no other member could own anything"] != 1 {
+			t.Errorf("%s logs %v", id, lines)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/handoff"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// handing is the handoff of partitions: what the core of internal/handoff needs of
+// this node. A record says whether its node has handoff, so all nodes leave out
+// the same others.
+type handing struct {
+	bound   time.Duration // of waiting; 0 = no handoff
+	core    *handoff.Handoff
+	runners handoff.Runners
+
+	handles []lease.Handle                // the live set at the last look
+	members []lease.Handle                // those with handoff, this node among them, in order
+	ids     map[lease.Handle]lease.NodeID // of members
+
+	waits map[placement.Partition]*wait
+	asks  []handoff.Ask // that wait for the next turn of gossip
+	burst int           // how many may be sent before
+	news  news
+	runs  bool // runs began or stopped since the last state
+	busy  bool // something may wait for the next turn of gossip
+}
+
+// news is what a node sends to all members with handoff: that it runs partitions that they
+// may expect on another node. Lookups depend on it, so each news is sent twice; a node that has
+// received neither asks: see handoff.Runners.
+type news struct {
+	fresh      []placement.Partition
+	partitions []placement.Partition // that are sent now
+	to         []lease.Handle        // still, in this round
+	rounds     int                   // that follow
+}
+
+func (s *news) add(p placement.Partition) { s.fresh = append(s.fresh, p) }
+
+// idle reports whether news need not wait for the next turn of gossip.
+func (s *news) idle() bool { return len(s.to) == 0 && s.rounds == 0 && len(s.fresh) > 0 }
+
+// maxBurst is how many asks, or news, a node sends between two turns of gossip: their
+// answers come at once, and must fit into the queue of packets.
+const maxBurst = 256
+
+// followMembers takes the live members over if they have changed.
+func (n *Node) followMembers() {
+	h := &n.handing
+	if h.bound == 0 || slices.Equal(h.handles, n.set.Handles()) {
+		return
+	}
+	if _, same := slices.BinarySearch(h.handles, n.set.Handle()); !same {
+		h.core.Fence() // others take the former incarnation of this node for gone
+	}
+	h.busy = true
+	h.handles = slices.Clone(n.set.Handles())
+	h.members, h.ids = h.members[:0], make(map[lease.Handle]lease.NodeID)
+	for _, m := range n.set.View().Members {
+		if m.Handoff {
+			h.members = append(h.members, m.Handle)
+			h.ids[m.Handle] = m.ID
+		}
+	}
+	slices.Sort(h.members)
+	h.core.SetMembers(n.set.Handle(), h.others(n.set.Handle()))
+	h.runners.SetMembers(n.set.Handle(), h.members)
+}
+
+func (h *handing) others(self lease.Handle) []lease.Handle {
+	return slices.DeleteFunc(slices.Clone(h.members), func(m lease.Handle) bool { return m == self })
+}
+
+// streamTable takes a new table over. A node that may not own anything ends its runs.
+func (n *Node) streamTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	h.busy = true
+	n.followMembers()
+	if n.life.phase != Active {
+		h.core.Fence()
+		return
+	}
+	handles := make([]lease.Handle, len(table.Nodes()))
+	for i, owner := range table.Nodes() {
+		at, ok := slices.BinarySearchFunc(v.Members, owner.ID, func(m lease.Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+		if ok && v.Members[at].Handoff { // otherwise it demands nothing
+			handles[i] = v.Members[at].Handle
+		}
+	}
+	owners := make([]lease.Handle, table.Partitions())
+	for p := range owners {
+		if i := table.OwnerIndex(placement.Partition(p)); i >= 0 {
+			owners[p] = handles[i]
+		}
+	}
+	h.core.SetTable(owners)
+	h.runners.SetTable(now, owners, h.bound, joined)
+	h.runners.Review(now, h.core.Keeps)
+	h.reconcileWaits()
+}
+
+// nextState returns the state that follows, with the partitions that this node may run.
+func (n *Node) nextState(table *placement.Table, members []lease.Incarnation, mayOwn bool) *events.State {
+	h := &n.handing
+	if h.bound == 0 {
+		return events.Next(n.state, n.self, table, members, mayOwn)
+	}
+	h.runs = false
+	waiting := slices.DeleteFunc(h.core.Waiting(), func(p placement.Partition) bool { return !h.core.Waits(p) })
+	return events.NextRunning(n.state, n.self, table, members, mayOwn, h.core.Running(), waiting)
+}
+
+// applyHandoff takes in a message of a handoff. The sender is live.
+func (n *Node) applyHandoff(now time.Time, m *lease.Message) {
+	h := &n.handing
+	if h.bound == 0 || len(m.Handoff) == 0 || m.From == n.set.Handle() {
+		return
+	}
+	ask, answer, err := handoff.Decode(m.Handoff)
+	h.busy = true
+	n.followMembers()
+	switch {
+	case err != nil:
+		n.stats.DecodeErrors++
+	case ask != nil:
+		h.core.ReceiveAsk(m.From, *ask)
+	default:
+		if len(answer.Runs) > 0 {
+			h.runners.Heard(now, m.From, answer.Runs, h.core.Waits)
+			n.out.Show = true
+		}
+		if len(answer.Free) > 0 {
+			h.runners.Freed(m.From, answer.Free)
+			n.out.Show = true
+		}
+		h.core.ReceiveAnswer(m.From, *answer)
+	}
+}
+
+// Returned reports that the runs of partitions that Ready had in Stop have returned, or
+// that there were none.
+func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
+	n.checkLease(now)
+	n.handing.busy = true
+	for _, p := range partitions {
+		n.handing.core.Returned(p)
+	}
+}
+
+// handOff carries out what the core of the handoff decided since the last call.
+func (n *Node) handOff(now time.Time) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	n.followMembers()
+	n.carryHandoff(now)
+	if h.runs && n.state != nil {
+		s := n.nextState(n.table, n.state.Members, n.life.phase == Active && !n.life.entering)
+		s.Details, s.Ended = n.state.Details, n.state.Ended
+		n.publishState(s)
+	}
+}
+
+// carryHandoff sends what the core wants to be sent, and passes on which runs stop.
+func (n *Node) carryHandoff(now time.Time) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	r := h.core.Ready()
+	n.out.Stop = append(n.out.Stop, r.Stop...)
+	for _, p := range r.Start {
+		if h.runners.Begun(p) {
+			h.news.add(p)
+		}
+	}
+	h.runs = h.runs || len(r.Stop)+len(r.Start) > 0
+	for _, a := range r.Asks {
+		if len(a.Demands) > 0 {
+			n.sendHandoff(now, a.To, a.Encode())
+		} else {
+			h.asks = append(h.asks, a)
+		}
+	}
+	for _, a := range r.Answers {
+		n.sendHandoff(now, a.To, a.Encode())
+	}
+	for ; len(h.asks) > 0 && h.burst > 0; h.burst-- {
+		n.sendHandoff(now, h.asks[0].To, h.asks[0].Encode())
+		h.asks = h.asks[1:]
+	}
+	if h.news.idle() {
+		n.spreadNews(now)
+	}
+}
+
+func (n *Node) sendHandoff(now time.Time, to lease.Handle, messages [][]byte) {
+	for _, body := range messages {
+		m := n.set.Request(now, nil, nil)
+		m.Handoff = body
+		n.send(Packet{To: n.set.AddrOf(to), Bytes: lease.Encode(m)})
+	}
+}
+
+// tickHandoff repeats asks and ends waits that exceed the bound, at each turn of gossip.
+func (n *Node) tickHandoff(now time.Time) {
+	h := &n.handing
+	h.burst = maxBurst
+	if h.bound == 0 || !h.busy {
+		return
+	}
+	n.followMembers()
+	h.asks = nil
+	h.core.Tick()
+	others := h.runners.Review(now, h.core.Keeps)
+	for runner, partitions := range h.runners.Doubts(now) {
+		h.core.AskRunner(runner, partitions)
+	}
+	waits := n.judgeWaits(now)
+	n.carryHandoff(now)
+	n.rng.Shuffle(len(h.asks), func(i, k int) { h.asks[i], h.asks[k] = h.asks[k], h.asks[i] })
+	n.spreadNews(now)
+	n.out.Show = true
+	h.busy = waits || others || len(h.news.partitions) > 0
+}
+
+// fenceHandoff ends all runs: this node has lost its lease, or may not own anything.
+func (n *Node) fenceHandoff(now time.Time) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	h.busy = true
+	clear(h.waits)
+	h.runners.Clear()
+	h.core.Fence()
+	n.carryHandoff(now)
+}
+
+// otherRunners returns the partitions that run on another member than the table names.
+func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
+	if h.bound == 0 {
+		return nil
+	}
+	var others map[placement.Partition]lease.NodeID
+	for p, handle := range h.runners.Others() {
+		if id := h.ids[handle]; id != "" {
+			if others == nil {
+				others = make(map[placement.Partition]lease.NodeID)
+			}
+			others[p] = id
+		}
+	}
+	return others
+}
+
+// spreadNews sends a part of the news, so that a thousand packets do not leave at once.
+func (n *Node) spreadNews(now time.Time) {
+	h := &n.handing
+	s := &h.news
+	if len(s.to) == 0 {
+		switch {
+		case len(s.fresh) > 0:
+			s.partitions, s.fresh, s.rounds = append(s.partitions, s.fresh...), nil, 1
+		case s.rounds > 0:
+			s.rounds--
+		default:
+			s.partitions = nil
+			return
+		}
+		running := h.core.Running()
+		s.partitions = slices.DeleteFunc(s.partitions, func(p placement.Partition) bool {
+			_, still := slices.BinarySearch(running, p)
+			return !still
+		})
+		s.to = h.others(n.set.Handle())
+	}
+	part := s.to[:min(maxBurst, len(s.to))]
+	s.to = s.to[len(part):]
+	for _, m := range part {
+		n.sendHandoff(now, m, handoff.Answer{To: m, Runs: s.partitions}.Encode())
+	}
+}

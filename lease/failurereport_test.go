@@ -1,0 +1,235 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// reported returns the set of a, with the members b to e and the subject s, which all heartbeat at
+// the epoch.
+func reported(t interface{ Helper() }, members ...NodeID) (s *Set, subject *Record) {
+	t.Helper()
+	s, subject = newSet(rec("a", 1)), rec("s", 1)
+	for _, id := range append(members, "s") {
+		s.Apply(epoch, hello(epoch, rec(id, 1)))
+	}
+	return s, subject
+}
+
+func reports(by *Record, subject *Record, at time.Time, evidence Evidence) FailureReport {
+	return FailureReport{Subject: subject.Handle(), Watcher: by.Handle(), At: stampAt(at), Evidence: evidence}
+}
+
+func TestFailureReports(t *testing.T) {
+	b, c, outsider := rec("b", 1), rec("c", 1), rec("x", 1)
+	s, later := rec("s", 1), epoch.Add(3*time.Second)
+	for _, tc := range []struct {
+		name    string
+		members []NodeID
+		all     []FailureReport
+		ends    bool
+	}{
+		{"two watchers", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(c, s, later, Silent)}, true},
+		{"two silent ones", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Silent), reports(c, s, later, Silent)}, true},
+		{"one", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused)}, false},
+		{"one, doubled", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(b, s, later, Silent), reports(b, s, later.Add(ms), Refused)}, false},
+		{"one, restarted", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(rec("b", 2), s, later, Refused)}, false},
+		{"an unauthenticated peer", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(outsider, s, later, Refused)}, false},
+		{"itself", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(s, s, later, Refused)}, false},
+		{"one before its heartbeat", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(c, s, epoch.Add(-time.Second), Refused)}, false},
+		{"another incarnation", []NodeID{"b", "c"}, []FailureReport{reports(b, rec("s", 2), later, Refused), reports(c, rec("s", 2), later, Refused)}, false},
+		{"a kind of a later release", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, 9), reports(c, s, later, 9)}, true},
+		{"the only other one", nil, []FailureReport{reports(rec("a", 1), s, later, Refused)}, true},
+		{"the only other one, silent", nil, []FailureReport{reports(rec("a", 1), s, later, Silent)}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			set, _ := reported(t, tc.members...)
+			if len(tc.members) > 0 { // a later run of b is live
+				set.Apply(epoch, hello(epoch, rec("b", 2)))
+			}
+			m := messageFrom(later.Add(ms), rec("b", 2), nil)
+			if len(tc.members) == 0 {
+				m = messageFrom(later.Add(ms), s, nil)
+			}
+			m.FailureReports = tc.all
+			e := set.Apply(later.Add(ms), carry(t, m))
+			if ended := set.AddrOf(s.Handle()) == ""; ended != tc.ends || e.Changed != tc.ends {
+				t.Errorf("ended: %v, changed: %v", ended, e.Changed)
+			}
+			if why := set.Ended()[Incarnation{"s", 1}]; tc.ends && why != Crashed {
+				t.Errorf("ended as %q", why)
+			}
+		})
+	}
+}
+
+// The reference model of confirmed failure is a sentence: the subject is live unless two watchers report it
+// of having ended in the cell of its latest heartbeat or later. Order and doubles of what a
+// set receives do not matter, nor whether it receives a heartbeat whole.
+func TestFailureReportsInAnyOrder(t *testing.T) {
+	tick := stamps(testParams.TTL) / 16
+	rapid.Check(t, func(t *rapid.T) {
+		watchers := []NodeID{"a", "b", "c", "d", "e"}
+		set, s := reported(t, watchers[1:]...)
+		now := epoch.Add(5 * time.Second)
+		type fact struct {
+			by NodeID // "" = a heartbeat
+			at time.Time
+		}
+		var facts []fact
+		for i := range rapid.IntRange(1, 10).Draw(t, "facts") {
+			at := epoch.Add(time.Duration(rapid.IntRange(1, 4900).Draw(t, fmt.Sprint("ms ", i))) * ms)
+			facts = append(facts, fact{rapid.SampledFrom(append(watchers, "")).Draw(t, fmt.Sprint("by ", i)), at})
+		}
+		facts = append(facts, facts[:rapid.IntRange(0, len(facts)).Draw(t, "doubled")]...)
+		latest, by := stampAt(epoch), make(map[NodeID]Stamp)
+		for _, f := range facts {
+			m := messageFrom(now, rec("b", 1), nil)
+			switch at := stampAt(f.at); {
+			case f.by != "":
+				by[f.by] = max(by[f.by], at)
+				m.FailureReports = []FailureReport{reports(rec(f.by, 1), s, f.at, Refused)}
+			case rapid.Bool().Draw(t, "rounded"):
+				latest = max(latest, at)
+				b := s.sent(epoch)
+				b.Renewed = max(b.At, at/tick*tick)
+				m.Heartbeats = []Heartbeat{b}
+			default:
+				latest = max(latest, at)
+				m.Heartbeats = []Heartbeat{s.sent(f.at)}
+			}
+			set.Apply(now, m)
+		}
+		reporters := 0
+		for _, at := range by {
+			if at/tick >= latest/tick {
+				reporters++
+			}
+		}
+		if isLive := set.AddrOf(s.Handle()) != ""; isLive != (reporters < 2) {
+			t.Fatalf("live: %v, reported by %d of %v, latest heartbeat %d: %v", isLive, reporters, by, latest, facts)
+		}
+	})
+}
+
+// A failure report reaches a node that gossip does not tell it: the reported node one, by the answer to
+// its messages; a member that holds the reported node one for live, by a repair.
+func TestFailureReportsArrive(t *testing.T) {
+	set, s := reported(t, "b", "c")
+	now := epoch.Add(3 * time.Second)
+	m := messageFrom(now, rec("b", 1), nil)
+	m.FailureReports = []FailureReport{reports(rec("b", 1), s, now, Refused), reports(rec("c", 1), s, now, Refused)}
+	set.Apply(now, m)
+	has := func(what string, m *Message) {
+		t.Helper()
+		if m == nil || !slices.Contains(m.FailureReports, reports(rec("b", 1), s, now, Refused)) {
+			t.Errorf("%s has no failure report: %+v", what, m)
+		}
+	}
+	_, answer := set.AnswerExpired(now, s.Handle(), false, 1400)
+	has("the answer to the reported node", answer)
+	has("a full exchange", set.Sync(now))
+	has("gossip", set.Compose(now, 1400, 3)[0])
+	other, _ := reported(t, "b", "c")
+	other.self = other.known[rec("b", 1).Handle()] // of a member
+	request := other.Request(now, nil, []BucketDigest{other.bucketDigest(BucketID{})})
+	answers := set.Answer(now, carry(t, request), 1400)
+	if len(answers) == 0 {
+		t.Fatal("no answer to a member that holds the reported node for live")
+	}
+	has("the repair", answers[0])
+
+	own := newSet(s)
+	own.Apply(epoch, hello(epoch, rec("a", 1)))
+	own.Apply(epoch, hello(epoch, rec("b", 1)))
+	e := own.Apply(now, carry(t, answer))
+	if e.Refute.IsZero() || e.Refute.Before(now) || e.Refute.After(now.Add(testParams.TTL/16)) {
+		t.Errorf("the reported node refutes at %v, it is %v", e.Refute, now)
+	}
+	own.Heartbeat(e.Refute, 0, 0)
+	set.Apply(e.Refute, messageFrom(e.Refute, s, []Heartbeat{{Handle: s.Handle(), At: own.self.at, State: Active, Version: 1}}))
+	if set.AddrOf(s.Handle()) == "" {
+		t.Error("its next heartbeat does not refute the failure reports")
+	}
+}
+
+// Failure reports are forgotten when no lease that they could end can hold any more. What they have
+// ended stays ended.
+func TestFailureReportsAreForgotten(t *testing.T) {
+	set, s := reported(t, "b", "c")
+	now := epoch.Add(3 * time.Second)
+	m := messageFrom(now, rec("b", 1), nil)
+	m.FailureReports = []FailureReport{reports(rec("b", 1), s, now, Refused), reports(rec("c", 1), s, now, Refused)}
+	set.Apply(now, m)
+	now = now.Add(testParams.TTL + testParams.TTL/16 + time.Second)
+	set.Heartbeat(now, 0, 0)
+	set.Apply(now, messageFrom(now, rec("b", 1), []Heartbeat{rec("b", 1).sent(now)}))
+	set.Expire(now)
+	if len(set.reported) != 0 || len(set.known[s.Handle()].failureReports()) != 0 {
+		t.Error("failure reports are kept")
+	}
+	set.Apply(now, carry(t, messageFrom(now, rec("b", 1), []Heartbeat{s.sent(epoch.Add(2 * time.Second))})))
+	if set.AddrOf(s.Handle()) != "" {
+		t.Error("an old heartbeat revives it")
+	}
+}
+
+// A node is proven dead by one watcher only where there are no others. Those count whose leases
+// begin by the same message.
+func TestOthersOfTheSameMessage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		others []NodeID
+		state  State // of b, in a heartbeat from before the failure report
+		live   bool
+	}{
+		"none":          {nil, Active, false},
+		"one":           {[]NodeID{"d"}, Active, true},
+		"two":           {[]NodeID{"d", "e"}, Active, true},
+		"another state": {nil, Draining, false},
+	} {
+		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
+		s.Apply(epoch, hello(epoch, b))
+		s.Apply(epoch, hello(epoch, c))
+		m := messageFrom(epoch, c, []Heartbeat{c.sent(epoch.Add(ms)).as(Left)})
+		m.FailureReports = []FailureReport{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(epoch.Add(2 * time.Second)), Evidence: Refused}}
+		s.Apply(epoch.Add(2*time.Second), m)
+		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
+			t.Fatalf("%s: live: %v, want a alone", name, got)
+		}
+		now := epoch.Add(3 * time.Second)
+		m = messageFrom(now, c, nil)
+		for _, id := range tt.others {
+			r := rec(id, 1)
+			m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, r.sent(now))
+		}
+		m.Heartbeats = append(m.Heartbeats, b.sent(epoch.Add(time.Second)).as(tt.state))
+		s.Apply(now, m)
+		wantLiveInOrder(t, s)
+		if live := member(s, "b") != nil; live != tt.live {
+			t.Errorf("%s: b is live: %v, want %v", name, live, tt.live)
+		}
+	}
+}
+
+// A heartbeat may arrive with the leave message of the watcher that kept its node from being proven dead.
+func TestHeartbeatOfProvenNode(t *testing.T) {
+	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
+	s.Apply(epoch, hello(epoch, b))
+	s.Apply(epoch, hello(epoch, c))
+	now := epoch.Add(2 * time.Second)
+	m := messageFrom(now, c, nil)
+	m.FailureReports = []FailureReport{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(now), Evidence: Refused}}
+	s.Apply(now, m)
+	if got := ids(s); !slices.Equal(got, []string{"a/1", "b/1", "c/1"}) {
+		t.Fatalf("live: %v: one watcher of two is enough", got)
+	}
+	s.Apply(now, messageFrom(now, c, []Heartbeat{c.sent(now).as(Left), b.sent(epoch.Add(time.Second)).as(Settling)}))
+	if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
+		t.Errorf("live: %v, want a alone", got)
+	}
+	wantLiveInOrder(t, s)
+}
