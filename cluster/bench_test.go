@@ -22,7 +22,7 @@ func agentOf(tb testing.TB, n int) *Agent {
 	var in placement.Input
 	in.Partitions = a.cfg.Partitions
 	for i := range n {
-		m := &Member{ID: lease.NodeID(fmt.Sprintf("n%04d", i)), Addr: "10.0.0.1:7946", State: lease.Active, Weight: 100}
+		m := &Member{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("n%04d", i)), Addr: "10.0.0.1:7946", Weight: 100}, State: lease.Active}
 		s.Members = append(s.Members, m)
 		in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})
 	}

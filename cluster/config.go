@@ -123,7 +123,7 @@ type Config struct {
 
 	// Version is that of this node's application, of at most 64 bytes. Members show it to people, and the metrics count
 	// members by it, so that a deploy is seen to arrive. Default: none.
-	Version string
+	AppVersion string
 
 	// HTTPAddr is the IP address and port at which this node's HTTP API listens (package clusterhttp), and HTTPTLS says that it speaks
 	// TLS. Members show the API's URL to tools, unless its host is neither the advertised one nor 0.0.0.0: see Member.HTTP.

@@ -30,7 +30,7 @@ func newScript(t *testing.T, ids ...lease.NodeID) *script {
 	c.h = history{public: new(atomic.Pointer[History]), ready: true, fenced: make(map[lease.NodeID]struct{})}
 	c.h.all.Events = []Event{{Kind: EventStarted}}
 	for _, id := range append(ids, "self") {
-		c.s.Members = append(c.s.Members, &Member{ID: id, Incarnation: 1, State: lease.Active, Weight: 100})
+		c.s.Members = append(c.s.Members, &Member{Profile: lease.Profile{ID: id, Incarnation: 1, Weight: 100}, State: lease.Active})
 	}
 	c.publish(c.s, nil)
 	return c
@@ -124,10 +124,10 @@ func TestEventKinds(t *testing.T) {
 		"load":    {[]step{{"", func(s *Snapshot) { s.of("b").Load = 9 }}}, nil},
 		"crashed": {[]step{{lease.Crashed, without("b")}}, []Event{{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "crashed", Partitions: 18}}},
 		"left":    {[]step{{lease.Departed, without("b")}}, []Event{{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "left", Partitions: 18}}},
-		"expired, and back": {[]step{{"", without("b")}, {"", with(&Member{ID: "b", Incarnation: 1})}}, []Event{
+		"expired, and back": {[]step{{"", without("b")}, {"", with(&Member{Profile: lease.Profile{ID: "b", Incarnation: 1}})}}, []Event{
 			{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "expired", Partitions: 18}, {Kind: EventReturned, Member: "b", Incarnation: 1},
 		}},
-		"joined":   {[]step{{"", with(&Member{ID: "e", Incarnation: 5})}}, []Event{{Kind: EventJoined, Member: "e", Incarnation: 5}}},
+		"joined":   {[]step{{"", with(&Member{Profile: lease.Profile{ID: "e", Incarnation: 5}})}}, []Event{{Kind: EventJoined, Member: "e", Incarnation: 5}}},
 		"replaced": {[]step{{lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}}, []Event{{Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}}},
 		"fenced and ready": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {"", func(s *Snapshot) {}}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
@@ -140,7 +140,7 @@ func TestEventKinds(t *testing.T) {
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}}},
 		"fenced, crashed and back": {[]step{
-			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Crashed, without("b")}, {"", with(&Member{ID: "b", Incarnation: 2})},
+			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Crashed, without("b")}, {"", with(&Member{Profile: lease.Profile{ID: "b", Incarnation: 2}})},
 		}, []Event{
 			{Kind: EventFenced, Member: "b"}, {Kind: EventLost, Member: "b", Incarnation: 1, Reason: "crashed"}, {Kind: EventReturned, Member: "b", Incarnation: 2},
 		}},
@@ -163,13 +163,13 @@ func TestEventKinds(t *testing.T) {
 			{"", cordoned("slow")},
 			{"", func(s *Snapshot) {
 				s.Cordons = nil
-				*s.of("b") = Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 100}
+				*s.of("b") = Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 100}, State: lease.Active}
 			}},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
 		"cordoned and readmitted": {[]step{
 			{"", cordoned("")}, {"", func(s *Snapshot) {
 				s.Cordons = nil
-				*s.of("b") = Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 100}
+				*s.of("b") = Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 100}, State: lease.Active}
 			}},
 		}, []Event{{Kind: EventCordoned, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
 		"weight to 0": {[]step{{"", func(s *Snapshot) { s.of("b").Weight, s.of("b").State = 0, lease.Settling }}}, []Event{
@@ -231,7 +231,7 @@ func TestMassLossIsOneEvent(t *testing.T) {
 	}
 	if got := script.then(nil, with(func() (back []*Member) {
 		for _, id := range most[:maxAtOnce] {
-			back = append(back, &Member{ID: id, Incarnation: 2})
+			back = append(back, &Member{Profile: lease.Profile{ID: id, Incarnation: 2}})
 		}
 		return back
 	}()...)); len(got) != maxAtOnce || got[0].Kind != EventReturned || got[0].Member != "n0000" {

@@ -110,7 +110,7 @@ func (s *Snapshot) lastOf(i lease.Incarnation) *Member {
 			return &m
 		}
 	}
-	return &Member{ID: i.Node, Incarnation: i.Number, Load: lease.NoLoad}
+	return &Member{Profile: lease.Profile{ID: i.Node, Incarnation: i.Number}, Load: lease.NoLoad}
 }
 
 func endOf(s *events.State, i lease.Incarnation) lease.Reason {

@@ -16,10 +16,11 @@ import (
 // record returns the first record of this node.
 func (c Config) record(addr string, incarnation uint64) lease.Record {
 	return lease.Record{
-		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
-		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
-		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
-		Keys: printsOf(c.keys()), Roost: release.Name(), Program: c.Version, HTTP: c.served(addr), Meta: c.Meta,
+		Profile: lease.Profile{
+			ID: lease.NodeID(c.ID), Incarnation: incarnation, Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
+			Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels, RoostVersion: release.Name(), AppVersion: c.AppVersion,
+		},
+		Version: 1, Keys: printsOf(c.keys()), HTTP: c.served(addr), Meta: c.Meta,
 	}
 }
 

@@ -110,7 +110,7 @@ func ownersOf(t *placement.Table, live, last []*Member) []*Member {
 			owners[i] = next(&last, n.ID)
 		}
 		if owners[i] == nil { // gone since the table was computed
-			owners[i] = &Member{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels, Load: lease.NoLoad}
+			owners[i] = &Member{Profile: lease.Profile{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels}, Load: lease.NoLoad}
 		}
 	}
 	return owners

@@ -15,19 +15,11 @@ import (
 // Member is what a snapshot knows of one live node. All readers share one Member,
 // which must not be modified.
 type Member struct {
-	ID          lease.NodeID
-	Addr        string // where it gossips
-	APIAddr     string // where its application is reached
-	Zone        string
-	State       lease.State // Draining also while the member is cordoned or flapping, or it is unhealthy
-	Weight      uint32
-	Capacity    int64 // units of load it can carry; 0 = not stated
-	Load        int64 // units of load in its latest heartbeat; lease.NoLoad if it reports none
-	Incarnation uint64
-	Labels      map[string]string
-	Meta        string // what its application says, any bytes; it changes only with a new incarnation
-	Version     string // of its application; "" = not stated
-	Roost       string // version of roost: a tag, or a pseudo-version with the commit; "" = not known
+	lease.Profile
+
+	State lease.State // Draining also while the member is cordoned, flapping or unhealthy
+	Load  int64       // units of load in its latest heartbeat; lease.NoLoad if it reports none
+	Meta  string      // what its application says, any bytes; it changes only with a new incarnation
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
 	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet
@@ -64,9 +56,7 @@ func (m *Member) Has(label, value string) bool {
 
 func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member {
 	member := Member{
-		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
-		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, Meta: m.Meta, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), cordoned: m.Cordoned,
+		Profile: m.Profile, State: m.State, Load: m.Load, Meta: m.Meta, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), cordoned: m.Cordoned,
 	}
 	if m.FlappingUntil > 0 {
 		member.FlappingUntil = v.Local(m.FlappingUntil).Add(-clockOffset)

@@ -19,7 +19,7 @@ func TestOwnersByIndex(t *testing.T) {
 	ids := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-e]{1,2}`), 0, 12, rapid.ID)
 	members := func(t *rapid.T, name string) (all []*Member) {
 		for _, id := range slices.Sorted(slices.Values(ids.Draw(t, name))) {
-			all = append(all, &Member{ID: lease.NodeID(id), Addr: name})
+			all = append(all, &Member{Profile: lease.Profile{ID: lease.NodeID(id), Addr: name}})
 		}
 		return all
 	}
@@ -96,7 +96,7 @@ func BenchmarkLostAtOnce(b *testing.B) {
 		id := lease.NodeID(fmt.Sprintf("x%04d", i))
 		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 1})
 		members = append(members, lease.Incarnation{Node: id, Number: i})
-		old.owners = append(old.owners, &Member{ID: id})
+		old.owners = append(old.owners, &Member{Profile: lease.Profile{ID: id}})
 	}
 	table, err := placement.Compute(in)
 	if err != nil {

@@ -180,7 +180,7 @@ func TestNothingChangedAllocatesNothing(t *testing.T) {
 // Members that change are in Changed, unless they joined or restarted, or the change was undone unseen.
 func TestDiffOfDetails(t *testing.T) {
 	record := func(change func(*lease.Record)) *lease.Record {
-		r := &lease.Record{Weight: 1, Addr: "a:1", Labels: map[string]string{"role": "x"}}
+		r := &lease.Record{Profile: lease.Profile{Weight: 1, Addr: "a:1", Labels: map[string]string{"role": "x"}}}
 		change(r)
 		return r
 	}

@@ -47,7 +47,7 @@ func (d Detail) Same(o Detail) bool {
 		return d.State == o.State
 	}
 	return d.Weight == o.Weight && d.Addr == o.Addr && d.APIAddr == o.APIAddr && d.Zone == o.Zone && d.Capacity == o.Capacity &&
-		d.Program == o.Program && d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && maps.Equal(d.Labels, o.Labels)
+		d.AppVersion == o.AppVersion && d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && maps.Equal(d.Labels, o.Labels)
 }
 
 // Next returns the state that follows prev on node self, or the first one if

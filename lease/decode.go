@@ -201,7 +201,7 @@ func (r *reader) record() *Record {
 	rec.Handoff = body.fixed8() != 0
 	rec.RecentReturns, rec.FlappingUntil = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
 	rec.Keys = body.text(MaxKeysBytes)
-	rec.Roost, rec.Program = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
+	rec.RoostVersion, rec.AppVersion = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
 	rec.HTTP = uint32(body.uvarint(MaxHTTP))
 	rec.Drains = Stamp(body.uvarint(maxStamp))
 	rec.Meta = body.text(MaxMetaBytes)

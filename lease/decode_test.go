@@ -236,7 +236,7 @@ func TestDecodeAllocationIsBounded(t *testing.T) {
 	}
 	records := &Message{Stamp: stamp, SentAt: epoch}
 	for range MaxNodes {
-		records.Records = append(records.Records, &Record{ID: "x"})
+		records.Records = append(records.Records, &Record{Profile: Profile{ID: "x"}})
 	}
 	labels := map[string]string{}
 	for i := range MaxLabels {
@@ -244,7 +244,7 @@ func TestDecodeAllocationIsBounded(t *testing.T) {
 	}
 	labeled := &Message{Stamp: stamp, SentAt: epoch}
 	for range MaxNodes {
-		labeled.Records = append(labeled.Records, &Record{ID: "x", Labels: labels})
+		labeled.Records = append(labeled.Records, &Record{Profile: Profile{ID: "x", Labels: labels}})
 	}
 	messages["rows"], messages["records"], messages["labels"] = Encode(rows), Encode(records), Encode(labeled)
 	messages["handles"] = Encode(&Message{Stamp: stamp, SentAt: epoch, PullRecords: make([]Handle, MaxNodes), PullLeases: make([]Handle, MaxNodes)})

@@ -13,7 +13,7 @@ var params = lease.Params{TTL: 6 * time.Second, MaxSkew: 5 * time.Second}
 
 func node(now time.Time, id lease.NodeID) *lease.Set {
 	s := lease.NewSet(now, lease.Record{
-		ID: id, Incarnation: uint64(now.UnixNano()), Addr: string(id) + ":7946", Weight: 1,
+		Profile: lease.Profile{ID: id, Incarnation: uint64(now.UnixNano()), Addr: string(id) + ":7946", Weight: 1},
 	}, params)
 	s.Establish()
 	s.SetState(lease.Active)

@@ -18,8 +18,7 @@ var testParams = Params{TTL: 6 * time.Second, MaxSkew: 5 * time.Second, Settings
 // rec returns a plausible record.
 func rec(id NodeID, incarnation uint64) *Record {
 	return &Record{
-		ID: id, Incarnation: incarnation, Version: 1,
-		Addr: string(id) + ":7946", Weight: 1,
+		Profile: Profile{ID: id, Incarnation: incarnation, Addr: string(id) + ":7946", Weight: 1}, Version: 1,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strconv"
 	"unicode/utf8"
 )
@@ -94,34 +95,47 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("lease: %q is not a state of a node", b)
 }
 
+// Profile is what a node states of itself for all to read. Everything that shows a member embeds it, so a new statement
+// of a node is a field here, in the encoding of a record, and where a node is configured.
+type Profile struct {
+	ID           NodeID            `json:"id"`
+	Incarnation  uint64            `json:"incarnation,string"` // of the node's process; greater after a restart
+	Addr         string            `json:"addr"`               // host:port at which the node gossips; a node without one cannot show that it runs, and is believed by nobody
+	APIAddr      string            `json:"api_addr"`           // where the node's own application is reached; opaque to roost
+	Zone         string            `json:"zone"`
+	Weight       uint32            `json:"weight"`   // share of the partitions relative to other nodes; 0 owns nothing
+	Capacity     int64             `json:"capacity"` // units of load that the node can carry; 0 = not stated
+	Labels       map[string]string `json:"labels,omitempty"`
+	RoostVersion string            `json:"roost_version,omitempty"` // a tag or the beginning of a commit, for people
+	AppVersion   string            `json:"app_version,omitempty"`   // of the node's application, for people; "" = not stated
+}
+
+// Equal reports whether p and o agree in all fields.
+func (p *Profile) Equal(o *Profile) bool {
+	a, b := *p, *o
+	a.Labels, b.Labels = nil, nil
+	return reflect.DeepEqual(a, b) && maps.Equal(p.Labels, o.Labels)
+}
+
 // Record is the slowly changing part of a node's data: all except its State, its load
 // and the digest of its table, which its heartbeats carry. Records are ordered by
 // (Incarnation, Version); the newer one replaces the older. A Record that was passed
 // to a Set, or returned by one, is immutable.
 type Record struct {
-	ID          NodeID
-	Incarnation uint64 // of the node's process; greater after a restart
-	Version     uint32 // counts the changes within an incarnation
-	Addr        string // host:port at which the node gossips; a node without one cannot show that it runs, and is believed by nobody
-	APIAddr     string // where the node's own application is reached; opaque to roost
-	Zone        string
-	Weight      uint32 // share of the partitions relative to other nodes; 0 owns nothing
-	Capacity    int64  // units of load that the node can carry; 0 = not stated
-	Labels      map[string]string
+	Profile
+
+	Version uint32 // counts the changes within an incarnation
 
 	// Handoff says that the node takes part in handoffs; opaque to this package.
 	Handoff bool
 
-	// RecentReturns is until when the returns of the node count against it. Held is until when it
+	// RecentReturns is until when the returns of the node count against it. FlappingUntil is until when it
 	// owns nothing because of them. Both are 0 for none, and opaque to this package. A
 	// process of the node finds them in the record of the one before it: [Set.Former].
 	RecentReturns, FlappingUntil Stamp
 
 	// Keys has fingerprints of the keys that the node's gossip uses; opaque to this package.
 	Keys string
-
-	// Roost and Program are versions, for people: of roost, and of the node's application if it states one.
-	Roost, Program string
 
 	// HTTP is twice the port of the node's HTTP API, at the host of Addr, plus 1 if it speaks TLS; opaque to this
 	// package. 0: there is none that others reach.
@@ -156,9 +170,9 @@ func (r *Record) validate(size int) error {
 	problem(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
 	problem(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
 	problem(len(r.Keys) > MaxKeysBytes, "fingerprints of keys have %d bytes, at most %d", len(r.Keys), MaxKeysBytes)
-	problem(len(r.Roost) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.Roost), MaxRoostBytes)
-	problem(len(r.Program) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.Program), MaxProgramBytes)
-	problem(!utf8.ValidString(r.Roost) || !utf8.ValidString(r.Program), "versions must be UTF-8")
+	problem(len(r.RoostVersion) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.RoostVersion), MaxRoostBytes)
+	problem(len(r.AppVersion) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.AppVersion), MaxProgramBytes)
+	problem(!utf8.ValidString(r.RoostVersion) || !utf8.ValidString(r.AppVersion), "versions must be UTF-8")
 	problem(min(r.RecentReturns, r.FlappingUntil) < 0 || max(r.RecentReturns, r.FlappingUntil) > maxStamp, "returns count until until %d and held until %d, want cluster time", r.RecentReturns, r.FlappingUntil)
 	problem(r.Drains < 0 || r.Drains > maxStamp, "drains from %d on, want cluster time", r.Drains)
 	problem(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)

@@ -8,7 +8,7 @@ import (
 // Records with real values: domain names, addresses as ids, and metadata. All of it fits into one packet, or the record says so.
 func TestRecordBounds(t *testing.T) {
 	name := func(n int) string { return strings.Repeat("a", n) }
-	base := Record{ID: "a", Addr: "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:7946", MinWire: 1, MaxWire: 1}
+	base := Record{Profile: Profile{ID: "a", Addr: "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:7946"}, MinWire: 1, MaxWire: 1}
 	for what, c := range map[string]struct {
 		change func(*Record)
 		want   string // "" = it is valid
@@ -22,9 +22,9 @@ func TestRecordBounds(t *testing.T) {
 		"a domain name as label":   {func(r *Record) { r.Labels = map[string]string{"host": name(253)} }, ""},
 		"a longer label":           {func(r *Record) { r.Labels = map[string]string{"host": name(254)} }, "the value at most 253"},
 		"a long key":               {func(r *Record) { r.Labels = map[string]string{name(65): ""} }, "the key has 1 to 64 bytes"},
-		"long versions":            {func(r *Record) { r.Roost, r.Program = name(64), name(64) }, ""},
-		"a longer version":         {func(r *Record) { r.Program = name(65) }, "version has 65 bytes, at most 64"},
-		"a longer one of roost":    {func(r *Record) { r.Roost = name(65) }, "version of roost has 65 bytes, at most 64"},
+		"long versions":            {func(r *Record) { r.RoostVersion, r.AppVersion = name(64), name(64) }, ""},
+		"a longer version":         {func(r *Record) { r.AppVersion = name(65) }, "version has 65 bytes, at most 64"},
+		"a longer one of roost":    {func(r *Record) { r.RoostVersion = name(65) }, "version of roost has 65 bytes, at most 64"},
 		"metadata":                 {func(r *Record) { r.Meta = strings.Repeat("\xff\x00", 256) }, ""},
 		"more metadata":            {func(r *Record) { r.Meta = name(513) }, "meta has 513 bytes, at most 512"},
 		"metadata and a zone":      {func(r *Record) { r.Meta, r.Zone, r.APIAddr = name(512), name(253), "media-1.example.org:8443" }, ""},

@@ -206,7 +206,7 @@ func TestOwnState(t *testing.T) {
 func TestCandidate(t *testing.T) {
 	for state, want := range map[State]bool{Settling: false, Active: true, Draining: false, Left: false} {
 		for _, weight := range []uint32{0, 1} {
-			m := Member{Record: &Record{Weight: weight}, State: state}
+			m := Member{Record: &Record{Profile: Profile{Weight: weight}}, State: state}
 			if got := m.Candidate(); got != (want && weight > 0) {
 				t.Errorf("%v with weight %d: Candidate() = %v", state, weight, got)
 			}

@@ -135,7 +135,7 @@ func (m *met) member(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member 
 		known.State = lease.Left
 		return &known
 	}
-	return &cluster.Member{ID: at.Node, Incarnation: at.Number, State: lease.Left}
+	return &cluster.Member{Profile: lease.Profile{ID: at.Node, Incarnation: at.Number}, State: lease.Left}
 }
 
 // assign completes an assignment.

@@ -28,7 +28,7 @@ func (a *fencedAgent) Live() bool                            { return true }
 
 // fence sets the number of fences.
 func (a *fencedAgent) fence(fences uint64) {
-	self := &cluster.Member{ID: "a", Incarnation: 1, State: lease.Active, Weight: 1}
+	self := &cluster.Member{Profile: lease.Profile{ID: "a", Incarnation: 1, Weight: 1}, State: lease.Active}
 	table, _ := placement.Compute(placement.Input{Partitions: 1, Nodes: []placement.Node{{ID: "a", Weight: 1}}})
 	a.shown.Store(&cluster.Snapshot{
 		Self: self, Members: []*cluster.Member{self}, Table: table, Stats: cluster.Stats{Fences: fences},
@@ -114,7 +114,7 @@ func (s byPartition) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Re
 
 // A fenced node has no table until it has joined again. Then it publishes the rooms that moved meanwhile.
 func TestMovesWhileFenced(t *testing.T) {
-	self, other := &cluster.Member{ID: "a", Incarnation: 1, State: lease.Active, Weight: 1}, &cluster.Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 1}
+	self, other := &cluster.Member{Profile: lease.Profile{ID: "a", Incarnation: 1, Weight: 1}, State: lease.Active}, &cluster.Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 1}, State: lease.Active}
 	table, err := placement.Compute(placement.Input{Partitions: 64, Nodes: []placement.Node{{ID: "a", Weight: 1}}})
 	if err != nil {
 		t.Fatal(err)

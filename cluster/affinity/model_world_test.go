@@ -234,7 +234,7 @@ func (p *modelProcess) Snapshot() *cluster.Snapshot {
 		if life == 0 {
 			continue
 		}
-		m := &cluster.Member{ID: modelID(i), Incarnation: life, State: lease.Active, Weight: 1}
+		m := &cluster.Member{Profile: lease.Profile{ID: modelID(i), Incarnation: life, Weight: 1}, State: lease.Active}
 		s.Members = append(s.Members, m)
 		set |= 1 << i
 		if i == p.place {

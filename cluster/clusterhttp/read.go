@@ -168,10 +168,7 @@ func (a *api) statsOf() Stats {
 
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	member := Member{
-		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
-		AgeMS: ageOf(m), Weight: m.Weight, Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, Capacity: m.Capacity, Labels: m.Labels, Version: m.Version, Roost: m.Roost,
-		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
-		InSync: s.InSync(m),
+		Profile: m.Profile, State: m.State, AgeMS: ageOf(m), Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, ClockOffsetMS: m.ClockOffset.Milliseconds(), InSync: s.InSync(m),
 	}
 	if e, cordoned := s.CordonOf(m.ID); cordoned {
 		own := cordonOf(e)

@@ -203,7 +203,7 @@ func (a *api) assignmentOf(at affinity.Assignment) RoomAssignment {
 	case at.Member != nil:
 		answer.Node = memberOf(a.agent.Snapshot(), at.Member)
 	case at.Node != "":
-		answer.Node = Member{ID: at.Node, Incarnation: at.Number, State: lease.Left}
+		answer.Node = Member{Profile: lease.Profile{ID: at.Node, Incarnation: at.Number}, State: lease.Left}
 	}
 	return answer
 }

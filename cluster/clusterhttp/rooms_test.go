@@ -386,7 +386,7 @@ func TestUnknownNode(t *testing.T) {
 		store.Swap(t.Context(), pinstore.Op{
 			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: pinstore.Pin{Incarnation: far}, TTL: time.Hour,
 		})
-		want := Member{ID: "far", Incarnation: far.Number, State: lease.Left}
+		want := Member{Profile: lease.Profile{ID: "far", Incarnation: far.Number}, State: lease.Left}
 		got, err := h.clients["a"].ResolveRoom(t.Context(), "room", affinity.Demand{})
 		if err != nil || got.Node.ID != want.ID || got.Node.State != want.State || got.Incarnation != 1<<60 || got.Hosted {
 			t.Errorf("resolve: %+v, %v", got, err)

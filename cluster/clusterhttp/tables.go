@@ -181,8 +181,7 @@ func membersOf(old *tablewire.State, members []*cluster.Member) []*tablewire.Mem
 			known = known[1:]
 		}
 		next := tablewire.Member{
-			ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
-			Weight: m.Weight, Capacity: m.Capacity, Incarnation: m.Incarnation, Labels: m.Labels,
+			Profile: m.Profile, State: m.State,
 		}
 		if len(known) > 0 && known[0].Equal(&next) {
 			all[i] = known[0]

@@ -111,7 +111,7 @@ func versions() family {
 	return family{d, func(v *view, to chan<- prometheus.Metric) {
 		members := make(map[[2]string]int)
 		for _, m := range v.live() {
-			members[[2]string{m.Version, m.Roost}]++
+			members[[2]string{m.AppVersion, m.RoostVersion}]++
 		}
 		for version, n := range members {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), version[0], version[1])

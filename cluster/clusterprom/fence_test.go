@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // The members that a fenced node goes on showing are of before, so metrics of live members leave them out.
 func TestLiveDuringFence(t *testing.T) {
-	self, other := &cluster.Member{ID: "a"}, &cluster.Member{ID: "b"}
+	self, other := &cluster.Member{Profile: lease.Profile{ID: "a"}}, &cluster.Member{Profile: lease.Profile{ID: "b"}}
 	s := &cluster.Snapshot{Self: self, Members: []*cluster.Member{self, other}}
 	if n := len((&view{Snapshot: s}).live()); n != 2 {
 		t.Errorf("%d live members, want 2", n)

@@ -27,15 +27,9 @@ var (
 // Member is what a Client knows of one live node. All readers share one Member, which must not be
 // modified.
 type Member struct {
-	ID          lease.NodeID
-	Addr        string // where it gossips
-	APIAddr     string // where its application is reached
-	State       lease.State
-	Zone        string
-	Weight      uint32
-	Capacity    int64 // units of load it can carry; 0 = not stated
-	Incarnation uint64
-	Labels      map[string]string
+	lease.Profile
+
+	State lease.State
 }
 
 // errEmpty returns why a key has no owner.
@@ -74,7 +68,7 @@ func (v *view) after(s *tablewire.State, empty error) *view {
 		case v.owner(n.ID) != nil:
 			next.owners[i] = v.owner(n.ID)
 		default:
-			next.owners[i] = &Member{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels, State: lease.Left}
+			next.owners[i] = &Member{Profile: lease.Profile{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels}, State: lease.Left}
 		}
 	}
 	if len(s.Running) > 0 {

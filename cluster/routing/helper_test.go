@@ -197,8 +197,7 @@ func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 	for i, m := range s.Members {
 		got := f.Members()[i]
 		want := routing.Member{
-			ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone, Weight: m.Weight, Capacity: m.Capacity,
-			Incarnation: m.Incarnation, Labels: m.Labels,
+			Profile: lease.Profile{ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, Weight: m.Weight, Capacity: m.Capacity, Incarnation: m.Incarnation, Labels: m.Labels}, State: m.State,
 		}
 		if fmt.Sprint(*got) != fmt.Sprint(want) {
 			return fmt.Sprintf("member %+v, want %+v", *got, want)

@@ -210,7 +210,7 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 		if i > 0 {
 			id := lease.NodeID(fmt.Sprintf("other-%03d", i))
 			members.Members = append(members.Members, clusterhttp.Member{
-				ID: id, Addr: "10.0.0.9:7946", State: lease.Active, Weight: 100, AgeMS: 500, InSync: true, HTTP: "http://" + f.Env["ROOST_ADDR"],
+				Profile: lease.Profile{ID: id, Addr: "10.0.0.9:7946", Weight: 100}, State: lease.Active, AgeMS: 500, InSync: true, HTTP: "http://" + f.Env["ROOST_ADDR"],
 			})
 		}
 	}

@@ -249,8 +249,7 @@ func invent(nodes int) func(context.Context, *testing.T, *scene) {
 			for n := range each {
 				n += i * each % nodes
 				r := &lease.Record{
-					ID: lease.NodeID(fmt.Sprint("invented", n)), Incarnation: 1, Version: 1, Weight: 100,
-					Addr: fmt.Sprint("127.0.0.9:", 20000+n), MinWire: lease.MinWireVersion, MaxWire: lease.WireVersion,
+					Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("invented", n)), Incarnation: 1, Weight: 100, Addr: fmt.Sprint("127.0.0.9:", 20000+n)}, Version: 1, MinWire: lease.MinWireVersion, MaxWire: lease.WireVersion,
 				}
 				m.Records = append(m.Records, r)
 				m.Heartbeats = append(m.Heartbeats, lease.Heartbeat{Handle: r.Handle(), At: m.Stamp, Renewed: m.Stamp, State: lease.Active, Version: 1})

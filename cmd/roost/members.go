@@ -85,7 +85,7 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 		for _, n := range m.Members {
 			cells := []any{marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync)}
 			if versions {
-				cells = append(cells, term.OrDash(n.Version), term.OrDash(n.Roost))
+				cells = append(cells, term.OrDash(n.AppVersion), term.OrDash(n.RoostVersion))
 			}
 			row(cells...)
 		}
@@ -95,7 +95,9 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 
 // differ reports whether versions are worth columns: programs state theirs, or members run different ones of roost.
 func differ(members []clusterhttp.Member) bool {
-	return slices.ContainsFunc(members, func(n clusterhttp.Member) bool { return n.Version != "" || n.Roost != members[0].Roost })
+	return slices.ContainsFunc(members, func(n clusterhttp.Member) bool {
+		return n.AppVersion != "" || n.RoostVersion != members[0].RoostVersion
+	})
 }
 
 // lostLine says how a member has gone, and what it owned.

@@ -121,7 +121,7 @@ func (k insight) alive(i int, at netip.AddrPort) []byte {
 
 // heartbeat is a heartbeat of a node at an address, to the leases.
 func (k insight) heartbeat(i int, at netip.AddrPort) []byte {
-	r := lease.Record{ID: lease.NodeID(fmt.Sprint("x", i)), Incarnation: 1e15, Addr: at.String(), Weight: 100}
+	r := lease.Record{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("x", i)), Incarnation: 1e15, Addr: at.String(), Weight: 100}}
 	s := lease.NewSet(time.Now(), r, lease.Params{TTL: time.Minute, Settings: k.settings})
 	s.Establish()
 	return append([]byte("\xf4\x05roost\x08"), lease.Encode(s.Sync(time.Now()))...)

@@ -19,8 +19,8 @@ import (
 
 // TestTables: tables line up, and no text of another node can harm a terminal.
 func TestTables(t *testing.T) {
-	evil := clusterhttp.Member{ID: "b", State: lease.Settling, Addr: "10.2\x07:7946", APIAddr: "\x1b[2Jx\n", Zone: "z\u202e", AgeMS: 61_234, Weight: 1, Load: 7, Capacity: 9}
-	node := clusterhttp.Member{ID: "b", State: lease.Active}
+	evil := clusterhttp.Member{Profile: lease.Profile{ID: "b", Addr: "10.2\x07:7946", APIAddr: "\x1b[2Jx\n", Zone: "z\u202e", Weight: 1, Capacity: 9}, State: lease.Settling, AgeMS: 61_234, Load: 7}
+	node := clusterhttp.Member{Profile: lease.Profile{ID: "b"}, State: lease.Active}
 	detail := func(room string, pinned bool, at clusterhttp.Member, source affinity.Source, why string) clusterhttp.RoomDetail {
 		a := clusterhttp.RoomAssignment{Room: room, Partition: 7, Node: at, Source: source, Reason: why}
 		return clusterhttp.RoomDetail{RoomAssignment: a, Pinned: pinned, Candidates: []clusterhttp.RoomCandidate{
@@ -30,7 +30,7 @@ func TestTables(t *testing.T) {
 	}
 	f := fakeagent.New(t)
 	for request, answer := range map[string]any{
-		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{ID: "a", Addr: "10.0.0.1:7946", State: lease.Active, AgeMS: 1, InSync: true, Weight: 100}, evil}},
+		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "a", Addr: "10.0.0.1:7946", Weight: 100}, State: lease.Active, AgeMS: 1, InSync: true}, evil}},
 		"GET /v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
 		"GET /v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
 		"GET /v1/partitions": clusterhttp.Partitions{
@@ -47,7 +47,7 @@ func TestTables(t *testing.T) {
 		"GET /v1/rooms/move?size=9":                                  detail("move", false, node, affinity.Hash, "it owns it"),
 		"GET /v1/rooms/doubt?size=0":                                 detail("doubt", false, node, affinity.Degraded, "it was known to"),
 		"GET /v1/rooms/huge?size=0":                                  detail("huge", false, clusterhttp.Member{}, affinity.Hash, "no node has the capacity"),
-		"GET /v1/rooms/huge/relays?n=5&publishers=1&subscribers=900": clusterhttp.RoomRelays{Room: "huge", Relays: []clusterhttp.Member{{ID: "c", State: lease.Active}, {ID: "a", State: lease.Active}}},
+		"GET /v1/rooms/huge/relays?n=5&publishers=1&subscribers=900": clusterhttp.RoomRelays{Room: "huge", Relays: []clusterhttp.Member{{Profile: lease.Profile{ID: "c"}, State: lease.Active}, {Profile: lease.Profile{ID: "a"}, State: lease.Active}}},
 		"GET /v1/rooms/move/relays?n=2&size=0":                       clusterhttp.RoomRelays{Room: "move", Relays: []clusterhttp.Member{}},
 		"POST /v1/rooms/%E2%80%AEx/resolve":                          clusterhttp.RoomAssignment{Room: "\u202ex", Partition: 7, Node: node, Source: affinity.Override, Reason: "the owner is full"},
 		"POST /v1/rooms/%2E%2E/move":                                 clusterhttp.RoomAssignment{Room: "..", Node: node, Source: affinity.Pinned, Reason: "moved on request"},

@@ -23,14 +23,14 @@ func TestVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range m.Members {
-		if want := map[string]string{"b": "sfu 2026.11.24-rc1+build.7f3c9a2e"}[string(n.ID)]; n.Version != want {
-			t.Errorf("%s states %q, want %q", n.ID, n.Version, want)
+		if want := map[string]string{"b": "sfu 2026.11.24-rc1+build.7f3c9a2e"}[string(n.ID)]; n.AppVersion != want {
+			t.Errorf("%s states %q, want %q", n.ID, n.AppVersion, want)
 		}
 		if n.ID == "b" && (n.Labels["rack"] != "r1" || n.APIAddr != "10.0.0.7:3478") {
 			t.Errorf("b has labels %v, its application is at %q", n.Labels, n.APIAddr)
 		}
-		if n.Roost != m.Members[0].Roost {
-			t.Errorf("%s runs roost %q, another member %q", n.ID, n.Roost, m.Members[0].Roost)
+		if n.RoostVersion != m.Members[0].RoostVersion {
+			t.Errorf("%s runs roost %q, another member %q", n.ID, n.RoostVersion, m.Members[0].RoostVersion)
 		}
 	}
 	if out := succeeds(t, "members", "--addr", a.Base); !strings.Contains(out, "VERSION") || !strings.Contains(out, "sfu 2026.11.24-rc1+build.7f3c9a2e") {
@@ -39,7 +39,7 @@ func TestVersions(t *testing.T) {
 	eventually(t, func() error {
 		got := values(t, metricsOf(t, b.Base))
 		for _, version := range []string{"", "sfu 2026.11.24-rc1+build.7f3c9a2e"} {
-			name := fmt.Sprintf(`roost_member_versions{roost="%s",version="%s"}`, m.Members[0].Roost, version)
+			name := fmt.Sprintf(`roost_member_versions{roost="%s",version="%s"}`, m.Members[0].RoostVersion, version)
 			if got[name] != 1 {
 				return errors.New(name + " is not 1")
 			}

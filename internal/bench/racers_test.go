@@ -94,7 +94,7 @@ func roost(b *testing.B, n int) racer {
 	all := fleet(n+1, false)
 	members := make([]*cluster.Member, len(all))
 	for i, of := range all {
-		members[i] = &cluster.Member{ID: of.ID, Weight: of.Weight, State: lease.Active}
+		members[i] = &cluster.Member{Profile: lease.Profile{ID: of.ID, Weight: of.Weight}, State: lease.Active}
 	}
 	a := &cluster.Agent{}
 	start := time.Now()

@@ -96,10 +96,7 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 
 func member(i int) clusterhttp.Member {
 	return clusterhttp.Member{
-		ID: lease.NodeID(fmt.Sprintf("node-%d", i)), Addr: fmt.Sprintf("10.0.%d.%d:7946", i/250, i%250), APIAddr: fmt.Sprintf("sfu-%d.example:443", i),
-		State: lease.Active, Zone: "eu-" + string(rune('a'+i%3)), AgeMS: max(1, int64(i*617%2100)), Weight: 100,
-		Load: int64(i * 7919 % 2300), Capacity: 2450, Incarnation: uint64(i), ClockOffsetMS: int64(i*31%17 - 8), InSync: true,
-		Labels: map[string]string{"rack": fmt.Sprintf("r%d", i%7)},
+		Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("node-%d", i)), Addr: fmt.Sprintf("10.0.%d.%d:7946", i/250, i%250), APIAddr: fmt.Sprintf("sfu-%d.example:443", i), Zone: "eu-" + string(rune('a'+i%3)), Weight: 100, Capacity: 2450, Incarnation: uint64(i), Labels: map[string]string{"rack": fmt.Sprintf("r%d", i%7)}}, State: lease.Active, AgeMS: max(1, int64(i*617%2100)), Load: int64(i * 7919 % 2300), ClockOffsetMS: int64(i*31%17 - 8), InSync: true,
 	}
 }
 

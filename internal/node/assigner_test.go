@@ -40,7 +40,7 @@ func TestFetch(t *testing.T) {
 // The oldest active member coordinates, if it is active in its own view, too.
 func TestCoordinates(t *testing.T) {
 	member := func(id lease.NodeID, incarnation uint64, state lease.State) lease.Member {
-		return lease.Member{Record: &lease.Record{ID: id, Incarnation: incarnation}, State: state}
+		return lease.Member{Record: &lease.Record{Profile: lease.Profile{ID: id, Incarnation: incarnation}}, State: state}
 	}
 	for name, tt := range map[string]struct {
 		phase   Phase
@@ -91,7 +91,7 @@ func TestGone(t *testing.T) {
 	view := func(ids ...lease.NodeID) *lease.View {
 		v := new(lease.View)
 		for _, id := range ids {
-			v.Members = append(v.Members, lease.Member{Record: &lease.Record{ID: id}, State: lease.Active})
+			v.Members = append(v.Members, lease.Member{Record: &lease.Record{Profile: lease.Profile{ID: id}}, State: lease.Active})
 		}
 		return v
 	}

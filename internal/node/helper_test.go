@@ -48,7 +48,7 @@ func (w *network) add(id string) {
 
 func (w *network) start(id string, seed uint64) *Node {
 	cfg := Config{
-		Self:       lease.Record{ID: lease.NodeID(id), Incarnation: uint64(1 + len(w.ids)), Addr: id, Weight: 100},
+		Self:       lease.Record{Profile: lease.Profile{ID: lease.NodeID(id), Incarnation: uint64(1 + len(w.ids)), Addr: id, Weight: 100}},
 		Partitions: 8, Strategy: placement.Rendezvous(),
 		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
 		Debounce: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,

@@ -93,7 +93,7 @@ func TestFences(t *testing.T) {
 // Below its number of members a node is isolated, at the number it is not. It is isolated
 // while another process of its id may run.
 func TestIsolation(t *testing.T) {
-	later := &lease.Record{Addr: "10.0.0.9:7946"}
+	later := &lease.Record{Profile: lease.Profile{Addr: "10.0.0.9:7946"}}
 	type look struct {
 		members         int
 		tooFew, changed bool

@@ -146,7 +146,7 @@ func TestNoHoldWithoutWord(t *testing.T) {
 func TestLateLeave(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
-	past := &lease.Record{ID: "b", Incarnation: 1, Version: 1, Addr: "b", RecentReturns: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
+	past := &lease.Record{Profile: lease.Profile{ID: "b", Incarnation: 1, Addr: "b"}, Version: 1, RecentReturns: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
 	hear := func(heartbeats ...lease.Heartbeat) {
 		at := a.set.Stamp(w.now)
 		b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: at, SentAt: w.now, Records: []*lease.Record{past}, Heartbeats: heartbeats})

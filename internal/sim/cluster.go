@@ -193,7 +193,7 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 // lan returns the defaults of cluster.LAN.
 func lan() node.Config {
 	return node.Config{
-		Self: lease.Record{Weight: 100}, Partitions: placement.DefaultPartitions, Strategy: placement.Rendezvous(),
+		Self: lease.Record{Profile: lease.Profile{Weight: 100}}, Partitions: placement.DefaultPartitions, Strategy: placement.Rendezvous(),
 		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
 		Debounce: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,
 		GossipInterval: 200 * time.Millisecond, GossipNodes: 3, PacketBytes: 1331,

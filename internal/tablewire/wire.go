@@ -37,22 +37,13 @@ type Update struct {
 
 // Member is a live node, without what changes with each heartbeat.
 type Member struct {
-	ID          lease.NodeID      `json:"id"`
-	Addr        string            `json:"addr"`     // of its gossip
-	APIAddr     string            `json:"api_addr"` // of its application
-	State       lease.State       `json:"state"`
-	Zone        string            `json:"zone,omitempty"`
-	Weight      uint32            `json:"weight"`
-	Capacity    int64             `json:"capacity,omitempty"`
-	Incarnation uint64            `json:"incarnation,string"`
-	Labels      map[string]string `json:"labels,omitempty"`
+	lease.Profile
+
+	State lease.State `json:"state"`
 }
 
 // Equal reports whether m and o agree in all fields.
-func (m *Member) Equal(o *Member) bool {
-	return m.ID == o.ID && m.Addr == o.Addr && m.APIAddr == o.APIAddr && m.State == o.State && m.Zone == o.Zone &&
-		m.Weight == o.Weight && m.Capacity == o.Capacity && m.Incarnation == o.Incarnation && maps.Equal(m.Labels, o.Labels)
-}
+func (m *Member) Equal(o *Member) bool { return m.State == o.State && m.Profile.Equal(&o.Profile) }
 
 // Running is a partition and the member that runs it.
 type Running struct {

@@ -21,8 +21,7 @@ func healthyLook() Look {
 	members := make([]report.Member, 3)
 	for i := range members {
 		members[i] = report.Member{
-			ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), State: lease.Active, AgeMS: int64(500 * (i + 1)),
-			Weight: 100, Load: int64(150 * i), Capacity: 500, Incarnation: 7, ClockOffsetMS: int64(i), InSync: true,
+			Profile: lease.Profile{ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), Weight: 100, Capacity: 500, Incarnation: 7}, State: lease.Active, AgeMS: int64(500 * (i + 1)), Load: int64(150 * i), ClockOffsetMS: int64(i), InSync: true,
 		}
 	}
 	return Look{

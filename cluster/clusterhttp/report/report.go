@@ -18,22 +18,14 @@ import (
 
 // Member is one live node.
 type Member struct {
-	ID            lease.NodeID      `json:"id"`
-	Addr          string            `json:"addr"`     // of its gossip
-	APIAddr       string            `json:"api_addr"` // of its application
-	State         lease.State       `json:"state"`
-	Zone          string            `json:"zone"`
-	AgeMS         int64             `json:"age_ms,omitempty"` // of its lease, at least 1; 0 = this node has never met it
-	Weight        uint32            `json:"weight"`
-	Load          int64             `json:"load"`
-	NoLoad        bool              `json:"no_load,omitempty"` // it has reported none
-	Capacity      int64             `json:"capacity"`
-	Labels        map[string]string `json:"labels,omitempty"`
-	Version       string            `json:"app_version,omitempty"`   // of its application, if it states one
-	Roost         string            `json:"roost_version,omitempty"` // version of roost: a tag, or a pseudo-version with the commit
-	Incarnation   uint64            `json:"incarnation,string"`
-	ClockOffsetMS int64             `json:"clock_offset_ms"` // its wall clock minus this node's
-	InSync        bool              `json:"in_sync"`         // runs the same table as this node
+	lease.Profile
+
+	State         lease.State `json:"state"`
+	AgeMS         int64       `json:"age_ms,omitempty"` // of its lease, at least 1; 0 = this node has never met it
+	Load          int64       `json:"load"`
+	NoLoad        bool        `json:"no_load,omitempty"` // it has reported none
+	ClockOffsetMS int64       `json:"clock_offset_ms"`   // its wall clock minus this node's
+	InSync        bool        `json:"in_sync"`           // runs the same table as this node
 
 	// Cordoned is why an active member shows as draining: it is cordoned.
 	Cordoned *Cordon `json:"cordoned,omitempty"`

@@ -22,11 +22,7 @@ func aSnapshot(t *rapid.T) *cluster.Snapshot {
 	in := placement.Input{Partitions: 8}
 	for i := range rapid.IntRange(1, 6).Draw(t, "members") {
 		m := &cluster.Member{
-			ID: lease.NodeID(fmt.Sprint("n", i)), Incarnation: rapid.Uint64Range(1, 3).Draw(t, "incarnation"),
-			State:    rapid.SampledFrom([]lease.State{lease.Active, lease.Active, lease.Draining, lease.Settling}).Draw(t, "state"),
-			Weight:   rapid.SampledFrom([]uint32{100, 100, 0}).Draw(t, "weight"),
-			Capacity: rapid.SampledFrom([]int64{0, 100, 100, 200}).Draw(t, "capacity"),
-			Load:     rapid.SampledFrom([]int64{lease.NoLoad, 0, 40, 75, 90, 150}).Draw(t, "load"),
+			Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("n", i)), Incarnation: rapid.Uint64Range(1, 3).Draw(t, "incarnation"), Weight: rapid.SampledFrom([]uint32{100, 100, 0}).Draw(t, "weight"), Capacity: rapid.SampledFrom([]int64{0, 100, 100, 200}).Draw(t, "capacity")}, State: rapid.SampledFrom([]lease.State{lease.Active, lease.Active, lease.Draining, lease.Settling}).Draw(t, "state"), Load: rapid.SampledFrom([]int64{lease.NoLoad, 0, 40, 75, 90, 150}).Draw(t, "load"),
 		}
 		s.Members = append(s.Members, m)
 		if m.State == lease.Active {
@@ -161,7 +157,7 @@ func TestChooseStay(t *testing.T) {
 
 // A member that takes rooms, and is not in the table yet, owns no partition.
 func TestChooseBeforeTheTable(t *testing.T) {
-	m := &cluster.Member{ID: "a", Incarnation: 1, State: lease.Active, Weight: 100, Capacity: 100, Load: 10}
+	m := &cluster.Member{Profile: lease.Profile{ID: "a", Incarnation: 1, Weight: 100, Capacity: 100}, State: lease.Active, Load: 10}
 	s := &cluster.Snapshot{Members: []*cluster.Member{m}}
 	s.Table, _ = placement.Compute(placement.Input{Partitions: 8})
 	none := func(lease.NodeID) int64 { return 0 }
@@ -194,7 +190,7 @@ func TestPercent(t *testing.T) {
 func TestNobody(t *testing.T) {
 	s := &cluster.Snapshot{}
 	for _, id := range []lease.NodeID{"a", "b", "c", "d"} {
-		s.Members = append(s.Members, &cluster.Member{ID: id, State: lease.Active, Weight: 100, Incarnation: 1})
+		s.Members = append(s.Members, &cluster.Member{Profile: lease.Profile{ID: id, Weight: 100, Incarnation: 1}, State: lease.Active})
 	}
 	s.Members[3].State = lease.Draining
 	table, err := placement.Compute(placement.Input{Nodes: []placement.Node{{ID: "a", Weight: 100}}, Partitions: 8, Strategy: placement.Rendezvous()})

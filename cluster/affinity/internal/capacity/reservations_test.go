@@ -48,8 +48,8 @@ func TestReservations(t *testing.T) {
 // its hard ceiling and not above.
 func TestReservationsPlaceConcurrently(t *testing.T) {
 	s := &cluster.Snapshot{Members: []*cluster.Member{
-		{ID: "a", State: lease.Active, Weight: 100, Capacity: 100, Load: 0},
-		{ID: "b", State: lease.Active, Weight: 100, Capacity: 100, Load: 0},
+		{Profile: lease.Profile{ID: "a", Weight: 100, Capacity: 100}, State: lease.Active, Load: 0},
+		{Profile: lease.Profile{ID: "b", Weight: 100, Capacity: 100}, State: lease.Active, Load: 0},
 	}}
 	in := placement.Input{Partitions: 8, Nodes: []placement.Node{{ID: "a", Weight: 100}, {ID: "b", Weight: 100}}}
 	var err error
@@ -76,7 +76,7 @@ func TestReservationsPlaceConcurrently(t *testing.T) {
 // reports none would have it for an hour.
 func TestReservationsOfASweep(t *testing.T) {
 	for load, want := range map[int64]int64{lease.NoLoad: 2, 0: 20} {
-		m := &cluster.Member{ID: "m", Capacity: 100, Load: load, Weight: 1, State: lease.Active}
+		m := &cluster.Member{Profile: lease.Profile{ID: "m", Capacity: 100, Weight: 1}, Load: load, State: lease.Active}
 		table, err := placement.Compute(placement.Input{Partitions: 1, Nodes: []placement.Node{{ID: "m", Weight: 1}}})
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestReservationsOfASweep(t *testing.T) {
 // of its load: they stay for as long as an unrefreshed pin, and their end is reported.
 func TestReservationsWithoutReports(t *testing.T) {
 	start := time.Now()
-	mute := &cluster.Member{ID: "mute", Capacity: 100, Load: lease.NoLoad}
+	mute := &cluster.Member{Profile: lease.Profile{ID: "mute", Capacity: 100}, Load: lease.NoLoad}
 	s := &cluster.Snapshot{Members: []*cluster.Member{mute}}
 	r := &Reservations{Settle: 5 * time.Second, Keep: time.Hour}
 	for i := range 100_000 {

@@ -14,8 +14,8 @@ import (
 func twoNodes(t *testing.T) (s *cluster.Snapshot, owner, other *cluster.Member) {
 	t.Helper()
 	s = &cluster.Snapshot{Members: []*cluster.Member{
-		{ID: "a", State: lease.Active, Weight: 100, Capacity: 1000},
-		{ID: "b", State: lease.Active, Weight: 100, Capacity: 1000},
+		{Profile: lease.Profile{ID: "a", Weight: 100, Capacity: 1000}, State: lease.Active},
+		{Profile: lease.Profile{ID: "b", Weight: 100, Capacity: 1000}, State: lease.Active},
 	}}
 	var err error
 	s.Table, err = placement.Compute(placement.Input{Partitions: 8, Nodes: []placement.Node{{ID: "a", Weight: 100}, {ID: "b", Weight: 100}}})

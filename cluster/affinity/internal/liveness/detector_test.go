@@ -16,7 +16,7 @@ func TestLiveness(t *testing.T) {
 	members := func(incarnations ...lease.Incarnation) *cluster.Snapshot {
 		s := new(cluster.Snapshot)
 		for _, i := range incarnations {
-			s.Members = append(s.Members, &cluster.Member{ID: i.Node, Incarnation: i.Number})
+			s.Members = append(s.Members, &cluster.Member{Profile: lease.Profile{ID: i.Node, Incarnation: i.Number}})
 		}
 		return s
 	}
@@ -115,8 +115,8 @@ func TestLivenessUnknown(t *testing.T) {
 	}{
 		{cluster.Snapshot{}, 4, false},
 		{cluster.Snapshot{Left: []lease.Incarnation{left}}, 3, true},
-		{cluster.Snapshot{Members: []*cluster.Member{{ID: "a", Incarnation: 1}}}, 2, false}, // a is back
-		{cluster.Snapshot{Members: []*cluster.Member{{ID: "b", Incarnation: 2}}}, 1, true},  // b has restarted
+		{cluster.Snapshot{Members: []*cluster.Member{{Profile: lease.Profile{ID: "a", Incarnation: 1}}}}, 2, false}, // a is back
+		{cluster.Snapshot{Members: []*cluster.Member{{Profile: lease.Profile{ID: "b", Incarnation: 2}}}}, 1, true},  // b has restarted
 		{cluster.Snapshot{Crashed: []lease.Incarnation{crashed}}, 0, true},
 		{cluster.Snapshot{}, 0, false},
 	} {
@@ -152,7 +152,7 @@ func TestLivenessCutOff(t *testing.T) {
 	expect("for longer", "b")
 	record(ttl/4, a, true)
 	expect("both", "a", "b")
-	l.Unknown(&cluster.Snapshot{Members: []*cluster.Member{{ID: "a", Incarnation: 1}}}, now)
+	l.Unknown(&cluster.Snapshot{Members: []*cluster.Member{{Profile: lease.Profile{ID: "a", Incarnation: 1}}}}, now)
 	expect("gossip reaches a", "b")
 	l.StoreAway(true, now)
 	record(ttl/4, b, false)

@@ -120,9 +120,7 @@ func Healthy() map[string]any {
 	members := make([]clusterhttp.Member, 3)
 	for i := range members {
 		members[i] = clusterhttp.Member{
-			ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), APIAddr: "sfu:3478", State: lease.Active,
-			Zone: "z1", AgeMS: int64(500 * (i + 1)), Weight: 100, Load: int64(150 * i), Capacity: 500, Labels: map[string]string{"rack": "r1"},
-			Incarnation: 7, ClockOffsetMS: int64(i), InSync: true, Keys: []string{"1a2b3c4d", "9f8e7d6c"}, HTTP: fmt.Sprintf("http://10.0.0.%d:8401", i+1),
+			Profile: lease.Profile{ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), APIAddr: "sfu:3478", Zone: "z1", Weight: 100, Capacity: 500, Labels: map[string]string{"rack": "r1"}, Incarnation: 7}, State: lease.Active, AgeMS: int64(500 * (i + 1)), Load: int64(150 * i), ClockOffsetMS: int64(i), InSync: true, Keys: []string{"1a2b3c4d", "9f8e7d6c"}, HTTP: fmt.Sprintf("http://10.0.0.%d:8401", i+1),
 		}
 	}
 	room := clusterhttp.RoomAssignment{

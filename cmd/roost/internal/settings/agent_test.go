@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/spf13/cobra"
 )
@@ -184,7 +185,7 @@ func TestManyScopes(t *testing.T) {
 	for i := range cluster.MaxScopes {
 		args = append(args, fmt.Sprintf("--scope=s%d=role:sfu", i))
 	}
-	if a := mustLoad(t, args, nil, nil); len(a.Scopes) != cluster.MaxScopes || !a.Scopes[0].Match(&cluster.Member{Labels: map[string]string{"role": "sfu"}}) || a.Scopes[0].Match(&cluster.Member{}) {
+	if a := mustLoad(t, args, nil, nil); len(a.Scopes) != cluster.MaxScopes || !a.Scopes[0].Match(&cluster.Member{Profile: lease.Profile{Labels: map[string]string{"role": "sfu"}}}) || a.Scopes[0].Match(&cluster.Member{}) {
 		t.Errorf("the scopes are %v", a.Scopes)
 	}
 	if _, err := load(t, append(args, "--scope=more=role:sfu"), nil, nil); err == nil || !strings.Contains(err.Error(), cluster.ErrManyScopes.Error()) {

@@ -110,7 +110,7 @@ func (a *Agent) record() []Setting {
 		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
 		{Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
 		{Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping), Usage: "own partitions even while this node is flapping: twice at once is free, then once every ten TTLs"},
-		{Name: "app-version", Arg: "TEXT", Set: Text(&c.Version), Usage: "version of your own application, in at most 64 bytes: members and metrics show it"},
+		{Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion), Usage: "version of your own application, in at most 64 bytes: members and metrics show it"},
 		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
 	}
 }

@@ -124,7 +124,7 @@ func (tn *town) members(id string, sees []string) clusterhttp.Members {
 			at = "10.0.0.2:7946"
 		}
 		if reason == "" {
-			m.Members = append(m.Members, clusterhttp.Member{ID: lease.NodeID(other), Addr: at, State: lease.Active, HTTP: tn.at(other)})
+			m.Members = append(m.Members, clusterhttp.Member{Profile: lease.Profile{ID: lease.NodeID(other), Addr: at}, State: lease.Active, HTTP: tn.at(other)})
 		} else {
 			m.Lost = append(m.Lost, clusterhttp.Lost{ID: lease.NodeID(name), HTTP: tn.at(name), Reason: reason})
 		}
@@ -288,7 +288,7 @@ func TestLongAnswer(t *testing.T) {
 	tn := newTown(t, map[string][]string{"a": {"a", "b", "foreign"}})
 	long := strings.Repeat("long", 1<<18)
 	members := clusterhttp.Members{Self: "b", Members: []clusterhttp.Member{
-		{ID: "a", Addr: "10.0.0.9:7946" + long}, {ID: "b", Addr: long}, {ID: "d", HTTP: "http://" + long + ":8401"}, {ID: lease.NodeID(long)},
+		{Profile: lease.Profile{ID: "a", Addr: "10.0.0.9:7946" + long}}, {Profile: lease.Profile{ID: "b", Addr: long}}, {Profile: lease.Profile{ID: "d"}, HTTP: "http://" + long + ":8401"}, {Profile: lease.Profile{ID: lease.NodeID(long)}},
 	}}
 	for i := range members.Members {
 		members.Members[i].State = lease.Active

@@ -63,14 +63,14 @@ func (f *fakes) aboutRooms(a answer, r *http.Request) any {
 		return clusterhttp.ReleasedRoom{Room: room}
 	case r.Method == http.MethodPost && f.guesses > 0:
 		f.guesses--
-		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{ID: "a", State: lease.Active}, Source: affinity.Degraded, Reason: "a guess"}
+		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{Profile: lease.Profile{ID: "a"}, State: lease.Active}, Source: affinity.Degraded, Reason: "a guess"}
 	case r.Method == http.MethodPost:
 		p := a.pins[room]
 		source := affinity.Pinned
 		if p.size == bigSize && !f.claimed {
 			f.claimed, source = true, affinity.Override
 		}
-		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{ID: p.node, State: lease.Active}, Source: source, Hosted: p.node == a.node}
+		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{Profile: lease.Profile{ID: p.node}, State: lease.Active}, Source: source, Hosted: p.node == a.node}
 	}
 	var list clusterhttp.Rooms
 	for room, p := range a.pins {
@@ -105,7 +105,7 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 			streams = nil
 		}
 		for id, state := range a.members {
-			m.Members = append(m.Members, clusterhttp.Member{ID: id, State: state, Load: int64(streams[id])})
+			m.Members = append(m.Members, clusterhttp.Member{Profile: lease.Profile{ID: id}, State: state, Load: int64(streams[id])})
 		}
 		return m
 	case "/v1/partitions":
@@ -120,7 +120,7 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 		return clusterhttp.Owned{Self: id, Partitions: a.owned}
 	case "/v1/place":
 		owner := a.owners[placement.Of(r.FormValue("key"), len(a.owners))]
-		return clusterhttp.Placed{Owner: clusterhttp.Member{ID: owner, State: lease.Active}, Digest: a.digest}
+		return clusterhttp.Placed{Owner: clusterhttp.Member{Profile: lease.Profile{ID: owner}, State: lease.Active}, Digest: a.digest}
 	}
 	return f.aboutRooms(a, r)
 }

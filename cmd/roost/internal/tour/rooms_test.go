@@ -174,7 +174,7 @@ func TestLoaded(t *testing.T) {
 	if fault != "a has heard that b carries 6 streams, by its rooms it is 12" {
 		t.Errorf("got %q", fault)
 	}
-	m := &clusterhttp.Members{Members: []clusterhttp.Member{{ID: "a", Load: 6}, {ID: "b"}}}
+	m := &clusterhttp.Members{Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "a"}, Load: 6}, {Profile: lease.Profile{ID: "b"}}}}
 	for want, loads := range map[string]map[lease.NodeID]int{
 		"": {"a": 6},
 		"x has heard that a carries 6 streams, by its rooms it is 0": {},
