@@ -87,18 +87,37 @@ type Cordon struct {
 
 // Cordon decides that a member owns nothing for some time, at most lease.MaxCordonTime,
 // in the view of all members, newcomers included. The member stays a member, and shows as
-// draining. A time of 0 ends an earlier cordon. Of two decisions about a member the
-// later one counts. The reason is for people: one line of at most lease.MaxReasonBytes.
+// draining. Of two decisions about a member the later one counts, so a second cordon replaces the first, and Uncordon
+// ends it. The reason is for people: one line of at most lease.MaxReasonBytes.
 //
 // Cordon returns when all live members run a table that fits. If ctx ends first, the
 // cordon still spreads. Cordon fails with ErrNotMember, with ErrLastCandidate if no other
 // member could own anything, with ErrCordons, with ErrNotReady while this node joins for the first time, or with ErrFenced while it joins again.
 func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
+	if d <= 0 {
+		return fmt.Errorf("cluster: cordon %s for %v: give a time above 0; Uncordon ends a cordon", id, d)
+	}
+	if err := a.decide(ctx, id, d, reason); err != nil {
+		return fmt.Errorf("cluster: cordon %s: %w", id, err)
+	}
+	return nil
+}
+
+// Uncordon ends the cordon of a member before its time, if there is one. It returns, and fails, as Cordon does.
+func (a *Agent) Uncordon(ctx context.Context, id lease.NodeID) error {
+	if err := a.decide(ctx, id, 0, ""); err != nil {
+		return fmt.Errorf("cluster: uncordon %s: %w", id, err)
+	}
+	return nil
+}
+
+// decide cordons a member, or with a time of 0 ends its cordon.
+func (a *Agent) decide(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	switch s := a.Snapshot(); {
 	case s.Fenced:
-		return fmt.Errorf("cluster: cordon %s: %w", id, ErrFenced)
+		return ErrFenced
 	case s.Phase == PhaseJoining:
-		return fmt.Errorf("cluster: cordon %s: %w", id, ErrNotReady)
+		return ErrNotReady
 	}
 	var refused error
 	cordon := func(now time.Time, n *node.Node) { refused = n.Cordon(now, id, d, reason) }
@@ -109,10 +128,7 @@ func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, re
 	if err == nil {
 		err = a.await(ctx, func(s *Snapshot) bool { return s.Converged() && s.placesRightly(id) })
 	}
-	if err != nil {
-		return fmt.Errorf("cluster: cordon %s: %w", id, err)
-	}
-	return nil
+	return err
 }
 
 // placesRightly reports whether the table has a member if and only if it is a candidate.

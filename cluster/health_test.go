@@ -147,7 +147,11 @@ func TestCordon(t *testing.T) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			if err := a.Cordon(ctx, id, d, "gray"); !errors.Is(err, want) {
+			err := a.Uncordon(ctx, id)
+			if d > 0 {
+				err = a.Cordon(ctx, id, d, "gray")
+			}
+			if !errors.Is(err, want) {
 				t.Errorf("cordon %s for %v: %v, want %v", id, d, err, want)
 			}
 		}

@@ -148,14 +148,18 @@ func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, 
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ms})
 }
 
-// Cordon has a member own nothing for some time, in the view of all members; 0 ends an
-// earlier cordon. It waits as Drain does.
+// Cordon has a member own nothing for some time, in the view of all members, or until Uncordon. It waits as Drain does.
 func (c *Client) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Cordoned, error) {
 	ms, err := millisOf("the time of a cordon", d)
 	if err != nil {
 		return Cordoned{}, err
 	}
 	return ask[Cordoned](ctx, c, http.MethodPost, "/v1/cordon?wait="+waitWithin(ctx), Cordon{ID: id, ForMS: ms, Reason: reason})
+}
+
+// Uncordon ends the cordon of a member. It waits as Drain does.
+func (c *Client) Uncordon(ctx context.Context, id lease.NodeID) (Cordoned, error) {
+	return ask[Cordoned](ctx, c, http.MethodDelete, "/v1/cordon?wait="+waitWithin(ctx), map[string]lease.NodeID{"id": id})
 }
 
 // InstallKey has the node accept a further gossip key, which it does not send with yet. The key goes to the agent as it

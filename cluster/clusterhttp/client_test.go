@@ -106,6 +106,10 @@ func TestClientWaitsLong(t *testing.T) {
 				a, err := client.Cordon(ctx, "b", time.Hour, "")
 				return a.Converged, err
 			},
+			"uncordon": func(ctx context.Context) (bool, error) {
+				a, err := client.Uncordon(ctx, "b")
+				return a.Converged, err
+			},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			if converged, err := call(ctx); err != nil || !converged {

@@ -54,8 +54,8 @@ func (a *api) cordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, p
 	case body.ID == "" || body.ForMS == nil:
 		return nil, badRequest(`id or for_ms is missing: send {"id":ID,"for_ms":N}`)
-	case *body.ForMS < 0 || *body.ForMS > most:
-		return nil, badRequest("for_ms is %d; it must be 0 (ends a cordon) to %d", *body.ForMS, most)
+	case *body.ForMS < 1 || *body.ForMS > most:
+		return nil, badRequest("for_ms is %d; it must be 1 to %d; DELETE ends a cordon", *body.ForMS, most)
 	case len(body.Reason) > lease.MaxReasonBytes || !utf8.ValidString(body.Reason) || strings.ContainsFunc(body.Reason, unicode.IsControl):
 		return nil, badRequest("reason must be one line of at most %d bytes", lease.MaxReasonBytes)
 	}
@@ -65,6 +65,28 @@ func (a *api) cordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, p
 	}
 	return &Cordoned{Cordon: Cordon{ID: body.ID, ForMS: *body.ForMS, Reason: body.Reason}, Converged: converged}, nil
+}
+
+// uncordon ends the cordon of a member.
+func (a *api) uncordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
+	var body struct {
+		ID lease.NodeID `json:"id"`
+	}
+	wait, p := waitOf(r)
+	if p == nil {
+		p = decode(r, &body)
+	}
+	switch {
+	case p != nil:
+		return nil, p
+	case body.ID == "":
+		return nil, badRequest(`id is missing: send {"id":ID}`)
+	}
+	converged, p := a.perform(w, r, wait, func(ctx context.Context) error { return a.agent.Uncordon(ctx, body.ID) })
+	if p != nil {
+		return nil, p
+	}
+	return &Cordoned{Cordon: Cordon{ID: body.ID}, Converged: converged}, nil
 }
 
 // cordons returns those in force.

@@ -25,6 +25,7 @@
 //	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
 //	POST /v1/health             [Changed]     body {"ttl_ms":N}: the application of this node is healthy
 //	POST /v1/cordon?wait=10s     [Cordoned]     body {"id":ID,"for_ms":N,"reason":TEXT}: have a member own nothing
+//	DELETE /v1/cordon?wait=10s   [Cordoned]     body {"id":ID}: end that
 //	POST /v1/keys               [Keys]        body {"install":KEY}, {"use":FINGERPRINT} or {"remove":FINGERPRINT}: change the gossip keys of this node
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
@@ -59,7 +60,7 @@
 // none is healthy.
 //
 // /v1/cordon takes any member out for all members, for at most a day: it owns nothing and
-// shows as draining, with the reason, also after a restart. A for_ms of 0 ends a cordon.
+// shows as draining, with the reason, also after a restart.
 // Of two decisions about a node the later one counts.
 //
 // /v1/keys takes one of three steps on this node alone: install accepts a further key (base64), use sends with a key, and remove drops

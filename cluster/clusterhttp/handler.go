@@ -183,6 +183,7 @@ func (a *api) route(page http.Handler) {
 	a.mux.HandleFunc("POST /v1/weight", a.open(http.StatusOK, a.setWeight))
 	a.mux.HandleFunc("POST /v1/health", a.open(http.StatusOK, a.report))
 	a.mux.HandleFunc("POST /v1/cordon", a.open(http.StatusOK, a.cordon))
+	a.mux.HandleFunc("DELETE /v1/cordon", a.open(http.StatusOK, a.uncordon))
 	a.mux.HandleFunc("POST /v1/keys", a.open(http.StatusOK, a.changeKeys))
 	a.mux.HandleFunc("GET /v1/rooms", a.open(http.StatusOK, a.listRooms))
 	a.mux.HandleFunc("GET /v1/rooms/{room}", a.room(a.showRoom))

@@ -87,7 +87,7 @@ func calls() []call {
 	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
 	scope := parameter{"scope", "a scope of this node, in place of all members: version and digest are then those of the scope's table, in_sync and divergence still those of the agent's. Unknown: 404 no_such_scope. Without a member that can own anything: 503 empty_scope", text(64), false}
 	nothing := object("", map[string]any{})
-	cordon := object("id", map[string]any{"id": text(64), "for_ms": whole(0, 86_400_000), "reason": map[string]any{"type": "string", "maxLength": 128}})
+	cordon := object("id", map[string]any{"id": text(64), "for_ms": whole(1, 86_400_000), "reason": map[string]any{"type": "string", "maxLength": 128}})
 	keys := object("", map[string]any{"install": text(44), "use": text(8), "remove": text(8)})
 	rooms := object("", map[string]any{"rate": whole(0, maxRate), "deadline_ms": whole(0, int(maxDeadline.Milliseconds()))})
 	report := object("to", map[string]any{"to": text(64), "epoch": whole(0, 0)})
@@ -111,6 +111,7 @@ func calls() []call {
 		{"POST", "/v1/weight", "Set this node's weight.", nil, object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/health", "Report that the application of this node is healthy.", nil, object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/cordon", "Have a member own nothing for some time, in the view of all.", []parameter{wait}, cordon, 200, Cordoned{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
+		{"DELETE", "/v1/cordon", "End a cordon before its time.", []parameter{wait}, object("id", map[string]any{"id": text(64)}), 200, Cordoned{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
 		{"POST", "/v1/keys", "Change the gossip keys of this node by one step: install a key, use one to send, or remove one.", nil, keys, 200, Keys{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
 		{"GET", "/v1/rooms", "The pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
 		{"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", preferences, nil, 200, RoomDetail{}, []int{400, 501, 503}},

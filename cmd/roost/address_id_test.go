@@ -30,7 +30,7 @@ func TestAddressesAsIDs(t *testing.T) {
 	does(two, "room", "move", "standup", two)
 	does(two, "room", "show", "standup")
 	does("", "cordon", two, "--for", "1m")
-	does("", "cordon", two, "--cancel")
+	does("", "uncordon", two)
 	does("", "plan", "--remove", two)
 	does("", "plan", "--weight", one+"=50")
 	if m, err := b.Members(t.Context()); err != nil || len(m.Members) != 2 || m.Members[0].ID != lease.NodeID(one) {

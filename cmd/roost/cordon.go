@@ -30,50 +30,62 @@ func span(to *time.Duration, given *bool) func(string) error {
 
 func (p *program) cordonCommand() *cobra.Command {
 	var d time.Duration
-	var given, cancel bool
 	var reason string
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "cordon ID --for DURATION [flags]",
 		Short: "Take a node out for all members",
 		Long: `Take a node out that is live and does harm: until the end it owns nothing, in the
 view of all members. It stays a member, and a restart of it does not end the cordon.
-Any agent takes the command. --cancel, or --for 0, ends a cordon early.
+Any agent takes the command. See roost uncordon to end a cordon early.
 
 The command succeeds when every member has agreed; if that takes longer than
 --timeout it fails, and the cordon still spreads.`,
-		Example: `  roost cordon node-b --for 10m --reason disk-errors
-  roost cordon node-b --cancel`,
-		Args: cobra.ExactArgs(1),
+		Example: `  roost cordon node-b --for 10m --reason disk-errors`,
+		Args:    cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session.Session, args []string) error {
 		switch {
-		case given == cancel:
-			return settings.UsageError("for how long? give --for DURATION, or --cancel to end a cordon")
+		case d == 0:
+			return settings.UsageError("for how long? give --for DURATION; roost uncordon ends a cordon")
 		case d > lease.MaxCordonTime:
 			return settings.UsageError(fmt.Sprintf("--for %v: at most %v", d, lease.MaxCordonTime))
 		}
-		return cordon(ctx, s, lease.NodeID(args[0]), d, reason)
+		ctx, cancel := s.Bound(ctx)
+		defer cancel()
+		e, err := s.Cordon(ctx, lease.NodeID(args[0]), d, reason)
+		if err != nil {
+			return err
+		}
+		state := fmt.Sprintf("%s is cordoned for %v", e.ID, d)
+		return agreed(s, e, e.Converged, state, state+", and every member has agreed")
 	},
-		settings.Setting{Name: "for", Arg: "DURATION", FlagOnly: true, Set: span(&d, &given), Usage: "how long, at most 24h; 0 ends a cordon"},
+		settings.Setting{Name: "for", Arg: "DURATION", FlagOnly: true, Set: span(&d, new(bool)), Usage: "how long, at most 24h"},
 		settings.Setting{Name: "reason", Arg: "TEXT", FlagOnly: true, Set: settings.Text(&reason), Usage: "shown by roost members; one line"},
-		settings.Setting{Name: "cancel", Arg: "bool", FlagOnly: true, Set: settings.Bool(&cancel), Usage: "end a cordon now"},
 	)
 	p.suggestArgs(cmd, memberIDs)
 	return cmd
 }
 
-// cordon cordons, or ends a cordon.
-func cordon(ctx context.Context, s *session.Session, id lease.NodeID, d time.Duration, reason string) error {
-	ctx, cancel := s.Bound(ctx)
-	defer cancel()
-	e, err := s.Cordon(ctx, id, d, reason)
-	if err != nil {
-		return err
-	}
-	state := fmt.Sprintf("%s is cordoned for %v", e.ID, d)
-	if d == 0 {
-		state = fmt.Sprintf("%s is not cordoned", e.ID)
-	}
-	return agreed(s, e, e.Converged, state, state+", and every member has agreed")
+func (p *program) uncordonCommand() *cobra.Command {
+	cmd := p.clientCommand(&cobra.Command{
+		Use:   "uncordon ID [flags]",
+		Short: "End the cordon of a node",
+		Long: `End the cordon of a node before its time. Any agent takes the command. It succeeds
+when every member has agreed; if that takes longer than --timeout it fails, and the
+end of the cordon still spreads.`,
+		Example: `  roost uncordon node-b`,
+		Args:    cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session.Session, args []string) error {
+		ctx, cancel := s.Bound(ctx)
+		defer cancel()
+		e, err := s.Uncordon(ctx, lease.NodeID(args[0]))
+		if err != nil {
+			return err
+		}
+		state := fmt.Sprintf("%s is not cordoned", e.ID)
+		return agreed(s, e, e.Converged, state, state+", and every member has agreed")
+	})
+	p.suggestArgs(cmd, memberIDs)
+	return cmd
 }
 
 func (p *program) healthCommand() *cobra.Command {

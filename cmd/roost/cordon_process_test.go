@@ -56,8 +56,8 @@ func TestCordonCommand(t *testing.T) {
 	if code, _, problem := roost(t, "cordon", "z", "--for", "1m", "--addr", b.Base); code != exitFailed || problem != "roost: no member has this id: see /v1/members\n" {
 		t.Errorf("cordon z: %d %q", code, problem)
 	}
-	if out := succeeds(t, "cordon", "b", "--cancel", "--addr", b.Base); out != "b is not cordoned, and every member has agreed\n" {
-		t.Errorf("cordon --cancel prints %q", out)
+	if out := succeeds(t, "uncordon", "b", "--addr", b.Base); out != "b is not cordoned, and every member has agreed\n" {
+		t.Errorf("uncordon prints %q", out)
 	}
 	inState(t, b, "")
 	agree(t, a, b, c)

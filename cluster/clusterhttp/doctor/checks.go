@@ -37,7 +37,7 @@ func (e Examination) ready() Check {
 	case "cordoned":
 		return Check{
 			"ready", Warn, "it is cordoned", "it owns nothing until the end: roost members shows the end and the reason",
-			"nothing if the reason holds; otherwise roost cordon " + string(e.After.Stats.Self) + " --cancel",
+			"nothing if the reason holds; otherwise roost uncordon " + string(e.After.Stats.Self),
 		}
 	case "settling":
 		return Check{

@@ -72,7 +72,7 @@ func TestChecks(t *testing.T) {
 		}), "ready: fail: isolated"},
 		"unhealthy":           {after(func(l *Look) { l.Stats.State, l.Stats.Unhealthy = "unhealthy", "no disk" }), "ready: fail: no disk"},
 		"cordoned":            {after(func(l *Look) { l.Stats.State = "cordoned" }), "ready: warn: cordoned"},
-		"flapping":                {after(func(l *Look) { l.Stats.State = "flapping" }), "ready: warn: flapping"},
+		"flapping":            {after(func(l *Look) { l.Stats.State = "flapping" }), "ready: warn: flapping"},
 		"a hold":              {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
 		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
 		"a node that streams alone reach": {both(func(l *Look) {

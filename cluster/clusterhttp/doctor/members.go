@@ -108,7 +108,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		{spared, "cordoned without effect: ", "no other member could own anything", "start or undrain another node"},
 		{
 			cordoned, "cordoned: ", "they own nothing until the end: roost members shows the end and the reason",
-			"nothing while the reason holds; roost cordon ID --cancel ends it",
+			"nothing while the reason holds; roost uncordon ID ends it",
 		},
 		{
 			held, "flapping: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
