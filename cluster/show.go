@@ -147,17 +147,12 @@ func (l *loop) stats(k node.Stats) Stats {
 	watched, watchers := a.gossip.Streams()
 	key, sealed := a.gossip.Sealed()
 	return Stats{
-		Stats:       k.Stats,
+		CoreStats:   CoreStats(k),
 		PacketsSent: l.sent.packets, BytesSent: l.sent.bytes, SendErrors: l.sent.errors,
 		PacketsReceived: a.in.packets.Load(), BytesReceived: a.in.bytes.Load(),
-		DecodeErrors: k.DecodeErrors, VersionErrors: k.VersionErrors, InboxDropped: a.in.dropped.Load(),
-		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
-		OtherCluster: k.OtherCluster, FromSelf: k.FromSelf,
+		InboxDropped: a.in.dropped.Load(), GuardDropped: a.gossip.Dropped(),
 		WrongKey: a.gossip.Rejected(gossip.WrongKey), WrongCluster: a.gossip.Rejected(gossip.WrongCluster), NotAllowed: a.gossip.Rejected(gossip.NotAllowed),
-		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
-		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoffOverruns: k.HandoffOverruns,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
-		Divergences: k.Divergences, DivergedTime: k.DivergedTime, Watched: watched, Watchers: watchers,
-		SealedWith: key, Sealed: sealed,
+		Watched: watched, Watchers: watchers, SealedWith: key, Sealed: sealed,
 	}
 }

@@ -256,43 +256,24 @@ func (s *Snapshot) placed(id lease.NodeID) uint32 {
 	return nodes[i].Weight
 }
 
-// Stats counts what an agent did since it was started.
+// Stats counts what an agent did since it was started. Each counter is described here, with its name in JSON; clusterprom has its metric.
 type Stats struct {
-	lease.Stats
-	PacketsSent       uint64 `json:"packets_sent"`
-	PacketsReceived   uint64 `json:"packets_received"`
-	BytesSent         uint64 `json:"bytes_sent"`
-	BytesReceived     uint64 `json:"bytes_received"`
-	SendErrors        uint64 `json:"send_errors"`
-	DecodeErrors      uint64 `json:"decode_errors"`  // malformed messages
-	VersionErrors     uint64 `json:"version_errors"` // of an unknown wire version
-	InboxDropped      uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
-	GuardDropped      uint64 `json:"guard_dropped"`  // packets and connections that no agent sends
-	WrongKey          uint64 `json:"wrong_key"`      // packets and connections that no key of this node opens; see [Agent.Rejections]
-	WrongCluster      uint64 `json:"wrong_cluster"`  // of another cluster's name, or of none
-	NotAllowed        uint64 `json:"not_allowed"`    // of a source outside Config.GossipAllow
-	StaleDropped      uint64 `json:"stale_dropped"`  // queued while this process was paused
-	OtherCluster      uint64 `json:"other_cluster"`  // messages of another cluster with the same name and settings
-	FromSelf          uint64 `json:"from_self"`      // own messages that came back: others advertise an address that leads here
-	ViewChanges       uint64 `json:"view_changes"`   // of the live set
-	TableChanges      uint64 `json:"table_changes"`
-	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
-	Fences            uint64 `json:"fences"`             // times this node released everything by itself
-	NodesRefused      uint64 `json:"nodes_refused"`
-	HealthFailures    uint64 `json:"health_failures"`  // failed checks of the application, and late reports
-	HandoffOverruns   uint64 `json:"handoff_overruns"` // partitions that this node ran without the answer of another one, after Config.Handoff
-	Requests          uint64 `json:"requests"`         // calls of [Agent.Arrived]
-	Misrouted         uint64 `json:"misrouted"`        // of these, requests for keys of other nodes
-	Sealed            uint64 `json:"sealed"`           // messages sealed with the gossip key in use, see SealedWith
-	LogDropped        uint64 `json:"log_dropped"`      // log lines that were not written: the handler fails, or is too slow
+	CoreStats
 
-	// Divergences counts how often this node, having a table, began to see members with
-	// another one. DivergedTime is the total time in which it saw some, up to now. Each
-	// change of the table brings a moment of divergence. An alarm is due when
-	// [Snapshot.Diverged] stays above 0, or DivergedTime grows by more than a small share
-	// of the time.
-	Divergences  uint64        `json:"divergences"`
-	DivergedTime time.Duration `json:"diverged_ns"`
+	PacketsSent     uint64 `json:"packets_sent"`
+	PacketsReceived uint64 `json:"packets_received"`
+	BytesSent       uint64 `json:"bytes_sent"`
+	BytesReceived   uint64 `json:"bytes_received"`
+	SendErrors      uint64 `json:"send_errors"`
+	InboxDropped    uint64 `json:"inbox_dropped"` // messages that arrived faster than they were applied
+	GuardDropped    uint64 `json:"guard_dropped"` // packets and connections that no agent sends
+	WrongKey        uint64 `json:"wrong_key"`     // packets and connections that no key of this node opens; see [Agent.Rejections]
+	WrongCluster    uint64 `json:"wrong_cluster"` // of another cluster's name, or of none
+	NotAllowed      uint64 `json:"not_allowed"`   // of a source outside Config.GossipAllow
+	Requests        uint64 `json:"requests"`      // calls of [Agent.Arrived]
+	Misrouted       uint64 `json:"misrouted"`     // of these, requests for keys of other nodes
+	Sealed          uint64 `json:"sealed"`        // messages sealed with the gossip key in use, see SealedWith
+	LogDropped      uint64 `json:"log_dropped"`   // log lines that were not written: the handler fails, or is too slow
 
 	// Watched is the number of members whose end this node would learn of at once, by a
 	// TCP stream to each. Watchers is the number of streams by which others would learn
@@ -304,4 +285,30 @@ type Stats struct {
 	// SealedWith is the fingerprint of the key that seals, "" without one: see [KeyFingerprint]. Sealed counts since the start of
 	// this process, for each key by itself. All nodes together may seal 2^32 messages with one key.
 	SealedWith string `json:"sealed_with,omitempty"`
+}
+
+// CoreStats counts what the core of an agent did, without its sockets.
+type CoreStats struct {
+	lease.Stats
+
+	DecodeErrors      uint64 `json:"decode_errors"`  // malformed messages
+	VersionErrors     uint64 `json:"version_errors"` // messages of an unknown wire version
+	StaleDropped      uint64 `json:"stale_dropped"`  // messages queued while this process was paused
+	OtherCluster      uint64 `json:"other_cluster"`  // messages of another cluster with the same name and settings
+	FromSelf          uint64 `json:"from_self"`      // own messages that came back: others advertise an address that leads here
+	ViewChanges       uint64 `json:"view_changes"`   // of the live set
+	TableChanges      uint64 `json:"table_changes"`
+	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
+	Fences            uint64 `json:"fences"`             // times this node released everything by itself
+	NodesRefused      uint64 `json:"nodes_refused"`      // with other settings
+	HealthFailures    uint64 `json:"health_failures"`    // failed checks of the application, and late reports
+	HandoffOverruns   uint64 `json:"handoff_overruns"`   // partitions that this node ran without the answer of another one, after Config.Handoff
+
+	// Divergences counts how often this node, having a table, began to see members with
+	// another one. DivergedTime is the total time in which it saw some, up to now. Each
+	// change of the table brings a moment of divergence. An alarm is due when
+	// [Snapshot.Diverged] stays above 0, or DivergedTime grows by more than a small share
+	// of the time.
+	Divergences  uint64        `json:"divergences"`
+	DivergedTime time.Duration `json:"diverged_ns"`
 }

@@ -31,7 +31,7 @@ func (a *fencedAgent) fence(fences uint64) {
 	self := &cluster.Member{Profile: lease.Profile{ID: "a", Incarnation: 1, Weight: 1}, State: lease.Active}
 	table, _ := placement.Compute(placement.Input{Partitions: 1, Nodes: []placement.Node{{ID: "a", Weight: 1}}})
 	a.shown.Store(&cluster.Snapshot{
-		Self: self, Members: []*cluster.Member{self}, Table: table, Stats: cluster.Stats{Fences: fences},
+		Self: self, Members: []*cluster.Member{self}, Table: table, Stats: cluster.Stats{CoreStats: cluster.CoreStats{Fences: fences}},
 	})
 }
 

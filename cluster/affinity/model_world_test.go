@@ -228,7 +228,7 @@ func (p *modelProcess) Snapshot() *cluster.Snapshot {
 	if p.shown != nil && p.showed == sight {
 		return p.shown
 	}
-	s := &cluster.Snapshot{Stats: cluster.Stats{Fences: p.fences}}
+	s := &cluster.Snapshot{Stats: cluster.Stats{CoreStats: cluster.CoreStats{Fences: p.fences}}}
 	set := 0
 	for i, life := range sight.view {
 		if life == 0 {

@@ -198,22 +198,22 @@ type View struct {
 	Unhealthy error
 }
 
-// Stats counts what a node did since New.
+// Stats counts what a node did since New. It has the fields of cluster.CoreStats, which documents them, in the same
+// order: one is converted to the other.
 type Stats struct {
 	lease.Stats
+
 	DecodeErrors      uint64
 	VersionErrors     uint64
 	StaleDropped      uint64
-	OtherCluster      uint64 // messages of clusters with the same name and settings
-	FromSelf          uint64 // own messages that came back
+	OtherCluster      uint64
+	FromSelf          uint64
 	ViewChanges       uint64
 	TableChanges      uint64
 	AssignmentFetches uint64
-	FailureReports    uint64 // of watched nodes
-	Refutations       uint64 // of failure reports against this node
 	Fences            uint64
 	NodesRefused      uint64
-	HealthFailures    uint64 // failed checks and late reports
+	HealthFailures    uint64
 	HandoffOverruns   uint64
 	Divergences       uint64
 	DivergedTime      time.Duration

@@ -21,6 +21,7 @@ type watch struct {
 	phase    Phase   // likewise
 	suspects []suspect
 	next     time.Time // when to look at the suspects again; zero = there is none
+	reports  uint64    // that this node made
 	crashes  uint64    // that were noted
 	proven   time.Time // when the first end was proven that is not published yet; zero = none was
 	log      limiter
@@ -135,7 +136,7 @@ func (n *Node) questionTime() time.Duration {
 	return max(answerTime, n.cfg.GossipInterval) / questions
 }
 
-// report says that a suspect has ended, unless its lease has ended already.
+// reportFailure says that a suspect has ended, unless its lease has ended already.
 func (n *Node) reportFailure(now time.Time, s suspect) {
 	if n.set.AddrOf(s.node) == "" {
 		return
@@ -144,7 +145,7 @@ func (n *Node) reportFailure(now time.Time, s suspect) {
 	if !e.Urgent {
 		return // a later heartbeat is known
 	}
-	n.stats.FailureReports++
+	n.watch.reports++
 	n.note(e.Changed)
 	n.when.urge(now)
 }
@@ -155,7 +156,6 @@ func (n *Node) refute(now, at time.Time) {
 		return // it will
 	}
 	n.when.heartbeat = at
-	n.stats.Refutations++
 	if n.watch.log.allow(now, time.Minute) {
 		n.log(Warn, "refuting a failure report: others cannot reach this node by TCP and UDP")
 	}

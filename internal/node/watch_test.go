@@ -97,7 +97,7 @@ func TestSuspects(t *testing.T) {
 				if ended := w.nodes[id].set.AddrOf(a) == ""; ended != c.ends {
 					t.Errorf("ended for %s: %v", id, ended)
 				}
-				if made := w.nodes[id].stats.FailureReports; c.answers && made > 0 {
+				if made := w.nodes[id].watch.reports; c.answers && made > 0 {
 					t.Errorf("%s reported a node that answers", id)
 				}
 			}
@@ -135,13 +135,13 @@ func TestPausedWatcher(t *testing.T) {
 	for _, pause := range []time.Duration{300 * time.Millisecond, time.Second} {
 		w.run(pause)
 		b.Ready(w.now)
-		if b.stats.FailureReports > 0 {
+		if b.watch.reports > 0 {
 			t.Fatalf("%v after the suspicion began, it reports without a look at the answers", w.now.Sub(found))
 		}
 	}
 	w.stuck["b"] = false
 	w.run(time.Second)
-	if b.stats.FailureReports > 0 || len(b.watch.suspects) > 0 {
-		t.Errorf("%d failure reports, suspects %v", b.stats.FailureReports, b.watch.suspects)
+	if b.watch.reports > 0 || len(b.watch.suspects) > 0 {
+		t.Errorf("%d failure reports, suspects %v", b.watch.reports, b.watch.suspects)
 	}
 }

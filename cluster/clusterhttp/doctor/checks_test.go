@@ -26,7 +26,7 @@ func healthyLook() Look {
 	}
 	return Look{
 		Stats: report.Stats{
-			Self: "node-a", State: "active", Counts: cluster.Stats{Divergences: 4, DivergedTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Self: "node-a", State: "active", Counts: cluster.Stats{CoreStats: cluster.CoreStats{Divergences: 4, DivergedTime: 800 * time.Millisecond}}, Rooms: &affinity.Stats{Breaker: "closed"},
 			Settings: report.Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
 				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},

@@ -139,7 +139,7 @@ func Healthy() map[string]any {
 		"GET /v1/place":      clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
 		"GET /v1/owners":     clusterhttp.Ranked{Key: "k", Partition: 7, Owners: members, Why: "highest score"},
 		"GET /v1/stats": clusterhttp.Stats{
-			Self: "node-a", State: "active", Counts: cluster.Stats{Divergences: 4, DivergedTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Self: "node-a", State: "active", Counts: cluster.Stats{CoreStats: cluster.CoreStats{Divergences: 4, DivergedTime: 800 * time.Millisecond}}, Rooms: &affinity.Stats{Breaker: "closed"},
 			Settings: clusterhttp.Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
 				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
