@@ -223,7 +223,7 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 	s.Apply(now, hello(now, node("left")))
 	s.Apply(now, leave(now, node("left")))
 	s.Apply(now, messageFrom(now, node("stillborn"), []Heartbeat{node("stillborn").sent(now).as(Left)}, node("stillborn")))
-	s.Apply(now, leave(now, node("unauthenticated peer")))
+	s.Apply(now, leave(now, node("outsider")))
 	expect := func(when string) {
 		t.Helper()
 		m := s.Compose(now, 1400, 1)[0]

@@ -217,7 +217,7 @@ func changeKeys(t *testing.T, former, one string) {
 		}
 	}
 	a.Logs("gossip keys changed by a call", two)
-	outsider := launch(t, "unauthenticated peer", append(brisk(), "--join", a.Gossip)...)
+	outsider := launch(t, "outsider", append(brisk(), "--join", a.Gossip)...)
 	outsider.Exits(exitFailed, "the gossip keys differ")
 
 	// A lost member may still need a key that the others drop.

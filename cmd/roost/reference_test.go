@@ -26,7 +26,7 @@ var inJSON = map[string]string{
 	"roost members": "members", "roost keys": "keys", "roost partitions": "partitions", "roost place": "place k", "roost owners": "owners k",
 	"roost rooms": "rooms", "roost history": "history", "roost watch": "watch", "roost doctor": "doctor --over 1ms",
 	"roost plan": "plan --add node-d", "roost diff": "diff OLD NEW",
-	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100", "roost cordon": "cordon node-b --for 1m", "roost health": "health --ttl 9s",
+	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100", "roost cordon": "cordon node-b --for 1m", "roost uncordon": "uncordon node-b", "roost health": "health --ttl 9s",
 	"roost room": "room r", "roost room show": "room show r", "roost room resolve": "room resolve r", "roost room relays": "room relays r",
 	"roost room move": "room move r node-b", "roost room release": "room release r", "roost version": "version",
 	"roost sim": "sim --nodes 3 --for 1s",

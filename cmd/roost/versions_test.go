@@ -39,7 +39,7 @@ func TestVersions(t *testing.T) {
 	eventually(t, func() error {
 		got := values(t, metricsOf(t, b.Base))
 		for _, version := range []string{"", "sfu 2026.11.24-rc1+build.7f3c9a2e"} {
-			name := fmt.Sprintf(`roost_member_versions{roost="%s",version="%s"}`, m.Members[0].RoostVersion, version)
+			name := fmt.Sprintf(`roost_member_versions{app_version="%s",roost_version="%s"}`, version, m.Members[0].RoostVersion)
 			if got[name] != 1 {
 				return errors.New(name + " is not 1")
 			}

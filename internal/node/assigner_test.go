@@ -108,7 +108,7 @@ func TestGone(t *testing.T) {
 		{90, []lease.NodeID{"a", "c"}, false},
 	} {
 		gone := a.gone(at(1000*s.second), view(s.here...), time.Minute)
-		if gone("b") != s.gone || gone("a") || gone("unauthenticated peer") {
+		if gone("b") != s.gone || gone("a") || gone("outsider") {
 			t.Errorf("after %d s: b is gone: %v", s.second, gone("b"))
 		}
 	}

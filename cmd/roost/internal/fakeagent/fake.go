@@ -170,6 +170,7 @@ func Healthy() map[string]any {
 		"POST /v1/weight":          changed,
 		"POST /v1/health":          changed,
 		"POST /v1/cordon":          clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b", ForMS: 60_000, Reason: "disk"}, Converged: true},
+		"DELETE /v1/cordon":        clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b"}, Converged: true},
 	}
 }
 
