@@ -11,6 +11,6 @@ if [[ -z $(git tag --list 'v*' --merged HEAD --no-contains HEAD) ]]; then
 fi
 if ! why=$(internal/netlab/namespaces.sh true 2>&1); then
 	cat <<-END
-		NOTE: internal/netlab is SKIPPED. Real agents in networks with problems need root, in a container with --privileged ($why)
+		NOTE: internal/netlab is SKIPPED. Real agents in networks with faults need root, in a container with --privileged ($why)
 	END
 fi

@@ -127,7 +127,7 @@ type peer struct {
 	leaves atomic.Bool
 }
 
-// errOffer is the client's fault.
+// errOffer is a mistake of the client.
 var errOffer = errors.New("the offer is not valid")
 
 // join adds a participant to a call and returns the answer to the offer. What the offer sends

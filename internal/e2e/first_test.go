@@ -13,10 +13,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sight is a problem of one node of a cluster, and what of the first screen names it.
+// sight is a fault of one node of a cluster, and what of the first screen names it.
 type sight struct {
 	name     string
-	problem  func(f *fake, node int)
+	fault    func(f *fake, node int)
 	selector string
 	text     string // with the id of the node in place of %s
 	row      bool   // the node is first in the table of members
@@ -56,7 +56,7 @@ var sights = []sight{
 	},
 }
 
-// The problem, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
+// The fault, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
 func TestFirstScreen(t *testing.T) {
 	for _, s := range sights {
 		s.look(t, 100)
@@ -80,7 +80,7 @@ func (s sight) look(t *testing.T, nodes int) {
 	})
 	node := nodes * 2 / 3
 	id := fmt.Sprint("node-", node)
-	s.problem(f, node)
+	s.fault(f, node)
 	p := open(t, f.URL, 1366, 768)
 	want := s.text
 	if s.name != "healthy" && s.name != "Redis down" {
