@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"fmt"
@@ -82,7 +82,7 @@ func wait(t *testing.T, what string, condition func() bool, details ...any) {
 }
 
 // binary is the program as users get it.
-var binary = builds("../..", "./cmd/roost")
+var binary = builds("../../..", "./cmd/roost")
 
 // builds returns a function that builds a program once, for all tests.
 func builds(module, pkg string) func() (string, error) {

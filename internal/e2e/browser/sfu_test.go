@@ -1,6 +1,6 @@
 //go:build linux
 
-package e2e
+package browser
 
 import (
 	"context"
@@ -28,7 +28,7 @@ import (
 var times = flag.Int("sfu", 1, "how often TestSFU kills and drains the node of a call")
 
 // mediaServer is examples/sfu, a module of its own.
-var mediaServer = builds("../../examples/sfu", ".")
+var mediaServer = builds("../../../examples/sfu", ".")
 
 // servers are the processes of examples/sfu with one Redis.
 type servers struct {
