@@ -72,8 +72,8 @@ func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 	s.SetIPFilter(from)
 	// Until it is connected, pion checks candidates every 200 ms, or as often as the shortest of
 	// these. Browsers check every 50 ms.
-	const silence, failure, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
-	s.SetICETimeouts(silence, failure, keepAlive)
+	const disconnected, failed, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
+	s.SetICETimeouts(disconnected, failed, keepAlive)
 	return s
 }
 
