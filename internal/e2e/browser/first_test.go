@@ -105,10 +105,18 @@ func (s sight) look(t *testing.T, nodes int) {
 			!eval[bool](p, fmt.Sprintf(`%s.querySelector(".id").textContent === %q && %[1]s.getBoundingClientRect().bottom <= innerHeight`, first, id)) {
 			t.Errorf("%s: the node is not the first row", where)
 		}
-		if cut := eval[string](p, `[...document.querySelectorAll(".number, h1")].filter(e => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().width > e.getBoundingClientRect().width; }).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
+		if cut := eval[string](p, `[...document.querySelectorAll(".number, h1")].filter(e => {
+			const r = document.createRange();
+			r.selectNodeContents(e);
+			return r.getBoundingClientRect().width > e.getBoundingClientRect().width;
+		}).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
 			t.Errorf("%s: wider than its place: %s", where, cut)
 		}
-		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => { const r = document.createRange(); r.selectNodeContents(document.getElementById(id)); return r.getBoundingClientRect(); }))`) {
+		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => {
+			const r = document.createRange();
+			r.selectNodeContents(document.getElementById(id));
+			return r.getBoundingClientRect();
+		}))`) {
 			t.Errorf("%s: the strip overlaps", where)
 		}
 	}
