@@ -18,7 +18,7 @@ type fault struct {
 
 	noSeed  bool // the only seed left before
 	hungDNS bool // two of three seeds are names
-	flaps   bool // the node at fault comes and goes: it is flapping
+	held    bool // the node at fault comes and goes: it is flapping
 	short   bool // part of make test
 
 	majority bool // of the sides of a split, one owns
@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 				f.end(l)
 			}
 			timeout := 2 * time.Minute
-			if f.flaps {
+			if f.held {
 				timeout += 30 * ttl()
 			}
 			out := o.outcome(timeout)
