@@ -3,7 +3,7 @@
 TOOL := go tool -modfile="$(CURDIR)/internal/tools/go.mod"
 STEP := @scripts/step.sh
 EACH := scripts/each-module.sh
-NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -parallel 3 ./internal/netlab -long $(if $(EXE),-exe "$(abspath $(EXE))")
+NETWORKS = $(STEP) 'networks with faults' sh -c 'cd internal/e2e && go test -count=1 -v -timeout 1h -parallel 3 ./netlab -long $(if $(EXE),-exe "$(abspath $(EXE))")'
 FLOODS = $(STEP) 'unauthenticated peers at the gossip port' go test -count=1 -v -timeout 1h -parallel 1 -run 'Test(Floods|Forgeries|Replay|Reflection)$$' ./cmd/roost -floods
 
 # Packages without a goroutine, or with some that share nothing, or whose work is done by other programs. The
@@ -73,9 +73,12 @@ race: ## the tests of the root module under the race detector
 	$(STEP) 'tests under the race detector' scripts/race.sh
 	$(STEP) 'shared tables under the race detector' go test -race -run '$(SHARED)' ./placement
 
-# The servers behind the pages are under the race detector in their own packages.
-e2e: ## the tests in a browser and in a terminal
-	$(STEP) 'tests in a browser and in a terminal' sh -c 'cd internal/e2e && go test -timeout 30m ./...'
+# Without the race detector: the servers behind the pages are under it in their own packages, and its build of Helm takes minutes.
+UNRACED := ./browser ./compose ./helm
+
+e2e: ## the system tests: in a browser and in a terminal, of the files in deploy/, and of agents in network namespaces
+	$(STEP) 'tests in a browser, in a terminal, and of deploy/' sh -c 'cd internal/e2e && go test -timeout 30m $(UNRACED)'
+	$(STEP) 'networks under the race detector' sh -c 'cd internal/e2e && PURE="$(UNRACED)" ../../scripts/race.sh'
 
 modules: ## the tests of the other modules under the race detector
 	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec "$(CURDIR)/scripts/race.sh"'

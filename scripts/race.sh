@@ -12,9 +12,9 @@ export GORACE="atexit_sleep_ms=50 ${GORACE:-}"
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# deploy has tests of files alone, and bench one of a strategy; the detector's builds of Helm and of the peers take minutes.
+# bench has one test of a strategy; the detector's build of the peers takes minutes.
 race=(-race)
-[[ $PWD != */deploy && $PWD != */bench ]] || race=()
+[[ $PWD != */bench ]] || race=()
 mapfile -t packages < <(comm -23 <(go list ./... | sort) <(go list ${PURE:-} 2>/dev/null | sort))
 for try in 1 2 3; do
 	status=0

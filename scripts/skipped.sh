@@ -9,8 +9,8 @@ if [[ -z $(git tag --list 'v*' --merged HEAD --no-contains HEAD) ]]; then
 		NOTE: TestMixedReleases is SKIPPED: git finds no release before this commit, a tag v*. In a shallow clone, run: git fetch --unshallow --tags
 	END
 fi
-if ! why=$(internal/netlab/namespaces.sh true 2>&1); then
+if ! why=$(internal/e2e/netlab/namespaces.sh true 2>&1); then
 	cat <<-END
-		NOTE: internal/netlab is SKIPPED. Real agents in networks with problems need root, in a container with --privileged ($why)
+		NOTE: internal/e2e/netlab is SKIPPED. Real agents in networks with faults need root, in a container with --privileged ($why)
 	END
 fi

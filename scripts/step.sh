@@ -7,7 +7,7 @@ title=$1
 shift
 unset MAKEFLAGS MFLAGS # a make that a test starts is no part of this one
 printf '== %s\n' "$title"
-TIMEFORMAT="== ${title//%/%%}: %0R s; CPU: %0U s, core: %0S s"
+TIMEFORMAT="== ${title//%/%%}: %0R s; CPU: %0U s, kernel: %0S s"
 status=0
 time "$@" || status=$?
 ((status == 0)) || printf '== %s: FAILED\n' "$title"

@@ -80,7 +80,7 @@ func TestDeployment(t *testing.T) {
 // environment, apart from addresses and folders of this machine; and roost knows the command before they stop.
 func TestKubernetesStarts(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile("../../deploy/helm/testdata/agents.json") // a test of deploy/helm writes it
+	b, err := os.ReadFile("../../internal/e2e/helm/testdata/agents.json") // a test of internal/e2e/helm writes it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type trial struct {
 	more     int  // rooms that began during a fault, and have nothing to do with it
 	started  []*agentproc.Process
 	causes   []string // parts of lines in the logs of nodes that this trial causes
-	faults   []string
+	failures []string
 	table    []row
 }
 
@@ -110,17 +110,17 @@ func try(t *testing.T, p plan, run func(*trial)) {
 		if *long {
 			tr.print()
 		}
-		if len(tr.faults) == 0 {
+		if len(tr.failures) == 0 {
 			return
 		}
 		starved := agenttest.Starved(tr.started, tr.causes...)
 		if starved == "" {
-			for _, fault := range tr.faults {
-				t.Error(fault)
+			for _, failure := range tr.failures {
+				t.Error(failure)
 			}
 			return
 		}
-		t.Logf("again, because a node had no CPU: %s: %q", starved, tr.faults)
+		t.Logf("again, because a node had no CPU: %s: %q", starved, tr.failures)
 	}
 	t.Error("in no trial the nodes had enough CPU for their leases")
 }
@@ -162,9 +162,9 @@ func (t *trial) run(p plan, run func(*trial)) {
 	run(t)
 }
 
-// errorf notes a fault.
+// errorf notes a failure.
 func (t *trial) errorf(format string, args ...any) {
-	t.faults = append(t.faults, fmt.Sprintf(format, args...))
+	t.failures = append(t.failures, fmt.Sprintf(format, args...))
 }
 
 // must ends the trial if there is an error.

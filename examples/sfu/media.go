@@ -72,8 +72,8 @@ func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 	s.SetIPFilter(from)
 	// Until it is connected, pion checks candidates every 200 ms, or as often as the shortest of
 	// these. Browsers check every 50 ms.
-	const silence, failure, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
-	s.SetICETimeouts(silence, failure, keepAlive)
+	const disconnected, failed, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
+	s.SetICETimeouts(disconnected, failed, keepAlive)
 	return s
 }
 
@@ -127,7 +127,7 @@ type peer struct {
 	leaves atomic.Bool
 }
 
-// errOffer is the client's fault.
+// errOffer is a mistake of the client.
 var errOffer = errors.New("the offer is not valid")
 
 // join adds a participant to a call and returns the answer to the offer. What the offer sends

@@ -53,8 +53,8 @@ func TestSoak(t *testing.T) {
 	if line := agenttest.Starved(tr.started, tr.causes...); line != "" {
 		t.Logf("a node had no CPU for as long as a lease at times: %s", line)
 	}
-	for _, fault := range tr.faults {
-		t.Error(fault)
+	for _, failure := range tr.failures {
+		t.Error(failure)
 	}
 }
 

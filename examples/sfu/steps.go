@@ -33,7 +33,7 @@ func (s *steps) set(lost, found time.Time) {
 }
 
 // stepNames are the parts of the way from a fault to the next picture.
-var stepNames = [...]string{"detection", "fail over", "wait", "signalling", "ICE", "DTLS", "first packet", "first keyframe"}
+var stepNames = [...]string{"detection", "failover", "wait", "signalling", "ICE", "DTLS", "first packet", "first keyframe"}
 
 // parts returns how long each part took after a fault, and whether the connection was
 // made after it.

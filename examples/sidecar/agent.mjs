@@ -48,13 +48,13 @@ export async function module() {
 // events yields the events of the agent until the stream breaks.
 export async function* events() {
   const abort = new AbortController();
-  const silence = setTimeout(() => abort.abort(new Error('the stream is silent')), 40_000); // a comment comes every 15 s
+  const idle = setTimeout(() => abort.abort(new Error('the stream is silent')), 40_000); // a comment comes every 15 s
   try {
     const response = await fetch(agent + '/v1/events', { headers: authorization, signal: abort.signal });
     if (!response.ok) throw new Error(`the stream is refused with ${response.status}`);
     let text = '';
     for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
-      silence.refresh();
+      idle.refresh();
       const blocks = (text + chunk).split('\n\n');
       text = blocks.pop(); // the beginning of the next one
       for (const block of blocks) {
@@ -63,6 +63,6 @@ export async function* events() {
       }
     }
   } finally {
-    clearTimeout(silence);
+    clearTimeout(idle);
   }
 }

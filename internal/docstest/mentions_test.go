@@ -58,7 +58,7 @@ func (r *mentions) check(page, line string) {
 	switch {
 	case r.seen[line]:
 	case isGoTest.MatchString(line):
-		if problem := faultOfGoTest(line); problem != "" {
+		if problem := problemOfGoTest(line); problem != "" {
 			r.t.Errorf("%s: %s: %s", page, line, problem)
 		}
 	case strings.HasPrefix(line, "go run "):
@@ -97,9 +97,9 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test|Benchmark)(\w+)\(`)
 )
 
-// faultOfGoTest returns why a command would run no test. It does not run the command,
+// problemOfGoTest returns why a command would run no test. It does not run the command,
 // which may take minutes: make test runs all tests, and each benchmark once.
-func faultOfGoTest(line string) string {
+func problemOfGoTest(line string) string {
 	dir := root
 	if m := regexp.MustCompile(`^cd (\S+) && `).FindStringSubmatch(line); m != nil {
 		dir += m[1]

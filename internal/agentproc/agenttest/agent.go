@@ -60,8 +60,15 @@ func buildBinary() {
 	if binary.dir, binary.err = Folder(); binary.err != nil {
 		return
 	}
+	// In the root module, with its versions, also for the tests of other modules.
+	const module = "github.com/roost-cluster/roost"
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		binary.err = fmt.Errorf("go list -m %s: %w", module, err)
+		return
+	}
 	// Of go build and go run, only the latter finds a linked program in the cache of Go. cp runs in place of it.
-	out, err := exec.Command("go", "run", "-race=false", "-exec", "cp", "github.com/roost-cluster/roost/cmd/roost", binary.dir).CombinedOutput()
+	out, err := exec.Command("go", "run", "-C", strings.TrimSpace(string(root)), "-race=false", "-exec", "cp", "./cmd/roost", binary.dir).CombinedOutput()
 	if err != nil {
 		binary.err = fmt.Errorf("go run: %w\n%s", err, out)
 	}

@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"cmp"
@@ -68,9 +68,17 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
-		"GET /v1/members": answers(f, f.asMembers), "GET /v1/partitions": answers(f, f.asPartitions), "GET /v1/owners": f.serveOwners,
-		"GET /v1/stats": answers(f, f.asStats), "GET /v1/history": answers(f, f.asHistory), "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms": f.serveRooms, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/relays": f.serveRelays,
-		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
+		"GET /v1/members":             answers(f, f.asMembers),
+		"GET /v1/partitions":          answers(f, f.asPartitions),
+		"GET /v1/owners":              f.serveOwners,
+		"GET /v1/stats":               answers(f, f.asStats),
+		"GET /v1/history":             answers(f, f.asHistory),
+		"GET /v1/doctor":              f.serveDoctor,
+		"GET /v1/rooms":               f.serveRooms,
+		"GET /v1/rooms/{room}":        f.serveRoom,
+		"GET /v1/rooms/{room}/relays": f.serveRelays,
+		"GET /demo":                   f.serveDemo,
+		"POST /demo/{action}":         f.serveDemo,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
 	}
@@ -96,7 +104,21 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 
 func member(i int) clusterhttp.Member {
 	return clusterhttp.Member{
-		Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("node-%d", i)), Addr: fmt.Sprintf("10.0.%d.%d:7946", i/250, i%250), APIAddr: fmt.Sprintf("sfu-%d.example:443", i), Zone: "eu-" + string(rune('a'+i%3)), Weight: 100, Capacity: 2450, Incarnation: uint64(i), Labels: map[string]string{"rack": fmt.Sprintf("r%d", i%7)}}, State: lease.Active, AgeMS: max(1, int64(i*617%2100)), Load: int64(i * 7919 % 2300), ClockOffsetMS: int64(i*31%17 - 8), InSync: true,
+		Profile: lease.Profile{
+			ID:          lease.NodeID(fmt.Sprintf("node-%d", i)),
+			Incarnation: uint64(i),
+			Addr:        fmt.Sprintf("10.0.%d.%d:7946", i/250, i%250),
+			APIAddr:     fmt.Sprintf("sfu-%d.example:443", i),
+			Zone:        "eu-" + string(rune('a'+i%3)),
+			Weight:      100,
+			Capacity:    2450,
+			Labels:      map[string]string{"rack": fmt.Sprintf("r%d", i%7)},
+		},
+		State:         lease.Active,
+		AgeMS:         max(1, int64(i*617%2100)),
+		Load:          int64(i * 7919 % 2300),
+		ClockOffsetMS: int64(i*31%17 - 8),
+		InSync:        true,
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 func load(t *testing.T) *types.Project {
 	t.Helper()
-	here, err := filepath.Abs(".")
+	here, err := filepath.Abs("../testdata/deploy/compose") // a link, see internal/e2e/helm
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func TestServices(t *testing.T) {
 // TestAgents: the agents have settings that roost knows, join each other, and read secrets that their user
 // can read.
 func TestAgents(t *testing.T) {
-	p, known := load(t), read(t, "../../docs/settings.md") // a test of cmd/roost writes it
-	user := regexp.MustCompile(`(?m)^USER (\d+):(\d+)$`).FindStringSubmatch(read(t, "../docker/Dockerfile"))
+	p, known := load(t), read(t, "../../../docs/settings.md") // a test of cmd/roost writes it
+	user := regexp.MustCompile(`(?m)^USER (\d+):(\d+)$`).FindStringSubmatch(read(t, "../testdata/deploy/docker/Dockerfile"))
 	var join []string
 	for _, s := range agents(t, p) {
 		join = append(join, s.Name+":7946")

@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"fmt"
@@ -82,7 +82,7 @@ func wait(t *testing.T, what string, condition func() bool, details ...any) {
 }
 
 // binary is the program as users get it.
-var binary = builds("../..", "./cmd/roost")
+var binary = builds("../../..", "./cmd/roost")
 
 // builds returns a function that builds a program once, for all tests.
 func builds(module, pkg string) func() (string, error) {
@@ -104,7 +104,7 @@ func builds(module, pkg string) func() (string, error) {
 // command is a process of the binary that asks the fake agent.
 type command struct {
 	*exec.Cmd
-	problem agentproc.Log
+	errors agentproc.Log
 }
 
 func (f *fake) command(t *testing.T, in io.Reader, out io.Writer, args ...string) *command {
@@ -115,7 +115,7 @@ func (f *fake) command(t *testing.T, in io.Reader, out io.Writer, args ...string
 	}
 	c := &command{Cmd: exec.CommandContext(t.Context(), path, args...)}
 	c.Env = []string{"ROOST_ADDR=" + f.Listener.Addr().String(), "TERM=xterm"}
-	c.Stdin, c.Stdout, c.Stderr = in, out, &c.problem
+	c.Stdin, c.Stdout, c.Stderr = in, out, &c.errors
 	return c
 }
 
@@ -133,7 +133,7 @@ func (c *command) exits(t *testing.T, code int) {
 	timer := time.AfterFunc(timeout, func() { _ = c.Process.Kill() })
 	_ = c.Wait()
 	if got := c.ProcessState.ExitCode(); got != code || !timer.Stop() {
-		t.Fatalf("%v exits with %d, want %d: %s", c.Args[1:], got, code, &c.problem)
+		t.Fatalf("%v exits with %d, want %d: %s", c.Args[1:], got, code, &c.errors)
 	}
 }
 
@@ -267,8 +267,8 @@ func TestTopNeedsTerminal(t *testing.T) {
 		"json":  f.command(t, p.tty, p.tty, "top", "--output", "json"),
 	} {
 		c.start(t).exits(t, 2)
-		if !strings.Contains(c.problem.String(), "roost members --watch") {
-			t.Errorf("%s: %q", name, &c.problem)
+		if !strings.Contains(c.errors.String(), "roost members --watch") {
+			t.Errorf("%s: %q", name, &c.errors)
 		}
 	}
 	if p.screen.String() != "" {

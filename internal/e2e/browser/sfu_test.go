@@ -1,6 +1,6 @@
 //go:build linux
 
-package e2e
+package browser
 
 import (
 	"context"
@@ -28,7 +28,7 @@ import (
 var times = flag.Int("sfu", 1, "how often TestSFU kills and drains the node of a call")
 
 // mediaServer is examples/sfu, a module of its own.
-var mediaServer = builds("../../examples/sfu", ".")
+var mediaServer = builds("../../../examples/sfu", ".")
 
 // servers are the processes of examples/sfu with one Redis.
 type servers struct {
@@ -164,9 +164,9 @@ func field(p *tab, id string) string {
 	return eval[string](p, fmt.Sprintf(`document.getElementById(%q).textContent`, id))
 }
 
-// problem does something to the node of a room, and waits until the pages play the room on another node. It
+// fault does something to the node of a room, and waits until the pages play the room on another node. It
 // returns the longest time between two decoded frames of a page.
-func (s *servers) problem(what, room string, pages []*tab, do func(n *mediaNode)) time.Duration {
+func (s *servers) fault(what, room string, pages []*tab, do func(n *mediaNode)) time.Duration {
 	s.Helper()
 	before, err := s.home(room)
 	if err != nil {
@@ -319,10 +319,10 @@ func (s *servers) calls() {
 	}
 	for i := range *times {
 		what := fmt.Sprint("kill -9, ", i+1)
-		kills = append(kills, s.problem(what, room, pages, s.kill))
+		kills = append(kills, s.fault(what, room, pages, s.kill))
 		join()
 		what = fmt.Sprint("SIGTERM, ", i+1)
-		drains = append(drains, s.problem(what, room, pages, s.drain))
+		drains = append(drains, s.fault(what, room, pages, s.drain))
 		for _, p := range pages {
 			s.unbroken(what, p)
 		}
@@ -370,7 +370,7 @@ func (s *servers) relays() {
 	if a, b := field(first, "room"), field(second, "room"); a != room || b != room+"~1" || field(first, "node") == field(second, "node") {
 		s.note("the pages watch %s at %s and %s at %s", a, field(first, "node"), b, field(second, "node"))
 	}
-	drained := s.problem("SIGTERM to a relay", room+"~1", []*tab{second}, s.drain)
+	drained := s.fault("SIGTERM to a relay", room+"~1", []*tab{second}, s.drain)
 	s.unbroken("SIGTERM to a relay", second)
 	s.print("SIGTERM to a relay", []time.Duration{drained})
 	plays(first)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package e2e
+package browser
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ func seats(t *testing.T) (all []*seat) {
 		if id == "a" {
 			args = append(args, "--join", s.Gossip)
 		}
-		server := exec.Command("node", "../../examples/sidecar/server.mjs")
+		server := exec.Command("node", "../../../examples/sidecar/server.mjs")
 		server.Env = append(agentproc.Environ(), "AGENT=http://"+s.Base, "LISTEN="+s.addr)
 		s.server = agenttest.Start(t, server)
 		all, agents = append(all, s), append(agents, s.Agent)

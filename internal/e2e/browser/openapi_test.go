@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"net/url"
@@ -12,7 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-const api = "../../cluster/clusterhttp/"
+const api = "../../../cluster/clusterhttp/"
 
 // TestOpenAPI checks the answers that the scripts of clusterhttp record, which its own
 // tests compare with the real ones, against the description of the API.

@@ -1,5 +1,4 @@
-// Package helm tests the chart, which Helm renders here as in a cluster, and the manifests. It is in a
-// module of its own, so that the dependencies of Kubernetes' types stay out of roost.
+// Package helm tests the chart, which Helm renders here as in a cluster, and the manifests.
 package helm
 
 import (
@@ -24,6 +23,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
+)
+
+// The go command reuses the result of a test until a file below the module changes that the test has opened: deploy is a link.
+const (
+	deploy   = "../testdata/deploy/"
+	chartDir = deploy + "helm/roost"
 )
 
 // variants are values that a user would set.
@@ -84,7 +89,7 @@ func render(t *testing.T, values string) (o objects, err error) {
 
 func renderAs(t *testing.T, release common.ReleaseOptions, values string) (o objects, err error) {
 	t.Helper()
-	chart, err := loader.LoadDir("roost")
+	chart, err := loader.LoadDir(chartDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +165,7 @@ func (o *objects) agent(t *testing.T) corev1.Container {
 // settings of the agent in a container, by flags or by the environment.
 func settings(t *testing.T, c corev1.Container) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/settings.md") // a test of cmd/roost writes it
+	page, err := os.ReadFile("../../../docs/settings.md") // a test of cmd/roost writes it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +393,7 @@ func TestSameAsManifest(t *testing.T) {
 // TestLint: Helm has nothing to say about the chart.
 func TestLint(t *testing.T) {
 	for name, values := range variants {
-		for _, m := range lint.RunAll("roost", parse(t, values), "media").Messages {
+		for _, m := range lint.RunAll(chartDir, parse(t, values), "media").Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)
 			}

@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sight is a problem of one node of a cluster, and what of the first screen names it.
+// sight is a fault of one node of a cluster, and what of the first screen names it.
 type sight struct {
 	name     string
-	problem  func(f *fake, node int)
+	fault    func(f *fake, node int)
 	selector string
 	text     string // with the id of the node in place of %s
 	row      bool   // the node is first in the table of members
@@ -56,7 +56,7 @@ var sights = []sight{
 	},
 }
 
-// The problem, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
+// The fault, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
 func TestFirstScreen(t *testing.T) {
 	for _, s := range sights {
 		s.look(t, 100)
@@ -80,7 +80,7 @@ func (s sight) look(t *testing.T, nodes int) {
 	})
 	node := nodes * 2 / 3
 	id := fmt.Sprint("node-", node)
-	s.problem(f, node)
+	s.fault(f, node)
 	p := open(t, f.URL, 1366, 768)
 	want := s.text
 	if s.name != "healthy" && s.name != "Redis down" {
@@ -105,10 +105,18 @@ func (s sight) look(t *testing.T, nodes int) {
 			!eval[bool](p, fmt.Sprintf(`%s.querySelector(".id").textContent === %q && %[1]s.getBoundingClientRect().bottom <= innerHeight`, first, id)) {
 			t.Errorf("%s: the node is not the first row", where)
 		}
-		if cut := eval[string](p, `[...document.querySelectorAll(".number, h1")].filter(e => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().width > e.getBoundingClientRect().width; }).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
+		if cut := eval[string](p, `[...document.querySelectorAll(".number, h1")].filter(e => {
+			const r = document.createRange();
+			r.selectNodeContents(e);
+			return r.getBoundingClientRect().width > e.getBoundingClientRect().width;
+		}).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
 			t.Errorf("%s: wider than its place: %s", where, cut)
 		}
-		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => { const r = document.createRange(); r.selectNodeContents(document.getElementById(id)); return r.getBoundingClientRect(); }))`) {
+		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => {
+			const r = document.createRange();
+			r.selectNodeContents(document.getElementById(id));
+			return r.getBoundingClientRect();
+		}))`) {
 			t.Errorf("%s: the strip overlaps", where)
 		}
 	}

@@ -37,7 +37,7 @@ func documents(t *testing.T, file string, objects ...any) {
 func manifest(t *testing.T) *objects {
 	t.Helper()
 	o, service := &objects{policy: new(networkingv1.NetworkPolicy)}, corev1.Service{}
-	documents(t, "../kubernetes/roost.yaml", &service, &o.budget, o.policy, &o.set)
+	documents(t, deploy+"kubernetes/roost.yaml", &service, &o.budget, o.policy, &o.set)
 	o.services = map[string]corev1.Service{service.Name: service}
 	return o
 }
@@ -64,7 +64,7 @@ func TestManifest(t *testing.T) {
 }
 
 // TestEmbedded: the pods of a program that embeds roost run as the service account that has the rights, and wait for the condition that
-// the program sets. A test of the module roost/kubernetes runs by these rights.
+// the program sets. A test of the module cluster/kubernetes runs by these rights.
 func TestEmbedded(t *testing.T) {
 	var (
 		account     corev1.ServiceAccount
@@ -77,7 +77,7 @@ func TestEmbedded(t *testing.T) {
 		policy      networkingv1.NetworkPolicy
 		deployment  appsv1.Deployment
 	)
-	documents(t, "../kubernetes/embedded.yaml", &account, &role, &binding, &zone, &zoneBinding, &service, &budget, &policy, &deployment)
+	documents(t, deploy+"kubernetes/embedded.yaml", &account, &role, &binding, &zone, &zoneBinding, &service, &budget, &policy, &deployment)
 	pod := deployment.Spec.Template
 	checkSelectors(t, pod.Labels, service.Spec.Selector, budget.Spec.Selector.MatchLabels, policy.Spec.PodSelector.MatchLabels, deployment.Spec.Selector.MatchLabels)
 	checkPolicy(t, policy, pod.Spec)
@@ -93,7 +93,7 @@ func TestEmbedded(t *testing.T) {
 			t.Errorf("%v is bound to %v", b.ref, b.subjects)
 		}
 	}
-	source, err := os.ReadFile("../../cluster/kubernetes/ready.go")
+	source, err := os.ReadFile("../../../cluster/kubernetes/ready.go")
 	if err != nil {
 		t.Fatal(err)
 	}
