@@ -125,7 +125,7 @@ func TestApplyBoundaries(t *testing.T) {
 			stale,
 		},
 		{"leave message of an incarnation without a record", 0, from(later.sent(now).as(Left)), same},
-		{"leave message of an unauthenticated peer", 0, from(c.sent(now).as(Left)), same},
+		{"leave message of an unknown node", 0, from(c.sent(now).as(Left)), same},
 		{"leave message of a newcomer", 0, messageFrom(now, c, []Heartbeat{c.sent(now).as(Left)}, c), same},
 		{
 			"leave message of a newcomer, then an earlier heartbeat", 0,

@@ -46,7 +46,7 @@ func (r *reader) message() *Message {
 		kind := r.uvarint(math.MaxUint64)
 		body := reader{b: r.take(r.uvarint(MaxMessageBytes))}
 		if kind <= last {
-			r.fail("a section stands twice, or the sections are out of order")
+			r.fail("a section comes twice, or the sections are out of order")
 		}
 		last = kind
 		m.section(kind, &body, &table)
@@ -74,7 +74,12 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 		m.SentAt = time.UnixMilli(r.varint(math.MaxInt64))
 	case sectionRows:
 		*table = r.fixed32()
-		m.readRows(r, *table)
+		m.Heartbeats = make([]Heartbeat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
+		for len(r.b) > 0 {
+			if m.Heartbeats = append(m.Heartbeats, r.row(m.Stamp, *table)); len(m.Heartbeats) > MaxNodes {
+				r.fail("too many rows")
+			}
+		}
 	case sectionRecords:
 		for len(r.b) > 0 {
 			if m.Records = append(m.Records, r.record()); len(m.Records) > MaxNodes {
@@ -90,14 +95,6 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 				r.fail(own.problem)
 			}
 		}
-	default:
-		m.request(kind, r)
-	}
-}
-
-// request reads a section that asks for something, or answers.
-func (m *Message) request(kind uint64, r *reader) {
-	switch kind {
 	case sectionPullRecords:
 		m.PullRecords = r.handles()
 	case sectionPullLeases:
@@ -117,16 +114,12 @@ func (m *Message) request(kind uint64, r *reader) {
 			r.fail("extra is too long")
 		}
 		m.Extra = slices.Clone(r.b)
-	default:
-		m.word(kind, r)
-	}
-}
-
-// word reads a section of what members say of others.
-func (m *Message) word(kind uint64, r *reader) {
-	switch kind {
 	case sectionFailureReports:
-		m.readFailureReports(r)
+		for len(r.b) > 0 {
+			if m.FailureReports = append(m.FailureReports, r.failureReport(m.Stamp)); len(m.FailureReports) > maxReported {
+				r.fail("too many failure reports")
+			}
+		}
 	case sectionCordons:
 		m.readCordons(r)
 	case sectionHandoff:
@@ -135,23 +128,6 @@ func (m *Message) word(kind uint64, r *reader) {
 		m.Missed = Stamp(min(r.fixed64(), maxStamp))
 	case sectionCluster:
 		m.Cluster = r.clusterID()
-	}
-}
-
-func (m *Message) readRows(r *reader, table uint32) {
-	m.Heartbeats = make([]Heartbeat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
-	for len(r.b) > 0 {
-		if m.Heartbeats = append(m.Heartbeats, r.row(m.Stamp, table)); len(m.Heartbeats) > MaxNodes {
-			r.fail("too many rows")
-		}
-	}
-}
-
-func (m *Message) readFailureReports(r *reader) {
-	for len(r.b) > 0 {
-		if m.FailureReports = append(m.FailureReports, r.failureReport(m.Stamp)); len(m.FailureReports) > maxReported {
-			r.fail("too many failure reports")
-		}
 	}
 }
 
@@ -201,7 +177,7 @@ func (r *reader) record() *Record {
 	rec.Handoff = body.fixed8() != 0
 	rec.RecentReturns, rec.FlappingUntil = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
 	rec.Keys = body.text(MaxKeysBytes)
-	rec.RoostVersion, rec.AppVersion = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
+	rec.RoostVersion, rec.AppVersion = body.text(MaxRoostVersionBytes), body.text(MaxAppVersionBytes)
 	rec.HTTP = uint32(body.uvarint(MaxHTTP))
 	rec.Drains = Stamp(body.uvarint(maxStamp))
 	rec.Meta = body.text(MaxMetaBytes)
@@ -223,7 +199,7 @@ func (r *reader) bucket() Bucket {
 	return b
 }
 
-// failure report reads one. What stands behind its known fields is skipped.
+// failureReport reads a failure report. What stands behind its known fields is skipped.
 func (r *reader) failureReport(at Stamp) FailureReport {
 	row := reader{b: r.take(uint64(r.fixed8()))}
 	a := FailureReport{Subject: row.handle(), Watcher: row.handle()}

@@ -28,7 +28,7 @@ func anyBuiltin() *rapid.Generator[placement.Strategy] {
 	})
 }
 
-// the name of a built-in strategy names it.
+// The name of a built-in strategy names it.
 func TestParseStrategyNamesItself(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := anyBuiltin().Draw(t, "strategy")

@@ -108,7 +108,7 @@ func (w *world) checkProcess(p *process) {
 	if p.read != p.state && w.rng.IntN(30) == 0 {
 		p.some.Add(events.Diff(p.read, p.state))
 		p.read = p.state
-		w.report("events", p.ID+", by a watcher that reads seldom", p.some.Faults(p.state.Owned(), idsOf(p.state)))
+		w.report("events", p.ID+", by a watcher that reads seldom", p.some.Problems(p.state.Owned(), idsOf(p.state)))
 	}
 }
 
@@ -184,7 +184,7 @@ func (w *world) checkEvents(p *process, s *events.State) {
 		p.each.Add(b)
 	}
 	p.added = len(batches)
-	w.report("events", p.ID, p.each.Faults(s.Owned(), idsOf(s)))
+	w.report("events", p.ID, p.each.Problems(s.Owned(), idsOf(s)))
 }
 
 // checkOwners compares the nodes in a table with the members.

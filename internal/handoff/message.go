@@ -76,7 +76,7 @@ func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 		case t == nil || !t.wanted:
 		case !t.granted && a.Number >= t.since:
 			t.answers[from] = free
-			h.judge(p, t)
+			h.decide(p, t)
 		case t.granted && !free:
 			h.demand(p, from)
 		}

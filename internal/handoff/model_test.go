@@ -93,7 +93,7 @@ func (w *world) turn(ends func(placement.Partition) bool, deaf int) {
 		if n.life == 0 || i == deaf {
 			continue
 		}
-		if w.problem != askOnce {
+		if w.fault != askOnce {
 			n.Tick()
 		}
 		for p, r := range n.runs {
@@ -189,11 +189,11 @@ func TestHandoff(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
-		problem problem
-		broken  string
-		start   func(*setup) *world
-		known   int
-		limits  limits
+		fault  fault
+		broken string
+		start  func(*setup) *world
+		known  int
+		limits limits
 	}{
 		{early, oneRun, atRest, 2, limits{tables: 2}},
 		{yields, oneRun, newWorld, 2, limits{tables: 2}},
@@ -206,8 +206,8 @@ func TestFaults(t *testing.T) {
 		{lateNews, oneRun, newWorld, 2, limits{tables: 2, crashes: 2, starts: 2}},
 		{askOnce, settles, atRest, 2, limits{tables: 1}},
 	} {
-		t.Run(string(c.problem), func(t *testing.T) {
-			r := setup{partitions: 1, known: c.known, all: c.problem == anyNumber || c.problem == anyLife, limits: c.limits, problem: c.problem}.explore(c.start)
+		t.Run(string(c.fault), func(t *testing.T) {
+			r := setup{partitions: 1, known: c.known, all: c.fault == anyNumber || c.fault == anyLife, limits: c.limits, fault: c.fault}.explore(c.start)
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)
 			}

@@ -55,22 +55,22 @@ func (n *node) counts(asker lease.Handle, number uint64, list uint8) bool {
 func (w *world) receive(n *node, p packet) {
 	if p.answer {
 		a := Answer{p.to, p.number, partitions(p.first), partitions(p.last)}
-		if w.problem == anyNumber {
+		if w.fault == anyNumber {
 			a.Number = n.number
 		}
-		if w.problem == anyLife {
+		if w.fault == anyLife {
 			a.To = n.life
 		}
 		n.ReceiveAnswer(p.from, a)
 		return
 	}
 	a := Ask{p.to, p.number, p.view, partitions(p.first), partitions(p.last)}
-	if w.problem == anyView {
+	if w.fault == anyView {
 		a.View = n.view
 	}
 	n.ReceiveAsk(p.from, a)
 	for _, wanted := range a.Wants {
-		if t := n.parts[wanted]; w.problem == yields && t != nil && t.waits() {
+		if t := n.parts[wanted]; w.fault == yields && t != nil && t.waits() {
 			n.answer(Answer{To: p.from, Number: a.Number, Free: []placement.Partition{wanted}})
 		}
 	}

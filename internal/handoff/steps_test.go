@@ -53,7 +53,7 @@ func (w *world) nextRuns(i int, n *node, visit func(step, *world)) {
 		ends := func(state run) func(*world, *node) {
 			return func(w *world, n *node) {
 				n.runs[p] = handler{state: state}
-				if w.problem != early {
+				if w.fault != early {
 					n.Returned(p)
 				}
 			}
@@ -104,7 +104,7 @@ func (w *world) nextTable(i int, n *node, visit func(step, *world)) {
 				former := n.table[p]
 				n.table[p] = owner
 				n.setTable()
-				if w.problem == formerOwner {
+				if w.fault == formerOwner {
 					n.trust(placement.Partition(p), former)
 				}
 			}))
@@ -131,13 +131,13 @@ func (w *world) nextMembers(i int, n *node, visit func(step, *world)) {
 		}
 	}
 	for _, o := range w.nodes {
-		if o.life != 0 && !o.lapsed && o.knows(n.life) && !n.knows(o.life) && w.problem != lateNews {
+		if o.life != 0 && !o.lapsed && o.knows(n.life) && !n.knows(o.life) && w.fault != lateNews {
 			return
 		}
 	}
 	for _, life := range n.others {
 		o := w.nodes[placeOf(life)]
-		if o.life == life && !o.lapsed && w.problem != noLease {
+		if o.life == life && !o.lapsed && w.fault != noLease {
 			continue
 		}
 		visit(step{what: "takes for gone", place: i, other: life}, w.change(i, func(_ *world, n *node) {
@@ -165,7 +165,7 @@ func (w *world) nextResume(i int, visit func(step, *world)) {
 	w.join(i, visit, func(next *world, members []lease.Handle) *node {
 		n := next.nodes[i].clone()
 		n.lapsed = false
-		if w.problem != keepRights {
+		if w.fault != keepRights {
 			n.Fence()
 		}
 		for p := range n.table {
@@ -173,7 +173,7 @@ func (w *world) nextResume(i int, visit func(step, *world)) {
 		}
 		n.setMembers(members)
 		for _, t := range n.parts {
-			t.granted = w.problem == keepRights
+			t.granted = w.fault == keepRights
 		}
 		return n
 	}, step{what: "runs again, and joins by", place: i})

@@ -30,24 +30,24 @@ type setup struct {
 	partitions int
 	known      int  // nodes that run, and know each other, at the start
 	all        bool // messages stay although the code ignores them
-	problem    problem
+	fault      fault
 	rested     map[string]bool // states of the nodes for which settles holds
 }
 
-// problem makes the world break one promise to the code, or one part of the rule.
-type problem string
+// fault makes the world break one promise to the code, or one part of the rule.
+type fault string
 
 const (
-	early       problem = "answers free before the run has returned"
-	anyNumber   problem = "counts answers to any ask"
-	yields      problem = "answers free while it waits itself"
-	formerOwner problem = "waits for the former owner alone"
-	anyView     problem = "answers members that know other members"
-	anyLife     problem = "counts answers to the former incarnation"
-	noLease     problem = "takes a member for gone before its lease has ended"
-	lateNews    problem = "takes members for gone before it hears of others"
-	keepRights  problem = "keeps its rights when its lease ends"
-	askOnce     problem = "asks once"
+	early       fault = "answers free before the run has returned"
+	anyNumber   fault = "counts answers to any ask"
+	yields      fault = "answers free while it waits itself"
+	formerOwner fault = "waits for the former owner alone"
+	anyView     fault = "answers members that know other members"
+	anyLife     fault = "counts answers to the former incarnation"
+	noLease     fault = "takes a member for gone before its lease has ended"
+	lateNews    fault = "takes members for gone before it hears of others"
+	keepRights  fault = "keeps its rights when its lease ends"
+	askOnce     fault = "asks once"
 )
 
 // world is one state: three nodes and all messages that were ever sent. A message may be
@@ -182,7 +182,7 @@ func (w *world) carryOut(n *node) {
 		for _, p := range r.Stop {
 			w.cancelled = w.cancelled || int(n.table[p]) == placeOf(n.life)
 			n.runs[p].state = stopping
-			if w.problem == early {
+			if w.fault == early {
 				n.Returned(p)
 			}
 		}

@@ -52,7 +52,7 @@ func (l *Ledger) Add(b events.Batch) {
 
 // Problems returns all contradictions, and the differences between the sum and the given
 // state of the node, both sorted.
-func (l *Ledger) Faults(owned []placement.Partition, members []lease.NodeID) []string {
+func (l *Ledger) Problems(owned []placement.Partition, members []lease.NodeID) []string {
 	problems := slices.Clone(l.problems)
 	if sum := slices.Sorted(maps.Keys(l.owned)); !slices.Equal(sum, owned) {
 		problems = append(problems, fmt.Sprintf("owns %d partitions, by its batches %d", len(owned), len(sum)))

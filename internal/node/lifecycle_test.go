@@ -26,7 +26,7 @@ func TestSettle(t *testing.T) {
 		"a stream of nodes": {[]int{300, 700, 1100, 1500, 1900}, 0, 2000},
 		"others are active": {[]int{100}, 100, 100},
 	} {
-		l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second}
+		l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second}
 		l.joined(epoch, true)
 		got := -1
 		for ms := 0; ms <= 3000 && got < 0; ms += 100 {
@@ -74,7 +74,7 @@ func TestPhases(t *testing.T) {
 // A fence for the clock settles until the clock is right, then the node becomes active
 // at once. A fence for the lease joins again.
 func TestFences(t *testing.T) {
-	l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
+	l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
 	l.fenceClock(at(100))
 	if l.phase != Settling || !l.places() {
 		t.Errorf("clock fence: %+v", l)
@@ -111,7 +111,7 @@ func TestIsolation(t *testing.T) {
 	} {
 		i := isolation{least: tt.least}
 		for at, look := range tt.looks {
-			if changed := i.judge(look.members, look.other); (i.why != nil) != look.tooFew || changed != look.changed {
+			if changed := i.update(look.members, look.other); (i.why != nil) != look.tooFew || changed != look.changed {
 				t.Errorf("%s, look %d: %+v, changed: %v, want %+v", name, at, i, changed, look)
 			}
 		}
@@ -122,7 +122,7 @@ func TestIsolation(t *testing.T) {
 // active. It is in its phase until then, and not in that of a node that is new.
 func TestIsolatedNodeSettles(t *testing.T) {
 	for _, othersActive := range []bool{false, true} {
-		l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
+		l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
 		l.isolate()
 		l.wait(at(1000), true)
 		if l.phase != Isolated || l.places() {

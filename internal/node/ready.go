@@ -240,7 +240,7 @@ func (n *Node) Glance() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Stale: n.outdated(), State: n.state,
 		Unreachable: n.address.reason, Fenced: n.fenced, Diverged: n.divergence.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(), Unhealthy: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.core.Holds(), Overdue: n.handing.overdueRuns(),
+		Waits: n.waitsFor(), Unhealthy: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.state.Holds(), Overdue: n.handing.overdueRuns(),
 	}
 	if !n.ended {
 		v.Table = n.table

@@ -30,13 +30,13 @@ const (
 // at each new table, too: a partition that goes and comes back begins a wait of its own.
 func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 	waiting = make(map[placement.Partition]waitFor)
-	for _, p := range h.core.Waiting() {
+	for _, p := range h.state.Waiting() {
 		waiting[p] = toStop
-		if h.core.Waits(p) {
+		if h.state.Waits(p) {
 			waiting[p] = toRun
 		}
 	}
-	for _, p := range h.core.Stopping() {
+	for _, p := range h.state.Stopping() {
 		waiting[p] = toReturn
 	}
 	maps.DeleteFunc(h.waits, func(p placement.Partition, w *wait) bool {
@@ -46,8 +46,8 @@ func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 	return waiting
 }
 
-// judgeWaits ends the waits that exceed the bound, and reports whether there are others.
-func (n *Node) judgeWaits(now time.Time) (any bool) {
+// endWaits ends the waits that exceed the bound, and reports whether there are others.
+func (n *Node) endWaits(now time.Time) (any bool) {
 	h := &n.handing
 	waiting := h.reconcileWaits()
 	overdue := make(map[string][]placement.Partition) // by the log line
@@ -61,7 +61,7 @@ func (n *Node) judgeWaits(now time.Time) (any bool) {
 			continue
 		}
 		w.over = true
-		key := fmt.Sprint(w.what, h.names(h.core.Missing(p)))
+		key := fmt.Sprint(w.what, h.names(h.state.Missing(p)))
 		overdue[key] = append(overdue[key], p)
 	}
 	for _, key := range slices.Sorted(maps.Keys(overdue)) {
@@ -78,7 +78,7 @@ func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
 	switch w.what {
 	case toRun:
 		n.stats.HandoffOverruns += uint64(len(partitions))
-		n.log(Warn, "handoff overdue: running without the answer of another node", append(attrs, "missing", h.names(h.core.Missing(first)))...)
+		n.log(Warn, "handoff overdue: running without the answer of another node", append(attrs, "missing", h.names(h.state.Missing(first)))...)
 	case toStop:
 		n.log(Warn, "handoff overdue: stopping a run that its next owner has not demanded", attrs...)
 	case toReturn:
@@ -86,7 +86,7 @@ func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
 	}
 	if w.what != toReturn {
 		for _, p := range partitions {
-			h.core.Overdue(p)
+			h.state.Overdue(p)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func wrongOwners(nodes []*Process) (faults []string) {
 			}
 			continue
 		}
-		for _, fault := range p.ledger.Faults(mine, p.Members()) {
+		for _, fault := range p.ledger.Problems(mine, p.Members()) {
 			faults = append(faults, p.ID+": "+fault)
 		}
 	}

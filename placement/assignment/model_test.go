@@ -196,9 +196,9 @@ func TestModel(t *testing.T) {
 
 func TestModelFaults(t *testing.T) {
 	for _, c := range []struct {
-		problem modelFault
-		broken  string
-		limits  modelLimits
+		fault  modelFault
+		broken string
+		limits modelLimits
 	}{
 		{highestWins, nothingLost, modelLimits{views: 3, writes: 2}},
 		{lastWins, allAgree, modelLimits{views: 1, writes: 1}},
@@ -209,8 +209,8 @@ func TestModelFaults(t *testing.T) {
 		{successors, returns, modelLimits{views: 1, writes: 1}},
 		{hastyPasses, appliedOnce, modelLimits{writes: 1, passes: 2, alone: true}},
 	} {
-		t.Run(string(c.problem), func(t *testing.T) {
-			r := c.limits.explore(c.problem, 100_000)
+		t.Run(string(c.fault), func(t *testing.T) {
+			r := c.limits.explore(c.fault, 100_000)
 			if t.Log(r); r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)
 			}

@@ -45,8 +45,8 @@ type modelWorld struct {
 
 // modelLaws hold in all states of a world.
 type modelLaws struct {
-	problem modelFault
-	first   *placement.Table // of all nodes
+	fault modelFault
+	first *placement.Table // of all nodes
 }
 
 // modelLimits bound what may happen.
@@ -66,7 +66,7 @@ type modelNode struct {
 func modelID(i int) lease.NodeID { return lease.NodeID(rune('a' + i)) }
 
 func newModelWorld(l modelLimits, f modelFault) *modelWorld {
-	w := &modelWorld{modelLaws: &modelLaws{problem: f}, left: l}
+	w := &modelWorld{modelLaws: &modelLaws{fault: f}, left: l}
 	for i := range w.at {
 		w.lives++
 		w.at[i] = modelNode{since: w.lives, view: 1<<modelPlaces - 1}
@@ -115,15 +115,15 @@ func (w *modelWorld) coordinator(i int) (Coordinator, bool) {
 			}
 		}
 	}
-	may := n.current.Quorum(c.Voters) || w.problem == noQuorum
+	may := n.current.Quorum(c.Voters) || w.fault == noQuorum
 	c.Active = len(c.Voters)
 	for _, id := range n.current.Voters() {
-		if !slices.Contains(c.Voters, id) && w.problem != seenVoters {
+		if !slices.Contains(c.Voters, id) && w.fault != seenVoters {
 			c.Voters = append(c.Voters, id)
 		}
 	}
 	slices.Sort(c.Voters)
-	if w.problem == successors {
+	if w.fault == successors {
 		c.Gone = func(lease.NodeID) bool { return true }
 	}
 	return c, may && first == i
@@ -161,7 +161,7 @@ func (w *modelWorld) pass(i int) {
 		n.followed = n.current.Version()
 	}
 	before, allowed := n.current, n.followed
-	if w.problem == hastyPasses {
+	if w.fault == hastyPasses {
 		allowed = math.MaxUint64
 	}
 	next, err := Level(t, c, allowed, false)
@@ -202,13 +202,13 @@ func (w *modelWorld) receive(i int, b *Assignment) {
 	switch {
 	case a == nil || b == nil:
 		merged = cmp.Or(a, b)
-	case w.problem == lastWins:
+	case w.fault == lastWins:
 		merged = b
-	case w.problem == highestWins && a.genesis == b.genesis:
+	case w.fault == highestWins && a.genesis == b.genesis:
 		if merged = a; b.version > a.version || (b.version == a.version && b.digest > a.digest) {
 			merged = b
 		}
-	case w.problem == youngWins && a.genesis != b.genesis:
+	case w.fault == youngWins && a.genesis != b.genesis:
 		if merged = a; a.genesis.compare(b.genesis) < 0 {
 			merged = b
 		}
@@ -217,7 +217,7 @@ func (w *modelWorld) receive(i int, b *Assignment) {
 		if merged, err = a.Merge(b); err != nil {
 			panic(err)
 		}
-		if w.problem == lowVersion && merged != a && a.genesis == b.genesis {
+		if w.fault == lowVersion && merged != a && a.genesis == b.genesis {
 			low := *merged
 			low.version = b.version
 			merged = low.finish()
