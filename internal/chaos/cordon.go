@@ -12,7 +12,7 @@ import (
 type word struct {
 	at, end time.Duration
 	over    bool              // a node has seen its end
-	heldBy  map[*process]bool // false = that process has seen its end
+	knownBy map[*process]bool // false = that process has seen its end
 }
 
 // endsWithin is how much the end of a cordon may differ from what was decided.
@@ -39,13 +39,13 @@ func (w *world) cordon(by, id string, d time.Duration) {
 	case d == 0:
 		return
 	}
-	w.words[p.View().Live.Cordoned[i]] = &word{at: w.Elapsed(), end: w.Elapsed() + d, heldBy: make(map[*process]bool)}
+	w.words[p.View().Live.Cordoned[i]] = &word{at: w.Elapsed(), end: w.Elapsed() + d, knownBy: make(map[*process]bool)}
 }
 
 // replaced reports whether there was a later word on a node.
 func (w *world) replaced(e lease.Cordon) bool { return w.lastWord[string(e.ID)] > w.words[e].at }
 
-// checkCordoned judges which cordons have begun and ended for a node.
+// checkCordoned checks which cordons have begun and ended for a node.
 func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	for _, e := range cordoned {
 		word := w.words[e]
@@ -53,18 +53,18 @@ func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 			w.fail("cordon", "%s knows a cordon that was not decided: %+v", p.ID, e)
 			return
 		}
-		held, known := word.heldBy[p]
-		if known && !held {
+		knows, known := word.knownBy[p]
+		if known && !knows {
 			w.fail("cordon", "%s knows a cordon again: %+v", p.ID, e)
 		}
-		word.heldBy[p] = true
+		word.knownBy[p] = true
 		if !w.stepped && w.Elapsed()-max(word.end, p.active) > endsWithin {
 			w.fail("cordon", "%s knows a cordon that ended %v ago: %+v", p.ID, w.Elapsed()-word.end, e)
 		}
 	}
 	for _, e := range p.cordoned {
 		if word := w.words[e]; !slices.Contains(cordoned, e) {
-			word.heldBy[p] = false
+			word.knownBy[p] = false
 			if !word.over && !w.replaced(e) {
 				word.over = true
 				w.changed, w.checked = w.Elapsed(), false // partitions move
@@ -82,7 +82,7 @@ func (w *world) checkWords(side []*process) {
 			w.fail("cordon", "%s knows %+v, %s knows %+v", p.ID, p.cordoned, side[0].ID, known)
 		}
 		for e, word := range w.words {
-			if _, ok := word.heldBy[p]; ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < word.end && !slices.Contains(known, e) {
+			if _, ok := word.knownBy[p]; ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < word.end && !slices.Contains(known, e) {
 				w.fail("cordon", "%s has forgotten %+v, which %s knew", side[0].ID, e, p.ID)
 			}
 		}

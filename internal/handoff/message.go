@@ -90,7 +90,7 @@ func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 }
 
 // askAll asks the members that have not answered for p. A member that runs p is asked
-// by judge.
+// by decide.
 func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	if !t.waits() {
 		return

@@ -26,26 +26,26 @@ func (l *Ledger) Add(b events.Batch) {
 	if l.owned == nil {
 		l.owned, l.members = make(map[placement.Partition]uint64), make(map[lease.NodeID]bool)
 	}
-	problem := func(bad bool, format string, args ...any) {
+	report := func(bad bool, format string, args ...any) {
 		if bad {
 			l.problems = append(l.problems, fmt.Sprintf("version %d: ", b.Version)+fmt.Sprintf(format, args...))
 		}
 	}
 	l.Batches = append(l.Batches, b)
 	for _, o := range b.Released {
-		problem(l.owned[o.Partition] != o.Since, "released %v, owned since %d", o, l.owned[o.Partition])
+		report(l.owned[o.Partition] != o.Since, "released %v, owned since %d", o, l.owned[o.Partition])
 		delete(l.owned, o.Partition)
 	}
 	for _, o := range b.Acquired {
-		problem(l.owned[o.Partition] != 0, "acquired %v, already owned", o)
+		report(l.owned[o.Partition] != 0, "acquired %v, already owned", o)
 		l.owned[o.Partition] = o.Since
 	}
 	for _, id := range b.Left {
-		problem(!l.members[id], "%s left, was no member", id)
+		report(!l.members[id], "%s left, was no member", id)
 		delete(l.members, id)
 	}
 	for _, id := range b.Joined {
-		problem(l.members[id], "%s joined, was a member", id)
+		report(l.members[id], "%s joined, was a member", id)
 		l.members[id] = true
 	}
 }

@@ -46,7 +46,7 @@ func restarts() []fault {
 			begin: func(l *lab) { restart(l, 0) },
 		},
 		{
-			name: "five kills and restarts", faulty: 5, lasts: 20 * time.Second, held: true, holds: atMost(8),
+			name: "five kills and restarts", faulty: 5, lasts: 20 * time.Second, flapping: true, holds: atMost(8),
 			begin: func(l *lab) {
 				for range 5 {
 					restart(l, time.Second)

@@ -112,8 +112,8 @@ func TestDampingOfReturns(t *testing.T) {
 		d.returned(at(0))
 	}
 	d.forgive(at(0))
-	if held := !d.until.IsZero(); held || !d.returned(at(0)) || !d.until.Equal(at(0).Add(12*ttl)) {
-		t.Errorf("flapping after a pardon: %v; after the next return until %v", held, d.until)
+	if flapping := !d.until.IsZero(); flapping || !d.returned(at(0)) || !d.until.Equal(at(0).Add(12*ttl)) {
+		t.Errorf("flapping after a pardon: %v; after the next return until %v", flapping, d.until)
 	}
 }
 
@@ -136,8 +136,8 @@ func TestNoHoldWithoutWord(t *testing.T) {
 			b.countReturn(w.now)
 		}
 		w.run(time.Second)
-		if said, held := b.set.Self().FlappingUntil > 0, b.life.flapping; said == full || held == full || b.damping.until.IsZero() != full {
-			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, held)
+		if said, flapping := b.set.Self().FlappingUntil > 0, b.life.flapping; said == full || flapping == full || b.damping.until.IsZero() != full {
+			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, flapping)
 		}
 	}
 }
@@ -175,9 +175,9 @@ func TestHoldAfterStep(t *testing.T) {
 	}
 	until := b.damping.until
 	ahead := a.set.Stamp(w.now.Add(10 * time.Second))
-	held := a.set.Echo(w.now, b.set.Challenge(w.now, 7))
-	held.Stamp = ahead
-	b.apply(w.now, held)
+	echo := a.set.Echo(w.now, b.set.Challenge(w.now, 7))
+	echo.Stamp = ahead
+	b.apply(w.now, echo)
 	b.Ready(w.now)
 	said, hold := b.set.Until(w.now, b.set.Self().FlappingUntil), until.Sub(w.now)
 	if !b.damping.until.Equal(until) || (said-hold).Abs() > time.Second || b.set.Stamp(w.now) < ahead {

@@ -21,7 +21,7 @@ const (
 	firstPause  = time.Second
 	longPause   = 30 * time.Second
 
-	// A core takes a stream for dead when it has no answer to two probes, a second after
+	// A kernel takes a stream for dead when it has no answer to two probes, a second after
 	// each. A host that has vanished answered the one before.
 	leastSilence = 2 * time.Second
 	mostSilence  = 3 * time.Second
@@ -94,7 +94,7 @@ func (c *Cluster) end(w *watching, d time.Duration) {
 	c.watched(w, d, func() { c.dial(w, true) })
 }
 
-// endStreams ends the open watch streams to and from an address, as the core of a host
+// endStreams ends the open watch streams to and from an address, as the kernel of a host
 // does for a process that has ended, and a firewall that resets them.
 func (c *Cluster) endStreams(addr string) {
 	for _, p := range c.all() {
@@ -157,7 +157,7 @@ func (c *Cluster) silence(w *watching) {
 	})
 }
 
-// Vanish ends nodes with their hosts: no core is left that could end a stream.
+// Vanish ends nodes with their hosts: no kernel is left that could end a stream.
 func (c *Cluster) Vanish(ids ...string) {
 	for _, id := range ids {
 		p := c.Node(id)
