@@ -168,7 +168,7 @@ func (w *world) checkSide(side []*process) {
 	for _, p := range side {
 		ids = append(ids, lease.NodeID(p.ID))
 	}
-	w.checkWords(side)
+	w.checkSameCordons(side)
 	truth, few := w.truth(side), len(side) < w.s.minMembers
 	all := uint64(0)
 	for _, p := range side {

@@ -27,12 +27,12 @@ type world struct {
 	sent       int
 	rng        *rand.Rand // of the checks and of the tape
 
-	handlers *sim.Handlers
-	overlaps int                    // of runs, that were checked
-	parted   map[link]time.Duration // when one node took the other for gone
-	words    map[lease.Cordon]*word
-	lastWord map[string]time.Duration // when a node was cordoned last, or its cordon ended early
-	stepped  bool                     // a clock was wrong
+	handlers     *sim.Handlers
+	overlaps     int                    // of runs, that were checked
+	parted       map[link]time.Duration // when one node took the other for gone
+	decisions    map[lease.Cordon]*decision
+	lastDecision map[string]time.Duration // when a node was cordoned last, or its cordon ended early
+	stepped      bool                     // a clock was wrong
 
 	cuts    map[link]bool
 	loss    float64
@@ -61,7 +61,7 @@ func newWorld(s schedule) *world {
 		parted:     make(map[link]time.Duration),
 		duplicates: make(map[string]*process),
 		calm:       calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
-		words:      make(map[lease.Cordon]*word), lastWord: make(map[string]time.Duration),
+		decisions:  make(map[lease.Cordon]*decision), lastDecision: make(map[string]time.Duration),
 	}
 	rng := rand.New(rand.NewPCG(s.seed, 6))
 	w.handlers = &sim.Handlers{Stop: func(p *sim.Process) time.Duration { return w.returnsAfter(p.ID, rng) }}

@@ -59,9 +59,9 @@ const (
 	// redialTimeout bounds the attempt to reach a node again.
 	redialTimeout = 500 * time.Millisecond
 
-	// silence is how long a node must be unreachable that did not end the stream by
+	// unreachableFor is how long a node must be unreachable that did not end the stream by
 	// silence. Package lease dates Silent back by the same time.
-	silence = 1500 * time.Millisecond
+	unreachableFor = 1500 * time.Millisecond
 
 	// firstPause spreads the first attempts: after a change of the live set, the next
 	// change often follows at once.
@@ -251,7 +251,7 @@ func (t *trial) evidence(now time.Time, found finding) (e lease.Evidence) {
 	case !t.met:
 	case found == replaced, found == refused && !t.silent:
 		e = lease.Refused
-	case found == refused, found == hidden && (t.silent || now.Sub(t.ended) >= silence):
+	case found == refused, found == hidden && (t.silent || now.Sub(t.ended) >= unreachableFor):
 		e = lease.Silent
 	}
 	if e != 0 {

@@ -251,7 +251,7 @@ func TestTrial(t *testing.T) {
 		{"silent", gone, 500 * time.Millisecond, hidden, lease.Silent},
 		{"silent by a router's word", syscall.EHOSTUNREACH, 0, hidden, lease.Silent},
 		{"reset, then nothing", reset, 1400 * time.Millisecond, hidden, 0},
-		{"reset, then nothing for long", reset, silence, hidden, lease.Silent},
+		{"reset, then nothing for long", reset, unreachableFor, hidden, lease.Silent},
 		{"paused", gone, time.Hour, unclear, 0},
 	} {
 		var tr trial

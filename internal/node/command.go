@@ -173,7 +173,7 @@ func (n *Node) couldDoWithout(id lease.NodeID) bool {
 }
 
 // pullCordons sends the cordons that this node knows to a node that knows others, and
-// requests those.
+// pulls those.
 func (n *Node) pullCordons(now time.Time, from lease.Handle, differ bool) {
 	if !differ {
 		return

@@ -35,7 +35,7 @@ type Config struct {
 	MinMembers         int           // live members without which the node owns nothing
 	SplitForget        time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
 	StartDraining      bool
-	DisableFlapDamping bool          // a node that comes and goes is not flapping
+	DisableFlapDamping bool          // a node that comes and goes keeps its partitions
 	Checked            bool          // the shell checks the node's application: see Checked
 	Handoff            time.Duration // bound of waiting for other nodes before a partition runs; 0 = no handoff
 

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -240,3 +241,8 @@ func (l *logbook) find(parts ...string) (found []string) {
 	}
 	return found
 }
+
+var (
+	changes = flag.Int("changes", 0, "random changes in TestHandoff; 0 = a few hundred")
+	long    = flag.Bool("long", false, "larger fleets, and for longer: make scale and make handoff do so")
+)

@@ -23,8 +23,8 @@ const (
 
 	// A kernel takes a stream for dead when it has no answer to two probes, a second after
 	// each. A host that has vanished answered the one before.
-	leastSilence = 2 * time.Second
-	mostSilence  = 3 * time.Second
+	leastIdleTimeout = 2 * time.Second
+	mostIdleTimeout  = 3 * time.Second
 )
 
 // watch holds streams to these nodes from now on, and to no others.
@@ -137,18 +137,18 @@ func (c *Cluster) probe() {
 			for _, w := range p.watches {
 				switch {
 				case w.open && c.net.resets[link{p.Addr, w.Addr}]: // the next probe is reset
-					c.end(w, time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence))))
+					c.end(w, time.Duration(c.net.streamRng.Int64N(int64(mostIdleTimeout-leastIdleTimeout))))
 				case w.open && c.unreachable(p.Addr, w.Addr):
-					c.silence(w)
+					c.timeOut(w)
 				}
 			}
 		}
 	}})
 }
 
-// silence ends an open watch stream if its probes are not answered.
-func (c *Cluster) silence(w *watching) {
-	wait := leastSilence + time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence)))
+// timeOut ends an open watch stream if its probes are not answered.
+func (c *Cluster) timeOut(w *watching) {
+	wait := leastIdleTimeout + time.Duration(c.net.streamRng.Int64N(int64(mostIdleTimeout-leastIdleTimeout)))
 	c.watched(w, wait, func() {
 		if w.open && c.unreachable(w.from.Addr, w.Addr) {
 			w.open = false
