@@ -100,7 +100,7 @@ func (s *State) UnmarshalText(b []byte) error {
 type Profile struct {
 	ID           NodeID            `json:"id"`
 	Incarnation  uint64            `json:"incarnation,string"` // of the node's process; greater after a restart
-	Addr         string            `json:"addr"`               // host:port at which the node gossips; a node without an address cannot show that it runs, so nobody believes it
+	Addr         string            `json:"addr"`               // host:port at which the node gossips; without one it cannot show that it runs, so nobody believes it
 	APIAddr      string            `json:"api_addr"`           // where the node's own application is reached; opaque to roost
 	Zone         string            `json:"zone"`
 	Weight       uint32            `json:"weight"`   // share of the partitions relative to other nodes; 0 owns nothing
@@ -173,7 +173,8 @@ func (r *Record) validate(size int) error {
 	reject(len(r.RoostVersion) > MaxRoostVersionBytes, "roost version has %d bytes, at most %d", len(r.RoostVersion), MaxRoostVersionBytes)
 	reject(len(r.AppVersion) > MaxAppVersionBytes, "app version has %d bytes, at most %d", len(r.AppVersion), MaxAppVersionBytes)
 	reject(!utf8.ValidString(r.RoostVersion) || !utf8.ValidString(r.AppVersion), "versions must be UTF-8")
-	reject(min(r.RecentReturns, r.FlappingUntil) < 0 || max(r.RecentReturns, r.FlappingUntil) > maxStamp, "returns count until %d, flapping until %d: both must be cluster time", r.RecentReturns, r.FlappingUntil)
+	reject(min(r.RecentReturns, r.FlappingUntil) < 0 || max(r.RecentReturns, r.FlappingUntil) > maxStamp,
+		"returns count until %d, flapping until %d: both must be cluster time", r.RecentReturns, r.FlappingUntil)
 	reject(r.Drains < 0 || r.Drains > maxStamp, "drains from %d on: that must be cluster time", r.Drains)
 	reject(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
 	reject(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)

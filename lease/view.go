@@ -88,14 +88,17 @@ func (e *entry) reason() Reason {
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live)), Cordoned: s.cordons.inForce, Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time}
+	v := &View{
+		Members: make([]Member, 0, len(s.live)), Cordoned: s.cordons.inForce,
+		Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time,
+	}
 	v.Spared = len(v.Cordoned) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
 			state := s.shownState(e, v.Spared)
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: state, Cordoned: state != e.state && !s.drains.begun(e.rec), Renewed: s.time.local(e.renewed()),
-				Clock: e.clock, Load: e.load, Table: e.table,
+				Record: e.rec, Handle: e.handle, State: state, Cordoned: state != e.state && !s.drains.begun(e.rec),
+				Renewed: s.time.local(e.renewed()), Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
 	}

@@ -14,8 +14,23 @@ import (
 func drawRecord(t *rapid.T) *Record {
 	id := rapid.StringMatching(`[][A-Za-z0-9._:-]{1,64}`).Draw(t, "id")
 	return &Record{
-		Profile: Profile{ID: NodeID(id), Incarnation: rapid.Uint64Range(0, maxIncarnation).Draw(t, "incarnation"), Addr: rapid.StringN(0, -1, 100).Draw(t, "addr"), APIAddr: rapid.StringN(0, -1, 100).Draw(t, "api addr"), Zone: rapid.StringN(0, -1, 64).Draw(t, "zone"), Weight: rapid.Uint32Range(0, MaxWeight).Draw(t, "weight"), Capacity: rapid.Int64Min(0).Draw(t, "capacity"), Labels: rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes),
-			rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"), RoostVersion: rapid.StringN(0, -1, MaxRoostVersionBytes).Draw(t, "version of roost"), AppVersion: rapid.StringN(0, -1, MaxAppVersionBytes).Draw(t, "version of the application")}, Version: rapid.Uint32().Draw(t, "version"), MinWire: rapid.Uint8().Draw(t, "min wire"), MaxWire: rapid.Uint8().Draw(t, "max wire"), Handoff: rapid.Bool().Draw(t, "handoff"), RecentReturns: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "recent returns")), FlappingUntil: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "flapping until")), Keys: string(rapid.SliceOfN(rapid.Byte(), 0, MaxKeysBytes).Draw(t, "keys")), HTTP: rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"), Drains: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")), Meta: string(rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "meta")), rest: drawRest(t),
+		Profile: Profile{
+			ID: NodeID(id), Incarnation: rapid.Uint64Range(0, maxIncarnation).Draw(t, "incarnation"),
+			Addr: rapid.StringN(0, -1, 100).Draw(t, "addr"), APIAddr: rapid.StringN(0, -1, 100).Draw(t, "api addr"),
+			Zone: rapid.StringN(0, -1, 64).Draw(t, "zone"), Weight: rapid.Uint32Range(0, MaxWeight).Draw(t, "weight"),
+			Capacity:     rapid.Int64Min(0).Draw(t, "capacity"),
+			Labels:       rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes), rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"),
+			RoostVersion: rapid.StringN(0, -1, MaxRoostVersionBytes).Draw(t, "version of roost"),
+			AppVersion:   rapid.StringN(0, -1, MaxAppVersionBytes).Draw(t, "version of the application"),
+		},
+		Version: rapid.Uint32().Draw(t, "version"), MinWire: rapid.Uint8().Draw(t, "min wire"),
+		MaxWire: rapid.Uint8().Draw(t, "max wire"), Handoff: rapid.Bool().Draw(t, "handoff"),
+		RecentReturns: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "recent returns")),
+		FlappingUntil: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "flapping until")),
+		Keys:          string(rapid.SliceOfN(rapid.Byte(), 0, MaxKeysBytes).Draw(t, "keys")),
+		HTTP:          rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"),
+		Drains:        Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")),
+		Meta:          string(rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "meta")), rest: drawRest(t),
 	}
 }
 

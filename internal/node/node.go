@@ -154,7 +154,9 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandoff(now)
 	}
 	n.handOff(now)
-	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.slowStart.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
+	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil,
+		n.slowStart.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next,
+		n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.

@@ -56,7 +56,9 @@ func TestJoinWithPendingChallengesFull(t *testing.T) {
 func formerNodes(now time.Time) (recorded tape) {
 	at := now.Add(10 * time.Minute)
 	for i := range 1100 {
-		s := lease.NewSet(at, lease.Record{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("old", i)), Incarnation: 1, Addr: fmt.Sprint("nowhere:", i)}}, lease.Params{TTL: ttl})
+		s := lease.NewSet(at, lease.Record{Profile: lease.Profile{
+			ID: lease.NodeID(fmt.Sprint("old", i)), Incarnation: 1, Addr: fmt.Sprint("nowhere:", i),
+		}}, lease.Params{TTL: ttl})
 		s.Establish()
 		recorded.messages = append(recorded.messages, lease.Encode(s.Sync(at)))
 	}
