@@ -178,7 +178,7 @@ func TestFailureReportsAreForgotten(t *testing.T) {
 	}
 }
 
-// A node is proven dead by one watcher only where there are no others. Those count whose leases
+// The report of one watcher confirms a failure only where there is no other watcher. Watchers count, too, whose leases
 // begin by the same message.
 func TestOthersOfTheSameMessage(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -37,7 +37,7 @@ type Stats struct {
 // reads no clock and does no I/O. It is not safe for concurrent use.
 //
 // Every time.Time argument carries the caller's monotonic clock, which alone
-// decides the age of leases, and its wall clock, which is used to judge skew.
+// decides the age of leases, and its wall clock, which is used to measure skew.
 type Set struct {
 	params     Params
 	self       *entry

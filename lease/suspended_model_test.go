@@ -53,13 +53,13 @@ type napMessage struct {
 
 // napWorld is a state. The sets of a state are part of other states, too.
 type napWorld struct {
-	fault napFault
-	nodes []napper
-	addrs map[string]int // where the process of a node is reached
-	sent  []napMessage
-	asks  int // that are left
-	talks int
-	waits int
+	fault     napFault
+	nodes     []napper
+	addrs     map[string]int // where the process of a node is reached
+	sent      []napMessage
+	questions int // that are left
+	talks     int
+	waits     int
 }
 
 // napSet returns the set of a member at a time, which knows others.
@@ -172,8 +172,8 @@ func (w *napWorld) next(visit func(string, *napWorld)) {
 	}
 	for i, n := range w.nodes {
 		for _, addr := range n.set.Peers(nil) {
-			if to, ok := w.addrs[addr]; ok && w.asks > 0 {
-				try(fmt.Sprintf("%s asks %s", n.id, addr), func(w *napWorld) { w.asks--; w.sendTo(to, i, w.ask(i)) })
+			if to, ok := w.addrs[addr]; ok && w.questions > 0 {
+				try(fmt.Sprintf("%s asks %s", n.id, addr), func(w *napWorld) { w.questions--; w.sendTo(to, i, w.ask(i)) })
 			}
 		}
 		if w.talks > 0 {
@@ -205,7 +205,7 @@ func (w *napWorld) key() string {
 		texts = append(texts, m.text)
 	}
 	slices.SortFunc(texts, cmp.Compare[string])
-	return b.String() + strings.Join(texts, ";") + fmt.Sprint(w.asks, w.talks, w.waits)
+	return b.String() + strings.Join(texts, ";") + fmt.Sprint(w.questions, w.talks, w.waits)
 }
 
 // broken returns the invariant that does not hold.
@@ -281,11 +281,11 @@ func TestSuspensionModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			switch {
 			case len(w.nodes) == 2:
-				w.asks, w.talks, w.waits = 1, 1, 1
+				w.questions, w.talks, w.waits = 1, 1, 1
 			case len(w.sent) > 0:
 				w.waits = 1
 			default:
-				w.asks = 2
+				w.questions = 2
 			}
 			begin := time.Now()
 			if r := w.explore(); r.Broken != "" || (!r.Whole && len(w.nodes) == 2) { // three have too many states
@@ -310,7 +310,7 @@ func TestSuspensionModelFaults(t *testing.T) {
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {
 			w := napWorlds()[c.world]
-			w.fault, w.asks, w.talks, w.waits = c.fault, 1, 2, c.waits
+			w.fault, w.questions, w.talks, w.waits = c.fault, 1, 2, c.waits
 			r := w.explore()
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)

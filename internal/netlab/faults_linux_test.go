@@ -110,8 +110,8 @@ func still(t *testing.T, l *lab, out outcome) {
 	}
 }
 
-// provenWithin fails the test unless the others proved the end of n5, and took over in time.
-func provenWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
+// confirmedWithin fails the test unless the others confirmed the failure of n5, and took over in time.
+func confirmedWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
 	return func(t *testing.T, l *lab, out outcome) {
 		t.Helper()
 		atMost(2)(t, l, out)

@@ -13,7 +13,7 @@ import (
 func TestFaultsAreNamed(t *testing.T) {
 	const alone = "warn members: heard over TCP alone: n3 at 10.99.102.3:7946"
 	lost := "expired"
-	if *long { // with a TTL of 6 s, members prove sooner that a host has gone: a cut looks the same
+	if *long { // with a TTL of 6 s, members confirm sooner that a host has gone: a cut looks the same
 		lost = "crashed"
 	}
 	for i, f := range []struct {

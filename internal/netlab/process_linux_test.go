@@ -17,7 +17,7 @@ import (
 func deaths() []fault {
 	death := func(name string, end func(l *lab)) fault {
 		return fault{
-			name: name, faulty: 5, lasts: 10 * time.Second, holds: provenWithin(4 * time.Second),
+			name: name, faulty: 5, lasts: 10 * time.Second, holds: confirmedWithin(4 * time.Second),
 			begin: func(l *lab) {
 				end(l)
 				<-l.nodes[5].process.Done()

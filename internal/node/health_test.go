@@ -12,7 +12,7 @@ import (
 
 var errSick = errors.New("sick")
 
-// One contrary result changes no verdict, two in a row do. A program that is checked is
+// One contrary result changes no verdict, two in a row do. An application that is checked is
 // unhealthy until the first check that succeeds.
 func TestVerdictOfChecks(t *testing.T) {
 	for results, want := range map[string]string{
@@ -161,7 +161,7 @@ func TestUnhealthy(t *testing.T) {
 	check("no report is expected", lease.Active)
 }
 
-// A node with a checked program owns nothing before the first check succeeds.
+// A node with a checked application owns nothing before the first check succeeds.
 func TestCheckedFromTheStart(t *testing.T) {
 	w := newNetwork(t, func(c *Config) { c.Checked = c.Self.ID == "b" }, "a", "b", "c")
 	if w.owned("b") != 0 || w.owned("a") == 0 {

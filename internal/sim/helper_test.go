@@ -64,8 +64,8 @@ func (c fleet) agree(limit time.Duration) time.Duration {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if faults := c.Disagreements(); len(faults) > 0 { // Agree compares in another order
-		c.t.Fatalf("agreement in spite of %v", faults)
+	if problems := c.Disagreements(); len(problems) > 0 { // Agree compares in another order
+		c.t.Fatalf("agreement in spite of %v", problems)
 	}
 	return took
 }

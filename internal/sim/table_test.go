@@ -105,7 +105,7 @@ func (b brittle) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return b.Strategy.Assign(nodes, partitions)
 }
 
-// The strategy of a user has a fault that a join brings out. All nodes keep the last
+// The strategy of a user has a bug that a join brings out. All nodes keep the last
 // good table and log the reason once a minute; when the fleet is as before, they place again.
 func TestStrategyFails(t *testing.T) {
 	for what, tt := range map[string]struct {
@@ -131,7 +131,7 @@ func TestStrategyFails(t *testing.T) {
 					t.Errorf("%s: %d members, a table of %d nodes, live %v, owns %d", id, len(v.Live.Members), len(v.Table.Nodes()), p.Live(), len(p.Owned()))
 				}
 				if lines := book.find("node="+id+" ", "strategy failed; keeping the last table", "brittle", tt.reason); len(lines) != 2 {
-					t.Errorf("%s logged the fault %d times in 90 s", id, len(lines))
+					t.Errorf("%s logged the problem %d times in 90 s", id, len(lines))
 				}
 			}
 			c.onlyMoved(before, nothing)
