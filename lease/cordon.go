@@ -321,11 +321,7 @@ func (w *writer) cordons(m *Message) {
 func (m *Message) readCordons(r *reader) {
 	m.PullCordons = r.uvarint(math.MaxUint64)&flagPullCordons != 0
 	m.Cordoned = r.fixed32()
-	for len(r.b) > 0 {
-		if m.Cordons = append(m.Cordons, r.cordon(m.Stamp)); len(m.Cordons) > MaxCordons {
-			r.fail("too many cordons")
-		}
-	}
+	m.Cordons = list(m.Cordons, r, func() Cordon { return r.cordon(m.Stamp) }, MaxCordons, "cordons")
 }
 
 func (r *reader) cordon(at Stamp) Cordon {

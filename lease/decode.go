@@ -65,7 +65,7 @@ func (r *reader) message() *Message {
 
 // section reads one section into m. What stands behind the known fields of the head is
 // skipped, as sections of unknown kinds are.
-func (m *Message) section(kind uint64, r *reader, table *uint32) {
+func (m *Message) section(kind uint64, r *reader, table *uint32) { //nolint:cyclop // a case for each kind
 	switch kind {
 	case sectionHead:
 		m.Settings, m.From = r.fixed32(), r.handle()
@@ -75,36 +75,21 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 	case sectionRows:
 		*table = r.fixed32()
 		m.Heartbeats = make([]Heartbeat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
-		for len(r.b) > 0 {
-			if m.Heartbeats = append(m.Heartbeats, r.row(m.Stamp, *table)); len(m.Heartbeats) > MaxNodes {
-				r.fail("too many rows")
-			}
-		}
+		m.Heartbeats = list(m.Heartbeats, r, func() Heartbeat { return r.row(m.Stamp, *table) }, MaxNodes, "rows")
 	case sectionRecords:
-		for len(r.b) > 0 {
-			if m.Records = append(m.Records, r.record()); len(m.Records) > MaxNodes {
-				r.fail("too many records")
-			}
-		}
+		m.Records = list(m.Records, r, r.record, MaxNodes, "records")
 	case sectionAges:
-		for own := (reader{b: slices.Clone(r.b)}); len(own.b) > 0; {
-			if m.Ages = append(m.Ages, own.bucket()); len(m.Ages) > maxBuckets {
-				own.fail("too many buckets")
-			}
-			if own.problem != "" {
-				r.fail(own.problem)
-			}
+		own := reader{b: slices.Clone(r.b)} // buckets share its memory
+		m.Ages = list(m.Ages, &own, own.bucket, maxBuckets, "buckets")
+		if own.problem != "" {
+			r.fail(own.problem)
 		}
 	case sectionPullRecords:
 		m.PullRecords = r.handles()
 	case sectionPullLeases:
 		m.PullLeases = r.handles()
 	case sectionPullBuckets:
-		for len(r.b) > 0 {
-			if m.PullBuckets = append(m.PullBuckets, r.bucketDigest()); len(m.PullBuckets) > maxBuckets {
-				r.fail("too many buckets")
-			}
-		}
+		m.PullBuckets = list(m.PullBuckets, r, r.bucketDigest, maxBuckets, "buckets")
 	case sectionChallenge:
 		m.Challenge = r.fixed64()
 	case sectionEcho:
@@ -115,11 +100,7 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 		}
 		m.Extra = slices.Clone(r.b)
 	case sectionFailureReports:
-		for len(r.b) > 0 {
-			if m.FailureReports = append(m.FailureReports, r.failureReport(m.Stamp)); len(m.FailureReports) > maxReported {
-				r.fail("too many failure reports")
-			}
-		}
+		m.FailureReports = list(m.FailureReports, r, func() FailureReport { return r.failureReport(m.Stamp) }, maxReported, "failure reports")
 	case sectionCordons:
 		m.readCordons(r)
 	case sectionHandoff:
@@ -129,6 +110,16 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 	case sectionCluster:
 		m.Cluster = r.clusterID()
 	}
+}
+
+// list appends elements until r is read to its end. More than most elements are a problem.
+func list[T any](to []T, r *reader, element func() T, most int, what string) []T {
+	for len(r.b) > 0 {
+		if to = append(to, element()); len(to) > most {
+			r.fail("too many " + what)
+		}
+	}
+	return to
 }
 
 func (r *reader) row(at Stamp, table uint32) Heartbeat {

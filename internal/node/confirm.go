@@ -49,7 +49,12 @@ func (n *Node) receive(now time.Time, m *lease.Message, l pendingMessage) {
 		n.confirm(now, m.From, e.Challenge, l)
 	}
 	if e.Counts {
-		n.receiveCounted(now, m, l, e)
+		if l.state {
+			n.noteState(now, m)
+		}
+		if e.Answered {
+			n.admit(now, m.From, e.BothWays)
+		}
 	}
 	if e.BothWays {
 		n.noteAnswer(now, e)
@@ -59,16 +64,6 @@ func (n *Node) receive(now time.Time, m *lease.Message, l pendingMessage) {
 	}
 	if e.Counts {
 		n.hearOthers(now, m)
-	}
-}
-
-// receiveCounted notes what follows from a message that counts.
-func (n *Node) receiveCounted(now time.Time, m *lease.Message, l pendingMessage, e lease.Effect) {
-	if l.state {
-		n.noteState(now, m)
-	}
-	if e.Answered {
-		n.admit(now, m.From, e.BothWays)
 	}
 }
 
