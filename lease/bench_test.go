@@ -39,7 +39,7 @@ func again(s *Set) {
 
 // messages are the two kinds of large messages: one packet, and a full sync.
 var messages = map[string]func(s *Set) *Message{
-	"digest": fullMessage,
+	"gossip": fullMessage,
 	"sync":   func(s *Set) *Message { return s.Sync(epoch) },
 }
 
