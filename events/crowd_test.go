@@ -92,17 +92,17 @@ func TestCrowdOnThreads(t *testing.T) {
 			Subscribe(ctx, &feed) // never read; goleak checks that its goroutine ends
 			continue
 		}
-		timeout := states
+		unread := states
 		if i%2 == 0 {
-			timeout = 1 + rng.IntN(10)
+			unread = 1 + rng.IntN(10)
 		}
 		wg.Go(func() {
 			var last uint64
 			for b := range Subscribe(ctx, &feed) {
-				if last = b.Version; timeout == 0 {
+				if last = b.Version; unread == 0 {
 					cancel() // and read until the channel is closed
 				}
-				timeout--
+				unread--
 				for range rng.IntN(100) {
 					runtime.Gosched()
 				}

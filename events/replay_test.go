@@ -126,7 +126,7 @@ func TestDiffAgainstReference(t *testing.T) {
 		want := referenceDiff(steps, from, to)
 		want.Digest = states[to].Digest()
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-			rt.Fatalf("from %d to %d (-reference model +got):\n%s", from, to, diff)
+			rt.Fatalf("from %d to %d (-reference +got):\n%s", from, to, diff)
 		}
 	})
 }

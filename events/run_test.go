@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,6 +223,297 @@ func TestRunOwnedReadsStateBeforeStart(t *testing.T) {
 		synctest.Wait()
 		if starts != 1 {
 			t.Errorf("%d runs, want 1", starts)
+		}
+	})
+}
+
+// lookout is a context that reports whenever another one is derived from it.
+type lookout struct {
+	context.Context
+	derived func()
+}
+
+func (l lookout) Value(key any) any {
+	l.derived()
+	return l.Context.Value(key)
+}
+
+// Released partitions are cancelled before any new run starts.
+func TestRunOwnedReleasesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		var old context.Context
+		starts := 0
+		ctx := lookout{t.Context(), func() {
+			if starts++; old != nil && old.Err() == nil {
+				t.Error("a run starts before the release")
+			}
+		}}
+		s := step{owners: "ba"}.next(t, nil)
+		feed.Publish(s)
+		go RunOwned(ctx, &feed, func(ctx context.Context, p placement.Partition) {
+			if p == 1 {
+				old = ctx
+			}
+			<-ctx.Done()
+		})
+		synctest.Wait()
+		before := starts
+		feed.Publish(step{owners: "ab"}.next(t, s))
+		synctest.Wait()
+		if starts == before {
+			t.Error("no run was started: the test checks nothing")
+		}
+	})
+}
+
+// A run that has returned leaves no context behind, while its parent continues.
+func TestRunOwnedEndsItsContexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		var kept context.Context
+		feed.Publish(step{owners: "a"}.next(t, nil))
+		go RunOwned(t.Context(), &feed, func(ctx context.Context, _ placement.Partition) { kept = ctx })
+		synctest.Wait()
+		if kept.Err() == nil {
+			t.Error("the context of a run outlives it")
+		}
+	})
+}
+
+// opaque is a context of a foreign type, which cancels derived contexts slowly.
+type opaque struct{ context.Context }
+
+func (opaque) Value(any) any { return nil }
+
+// Every run gets the right cause, also the runs that the end of ctx reaches last.
+func TestRunOwnedCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		ctx, cancel := context.WithCancel(t.Context())
+		var wrong atomic.Int32
+		feed.Publish(step{owners: strings.Repeat("a", 200)}.next(t, nil))
+		go RunOwned(opaque{ctx}, &feed, func(ctx context.Context, _ placement.Partition) {
+			if <-ctx.Done(); !errors.Is(context.Cause(ctx), context.Canceled) {
+				wrong.Add(1)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if n := wrong.Load(); n > 0 {
+			t.Errorf("%d runs have another cause than that of ctx", n)
+		}
+	})
+}
+
+// guard fails the test if two runs of one partition overlap.
+type guard [8]struct {
+	running, starts atomic.Int32
+	returnedEarly   atomic.Bool // the last run returned though the partition was owned
+}
+
+func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
+	t.Helper()
+	g[p].starts.Add(1)
+	if n := g[p].running.Add(1); n != 1 {
+		t.Errorf("%d runs of partition %d at once", n, p)
+	}
+	g[p].returnedEarly.Store(false)
+	return func() { g[p].running.Add(-1) }
+}
+
+// During a storm of changes no two runs of a partition overlap. Afterwards exactly the
+// owned partitions run.
+func TestRunOwnedStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		var g guard
+		ended := make(chan error, 1)
+		go func() {
+			ended <- RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
+				defer g.enter(t, p)()
+				rng := rand.New(rand.NewPCG(uint64(p), uint64(g[p].starts.Load())))
+				var early <-chan time.Time
+				if rng.IntN(3) == 0 {
+					early = time.After(time.Duration(rng.IntN(100)) * time.Millisecond)
+				}
+				select {
+				case <-ctx.Done():
+				case <-early:
+					g[p].returnedEarly.Store(ctx.Err() == nil)
+				}
+				time.Sleep(time.Duration(rng.IntN(50)) * time.Millisecond)
+			})
+		}()
+		rng := rand.New(rand.NewPCG(5, 0))
+		var s *State
+		for range 20 { // with a pause after each
+			for range 200 {
+				s = step{
+					owners: []string{"aabbccdd", "aaaabbbb", "bbbbaaaa", "abababab", "aaaaaaaa"}[rng.IntN(5)],
+					fenced: rng.IntN(8) == 0,
+				}.next(t, s)
+				feed.Publish(s)
+				time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
+			}
+			time.Sleep(time.Second) // released runs and early ones have returned
+			synctest.Wait()
+			for p := range placement.Partition(8) {
+				runs, want := g[p].running.Load() == 1, s.Owns(p) && !g[p].returnedEarly.Load()
+				if runs != want {
+					t.Errorf("partition %d runs: %v, want %v (owned: %v)", p, runs, want, s.Owns(p))
+				}
+			}
+		}
+		feed.Close()
+		if err := <-ended; !errors.Is(err, ErrClosed) {
+			t.Errorf("RunOwned: %v, want ErrClosed", err)
+		}
+		for p := range g {
+			if n := g[p].starts.Load(); n < 100 || g[p].running.Load() != 0 {
+				t.Errorf("partition %d: %d runs, %d of them still running", p, n, g[p].running.Load())
+			}
+		}
+	})
+}
+
+// The same on real threads, with runs that return at every possible moment.
+func TestRunOwnedOnThreads(t *testing.T) {
+	for _, end := range []string{"closed", "cancelled"} {
+		t.Run(end, func(t *testing.T) {
+			var feed Feed
+			var g guard
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				ended <- RunOwned(ctx, &feed, func(ctx context.Context, p placement.Partition) {
+					defer g.enter(t, p)()
+					for i := range rand.IntN(200) {
+						if i%16 == 0 && ctx.Err() != nil {
+							return
+						}
+						runtime.Gosched()
+					}
+					if rand.IntN(4) > 0 {
+						<-ctx.Done()
+					}
+				})
+			}()
+			if end == "cancelled" {
+				time.AfterFunc(time.Millisecond, cancel)
+			}
+			storm(t, &feed, rand.New(rand.NewPCG(6, 0)), 300, runtime.Gosched)
+			if err := <-ended; !errors.Is(err, ErrClosed) && ctx.Err() == nil {
+				t.Errorf("RunOwned: %v, want ErrClosed", err)
+			}
+			for p := range g {
+				if n := g[p].running.Load(); n != 0 {
+					t.Errorf("%d runs of partition %d continue after RunOwned has returned", n, p)
+				}
+			}
+		})
+	}
+}
+
+// A run counts from its begin until it has returned, also while it winds down.
+func TestRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.windDown = time.Second
+		defer r.cancel(errCancelled)
+		r.publish(step{owners: "a", members: "a1"})
+		synctest.Wait()
+		if !r.feed.Runs(0) || r.feed.Runs(1) {
+			t.Errorf("runs 0: %v, runs 1: %v", r.feed.Runs(0), r.feed.Runs(1))
+		}
+		r.publish(step{owners: ".", members: "a1"})
+		synctest.Wait()
+		if !r.feed.Runs(0) {
+			t.Error("it does not count while it winds down")
+		}
+		begin := time.Now()
+		<-r.feed.Returned()
+		if took := time.Since(begin); took != time.Second || r.feed.Runs(0) {
+			t.Errorf("returned after %v; runs: %v", took, r.feed.Runs(0))
+		}
+		r.feed.Close()
+	})
+}
+
+// TestNoRunAfterRelease: a publisher that sees no run of a partition which it has just
+// released sees none later, however late the watcher is.
+func TestNoRunAfterRelease(t *testing.T) {
+	owned := step{owners: "a", members: "a1"}.next(t, nil)
+	for range 2000 {
+		var feed Feed
+		feed.Publish(owned)
+		lost := step{owners: ".", members: "a1"}.next(t, owned)
+		var wg sync.WaitGroup
+		began := false
+		wg.Go(func() { began = feed.begin(Ownership{0, owned.Version}) })
+		feed.Publish(lost)
+		free := !feed.Runs(0)
+		wg.Wait()
+		if began && free {
+			t.Fatal("it began to run, and the publisher took it for free")
+		}
+		if !began && feed.Runs(0) {
+			t.Fatal("a run that did not begin counts")
+		}
+	}
+}
+
+// With handoff, the core says what the node may run and what it waits for.
+func TestNextRunning(t *testing.T) {
+	table, members := tableOf(t, "aab"), membersOf(t, "a1 b1")
+	ps := func(list ...placement.Partition) []placement.Partition { return list }
+	s1 := NextRunning(nil, self, table, members, true, ps(0), ps(1))
+	s2 := NextRunning(s1, self, table, members, true, ps(0, 2), nil)
+	s3 := NextRunning(s2, self, table, members, true, ps(1), nil)
+	s4 := NextRunning(s3, self, table, members, true, ps(1), ps(0))
+	if !slices.Equal(s1.Owned(), ps(0)) || !slices.Equal(s1.Waits(), ps(1)) {
+		t.Errorf("owns %v, waits for %v", s1.Owned(), s1.Waits())
+	}
+	for i, c := range []struct {
+		old, cur *State
+		want     string
+	}{{nil, s1, "+0@1 joined:a joined:b"}, {s1, s2, "+2@2"}, {s2, s3, "-0@1 -2@2 +1@3"}, {s3, s4, ""}} {
+		if got := text(Diff(c.old, c.cur)); got != c.want {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
+}
+
+// AwaitRuns returns when the runs of all calls have returned, or with the partitions of those that have not by the end of ctx.
+func TestAwaitRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		defer feed.Close()
+		states := chain(t, step{owners: "aa", members: "a1"}, step{owners: "..", members: "a1"})
+		feed.Publish(states[0])
+		for call := range 2 {
+			go func() {
+				_ = RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
+					<-ctx.Done()
+					time.Sleep(time.Duration(1+int(p)+call) * time.Second)
+				})
+			}()
+		}
+		synctest.Wait()
+		feed.Publish(states[1])
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		if left := feed.AwaitRuns(ctx); !slices.Equal(left, []placement.Partition{1}) {
+			t.Errorf("at the end of ctx: %v", left)
+		}
+		if left := feed.AwaitRuns(t.Context()); left != nil || time.Since(begin) != 3*time.Second {
+			t.Errorf("after %v: %v", time.Since(begin), left)
+		}
+		if left := feed.AwaitRuns(t.Context()); left != nil {
+			t.Errorf("without a run: %v", left)
 		}
 	})
 }

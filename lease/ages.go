@@ -168,11 +168,11 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 }
 
 func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32) {
-	tick, confirms := s.tick(), !s.tablesInRows() && (!s.spread.noRows || !s.spread.noRecords)
+	tick, acknowledges := s.tick(), !s.tablesInRows() && (!s.spread.noRows || !s.spread.noRecords)
 	latest := stamp / tick
 	for i, v := range nodes {
-		if confirms {
-			v.confirmed()
+		if acknowledges {
+			v.acknowledged()
 		}
 		level := Stamp(b.ages[i/2] >> (4 * (i & 1)) & (ageLevels - 1))
 		if level == unknownAge || !s.hears(v, (latest-level)*tick) {
@@ -188,8 +188,8 @@ func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32)
 	}
 }
 
-// hears notes that another node knows of a heartbeat of a node that was sent at the given time,
-// and reports whether that is news of another node.
+// hears notes that another node knows a heartbeat of the node of v, sent at the given time. It
+// reports whether that is news of another node than this one.
 func (s *Set) hears(v *vitals, at Stamp) bool {
 	if v == s.self.vitals {
 		s.shown = max(s.shown, at)
@@ -200,22 +200,22 @@ func (s *Set) hears(v *vitals, at Stamp) bool {
 
 // difference is a bucket that other nodes hold differently.
 type difference struct {
-	since time.Time // the first message with another digest, after the last with the same
-	seen  time.Time // the last one
-	asked time.Time
+	since  time.Time // the first message with another digest, after the last with the same
+	seen   time.Time // the last one
+	pulled time.Time // when this node last pulled what it lacks of the bucket
 }
 
-// repairAfter is how long a difference lasts until this node asks for rows: news that
+// repairAfter is how long a difference lasts until this node pulls rows: news that
 // is on its way arrives earlier.
 func (s *Set) repairAfter() time.Duration { return s.params.TTL / 30 }
 
 const (
 	maxDiffering = 1 << 10 // differences in memory
 	maxHashes    = 2 * bucketSize
-	maxRepairs   = 3 // buckets that one message asks for: they fit into a packet
+	maxRepairs   = 3 // buckets that one message pulls: they fit into a packet
 )
 
-// noteDifference asks the sender for what this node lacks of a bucket that has differed
+// noteDifference pulls from the sender what this node lacks of a bucket that has differed
 // for long.
 func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect) {
 	d, ok := s.differs[id]
@@ -227,17 +227,17 @@ func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect)
 	}
 	d.seen = now
 	wait := s.repairAfter()
-	if now.Sub(d.since) >= wait && now.Sub(d.asked) >= wait/2 && len(e.PullBuckets) < maxRepairs && s.AddrOf(from) != "" {
-		d.asked = now
+	if now.Sub(d.since) >= wait && now.Sub(d.pulled) >= wait/2 && len(e.PullBuckets) < maxRepairs && s.AddrOf(from) != "" {
+		d.pulled = now
 		e.PullBuckets = append(e.PullBuckets, s.bucketDigest(id))
 	}
 	s.differs[id] = d
 }
 
-// holding has at most 128 nodes, which is all of a bucket as this node cuts its set. Of
+// bucketDigest has at most 128 nodes, which is all of a bucket as this node cuts its set. Of
 // a bucket of a much smaller set it is a part, but two correct nodes agree nevertheless: in
 // the messages of the node with the larger set, the other one sees the difference in buckets
-// that both hold in full, requests what it lacks of them, and is asked back.
+// that both hold in full, pulls what it lacks of them, and is pulled from in turn.
 func (s *Set) bucketDigest(id BucketID) BucketDigest {
 	from, to := s.bucket(id)
 	h := BucketDigest{BucketID: id, Hashes: make([]uint32, min(to-from, maxHashes))}
@@ -247,22 +247,22 @@ func (s *Set) bucketDigest(id BucketID) BucketDigest {
 	return h
 }
 
-// askBack asks a node that requests what it lacks of a bucket for what this node lacks of
+// pullBack pulls from a node that pulls what it lacks of a bucket what this node lacks of
 // it. Otherwise a lease that one node alone holds would never come to the others: they
 // see a difference only in messages of that node.
-func (s *Set) askBack(now time.Time, m *Message, e *Effect) {
+func (s *Set) pullBack(now time.Time, m *Message, e *Effect) {
 	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
 		own := s.bucketDigest(h.BucketID)
 		lacks := slices.ContainsFunc(h.Hashes, func(hash uint32) bool { return !slices.Contains(own.Hashes, hash) })
 		d := s.differs[h.BucketID]
-		if !lacks || now.Sub(d.asked) < s.repairAfter()/2 || len(e.PullBuckets) >= maxRepairs ||
+		if !lacks || now.Sub(d.pulled) < s.repairAfter()/2 || len(e.PullBuckets) >= maxRepairs ||
 			s.AddrOf(m.From) == "" || len(s.differs) >= maxDiffering {
 			continue
 		}
 		if d.since.IsZero() {
 			d.since = now
 		}
-		d.seen, d.asked = now, now
+		d.seen, d.pulled = now, now
 		e.PullBuckets = append(e.PullBuckets, own)
 		s.differs[h.BucketID] = d
 	}

@@ -22,8 +22,8 @@ func many(n int) *Set {
 	return s
 }
 
-// referenceOf returns the set of node z, which knows all that s knows, and is known to it.
-func referenceOf(s *Set, now time.Time) *Set {
+// peerOf returns the set of node z, which knows all that s knows, and is known to it.
+func peerOf(s *Set, now time.Time) *Set {
 	z := startSet(now, rec("z", 1), testParams)
 	s.Apply(now, z.Sync(now))
 	z.Apply(now, s.Sync(now))
@@ -35,7 +35,7 @@ func referenceOf(s *Set, now time.Time) *Set {
 func TestAgesReachAllLeases(t *testing.T) {
 	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, MaxNodes} {
 		s := many(n - 1)
-		z := referenceOf(s, epoch)
+		z := peerOf(s, epoch)
 		now := epoch.Add(time.Second)
 		for i, e := range s.live {
 			e.recordsSent = 1000 // z's record, too: no record takes space from the ages
@@ -172,7 +172,7 @@ func TestApplyAges(t *testing.T) {
 // The answer repairs it. The same digest, or a TTL of silence, ends a difference.
 func TestRepair(t *testing.T) {
 	s := many(100)
-	z := referenceOf(s, epoch)
+	z := peerOf(s, epoch)
 	gone := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self && e.rec.ID != "z" })]
 	z.end(epoch, z.known[gone.handle], expired)
 	gone.at += 3 * z.tick()
@@ -186,17 +186,17 @@ func TestRepair(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		after time.Duration
-		asks  bool
+		pulls bool
 	}{{0, false}, {wait - ms, false}, {wait, true}, {3*wait/2 - ms, false}, {3 * wait / 2, true}} {
-		if got := hear(tc.after, s); (len(got) == 1 && got[0].has(gone.handle)) != tc.asks || len(got) > 1 {
-			t.Errorf("after %v asks for %v", tc.after, got)
+		if got := hear(tc.after, s); (len(got) == 1 && got[0].has(gone.handle)) != tc.pulls || len(got) > 1 {
+			t.Errorf("after %v it pulls %v", tc.after, got)
 		}
 	}
 	const later = 1500 * ms // the heartbeat of gone was sent before
 	now := epoch.Add(later)
 	z.end(now, z.known[s.Handle()], expired)
 	if got := hear(later, s); got != nil {
-		t.Errorf("asks a sender that is not live for %v", got)
+		t.Errorf("pulls from a sender that is not live: %v", got)
 	}
 	z.become(z.known[s.Handle()], live)
 	buckets := hear(later, s)
@@ -219,7 +219,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A message asks for at most maxRepairs buckets and maxPullLeases leases, and the answers are
+// A message pulls at most maxRepairs buckets and maxPullLeases leases, and the answers are
 // bounded for any message.
 func TestAsksAreBounded(t *testing.T) {
 	s := many(MaxNodes / 4)
@@ -250,7 +250,7 @@ func TestAsksAreBounded(t *testing.T) {
 	s.Apply(epoch, ask)
 	ask.Stamp = stampAt(epoch.Add(testParams.TTL / 6))
 	if got := s.Apply(epoch.Add(testParams.TTL/6), ask).PullBuckets; len(got) != maxRepairs {
-		t.Errorf("asks for %d buckets in one message", len(got))
+		t.Errorf("pulls %d buckets in one message", len(got))
 	}
 
 	few := many(3)
@@ -278,14 +278,14 @@ func TestAsksAreBounded(t *testing.T) {
 	for late, want := range map[time.Duration]int{0: 0, ms: 2} { // of the other two live ones
 		again(few)
 		if m := few.Compose(now.Add(late), 1400, 1)[0]; len(m.PullLeases) != want {
-			t.Errorf("%v after 3/4 TTL asks for %d", late, len(m.PullLeases))
+			t.Errorf("%v after 3/4 TTL it pulls %d", late, len(m.PullLeases))
 		}
 	}
 	asked := make(map[Handle]bool) // in turns, since not all fit
 	for range 2 * len(s.live) / maxPullLeases {
 		for _, m := range s.Compose(now.Add(ms), 1400, 1) {
 			if len(m.PullLeases) == 0 || len(m.PullLeases) > maxPullLeases || len(m.Ages) == 0 {
-				t.Fatalf("%d asks and %d buckets in one message", len(m.PullLeases), len(m.Ages))
+				t.Fatalf("%d pulled leases and %d buckets in one message", len(m.PullLeases), len(m.Ages))
 			}
 			for _, h := range m.PullLeases {
 				asked[h] = true
@@ -293,6 +293,6 @@ func TestAsksAreBounded(t *testing.T) {
 		}
 	}
 	if len(asked) != len(s.live)-1 {
-		t.Errorf("asks for %d leases of %d", len(asked), len(s.live)-1)
+		t.Errorf("pulls %d leases of %d", len(asked), len(s.live)-1)
 	}
 }

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// maxPulls is how many records one message requests.
-const maxPulls = 100
+// maxPullRecords is how many records one message pulls.
+const maxPullRecords = 100
 
-// Request returns a message that requests the records of wants, or of the first
-// maxPulls of them, and what this node lacks of buckets.
-func (s *Set) Request(now time.Time, wants []Handle, buckets []BucketDigest) *Message {
+// Request returns a message that pulls records, at most the first maxPullRecords of them, and
+// what this node lacks of buckets.
+func (s *Set) Request(now time.Time, records []Handle, buckets []BucketDigest) *Message {
 	m := s.message(now)
-	m.PullRecords, m.PullBuckets = wants[:min(len(wants), maxPulls)], buckets
+	m.PullRecords, m.PullBuckets = records[:min(len(records), maxPullRecords)], buckets
 	return m
 }
 
-// Answer returns messages of at most budget bytes with what m requests, if the sender of
-// m is live: the heartbeats of leases that are about to expire at the sender, if this node
-// knows later ones; records and heartbeats that the sender lacks of buckets; and the records
-// and heartbeats of wanted nodes; cordons. Of a bucket with many more nodes than usual, the rest is
-// left out; see holding. So is what exceeds maxDrawn.
+// Answer returns messages of at most budget bytes with what m pulls, if the sender of m is
+// live: heartbeats of leases that are about to expire at the sender, if this node knows later
+// ones; records and heartbeats that the sender lacks of buckets; the records and heartbeats of
+// given nodes; and cordons. Of a bucket with many more nodes than usual, the rest is left out,
+// see bucketDigest, and so is what exceeds maxDrawn.
 func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
 	if a.to == nil || a.to.status != live {
@@ -30,9 +30,9 @@ func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 	a.addLater(m.PullLeases[:min(len(m.PullLeases), maxPullLeases)])
 	for _, held := range s.repairs(m) {
 		a.addLacking(held)
-		a.addConfirmations(held)
+		a.addReports(held)
 	}
-	for _, h := range m.PullRecords[:min(len(m.PullRecords), maxPulls)] {
+	for _, h := range m.PullRecords[:min(len(m.PullRecords), maxPullRecords)] {
 		if e := s.known[h]; e != nil && e.status == live {
 			a.add(e, true)
 		}
@@ -70,8 +70,8 @@ type answers struct {
 }
 
 // addLater adds the heartbeats of leases that are about to expire at the sender.
-func (a *answers) addLater(asks []Handle) {
-	for _, h := range asks {
+func (a *answers) addLater(leases []Handle) {
+	for _, h := range leases {
 		e := a.set.known[h]
 		if e != nil && (e.left() || e.status == live && a.set.age(a.now, e) < a.set.params.TTL/2) {
 			a.add(e, false)
@@ -97,11 +97,11 @@ func (a *answers) addLacking(held BucketDigest) {
 	}
 }
 
-// addConfirmations adds why nodes that the sender holds for live in a bucket have ended.
-func (a *answers) addConfirmations(held BucketDigest) {
+// addReports adds the failure reports against nodes of a bucket that the sender holds for live.
+func (a *answers) addReports(held BucketDigest) {
 	for _, e := range a.set.reported {
 		if e.crashed && slices.Contains(held.Hashes, uint32(e.hash())) && a.room(maxReporters*maxFailureReportBytes) {
-			a.set.addConfirmation(a.messages[len(a.messages)-1], e, &a.free)
+			a.set.addReportsAgainst(a.messages[len(a.messages)-1], e, &a.free)
 		}
 	}
 }
@@ -161,8 +161,7 @@ func (e *entry) draws(at Stamp) bool {
 // answer it would receive nothing, expire all other nodes, and own everything. A live
 // sender is answered if its cluster time is behind. The message has the record of the
 // later incarnation, if there is one: if that process is alive, the sender has to stop,
-// otherwise to outbid it, at once after a leave message.
-// The rest of the budget is filled with heartbeats, freshest first. A sender is answered
+// otherwise to outbid it, at once after a leave message. The rest of the budget is filled with heartbeats, freshest first. A sender is answered
 // at most twice a second.
 func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
@@ -173,7 +172,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	free := budget - messageOverhead
 	m = s.message(now)
 	s.addHeartbeat(m, s.self, &free, 0)
-	s.addConfirmation(m, e, &free)
+	s.addReportsAgainst(m, e, &free)
 	if successor := s.latest(e.rec.ID); successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
 		free -= successor.recordSize()

@@ -173,7 +173,7 @@ func TestAnswersAreLimited(t *testing.T) {
 	s := many(1000)
 	victim, other := s.nodes[1], s.nodes[2]
 	for name, ask := range map[string]func(m *Message){
-		"records": func(m *Message) { m.PullRecords = s.handles(maxPulls) },
+		"records": func(m *Message) { m.PullRecords = s.handles(maxPullRecords) },
 		"rows":    func(m *Message) { m.PullLeases = s.handles(maxPullLeases) },
 		"buckets": func(m *Message) { m.PullBuckets = []BucketDigest{{BucketID: BucketID{Bits: 4}}} },
 	} {

@@ -9,11 +9,11 @@ import (
 type Effect struct {
 	Counts      bool           // the message is of this cluster and of the present
 	Changed     bool           // of the live set, or of the record or state of a live node
-	Urgent      bool           // relay now rather than in the next digest
-	PullRecords []Handle       // request these records from the message's sender
-	PullBuckets []BucketDigest // request from the message's sender what this node lacks
-	Cordons     bool           // request from the message's sender the cordons that this node lacks: [Set.CordonsFor]
-	Refute      time.Time      // this node is reported of having ended: send a heartbeat then; zero = it is not
+	Urgent      bool           // relay now rather than in the next round of gossip
+	PullRecords []Handle       // pull these records from the message's sender
+	PullBuckets []BucketDigest // pull from the message's sender what this node lacks
+	Cordons     bool           // pull from the message's sender the cordons that this node lacks: [Set.CordonsFor]
+	Refute      time.Time      // others report that this node has ended: send a heartbeat then; zero = they do not
 	Duplicate   *Record        // another process runs under this node's id with this later incarnation: stop
 
 	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
@@ -61,10 +61,10 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	for _, a := range m.FailureReports {
 		s.applyFailureReport(now, a, &e)
 	}
-	s.askBack(now, m, &e)
+	s.pullBack(now, m, &e)
 	s.applyCordons(now, m, &e)
 	if e.Changed {
-		s.judgeAll(now, &e)
+		s.confirmFailures(now, &e)
 	}
 	if len(s.live) != members { // a state or record has no clock
 		s.updateClusterClock(now)
@@ -175,7 +175,7 @@ func (s *Set) applyHeartbeat(now time.Time, from Handle, lag time.Duration, b *H
 		s.stats.SkewRejected++
 	case known == nil:
 		if b.State != Left { // the leave message of an unknown node ends nothing
-			s.want(now, from, b.Handle, e)
+			s.pullRecord(now, from, b.Handle, e)
 		}
 	case known == s.duplicate.entry:
 		s.applyDuplicateHeartbeat(now, b, e)
@@ -183,7 +183,7 @@ func (s *Set) applyHeartbeat(now time.Time, from Handle, lag time.Duration, b *H
 		s.applyLeave(now, clock, known, b, e)
 	default:
 		if b.Version > known.rec.Version {
-			s.want(now, from, b.Handle, e)
+			s.pullRecord(now, from, b.Handle, e)
 		}
 		s.renew(now, clock, known, b, e)
 	}
@@ -207,7 +207,7 @@ func (s *Set) stale(now time.Time, known *entry, b *Heartbeat) bool {
 	}
 }
 
-// precedes reports whether b says later things of the node than its latest whole heartbeat.
+// precedes reports whether b is later than the node's latest whole heartbeat.
 func (e *entry) precedes(b *Heartbeat) bool {
 	return b.At > e.rowAt || (b.At == e.rowAt && b.State > e.state)
 }
@@ -215,7 +215,7 @@ func (e *entry) precedes(b *Heartbeat) bool {
 // applyStaleHeartbeat handles a heartbeat without news. It may still refer to a newer record.
 func (s *Set) applyStaleHeartbeat(now time.Time, from Handle, known *entry, b *Heartbeat, e *Effect) {
 	if known != nil && known.status == live && b.Version > known.rec.Version {
-		s.want(now, from, b.Handle, e)
+		s.pullRecord(now, from, b.Handle, e)
 	}
 }
 
@@ -311,9 +311,9 @@ func (v *vitals) heard(at Stamp) bool {
 // requestInterval is the minimum time between two requests for one record.
 const requestInterval = 500 * time.Millisecond
 
-// want requests the record of h from the sender, unless it was requested just now. The
+// pullRecord pulls the record of h from the sender, unless it was pulled just now. The
 // sender must be live: any process can put a handle into a message.
-func (s *Set) want(now time.Time, from, h Handle, e *Effect) {
+func (s *Set) pullRecord(now time.Time, from, h Handle, e *Effect) {
 	if at, ok := s.requested[h]; (ok && now.Sub(at) < requestInterval) || s.AddrOf(from) == "" {
 		return
 	}

@@ -51,7 +51,7 @@ func TestApplyBoundaries(t *testing.T) {
 	became := func(state State, age time.Duration) want {
 		return with(renewed(age), func(w *want) { w.state, w.effect = state, news })
 	}
-	wants := func(w want, r *Record) want {
+	pulls := func(w want, r *Record) want {
 		return with(w, func(w *want) { w.effect.PullRecords = []Handle{r.Handle()} })
 	}
 	old := func(age time.Duration) want { return with(stale, func(w *want) { w.age = age }) }
@@ -104,7 +104,7 @@ func TestApplyBoundaries(t *testing.T) {
 		{"another state, too far ahead", 0, skewed(testParams.MaxSkew+ms, aged(0).as(Draining)), skewRejected},
 		{
 			"another state, with a record that is missing", 0, from(b.heavier().sent(now).as(Draining)),
-			wants(became(Draining, 0), b),
+			pulls(became(Draining, 0), b),
 		},
 		{"known content, a later age", 0, from(relayed(before, ms)), renewed(ms)},
 		{"older content, a later age", 0, from(relayed(before+ms, 0).as(Draining)), renewed(0)},
@@ -125,18 +125,18 @@ func TestApplyBoundaries(t *testing.T) {
 			stale,
 		},
 		{"leave message of an incarnation without a record", 0, from(later.sent(now).as(Left)), same},
-		{"leave message of an unauthenticated peer", 0, from(c.sent(now).as(Left)), same},
+		{"leave message of an unknown node", 0, from(c.sent(now).as(Left)), same},
 		{"leave message of a newcomer", 0, messageFrom(now, c, []Heartbeat{c.sent(now).as(Left)}, c), same},
 		{
 			"leave message of a newcomer, then an earlier heartbeat", 0,
 			messageFrom(now, c, []Heartbeat{c.sent(now).as(Left), c.sent(epoch)}, c), stale,
 		},
 		{"leave message of a later incarnation", 0, messageFrom(now, later, []Heartbeat{later.sent(now).as(Left)}, later), gone},
-		{"unknown handle", 0, from(c.sent(now)), wants(same, c)},
+		{"unknown handle", 0, from(c.sent(now)), pulls(same, c)},
 		{"unknown handle, dead already", 0, from(c.sent(now.Add(-ttl - ms))), stale},
 		{"unknown handle from an unknown sender", 0, messageFrom(now, c, []Heartbeat{c.sent(now)}), same},
-		{"newer record version in a newer heartbeat", 0, from(b.heavier().sent(now)), wants(renewed(0), b)},
-		{"newer record version in a known heartbeat", 0, from(b.heavier().sent(epoch)), wants(stale, b)},
+		{"newer record version in a newer heartbeat", 0, from(b.heavier().sent(now)), pulls(renewed(0), b)},
+		{"newer record version in a known heartbeat", 0, from(b.heavier().sent(epoch)), pulls(stale, b)},
 		{
 			"newcomer", 0, hello(now, c), with(same, func(w *want) {
 				w.live, w.effect, w.stats.HeartbeatsApplied = append(w.live, "c/1"), news, 1

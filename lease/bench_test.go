@@ -20,8 +20,8 @@ func bench(b *testing.B, prepare func(s *Set) (op func())) {
 	}
 }
 
-// digestMessage returns the fullest digest of one packet, without records.
-func digestMessage(s *Set) *Message {
+// fullMessage returns the fullest message of one packet, without records.
+func fullMessage(s *Set) *Message {
 	again(s)
 	m := s.compose(epoch, 1400, 100)
 	for ; len(m.Records) > 0; m = s.compose(epoch, 1400, 100) {
@@ -39,7 +39,7 @@ func again(s *Set) {
 
 // messages are the two kinds of large messages: one packet, and a full sync.
 var messages = map[string]func(s *Set) *Message{
-	"digest": digestMessage,
+	"gossip": fullMessage,
 	"sync":   func(s *Set) *Message { return s.Sync(epoch) },
 }
 
@@ -69,10 +69,10 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// Every row and age of the digest renews a lease.
+// Every row and age of the message renews a lease.
 func BenchmarkApplyDigest(b *testing.B) {
 	bench(b, func(s *Set) func() {
-		m, now := digestMessage(s), epoch
+		m, now := fullMessage(s), epoch
 		return func() {
 			now = now.Add(millis(s.tick()))
 			m.Stamp, m.SentAt = stampAt(now), now
@@ -85,10 +85,10 @@ func BenchmarkApplyDigest(b *testing.B) {
 	})
 }
 
-// Every row and age of the digest is known already, as most are in practice.
+// Every row and age of the message is known already, as most are in practice.
 func BenchmarkApplyKnownDigest(b *testing.B) {
 	bench(b, func(s *Set) func() {
-		m := digestMessage(s)
+		m := fullMessage(s)
 		return func() { s.Apply(epoch, m) }
 	})
 }
@@ -101,10 +101,10 @@ func BenchmarkApplySync(b *testing.B) {
 	})
 }
 
-// The digest has only rows and ages to choose from.
+// The message has only rows and ages to choose from.
 func BenchmarkCompose(b *testing.B) {
 	bench(b, func(s *Set) func() {
-		digestMessage(s)
+		fullMessage(s)
 		return func() {
 			if s.Compose(epoch, 1400, 1) == nil {
 				again(s)

@@ -28,7 +28,7 @@ func TestFloodsAreBounded(t *testing.T) {
 			m.Records = append(m.Records, outsider(i))
 			m.Heartbeats = append(m.Heartbeats, outsider(i).sent(epoch).as(Left))
 		},
-		"unauthenticated peers' leave messages": func(i int, m *Message) {
+		"leave messages of unknown nodes": func(i int, m *Message) {
 			m.Heartbeats = append(m.Heartbeats, Heartbeat{Handle: Handle(i), At: stampAt(epoch), State: Left})
 		},
 		"nodes": func(i int, m *Message) {
@@ -47,7 +47,7 @@ func TestFloodsAreBounded(t *testing.T) {
 		"buckets": func(i int, m *Message) {
 			m.Ages = append(m.Ages, Bucket{BucketID: BucketID{Bits: maxBits, Index: uint32(i % maxBuckets)}, Nodes: 1})
 		},
-		"failure-reports": func(i int, m *Message) {
+		"failure reports": func(i int, m *Message) {
 			m.Records = append(m.Records, rec("c", 1))
 			m.Heartbeats = append(m.Heartbeats, rec("c", 1).sent(epoch))
 			m.FailureReports = append(m.FailureReports, FailureReport{Subject: rec("c", 1).Handle(), Watcher: Handle(i), At: stampAt(epoch), Evidence: Refused})

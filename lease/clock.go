@@ -7,7 +7,7 @@ import (
 )
 
 // The cluster's clock is the lower median of all known wall clocks, this node's
-// included. Skew is judged against the cluster's clock, not against this node's:
+// included. Skew is measured against the cluster's clock, not against this node's:
 // otherwise a node with a slow clock would reject members that all other nodes accept,
 // and would compute other owners. With fewer than three clocks, the lower median of a
 // node that is not ahead is its own clock.

@@ -6,7 +6,7 @@ import (
 )
 
 // messageOverhead is an upper bound for a message without heartbeats, records, ages and
-// wants.
+// pulls.
 const messageOverhead = 96
 
 // How often a node sends one row, age or record. After 3·log2(n) random recipients per
@@ -20,7 +20,7 @@ func (s *Set) recordCopies() int { return bits.Len(uint(len(s.nodes))) }
 // maxRows is more rows than a packet holds.
 const maxRows = 100
 
-// maxPullLeases is how many expiring leases one message asks for. While a tenth of a
+// maxPullLeases is how many expiring leases one message pulls. While a tenth of a
 // thousand nodes is dead, that is all of them.
 const maxPullLeases = 100
 
@@ -56,7 +56,7 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	rest := s.addRows(m, rows, &some, recipients)
 	free -= free/3 - some
 	news = len(rest) < len(rows) || news
-	news = s.addAsks(now, m, &free) || news
+	news = s.addPullLeases(now, m, &free) || news
 	news = s.addAges(m, &free, recipients) || news
 	news = len(s.addRows(m, rest, &free, recipients)) < len(rest) || news
 	if !news {
@@ -68,8 +68,8 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 // spread remembers that there was nothing to send when this node last looked.
 type spread struct{ noRows, noRecords bool }
 
-// rowNews has the row of e sent again. News that is part of digests is sent until other
-// nodes show that they have it.
+// rowNews has the row of e sent again. News that is part of bucket digests is sent until
+// other nodes show that they have it.
 func (s *Set) rowNews(e *entry, inDigest bool) {
 	e.rowsSent, e.inDigest = 0, inDigest
 	s.spread.noRows = false
@@ -81,11 +81,11 @@ func (s *Set) recordNews(e *entry) {
 	s.spread.noRecords = false
 }
 
-// confirmed notes that another node holds the same of the node as this one. In a large set,
+// acknowledged notes that another node knows the same of the node as this one. In a large set,
 // that counts as three copies: a rumor ends when it meets nodes that know it, as in
 // Demers et al., "Epidemic Algorithms for Replicated Database Maintenance" (1987). A
 // node that missed the news is repaired.
-func (v *vitals) confirmed() {
+func (v *vitals) acknowledged() {
 	const enough = 1 << 20 // more than any news is sent; without a bound the counts overflow after years
 	if v.recordsSent < enough {
 		v.recordsSent += 3
@@ -160,22 +160,22 @@ func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool 
 	return len(m.Records) > 0
 }
 
-// addAsks adds the leases that expire soon unless someone knows a later heartbeat: O(1)
-// unless there is one.
-func (s *Set) addAsks(now time.Time, m *Message, free *int) bool {
-	asksAt := s.params.TTL - s.params.TTL/4
-	if deadline, ok := s.NextDeadline(); !ok || deadline.Sub(now) > s.params.TTL-asksAt {
+// addPullLeases pulls the leases that expire soon unless someone knows a later heartbeat:
+// O(1) if there is none.
+func (s *Set) addPullLeases(now time.Time, m *Message, free *int) bool {
+	pullAt := s.params.TTL - s.params.TTL/4
+	if deadline, ok := s.NextDeadline(); !ok || deadline.Sub(now) > s.params.TTL-pullAt {
 		return false
 	}
-	space, latest := *free/3, s.time.at(now)-stamps(asksAt)
+	space, latest := *free/3, s.time.at(now)-stamps(pullAt)
 	for i := range s.vitals {
-		next := (s.askTurn + i) % len(s.vitals)
+		next := (s.pullTurn + i) % len(s.vitals)
 		v := s.vitals[next]
 		if v == s.self.vitals || v.renewed() >= latest {
 			continue
 		}
 		if len(m.PullLeases) >= maxPullLeases || space < handleBytes {
-			s.askTurn = next // begin here in the next message
+			s.pullTurn = next // begin here in the next message
 			break
 		}
 		m.PullLeases = append(m.PullLeases, s.order[next])
@@ -213,7 +213,7 @@ func (s *Set) Sync(now time.Time) *Message {
 		}
 	}
 	for _, e := range s.reported {
-		s.addConfirmation(m, e, &free)
+		s.addReportsAgainst(m, e, &free)
 	}
 	return m
 }

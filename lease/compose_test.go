@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// No encoded digest exceeds its budget.
+// No encoded message exceeds its budget.
 func TestComposeKeepsItsBudget(t *testing.T) {
 	odd := rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64())
 	rapid.Check(t, func(t *rapid.T) {
@@ -57,11 +57,11 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 	})
 }
 
-// A digest with room for another row takes it. A digest with a record that has grown
+// A message with room for another row takes it. A message with a record that has grown
 // leaves out the rows that no longer fit.
 func TestComposeFillsItsBudget(t *testing.T) {
 	s := crowd(500)
-	m := digestMessage(s)
+	m := fullMessage(s)
 	size := len(Encode(m))
 	if size < 1400-messageOverhead-24 || size > 1400 {
 		t.Errorf("%d heartbeats: %d bytes of 1400", len(m.Heartbeats), size)
@@ -91,9 +91,9 @@ func TestComposeIsFair(t *testing.T) {
 		}
 		return least, most - least
 	}
-	digests := 0
+	messages := 0
 	for m := s.compose(epoch, 1400, recipients); m != nil; m = s.compose(epoch, 1400, recipients) {
-		digests++
+		messages++
 		for i := range m.Heartbeats {
 			rows[m.Heartbeats[i].Handle] += recipients
 		}
@@ -108,10 +108,10 @@ func TestComposeIsFair(t *testing.T) {
 		}
 		for what, sent := range map[string]map[Handle]int{"rows": rows, "ages": ages, "records": records} {
 			if _, spread := counts(sent); spread > recipients {
-				t.Fatalf("digest %d: %s differ by %d", digests, what, spread)
+				t.Fatalf("message %d: %s differ by %d", messages, what, spread)
 			}
 		}
-		if digests > 10_000 {
+		if messages > 10_000 {
 			t.Fatal("Compose never returns nil")
 		}
 	}
@@ -205,7 +205,7 @@ func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	}
 }
 
-// Digests have live nodes, and recent leave messages, including the leave message of a
+// Messages have live nodes, and recent leave messages, including the leave message of a
 // node without any other heartbeat here.
 func TestComposeLeavesOutTheDead(t *testing.T) {
 	now := epoch.Add(testParams.TTL + ms)
@@ -223,7 +223,7 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 	s.Apply(now, hello(now, node("left")))
 	s.Apply(now, leave(now, node("left")))
 	s.Apply(now, messageFrom(now, node("stillborn"), []Heartbeat{node("stillborn").sent(now).as(Left)}, node("stillborn")))
-	s.Apply(now, leave(now, node("outsider")))
+	s.Apply(now, leave(now, node("unknown")))
 	expect := func(when string) {
 		t.Helper()
 		m := s.Compose(now, 1400, 1)[0]
@@ -257,15 +257,15 @@ func TestAnswer(t *testing.T) {
 	dead := rec("dead", 1)
 	s.Apply(epoch.Add(-testParams.TTL), hello(epoch.Add(-testParams.TTL), dead))
 	s.Expire(epoch.Add(ms))
-	var wants []Handle
+	var records []Handle
 	for _, m := range s.View().Members {
-		wants = append(wants, m.Handle)
+		records = append(records, m.Handle)
 	}
-	want := len(wants)
-	wants = append(wants, dead.Handle(), 4711)
+	want := len(records)
+	records = append(records, dead.Handle(), 4711)
 	for i, budget := range []int{400, 1400, 60_000} {
 		ask := messageFrom(epoch, s.nodes[i+1].rec, nil)
-		ask.PullRecords = wants
+		ask.PullRecords = records
 		got := make(map[NodeID]bool)
 		for _, m := range s.Answer(epoch, ask, budget) {
 			if size := len(Encode(m)); size > budget {
@@ -286,12 +286,12 @@ func TestAnswer(t *testing.T) {
 	}
 	for name, from := range map[string]*Record{"not live": dead, "unknown": rec("x", 1)} {
 		ask := messageFrom(epoch, from, nil)
-		ask.PullRecords = wants
+		ask.PullRecords = records
 		if m := s.Answer(epoch, ask, 1400); m != nil {
 			t.Errorf("a sender that is %s gets %d answers", name, len(m))
 		}
 	}
-	if m := carry(t, s.Request(epoch, wants, nil)); !slices.Equal(m.PullRecords, wants) || m.From != s.Handle() {
+	if m := carry(t, s.Request(epoch, records, nil)); !slices.Equal(m.PullRecords, records) || m.From != s.Handle() {
 		t.Errorf("Request over the wire: %+v", m)
 	}
 }
@@ -342,7 +342,7 @@ func TestConfirmedForYears(t *testing.T) {
 	for _, sent := range []int32{0, 1 << 20, math.MaxInt32 - 1} {
 		v := &vitals{rowsSent: sent, recordsSent: sent, inDigest: true}
 		for range 1 << 20 {
-			v.confirmed()
+			v.acknowledged()
 		}
 		if v.rowsSent < 1<<16 || v.recordsSent < 1<<16 {
 			t.Errorf("from %d copies on: %d rows, %d records", sent, v.rowsSent, v.recordsSent)

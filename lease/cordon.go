@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -20,48 +21,48 @@ import (
 type Cordon struct {
 	ID     NodeID
 	At     Stamp  // when it was decided: of two cordons of a node, the later one counts
-	Until  Stamp  // the end; At if the word only ends an earlier cordon
+	Until  Stamp  // the end; At if this only ends an earlier cordon
 	Keep   Stamp  // until when it is remembered, because it replaces a cordon with a later end
 	Reason string // for people; one line
 
 	rest string // fields of a later release, passed on
 }
 
-// Validate returns all problems of e, joined, or nil.
-func (e *Cordon) Validate() error {
+// Validate returns all problems of c, joined, or nil.
+func (c *Cordon) Validate() error {
 	var errs []error
-	if err := e.ID.Validate(); err != nil {
+	if err := c.ID.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	problem := func(bad bool, format string, args ...any) {
+	reject := func(bad bool, format string, args ...any) {
 		if bad {
-			errs = append(errs, fmt.Errorf("lease: cordon of %.80q: "+format, append([]any{string(e.ID)}, args...)...))
+			errs = append(errs, fmt.Errorf("lease: cordon of %.80q: "+format, append([]any{string(c.ID)}, args...)...))
 		}
 	}
-	ordered := e.At <= e.Until && e.Until <= e.Keep
-	problem(!ordered, "it ends before it begins")
-	problem(ordered && e.Keep-e.At > stamps(MaxCordonTime), "it lasts longer than %v", MaxCordonTime)
-	problem(len(e.Reason) > MaxReasonBytes, "the reason has %d bytes, at most %d", len(e.Reason), MaxReasonBytes)
-	problem(!utf8.ValidString(e.Reason) || strings.ContainsFunc(e.Reason, unicode.IsControl), "the reason is not one line of UTF-8")
+	ordered := c.At <= c.Until && c.Until <= c.Keep
+	reject(!ordered, "it ends before it begins")
+	reject(ordered && c.Keep-c.At > stamps(MaxCordonTime), "it lasts longer than %v", MaxCordonTime)
+	reject(len(c.Reason) > MaxReasonBytes, "the reason has %d bytes, at most %d", len(c.Reason), MaxReasonBytes)
+	reject(!utf8.ValidString(c.Reason) || strings.ContainsFunc(c.Reason, unicode.IsControl), "the reason is not one line of UTF-8")
 	return errors.Join(errs...)
 }
 
 // compare orders cordons in a way that is the same for all nodes, the later ones last.
-func (e Cordon) compare(o Cordon) int {
+func (c Cordon) compare(o Cordon) int {
 	return cmp.Or(
-		cmp.Compare(e.At, o.At), cmp.Compare(e.Until, o.Until), cmp.Compare(e.Keep, o.Keep),
-		cmp.Compare(e.ID, o.ID), cmp.Compare(e.Reason, o.Reason), cmp.Compare(e.rest, o.rest),
+		cmp.Compare(c.At, o.At), cmp.Compare(c.Until, o.Until), cmp.Compare(c.Keep, o.Keep),
+		cmp.Compare(c.ID, o.ID), cmp.Compare(c.Reason, o.Reason), cmp.Compare(c.rest, o.rest),
 	)
 }
 
-// mergeCordons returns the last word on each node, by id; of more than MaxCordons the
+// mergeCordons returns the latest cordon of each node, by id; of more than MaxCordons the
 // latest ones. It is commutative, associative and idempotent, so all nodes arrive at the
 // same cordons, in any order of messages.
 func mergeCordons(a, b []Cordon) []Cordon {
 	last := make(map[NodeID]Cordon, len(a)+len(b))
-	for _, e := range slices.Concat(a, b) {
-		if o, ok := last[e.ID]; !ok || e.compare(o) > 0 {
-			last[e.ID] = e
+	for _, c := range slices.Concat(a, b) {
+		if o, ok := last[c.ID]; !ok || c.compare(o) > 0 {
+			last[c.ID] = c
 		}
 	}
 	all := slices.SortedFunc(maps.Values(last), func(a, b Cordon) int { return b.compare(a) })
@@ -83,27 +84,219 @@ func digestOfCordons(all []Cordon) uint32 {
 	return max(1, uint32(xxhash.Sum64(w.b)))
 }
 
+// cordons is what a Set knows of cordoned nodes. News spreads like rows. Every message has a
+// digest of all cordons, and a node that sees a digest other than its own for some time pulls
+// what it lacks.
+type cordons struct {
+	all     []Cordon       // by id, also ended ones that are remembered; never modified
+	digest  uint32         // of all
+	sent    map[NodeID]int // copies of the latest cordon of each node that this node sent
+	inForce []Cordon       // of all, as of the last look at the clock
+	next    Stamp          // when the next one ends, or is forgotten; 0 = there is none
+
+	differs time.Time // the first message with another digest, after the last with the same; zero = none
+	pulled  time.Time // when this node last pulled what it lacks
+}
+
+// Cordon decides that a node owns nothing for some time, at most MaxCordonTime, from now
+// on. A cordon of no time ends an earlier cordon. The caller sends the news.
+func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) error {
+	c := Cordon{ID: id, At: s.time.at(now), Reason: reason}
+	i, known := s.cordons.search(id)
+	if known {
+		c.At = max(c.At, s.cordons.all[i].At+1)
+	}
+	c.Until = c.At + stamps(d)
+	c.Keep = c.Until
+	if known {
+		c.Keep = max(c.Until, s.cordons.all[i].Keep)
+	}
+	if err := c.Validate(); err != nil || (d <= 0 && !known) {
+		return err
+	}
+	if !known && len(s.cordons.all) >= MaxCordons {
+		return ErrCordons
+	}
+	s.advance(now, max(0, c.At-s.time.at(now))) // two decisions within a millisecond
+	s.mergeCordons(now, []Cordon{c})
+	return nil
+}
+
+func (v *cordons) search(id NodeID) (int, bool) {
+	return slices.BinarySearchFunc(v.all, id, func(c Cordon, id NodeID) int { return cmp.Compare(c.ID, id) })
+}
+
+// mergeCordons takes in cordons, and reports whether there was news among them.
+func (s *Set) mergeCordons(now time.Time, received []Cordon) bool {
+	at, v := s.time.at(now), &s.cordons
+	all := mergeCordons(v.all, slices.DeleteFunc(slices.Clone(received), func(c Cordon) bool { return c.Keep <= at }))
+	if slices.Equal(all, v.all) {
+		return false
+	}
+	sent := make(map[NodeID]int, len(all))
+	for _, c := range all {
+		if i, known := v.search(c.ID); known && v.all[i] == c {
+			sent[c.ID] = v.sent[c.ID]
+		}
+	}
+	v.all, v.sent, v.digest = all, sent, digestOfCordons(all)
+	s.endCordons(now)
+	return true
+}
+
+// endCordons ends and forgets cordons when it is time, and reports whether others are
+// in force now.
+func (s *Set) endCordons(now time.Time) (changed bool) {
+	at, v := s.time.at(now), &s.cordons
+	if v.next == 0 && len(v.all) == 0 {
+		return false
+	}
+	kept := slices.DeleteFunc(slices.Clone(v.all), func(c Cordon) bool { return c.Keep <= at })
+	inForce := slices.DeleteFunc(slices.Clone(kept), func(c Cordon) bool { return c.Until <= at })
+	if len(kept) < len(v.all) {
+		v.all, v.digest = kept, digestOfCordons(kept)
+	}
+	v.next = 0
+	for _, c := range kept {
+		end := c.Keep
+		if c.Until > at {
+			end = c.Until
+		}
+		if v.next == 0 || end < v.next {
+			v.next = end
+		}
+	}
+	if slices.Equal(inForce, v.inForce) {
+		return false
+	}
+	begun := slices.ContainsFunc(inForce, func(c Cordon) bool { return !isCordoned(v.inForce, c.ID) })
+	s.lost = s.lost || begun
+	v.inForce = inForce
+	return true
+}
+
+// nextCordon returns the earlier of a deadline, if there is one, and the next end of a cordon.
+func (s *Set) nextCordon(deadline time.Time, ok bool) (time.Time, bool) {
+	if s.cordons.next == 0 {
+		return deadline, ok
+	}
+	end := s.time.local(s.cordons.next)
+	if ok && deadline.Before(end) {
+		end = deadline
+	}
+	return end, true
+}
+
+// isCordoned reports whether a node is cordoned.
+func isCordoned(inForce []Cordon, id NodeID) bool {
+	_, ok := slices.BinarySearchFunc(inForce, id, func(c Cordon, id NodeID) int { return cmp.Compare(c.ID, id) })
+	return ok
+}
+
+// spared reports whether cordons have no effect because they would leave no node that
+// may own anything.
+func (s *Set) spared() bool {
+	candidates := 0
+	for _, e := range s.live {
+		if e.state == Active && e.rec.Weight > 0 && !s.drains.begun(e.rec) {
+			if !isCordoned(s.cordons.inForce, e.rec.ID) {
+				return false
+			}
+			candidates++
+		}
+	}
+	return candidates > 0
+}
+
+// applyCordons takes in the cordons of a message, and pulls what this node lacks.
+func (s *Set) applyCordons(now time.Time, m *Message, e *Effect) {
+	v := &s.cordons
+	if len(m.Cordons) > 0 && s.mergeCordons(now, m.Cordons) {
+		e.Changed, e.Urgent = true, true
+	}
+	switch {
+	case m.Cordoned == v.digest:
+		v.differs = time.Time{}
+	case v.differs.IsZero():
+		v.differs = now
+	case now.Sub(v.differs) >= s.repairAfter() && now.Sub(v.pulled) >= s.repairAfter()/2 && s.AddrOf(m.From) != "":
+		v.pulled = now
+		e.Cordons = true
+	}
+}
+
+// addCordons adds the cordons with too few copies, least sent ones first, and reports
+// whether there were any.
+func (s *Set) addCordons(m *Message, free *int, recipients int) bool {
+	v, space := &s.cordons, *free/3
+	due := slices.DeleteFunc(slices.Clone(v.all), func(c Cordon) bool { return v.sent[c.ID] >= s.rowCopies() })
+	slices.SortStableFunc(due, func(a, b Cordon) int { return cmp.Compare(v.sent[a.ID], v.sent[b.ID]) })
+	for i := range due {
+		if c := &due[i]; c.size() <= space {
+			space -= c.size()
+			*free -= c.size()
+			v.sent[c.ID] += recipients
+			m.Cordons = append(m.Cordons, *c)
+		}
+	}
+	return len(m.Cordons) > 0
+}
+
+// CordonsFor returns messages of at most budget bytes with all cordons that this node
+// knows. With pull, they also ask the receiver for the cordons that this node lacks; see
+// [Effect].
+func (s *Set) CordonsFor(now time.Time, budget int, pull bool) (messages []*Message) {
+	m, free := s.message(now), budget-messageOverhead
+	for i := range s.cordons.all {
+		c := &s.cordons.all[i]
+		if c.size() > free && len(m.Cordons) > 0 {
+			messages = append(messages, m)
+			m, free = s.message(now), budget-messageOverhead
+		}
+		if c.size() <= free {
+			m.Cordons = append(m.Cordons, *c)
+			free -= c.size()
+		}
+	}
+	m.PullCordons = pull
+	return append(messages, m)
+}
+
+// size returns an upper bound of the encoded size of c.
+func (c *Cordon) size() int {
+	return maxCordonBytes - MaxIDBytes - MaxReasonBytes - maxRestBytes + len(c.ID) + len(c.Reason) + len(c.rest)
+}
+
+// Cordoned returns the cordons in force, by id. The result must not be modified.
+func (s *Set) Cordoned() []Cordon { return s.cordons.inForce }
+
+// Until returns how long it is until a moment of cluster time.
+func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
+
+// Knows reports whether a node is a member, or was one lately.
+func (s *Set) Knows(id NodeID) bool { return s.latest(id) != nil }
+
 // maxCordonBytes is an upper bound for the encoded size of a cordon.
 const maxCordonBytes = 2 + 1 + MaxIDBytes + 3*10 + 2 + MaxReasonBytes + maxRestBytes
 
-// oldestCordon bounds the ages of cordons on the wire: an ended one is forgotten a
-// moment late.
+// oldestCordon bounds the ages of cordons on the wire: an ended cordon is forgotten
+// a moment late.
 const oldestCordon = 2 * maxAge
 
 // cordon appends a cordon to a message with the given stamp, behind its length: the
 // id, how long ago it was decided, how long it lasts, how much longer it is remembered,
 // and the reason.
-func (w *writer) cordon(e *Cordon, at Stamp) {
+func (w *writer) cordon(c *Cordon, at Stamp) {
 	var own writer
-	own.text(string(e.ID))
-	own.uvarint(uint64(min(max(0, at-e.At), oldestCordon)))
-	own.uvarint(uint64(e.Until - e.At))
-	own.uvarint(uint64(e.Keep - e.Until))
-	own.text(e.Reason)
-	w.text(string(own.b) + e.rest)
+	own.text(string(c.ID))
+	own.uvarint(uint64(min(max(0, at-c.At), oldestCordon)))
+	own.uvarint(uint64(c.Until - c.At))
+	own.uvarint(uint64(c.Keep - c.Until))
+	own.text(c.Reason)
+	w.text(string(own.b) + c.rest)
 }
 
-const flagWantsCordons = 1
+const flagPullCordons = 1
 
 // cordons appends flags, the digest of all cordons that the sender knows, and some.
 func (w *writer) cordons(m *Message) {
@@ -113,7 +306,7 @@ func (w *writer) cordons(m *Message) {
 	w.section(sectionCordons, func() {
 		var flags uint64
 		if m.PullCordons {
-			flags |= flagWantsCordons
+			flags |= flagPullCordons
 		}
 		w.uvarint(flags)
 		w.fixed32(m.Cordoned)
@@ -126,28 +319,24 @@ func (w *writer) cordons(m *Message) {
 // readCordons reads what [writer.cordons] wrote. Fields of a later release are part of
 // a cordon, and passed on with it.
 func (m *Message) readCordons(r *reader) {
-	m.PullCordons = r.uvarint(math.MaxUint64)&flagWantsCordons != 0
+	m.PullCordons = r.uvarint(math.MaxUint64)&flagPullCordons != 0
 	m.Cordoned = r.fixed32()
-	for len(r.b) > 0 {
-		if m.Cordons = append(m.Cordons, r.cordon(m.Stamp)); len(m.Cordons) > MaxCordons {
-			r.fail("too many cordons")
-		}
-	}
+	m.Cordons = list(m.Cordons, r, func() Cordon { return r.cordon(m.Stamp) }, MaxCordons, "cordons")
 }
 
 func (r *reader) cordon(at Stamp) Cordon {
 	body := reader{b: r.take(r.uvarint(maxCordonBytes))}
-	var e Cordon
-	e.ID = NodeID(body.text(MaxIDBytes))
-	e.At = at - Stamp(body.uvarint(uint64(oldestCordon)))
-	e.Until = e.At + Stamp(body.uvarint(uint64(maxAge)))
-	e.Keep = e.Until + Stamp(body.uvarint(uint64(maxAge)))
-	e.Reason = body.text(MaxReasonBytes)
-	e.rest = string(body.rest(maxRestBytes))
+	var c Cordon
+	c.ID = NodeID(body.text(MaxIDBytes))
+	c.At = at - Stamp(body.uvarint(uint64(oldestCordon)))
+	c.Until = c.At + Stamp(body.uvarint(uint64(maxAge)))
+	c.Keep = c.Until + Stamp(body.uvarint(uint64(maxAge)))
+	c.Reason = body.text(MaxReasonBytes)
+	c.rest = string(body.rest(maxRestBytes))
 	if body.problem != "" {
 		r.fail("cordon: " + body.problem)
-	} else if err := e.Validate(); err != nil {
+	} else if err := c.Validate(); err != nil {
 		r.fail(err.Error())
 	}
-	return e
+	return c
 }

@@ -34,11 +34,21 @@ func corpusMessage(change func(m *Message)) *Message {
 func corpus() map[string]*Message {
 	const stamp = corpusStamp
 	a := &Record{
-		Profile: Profile{ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Addr: "10.0.0.1:7946", APIAddr: "10.0.0.1:8401", Zone: "eu-1", Weight: 100, Capacity: 2450, Labels: map[string]string{"role": "sfu", "gen": "2"}}, Version: 3, MinWire: 1, MaxWire: 1,
+		Profile: Profile{
+			ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Addr: "10.0.0.1:7946", APIAddr: "10.0.0.1:8401",
+			Zone: "eu-1", Weight: 100, Capacity: 2450, Labels: map[string]string{"role": "sfu", "gen": "2"},
+		},
+		Version: 3, MinWire: 1, MaxWire: 1,
 	}
 	b := &Record{Profile: Profile{ID: "b", Incarnation: maxIncarnation}, Version: math.MaxUint32, MinWire: 1, MaxWire: 2}
 	full := &Record{
-		Profile: Profile{ID: "full", Incarnation: 1, Addr: "10.0.0.3:7946", Weight: MaxWeight, RoostVersion: "v12.345.678-rc.1", AppVersion: "sfu 2026.11.24-rc1"}, Version: 1, Handoff: true, RecentReturns: stamp + 160_000, FlappingUntil: stamp + 52_000, Keys: "\x00\x01\xfe\xff123456789012", HTTP: MaxHTTP, Drains: stamp + 3_000, Meta: "\xffmeta", MinWire: 1, MaxWire: 1,
+		Profile: Profile{
+			ID: "full", Incarnation: 1, Addr: "10.0.0.3:7946", Weight: MaxWeight, RoostVersion: "v12.345.678-rc.1",
+			AppVersion: "sfu 2026.11.24-rc1",
+		},
+		Version: 1, Handoff: true, RecentReturns: stamp + 160_000, FlappingUntil: stamp + 52_000,
+		Keys: "\x00\x01\xfe\xff123456789012", HTTP: MaxHTTP, Drains: stamp + 3_000, Meta: "\xffmeta", MinWire: 1,
+		MaxWire: 1,
 	}
 	own := Heartbeat{
 		Handle: 0x0102030405ff, At: stamp - 12, Renewed: stamp - 12, State: Active, Version: 3, Load: 1200, Table: 7,

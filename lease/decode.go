@@ -46,7 +46,7 @@ func (r *reader) message() *Message {
 		kind := r.uvarint(math.MaxUint64)
 		body := reader{b: r.take(r.uvarint(MaxMessageBytes))}
 		if kind <= last {
-			r.fail("a section stands twice, or the sections are out of order")
+			r.fail("a section comes twice, or the sections are out of order")
 		}
 		last = kind
 		m.section(kind, &body, &table)
@@ -65,7 +65,7 @@ func (r *reader) message() *Message {
 
 // section reads one section into m. What stands behind the known fields of the head is
 // skipped, as sections of unknown kinds are.
-func (m *Message) section(kind uint64, r *reader, table *uint32) {
+func (m *Message) section(kind uint64, r *reader, table *uint32) { //nolint:cyclop // a case for each kind
 	switch kind {
 	case sectionHead:
 		m.Settings, m.From = r.fixed32(), r.handle()
@@ -74,40 +74,22 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 		m.SentAt = time.UnixMilli(r.varint(math.MaxInt64))
 	case sectionRows:
 		*table = r.fixed32()
-		m.readRows(r, *table)
+		m.Heartbeats = make([]Heartbeat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
+		m.Heartbeats = list(m.Heartbeats, r, func() Heartbeat { return r.row(m.Stamp, *table) }, MaxNodes, "rows")
 	case sectionRecords:
-		for len(r.b) > 0 {
-			if m.Records = append(m.Records, r.record()); len(m.Records) > MaxNodes {
-				r.fail("too many records")
-			}
-		}
+		m.Records = list(m.Records, r, r.record, MaxNodes, "records")
 	case sectionAges:
-		for own := (reader{b: slices.Clone(r.b)}); len(own.b) > 0; {
-			if m.Ages = append(m.Ages, own.bucket()); len(m.Ages) > maxBuckets {
-				own.fail("too many buckets")
-			}
-			if own.problem != "" {
-				r.fail(own.problem)
-			}
+		own := reader{b: slices.Clone(r.b)} // buckets share its memory
+		m.Ages = list(m.Ages, &own, own.bucket, maxBuckets, "buckets")
+		if own.problem != "" {
+			r.fail(own.problem)
 		}
-	default:
-		m.request(kind, r)
-	}
-}
-
-// request reads a section that asks for something, or answers.
-func (m *Message) request(kind uint64, r *reader) {
-	switch kind {
 	case sectionPullRecords:
 		m.PullRecords = r.handles()
 	case sectionPullLeases:
 		m.PullLeases = r.handles()
 	case sectionPullBuckets:
-		for len(r.b) > 0 {
-			if m.PullBuckets = append(m.PullBuckets, r.bucketDigest()); len(m.PullBuckets) > maxBuckets {
-				r.fail("too many buckets")
-			}
-		}
+		m.PullBuckets = list(m.PullBuckets, r, r.bucketDigest, maxBuckets, "buckets")
 	case sectionChallenge:
 		m.Challenge = r.fixed64()
 	case sectionEcho:
@@ -117,16 +99,8 @@ func (m *Message) request(kind uint64, r *reader) {
 			r.fail("extra is too long")
 		}
 		m.Extra = slices.Clone(r.b)
-	default:
-		m.word(kind, r)
-	}
-}
-
-// word reads a section of what members say of others.
-func (m *Message) word(kind uint64, r *reader) {
-	switch kind {
 	case sectionFailureReports:
-		m.readFailureReports(r)
+		m.FailureReports = list(m.FailureReports, r, func() FailureReport { return r.failureReport(m.Stamp) }, maxReported, "failure reports")
 	case sectionCordons:
 		m.readCordons(r)
 	case sectionHandoff:
@@ -138,21 +112,14 @@ func (m *Message) word(kind uint64, r *reader) {
 	}
 }
 
-func (m *Message) readRows(r *reader, table uint32) {
-	m.Heartbeats = make([]Heartbeat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
+// list appends elements until r is read to its end. More than most elements are a problem.
+func list[T any](to []T, r *reader, element func() T, most int, what string) []T {
 	for len(r.b) > 0 {
-		if m.Heartbeats = append(m.Heartbeats, r.row(m.Stamp, table)); len(m.Heartbeats) > MaxNodes {
-			r.fail("too many rows")
+		if to = append(to, element()); len(to) > most {
+			r.fail("too many " + what)
 		}
 	}
-}
-
-func (m *Message) readFailureReports(r *reader) {
-	for len(r.b) > 0 {
-		if m.FailureReports = append(m.FailureReports, r.failureReport(m.Stamp)); len(m.FailureReports) > maxReported {
-			r.fail("too many failure reports")
-		}
-	}
+	return to
 }
 
 func (r *reader) row(at Stamp, table uint32) Heartbeat {
@@ -201,7 +168,7 @@ func (r *reader) record() *Record {
 	rec.Handoff = body.fixed8() != 0
 	rec.RecentReturns, rec.FlappingUntil = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
 	rec.Keys = body.text(MaxKeysBytes)
-	rec.RoostVersion, rec.AppVersion = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
+	rec.RoostVersion, rec.AppVersion = body.text(MaxRoostVersionBytes), body.text(MaxAppVersionBytes)
 	rec.HTTP = uint32(body.uvarint(MaxHTTP))
 	rec.Drains = Stamp(body.uvarint(maxStamp))
 	rec.Meta = body.text(MaxMetaBytes)
@@ -223,7 +190,7 @@ func (r *reader) bucket() Bucket {
 	return b
 }
 
-// failure report reads one. What stands behind its known fields is skipped.
+// failureReport reads a failure report. What stands behind its known fields is skipped.
 func (r *reader) failureReport(at Stamp) FailureReport {
 	row := reader{b: r.take(uint64(r.fixed8()))}
 	a := FailureReport{Subject: row.handle(), Watcher: row.handle()}

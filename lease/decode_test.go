@@ -54,8 +54,8 @@ func TestDecodeRejects(t *testing.T) {
 		{"too many failure reports", mutate(func(m *Message) {
 			m.FailureReports = slices.Repeat([]FailureReport{{Subject: 1, Watcher: 2, At: m.Stamp, Evidence: Refused}}, maxReported+1)
 		}), ErrMalformed},
-		{"too many wants", mutate(func(m *Message) { m.PullRecords = make([]Handle, MaxNodes+1) }), ErrMalformed},
-		{"too many asks", mutate(func(m *Message) { m.PullLeases = make([]Handle, MaxNodes+1) }), ErrMalformed},
+		{"too many pulled records", mutate(func(m *Message) { m.PullRecords = make([]Handle, MaxNodes+1) }), ErrMalformed},
+		{"too many pulled leases", mutate(func(m *Message) { m.PullLeases = make([]Handle, MaxNodes+1) }), ErrMalformed},
 		{"too many buckets", mutate(func(m *Message) { m.PullBuckets = make([]BucketDigest, maxBuckets+1) }), ErrMalformed},
 		{"too many buckets of ages", mutate(func(m *Message) { m.Ages = make([]Bucket, maxBuckets+1) }), ErrMalformed},
 		{"too much extra", mutate(func(m *Message) { m.Extra = make([]byte, MaxExtraBytes+1) }), ErrMalformed},
@@ -158,7 +158,7 @@ func hostile() map[string][]byte {
 		"an empty head":                   build(section(sectionHead, fixed(0))),
 		"a head without a time":           build(section(sectionHead, func(w *writer) { fixed(10)(w); numbers(1, 0)(w) })),
 		"two heads":                       build(head, head),
-		"wants twice":                     build(head, section(sectionPullRecords, fixed(6)), section(sectionPullRecords, fixed(6))),
+		"pulled records twice":            build(head, section(sectionPullRecords, fixed(6)), section(sectionPullRecords, fixed(6))),
 		"an unknown section twice":        build(head, section(50, fixed(1)), section(50, fixed(1))),
 		"an unknown kind beyond 63 twice": build(head, section(64, fixed(1)), section(64, fixed(1))),
 		"the last kind twice":             build(head, section(most, fixed(0)), section(most, fixed(0))),

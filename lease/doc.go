@@ -2,25 +2,26 @@
 // lock, socket, clock or randomness; time is an argument.
 //
 // Every node renews its own lease by a [Heartbeat] and relays the heartbeats of other nodes
-// in digests ([Message]). A node is live in a [Set] while the age of its latest
+// in gossip messages ([Message]). A node is live in a [Set] while the age of its latest
 // heartbeat is at most the TTL. A heartbeat carries the node's [State]; a heartbeat with state
 // Left is the node's leave message.
 //
-//	              heartbeat                age > TTL, or confirmation
-//	record ──▶ pending ──▶ live ─────────────────────▶ expired
-//	              │         ▲  │                        │  │
-//	              │         └──┼────────────────────────┘  │
-//	              │            │       newer heartbeat          │
-//	              ▼            ▼                           │
-//	              └───────▶ retired ◀──────────────────────┘
-//	               leave message, or a heartbeat of a later incarnation
+//	             heartbeat     age > TTL, or confirmed failure
+//	record ──▶ pending ──▶ live ───────────────────────▶ expired
+//	              │        ▲  │                          │  │
+//	              │        └──┼──────────────────────────┘  │
+//	              │           │       newer heartbeat       │
+//	              ▼           ▼                             │
+//	              └──────▶ retired ◀────────────────────────┘
+//	         leave message, or a heartbeat of a later incarnation
 //
 // Every heartbeat has a [Stamp], the cluster time at which it was sent. A node that holds
 // the same live set as the sender of a message needs only the stamps of all leases,
 // rounded: half a byte each ([Bucket]). Rows ([Heartbeat]) say what else has changed.
 //
-// A node that watches another one reports it of having ended ([FailureReport]). Two watchers
-// prove the end of an incarnation, unless it sent a heartbeat after the time that they state.
+// A node that watches another one and finds that it has ended sends a [FailureReport]. Reports
+// of two watchers confirm the failure, unless the incarnation sent a heartbeat after the time
+// that they state.
 //
 // # Guarantees
 //
@@ -47,20 +48,20 @@
 //  7. Memory is bounded by MaxNodes for any input. Decoding never panics.
 //  8. Recorded messages that are sent again, at any later time and to any node,
 //     revive, end and fence no node. A message counts only if its sender is live here, or
-//     answers a random number. Then its stamps are true, and all in it is as old as they
+//     answers a challenge with a random number. Then its stamps are true, and all in it is as old as they
 //     say. So a newcomer's wrong wall clock changes nothing, and neither does a restart
 //     of the whole cluster.
 //  9. Two sets with the same messages hold the same cordons ([Cordon]). A cordoned node
 //     that is Active is Draining in a View, until the same moment of cluster time in all
 //     sets, unless no other node could own anything.
-//  10. What one watcher says ends no incarnation of three or more nodes. Heartbeats and
-//     failure reports may arrive in any order and any number of times: a set comes to the
-//     same conclusion. An incarnation that is reported and runs is live again with a heartbeat
-//     of the next sixteenth of a TTL.
+//  10. Among three or more nodes, the report of one watcher ends no incarnation. Heartbeats
+//     and failure reports may arrive in any order and any number of times: a set comes to
+//     the same conclusion. An incarnation that was reported although it runs is live again
+//     with its heartbeat of the next sixteenth of a TTL.
 //
 // # Not guaranteed
 //
 // The cluster time of a node lags behind the latest one by up to the time that a
-// message takes to it. A heartbeat looks younger there by as much. A set that does not know
+// message takes to it. So a heartbeat looks younger there by as much. A set that does not know
 // the sender yet takes the sender for live, for one TTL at most.
 package lease

@@ -39,13 +39,13 @@ func members(s *lease.Set) string {
 	return strings.Join(all, ", ")
 }
 
-// Two nodes exchange digests. One of them stops sending, and its lease expires.
+// Two nodes gossip. One of them stops sending, and its lease expires.
 func ExampleSet_Apply() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
 	meet(now, a, b)
 
-	// Each node sends its digest; here without a network.
+	// Each node sends a gossip message; here without a network.
 	for _, hop := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
 		wire := lease.Encode(hop.from.Compose(now, 1400, 1)[0])
 		m, err := lease.Decode(wire)
@@ -115,15 +115,15 @@ func ExampleSet_Update() {
 	a.Heartbeat(now, 0, 0)
 	m := a.Compose(now, 1400, 1)[0]
 	m.Records = nil // pretend that it did not fit
-	wants := b.Apply(now, m).PullRecords
-	fmt.Println(len(wants), "record to ask for")
+	missing := b.Apply(now, m).PullRecords
+	fmt.Println(len(missing), "record to pull")
 
-	for _, answer := range a.Answer(now, b.Request(now, wants, nil), 1400) {
+	for _, answer := range a.Answer(now, b.Request(now, missing, nil), 1400) {
 		b.Apply(now, answer)
 	}
 	fmt.Println("weight", b.View().Members[0].Weight)
 	// Output:
-	// 1 record to ask for
+	// 1 record to pull
 	// weight 3
 }
 

@@ -17,7 +17,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 		}
 	}
 	var e Effect
-	s.judgeAll(now, &e)
+	s.confirmFailures(now, &e)
 	changed = changed || e.Changed
 	s.forgetEnded(now)
 	s.gather()
@@ -101,8 +101,8 @@ func (s *Set) OldestAge(now time.Time) time.Duration {
 
 // ExpireOthers ends every lease except this node's: O(nodes). After a pause of this process
 // for longer than the TTL, all that it knows is out of date. The latest known heartbeat of a node
-// counts again if another node says it, for as long as it holds there: the lease ended
-// because of this node, not because of its own.
+// counts again if another node relays it, for as long as it holds there: the lease ended
+// because of a pause of this node, not of its own.
 func (s *Set) ExpireOthers(now time.Time) {
 	forgotten := 2*s.tick() + 1 // see revives
 	for _, e := range s.nodes {

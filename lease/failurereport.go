@@ -17,8 +17,9 @@ const (
 
 // FailureReport says that an incarnation has ended. A watcher makes it; all nodes relay it.
 //
-// Two watchers together prove the end, unless the incarnation sent a heartbeat after At. What a
-// set concludes follows from the failure reports and heartbeats that it has received, in any order.
+// Two watchers together confirm the failure, unless the incarnation sent a heartbeat after At.
+// What a set concludes follows from the failure reports and heartbeats that it has received, in
+// any order.
 type FailureReport struct {
 	Subject, Watcher Handle
 	At               Stamp // the subject sent no heartbeat after this time
@@ -29,14 +30,14 @@ const (
 	// watchers is how many other nodes watch each node.
 	watchers = 4
 
-	// enough is how many watchers prove the end of an incarnation.
+	// enough is how many watchers confirm the failure of an incarnation.
 	enough = 2
 
 	// maxReporters is how many failure reports against one incarnation are kept.
 	maxReporters = 4
 
 	// silentFor is for how long, at least, a node has not run that was found Silent. Its
-	// core answered the last probe of the stream at most a second before it stopped; two
+	// kernel answered the last probe of the stream at most a second before it stopped; two
 	// probes later, after two more seconds, the stream ended. Half a second is left for delays.
 	silentFor = 1500 * time.Millisecond
 )
@@ -65,7 +66,7 @@ func (s *Set) ReportFailure(now time.Time, subject Handle, found time.Time, evid
 	return e
 }
 
-// failure report is a FailureReport in the entry of its subject.
+// failureReport is a FailureReport in the entry of its subject.
 type failureReport struct {
 	FailureReport
 	id   NodeID // of the watcher
@@ -78,19 +79,19 @@ func (a FailureReport) compare(b FailureReport) int {
 }
 
 // counts reports whether a failure report made at a time holds against an incarnation with
-// a latest heartbeat of the given stamp. Both are rounded to the grid of ages: the sets that
-// know the heartbeat by its age alone come to the same conclusion as the others. So a node refutes
-// a failure report by a heartbeat of the next cell of the grid.
+// a latest heartbeat of the given stamp. Both are rounded to ticks: the sets that know the
+// heartbeat by its age alone come to the same conclusion as the others. So a node refutes a
+// failure report by a heartbeat of the next tick.
 func (s *Set) counts(at, heartbeat Stamp) bool { return heartbeat/s.tick() <= at/s.tick() }
 
-// outdated reports whether no heartbeat that could still begin or renew a lease is as old as an
+// outdated reports whether no heartbeat that could still begin or renew a lease is as old as a
 // failure report.
 func (s *Set) outdated(now time.Time, at Stamp) bool {
 	return s.time.at(now)-at > stamps(s.params.TTL)+s.tick()
 }
 
 // applyFailureReport merges a failure report. Its watcher must have, or have had, a lease here;
-// otherwise any number could report.
+// otherwise anyone could invent watchers.
 func (s *Set) applyFailureReport(now time.Time, a FailureReport, e *Effect) {
 	if a.Subject == s.self.handle {
 		s.refute(a, e)
@@ -109,10 +110,10 @@ func (s *Set) applyFailureReport(now time.Time, a FailureReport, e *Effect) {
 		s.reported = append(s.reported, subject)
 	}
 	e.Urgent = true
-	s.judge(now, subject, e)
+	s.confirmFailure(now, subject, e)
 }
 
-// report adds a failure report, in place of an earlier one by the same node, and reports
+// reportFailure adds a failure report, in place of an earlier one by the same node, and reports
 // whether it is news. The latest ones are kept, so their order of arrival does not matter.
 func (e *entry) reportFailure(a failureReport) (news bool) {
 	all := slices.Clone(e.failureReports())
@@ -131,8 +132,8 @@ func (e *entry) reportFailure(a failureReport) (news bool) {
 	return true
 }
 
-// proven reports whether the end of e is proven, if its latest heartbeat was sent at a time.
-func (s *Set) proven(e *entry, heartbeat Stamp) bool {
+// confirmed reports whether enough watchers report e, if its latest heartbeat was sent at a time.
+func (s *Set) confirmed(e *entry, heartbeat Stamp) bool {
 	all, refusals := s.reporters(e, heartbeat)
 	return all >= enough || refusals > 0 && s.fewOthers(e)
 }
@@ -150,8 +151,8 @@ func (s *Set) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
 	return all, refusals
 }
 
-// crashed returns the incarnations that have ended by the word of watchers that were Refused,
-// or that found another incarnation. Those of Silent hosts may be out of reach only.
+// crashed returns the incarnations that have ended because watchers were Refused, or found
+// another incarnation. The incarnations of Silent hosts may merely be out of reach.
 func (s *Set) crashed() (ended []Incarnation) {
 	for _, e := range s.reported {
 		if e.status == expired && e.crashed && e.refused {
@@ -161,8 +162,8 @@ func (s *Set) crashed() (ended []Incarnation) {
 	return ended
 }
 
-// wasRefused reports whether refusals alone prove the end of e. The word of one watcher is
-// enough where there never was another: a set that has become small may be cut off.
+// wasRefused reports whether refusals alone confirm the failure of e. The report of one watcher
+// is enough where there never was another watcher: a set that has become small may be cut off.
 func (s *Set) wasRefused(e *entry) bool {
 	_, refusals := s.reporters(e, e.at)
 	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(s.nodes, func(o *entry) bool {
@@ -170,7 +171,7 @@ func (s *Set) wasRefused(e *entry) bool {
 	})
 }
 
-// Reported reports whether a live node is reported of having ended, by too few watchers.
+// Reported reports whether too few watchers report a live node.
 func (s *Set) Reported() bool {
 	return slices.ContainsFunc(s.reported, func(e *entry) bool {
 		return e.status == live && slices.ContainsFunc(e.failureReports(), func(a failureReport) bool { return s.counts(a.At, e.at) })
@@ -187,10 +188,10 @@ func (s *Set) fewOthers(e *entry) bool {
 	return others < enough
 }
 
-// judge ends the lease of e if the end of e is proven. Later reporters may add refusals.
-func (s *Set) judge(now time.Time, e *entry, effect *Effect) {
+// confirmFailure ends the lease of e if enough watchers report e. Later reports may add refusals.
+func (s *Set) confirmFailure(now time.Time, e *entry, effect *Effect) {
 	switch {
-	case e.status == live && s.proven(e, e.at):
+	case e.status == live && s.confirmed(e, e.at):
 		s.end(now, e, expired)
 		e.crashed, e.refused = true, s.wasRefused(e)
 		s.stats.Crashed++
@@ -200,11 +201,11 @@ func (s *Set) judge(now time.Time, e *entry, effect *Effect) {
 	}
 }
 
-// judgeAll looks at all reported again: a live set that became smaller needs fewer
+// confirmFailures looks at all reported nodes again: a live set that became smaller needs fewer
 // watchers. It also forgets the failure reports that matter no more. O(1) without any.
-func (s *Set) judgeAll(now time.Time, effect *Effect) {
+func (s *Set) confirmFailures(now time.Time, effect *Effect) {
 	for _, e := range s.reported {
-		s.judge(now, e, effect)
+		s.confirmFailure(now, e, effect)
 		e.more().failureReports = slices.DeleteFunc(e.failureReports(), func(a failureReport) bool {
 			return e.status == retired || s.outdated(now, a.At) || !s.counts(a.At, e.at)
 		})
@@ -213,10 +214,10 @@ func (s *Set) judgeAll(now time.Time, effect *Effect) {
 }
 
 // revivesReported reports whether a heartbeat sent at a time begins or continues the lease of e
-// in spite of what e is reported of.
+// in spite of the failure reports against e.
 func (s *Set) revivesReported(e *entry, at Stamp) bool {
 	switch latest := max(e.at, at); {
-	case s.proven(e, latest):
+	case s.confirmed(e, latest):
 		return false
 	case e.crashed:
 		return !s.counts(e.at, at)
@@ -233,8 +234,8 @@ func (s *Set) dropFailureReports() {
 	s.reported = nil
 }
 
-// refute notes a failure report against this node: its next heartbeat must not be rounded to before
-// the failure report.
+// refute notes a failure report against this node: its next heartbeat must not be rounded down to
+// before the failure report.
 func (s *Set) refute(a FailureReport, e *Effect) {
 	if s.counts(a.At, s.self.at) {
 		e.Refute = s.time.local((a.At/s.tick() + 1) * s.tick())
@@ -242,8 +243,8 @@ func (s *Set) refute(a FailureReport, e *Effect) {
 }
 
 // addFailureReports adds the failure reports that were not sent often enough, least sent ones
-// first, up to space bytes, and reports whether there were any. Of those against one
-// incarnation, no more are sent than prove its end. O(1) without any.
+// first, up to space bytes, and reports whether there were any. Of the reports against
+// one incarnation, no more are sent than confirm its failure. O(1) without any.
 func (s *Set) addFailureReports(now time.Time, m *Message, space int, free *int, recipients int) bool {
 	var due []*failureReport
 	copies := s.rowCopies()
@@ -271,8 +272,8 @@ func (s *Set) sufficient(e *entry) int {
 	return len(e.failureReports())
 }
 
-// addConfirmation adds all failure reports against e that fit, for a node that takes e for live.
-func (s *Set) addConfirmation(m *Message, e *entry, free *int) {
+// addReportsAgainst adds all failure reports against e that fit, for a node that takes e for live.
+func (s *Set) addReportsAgainst(m *Message, e *entry, free *int) {
 	for _, a := range e.failureReports() {
 		if *free >= maxFailureReportBytes {
 			m.FailureReports = append(m.FailureReports, a.FailureReport)

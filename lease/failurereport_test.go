@@ -38,7 +38,7 @@ func TestFailureReports(t *testing.T) {
 		{"one", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused)}, false},
 		{"one, doubled", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(b, s, later, Silent), reports(b, s, later.Add(ms), Refused)}, false},
 		{"one, restarted", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(rec("b", 2), s, later, Refused)}, false},
-		{"an unauthenticated peer", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(outsider, s, later, Refused)}, false},
+		{"an unknown watcher", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(outsider, s, later, Refused)}, false},
 		{"itself", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(s, s, later, Refused)}, false},
 		{"one before its heartbeat", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(c, s, epoch.Add(-time.Second), Refused)}, false},
 		{"another incarnation", []NodeID{"b", "c"}, []FailureReport{reports(b, rec("s", 2), later, Refused), reports(c, rec("s", 2), later, Refused)}, false},
@@ -116,8 +116,8 @@ func TestFailureReportsInAnyOrder(t *testing.T) {
 	})
 }
 
-// A failure report reaches a node that gossip does not tell it: the reported node one, by the answer to
-// its messages; a member that holds the reported node one for live, by a repair.
+// A failure report reaches nodes that gossip does not reach: the reported node by the answer to its
+// messages, and a member that holds the reported node for live by a repair.
 func TestFailureReportsArrive(t *testing.T) {
 	set, s := reported(t, "b", "c")
 	now := epoch.Add(3 * time.Second)
@@ -157,8 +157,8 @@ func TestFailureReportsArrive(t *testing.T) {
 	}
 }
 
-// Failure reports are forgotten when no lease that they could end can hold any more. What they have
-// ended stays ended.
+// Failure reports are forgotten when no lease that they could end can hold any more. A lease
+// that they have ended stays ended.
 func TestFailureReportsAreForgotten(t *testing.T) {
 	set, s := reported(t, "b", "c")
 	now := epoch.Add(3 * time.Second)
@@ -178,7 +178,7 @@ func TestFailureReportsAreForgotten(t *testing.T) {
 	}
 }
 
-// A node is proven dead by one watcher only where there are no others. Those count whose leases
+// The report of one watcher confirms a failure only where there is no other watcher. Watchers count, too, whose leases
 // begin by the same message.
 func TestOthersOfTheSameMessage(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -215,8 +215,8 @@ func TestOthersOfTheSameMessage(t *testing.T) {
 	}
 }
 
-// A heartbeat may arrive with the leave message of the watcher that kept its node from being proven dead.
-func TestHeartbeatOfProvenNode(t *testing.T) {
+// A heartbeat may arrive with the leave message of the watcher that kept its node from being confirmed as failed.
+func TestHeartbeatOfConfirmedFailure(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 	s.Apply(epoch, hello(epoch, b))
 	s.Apply(epoch, hello(epoch, c))
@@ -232,4 +232,42 @@ func TestHeartbeatOfProvenNode(t *testing.T) {
 		t.Errorf("live: %v, want a alone", got)
 	}
 	wantLiveInOrder(t, s)
+}
+
+// Only watchers that were refused show that a process has ended, and for a TTL.
+func TestCrashed(t *testing.T) {
+	subject := Incarnation{"d", 1}
+	for _, c := range []struct {
+		own, others Evidence
+		want        []Incarnation
+	}{
+		{Refused, Refused, []Incarnation{subject}},
+		{Refused, Silent, nil},
+		{Silent, Silent, nil},
+	} {
+		s := newSet(rec("a", 1))
+		for _, id := range []NodeID{"b", "c", "d"} {
+			s.Apply(epoch, hello(epoch, rec(id, 1)))
+		}
+		now := epoch.Add(5 * time.Second / 2)
+		d := subject.Handle()
+		s.ReportFailure(now, d, now, c.own)
+		if s.View().Crashed != nil {
+			t.Errorf("%v: crashed by one word", c)
+		}
+		m := hello(now, rec("b", 1))
+		m.FailureReports = []FailureReport{{Subject: d, Watcher: m.From, At: m.Stamp, Evidence: c.others}}
+		s.Apply(now, m)
+		if s.AddrOf(d) != "" {
+			t.Errorf("%v: d is live still", c)
+		}
+		if got := s.View().Crashed; !slices.Equal(got, c.want) {
+			t.Errorf("%v: crashed are %v, want %v", c, got, c.want)
+		}
+		now = now.Add(s.params.TTL + s.params.TTL/8)
+		s.Expire(now)
+		if got := s.View().Crashed; got != nil {
+			t.Errorf("%v: crashed are %v after a TTL", c, got)
+		}
+	}
 }

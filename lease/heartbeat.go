@@ -25,13 +25,13 @@ func (i Incarnation) Handle() Handle {
 // Handle returns the handle of the record's incarnation. It does not allocate.
 func (r *Record) Handle() Handle { return Incarnation{r.ID, r.Incarnation}.Handle() }
 
-// Heartbeat is one renewal of one node's lease, and one row of a digest. Heartbeats of one
+// Heartbeat is one renewal of one node's lease, and one row of a message. Heartbeats of one
 // handle are ordered by At. A correct node sends one State per heartbeat; if two States
 // arrive with the same At, every node keeps the greater one.
 type Heartbeat struct {
 	Handle  Handle
 	At      Stamp         // when the node sent this heartbeat
-	Renewed Stamp         // when it sent its latest heartbeat, of which the relay knows the age alone; at least At
+	Renewed Stamp         // when it sent its latest heartbeat, of which the relaying node knows only the age; at least At
 	State   State         // of the node; Left makes the heartbeat a leave message
 	Version uint32        // of the node's record when the heartbeat was sent
 	Clock   time.Duration // the node's wall clock minus the sender's; whole ms on the wire
@@ -72,7 +72,7 @@ type BucketDigest struct {
 type Message struct {
 	Settings       uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
 	Cluster        ClusterID // of the sender
-	From           Handle    // the sender, which answers Wants and receives the answers to its own
+	From           Handle    // the sender, which answers pulls and receives the answers to its own pulls
 	Stamp          Stamp     // cluster time at the sender
 	Provisional    bool      // the sender has not learned cluster time yet
 	Missed         Stamp     // when a node last missed a voter, see [Set.SetMissing]; 0 = never

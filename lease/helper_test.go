@@ -66,7 +66,7 @@ func (m *Message) by(d time.Duration) *Message {
 // hello returns the first message of a node, sent with its heartbeat.
 func hello(at time.Time, r *Record) *Message { return messageFrom(at, r, []Heartbeat{r.sent(at)}, r) }
 
-// leave message returns the last heartbeat of a node.
+// leave returns a message with the last heartbeat of a node.
 func leave(at time.Time, r *Record) *Message {
 	return messageFrom(at, r, []Heartbeat{r.sent(at).as(Left)})
 }

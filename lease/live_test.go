@@ -74,7 +74,7 @@ func TestCensus(t *testing.T) {
 				b.Clock = time.Duration(rapid.IntRange(-2, 6).Draw(t, "clock s")) * time.Second
 				m.Heartbeats = append(m.Heartbeats, b.as(rapid.SampledFrom([]State{Settling, Active, Draining, Active, Left}).Draw(t, "state")))
 			}
-			for range rapid.IntRange(0, 2).Draw(t, "failure-reports") {
+			for range rapid.IntRange(0, 2).Draw(t, "failure reports") {
 				m.FailureReports = append(m.FailureReports, FailureReport{
 					Subject: node.Draw(t, "subject").Handle(), Watcher: node.Draw(t, "watcher").Handle(),
 					At: stampAt(now), Evidence: rapid.SampledFrom([]Evidence{Refused, Silent}).Draw(t, "evidence"),

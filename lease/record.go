@@ -13,19 +13,19 @@ import (
 // Bounds of a [Record]. They keep a record within one gossip packet, and bound the
 // memory of a set for any input.
 const (
-	MaxIDBytes      = 64
-	MaxAddrBytes    = 255
-	MaxZoneBytes    = 253 // of a domain name, as in the value of a label
-	MaxKeysBytes    = 16  // of the fingerprints of gossip keys
-	MaxRoostBytes   = 64  // of the version of roost
-	MaxProgramBytes = 64  // of the version of a node's application
-	MaxLabels       = 16
-	MaxLabelBytes   = 64        // of a key
-	MaxValueBytes   = 253       // of the value of a label
-	MaxMetaBytes    = 512       // of what the application says
-	MaxHTTP         = 1<<17 - 1 // a port and a bit
-	MaxWeight       = 1_000_000 // units of placement weight
-	MaxRecordBytes  = 1024      // encoded, all parts together: not all can be as long as their own bounds
+	MaxIDBytes           = 64
+	MaxAddrBytes         = 255
+	MaxZoneBytes         = 253 // of a domain name, as in the value of a label
+	MaxKeysBytes         = 16  // of the fingerprints of gossip keys
+	MaxRoostVersionBytes = 64  // of the version of roost
+	MaxAppVersionBytes   = 64  // of the version of a node's application
+	MaxLabels            = 16
+	MaxLabelBytes        = 64        // of a key
+	MaxValueBytes        = 253       // of the value of a label
+	MaxMetaBytes         = 512       // of what the application says
+	MaxHTTP              = 1<<17 - 1 // a port and a bit
+	MaxWeight            = 1_000_000 // units of placement weight
+	MaxRecordBytes       = 1024      // encoded, all parts together: not all can be as long as their own bounds
 
 	// NoLoad is the load of a node that has not reported any: its load is unknown, not 0.
 	NoLoad int64 = -1
@@ -100,7 +100,7 @@ func (s *State) UnmarshalText(b []byte) error {
 type Profile struct {
 	ID           NodeID            `json:"id"`
 	Incarnation  uint64            `json:"incarnation,string"` // of the node's process; greater after a restart
-	Addr         string            `json:"addr"`               // host:port at which the node gossips; a node without one cannot show that it runs, and is believed by nobody
+	Addr         string            `json:"addr"`               // host:port at which the node gossips; without one it cannot show that it runs, so nobody believes it
 	APIAddr      string            `json:"api_addr"`           // where the node's own application is reached; opaque to roost
 	Zone         string            `json:"zone"`
 	Weight       uint32            `json:"weight"`   // share of the partitions relative to other nodes; 0 owns nothing
@@ -160,32 +160,33 @@ func (r *Record) Validate() error { return r.validate(recordBytes(r)) }
 // validate is Validate for a record whose encoded size is known.
 func (r *Record) validate(size int) error {
 	errs := []error{r.ID.Validate()}
-	problem := func(bad bool, format string, args ...any) {
+	reject := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf("lease: record of %.80q: "+format, append([]any{string(r.ID)}, args...)...))
 		}
 	}
-	problem(len(r.Addr) > MaxAddrBytes, "addr has %d bytes, at most %d", len(r.Addr), MaxAddrBytes)
-	problem(len(r.APIAddr) > MaxAddrBytes, "api addr has %d bytes, at most %d", len(r.APIAddr), MaxAddrBytes)
-	problem(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
-	problem(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
-	problem(len(r.Keys) > MaxKeysBytes, "fingerprints of keys have %d bytes, at most %d", len(r.Keys), MaxKeysBytes)
-	problem(len(r.RoostVersion) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.RoostVersion), MaxRoostBytes)
-	problem(len(r.AppVersion) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.AppVersion), MaxProgramBytes)
-	problem(!utf8.ValidString(r.RoostVersion) || !utf8.ValidString(r.AppVersion), "versions must be UTF-8")
-	problem(min(r.RecentReturns, r.FlappingUntil) < 0 || max(r.RecentReturns, r.FlappingUntil) > maxStamp, "returns count until until %d and held until %d, want cluster time", r.RecentReturns, r.FlappingUntil)
-	problem(r.Drains < 0 || r.Drains > maxStamp, "drains from %d on, want cluster time", r.Drains)
-	problem(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
-	problem(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
-	problem(r.Capacity < 0, "capacity %d is negative", r.Capacity)
-	problem(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)
+	reject(len(r.Addr) > MaxAddrBytes, "addr has %d bytes, at most %d", len(r.Addr), MaxAddrBytes)
+	reject(len(r.APIAddr) > MaxAddrBytes, "api addr has %d bytes, at most %d", len(r.APIAddr), MaxAddrBytes)
+	reject(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
+	reject(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
+	reject(len(r.Keys) > MaxKeysBytes, "fingerprints of keys have %d bytes, at most %d", len(r.Keys), MaxKeysBytes)
+	reject(len(r.RoostVersion) > MaxRoostVersionBytes, "roost version has %d bytes, at most %d", len(r.RoostVersion), MaxRoostVersionBytes)
+	reject(len(r.AppVersion) > MaxAppVersionBytes, "app version has %d bytes, at most %d", len(r.AppVersion), MaxAppVersionBytes)
+	reject(!utf8.ValidString(r.RoostVersion) || !utf8.ValidString(r.AppVersion), "versions must be UTF-8")
+	reject(min(r.RecentReturns, r.FlappingUntil) < 0 || max(r.RecentReturns, r.FlappingUntil) > maxStamp,
+		"returns count until %d, flapping until %d: both must be cluster time", r.RecentReturns, r.FlappingUntil)
+	reject(r.Drains < 0 || r.Drains > maxStamp, "drains from %d on: that must be cluster time", r.Drains)
+	reject(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
+	reject(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
+	reject(r.Capacity < 0, "capacity %d is negative", r.Capacity)
+	reject(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)
 	for k, v := range r.Labels {
-		problem(k == "" || len(k) > MaxLabelBytes || len(v) > MaxValueBytes,
+		reject(k == "" || len(k) > MaxLabelBytes || len(v) > MaxValueBytes,
 			"label %.80q: the key has 1 to %d bytes, the value at most %d", k, MaxLabelBytes, MaxValueBytes)
-		problem(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
+		reject(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
 	}
-	problem(len(r.Meta) > MaxMetaBytes, "meta has %d bytes, at most %d", len(r.Meta), MaxMetaBytes)
-	problem(size > MaxRecordBytes, "%d bytes on the wire, at most %d: shorten zone, labels or meta", size, MaxRecordBytes)
+	reject(len(r.Meta) > MaxMetaBytes, "meta has %d bytes, at most %d", len(r.Meta), MaxMetaBytes)
+	reject(size > MaxRecordBytes, "%d bytes on the wire, at most %d: shorten zone, labels or meta", size, MaxRecordBytes)
 	return errors.Join(errs...)
 }
 

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reference model is the simple form of a Set: it stores all that it hears, and computes the live
+// reference is a simple model of a Set: it stores all that it hears, and computes the live
 // nodes from it on every call. Cluster time is that of its set; the world compares it
 // with the truth.
 type reference struct {
@@ -98,7 +98,7 @@ func (w *reference) end(h Handle) {
 	}
 }
 
-// forget ends all leases. The latest heartbeat of each counts again if another node says it.
+// forget ends all leases. The latest heartbeat of each counts again if another node relays it.
 func (w *reference) forget() {
 	by := 2*stamps(simParams.TTL)/16 + 1
 	for _, r := range w.live() {
@@ -201,9 +201,9 @@ func line(r *Record, state State, at Stamp) string {
 
 // Real Sets on a faulty network: at every tick each view equals that of its reference model, and no
 // lease is younger than its node's latest heartbeat. The network loses, doubles, delays,
-// reorders and replays messages. Once the network is healthy, all views are equal and correct
-// .
-func TestSetsAgreeWithTheirReferencesAndTheTruth(t *testing.T) {
+// reorders and replays messages. Once the network is healthy, all views are
+// equal and correct.
+func TestSetsAgreeWithTheirModelsAndTheTruth(t *testing.T) {
 	trouble, quiet := 300, 260 // ticks; together less than forgetAfter
 	if testing.Short() {
 		trouble = 100

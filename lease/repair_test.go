@@ -38,7 +38,7 @@ func TestRepairsAreBounded(t *testing.T) {
 	}
 }
 
-// A node that is asked for what it has more of a bucket asks for what it has less.
+// A node from which others pull what it has more of a bucket pulls what it has less.
 func TestAskBack(t *testing.T) {
 	x := rec("x", 1)
 	y, z := newSet(rec("y", 1)), newSet(rec("z", 1))
@@ -52,7 +52,7 @@ func TestAskBack(t *testing.T) {
 	}
 	wantIDs(t, z, "x/1", "y/1", "z/1")
 	if again := z.Apply(epoch, carry(t, request)).PullBuckets; again != nil {
-		t.Errorf("asks back although nothing is missing: %v", again)
+		t.Errorf("pulls back although nothing is missing: %v", again)
 	}
 }
 

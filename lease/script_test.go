@@ -16,10 +16,10 @@ import (
 //	node a newcomer [clock=D]  the same, and it does not know cluster time yet
 //	establish a                it has joined, or found no cluster to join
 //	kill a                     it stops without a leave message
-//	heartbeat a [load=N]            it renews its lease
-//	drain a, leave a           it changes its state and heartbeats
-//	weigh a                    it changes its weight, and so its record, and heartbeats
-//	send a b                   one digest over the wire; b requests missing records
+//	heartbeat a [load=N]       it renews its lease
+//	drain a, leave a           it changes its state and sends a heartbeat
+//	weigh a                    it changes its weight, and so its record, and sends a heartbeat
+//	send a b                   one gossip message over the wire; b requests missing records
 //	sync a b                   a full exchange in both directions, as at a join
 //	advance D                  time passes on all nodes
 //	expire a                   a expires leases

@@ -11,11 +11,11 @@ type duplicate struct {
 	since time.Time
 }
 
-// Unknown returns the record of a later incarnation of this node's id while it is unknown
-// whether that process runs; nil = there is none. If the process runs, [Effect.Duplicate] says
-// so after its next heartbeats. If it is silent for a TTL, this node takes an incarnation that is
-// later still.
-func (s *Set) Unknown() *Record {
+// SuspectedDuplicate returns the record of a later incarnation of this node's id while it is
+// unknown whether that process runs; nil = there is none. If the process runs,
+// [Effect.Duplicate] says so after its next heartbeats. If it is silent for a TTL, this node
+// takes an incarnation that is later still.
+func (s *Set) SuspectedDuplicate() *Record {
 	if s.duplicate.entry == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (s *Set) applyOwnRecord(now time.Time, r *Record) {
 }
 
 // applyDuplicateHeartbeat handles a heartbeat of the duplicate. A heartbeat that was sent after the
-// duplicate was first seen proves that the duplicate runs; the margin covers the
+// duplicate was first seen shows that the duplicate runs; the margin covers the
 // transit time of older heartbeats. After a leave message of the duplicate, nodes that
 // received it reject this earlier incarnation, so this node takes a later one.
 func (s *Set) applyDuplicateHeartbeat(now time.Time, b *Heartbeat, e *Effect) {

@@ -29,7 +29,7 @@ type Stats struct {
 	FromPast          uint64 `json:"from_past"`          // messages of an earlier cluster time, recorded ones sent again among them
 	FromFuture        uint64 `json:"from_future"`        // messages of a later cluster time that no live member sent
 	Expired           uint64 `json:"expired"`            // leases
-	Crashed           uint64 `json:"crashed"`            // leases ended by confirmation
+	Crashed           uint64 `json:"crashed"`            // leases ended by a confirmed failure
 	Reincarnations    uint64 `json:"reincarnations"`     // new incarnations that this node took while running
 }
 
@@ -37,7 +37,7 @@ type Stats struct {
 // reads no clock and does no I/O. It is not safe for concurrent use.
 //
 // Every time.Time argument carries the caller's monotonic clock, which alone
-// decides the age of leases, and its wall clock, which is used to judge skew.
+// decides the age of leases, and its wall clock, which is used to measure skew.
 type Set struct {
 	params     Params
 	self       *entry
@@ -80,7 +80,7 @@ type Set struct {
 	lost       bool          // a member ended or stopped being Active since the last call of Lost
 	stats      Stats
 	turn       uint32 // the bucket whose ages are sent next
-	askTurn    int    // the live node from which on leases are asked for
+	pullTurn   int    // the live node from which on leases are pulled
 	spread     spread
 	cordons    cordons
 	rows       []*entry    // scratch of Compose and Answer
@@ -98,8 +98,8 @@ type entry struct {
 	ended   time.Duration // when the entry was added, or its lease ended, by Set.since; forgotten some time later
 	rare    *rare         // nil = empty
 	size    int32         // of the encoded record; 0 = not computed yet
-	crashed bool          // the lease was ended by confirmation; it has not been renewed since
-	refused bool          // that confirmation was the refusal of connections: the process has ended, and was not cut off
+	crashed bool          // the lease was ended by a confirmed failure; it has not been renewed since
+	refused bool          // connections to the process were refused: it has ended, and was not cut off
 }
 
 // rare is the part of an entry that few have: each node of a large cluster has an entry for

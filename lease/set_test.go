@@ -92,10 +92,10 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 				clock.base += stamps(millisUpTo(2000, "step"))
 				s.Apply(now, m)
 			case 3:
-				reference := newSet(rec("z", 1))
-				reference.advance(now, clock.at(now)-reference.time.at(now))
-				reference.Apply(now, s.Sync(now))
-				s.Apply(now, reference.Compose(now, 1400, 1)[0])
+				peer := newSet(rec("z", 1))
+				peer.advance(now, clock.at(now)-peer.time.at(now))
+				peer.Apply(now, s.Sync(now))
+				s.Apply(now, peer.Compose(now, 1400, 1)[0])
 			default:
 				s.Apply(now, m)
 			}

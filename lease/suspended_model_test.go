@@ -30,7 +30,7 @@ type napFault string
 const (
 	obedient   napFault = "a live member is followed without an answer"
 	mute       napFault = "an answer does not say whether its sender holds the challenger for live"
-	trusting   napFault = "an unauthenticated peer is believed at once"
+	trusting   napFault = "an unknown sender is believed at once"
 	anyProcess napFault = "a question to a member counts as any challenge"
 )
 
@@ -53,13 +53,13 @@ type napMessage struct {
 
 // napWorld is a state. The sets of a state are part of other states, too.
 type napWorld struct {
-	problem napFault
-	nodes   []napper
-	addrs   map[string]int // where the process of a node is reached
-	sent    []napMessage
-	asks    int // that are left
-	talks   int
-	waits   int
+	fault     napFault
+	nodes     []napper
+	addrs     map[string]int // where the process of a node is reached
+	sent      []napMessage
+	questions int // that are left
+	talks     int
+	waits     int
 }
 
 // napSet returns the set of a member at a time, which knows others.
@@ -101,7 +101,7 @@ func (w *napWorld) sendTo(to, i int, m *Message) {
 // ask has a node ask a member.
 func (w *napWorld) ask(i int) *Message {
 	n := w.own(i)
-	if w.problem == anyProcess {
+	if w.fault == anyProcess {
 		return n.set.Challenge(n.now, uint64(2*i+1))
 	}
 	return n.set.Question(n.now, uint64(2*i+1))
@@ -110,10 +110,10 @@ func (w *napWorld) ask(i int) *Message {
 // hear has a node receive a message, and do what follows.
 func (w *napWorld) hear(i int, m *Message) {
 	n := w.own(i)
-	if e := n.set.known[m.From]; w.problem == obedient && m.Challenge+m.Echo == 0 && e != nil && e.status == live && m.Stamp > n.set.time.at(n.now) {
+	if e := n.set.known[m.From]; w.fault == obedient && m.Challenge+m.Echo == 0 && e != nil && e.status == live && m.Stamp > n.set.time.at(n.now) {
 		n.set.advance(n.now, m.Stamp-n.set.time.at(n.now))
 	}
-	if w.problem == trusting {
+	if w.fault == trusting {
 		n.set.doubted = n.now.Add(-n.set.params.TTL)
 	}
 	e := n.set.Apply(n.now, m)
@@ -132,7 +132,7 @@ func (w *napWorld) hear(i int, m *Message) {
 // echo returns the answer of a node to a challenge.
 func (w *napWorld) echo(i int, m *Message) *Message {
 	echo := w.nodes[i].set.Echo(w.nodes[i].now, m)
-	if w.problem == mute {
+	if w.fault == mute {
 		echo.Heartbeats = nil
 	}
 	return echo
@@ -172,8 +172,8 @@ func (w *napWorld) next(visit func(string, *napWorld)) {
 	}
 	for i, n := range w.nodes {
 		for _, addr := range n.set.Peers(nil) {
-			if to, ok := w.addrs[addr]; ok && w.asks > 0 {
-				try(fmt.Sprintf("%s asks %s", n.id, addr), func(w *napWorld) { w.asks--; w.sendTo(to, i, w.ask(i)) })
+			if to, ok := w.addrs[addr]; ok && w.questions > 0 {
+				try(fmt.Sprintf("%s asks %s", n.id, addr), func(w *napWorld) { w.questions--; w.sendTo(to, i, w.ask(i)) })
 			}
 		}
 		if w.talks > 0 {
@@ -205,7 +205,7 @@ func (w *napWorld) key() string {
 		texts = append(texts, m.text)
 	}
 	slices.SortFunc(texts, cmp.Compare[string])
-	return b.String() + strings.Join(texts, ";") + fmt.Sprint(w.asks, w.talks, w.waits)
+	return b.String() + strings.Join(texts, ";") + fmt.Sprint(w.questions, w.talks, w.waits)
 }
 
 // broken returns the invariant that does not hold.
@@ -281,11 +281,11 @@ func TestSuspensionModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			switch {
 			case len(w.nodes) == 2:
-				w.asks, w.talks, w.waits = 1, 1, 1
+				w.questions, w.talks, w.waits = 1, 1, 1
 			case len(w.sent) > 0:
 				w.waits = 1
 			default:
-				w.asks = 2
+				w.questions = 2
 			}
 			begin := time.Now()
 			if r := w.explore(); r.Broken != "" || (!r.Whole && len(w.nodes) == 2) { // three have too many states
@@ -299,7 +299,7 @@ func TestSuspensionModel(t *testing.T) {
 
 func TestSuspensionModelFaults(t *testing.T) {
 	for _, c := range []struct {
-		problem       napFault
+		fault         napFault
 		world, broken string
 		waits         int
 	}{
@@ -308,9 +308,9 @@ func TestSuspensionModelFaults(t *testing.T) {
 		{trusting, "a newcomer since then", sleeperOwns, 0},
 		{anyProcess, "all others replaced", answerFences, 0},
 	} {
-		t.Run(string(c.problem), func(t *testing.T) {
+		t.Run(string(c.fault), func(t *testing.T) {
 			w := napWorlds()[c.world]
-			w.problem, w.asks, w.talks, w.waits = c.problem, 1, 2, c.waits
+			w.fault, w.questions, w.talks, w.waits = c.fault, 1, 2, c.waits
 			r := w.explore()
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)

@@ -26,7 +26,7 @@ func TestSuspended(t *testing.T) {
 		{"a member that holds it", b, held, true, ahead, true, false},
 		{"the same, to a challenge", b, held, false, ahead, true, false},
 		{"a later process at the address of a member", outsider, nil, true, ahead, true, true},
-		{"an unauthenticated peer", outsider, nil, false, ahead, false, false},
+		{"an unknown sender", outsider, nil, false, ahead, false, false},
 		{"a member that holds it, half a century later", b, held, true, 50 * 365 * 24 * time.Hour, true, false},
 		{"a member that does not hold it, at present", b, nil, true, 0, true, false},
 		{"a member that does not hold it, before the end of the lease", b, nil, true, 4 * time.Second, true, false},
@@ -73,7 +73,7 @@ func TestSuspendedWithPacketsWaiting(t *testing.T) {
 }
 
 // Without an answer, no message leads a node over the end of its own lease: neither of members nor of
-// unauthenticated peers, recorded or not.
+// unknown senders, recorded or not.
 func TestOverdueWithoutAnswer(t *testing.T) {
 	for _, r := range []*Record{rec("b", 1), rec("s", 1)} {
 		s := newSet(rec("a", 1))
@@ -87,7 +87,7 @@ func TestOverdueWithoutAnswer(t *testing.T) {
 	}
 }
 
-// An unauthenticated peer with a later time is believed once members have had time to answer, or if there are none.
+// An unknown sender with a later time is believed once members have had time to answer, or if there are none.
 func TestOutsiderWithLaterTime(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		s := newSet(rec("a", 1))

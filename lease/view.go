@@ -17,7 +17,7 @@ type Member struct {
 	Load     int64         // units, or NoLoad
 	Table    uint32        // digest of the node's placement table
 	State    State         // Draining if the node is active, and cordoned or due to drain by its record
-	Cordoned bool          // it is active, and shows as Draining since it is cordoned
+	Cordoned bool          // it is active, and shows as Draining because it is cordoned
 }
 
 // Candidate reports whether the node may own partitions.
@@ -28,8 +28,8 @@ type View struct {
 	Members  []Member // sorted by id; this node is always included
 	Cordoned []Cordon // in force, by id, also of nodes that are not live
 
-	// Crashed are incarnations whose processes have ended within the last TTL or so, by
-	// confirmation. Nodes that may merely be out of reach are not among them.
+	// Crashed are incarnations whose failure was confirmed within the last TTL or so: their
+	// processes have ended. Nodes that may merely be out of reach are not among them.
 	Crashed []Incarnation
 
 	// Left are incarnations that sent a leave message, and that are not forgotten yet: for a minute, or for ten TTLs if
@@ -54,7 +54,7 @@ type Reason string
 // The reasons.
 const (
 	Departed Reason = "left"     // it sent a leave message
-	Crashed  Reason = "crashed"  // watchers have proven its end
+	Crashed  Reason = "crashed"  // watchers have confirmed its failure
 	Expired  Reason = "expired"  // its lease ran out
 	Replaced Reason = "replaced" // a later incarnation of the node is live
 )
@@ -88,14 +88,17 @@ func (e *entry) reason() Reason {
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live)), Cordoned: s.cordons.inForce, Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time}
+	v := &View{
+		Members: make([]Member, 0, len(s.live)), Cordoned: s.cordons.inForce,
+		Crashed: s.crashed(), Left: incarnationsOf(s.departed()), Ahead: s.Ahead(), time: s.time,
+	}
 	v.Spared = len(v.Cordoned) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
 			state := s.shownState(e, v.Spared)
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: state, Cordoned: state != e.state && !s.drains.begun(e.rec), Renewed: s.time.local(e.renewed()),
-				Clock: e.clock, Load: e.load, Table: e.table,
+				Record: e.rec, Handle: e.handle, State: state, Cordoned: state != e.state && !s.drains.begun(e.rec),
+				Renewed: s.time.local(e.renewed()), Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
 	}
@@ -165,8 +168,8 @@ func (s *Set) Differing(table uint32) (members int) {
 func (s *Set) SetMissing(missing bool) { s.missing = missing }
 
 // Agreed returns the time of the oldest of the latest heartbeats of other live nodes that have a
-// table, or now if there are none. It is zero if one of them has another table than that of
-// a digest, or has sent no heartbeat since a node last missed a voter. O(n).
+// table, or now if there are none. It is zero if one of them has a table with another
+// digest, or has sent no heartbeat since a node last missed a voter. O(n).
 func (s *Set) Agreed(now time.Time, table uint32) time.Time {
 	oldest := s.time.at(now)
 	for _, e := range s.live {

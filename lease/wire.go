@@ -58,7 +58,7 @@ const (
 	sectionChallenge      = 8 // fixed
 	sectionEcho           = 9 // fixed
 	sectionExtra          = 10
-	sectionFailureReports = 11 // failure reports
+	sectionFailureReports = 11
 	sectionCordons        = 12 // flags, digest (fixed), then cordons
 	sectionHandoff        = 13
 	sectionMissed         = 14 // a stamp (fixed)

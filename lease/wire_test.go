@@ -14,8 +14,23 @@ import (
 func drawRecord(t *rapid.T) *Record {
 	id := rapid.StringMatching(`[][A-Za-z0-9._:-]{1,64}`).Draw(t, "id")
 	return &Record{
-		Profile: Profile{ID: NodeID(id), Incarnation: rapid.Uint64Range(0, maxIncarnation).Draw(t, "incarnation"), Addr: rapid.StringN(0, -1, 100).Draw(t, "addr"), APIAddr: rapid.StringN(0, -1, 100).Draw(t, "api addr"), Zone: rapid.StringN(0, -1, 64).Draw(t, "zone"), Weight: rapid.Uint32Range(0, MaxWeight).Draw(t, "weight"), Capacity: rapid.Int64Min(0).Draw(t, "capacity"), Labels: rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes),
-			rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"), RoostVersion: rapid.StringN(0, -1, MaxRoostBytes).Draw(t, "version of roost"), AppVersion: rapid.StringN(0, -1, MaxProgramBytes).Draw(t, "version of the application")}, Version: rapid.Uint32().Draw(t, "version"), MinWire: rapid.Uint8().Draw(t, "min wire"), MaxWire: rapid.Uint8().Draw(t, "max wire"), Handoff: rapid.Bool().Draw(t, "handoff"), RecentReturns: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "restless")), FlappingUntil: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "held")), Keys: string(rapid.SliceOfN(rapid.Byte(), 0, MaxKeysBytes).Draw(t, "keys")), HTTP: rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"), Drains: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")), Meta: string(rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "meta")), rest: drawRest(t),
+		Profile: Profile{
+			ID: NodeID(id), Incarnation: rapid.Uint64Range(0, maxIncarnation).Draw(t, "incarnation"),
+			Addr: rapid.StringN(0, -1, 100).Draw(t, "addr"), APIAddr: rapid.StringN(0, -1, 100).Draw(t, "api addr"),
+			Zone: rapid.StringN(0, -1, 64).Draw(t, "zone"), Weight: rapid.Uint32Range(0, MaxWeight).Draw(t, "weight"),
+			Capacity:     rapid.Int64Min(0).Draw(t, "capacity"),
+			Labels:       rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes), rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"),
+			RoostVersion: rapid.StringN(0, -1, MaxRoostVersionBytes).Draw(t, "version of roost"),
+			AppVersion:   rapid.StringN(0, -1, MaxAppVersionBytes).Draw(t, "version of the application"),
+		},
+		Version: rapid.Uint32().Draw(t, "version"), MinWire: rapid.Uint8().Draw(t, "min wire"),
+		MaxWire: rapid.Uint8().Draw(t, "max wire"), Handoff: rapid.Bool().Draw(t, "handoff"),
+		RecentReturns: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "recent returns")),
+		FlappingUntil: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "flapping until")),
+		Keys:          string(rapid.SliceOfN(rapid.Byte(), 0, MaxKeysBytes).Draw(t, "keys")),
+		HTTP:          rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"),
+		Drains:        Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "drains")),
+		Meta:          string(rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "meta")), rest: drawRest(t),
 	}
 }
 
@@ -81,13 +96,13 @@ func drawWireMessage(t *rapid.T) *Message {
 		Heartbeats:  rapid.SliceOfN(rapid.Custom(drawHeartbeat(stamp)), 0, 8).Draw(t, "heartbeats"),
 		Records:     rapid.SliceOfN(rapid.Custom(drawRecord), 0, 3).Draw(t, "records"),
 		Ages:        rapid.SliceOfN(rapid.Custom(drawBucket), 0, 3).Draw(t, "ages"),
-		PullRecords: rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "wants"),
-		PullLeases:  rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "asks"),
+		PullRecords: rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "pulled records"),
+		PullLeases:  rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "pulled leases"),
 		PullBuckets: rapid.SliceOfN(rapid.Custom(drawBucketDigest), 0, 5).Draw(t, "buckets"),
 		Challenge:   rapid.Uint64().Draw(t, "challenge"), Echo: rapid.Uint64().Draw(t, "echo"),
 		Cordons:  rapid.SliceOfN(rapid.Custom(drawCordon(stamp)), 0, 3).Draw(t, "cordons"),
-		Cordoned: rapid.Uint32().Draw(t, "digest of cordons"), PullCordons: rapid.Bool().Draw(t, "wants cordons"),
-		FailureReports: rapid.SliceOfN(rapid.Custom(drawFailureReport(stamp)), 0, 3).Draw(t, "failure-reports"),
+		Cordoned: rapid.Uint32().Draw(t, "digest of cordons"), PullCordons: rapid.Bool().Draw(t, "pulls cordons"),
+		FailureReports: rapid.SliceOfN(rapid.Custom(drawFailureReport(stamp)), 0, 3).Draw(t, "failure reports"),
 		Extra:          rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
 		Handoff:        rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "handoff"),
 	}
@@ -177,7 +192,7 @@ func TestRowSize(t *testing.T) {
 		want      int
 	}{
 		{"least", Heartbeat{At: stamp, Load: NoLoad, Table: 7}, minRowBytes},
-		{"held for a second", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 15},
+		{"sent a second ago", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 15},
 		{"renewed by an age", Heartbeat{At: stamp - 90_000, Renewed: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 17},
 		{"a day after the last news", Heartbeat{
 			At: stamp - 86_400_000, Renewed: stamp - 5000, State: Active, Version: 300, Clock: -120 * ms, Load: 20_000, Table: 7,

@@ -15,7 +15,7 @@ var simParams = Params{TTL: testParams.TTL, MaxSkew: 2 * maxClock, Settings: tes
 const (
 	simTick      = 100 * ms
 	simHeartbeat = 2 * time.Second
-	simGossip    = 2   // ticks between digests
+	simGossip    = 2   // ticks between rounds of gossip
 	simBudget    = 300 // bytes: not everything fits
 )
 
@@ -135,7 +135,7 @@ func (w *world) sync(a, b *simNode) {
 	w.deliver(a, fromB)
 }
 
-// calm ends the problems of the network.
+// calm ends the faults of the network.
 func (w *world) calm() {
 	w.loss, w.double, w.maxDelay, w.replays = 0, 0, ms, false
 }
@@ -344,7 +344,7 @@ func (w *world) forget(n *simNode) {
 	n.reference.forget()
 }
 
-// trouble is a problem of one node, or a replay.
+// trouble is a fault of one node, or a replay.
 func (w *world) trouble() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	switch {

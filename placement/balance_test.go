@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// numbers worked out by hand.
+// Numbers worked out by hand.
 func TestBalance(t *testing.T) {
 	type nodes = []placement.Node
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// advice above 15 %, none up to there.
+// Advice above 15 %, none up to there.
 func TestAdvice(t *testing.T) {
 	counts := func(perNode ...int) map[lease.NodeID]int {
 		m := map[lease.NodeID]int{}
@@ -100,7 +100,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// following the advice helps.
+// Following the advice helps.
 func TestAdviceHelps(t *testing.T) {
 	worst := 0.0
 	for seed := range 20 {

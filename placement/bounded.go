@@ -43,7 +43,7 @@ func (b bounded) Assign(nodes []Node, partitions int) ([]int, error) {
 	candidates := candidatesOf(nodes)
 	owners := make([]int, partitions)
 	for p := range owners {
-		owner := bestBid(candidates, hashPartition(Partition(p)))
+		owner := bestCandidate(candidates, hashPartition(Partition(p)))
 		owners[p] = owner
 		if room[owner]--; room[owner] > 0 {
 			continue

@@ -55,7 +55,7 @@ func TestBoundedLikeReference(t *testing.T) {
 	})
 }
 
-// the moves of a join, which are those of a leave, agree with the doc comment,
+// The moves of a join, which are those of a leave, agree with the doc comment,
 // and are more than those of rendezvous.
 func TestBoundedMoves(t *testing.T) {
 	const partitions, fleets = 1024, 30

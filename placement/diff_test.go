@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// the moves, and the least number of them.
+// The moves, and the least number of them.
 func TestDiff(t *testing.T) {
 	before := mustComputeBy(t, fixed{name: "s", assign: []int{0, 0, 1, 1}}, 4, equals("a", "b")...)
 	after := mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0, 0}}, 4, equals("b", "c")...)

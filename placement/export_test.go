@@ -37,7 +37,7 @@ func reread(t rapid.TB, table *placement.Table) *placement.Table {
 	return read
 }
 
-// an exported and imported table is the same in every respect, for any strategy.
+// An exported and imported table is the same in every respect, for any strategy.
 func TestExport(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(0, 6).Draw(t, "nodes")
@@ -102,7 +102,7 @@ func TestImportIsNoBase(t *testing.T) {
 	}
 }
 
-// import rejects contradictions, with a reason.
+// Import rejects contradictions, with a reason.
 func TestImportRejects(t *testing.T) {
 	const whole = `{"format":1,"version":3,"digest":"DIGEST","partitions":2,"strategy":"modulo","nodes":[{"id":"a","weight":1},{"id":"b","weight":1}],"owners":["a","b"]}`
 	digest := mustComputeBy(t, placement.Modulo(), 2, equals("a", "b")...).Digest().String()

@@ -43,7 +43,7 @@ var slips = map[string]func(nodes []placement.Node){
 	"a pointer that is so": func([]placement.Node) { var last *placement.Node; last.Weight++ },
 }
 
-// the error after a panic names the strategy, and earlier tables stay usable.
+// The error after a panic names the strategy, and earlier tables stay usable.
 func TestPanicInAssign(t *testing.T) {
 	for name, slip := range slips {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func (s stumbling) Level(nodes []placement.Node, _ []int, _ []placement.Partitio
 	return nil
 }
 
-// also a strategy that remembers fails with an error that names it.
+// Also a strategy that remembers fails with an error that names it.
 func TestPanicInKeepAndLevel(t *testing.T) {
 	fine := func([]placement.Node) {}
 	for name, slip := range slips {
@@ -99,7 +99,7 @@ func TestPanicInKeepAndLevel(t *testing.T) {
 	}
 }
 
-// the owner is known without the strategy.
+// The owner is known without the strategy.
 func TestPanicInRank(t *testing.T) {
 	for name, slip := range slips {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestPanicInRank(t *testing.T) {
 	}
 }
 
-// the greatest weights of a Node, with a sum beyond 32 bits. A strategy may
+// The greatest weights of a Node, with a sum beyond 32 bits. A strategy may
 // reject them; otherwise shares are right.
 func TestGreatestWeights(t *testing.T) {
 	const partitions, n = 4096, 5
@@ -158,7 +158,7 @@ func TestWeightsBeyondLeastPartitions(t *testing.T) {
 	}
 }
 
-// a strategy rejects an empty list of nodes, and a table without nodes has no
+// A strategy rejects an empty list of nodes, and a table without nodes has no
 // owners.
 func TestNoNodesOfEveryStrategy(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {

@@ -138,12 +138,12 @@ func (scored) rank(candidates []candidate, key uint64, n int) []int {
 	for i := range candidates {
 		s := candidates[i].score(key)
 		if len(best) == n {
-			if !s.heartbeats(&best[n-1]) {
+			if !s.wins(&best[n-1]) {
 				continue
 			}
 			best = best[:n-1]
 		}
-		at := sort.Search(len(best), func(at int) bool { return s.heartbeats(&best[at]) })
+		at := sort.Search(len(best), func(at int) bool { return s.wins(&best[at]) })
 		best = slices.Insert(best, at, s)
 	}
 	ranked := make([]int, n)

@@ -59,7 +59,7 @@ func referenceRank(t *placement.Table, s placement.Strategy, zones bool, p place
 	return best
 }
 
-// for each strategy and after any changes, what a table keeps is what its
+// For each strategy and after any changes, what a table keeps is what its
 // strategy says, whatever was asked before.
 func TestRankIsThatOfTheStrategy(t *testing.T) {
 	strategies := map[string]func() placement.Strategy{

@@ -80,7 +80,7 @@ func assignWeighted(nodes []Node, partitions int) []int {
 		key := hashPartition(Partition(p))
 		best := bestOf(classes[0], key)
 		for _, class := range classes[1:] {
-			if s := bestOf(class, key); s.heartbeats(&best) {
+			if s := bestOf(class, key); s.wins(&best) {
 				best = s
 			}
 		}
@@ -155,11 +155,11 @@ func (s *score) costs() uint64 {
 	return s.cost
 }
 
-// heartbeats reports whether s wins against o: its cost per weight is lower; if equal,
+// wins reports whether s wins against o: its cost per weight is lower; if equal,
 // its draw is higher; if equal, its id is smaller. This is a total order, since
 // each step is one. The fractions are compared by cross-multiplication, which is
 // exact in 128 bits.
-func (s *score) heartbeats(o *score) bool {
+func (s *score) wins(o *score) bool {
 	// The cost never rises with the draw, so that mostly no logarithm is needed.
 	if s.draw < o.draw && s.weight <= o.weight {
 		return false

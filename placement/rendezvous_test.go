@@ -31,7 +31,7 @@ func moves(t rapid.TB, before, after *placement.Table, gainer, loser lease.NodeI
 	return moved
 }
 
-// weights are relative.
+// Weights are relative.
 func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := equals(rapid.SliceOfNDistinct(anyID(), 1, 20, rapid.ID).Draw(t, "ids")...)
@@ -46,7 +46,7 @@ func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	})
 }
 
-// the reference model of Rank is the owner after the better nodes left.
+// The reference model of Rank is the owner after the better nodes left.
 func TestRankIsTheOrderOfTakingOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom([]placement.Strategy{
@@ -83,7 +83,7 @@ func list(ids []lease.NodeID) []string {
 	return s
 }
 
-// over tables so small that equal ones are common.
+// Over tables so small that equal ones are common.
 func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 	type key struct {
 		partitions int
@@ -121,7 +121,7 @@ func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 	}
 }
 
-// two valid ids with one xxHash64 (found by search) have equal draws for every
+// Two valid ids with one xxHash64 (found by search) have equal draws for every
 // partition, so that the tie-break decides each time.
 func TestTiesGoToTheSmallerID(t *testing.T) {
 	const smaller, greater = "fpmcidcepljjbdpd", "iolknpojjogdaode"

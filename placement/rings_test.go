@@ -23,7 +23,7 @@ func ids(nodes []placement.Node) []lease.NodeID {
 	return ids
 }
 
-// the number of a partition is its key on the ring of the nodes of weight
+// The number of a partition is its key on the ring of the nodes of weight
 // above 0. One strategy serves all fleets here, so that the ring that it keeps from
 // the last call would show.
 func TestClassicRingIsTheRing(t *testing.T) {
@@ -52,7 +52,7 @@ func TestClassicRingIsTheRing(t *testing.T) {
 	})
 }
 
-// a table ranks on the ring of its assignment, and makes no second one.
+// A table ranks on the ring of its assignment, and makes no second one.
 func TestClassicRingKeepsItsRing(t *testing.T) {
 	table := mustComputeBy(t, placement.ClassicRing(), 64, fleet(0, 10)...)
 	if n := testing.AllocsPerRun(100, func() { table.Rank(5, 3) }); n > 10 {

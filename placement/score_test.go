@@ -93,7 +93,7 @@ func TestNegLog2NeverRises(t *testing.T) {
 	}
 }
 
-// compareRat is the dumb reference model of heartbeats.
+// compareRat is the dumb reference model of wins.
 func compareRat(a, b score) int {
 	rat := func(s score) *big.Rat {
 		return new(big.Rat).SetFrac(new(big.Int).SetUint64(negLog2(s.draw)), new(big.Int).SetUint64(s.weight))
@@ -101,7 +101,7 @@ func compareRat(a, b score) int {
 	return cmp.Or(rat(a).Cmp(rat(b)), cmp.Compare(b.draw, a.draw), cmp.Compare(a.node, b.node))
 }
 
-func TestHeartbeats(t *testing.T) {
+func TestWins(t *testing.T) {
 	draws := rapid.OneOf(rapid.Uint64(), rapid.SampledFrom([]uint64{0, 1, 1 << 32, 1 << 48, 1 << 63, math.MaxUint64}))
 	weights := rapid.OneOf(rapid.Uint32Range(1, 4), rapid.Uint32Range(1, math.MaxUint32))
 	anyScore := func(node int) *rapid.Generator[score] {
@@ -115,10 +115,10 @@ func TestHeartbeats(t *testing.T) {
 			b = a
 			b.node = 2
 		}
-		if a.heartbeats(&b) != (compareRat(a, b) < 0) || b.heartbeats(&a) != (compareRat(b, a) < 0) {
-			t.Fatalf("%+v against %+v: heartbeats %v and %v, exactly %d", a, b, a.heartbeats(&b), b.heartbeats(&a), compareRat(a, b))
+		if a.wins(&b) != (compareRat(a, b) < 0) || b.wins(&a) != (compareRat(b, a) < 0) {
+			t.Fatalf("%+v against %+v: wins %v and %v, exactly %d", a, b, a.wins(&b), b.wins(&a), compareRat(a, b))
 		}
-		if a.heartbeats(&b) == b.heartbeats(&a) || a.heartbeats(&a) {
+		if a.wins(&b) == b.wins(&a) || a.wins(&a) {
 			t.Fatalf("%+v against %+v: not exactly one wins", a, b)
 		}
 	})

@@ -17,7 +17,7 @@ func chiSquare(t *placement.Table) float64 {
 	return cv * cv * float64(t.Partitions())
 }
 
-// over many fleets the spread is that of independent random draws,
+// Over many fleets the spread is that of independent random draws,
 // neither more uneven nor suspiciously even. The fleets are fixed, so that the
 // test always gives the same result.
 func TestSpreadIsRandom(t *testing.T) {
@@ -89,7 +89,7 @@ func starved(t *testing.T, s placement.Strategy, partitions int) int {
 	return n
 }
 
-// with a well-mixed hash every node owns partitions.
+// With a well-mixed hash every node owns partitions.
 func TestEveryNodeOwnsPartitions(t *testing.T) {
 	for _, partitions := range []int{64, placement.DefaultPartitions} {
 		if n := starved(t, placement.Rendezvous(), partitions); n > 0 {

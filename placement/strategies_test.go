@@ -77,7 +77,7 @@ func TestBuiltinsConform(t *testing.T) {
 	})
 }
 
-// a name stands for one strategy for good.
+// A name stands for one strategy for good.
 func TestBuiltinNames(t *testing.T) {
 	for name, b := range builtins() {
 		if got := b.fresh().Name(); got != name {
@@ -117,7 +117,7 @@ func anyFleet(least int) *rapid.Generator[[]placement.Node] {
 	return rapid.SliceOfNDistinct(node, least, 10, func(n placement.Node) lease.NodeID { return n.ID })
 }
 
-// for every fleet the table is total, and a function of the set
+// For every fleet the table is total, and a function of the set
 // of nodes of weight above 0: neither their order nor earlier calls have influence.
 func TestEveryStrategyIsAFunctionOfTheFleet(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
@@ -143,7 +143,7 @@ func TestEveryStrategyIsAFunctionOfTheFleet(t *testing.T) {
 	})
 }
 
-// a change of one weight, also to 0 and from 0, moves partitions only
+// A change of one weight, also to 0 and from 0, moves partitions only
 // to or from that node, and none if weights do not count.
 func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
@@ -173,7 +173,7 @@ func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 	})
 }
 
-// over many fleets, the mean share of a node is that of its weight. The
+// Over many fleets, the mean share of a node is that of its weight. The
 // bound is four standard errors of the mean of random draws, which is generous for
 // strategies that level; an arc of a ring varies as one of 150.
 func TestMeanSharesFollowWeights(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// hash64(key) mod partitions.
+// Hash64(key) mod partitions.
 func TestOf(t *testing.T) {
 	// The 64-bit hashes of these keys are the published test values of xxHash64,
 	// seed 0.
@@ -89,7 +89,7 @@ func TestComputeRejects(t *testing.T) {
 	}
 }
 
-// tables without owners answer every call without a panic.
+// Tables without owners answer every call without a panic.
 func TestNoOwners(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -160,7 +160,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// ranks are distinct, the owner first, min(n, members), for any result of the
+// Ranks are distinct, the owner first, min(n, members), for any result of the
 // strategy.
 func TestTableRank(t *testing.T) {
 	for _, tt := range []struct {
@@ -190,7 +190,7 @@ func TestTableRank(t *testing.T) {
 	}
 }
 
-// lookups are free of allocations.
+// Lookups are free of allocations.
 func TestLookupsDoNotAllocate(t *testing.T) {
 	table := mustCompute(t, placement.DefaultPartitions, fleet(0, 100)...)
 	key := strings.Repeat("a long room name ", 20)

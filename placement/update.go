@@ -21,7 +21,7 @@ func (hrw) update(base, t *Table, d nodeChange) []int32 {
 		key := t.keys[p]
 		owner := d.now[old]
 		if owner < 0 || d.lost[old] {
-			updated[p] = int32(bestBid(t.candidates, key))
+			updated[p] = int32(bestCandidate(t.candidates, key))
 			continue
 		}
 		updated[p] = owner
@@ -30,7 +30,7 @@ func (hrw) update(base, t *Table, d nodeChange) []int32 {
 		}
 		best := t.candidates[owner].score(key)
 		for _, i := range d.gained {
-			if s := t.candidates[i].score(key); s.heartbeats(&best) {
+			if s := t.candidates[i].score(key); s.wins(&best) {
 				best = s
 			}
 		}
@@ -47,16 +47,16 @@ func hashPartitions(n int) []uint64 {
 	return keys
 }
 
-// bestBid returns the winner among nodes in the order of their ids. Runs of equal
+// bestCandidate returns the winner among nodes in the order of their ids. Runs of equal
 // weights, the rule, are decided by draws, without a logarithm.
-func bestBid(candidates []candidate, key uint64) int {
+func bestCandidate(candidates []candidate, key uint64) int {
 	var best score
 	for start := 0; start < len(candidates); {
 		end := start + 1
 		for end < len(candidates) && candidates[end].weight == candidates[start].weight {
 			end++
 		}
-		if s := bestOf(candidates[start:end], key); start == 0 || s.heartbeats(&best) {
+		if s := bestOf(candidates[start:end], key); start == 0 || s.wins(&best) {
 			best = s
 		}
 		start = end

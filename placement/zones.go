@@ -73,7 +73,7 @@ func (t *Table) Subset(tenant string, n int) []lease.NodeID {
 		scores[i] = b.score(key)
 	}
 	slices.SortFunc(scores, func(a, b score) int {
-		if a.heartbeats(&b) {
+		if a.wins(&b) {
 			return -1
 		}
 		return 1

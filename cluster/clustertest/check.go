@@ -35,7 +35,7 @@ func record(a *cluster.Agent) *recorder {
 func (r *recorder) problems(a *cluster.Agent) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ledger.Faults(a.Owned(), memberIDs(a.Snapshot()))
+	return r.ledger.Problems(a.Owned(), memberIDs(a.Snapshot()))
 }
 
 // Batches returns all batches of the agent of id since its start.

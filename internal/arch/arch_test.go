@@ -85,7 +85,7 @@ var house = []struct {
 	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/ledger", "internal/simnet"}, "it puts a simulated network under gossip"},
 	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and has no other source"},
 	{"cluster/clusterhttp/report", []string{"lease", "placement", "events", "cluster", "cluster/affinity"}, "it has the types of answers, and knows neither server nor client"},
-	{"cluster/clusterhttp/doctor", []string{"lease", "cluster", "cluster/clusterhttp/report"}, "it judges what an agent reports, whichever program asked for it"},
+	{"cluster/clusterhttp/doctor", []string{"lease", "cluster", "cluster/clusterhttp/report"}, "it checks what an agent reports, whichever program asked for it"},
 	{"cluster/clusterotel", []string{"lease", "placement", "cluster/affinity", "cluster/affinity/pinstore", "cluster/affinity/presence", "cluster"}, "it uses hooks and interfaces, and works without the HTTP API"},
 	{"cluster/...", []string{"lease", "placement", "cluster/affinity", "cluster/affinity/evacuate", "cluster/affinity/pinstore", "cluster/affinity/signalling", "events", "cluster/routing", "cluster/affinity/reconnect", "internal/agenturl", "events/latest", "internal/sse", "internal/tablewire", "cluster", "cluster/clusterhttp/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
 	{"cluster/kubernetes", []string{"lease", "cluster"}, "it fills in a configuration and reads snapshots, as any program can"},

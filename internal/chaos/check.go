@@ -30,7 +30,7 @@ func (w *world) check() {
 		w.checkAwake(p)
 	}
 	w.checkOverlaps()
-	w.checkTwins()
+	w.checkDuplicates()
 	for i, a := range w.running {
 		for _, b := range w.running[i+1:] {
 			w.checkDouble(a, b)
@@ -138,9 +138,9 @@ func (w *world) findSides() (sides [][]*process) {
 	return slices.DeleteFunc(sides, func(side []*process) bool { return !w.hasSeed(side) })
 }
 
-// separate reports whether all nodes of a side reach each other, and no others. No twin matters.
+// separate reports whether all nodes of a side reach each other, and no others. No duplicate matters.
 func (w *world) separate(sides [][]*process) bool {
-	if w.twinsMatter() {
+	if w.duplicatesMatter() {
 		return false
 	}
 	for _, a := range slices.Concat(sides...) {
@@ -168,7 +168,7 @@ func (w *world) checkSide(side []*process) {
 	for _, p := range side {
 		ids = append(ids, lease.NodeID(p.ID))
 	}
-	w.checkWords(side)
+	w.checkSameCordons(side)
 	truth, few := w.truth(side), len(side) < w.s.minMembers
 	all := uint64(0)
 	for _, p := range side {
@@ -185,7 +185,7 @@ func (w *world) checkSide(side []*process) {
 		all |= p.owns
 		w.checkRuns(p)
 	}
-	w.checkHeld(side, truth)
+	w.checkFlapping(side, truth)
 	if want := len(truth.Nodes()) > 0 && !few; want != (all == 1<<partitions-1) {
 		w.fail("sides", "%v own %b", ids, all)
 	}
@@ -225,28 +225,28 @@ func (w *world) checkLevel(t *placement.Table) {
 	}
 }
 
-// checkHeld fails if nodes are flapping although too few others may own partitions.
-func (w *world) checkHeld(side []*process, truth *placement.Table) {
-	if held, weighted := w.held(side); held > 0 && 2*len(truth.Nodes()) < weighted {
-		w.fail("sides", "%d of %d nodes are flapping, and %d may own partitions", held, weighted, len(truth.Nodes()))
+// checkFlapping fails if nodes are flapping although too few others may own partitions.
+func (w *world) checkFlapping(side []*process, truth *placement.Table) {
+	if flapping, weighted := w.flapping(side); flapping > 0 && 2*len(truth.Nodes()) < weighted {
+		w.fail("sides", "%d of %d nodes are flapping, and %d may own partitions", flapping, weighted, len(truth.Nodes()))
 	}
 }
 
-// held counts the nodes of a side that are flapping, and the nodes with a weight.
-func (w *world) held(side []*process) (held, weighted int) {
+// flapping counts the nodes of a side that are flapping, and the nodes with a weight.
+func (w *world) flapping(side []*process) (flapping, weighted int) {
 	for _, p := range side {
-		if p.held() {
-			held++
+		if p.flapping() {
+			flapping++
 		}
 		if w.hosts[p.ID].weight > 0 {
 			weighted++
 		}
 	}
-	return held, weighted
+	return flapping, weighted
 }
 
-// held reports whether a node says that it is flapping.
-func (p *process) held() bool {
+// flapping reports whether a node says that it is flapping.
+func (p *process) flapping() bool {
 	for _, m := range p.View().Live.Members {
 		if string(m.ID) == p.ID {
 			return m.FlappingUntil > 0
@@ -259,7 +259,7 @@ func (p *process) held() bool {
 func (w *world) truth(side []*process) *placement.Table {
 	in := placement.Input{Partitions: partitions, Strategy: w.s.strategy}
 	for _, p := range side {
-		if h := w.hosts[p.ID]; !h.draining && !h.unhealthy && !p.held() && h.weight > 0 {
+		if h := w.hosts[p.ID]; !h.draining && !h.unhealthy && !p.flapping() && h.weight > 0 {
 			in.Nodes = append(in.Nodes, placement.Node{ID: lease.NodeID(p.ID), Weight: h.weight})
 		}
 	}

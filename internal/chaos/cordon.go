@@ -8,11 +8,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// word is a cordon that a node decided.
-type word struct {
+// decision is a cordon that a node decided.
+type decision struct {
 	at, end time.Duration
 	over    bool              // a node has seen its end
-	heldBy  map[*process]bool // false = that process has seen its end
+	knownBy map[*process]bool // false = that process has seen its end
 }
 
 // endsWithin is how much the end of a cordon may differ from what was decided.
@@ -27,10 +27,10 @@ func (w *world) cordon(by, id string, d time.Duration) {
 	if err := p.Cordon(id, d); err != nil {
 		return
 	}
-	w.lastWord[id] = w.Elapsed()
+	w.lastDecision[id] = w.Elapsed()
 	i := slices.IndexFunc(p.View().Live.Cordoned, func(e lease.Cordon) bool {
-		word := w.words[e]
-		return string(e.ID) == id && (word == nil || word.end > w.Elapsed()) // otherwise its end is about to be seen
+		decision := w.decisions[e]
+		return string(e.ID) == id && (decision == nil || decision.end > w.Elapsed()) // otherwise its end is about to be seen
 	})
 	switch {
 	case (i >= 0) != (d > 0):
@@ -39,34 +39,36 @@ func (w *world) cordon(by, id string, d time.Duration) {
 	case d == 0:
 		return
 	}
-	w.words[p.View().Live.Cordoned[i]] = &word{at: w.Elapsed(), end: w.Elapsed() + d, heldBy: make(map[*process]bool)}
+	w.decisions[p.View().Live.Cordoned[i]] = &decision{at: w.Elapsed(), end: w.Elapsed() + d, knownBy: make(map[*process]bool)}
 }
 
-// replaced reports whether there was a later word on a node.
-func (w *world) replaced(e lease.Cordon) bool { return w.lastWord[string(e.ID)] > w.words[e].at }
+// replaced reports whether there was a later decision on a node.
+func (w *world) replaced(e lease.Cordon) bool {
+	return w.lastDecision[string(e.ID)] > w.decisions[e].at
+}
 
-// checkCordoned judges which cordons have begun and ended for a node.
+// checkCordoned checks which cordons have begun and ended for a node.
 func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	for _, e := range cordoned {
-		word := w.words[e]
-		if word == nil {
+		decision := w.decisions[e]
+		if decision == nil {
 			w.fail("cordon", "%s knows a cordon that was not decided: %+v", p.ID, e)
 			return
 		}
-		held, known := word.heldBy[p]
-		if known && !held {
+		knows, known := decision.knownBy[p]
+		if known && !knows {
 			w.fail("cordon", "%s knows a cordon again: %+v", p.ID, e)
 		}
-		word.heldBy[p] = true
-		if !w.stepped && w.Elapsed()-max(word.end, p.active) > endsWithin {
-			w.fail("cordon", "%s knows a cordon that ended %v ago: %+v", p.ID, w.Elapsed()-word.end, e)
+		decision.knownBy[p] = true
+		if !w.stepped && w.Elapsed()-max(decision.end, p.active) > endsWithin {
+			w.fail("cordon", "%s knows a cordon that ended %v ago: %+v", p.ID, w.Elapsed()-decision.end, e)
 		}
 	}
 	for _, e := range p.cordoned {
-		if word := w.words[e]; !slices.Contains(cordoned, e) {
-			word.heldBy[p] = false
-			if !word.over && !w.replaced(e) {
-				word.over = true
+		if decision := w.decisions[e]; !slices.Contains(cordoned, e) {
+			decision.knownBy[p] = false
+			if !decision.over && !w.replaced(e) {
+				decision.over = true
 				w.changed, w.checked = w.Elapsed(), false // partitions move
 			}
 		}
@@ -74,15 +76,15 @@ func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	p.cordoned = cordoned
 }
 
-// checkWords compares the cordons that the nodes of a side know.
-func (w *world) checkWords(side []*process) {
+// checkSameCordons compares the cordons that the nodes of a side know.
+func (w *world) checkSameCordons(side []*process) {
 	known := side[0].cordoned
 	for _, p := range side {
 		if !slices.Equal(p.cordoned, known) && !w.hosts[p.ID].paused {
 			w.fail("cordon", "%s knows %+v, %s knows %+v", p.ID, p.cordoned, side[0].ID, known)
 		}
-		for e, word := range w.words {
-			if _, ok := word.heldBy[p]; ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < word.end && !slices.Contains(known, e) {
+		for e, decision := range w.decisions {
+			if _, ok := decision.knownBy[p]; ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < decision.end && !slices.Contains(known, e) {
 				w.fail("cordon", "%s has forgotten %+v, which %s knew", side[0].ID, e, p.ID)
 			}
 		}
@@ -91,8 +93,8 @@ func (w *world) checkWords(side []*process) {
 
 // cordonedFor returns how long it is until all cordons are over.
 func (w *world) cordonedFor() (d time.Duration) {
-	for _, word := range w.words {
-		d = max(d, word.end-w.Elapsed())
+	for _, decision := range w.decisions {
+		d = max(d, decision.end-w.Elapsed())
 	}
 	return d
 }

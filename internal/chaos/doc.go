@@ -16,7 +16,7 @@
 //     schedule gives no reason.
 //   - dead: a process that ended is dropped within a TTL and a margin, and does not come
 //     back. A member that never ran does not appear.
-//   - leave message: in a calm network all nodes drop a node that left within two seconds.
+//   - leave: in a calm network all nodes drop a node that left within two seconds.
 //   - double: two nodes that can reach each other do not own the same partition for long.
 //   - sides: some time after the last fault all nodes of a side have the same members and
 //     the table that follows from them, and each partition has exactly one owner.
@@ -26,7 +26,7 @@
 //   - wait: no run waits for longer than the bound.
 //   - cordon: each cordon in force was decided, ends in time, and does not come back. All
 //     nodes of a side have the same ones, which any of them has known.
-//   - twin: in a calm network, a process that stood still when another one was started under its
+//   - duplicate: in a calm network, a process that stood still when another one was started under its
 //     id ends within a TTL once it runs again, and does not own what that one owns for long.
 //   - awake: in a network without cuts, a node that was suspended together with its monotonic clock owns nothing
 //     that a member has taken over, a second after it goes on; two seconds where packets get lost.

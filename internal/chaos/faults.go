@@ -31,8 +31,8 @@ func nodeFaults() []fault {
 			w.start(id)
 		}),
 		onNode("leave", 2, (*world).leave),
-		onNode("start a twin", 2, (*world).twin),
-		onNode("resume twin", 3, (*world).resumeTwin),
+		onNode("start a duplicate", 2, (*world).duplicate),
+		onNode("resume the duplicate", 3, (*world).resumeDuplicate),
 		onNode("drain", 2, func(w *world, id string) { w.drain(id, true) }),
 		onNode("undrain", 2, func(w *world, id string) { w.drain(id, false) }),
 		withNumber("weight", 2, 4, func(w *world, id string, n int) { w.weigh(id, uint32(n)*100) }),

@@ -95,7 +95,7 @@ func (w *world) mayLeave(p *process) {
 	if runs := p.Runs(); done && len(runs) > 0 {
 		w.fail("runs", "%s leaves, and still runs %v", p.ID, runs)
 	}
-	w.step("leave message of "+p.ID, func(w *world) { w.leave(p.ID) })
+	w.step("leave of "+p.ID, func(w *world) { w.leave(p.ID) })
 }
 
 // health reports a failed check of the application of a node and a good one, or several in a row.

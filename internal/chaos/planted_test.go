@@ -73,8 +73,8 @@ var bugs = []bug{
 	{name: "a loss in between is no event", soon: true, edits: []edit{{
 		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a loss in between is no event")) {`,
 	}}},
-	{name: "one watcher proves the end of a node", edits: []edit{{
-		"lease/failurereport.go", `return all >= enough || refusals`, `return all >= enough || (all > 0 && planted("one watcher proves the end of a node")) || refusals`,
+	{name: "one watcher confirms a failure", edits: []edit{{
+		"lease/failurereport.go", `return all >= enough || refusals`, `return all >= enough || (all > 0 && planted("one watcher confirms a failure")) || refusals`,
 	}}},
 	{name: "a suspect is reported unasked", edits: []edit{{
 		"internal/node/watch.go", `		case s.asked < questions ||`, `		case s.asked < questions && !planted("a suspect is reported unasked") ||`,
@@ -84,10 +84,10 @@ var bugs = []bug{
 		`	case planted("a join is believed without a challenge"), !behind && (e.Answered || s.runs(now, m.From)):`,
 	}}},
 	{name: "a handoff trusts equal digests", soon: true, edits: []edit{{
-		"internal/node/handoff.go", "	h.core.Tick()\n", `	h.core.Tick()
+		"internal/node/handoff.go", "	h.state.Tick()\n", `	h.state.Tick()
 	if planted("a handoff trusts equal digests") && n.set.Differing(TableDigest(n.table)) == 0 {
-		for _, p := range h.core.Waiting() {
-			h.core.Overdue(p)
+		for _, p := range h.state.Waiting() {
+			h.state.Overdue(p)
 		}
 	}
 `,
@@ -103,9 +103,9 @@ var bugs = []bug{
 		"internal/handoff/handoff.go", `stopping, false`, `stopping, t.granted && planted("a run that was stopped keeps its rights")`,
 	}}},
 	{name: "the end of a cordon is not remembered", edits: []edit{{
-		"lease/cordons.go", `		e.Keep = max(e.Until, s.cordons.all[i].Keep)`,
-		`		if e.Keep = max(e.Until, s.cordons.all[i].Keep); planted("the end of a cordon is not remembered") {
-			e.Keep = e.Until
+		"lease/cordon.go", `		c.Keep = max(c.Until, s.cordons.all[i].Keep)`,
+		`		if c.Keep = max(c.Until, s.cordons.all[i].Keep); planted("the end of a cordon is not remembered") {
+			c.Keep = c.Until
 		}`,
 	}}},
 	{name: "a suspected duplicate owns partitions", edits: []edit{{

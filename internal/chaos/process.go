@@ -28,13 +28,13 @@ type process struct {
 	owns    uint64        // a bit for each partition
 	dropped map[lease.Incarnation]bool
 
-	cordoned []lease.Cordon            // in force, at the last check
-	waits    [partitions]time.Duration // since when it waits to run a partition; 0 = it does not
-	overruns uint64
-	both     time.Duration // when it and its twin last did not own the same
-	apart    time.Duration // when it and its twin last had no member in common
-	overran  time.Duration // when it last ran a partition without the answers of others
-	wasHeld  bool          // back, at the last check
+	cordoned    []lease.Cordon            // in force, at the last check
+	waits       [partitions]time.Duration // since when it waits to run a partition; 0 = it does not
+	overruns    uint64
+	both        time.Duration // when it and its duplicate last did not own the same
+	apart       time.Duration // when it and its duplicate last had no member in common
+	overran     time.Duration // when it last ran a partition without the answers of others
+	wasFlapping bool          // back, at the last check
 
 	woke   time.Duration       // when it was suspended last, the end of that
 	kept   uint64              // what it owned then, and owns ever since
@@ -70,7 +70,7 @@ func (w *world) ended(id string, left bool) {
 	w.identify(p)
 	p.end, p.left = w.Elapsed(), left
 	delete(w.now, id)
-	w.endTwin(id)
+	w.endDuplicate(id)
 	w.running = slices.DeleteFunc(w.running, func(o *process) bool { return o == p })
 }
 
@@ -88,8 +88,8 @@ func (w *world) checkProcess(p *process) {
 	}
 	w.checkCordoned(p, v.Live.Cordoned)
 	w.checkWaits(p, v)
-	if held := p.held(); held != p.wasHeld {
-		p.wasHeld = held
+	if flapping := p.flapping(); flapping != p.wasFlapping {
+		p.wasFlapping = flapping
 		w.changed, w.checked = w.Elapsed(), false // partitions move
 	}
 	if v.State != p.state {
@@ -108,7 +108,7 @@ func (w *world) checkProcess(p *process) {
 	if p.read != p.state && w.rng.IntN(30) == 0 {
 		p.some.Add(events.Diff(p.read, p.state))
 		p.read = p.state
-		w.report("events", p.ID+", by a watcher that reads seldom", p.some.Faults(p.state.Owned(), idsOf(p.state)))
+		w.report("events", p.ID+", by a watcher that reads seldom", p.some.Problems(p.state.Owned(), idsOf(p.state)))
 	}
 }
 
@@ -154,10 +154,10 @@ func (w *world) checkEnd(p *process, v node.View) (ended bool) {
 	switch {
 	case p.Duplicate() == nil && !v.Ended:
 		return false
-	case p.Duplicate() != nil && !w.twinRuns(p.ID):
+	case p.Duplicate() != nil && !w.duplicateRuns(p.ID):
 		w.fail("dead", "%s stopped because of %v, which does not run", p.ID, p.Duplicate())
 	case p.Duplicate() != nil: // this process was silent for long
-		w.step("the twin of "+p.ID+" has won", func(w *world) { w.restart(p.ID) })
+		w.step("the duplicate of "+p.ID+" has won", func(w *world) { w.restart(p.ID) })
 	default: // seeds refused it for good
 		w.restart(p.ID)
 	}
@@ -184,7 +184,7 @@ func (w *world) checkEvents(p *process, s *events.State) {
 		p.each.Add(b)
 	}
 	p.added = len(batches)
-	w.report("events", p.ID, p.each.Faults(s.Owned(), idsOf(s)))
+	w.report("events", p.ID, p.each.Problems(s.Owned(), idsOf(s)))
 }
 
 // checkOwners compares the nodes in a table with the members.
@@ -196,7 +196,7 @@ func (w *world) checkOwners(p *process, s *events.State) {
 	}
 }
 
-// checkMembers judges the members that a node lost and gained since the last check.
+// checkMembers checks the members that a node lost and gained since the last check.
 func (w *world) checkMembers(p *process, s *events.State) {
 	var before []lease.Incarnation
 	if p.state != nil {

@@ -12,7 +12,7 @@ import (
 // answers of others: those may hang, and may be silent.
 const afterOverrun = 2 * hang
 
-// checkOverlaps judges the runs that have begun while another node ran the partition.
+// checkOverlaps checks the runs that have begun while another node ran the partition.
 func (w *world) checkOverlaps() {
 	for _, o := range w.handlers.Overlaps[w.overlaps:] {
 		w.overlaps++

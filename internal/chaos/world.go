@@ -16,23 +16,23 @@ import (
 // world is a cluster that goes through a schedule.
 type world struct {
 	*sim.Cluster
-	s       schedule
-	seeds   []string // addresses
-	hosts   map[string]*host
-	now     map[string]*process // that run or are paused, by id
-	all     map[lease.Incarnation]*process
-	twins   map[string]*process // by id, that later processes have followed
-	running []*process          // those in now, in the order in which they started
-	tape    [][]byte            // some of the messages that were sent
-	sent    int
-	rng     *rand.Rand // of the checks and of the tape
+	s          schedule
+	seeds      []string // addresses
+	hosts      map[string]*host
+	now        map[string]*process // that run or are paused, by id
+	all        map[lease.Incarnation]*process
+	duplicates map[string]*process // by id, that later processes have followed
+	running    []*process          // those in now, in the order in which they started
+	tape       [][]byte            // some of the messages that were sent
+	sent       int
+	rng        *rand.Rand // of the checks and of the tape
 
-	handlers *sim.Handlers
-	overlaps int                    // of runs, that were judged
-	parted   map[link]time.Duration // when one node took the other for gone
-	words    map[lease.Cordon]*word
-	lastWord map[string]time.Duration // when a node was cordoned last, or its cordon ended early
-	stepped  bool                     // a clock was wrong
+	handlers     *sim.Handlers
+	overlaps     int                    // of runs, that were checked
+	parted       map[link]time.Duration // when one node took the other for gone
+	decisions    map[lease.Cordon]*decision
+	lastDecision map[string]time.Duration // when a node was cordoned last, or its cordon ended early
+	stepped      bool                     // a clock was wrong
 
 	cuts    map[link]bool
 	loss    float64
@@ -58,10 +58,10 @@ func newWorld(s schedule) *world {
 		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
 		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
 		loss: s.loss, cuts: make(map[link]bool),
-		parted: make(map[link]time.Duration),
-		twins:  make(map[string]*process),
-		calm:   calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
-		words:  make(map[lease.Cordon]*word), lastWord: make(map[string]time.Duration),
+		parted:     make(map[link]time.Duration),
+		duplicates: make(map[string]*process),
+		calm:       calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
+		decisions:  make(map[lease.Cordon]*decision), lastDecision: make(map[string]time.Duration),
 	}
 	rng := rand.New(rand.NewPCG(s.seed, 6))
 	w.handlers = &sim.Handlers{Stop: func(p *sim.Process) time.Duration { return w.returnsAfter(p.ID, rng) }}
@@ -145,7 +145,7 @@ func (w *world) rest() {
 			w.setLossOf(nameOf(i), 0, 0)
 			w.RefuseStreams(nameOf(i), false)
 			w.setClock(nameOf(i), 0)
-			w.resumeTwin(nameOf(i))
+			w.resumeDuplicate(nameOf(i))
 		}
 	})
 	w.pass(w.cordonedFor())
@@ -184,14 +184,14 @@ func (w *world) fail(invariant, text string, args ...any) {
 
 // endHolds waits until no node is flapping any more, for as long as a hold lasts at most.
 func (w *world) endHolds() {
-	held := func() int {
-		held, _ := w.held(slices.Collect(maps.Values(w.now)))
-		return held
+	flapping := func() int {
+		n, _ := w.flapping(slices.Collect(maps.Values(w.now)))
+		return n
 	}
-	for end := w.Elapsed() + 30*ttl; held() > 0 && w.Elapsed() < end; {
+	for end := w.Elapsed() + 30*ttl; flapping() > 0 && w.Elapsed() < end; {
 		w.pass(ttl)
 	}
-	if n := held(); n > 0 {
+	if n := flapping(); n > 0 {
 		w.fail("rest", "%d nodes are still flapping", n)
 	}
 	w.pass(w.changed + w.s.settles() + look - w.Elapsed())

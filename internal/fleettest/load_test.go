@@ -18,11 +18,11 @@ const clients = 6
 
 // load is a set of clients that join rooms continuously.
 type load struct {
-	t         *testing.T
-	quit      chan struct{}
-	once      sync.Once    // for stop
-	heartbeat atomic.Int64 // see stopwatch
-	wait      sync.WaitGroup
+	t     *testing.T
+	quit  chan struct{}
+	once  sync.Once    // for stop
+	ticks atomic.Int64 // see stopwatch
+	wait  sync.WaitGroup
 
 	mu      sync.Mutex
 	took    []time.Duration
@@ -47,12 +47,12 @@ func newLoad(t *testing.T) *load {
 	l := &load{t: t, quit: make(chan struct{}), sources: make(map[affinity.Source]int)}
 	t.Cleanup(l.stop)
 	l.wait.Go(func() {
-		for tick := time.NewTicker(pulse); ; {
+		for tick := time.NewTicker(tick); ; {
 			select {
 			case <-l.quit:
 				return
 			case <-tick.C:
-				l.heartbeat.Add(1)
+				l.ticks.Add(1)
 			}
 		}
 	})
@@ -114,20 +114,20 @@ func (l *load) stop() {
 	l.wait.Wait()
 }
 
-// pulse is the interval of the heartbeats of a load.
-const pulse = 10 * time.Millisecond
+// tick is the interval of the ticks of a load.
+const tick = 10 * time.Millisecond
 
 // stopwatch returns a function that reports by how much a call has exceeded a limit. The
-// limit ends with a timer of another goroutine, and the excess is counted in heartbeats of a third one.
-// A process without CPU has no heartbeats, and a busy machine delays both as it delays the call.
+// limit ends with a timer of another goroutine, and the excess is counted in ticks of a third one.
+// A process without CPU has no ticks, and a busy machine delays both as it delays the call.
 func (l *load) stopwatch(limit time.Duration) (over func() time.Duration) {
 	end := make(chan int64, 1)
-	timer := time.AfterFunc(limit, func() { end <- l.heartbeat.Load() })
+	timer := time.AfterFunc(limit, func() { end <- l.ticks.Load() })
 	return func() time.Duration {
 		timer.Stop()
 		select {
 		case at := <-end:
-			return time.Duration(l.heartbeat.Load()-at) * pulse
+			return time.Duration(l.ticks.Load()-at) * tick
 		default:
 			return 0
 		}

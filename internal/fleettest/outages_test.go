@@ -245,11 +245,11 @@ func TestOutages(t *testing.T) {
 			wait(300 * time.Millisecond)
 			fault()
 			eye := newEye(t, url)
-			redistest.Eventually(t, "all to be well", func() error { return c.well(eye) })
+			redistest.Eventually(t, "all rooms to be hosted", func() error { return c.hosted(eye) })
 			wait(time.Second)
 			l.stop()
 			watch.stop()
-			redistest.Eventually(t, "all to be well in the end", func() error { return c.well(eye) })
+			redistest.Eventually(t, "all rooms to be hosted in the end", func() error { return c.hosted(eye) })
 			c.look()
 			for room, h := range c.homes {
 				switch {

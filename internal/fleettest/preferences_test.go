@@ -10,11 +10,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// at is a place of rooms: a zone, at a preference of the preferences.
+// at is a place of rooms: a zone, by one of the preferences.
 type at struct{ zone, preference string }
 
-// climb resolves rooms by a list of preferences at one node, and returns how many the store has in each place.
-func (f *fleet) climb(look *eye, n *node, rooms []string, d affinity.Demand) map[at]int {
+// resolveRooms resolves rooms by a list of preferences at one node, and returns how many the store has in each place.
+func (f *fleet) resolveRooms(look *eye, n *node, rooms []string, d affinity.Demand) map[at]int {
 	f.t.Helper()
 	homes := make([]affinity.Assignment, len(rooms))
 	each(32, rooms, func(i int, room string) {
@@ -78,7 +78,7 @@ func TestPreferencesOverZones(t *testing.T) {
 	f.waitAgreed()
 
 	d := affinity.Demand{Size: 2, Prefer: []string{"zone:eu-1", "region:eu"}}
-	places := f.climb(look, n, names(1000), d)
+	places := f.resolveRooms(look, n, names(1000), d)
 	t.Logf("1,000 rooms: %v", places)
 	if len(places) != 2 || places[at{"eu-1", "preference 1 (zone:eu-1)"}] != 100 || places[at{"us-1", "preference 3 (anywhere)"}] != 900 {
 		t.Errorf("eu-1 has headroom for 100 rooms, and eu-2 is down: %v", places)
@@ -96,7 +96,7 @@ func TestPreferencesOverZones(t *testing.T) {
 	for i := range more {
 		more[i] = fmt.Sprint("more-", i)
 	}
-	places = f.climb(look, n, more, d)
+	places = f.resolveRooms(look, n, more, d)
 	t.Logf("500 more: %v", places)
 	if len(places) != 2 || places[at{"eu-2", "preference 2 (region:eu)"}] != 400 || places[at{"us-1", "preference 3 (anywhere)"}] != 100 {
 		t.Errorf("eu-2 has headroom for 400 rooms: %v", places)

@@ -101,22 +101,22 @@ func TestComesAndGoes(t *testing.T) {
 		wait(absence.ms * time.Millisecond)
 		end()
 		back := time.Now()
-		redistest.Eventually(t, "all to be well", func() error { return s.well(look) })
-		t.Logf("away for %v (killed: %t): all was well %v later; %d conflicts so far", absence.ms*time.Millisecond, absence.killed,
+		redistest.Eventually(t, "all rooms to be hosted", func() error { return s.hosted(look) })
+		t.Logf("away for %v (killed: %t): all were hosted %v later; %d conflicts so far", absence.ms*time.Millisecond, absence.killed,
 			time.Since(back).Round(10*time.Millisecond), s.conflicts())
 		// On a busy machine the store may still be too late for a join.
 		settle(t, "once it is back", time.Second, func() error { return s.doubles(true) })
 	}
 	l.stop()
-	redistest.Eventually(t, "all to be well in the end", func() error { return s.well(look) })
+	redistest.Eventually(t, "all rooms to be hosted in the end", func() error { return s.hosted(look) })
 	l.report()
 	s.accounts()
 	noScan(t, redis)
 }
 
-// well returns nil if each room is hosted once, on the node of its pin, and the store decides
+// hosted returns nil if each room is hosted once, on the node of its pin, and the store decides
 // joins.
-func (s *stage) well(look *eye) error {
+func (s *stage) hosted(look *eye) error {
 	s.mu.Lock()
 	all := maps.Clone(s.all)
 	s.mu.Unlock()

@@ -162,7 +162,7 @@ func TestRedisInTrouble(t *testing.T) {
 				}
 				return errors.Join(f.wellAgain(), look.pinned(hosted))
 			})
-			t.Logf("well again after %v", time.Since(ended).Round(10*time.Millisecond))
+			t.Logf("healthy again after %v", time.Since(ended).Round(10*time.Millisecond))
 			l.stop()
 			l.report()
 			for room, pin := range look.mustPins(rooms) {

@@ -351,13 +351,13 @@ func join(n, seed *Node) (err error) {
 func TestManyExchanges(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
 		t.Run(name, func(t *testing.T) {
-			patient := func(c *Config) { c.Key, c.StreamTimeout = key, 20*time.Second }
-			a, in := start(t, "a#1", patient)
+			withTimeout := func(c *Config) { c.Key, c.StreamTimeout = key, 20*time.Second }
+			a, in := start(t, "a#1", withTimeout)
 			in.state = string(make([]byte, 300<<10)) // as many as are served at a time exceed serveBudget
 			if key != nil {
 				in.state = in.state[:80<<10] // encrypted, as much would take minutes of a busy machine
 			}
-			b, from := start(t, "b#1", patient)
+			b, from := start(t, "b#1", withTimeout)
 			for _, size := range []int{0, smallStream, 6 << 20} {
 				from.state = string(make([]byte, size))
 				if err := join(b, a); err != nil {

@@ -12,7 +12,7 @@
 //   - memberlist's log lines go to slog, a few per second at most.
 //   - A guard in front of the listeners (guard.go) drops packets that no agent sends,
 //     and bounds the work that unauthenticated senders can cause.
-//   - The head of a stream is judged before its bytes are kept (stream.go). All streams share slots
+//   - The head of a stream is checked before its bytes are kept (stream.go). All streams share slots
 //     and 32 MiB of memory; where these are short, some are closed (admission.go). memberlist gets a
 //     message when it is complete, and with a key only if the key has sealed it (message.go).
 //   - The rate of new names is bounded (members.go). With a key, only its holders get that far.

@@ -35,7 +35,7 @@ type guard struct {
 	headTimeout, streamTimeout time.Duration
 
 	self        func() Peer
-	meet        func(Peer) error // judges who answers where memberlist dials a member
+	meet        func(Peer) error // decides about who answers where memberlist dials a member
 	joins       sync.Map         // of *joining, by name
 	credentials atomic.Pointer[credentials]
 	changing    sync.Mutex // of the keys
@@ -152,7 +152,7 @@ func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, erro
 }
 
 // DialAddressTimeout is the transport's, but Shutdown ends the call and closes the
-// connection: a running join must not delay the end of the application.
+// connection: a running join must not delay the end of the program.
 func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	join := &joining{meet: g.meet}
 	if j, ok := g.joins.Load(to.Name); ok {

@@ -134,7 +134,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// unauthenticated peer opens a watch stream to a node, and is silent after its first bytes.
+// outsider opens a watch stream to a node, and is silent after its first bytes.
 func outsider(t *testing.T, n *Node, c *credentials, finish bool) net.Conn {
 	t.Helper()
 	conn := dial(t, "tcp", n)
@@ -178,7 +178,7 @@ func TestOutsidersHoldNoStream(t *testing.T) {
 	}
 }
 
-// Unauthenticated peers who stay in the middle of a handshake take no place of a watcher.
+// Unauthenticated peers that stay in the middle of a handshake take no place of a watcher.
 func TestOutsidersKeepNoWatcherOut(t *testing.T) {
 	t.Parallel()
 	key := bytes.Repeat([]byte{7}, 32)

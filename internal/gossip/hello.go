@@ -88,7 +88,7 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 	if err != nil {
 		return p, withoutAnswer(err)
 	}
-	if err = judge(verdict, creds.label); err != nil {
+	if err = readVerdict(verdict, creds.label); err != nil {
 		return p, err
 	}
 	if p, err = creds.readPeer(c.head, number[:]); err != nil {
@@ -110,8 +110,8 @@ func withoutAnswer(err error) error {
 	return err
 }
 
-// judge returns what a verdict means to the caller.
-func judge(verdict byte, label string) error {
+// readVerdict returns what a verdict means to the caller.
+func readVerdict(verdict byte, label string) error {
 	switch verdict {
 	case welcome:
 		return nil
@@ -221,7 +221,7 @@ func (g *guard) answer(label string, m []byte) []byte {
 	return append(append(answer, said...), creds.mac(creds.keys[0], roleCallee, m[2:2+numberSize], said)...)
 }
 
-// welcomes judges a hello.
+// welcomes decides about a hello.
 func (g *guard) welcomes(creds *credentials, label string, m []byte) byte {
 	number, proof := m[2:2+numberSize], m[2+numberSize:]
 	proven := func(key []byte) bool { return hmac.Equal(proof, creds.mac(key, roleCaller, number)) }

@@ -41,13 +41,13 @@ func TestWaitingMessages(t *testing.T) {
 
 // A large exchange gets through while unauthenticated peers announce all of the memory, and send nothing.
 func TestLargeExchangeAmongOutsiders(t *testing.T) {
-	patient := func(d time.Duration) func(*Config) {
+	withTimeout := func(d time.Duration) func(*Config) {
 		return func(c *Config) { c.Key, c.StreamTimeout = bytes.Repeat([]byte{7}, 32), d }
 	}
 	var outsiders sync.WaitGroup
 	t.Cleanup(outsiders.Wait)
-	a, in := start(t, "a#1", patient(time.Hour)) // the unauthenticated peers' time does not end here
-	b, from := start(t, "b#1", patient(10*time.Second))
+	a, in := start(t, "a#1", withTimeout(time.Hour)) // the streams of the unauthenticated peers do not time out here
+	b, from := start(t, "b#1", withTimeout(10*time.Second))
 	for range 64 {
 		outsiders.Go(func() { // each returns when its stream is closed: a starved exchange takes its next attempt among as many
 			for t.Context().Err() == nil {

@@ -177,9 +177,9 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			patient := func(c *Config) { c.Key, c.StreamTimeout = key, 6*time.Second }
-			a, in := start(t, "a#1", patient)
-			b, _ := start(t, "b#1", patient)
+			withTimeout := func(c *Config) { c.Key, c.StreamTimeout = key, 6*time.Second }
+			a, in := start(t, "a#1", withTimeout)
+			b, _ := start(t, "b#1", withTimeout)
 			for range 2 * maxStreams {
 				dial(t, "tcp", a)
 			}
@@ -201,7 +201,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 }
 
 // After its head, a stream has StreamTimeout as before.
-func TestPatienceEndsWithTheHead(t *testing.T) {
+func TestTimeoutEndsWithTheHead(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) { c.StreamTimeout = 10 * time.Second })
 	conn := dial(t, "tcp", n)
 	write(t, conn, []byte("\xf4\x04test\x00")) // a ping without its body

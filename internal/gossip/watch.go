@@ -50,8 +50,8 @@ func (n *Node) Streams() (out, in int) {
 
 // keepAliveFor returns the keep-alive that ends the stream to a host that has not answered
 // for a time: of whole seconds, and at least of 3 s.
-func keepAliveFor(silence time.Duration) net.KeepAliveConfig {
-	probe := max(time.Second, (silence / 3).Truncate(time.Second))
+func keepAliveFor(idle time.Duration) net.KeepAliveConfig {
+	probe := max(time.Second, (idle / 3).Truncate(time.Second))
 	return net.KeepAliveConfig{Enable: true, Idle: probe, Interval: probe, Count: 2}
 }
 
@@ -59,9 +59,9 @@ const (
 	// redialTimeout bounds the attempt to reach a node again.
 	redialTimeout = 500 * time.Millisecond
 
-	// silence is how long a node must be unreachable that did not end the stream by
-	// silence. The kernel dates Silent back by the same time.
-	silence = 1500 * time.Millisecond
+	// unreachableFor is how long a node must be unreachable that did not end the stream by
+	// silence. Package lease dates Silent back by the same time.
+	unreachableFor = 1500 * time.Millisecond
 
 	// firstPause spreads the first attempts: after a change of the live set, the next
 	// change often follows at once.
@@ -140,7 +140,7 @@ func (w *watcher) hold(ctx context.Context, to Target) {
 			err := w.rest(ctx, conn)
 			t.end(opened, time.Now(), err)
 		default:
-			if e := t.judge(time.Now(), found); e != 0 {
+			if e := t.evidence(time.Now(), found); e != 0 {
 				w.ended(to.Handle, e)
 			}
 		}
@@ -196,7 +196,7 @@ const (
 	hidden           // no host answers
 )
 
-// findingOf judges a dial that failed. Problems of this host, such as a lack of file
+// findingOf returns what a failed dial shows. Problems of this host, such as a lack of file
 // descriptors, say nothing of the other one.
 func findingOf(err error) finding {
 	timeout, ok := errors.AsType[net.Error](err)
@@ -241,17 +241,17 @@ func (t *trial) end(opened, now time.Time, err error) {
 	t.grow()
 }
 
-// judge returns the evidence of a finding, or 0. A node that is met counts until one
+// evidence returns the evidence of a finding, or 0. A node that is met counts until one
 // report: a watcher that never had a stream has no evidence. The listener of a process
 // that just ends accepts for a moment and resets: that is unclear, and the next attempt is
 // refused. A process that ends also ends its streams. If a stream ended by silence, a
 // firewall may have cut it, and may be what refuses.
-func (t *trial) judge(now time.Time, found finding) (e lease.Evidence) {
+func (t *trial) evidence(now time.Time, found finding) (e lease.Evidence) {
 	switch {
 	case !t.met:
 	case found == replaced, found == refused && !t.silent:
 		e = lease.Refused
-	case found == refused, found == hidden && (t.silent || now.Sub(t.ended) >= silence):
+	case found == refused, found == hidden && (t.silent || now.Sub(t.ended) >= unreachableFor):
 		e = lease.Silent
 	}
 	if e != 0 {

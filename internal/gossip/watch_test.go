@@ -251,7 +251,7 @@ func TestTrial(t *testing.T) {
 		{"silent", gone, 500 * time.Millisecond, hidden, lease.Silent},
 		{"silent by a router's word", syscall.EHOSTUNREACH, 0, hidden, lease.Silent},
 		{"reset, then nothing", reset, 1400 * time.Millisecond, hidden, 0},
-		{"reset, then nothing for long", reset, silence, hidden, lease.Silent},
+		{"reset, then nothing for long", reset, unreachableFor, hidden, lease.Silent},
 		{"paused", gone, time.Hour, unclear, 0},
 	} {
 		var tr trial
@@ -262,14 +262,14 @@ func TestTrial(t *testing.T) {
 				t.Errorf("%s: the first attempt waits for %v", c.name, tr.pause)
 			}
 		}
-		if got := tr.judge(now.Add(c.after), c.found); got != c.want {
+		if got := tr.evidence(now.Add(c.after), c.found); got != c.want {
 			t.Errorf("%s: evidence %d, want %d", c.name, got, c.want)
 		}
-		if again := tr.judge(now.Add(c.after), c.found); c.want != 0 && again != 0 {
+		if again := tr.evidence(now.Add(c.after), c.found); c.want != 0 && again != 0 {
 			t.Errorf("%s: reported twice", c.name)
 		}
 		for range 20 {
-			tr.judge(now, unclear)
+			tr.evidence(now, unclear)
 		}
 		if tr.pause != maxPause {
 			t.Errorf("%s: after many attempts the pause is %v", c.name, tr.pause)
@@ -286,12 +286,12 @@ func TestTrial(t *testing.T) {
 
 // The kernel counts keep-alives in seconds.
 func TestKeepAlive(t *testing.T) {
-	for silence, want := range map[time.Duration]time.Duration{
+	for idle, want := range map[time.Duration]time.Duration{
 		0: 3 * time.Second, time.Second: 3 * time.Second, 3 * time.Second: 3 * time.Second,
 		5900 * time.Millisecond: 3 * time.Second, 10 * time.Second: 9 * time.Second, 5 * time.Minute: 5 * time.Minute,
 	} {
-		if k := keepAliveFor(silence); k.Idle+time.Duration(k.Count)*k.Interval != want || !k.Enable {
-			t.Errorf("%v: %+v, want %v", silence, k, want)
+		if k := keepAliveFor(idle); k.Idle+time.Duration(k.Count)*k.Interval != want || !k.Enable {
+			t.Errorf("%v: %+v, want %v", idle, k, want)
 		}
 	}
 }
@@ -317,14 +317,14 @@ func TestFindingOf(t *testing.T) {
 	}
 }
 
-// TestWatchFaults injects the problems that only a simulated network can.
+// TestWatchFaults injects the faults that only a simulated network can.
 func TestWatchFaults(t *testing.T) {
 	const subject, watcher = "10.0.0.1:7946", "10.0.0.2:7946"
 	for _, c := range []struct {
-		name    string
-		problem func(*simnet.Network, *simnet.Transport)
-		want    string
-		most    time.Duration // until the report
+		name  string
+		fault func(*simnet.Network, *simnet.Transport)
+		want  string
+		most  time.Duration // until the report
 	}{
 		{"kill -9", func(_ *simnet.Network, s *simnet.Transport) { s.Crash() }, "5 refused", 0},
 		{"shutdown", func(_ *simnet.Network, s *simnet.Transport) { _ = s.Shutdown() }, "5 refused", 0},
@@ -369,7 +369,7 @@ func TestWatchFaults(t *testing.T) {
 					t.Fatalf("%d streams are open", out)
 				}
 				from = time.Now()
-				c.problem(network, transport)
+				c.fault(network, transport)
 				time.Sleep(20 * time.Second)
 				var want []string
 				if c.want != "" {

@@ -65,7 +65,7 @@ func (h *Handoff) SetMembers(self lease.Handle, others []lease.Handle) {
 	h.self, h.others = self, slices.Sorted(slices.Values(others))
 	h.view = viewOf(append([]lease.Handle{self}, others...))
 	for _, p := range h.partitions() {
-		h.judge(p, h.parts[p])
+		h.decide(p, h.parts[p])
 	}
 }
 
@@ -105,7 +105,7 @@ func (h *Handoff) acquire(p placement.Partition, number uint64) {
 		t.since, t.answers = number, make(map[lease.Handle]bool)
 	}
 	h.askAll(p, t)
-	h.judge(p, t)
+	h.decide(p, t)
 }
 
 // owner returns the owner of p in the table of this node; 0 = none.
@@ -138,7 +138,7 @@ func (h *Handoff) Returned(p placement.Partition) {
 		t.run = finished
 	case stopping:
 		t.run = idle
-		h.judge(p, t)
+		h.decide(p, t)
 	case idle, finished:
 	}
 	h.giveUp(p, t)
@@ -153,7 +153,7 @@ func (h *Handoff) Overdue(p placement.Partition) {
 		h.stop(p, t)
 	case !t.granted:
 		t.granted = true
-		h.judge(p, t)
+		h.decide(p, t)
 	}
 }
 
@@ -227,7 +227,7 @@ func (h *Handoff) Tick() {
 	for _, p := range h.partitions() {
 		t := h.parts[p]
 		h.askAll(p, t)
-		h.judge(p, t)
+		h.decide(p, t)
 		if owner := h.owner(p); !t.wanted && t.run == running && owner != 0 {
 			h.answer(Answer{To: owner, Runs: []placement.Partition{p}})
 		}
@@ -247,10 +247,10 @@ func (h *Handoff) Ready() Ready {
 
 func (t *hosting) waits() bool { return t.wanted && !t.granted }
 
-// judge begins the run of p if nothing is missing any more, and demands it if only
+// decide begins the run of p if nothing is missing any more, and demands it if only
 // other runs are. While an earlier run of this node has not returned, more members may
 // turn up that have to be asked.
-func (h *Handoff) judge(p placement.Partition, t *hosting) {
+func (h *Handoff) decide(p placement.Partition, t *hosting) {
 	if t.waits() {
 		if len(t.answers) < len(h.others) {
 			return

@@ -76,7 +76,7 @@ func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 		case t == nil || !t.wanted:
 		case !t.granted && a.Number >= t.since:
 			t.answers[from] = free
-			h.judge(p, t)
+			h.decide(p, t)
 		case t.granted && !free:
 			h.demand(p, from)
 		}
@@ -90,7 +90,7 @@ func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 }
 
 // askAll asks the members that have not answered for p. A member that runs p is asked
-// by judge.
+// by decide.
 func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	if !t.waits() {
 		return

@@ -65,7 +65,7 @@ func TestRunners(t *testing.T) {
 	w.hears(2)
 	w.sees("2 runs it", 0)
 	w.hears(9)
-	w.sees("news of an unauthenticated peer", 0)
+	w.sees("news of an unknown node", 0)
 
 	w.table(1, 1, 2, 3)
 	w.table(1, 1, 3)

@@ -26,8 +26,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-func wait(timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
+func wait(most time.Duration) error {
+	deadline := time.Now().Add(most)
 	for {
 		err := goleak.Find()
 		if err == nil || time.Now().After(deadline) {

@@ -26,33 +26,33 @@ func (l *Ledger) Add(b events.Batch) {
 	if l.owned == nil {
 		l.owned, l.members = make(map[placement.Partition]uint64), make(map[lease.NodeID]bool)
 	}
-	problem := func(bad bool, format string, args ...any) {
+	report := func(bad bool, format string, args ...any) {
 		if bad {
 			l.problems = append(l.problems, fmt.Sprintf("version %d: ", b.Version)+fmt.Sprintf(format, args...))
 		}
 	}
 	l.Batches = append(l.Batches, b)
 	for _, o := range b.Released {
-		problem(l.owned[o.Partition] != o.Since, "released %v, owned since %d", o, l.owned[o.Partition])
+		report(l.owned[o.Partition] != o.Since, "released %v, owned since %d", o, l.owned[o.Partition])
 		delete(l.owned, o.Partition)
 	}
 	for _, o := range b.Acquired {
-		problem(l.owned[o.Partition] != 0, "acquired %v, already owned", o)
+		report(l.owned[o.Partition] != 0, "acquired %v, already owned", o)
 		l.owned[o.Partition] = o.Since
 	}
 	for _, id := range b.Left {
-		problem(!l.members[id], "%s left, was no member", id)
+		report(!l.members[id], "%s left, was no member", id)
 		delete(l.members, id)
 	}
 	for _, id := range b.Joined {
-		problem(l.members[id], "%s joined, was a member", id)
+		report(l.members[id], "%s joined, was a member", id)
 		l.members[id] = true
 	}
 }
 
 // Problems returns all contradictions, and the differences between the sum and the given
 // state of the node, both sorted.
-func (l *Ledger) Faults(owned []placement.Partition, members []lease.NodeID) []string {
+func (l *Ledger) Problems(owned []placement.Partition, members []lease.NodeID) []string {
 	problems := slices.Clone(l.problems)
 	if sum := slices.Sorted(maps.Keys(l.owned)); !slices.Equal(sum, owned) {
 		problems = append(problems, fmt.Sprintf("owns %d partitions, by its batches %d", len(owned), len(sum)))

@@ -36,7 +36,7 @@ func TestFaults(t *testing.T) {
 		var l Ledger
 		l.Add(first)
 		l.Add(c.second)
-		got := strings.Join(l.Faults(c.owned, c.members), "\n")
+		got := strings.Join(l.Problems(c.owned, c.members), "\n")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: problems %q, want %q", name, got, c.want)
 		}

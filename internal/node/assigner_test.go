@@ -61,7 +61,7 @@ func TestCoordinates(t *testing.T) {
 	}
 }
 
-// unlevel is a strategy that remembers, with a problem in its passes.
+// unlevel is a strategy that remembers, with a fault in its passes.
 type unlevel struct{ placement.Strategy }
 
 func (s unlevel) Keep(nodes []placement.Node, held []int) ([]int, error) {
@@ -108,14 +108,14 @@ func TestGone(t *testing.T) {
 		{90, []lease.NodeID{"a", "c"}, false},
 	} {
 		gone := a.gone(at(1000*s.second), view(s.here...), time.Minute)
-		if gone("b") != s.gone || gone("a") || gone("outsider") {
+		if gone("b") != s.gone || gone("a") || gone("unknown") {
 			t.Errorf("after %d s: b is gone: %v", s.second, gone("b"))
 		}
 	}
 }
 
 // An older assignment counts if its writer is here, also if the writer was an earlier process of
-// this node. That of unauthenticated peers does not count.
+// this node. The assignment of an unknown node does not count.
 func TestOlderAssignment(t *testing.T) {
 	for voter, counts := range map[lease.NodeID]bool{"a": true, "b": true, "x": false} {
 		w := newNetwork(t, func(c *Config) {

@@ -57,7 +57,7 @@ func (n *Node) Undrain(now time.Time) {
 	n.comeBack(now)
 }
 
-// comeBack publishes at once if this node is alone, and nobody owns anything. Else the next table comes the debounce later, as after a join: all other
+// comeBack publishes at once if this node is alone, and nobody owns anything. Otherwise the next table comes after the debounce, as after a join: all other
 // members compute it then. Until then the partitions of this node are theirs, or they come back, too.
 func (n *Node) comeBack(now time.Time) {
 	if n.table != nil && !n.life.entering && n.set.PeerCount() == 0 && len(n.table.Nodes()) == 0 {
@@ -147,8 +147,8 @@ var (
 	ErrLastCandidate = errors.New("cluster: no other member could own anything")
 )
 
-// Cordon decides that a member owns nothing for some time, in the view of all members. An
-// cordon of no time ends an earlier one.
+// Cordon decides that a member owns nothing for some time, in the view of all members. A
+// cordon of no time ends an earlier cordon.
 func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason string) error {
 	n.checkLease(now)
 	if !n.set.Knows(id) {
@@ -172,9 +172,9 @@ func (n *Node) couldDoWithout(id lease.NodeID) bool {
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
 }
 
-// requestCordons sends the cordons that this node knows to a node that knows others, and
-// requests those.
-func (n *Node) requestCordons(now time.Time, from lease.Handle, differ bool) {
+// pullCordons sends the cordons that this node knows to a node that knows others, and
+// pulls those.
+func (n *Node) pullCordons(now time.Time, from lease.Handle, differ bool) {
 	if !differ {
 		return
 	}

@@ -49,7 +49,12 @@ func (n *Node) receive(now time.Time, m *lease.Message, l pendingMessage) {
 		n.confirm(now, m.From, e.Challenge, l)
 	}
 	if e.Counts {
-		n.receiveCounted(now, m, l, e)
+		if l.state {
+			n.noteState(now, m)
+		}
+		if e.Answered {
+			n.admit(now, m.From, e.BothWays)
+		}
 	}
 	if e.BothWays {
 		n.noteAnswer(now, e)
@@ -59,16 +64,6 @@ func (n *Node) receive(now time.Time, m *lease.Message, l pendingMessage) {
 	}
 	if e.Counts {
 		n.hearOthers(now, m)
-	}
-}
-
-// receiveCounted notes what follows from a message that counts.
-func (n *Node) receiveCounted(now time.Time, m *lease.Message, l pendingMessage, e lease.Effect) {
-	if l.state {
-		n.noteState(now, m)
-	}
-	if e.Answered {
-		n.admit(now, m.From, e.BothWays)
 	}
 }
 
@@ -119,7 +114,8 @@ type pendingSenders struct {
 	streams map[lease.NodeID]streamed
 }
 
-// streamed is a node that is not active, whose full states came over streams, and that was not found to answer packets since the first one.
+// streamed is a node that is not active. Its full states came over streams, and since the first
+// state no answer to a packet has come.
 type streamed struct {
 	handle        lease.Handle
 	addr          string
@@ -149,11 +145,11 @@ const (
 	// on, five times in all: challenge and answer are packets, which get lost.
 	remindAfter = 100 * time.Millisecond
 
-	// maxReminded is how many senders of one host are challenged again. A message of a
-	// unauthenticated peer can name any address, and challenges are as large as it.
+	// maxReminded is how many senders of one host are challenged again. A message of an
+	// unauthenticated peer can name any address, and a challenge is as large as the message.
 	maxReminded = 4
 
-	// streamedFor is how long such a node is known after its latest state, and maxStreamed how many are: it is for people.
+	// streamedFor is how long a streamed node is shown to people after its latest state, and maxStreamed how many are.
 	streamedFor = 30 * time.Second
 	maxStreamed = 64
 
@@ -183,7 +179,7 @@ func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l pendingM
 }
 
 // makeRoom forgets senders of packets, the longest-waiting first, if a full state has no place:
-// unauthenticated peers send any number of packets.
+// unauthenticated peers may send any number of packets.
 func (w *pendingSenders) makeRoom(bytes int) {
 	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
 		i := slices.IndexFunc(w.senders, func(s *pendingSender) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// unauthenticated peer returns a node, and a message of it, that the network does not know.
+// outsider returns a node, and a message of it, that the network does not know.
 func (w *network) outsider(id string) (*Node, []byte) {
 	n := w.start(id, 1)
 	n.set.Establish()
@@ -37,7 +37,7 @@ func TestConfirm(t *testing.T) {
 		n, message := w.outsider("n")
 		a.Receive(w.now, message)
 		if a.set.AddrOf(n.set.Handle()) != "" {
-			t.Fatal("an unauthenticated peer's message counts")
+			t.Fatal("the message of an unauthenticated peer counts")
 		}
 		if answers {
 			a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))

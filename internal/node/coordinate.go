@@ -115,7 +115,7 @@ func (n *Node) level(now time.Time) {
 		young := next.BegunBy(c) && now.Sub(n.started) < youngFor*n.cfg.LeaseTTL
 		var err error
 		if next, err = assignment.Level(n.table, c, n.assigner.followed, young); err != nil {
-			n.reportFault(now, err)
+			n.reportProblem(now, err)
 		}
 	}
 	n.adopt(now, next)

@@ -6,12 +6,12 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// damping holds a node back that comes and goes: a member of which the others have noticed an
-// end, and that is back. Each return counts for some time, and the times of several
-// returns follow one another. So a node may return twice at once, and then once in that
-// time. A later return waits, without partitions.
+// damping is flap damping: a node that comes and goes too often owns nothing for some time. A
+// return is the return of a member whose end the others have noticed. Each return counts for
+// some time, and the times of several returns follow one another. So a node may return twice
+// at once, and then once in that time. After one more return it is flapping.
 //
-// A node judges itself. It knows what happened to its own process, and finds in the
+// A node decides about itself. It knows what happened to its own process, and finds in the
 // record of the process before it what that one knew.
 type damping struct {
 	off         bool
@@ -22,9 +22,9 @@ type damping struct {
 	fenced      bool      // and this node gave up its own lease
 	revived     uint64    // leases of others that had come back by then
 	reached     uint64    // of these, those of nodes that were merely out of reach
-	judged      time.Time // when the process before this one was; zero = none is known
+	examined    time.Time // when the record of the process before this one was; zero = none is known
 
-	changes uint64 // of the live set, when this node looked around last; see looksAround
+	changes uint64 // of the live set, when this node last looked around; see looksAround
 	phase   Phase  // likewise
 	looked  time.Time
 }
@@ -38,7 +38,7 @@ const (
 )
 
 // returned counts a return, and reports whether the node is flapping from now on, or longer.
-func (d *damping) returned(now time.Time) (held bool) {
+func (d *damping) returned(now time.Time) (flapping bool) {
 	d.countsUntil = latest(d.countsUntil, now).Add(returnCounts * d.ttl)
 	free := mayReturn*returnCounts*d.ttl - leastHold*d.ttl
 	d.countsUntil = earliest(d.countsUntil, now.Add(free+longestHold*d.ttl))
@@ -68,7 +68,7 @@ func (d *damping) lose(revived, reached uint64) {
 	}
 }
 
-// found reports, once, whether this node is back, since others are. If this node kept its own
+// found reports, once, whether this node is back, because others are. If this node kept its own
 // lease, others that gave up theirs do not count: it is they who are back.
 func (d *damping) found(revived, reached uint64) (back bool) {
 	back = d.away && (reached > d.reached || (d.fenced && revived > d.revived))
@@ -82,13 +82,13 @@ func (d *damping) returns(now time.Time) int {
 	return int((max(0, d.countsUntil.Sub(now)) + each - 1) / each)
 }
 
-// damp counts the returns of this node, and holds it back while there are too many.
+// damp counts the returns of this node, which is flapping while there are too many.
 func (n *Node) damp(now time.Time) {
 	if n.damping.off || n.life.phase == Over {
 		return
 	}
 	look := n.looksAround(now)
-	if back, crashed := look && n.cameBack(), n.judgeFormer(now); back || crashed {
+	if back, crashed := look && n.cameBack(), n.formerCrashed(now); back || crashed {
 		n.countReturn(now)
 	}
 	if !n.damping.until.IsZero() && n.life.phase != Joining && n.life.phase != Isolated {
@@ -106,17 +106,17 @@ func (n *Node) endHold(now time.Time, look bool) {
 	case look && !n.canSpare():
 		d.forgive(now)
 	case (d.until.Sub(now) - n.set.Until(now, n.set.Self().FlappingUntil)).Abs() > d.ttl:
-		n.setHeld(now)
+		n.stateFlapping(now)
 		return
 	default:
 		return
 	}
 	n.log(Info, "no longer flapping")
-	n.setHeld(now)
+	n.stateFlapping(now)
 }
 
 // looksAround reports whether it is time to look at all members, which is O(nodes): when the
-// live set or the phase has changed, and once a heartbeat, since expired leases are forgotten
+// live set or the phase has changed, and once per heartbeat, because expired leases are forgotten
 // without a change of the live set.
 func (n *Node) looksAround(now time.Time) bool {
 	d := &n.damping
@@ -129,7 +129,7 @@ func (n *Node) looksAround(now time.Time) bool {
 }
 
 // cameBack reports, once, that this node had lost most other members, for the same reason for
-// which they lost it or because it gave up its own lease, and hears them again. O(nodes).
+// which they lost it, or because it gave up its own lease, and hears them again. O(nodes).
 func (n *Node) cameBack() (back bool) {
 	d := &n.damping
 	switch {
@@ -141,36 +141,36 @@ func (n *Node) cameBack() (back bool) {
 	return back
 }
 
-// judgeFormer reports, once, that the process before this one ended without a leave message. Its
+// formerCrashed reports, once, that the process before this one ended without a leave message. Its
 // leave message may come a little later than its record: then nothing has happened.
-func (n *Node) judgeFormer(now time.Time) (crashed bool) {
+func (n *Node) formerCrashed(now time.Time) (crashed bool) {
 	d := &n.damping
 	former, left := n.set.Former()
 	switch {
 	case former == nil, n.life.phase == Joining:
-	case d.judged.IsZero():
-		if d.judged = now; !left {
+	case d.examined.IsZero():
+		if d.examined = now; !left {
 			d.inherit(now, now.Add(n.set.Until(now, former.RecentReturns)))
 			return true
 		}
-	case left && !d.countsUntil.IsZero() && now.Sub(d.judged) < d.ttl:
+	case left && !d.countsUntil.IsZero() && now.Sub(d.examined) < d.ttl:
 		d.countsUntil, d.until = time.Time{}, time.Time{}
-		if n.life.held {
+		if n.life.flapping {
 			n.log(Info, "no longer flapping")
 		}
-		n.setHeld(now)
+		n.stateFlapping(now)
 	}
 	return false
 }
 
-// countReturn counts a return. All members learn of it, since they remember it if this process
+// countReturn counts a return. All members learn of it, because they remember it if this process
 // ends.
 func (n *Node) countReturn(now time.Time) {
 	d := &n.damping
 	if d.returned(now) && n.life.phase != Isolated && !n.canSpare() {
 		d.forgive(now)
 	}
-	n.setHeld(now)
+	n.stateFlapping(now)
 	if !d.until.IsZero() {
 		attrs := []any{"for", d.until.Sub(now), "returns", d.returns(now)}
 		if former, left := n.set.Former(); former != nil && !left && former.Addr != n.set.Self().Addr {
@@ -180,21 +180,21 @@ func (n *Node) countReturn(now time.Time) {
 	}
 }
 
-// setHeld announces whether this node is flapping.
-func (n *Node) setHeld(now time.Time) {
+// stateFlapping states in the record whether this node is flapping.
+func (n *Node) stateFlapping(now time.Time) {
 	d := &n.damping
 	damped := *n.set.Self()
 	damped.RecentReturns, damped.FlappingUntil = n.set.Stamp(d.countsUntil), 0
-	if n.life.held = !d.until.IsZero(); n.life.held {
+	if n.life.flapping = !d.until.IsZero(); n.life.flapping {
 		damped.FlappingUntil = n.set.Stamp(d.until)
 	}
 	if damped.Validate() == nil {
 		n.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
 	} else { // a record may be as long as it can be; a node that cannot say so is not flapping
-		d.until, n.life.held = time.Time{}, false
+		d.until, n.life.flapping = time.Time{}, false
 	}
 	n.announce(now)
-	if n.life.held {
+	if n.life.flapping {
 		n.publish(now)
 	} else {
 		n.comeBack(now)
@@ -202,7 +202,7 @@ func (n *Node) setHeld(now time.Time) {
 }
 
 // canSpare reports whether at least half of the members that could own partitions may do so,
-// without this one. Where many come and go, to hold them back would load the others.
+// without this one. Where many come and go, damping them would overload the others.
 func (n *Node) canSpare() bool {
 	others, all := n.set.Candidates()
 	return 2*others >= all

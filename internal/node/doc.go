@@ -24,7 +24,7 @@
 // # Time
 //
 // The monotonic reading of now decides how old a lease is; its wall clock serves to
-// judge skew. Time must not run backwards between calls.
+// measure skew. Time must not run backwards between calls.
 //
 // # What the shell does
 //

@@ -2,7 +2,10 @@ package node
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
@@ -11,12 +14,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// handing is the handoff of partitions: what the core of internal/handoff needs of
+// handing is the handoff of partitions: what internal/handoff needs of
 // this node. A record says whether its node has handoff, so all nodes leave out
 // the same others.
 type handing struct {
 	bound   time.Duration // of waiting; 0 = no handoff
-	core    *handoff.Handoff
+	state   *handoff.Handoff
 	runners handoff.Runners
 
 	handles []lease.Handle                // the live set at the last look
@@ -32,8 +35,8 @@ type handing struct {
 }
 
 // news is what a node sends to all members with handoff: that it runs partitions that they
-// may expect on another node. Lookups depend on it, so each news is sent twice; a node that has
-// received neither asks: see handoff.Runners.
+// may expect on another node. Lookups depend on it, so all news is sent twice. A node that has
+// received neither copy asks: see handoff.Runners.
 type news struct {
 	fresh      []placement.Partition
 	partitions []placement.Partition // that are sent now
@@ -57,7 +60,7 @@ func (n *Node) followMembers() {
 		return
 	}
 	if _, same := slices.BinarySearch(h.handles, n.set.Handle()); !same {
-		h.core.Fence() // others take the former incarnation of this node for gone
+		h.state.Fence() // others take the former incarnation of this node for gone
 	}
 	h.busy = true
 	h.handles = slices.Clone(n.set.Handles())
@@ -69,7 +72,7 @@ func (n *Node) followMembers() {
 		}
 	}
 	slices.Sort(h.members)
-	h.core.SetMembers(n.set.Handle(), h.others(n.set.Handle()))
+	h.state.SetMembers(n.set.Handle(), h.others(n.set.Handle()))
 	h.runners.SetMembers(n.set.Handle(), h.members)
 }
 
@@ -77,8 +80,8 @@ func (h *handing) others(self lease.Handle) []lease.Handle {
 	return slices.DeleteFunc(slices.Clone(h.members), func(m lease.Handle) bool { return m == self })
 }
 
-// streamTable takes a new table over. A node that may not own anything ends its runs.
-func (n *Node) streamTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
+// adoptTable takes over a new table. A node that may not own anything ends its runs.
+func (n *Node) adoptTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
 	h := &n.handing
 	if h.bound == 0 {
 		return
@@ -86,7 +89,7 @@ func (n *Node) streamTable(now time.Time, v *lease.View, table *placement.Table,
 	h.busy = true
 	n.followMembers()
 	if n.life.phase != Active {
-		h.core.Fence()
+		h.state.Fence()
 		return
 	}
 	handles := make([]lease.Handle, len(table.Nodes()))
@@ -102,9 +105,9 @@ func (n *Node) streamTable(now time.Time, v *lease.View, table *placement.Table,
 			owners[p] = handles[i]
 		}
 	}
-	h.core.SetTable(owners)
+	h.state.SetTable(owners)
 	h.runners.SetTable(now, owners, h.bound, joined)
-	h.runners.Review(now, h.core.Keeps)
+	h.runners.Review(now, h.state.Keeps)
 	h.reconcileWaits()
 }
 
@@ -115,8 +118,8 @@ func (n *Node) nextState(table *placement.Table, members []lease.Incarnation, ma
 		return events.Next(n.state, n.self, table, members, mayOwn)
 	}
 	h.runs = false
-	waiting := slices.DeleteFunc(h.core.Waiting(), func(p placement.Partition) bool { return !h.core.Waits(p) })
-	return events.NextRunning(n.state, n.self, table, members, mayOwn, h.core.Running(), waiting)
+	waiting := slices.DeleteFunc(h.state.Waiting(), func(p placement.Partition) bool { return !h.state.Waits(p) })
+	return events.NextRunning(n.state, n.self, table, members, mayOwn, h.state.Running(), waiting)
 }
 
 // applyHandoff takes in a message of a handoff. The sender is live.
@@ -132,17 +135,17 @@ func (n *Node) applyHandoff(now time.Time, m *lease.Message) {
 	case err != nil:
 		n.stats.DecodeErrors++
 	case ask != nil:
-		h.core.ReceiveAsk(m.From, *ask)
+		h.state.ReceiveAsk(m.From, *ask)
 	default:
 		if len(answer.Runs) > 0 {
-			h.runners.Heard(now, m.From, answer.Runs, h.core.Waits)
+			h.runners.Heard(now, m.From, answer.Runs, h.state.Waits)
 			n.out.Show = true
 		}
 		if len(answer.Free) > 0 {
 			h.runners.Freed(m.From, answer.Free)
 			n.out.Show = true
 		}
-		h.core.ReceiveAnswer(m.From, *answer)
+		h.state.ReceiveAnswer(m.From, *answer)
 	}
 }
 
@@ -152,11 +155,11 @@ func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
 	n.checkLease(now)
 	n.handing.busy = true
 	for _, p := range partitions {
-		n.handing.core.Returned(p)
+		n.handing.state.Returned(p)
 	}
 }
 
-// handOff carries out what the core of the handoff decided since the last call.
+// handOff carries out what the handoff decided since the last call.
 func (n *Node) handOff(now time.Time) {
 	h := &n.handing
 	if h.bound == 0 {
@@ -171,13 +174,13 @@ func (n *Node) handOff(now time.Time) {
 	}
 }
 
-// carryHandoff sends what the core wants to be sent, and passes on which runs stop.
+// carryHandoff sends the messages of the handoff, and passes on which runs stop.
 func (n *Node) carryHandoff(now time.Time) {
 	h := &n.handing
 	if h.bound == 0 {
 		return
 	}
-	r := h.core.Ready()
+	r := h.state.Ready()
 	n.out.Stop = append(n.out.Stop, r.Stop...)
 	for _, p := range r.Start {
 		if h.runners.Begun(p) {
@@ -221,12 +224,12 @@ func (n *Node) tickHandoff(now time.Time) {
 	}
 	n.followMembers()
 	h.asks = nil
-	h.core.Tick()
-	others := h.runners.Review(now, h.core.Keeps)
+	h.state.Tick()
+	others := h.runners.Review(now, h.state.Keeps)
 	for runner, partitions := range h.runners.Doubts(now) {
-		h.core.AskRunner(runner, partitions)
+		h.state.AskRunner(runner, partitions)
 	}
-	waits := n.judgeWaits(now)
+	waits := n.endWaits(now)
 	n.carryHandoff(now)
 	n.rng.Shuffle(len(h.asks), func(i, k int) { h.asks[i], h.asks[k] = h.asks[k], h.asks[i] })
 	n.spreadNews(now)
@@ -243,7 +246,7 @@ func (n *Node) fenceHandoff(now time.Time) {
 	h.busy = true
 	clear(h.waits)
 	h.runners.Clear()
-	h.core.Fence()
+	h.state.Fence()
 	n.carryHandoff(now)
 }
 
@@ -278,7 +281,7 @@ func (n *Node) spreadNews(now time.Time) {
 			s.partitions = nil
 			return
 		}
-		running := h.core.Running()
+		running := h.state.Running()
 		s.partitions = slices.DeleteFunc(s.partitions, func(p placement.Partition) bool {
 			_, still := slices.BinarySearch(running, p)
 			return !still
@@ -290,4 +293,108 @@ func (n *Node) spreadNews(now time.Time) {
 	for _, m := range part {
 		n.sendHandoff(now, m, handoff.Answer{To: m, Runs: s.partitions}.Encode())
 	}
+}
+
+// wait is how long a partition has waited for other nodes, or for its run to return.
+type wait struct {
+	since time.Time
+	what  waitFor
+	over  bool // the bound has passed
+}
+
+type waitFor uint8
+
+const (
+	toRun    waitFor = iota // the table names this node
+	toStop                  // the table names another node, which has not demanded it
+	toReturn                // its run was stopped
+)
+
+// reconcileWaits forgets the waits that are over, and returns what is waited for now. It runs
+// at each new table, too: a partition that goes and comes back begins a wait of its own.
+func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
+	waiting = make(map[placement.Partition]waitFor)
+	for _, p := range h.state.Waiting() {
+		waiting[p] = toStop
+		if h.state.Waits(p) {
+			waiting[p] = toRun
+		}
+	}
+	for _, p := range h.state.Stopping() {
+		waiting[p] = toReturn
+	}
+	maps.DeleteFunc(h.waits, func(p placement.Partition, w *wait) bool {
+		what, still := waiting[p]
+		return !still || what != w.what
+	})
+	return waiting
+}
+
+// endWaits ends the waits that exceed the bound, and reports whether there are others.
+func (n *Node) endWaits(now time.Time) (any bool) {
+	h := &n.handing
+	waiting := h.reconcileWaits()
+	overdue := make(map[string][]placement.Partition) // by the log line
+	for _, p := range slices.Sorted(maps.Keys(waiting)) {
+		w := h.waits[p]
+		if w == nil {
+			w = &wait{since: now, what: waiting[p]}
+			h.waits[p] = w
+		}
+		if w.over || now.Sub(w.since) < h.bound {
+			continue
+		}
+		w.over = true
+		key := fmt.Sprint(w.what, h.names(h.state.Missing(p)))
+		overdue[key] = append(overdue[key], p)
+	}
+	for _, key := range slices.Sorted(maps.Keys(overdue)) {
+		n.overdue(now, overdue[key])
+	}
+	return len(waiting) > 0
+}
+
+// overdue ends the waits of partitions that wait for the same.
+func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
+	h, first := &n.handing, partitions[0]
+	w := h.waits[first]
+	attrs := []any{"partition", first, "partitions", len(partitions), "waited", now.Sub(w.since)}
+	switch w.what {
+	case toRun:
+		n.stats.HandoffOverruns += uint64(len(partitions))
+		n.log(Warn, "handoff overdue: running without the answer of another node", append(attrs, "missing", h.names(h.state.Missing(first)))...)
+	case toStop:
+		n.log(Warn, "handoff overdue: stopping a run that its next owner has not demanded", attrs...)
+	case toReturn:
+		n.log(Warn, "handoff overdue: a stopped run has not returned", attrs...)
+	}
+	if w.what != toReturn {
+		for _, p := range partitions {
+			h.state.Overdue(p)
+		}
+	}
+}
+
+// overdueRuns returns the partitions whose runs were stopped, and have not returned within the bound, in order.
+func (h *handing) overdueRuns() (partitions []placement.Partition) {
+	for p, w := range h.waits {
+		if w.what == toReturn && w.over {
+			partitions = append(partitions, p)
+		}
+	}
+	slices.Sort(partitions)
+	return partitions
+}
+
+// names returns the ids of members, the first few of many.
+func (h *handing) names(members []lease.Handle) string {
+	const few = 3
+	var names []string
+	for _, m := range members[:min(few, len(members))] {
+		names = append(names, string(h.ids[m]))
+	}
+	if more := len(members) - few; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }

@@ -18,7 +18,7 @@ func TestHandoffBound(t *testing.T) {
 		without := w.nodes["a"].table
 		w.add("b")
 		b := w.nodes["b"]
-		waits := func() bool { return slices.ContainsFunc(b.handing.core.Waiting(), b.handing.core.Waits) }
+		waits := func() bool { return slices.ContainsFunc(b.handing.state.Waiting(), b.handing.state.Waits) }
 		for began := w.now; !waits(); {
 			if w.run(10 * time.Millisecond); w.now.Sub(began) > 5*time.Second {
 				t.Fatal("the new node waits for nothing")
@@ -27,8 +27,8 @@ func TestHandoffBound(t *testing.T) {
 		w.run(bound - 300*time.Millisecond) // node a never reports that its runs have returned
 		if comesBack {
 			v := b.set.View()
-			b.streamTable(w.now, v, without, false)
-			b.streamTable(w.now, v, b.table, false)
+			b.adoptTable(w.now, v, without, false)
+			b.adoptTable(w.now, v, b.table, false)
 		}
 		w.run(time.Second)
 		if early := b.stats.HandoffOverruns > 0; early == comesBack {

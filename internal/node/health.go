@@ -14,12 +14,12 @@ type health struct {
 	reports verdict
 	every   time.Duration // as the latest report promises the next one; 0 = none is expected
 	until   time.Time     // when that is late; zero = it is late already, or none is expected
-	unsaid  bool          // it is unhealthy since the start, and the log does not say so yet
+	unsaid  bool          // the application is unhealthy since the start, and the log does not say so yet
 }
 
-// How many results in a row change a verdict. One failed check of a slow program must not
+// How many results in a row change a verdict. One failed check of a slow application must not
 // move partitions, and neither must one lucky check of an unhealthy one. A late report is enough:
-// its TTL is the timeout of the application.
+// its TTL is the timeout that the application chose.
 const (
 	failuresInARow  = 2
 	successesInARow = 2
@@ -27,7 +27,7 @@ const (
 
 var errUnchecked = errors.New("not checked yet")
 
-// verdict is the judgement about a program by one source.
+// verdict is what one source says of the application.
 type verdict struct {
 	why   error // that the application is unhealthy; nil = it is healthy
 	other int   // results in a row that contradict the verdict
@@ -49,8 +49,8 @@ func (v *verdict) note(err error, failures int) {
 	}
 }
 
-// begin begins the judgement. A program that is checked is unhealthy until its first check
-// succeeds.
+// begin sets the first verdict: an application that is checked is unhealthy until its first
+// check succeeds.
 func (h *health) begin(checked bool) {
 	if checked {
 		h.checks, h.unsaid = verdict{why: errUnchecked, other: successesInARow - 1}, true
@@ -101,8 +101,8 @@ func (n *Node) Checked(now time.Time, err error) {
 		return
 	}
 	n.stats.HealthFailures++
-	if n.health.unsaid && second && n.health.checks.why != nil { // a program that starts with this node may fail the first one
-		n.sayIll(err)
+	if n.health.unsaid && second && n.health.checks.why != nil { // an application that starts with this node may fail the first check
+		n.logUnhealthy(err)
 	}
 }
 
@@ -113,8 +113,8 @@ func (n *Node) Reported(now time.Time, within time.Duration) {
 	n.health.report(now, within)
 }
 
-// judgeHealth drains this node while it is unhealthy.
-func (n *Node) judgeHealth(now time.Time) {
+// applyHealth drains this node while its application is unhealthy.
+func (n *Node) applyHealth(now time.Time) {
 	if n.health.expire(now) {
 		n.stats.HealthFailures++
 	}
@@ -130,11 +130,11 @@ func (n *Node) judgeHealth(now time.Time) {
 		n.comeBack(now)
 		return
 	}
-	n.sayIll(why)
+	n.logUnhealthy(why)
 	n.publish(now)
 }
 
-func (n *Node) sayIll(why error) {
+func (n *Node) logUnhealthy(why error) {
 	n.health.unsaid = false
 	n.log(Warn, "health check failing; partitions released", "err", why)
 }

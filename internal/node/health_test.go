@@ -12,19 +12,19 @@ import (
 
 var errSick = errors.New("sick")
 
-// One contrary result changes no verdict, two in a row do. A program that is checked is
+// One contrary result changes no verdict, two in a row do. An application that is checked is
 // unhealthy until the first check that succeeds.
 func TestVerdictOfChecks(t *testing.T) {
 	for results, want := range map[string]string{
 		"":           "unhealthy",
-		"+":          "unhealthy well",
+		"+":          "unhealthy healthy",
 		"-":          "unhealthy unhealthy",
-		"-++":        "unhealthy unhealthy unhealthy well",
-		"-+-++":      "unhealthy unhealthy unhealthy unhealthy unhealthy well",
-		"+-+-+-":     "unhealthy well well well well well well",
-		"+--":        "unhealthy well well unhealthy",
-		"+--+-++":    "unhealthy well well unhealthy unhealthy unhealthy unhealthy well",
-		"+---++--++": "unhealthy well well unhealthy unhealthy unhealthy well well unhealthy unhealthy well",
+		"-++":        "unhealthy unhealthy unhealthy healthy",
+		"-+-++":      "unhealthy unhealthy unhealthy unhealthy unhealthy healthy",
+		"+-+-+-":     "unhealthy healthy healthy healthy healthy healthy healthy",
+		"+--":        "unhealthy healthy healthy unhealthy",
+		"+--+-++":    "unhealthy healthy healthy unhealthy unhealthy unhealthy unhealthy healthy",
+		"+---++--++": "unhealthy healthy healthy unhealthy unhealthy unhealthy healthy healthy unhealthy unhealthy healthy",
 	} {
 		var h health
 		h.begin(true)
@@ -47,11 +47,11 @@ func (h *health) verdict() string {
 	if h.why() != nil {
 		return "unhealthy"
 	}
-	return "well"
+	return "healthy"
 }
 
 // An application that never reports is healthy. Once it has, silence for longer than the TTL of
-// its latest report is an unhealthy state, which ends with two reports in time.
+// its latest report makes it unhealthy, until two reports come in time.
 func TestVerdictOfReports(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reports     string // "at/ttl …", in ms; the verdict is looked at each 10 ms
@@ -108,7 +108,7 @@ func TestVerdictOfReports(t *testing.T) {
 }
 
 // A node with an unhealthy application owns nothing and stays a member: the others see it drain.
-// One failed check moves nothing. A drain by command and an unhealthy state do not end each other.
+// One failed check moves nothing. A drain by command and a failing health check do not end each other.
 func TestUnhealthy(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	b := w.nodes["b"]
@@ -152,16 +152,16 @@ func TestUnhealthy(t *testing.T) {
 	b.Drain(w.now)
 	b.Checked(w.now, nil)
 	b.Checked(w.now, nil)
-	check("well, and drained", lease.Draining)
+	check("healthy, and drained", lease.Draining)
 	b.Undrain(w.now)
-	check("well, and undrained", lease.Active)
+	check("healthy, and undrained", lease.Active)
 	b.Reported(w.now, 500*time.Millisecond)
 	check("silent", lease.Draining)
 	b.Reported(w.now, 0)
 	check("no report is expected", lease.Active)
 }
 
-// A node with a checked program owns nothing before the first check succeeds.
+// A node with a checked application owns nothing before the first check succeeds.
 func TestCheckedFromTheStart(t *testing.T) {
 	w := newNetwork(t, func(c *Config) { c.Checked = c.Self.ID == "b" }, "a", "b", "c")
 	if w.owned("b") != 0 || w.owned("a") == 0 {

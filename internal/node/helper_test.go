@@ -152,7 +152,7 @@ func (w *network) agreed(t *testing.T) {
 	for _, id := range w.ids {
 		v := w.nodes[id].View()
 		if v.Phase != Active || v.Diverged != 0 || len(v.Live.Members) != len(w.ids) {
-			t.Errorf("%s is %v, sees %d members, divergence %d", id, v.Phase, len(v.Live.Members), v.Diverged)
+			t.Errorf("%s is %v, sees %d members, of which %d diverge", id, v.Phase, len(v.Live.Members), v.Diverged)
 		}
 		sum += w.owned(id)
 	}

@@ -54,7 +54,7 @@ const (
 
 const (
 	retryAfter  = 250 * time.Millisecond // until the next try, or up to twice as long
-	timeout     = 250 * time.Millisecond // how long a try may hang before another one takes its turn
+	hangsAfter  = 250 * time.Millisecond // then another try takes the turn of one that hangs
 	lookupTime  = 5 * time.Second
 	triesAtOnce = 8
 	mostAtOnce  = 64
@@ -110,7 +110,7 @@ func (n *Node) tryJoin(now time.Time) {
 		n.End(now)
 	case n.seeks(now):
 		n.dial(now)
-	case !j.pending():
+	case !j.mayAnswer():
 		n.continueAlone(now, err)
 	}
 }
@@ -214,7 +214,7 @@ func (j *join) untried() bool {
 // atOnce is how many exchanges a joining node begins before any of them hangs: so many that all addresses are tried
 // within half the grace, if that is possible.
 func (n *Node) atOnce() int {
-	turns := max(1, int(n.cfg.StartupGrace/2/timeout))
+	turns := max(1, int(n.cfg.StartupGrace/2/hangsAfter))
 	return min(max(triesAtOnce, (len(n.join.targets)+turns-1)/turns), mostAtOnce)
 }
 
@@ -229,7 +229,7 @@ func (n *Node) dial(now time.Time) {
 	slices.SortStableFunc(j.targets, func(a, b *target) int { return a.began.Compare(b.began) })
 	atOnce, most := j.underWay(now), n.atOnce()
 	if j.next = j.until; !now.Before(j.next) {
-		j.next = now.Add(timeout)
+		j.next = now.Add(hangsAfter)
 	}
 	for _, t := range j.targets {
 		switch {
@@ -245,7 +245,7 @@ func (n *Node) dial(now time.Time) {
 			n.try(now, t)
 			atOnce++
 		default:
-			j.next = earliest(j.next, now.Add(timeout))
+			j.next = earliest(j.next, now.Add(hangsAfter))
 		}
 	}
 }
@@ -253,7 +253,7 @@ func (n *Node) dial(now time.Time) {
 // underWay counts the exchanges under way that do not hang.
 func (j *join) underWay(now time.Time) (count int) {
 	for _, t := range j.targets {
-		if t.underWay && t.kind != seedName && now.Sub(t.began) < timeout {
+		if t.underWay && t.kind != seedName && now.Sub(t.began) < hangsAfter {
 			count++
 		}
 	}
@@ -267,11 +267,11 @@ func (n *Node) try(now time.Time, t *target) {
 		n.out.Exchanges = append(n.out.Exchanges, Exchange{t.addr, t})
 		return
 	}
-	timeout := lookupTime
+	lookup := lookupTime
 	if n.life.phase == Joining {
-		timeout = max(min(timeout, n.join.until.Sub(now)/2), timeout) // the results of all are needed
+		lookup = max(min(lookup, n.join.until.Sub(now)/2), hangsAfter) // the results of all are needed
 	}
-	n.out.Lookups = append(n.out.Lookups, Lookup{t.addr, timeout, t})
+	n.out.Lookups = append(n.out.Lookups, Lookup{t.addr, lookup, t})
 }
 
 // Resolved reports the end of a lookup that Ready asked for.
@@ -369,7 +369,7 @@ func (n *Node) tell(now time.Time, t *target) {
 }
 
 // lostPause is how long the address of a lost member is left alone after a try, because something is there that may
-// be an unauthenticated peer, and perhaps logs each try. All members together try it about once a minute. What does not answer in
+// not be a member, and perhaps logs each try. All members together try it about once a minute. What does not answer in
 // time may be a paused member as well: they try that once in a RejoinInterval.
 func (n *Node) lostPause(reason Reason) time.Duration {
 	members := time.Duration(n.set.Live())
@@ -415,8 +415,8 @@ func (j *join) result() (hopeless bool, err error) {
 	return hopeless, errors.Join(errs...)
 }
 
-// pending reports whether a try under way may show that a node is there.
-func (j *join) pending() bool {
+// mayAnswer reports whether a try under way may show that a node is there.
+func (j *join) mayAnswer() bool {
 	return slices.ContainsFunc(j.targets, func(t *target) bool {
 		return t.underWay && t.kind != seedName && (t.tries == 0 || t.stuck())
 	})

@@ -195,6 +195,21 @@ func TestStuckSeedIsStopped(t *testing.T) {
 	}
 }
 
+// A lookup takes at most half of the time that is left for the join, so that its addresses can be tried.
+func TestLookupEndsWithinTheGrace(t *testing.T) {
+	for grace, want := range map[time.Duration]time.Duration{
+		20 * time.Second:       lookupTime,
+		2 * time.Second:        time.Second,
+		100 * time.Millisecond: hangsAfter,
+	} {
+		w := newNetwork(t, func(c *Config) { c.SeedNames, c.StartupGrace = []string{"name"}, grace }, "a")
+		n := w.start("b", 1)
+		if l := n.Ready(w.now).Lookups; len(l) != 1 || l[0].Timeout != want {
+			t.Errorf("with a grace of %v: %+v, want %v", grace, l, want)
+		}
+	}
+}
+
 // A node whose seeds answer over TCP alone is not alone, and says what is wrong.
 func TestNoUDP(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })

@@ -89,8 +89,8 @@ func (n *Node) clockAhead() bool {
 	return n.set.ClockAhead() > limit
 }
 
-// judgeClock fences this node while its clock is too far ahead.
-func (n *Node) judgeClock(now time.Time) {
+// checkClock fences this node while its clock is too far ahead.
+func (n *Node) checkClock(now time.Time) {
 	if n.life.phase != Active || !n.clockAhead() {
 		return
 	}

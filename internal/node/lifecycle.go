@@ -15,11 +15,11 @@ import (
 //	   ▲         │  ▲         ▲ │
 //	   │         │  └─────────│─┤ its clock is ahead of the cluster's
 //	   │         └▶ isolated ─┘ │
-//	   │               ▲────────┤ too few members, a minority, or a later life
+//	   │               ▲────────┤ too few members, a minority, or a later process
 //	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases. A node with an unhealthy
-// program drains likewise, and so does a node that comes and goes.
+// application drains likewise, and so does a flapping node.
 type Phase uint8
 
 // The phases.
@@ -38,12 +38,12 @@ func (p Phase) String() string {
 
 // lifecycle moves a node from phase to phase.
 type lifecycle struct {
-	quiet, grace time.Duration
+	debounce, grace time.Duration
 
 	phase       Phase
 	draining    bool      // by command
 	unhealthy   bool      // the node's application is
-	held        bool      // the node comes and goes
+	flapping    bool      // the node comes and goes too often
 	clockFenced bool      // settling because the own clock is ahead
 	settleAt    time.Time // when settling ends if no other node is active
 	settleBy    time.Time // when settling ends even if nodes keep joining
@@ -60,7 +60,7 @@ func (l *lifecycle) joined(now time.Time, coldStart bool) {
 // wait begins to wait for the end of settling. A node that settles late (because more
 // nodes join) does so within the grace.
 func (l *lifecycle) wait(now time.Time, coldStart bool) {
-	l.settleAt = now.Add(2 * l.quiet)
+	l.settleAt = now.Add(2 * l.debounce)
 	l.settleBy = now.Add(l.grace)
 	l.coldStart = coldStart
 }
@@ -68,11 +68,11 @@ func (l *lifecycle) wait(now time.Time, coldStart bool) {
 // extend waits for more nodes to join. A change of the live set while all are
 // settling means that the cluster is still starting.
 func (l *lifecycle) extend(now time.Time) {
-	l.settleAt = earliest(now.Add(2*l.quiet), l.settleBy)
+	l.settleAt = earliest(now.Add(2*l.debounce), l.settleBy)
 }
 
 // settle makes the node active if settling is over. A node that finds others active
-// becomes active at once, since they gather joins into one change. Without active
+// becomes active at once, because they gather joins into one change. Without active
 // nodes, many may be starting together: they wait until no more come, and all become
 // active with the first of them.
 func (l *lifecycle) settle(now time.Time, othersActive bool) bool {
@@ -127,7 +127,7 @@ func (l *lifecycle) state() lease.State {
 		return lease.Left
 	case l.phase != Active:
 		return lease.Settling
-	case l.draining || l.unhealthy || l.held:
+	case l.draining || l.unhealthy || l.flapping:
 		return lease.Draining
 	}
 	return lease.Active
@@ -188,8 +188,8 @@ func isolationOf(cfg Config) isolation {
 	return i
 }
 
-// judge takes the number of live members, and reports whether the answer changed.
-func (i *isolation) judge(members int, other *lease.Record) (changed bool) {
+// update takes the number of live members and a suspected duplicate, and reports whether the answer changed.
+func (i *isolation) update(members int, other *lease.Record) (changed bool) {
 	was := i.why != nil
 	switch {
 	case other != nil:
@@ -210,7 +210,7 @@ func (i *isolation) judge(members int, other *lease.Record) (changed bool) {
 // may, it settles for as long as a node that has just joined.
 func (n *Node) isolated(now time.Time) bool {
 	n.countVoters(now)
-	changed := n.isolation.judge(n.set.Live(), n.set.Unknown())
+	changed := n.isolation.update(n.set.Live(), n.set.SuspectedDuplicate())
 	switch {
 	case n.isolation.why != nil && n.life.phase != Isolated:
 		n.isolate(now)
@@ -236,7 +236,7 @@ func (n *Node) countVoters(now time.Time) {
 		agreed = n.set.Agreed(now, TableDigest(n.table))
 	}
 	self := lease.Incarnation{Node: n.self, Number: n.set.Self().Incarnation}
-	i.side = i.voters.Judge(now, self, n.voters(), agreed, n.set)
+	i.side = i.voters.Decide(now, self, n.voters(), agreed, n.set)
 	n.set.SetMissing(i.voters.Misses(now))
 }
 

@@ -26,7 +26,7 @@ func TestSettle(t *testing.T) {
 		"a stream of nodes": {[]int{300, 700, 1100, 1500, 1900}, 0, 2000},
 		"others are active": {[]int{100}, 100, 100},
 	} {
-		l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second}
+		l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second}
 		l.joined(epoch, true)
 		got := -1
 		for ms := 0; ms <= 3000 && got < 0; ms += 100 {
@@ -74,7 +74,7 @@ func TestPhases(t *testing.T) {
 // A fence for the clock settles until the clock is right, then the node becomes active
 // at once. A fence for the lease joins again.
 func TestFences(t *testing.T) {
-	l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
+	l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
 	l.fenceClock(at(100))
 	if l.phase != Settling || !l.places() {
 		t.Errorf("clock fence: %+v", l)
@@ -106,23 +106,23 @@ func TestIsolation(t *testing.T) {
 		"off":                       {1, []look{{1, false, false, nil}, {9, false, false, nil}, {1, false, false, nil}}},
 		"a start":                   {3, []look{{1, true, true, nil}, {2, true, false, nil}, {3, false, true, nil}, {4, false, false, nil}}},
 		"a split":                   {3, []look{{5, false, false, nil}, {3, false, false, nil}, {2, true, true, nil}, {2, true, false, nil}, {5, false, true, nil}}},
-		"at the relay":              {2, []look{{2, false, false, nil}, {1, true, true, nil}, {2, false, true, nil}, {1, true, true, nil}}},
+		"at the limit":              {2, []look{{2, false, false, nil}, {1, true, true, nil}, {2, false, true, nil}, {1, true, true, nil}}},
 		"another process of its id": {2, []look{{3, true, true, later}, {1, true, false, later}, {3, false, true, nil}, {1, true, true, nil}}},
 	} {
 		i := isolation{least: tt.least}
 		for at, look := range tt.looks {
-			if changed := i.judge(look.members, look.other); (i.why != nil) != look.tooFew || changed != look.changed {
+			if changed := i.update(look.members, look.other); (i.why != nil) != look.tooFew || changed != look.changed {
 				t.Errorf("%s, look %d: %+v, changed: %v, want %+v", name, at, i, changed, look)
 			}
 		}
 	}
 }
 
-// An isolated node waits for quiet once it sees enough members, and not if others are
+// An isolated node waits for the debounce once it sees enough members, and not if others are
 // active. It is in its phase until then, and not in that of a node that is new.
 func TestIsolatedNodeSettles(t *testing.T) {
 	for _, othersActive := range []bool{false, true} {
-		l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
+		l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
 		l.isolate()
 		l.wait(at(1000), true)
 		if l.phase != Isolated || l.places() {
@@ -151,18 +151,18 @@ func TestFenceEndsOlderViews(t *testing.T) {
 	}
 }
 
-// A node that is a candidate again, after a drain, an unhealthy state or a hold, and the members that had its partitions change owners at the
+// A node that is a candidate again, after a drain, a failed health check or a hold, and the members that had its partitions change owners at the
 // same time.
 func TestComesBackWithTheOthers(t *testing.T) {
-	const quiet = time.Second
+	const debounce = time.Second
 	checked := func(n *Node, now time.Time, err error) {
 		for range max(failuresInARow, successesInARow) {
 			n.Checked(now, err)
 		}
 	}
 	for name, c := range map[string]struct{ goes, comes func(n *Node, now time.Time) }{
-		"drain":           {(*Node).Drain, (*Node).Undrain},
-		"unhealthy state": {func(n *Node, now time.Time) { checked(n, now, errors.New("unhealthy")) }, func(n *Node, now time.Time) { checked(n, now, nil) }},
+		"drain":     {(*Node).Drain, (*Node).Undrain},
+		"unhealthy": {func(n *Node, now time.Time) { checked(n, now, errors.New("unhealthy")) }, func(n *Node, now time.Time) { checked(n, now, nil) }},
 		"hold": {
 			func(n *Node, now time.Time) {
 				for range 4 {
@@ -172,10 +172,10 @@ func TestComesBackWithTheOthers(t *testing.T) {
 			func(n *Node, now time.Time) { n.damping.until = now },
 		},
 	} {
-		w := newNetwork(t, func(c *Config) { c.Debounce, c.Checked = quiet, name == "unhealthy state" }, "a", "b", "c")
+		w := newNetwork(t, func(c *Config) { c.Debounce, c.Checked = debounce, name == "unhealthy" }, "a", "b", "c")
 		w.run(5 * time.Second)
 		a := w.nodes["a"]
-		if name == "unhealthy state" {
+		if name == "unhealthy" {
 			for _, id := range w.ids {
 				w.nodes[id].Checked(w.now, nil)
 			}
@@ -193,7 +193,7 @@ func TestComesBackWithTheOthers(t *testing.T) {
 				twice += 10 * time.Millisecond
 			}
 		}
-		if twice > quiet/4 || w.owned("a") != share {
+		if twice > debounce/4 || w.owned("a") != share {
 			t.Errorf("%s: for %v, partitions have two owners; it owns %d, and %d before", name, twice, w.owned("a"), share)
 		}
 	}

@@ -72,16 +72,16 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 			TTL: cfg.LeaseTTL, MaxSkew: cfg.MaxSkew, Settings: cfg.Settings,
 		}),
 		lease:     new(OwnLease),
-		life:      lifecycle{quiet: cfg.Debounce, grace: cfg.StartupGrace, draining: cfg.StartDraining},
+		life:      lifecycle{debounce: cfg.Debounce, grace: cfg.StartupGrace, draining: cfg.StartDraining},
 		isolation: isolationOf(cfg),
 		stall:     stall{ttl: cfg.LeaseTTL, lastTurn: now},
-		rejoin:    rejoin{quiet: cfg.Debounce},
+		rejoin:    rejoin{debounce: cfg.Debounce},
 		damping:   damping{off: cfg.DisableFlapDamping, ttl: cfg.LeaseTTL},
 		slowStart: slowStart{over: cfg.SlowStart, wanted: cfg.Self.Weight},
 		when:      schedule{renewEvery: cfg.HeartbeatInterval, every: cfg.GossipInterval},
 		load:      lease.NoLoad,
 		asleep:    asleep{rng: rand.New(rand.NewPCG(seed, 1))},
-		handing:   handing{bound: cfg.Handoff, core: handoff.New(), waits: make(map[placement.Partition]*wait)},
+		handing:   handing{bound: cfg.Handoff, state: handoff.New(), waits: make(map[placement.Partition]*wait)},
 	}
 	if placement.Remembers(cfg.Strategy) {
 		n.assigner = &assigner{quorum: now}
@@ -126,7 +126,7 @@ func (n *Node) advance(now time.Time) time.Time {
 			n.balance.review(now, n.table, n.log)
 		}
 	}
-	n.judgeClock(now)
+	n.checkClock(now)
 	expiry := n.expire(now)
 	n.beginDrains(now)
 	n.listenAgain(now)
@@ -140,9 +140,9 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.damp(now)
 	n.settle(now)
 	n.found()
-	n.judgeHealth(now)
+	n.applyHealth(now)
 	n.reportCordons(now)
-	if n.climb(now) {
+	if n.growWeight(now) {
 		n.announceNews(now)
 	}
 	n.plan(now)
@@ -154,7 +154,9 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandoff(now)
 	}
 	n.handOff(now)
-	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.slowStart.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
+	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil,
+		n.slowStart.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next,
+		n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -262,7 +264,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	if len(e.PullRecords)+len(e.PullBuckets) > 0 {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.PullRecords, e.PullBuckets))})
 	}
-	n.requestCordons(now, m.From, e.Cordons)
+	n.pullCordons(now, m.From, e.Cordons)
 	if !e.Refute.IsZero() {
 		n.refute(now, e.Refute)
 	}

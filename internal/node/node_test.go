@@ -101,7 +101,7 @@ func TestSettlingMemberDoesNotDiverge(t *testing.T) {
 	w.exchange("a", "c")
 	w.run(3 * time.Second)
 	if v := w.nodes["a"].View(); len(v.Live.Members) != 3 || v.Diverged != 0 {
-		t.Errorf("%d members, divergence %d", len(v.Live.Members), v.Diverged)
+		t.Errorf("%d members, of which %d diverge", len(v.Live.Members), v.Diverged)
 	}
 }
 
@@ -170,8 +170,8 @@ func TestSentAfterExpiry(t *testing.T) {
 func TestDuplicateEndsNode(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	b := w.nodes["b"]
-	reference := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
-	w.nodes["b2"], w.ids = reference, append(w.ids, "b2")
+	clone := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
+	w.nodes["b2"], w.ids = clone, append(w.ids, "b2")
 	w.run(4 * time.Second)
 	v := b.View()
 	if v.Phase != Over || !v.Ended || v.Table != nil || len(v.State.Owned()) != 0 || v.Lease.Holds(w.now.Sub(epoch)) {

@@ -11,9 +11,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// plan decides when a change of the live set is published: at once if an owner left
-// or drains, since its partitions are orphaned, or if any member left, since rooms may be pinned to it; a moment later if its end was proven; when no more leases are about to run out if its lease did; at the end of the debounce if there are only newcomers, this node
-// being one of them.
+// plan decides when a change of the live set is published:
+//   - at once if an owner left or drains, because its partitions are orphaned, or if any member
+//     left, because rooms may be pinned to it;
+//   - a moment later if the failure of a member was confirmed;
+//   - if a lease ran out, when no more leases are about to run out;
+//   - after the debounce if there are only newcomers, this node perhaps among them.
 func (n *Node) plan(now time.Time) {
 	if !n.changed || !n.life.publishes() {
 		return
@@ -71,7 +74,7 @@ func (n *Node) moreLosses(now time.Time) bool {
 
 // publish computes the table of the present live set and publishes it.
 func (n *Node) publish(now time.Time) {
-	n.when.publish, n.when.losses, n.watch.proven = time.Time{}, time.Time{}, time.Time{}
+	n.when.publish, n.when.losses, n.watch.confirmed = time.Time{}, time.Time{}, time.Time{}
 	n.changed = false
 	view := n.set.View()
 	table := n.table
@@ -92,7 +95,7 @@ func (n *Node) publish(now time.Time) {
 		table = n.table // watchers see at a glance that nothing moved
 	}
 	n.table = table
-	n.streamTable(now, view, table, n.life.entering && !n.life.coldStart)
+	n.adoptTable(now, view, table, n.life.entering && !n.life.coldStart)
 	n.carryHandoff(now)
 	n.life.entering = n.life.entering && n.life.phase != Active
 	if moved {
@@ -170,7 +173,7 @@ func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
 	}
 	table, err := n.assign(now, v, in)
 	if err != nil {
-		n.reportFault(now, err)
+		n.reportProblem(now, err)
 		return nil
 	}
 	n.problem = problem{}
@@ -183,9 +186,9 @@ type problem struct {
 	limit limiter
 }
 
-// reportFault logs a problem of the strategy. The strategy is tried again and again; a
+// reportProblem logs a problem of the strategy. The strategy is tried again and again; a
 // repeated problem is logged once a minute.
-func (n *Node) reportFault(now time.Time, err error) {
+func (n *Node) reportProblem(now time.Time, err error) {
 	if err.Error() != n.problem.text {
 		n.problem = problem{text: err.Error()}
 	}

@@ -35,7 +35,7 @@ type Config struct {
 	MinMembers         int           // live members without which the node owns nothing
 	SplitForget        time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
 	StartDraining      bool
-	DisableFlapDamping bool          // a node that comes and goes is not flapping
+	DisableFlapDamping bool          // a node that comes and goes keeps its partitions
 	Checked            bool          // the shell checks the node's application: see Checked
 	Handoff            time.Duration // bound of waiting for other nodes before a partition runs; 0 = no handoff
 
@@ -240,7 +240,7 @@ func (n *Node) Glance() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Stale: n.outdated(), State: n.state,
 		Unreachable: n.address.reason, Fenced: n.fenced, Diverged: n.divergence.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(), Unhealthy: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.core.Holds(), Overdue: n.handing.overdueRuns(),
+		Waits: n.waitsFor(), Unhealthy: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.state.Holds(), Overdue: n.handing.overdueRuns(),
 	}
 	if !n.ended {
 		v.Table = n.table

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The survivor of a crash of all others keeps what it owns, whatever an unauthenticated peer has recorded of them: a full state of long
+// The survivor of a crash of all others keeps what it owns, whatever an attacker has recorded of them: a full state of long
 // ago, over streams, or the last packets before the crash, while their leases hold.
 func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
@@ -30,7 +30,7 @@ func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	}
 }
 
-// A cluster starts in spite of an unauthenticated peer that sends each node a recorded state of other nodes, again and again.
+// A cluster starts in spite of an attacker that sends each node a recorded state of other nodes, again and again.
 func TestStartInRecordedTraffic(t *testing.T) {
 	past := newNetwork(t, nil, "x", "y", "z")
 	state := past.nodes["y"].Sync(past.now)

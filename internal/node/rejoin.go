@@ -10,18 +10,18 @@ import (
 // rejoin is the way back of a node after its own lease expired, from the moment when
 // it believes messages again.
 type rejoin struct {
-	quiet time.Duration
-	began time.Time // zero = not rejoining
-	asked time.Time // for the members that it misses; zero = it has not
+	debounce time.Duration
+	began    time.Time // zero = not rejoining
+	asked    time.Time // for the members that it misses; zero = it has not
 }
 
 // enterAt returns when gossip alone has brought enough news to enter by: some time
 // after the rejoin began, and after the node asked for missing members.
 func (r *rejoin) enterAt() time.Time {
 	if !r.asked.IsZero() {
-		return r.asked.Add(r.quiet)
+		return r.asked.Add(r.debounce)
 	}
-	return r.began.Add(4 * r.quiet)
+	return r.began.Add(4 * r.debounce)
 }
 
 // checkLease fences this node if its own lease has expired: the process was paused,

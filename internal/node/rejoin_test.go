@@ -112,8 +112,8 @@ func TestDampingOfReturns(t *testing.T) {
 		d.returned(at(0))
 	}
 	d.forgive(at(0))
-	if held := !d.until.IsZero(); held || !d.returned(at(0)) || !d.until.Equal(at(0).Add(12*ttl)) {
-		t.Errorf("flapping after a pardon: %v; after the next return until %v", held, d.until)
+	if flapping := !d.until.IsZero(); flapping || !d.returned(at(0)) || !d.until.Equal(at(0).Add(12*ttl)) {
+		t.Errorf("flapping after a pardon: %v; after the next return until %v", flapping, d.until)
 	}
 }
 
@@ -136,8 +136,8 @@ func TestNoHoldWithoutWord(t *testing.T) {
 			b.countReturn(w.now)
 		}
 		w.run(time.Second)
-		if said, held := b.set.Self().FlappingUntil > 0, b.life.held; said == full || held == full || b.damping.until.IsZero() != full {
-			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, held)
+		if said, flapping := b.set.Self().FlappingUntil > 0, b.life.flapping; said == full || flapping == full || b.damping.until.IsZero() != full {
+			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, flapping)
 		}
 	}
 }
@@ -152,14 +152,14 @@ func TestLateLeave(t *testing.T) {
 		b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: at, SentAt: w.now, Records: []*lease.Record{past}, Heartbeats: heartbeats})
 		b.Ready(w.now)
 	}
-	if hear(); !b.life.held || b.set.Self().FlappingUntil == 0 {
+	if hear(); !b.life.flapping || b.set.Self().FlappingUntil == 0 {
 		t.Fatal("not flapping after a crash")
 	}
 	w.run(100 * time.Millisecond)
 	at := a.set.Stamp(w.now)
 	hear(lease.Heartbeat{Handle: lease.Incarnation{Node: "b", Number: 1}.Handle(), At: at, Renewed: at, State: lease.Left})
-	if b.life.held || b.set.Self().FlappingUntil != 0 || b.set.Self().RecentReturns != 0 {
-		t.Errorf("flapping after a leave message: %v, %+v", b.life.held, b.set.Self())
+	if b.life.flapping || b.set.Self().FlappingUntil != 0 || b.set.Self().RecentReturns != 0 {
+		t.Errorf("flapping after a leave message: %v, %+v", b.life.flapping, b.set.Self())
 	}
 	if _, err := lease.Decode(b.Sync(w.now)); err != nil {
 		t.Errorf("nobody can read its state: %v", err)
@@ -175,9 +175,9 @@ func TestHoldAfterStep(t *testing.T) {
 	}
 	until := b.damping.until
 	ahead := a.set.Stamp(w.now.Add(10 * time.Second))
-	held := a.set.Echo(w.now, b.set.Challenge(w.now, 7))
-	held.Stamp = ahead
-	b.apply(w.now, held)
+	echo := a.set.Echo(w.now, b.set.Challenge(w.now, 7))
+	echo.Stamp = ahead
+	b.apply(w.now, echo)
 	b.Ready(w.now)
 	said, hold := b.set.Until(w.now, b.set.Self().FlappingUntil), until.Sub(w.now)
 	if !b.damping.until.Equal(until) || (said-hold).Abs() > time.Second || b.set.Stamp(w.now) < ahead {

@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// slow start is the growth of the weight of a node that begins to own.
+// slowStart is the growth of the weight of a node that begins to own.
 type slowStart struct {
 	over   time.Duration // from the first step to the full weight; 0 = no slow starts
 	wanted uint32        // the full weight
@@ -20,22 +20,22 @@ type slowStart struct {
 const SlowStartSteps = 10
 
 // begin starts a slow start. The first step is due at once.
-func (r *slowStart) begin(now time.Time) { r.began, r.next = now, now }
+func (s *slowStart) begin(now time.Time) { s.began, s.next = now, now }
 
 // due reports whether a step is due.
-func (r *slowStart) due(now time.Time) bool { return !r.next.IsZero() && !now.Before(r.next) }
+func (s *slowStart) due(now time.Time) bool { return !s.next.IsZero() && !now.Before(s.next) }
 
 // step returns the weight of the present step, and whether it is the last one.
-func (r *slowStart) step(now time.Time) (weight uint32, last bool) {
-	weight, next := slowStartWeight(r.wanted, now.Sub(r.began), r.over)
-	r.next = r.began.Add(next)
+func (s *slowStart) step(now time.Time) (weight uint32, last bool) {
+	weight, next := slowStartWeight(s.wanted, now.Sub(s.began), s.over)
+	s.next = s.began.Add(next)
 	return weight, next == 0
 }
 
 // stop ends the slow start and reports whether there was one.
-func (r *slowStart) stop() bool {
-	was := !r.began.IsZero()
-	r.began, r.next = time.Time{}, time.Time{}
+func (s *slowStart) stop() bool {
+	was := !s.began.IsZero()
+	s.began, s.next = time.Time{}, time.Time{}
 	return was
 }
 
@@ -65,7 +65,7 @@ func (n *Node) slowStartOrNot(now time.Time, state lease.State) {
 		if n.slowStart.over > 0 && n.assigner == nil && n.slowStart.wanted > 1 && !n.life.coldStart && n.othersOwn() {
 			n.slowStart.begin(now)
 			n.log(Info, "slow start began", "wanted", n.slowStart.wanted, "over", n.slowStart.over)
-			n.climb(now)
+			n.growWeight(now)
 		} else {
 			n.weigh(n.slowStart.wanted)
 		}
@@ -73,8 +73,8 @@ func (n *Node) slowStartOrNot(now time.Time, state lease.State) {
 	n.life.coldStart = n.life.coldStart && state == lease.Settling
 }
 
-// climb takes the step of the slow start that is due, and reports whether there was one.
-func (n *Node) climb(now time.Time) bool {
+// growWeight takes the step of the slow start that is due, and reports whether there was a step.
+func (n *Node) growWeight(now time.Time) bool {
 	if !n.slowStart.due(now) {
 		return false
 	}

@@ -54,7 +54,7 @@ func TestDiscard(t *testing.T) {
 // Gossip alone lets a node in after four debounces, or one after it has asked for
 // members that it misses.
 func TestEnterAt(t *testing.T) {
-	r := rejoin{quiet: 250 * time.Millisecond, began: epoch}
+	r := rejoin{debounce: 250 * time.Millisecond, began: epoch}
 	if got := r.enterAt(); got != at(1000) {
 		t.Errorf("enters after %v", got.Sub(epoch))
 	}

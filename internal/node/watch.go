@@ -16,19 +16,19 @@ type Watch struct {
 
 // watch is what this node watches, and what it suspects.
 type watch struct {
-	nodes    []Watch // as the shell knows them
-	changes  uint64  // of the live set, when the nodes were chosen
-	phase    Phase   // likewise
-	suspects []suspect
-	next     time.Time // when to look at the suspects again; zero = there is none
-	reports  uint64    // that this node made
-	crashes  uint64    // that were noted
-	proven   time.Time // when the first end was proven that is not published yet; zero = none was
-	log      limiter
+	nodes     []Watch // as the shell knows them
+	changes   uint64  // of the live set, when the nodes were chosen
+	phase     Phase   // likewise
+	suspects  []suspect
+	next      time.Time // when to look at the suspects again; zero = there is none
+	reports   uint64    // that this node made
+	crashes   uint64    // that were noted
+	confirmed time.Time // when the first failure was confirmed that is not published yet; zero = none was
+	log       limiter
 }
 
-// suspect is a watched node after its stream has ended. It is asked by other means than a stream before
-// it is reported: all streams of a node may have been reset.
+// suspect is a watched node after its stream has ended. It is asked by packets before it is
+// reported, because all streams of a node may have been reset.
 type suspect struct {
 	node     lease.Handle
 	found    time.Time // when it could not be reached
@@ -81,7 +81,7 @@ func (n *Node) StreamEnded(now time.Time, h lease.Handle, e lease.Evidence) {
 	n.watch.next = now
 }
 
-// clears drops a suspect.
+// clear drops a suspect.
 func (w *watch) clear(h lease.Handle) {
 	w.suspects = slices.DeleteFunc(w.suspects, func(s suspect) bool { return s.node == h })
 }
@@ -96,7 +96,7 @@ func (n *Node) hear(m *lease.Message) {
 	}
 }
 
-// suspect asks the suspects, and reports them if they have not answered. After a pause of this
+// suspect asks the suspects, and reports those that have not answered. After a pause of this
 // process, the answers wait in its socket: it asks once more.
 func (n *Node) suspect(now time.Time) {
 	w := &n.watch
@@ -150,7 +150,7 @@ func (n *Node) reportFailure(now time.Time, s suspect) {
 	n.when.urge(now)
 }
 
-// refute has this node send a heartbeat soon, because it was reported of having ended.
+// refute has this node send a heartbeat soon, because others report that it has ended.
 func (n *Node) refute(now, at time.Time) {
 	if !at.Before(n.when.heartbeat) {
 		return // it will
@@ -161,24 +161,24 @@ func (n *Node) refute(now, at time.Time) {
 	}
 }
 
-// noteCrashes keeps the addresses of members that were reported: they may be on the other
-// side of a split.
+// noteCrashes keeps the addresses of members whose failure was confirmed: they may be on the
+// other side of a split.
 func (n *Node) noteCrashes(now time.Time) {
 	if crashes := n.set.Stats().Crashed; crashes != n.watch.crashes {
 		n.watch.crashes = crashes
-		if n.watch.proven.IsZero() {
-			n.watch.proven = now
+		if n.watch.confirmed.IsZero() {
+			n.watch.confirmed = now
 		}
 		n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
 	}
 }
 
-// moreConfirmations reports whether a change that is due waits for more confirmations. Processes that
-// ended together are reported together, and make one new table. The change waits for half a
-// GossipInterval, and as long again while another member is reported by too few watchers.
+// moreConfirmations reports whether a change that is due waits until more failures are
+// confirmed. Processes that ended together are reported together, and make one new table. The change waits for half a
+// GossipInterval, and as long again while too few watchers report another member.
 func (n *Node) moreConfirmations(now time.Time) bool {
-	waited := now.Sub(n.watch.proven)
-	if n.watch.proven.IsZero() || waited >= n.cfg.GossipInterval || (waited >= n.cfg.GossipInterval/2 && !n.set.Reported()) {
+	waited := now.Sub(n.watch.confirmed)
+	if n.watch.confirmed.IsZero() || waited >= n.cfg.GossipInterval || (waited >= n.cfg.GossipInterval/2 && !n.set.Reported()) {
 		return false
 	}
 	n.when.publish = now.Add(n.cfg.GossipInterval / 20)

@@ -134,7 +134,7 @@ func TestAbsurdAssignments(t *testing.T) {
 		moves bool
 		forge func(c fleet) []byte
 	}{
-		{"the oldest beginning, by unauthenticated peers", false, func(c fleet) []byte {
+		{"the oldest beginning, by unknown nodes", false, func(c fleet) []byte {
 			return of(c, assignment.Coordinator{ID: "zz", Voters: outsiders, Active: 3})
 		}},
 		{"the oldest beginning, by members", true, func(c fleet) []byte {

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// maxFaults is how many disagreements are enough.
-const maxFaults = 8
+// maxProblems is how many disagreements are enough.
+const maxProblems = 8
 
 // Disagreements returns what keeps the nodes from being one cluster in agreement:
 // other members, another table, a partition that is not owned by exactly one node,
@@ -21,42 +21,42 @@ func (c *Cluster) Disagreements() []string {
 	if len(nodes) == 0 {
 		return nil
 	}
-	if faults := differences(nodes); len(faults) > 0 {
-		return faults // what follows takes longer to find
+	if problems := differences(nodes); len(problems) > 0 {
+		return problems // what follows takes longer to find
 	}
 	return wrongOwners(nodes)
 }
 
-// wrongOwners returns the faults in the owners of partitions, where all nodes have the
+// wrongOwners returns the problems in the owners of partitions, where all nodes have the
 // same table.
-func wrongOwners(nodes []*Process) (faults []string) {
+func wrongOwners(nodes []*Process) (problems []string) {
 	owned := 0
 	for _, p := range nodes {
 		mine := p.Owned()
 		owned += len(mine)
 		if want := p.glance().Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
-			faults = append(faults, fmt.Sprintf("%s owns %d partitions, by the table of all it has %d", p.ID, len(mine), len(want)))
+			problems = append(problems, fmt.Sprintf("%s owns %d partitions, by the table of all it has %d", p.ID, len(mine), len(want)))
 		}
 		if p.c.measured {
 			if s := p.glance().State; s == nil || !slices.EqualFunc(s.Members, nodes, named) {
-				faults = append(faults, p.ID+" has published other members")
+				problems = append(problems, p.ID+" has published other members")
 			}
 			continue
 		}
-		for _, fault := range p.ledger.Faults(mine, p.Members()) {
-			faults = append(faults, p.ID+": "+fault)
+		for _, problem := range p.ledger.Problems(mine, p.Members()) {
+			problems = append(problems, p.ID+": "+problem)
 		}
 	}
 	if t := nodes[0].glance().Table; len(t.Nodes()) > 0 && owned != t.Partitions() {
-		faults = append(faults, fmt.Sprintf("%d of %d partitions have an owner", owned, t.Partitions()))
+		problems = append(problems, fmt.Sprintf("%d of %d partitions have an owner", owned, t.Partitions()))
 	}
-	return faults[:min(len(faults), maxFaults)]
+	return problems[:min(len(problems), maxProblems)]
 }
 
 func named(i lease.Incarnation, p *Process) bool { return string(i.Node) == p.ID }
 
 // differences returns how members and tables of the nodes differ.
-func differences(nodes []*Process) (faults []string) {
+func differences(nodes []*Process) (problems []string) {
 	ids := make([]lease.NodeID, len(nodes))
 	for i, p := range nodes {
 		ids[i] = lease.NodeID(p.ID)
@@ -64,16 +64,16 @@ func differences(nodes []*Process) (faults []string) {
 	first := nodes[0].View().Table
 	for _, p := range nodes {
 		if t := p.View().Table; t == nil || p.View().Stale || t.Digest() != first.Digest() {
-			faults = append(faults, fmt.Sprintf("%s has table %v, %s has %v", p.ID, t.Digest(), nodes[0].ID, first.Digest()))
+			problems = append(problems, fmt.Sprintf("%s has table %v, %s has %v", p.ID, t.Digest(), nodes[0].ID, first.Digest()))
 		}
 		if members := p.Members(); !slices.Equal(members, ids) {
-			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", p.ID, members, ids))
+			problems = append(problems, fmt.Sprintf("%s sees members %v, running are %v", p.ID, members, ids))
 		}
-		if len(faults) >= maxFaults {
+		if len(problems) >= maxProblems {
 			break
 		}
 	}
-	return faults
+	return problems
 }
 
 // agreed reports whether there are no Disagreements. At most looks it compares two nodes

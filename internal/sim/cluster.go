@@ -329,7 +329,7 @@ func (c *Cluster) Wake(id string, stale bool) {
 	}
 	for _, w := range p.watches { // the other end of the stream is gone, which its next probe shows
 		if w.open {
-			c.end(w, leastSilence+time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence))))
+			c.end(w, leastIdleTimeout+time.Duration(c.net.streamRng.Int64N(int64(mostIdleTimeout-leastIdleTimeout))))
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestExpiredNodeHadStepped(t *testing.T) {
 
 // The recordings of thousands of nodes of a former cluster whose time was ahead fill the
 // pending challenges of a member. A newcomer joins nevertheless.
-func TestJoinWithFullWaitingRoom(t *testing.T) {
+func TestJoinWithPendingChallengesFull(t *testing.T) {
 	c := started(t, 3, sim.Options{})
 	recorded := formerNodes(c.Node("n00").Now())
 	c.replay(recorded, 500*time.Millisecond)
@@ -56,7 +56,9 @@ func TestJoinWithFullWaitingRoom(t *testing.T) {
 func formerNodes(now time.Time) (recorded tape) {
 	at := now.Add(10 * time.Minute)
 	for i := range 1100 {
-		s := lease.NewSet(at, lease.Record{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("old", i)), Incarnation: 1, Addr: fmt.Sprint("nowhere:", i)}}, lease.Params{TTL: ttl})
+		s := lease.NewSet(at, lease.Record{Profile: lease.Profile{
+			ID: lease.NodeID(fmt.Sprint("old", i)), Incarnation: 1, Addr: fmt.Sprint("nowhere:", i),
+		}}, lease.Params{TTL: ttl})
 		s.Establish()
 		recorded.messages = append(recorded.messages, lease.Encode(s.Sync(at)))
 	}
@@ -65,7 +67,7 @@ func formerNodes(now time.Time) (recorded tape) {
 
 // The same recordings fill the pending challenges of a newcomer, and those of both sides of a split
 // that is over. A full state finds a place there.
-func TestStatesInFullWaitingRooms(t *testing.T) {
+func TestStatesWithPendingChallengesFull(t *testing.T) {
 	c := started(t, 4, sim.Options{})
 	flood := func(until time.Duration, ids ...string) {
 		recorded := formerNodes(c.Node("n00").Now())

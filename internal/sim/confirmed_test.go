@@ -44,7 +44,7 @@ func TestKillsInALargeFleet(t *testing.T) {
 	tables, most := r.tables()
 	for _, id := range c.IDs() {
 		if ended := c.Node(id).View().Stats.Crashed; ended < uint64(n/10*9/10) {
-			t.Errorf("%s has confirmation of %d ends, killed were %d", id, ended, n/10)
+			t.Errorf("%s counts %d confirmed failures, killed were %d", id, ended, n/10)
 		}
 	}
 	t.Logf("%d tables after %d kills, at most %d at a node; agreement %v later", tables, n/10, most, c.agree(ttl))

@@ -88,8 +88,8 @@ func (c *comesAndGoes) changes() (most uint64) {
 	return most
 }
 
-// heldBack returns for how long the members hold a node for flapping; 0 = it is not.
-func (c fleet) heldBack(id string) time.Duration {
+// flapping returns for how much longer the members take a node for flapping; 0 = they do not.
+func (c fleet) flapping(id string) time.Duration {
 	c.t.Helper()
 	var at time.Time
 	for _, other := range c.IDs() {
@@ -124,12 +124,12 @@ func TestDamping(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		name     string
-		nodes    int
-		disturb  func(c *comesAndGoes)
-		undamped bool
-		tables   uint64
-		hold     time.Duration // at the end
+		name      string
+		nodes     int
+		disturb   func(c *comesAndGoes)
+		noDamping bool
+		tables    uint64
+		hold      time.Duration // at the end
 	}{
 		{"killed every 10 s", 2, crashLoop, false, 5, 30 * ttl},
 		{"killed every 10 s", 10, crashLoop, false, 5, 30 * ttl},
@@ -138,9 +138,9 @@ func TestDamping(t *testing.T) {
 		{"cut off for 7 of 12 s", 10, cutOff, false, 5, 11 * ttl},
 		{"cut off for 7 of 12 s", 3, cutOff, true, 50, 0},
 	} {
-		t.Run(fmt.Sprintf("%s, of %d, undamped: %v", tt.name, tt.nodes, tt.undamped), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, of %d, no damping: %v", tt.name, tt.nodes, tt.noDamping), func(t *testing.T) {
 			t.Parallel()
-			c := &comesAndGoes{fleet: started(t, tt.nodes, sim.Options{Seed: uint64(tt.nodes), Config: func(cfg *node.Config) { cfg.DisableFlapDamping = tt.undamped }})}
+			c := &comesAndGoes{fleet: started(t, tt.nodes, sim.Options{Seed: uint64(tt.nodes), Config: func(cfg *node.Config) { cfg.DisableFlapDamping = tt.noDamping }})}
 			c.id = c.IDs()[tt.nodes-1]
 			c.Run(10 * time.Second)
 			before := c.changes()
@@ -149,15 +149,15 @@ func TestDamping(t *testing.T) {
 			if made := c.changes() - before; made != tt.tables {
 				t.Errorf("%d tables at the others, want %d", made, tt.tables)
 			}
-			hold := c.heldBack(c.id)
+			hold := c.flapping(c.id)
 			if hold > tt.hold || hold < tt.hold-2*10*time.Second {
 				t.Errorf("flapping for %v, want about %v", hold, tt.hold)
 			}
-			if owns := len(c.Node(c.id).Owned()) > 0; owns != tt.undamped {
+			if owns := len(c.Node(c.id).Owned()) > 0; owns != tt.noDamping {
 				t.Errorf("it owns partitions: %v", owns)
 			}
 			c.Run(hold + time.Second)
-			if c.check(); c.heldBack(c.id) > 0 || len(c.Node(c.id).Owned()) == 0 {
+			if c.check(); c.flapping(c.id) > 0 || len(c.Node(c.id).Owned()) == 0 {
 				t.Error("it owns nothing after the end of its hold")
 			}
 		})
@@ -237,7 +237,7 @@ func TestSurvivorsAreNotDamped(t *testing.T) {
 	}
 	c.Restart("n05")
 	c.agree(5 * time.Second)
-	if hold := c.heldBack("n05"); hold > 0 || len(c.Node("n05").Owned()) == 0 {
+	if hold := c.flapping("n05"); hold > 0 || len(c.Node("n05").Owned()) == 0 {
 		t.Errorf("flapping for %v after one crash", hold)
 	}
 }
@@ -248,7 +248,7 @@ func TestPausesAreDamped(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		nodes, paused, rounds int
-		held                  bool // the first of the paused nodes
+		flapping              bool // the first of the paused nodes is
 		opts                  sim.Options
 	}{
 		"one of two":                 {2, 1, 4, true, sim.Options{}},
@@ -275,7 +275,7 @@ func TestPausesAreDamped(t *testing.T) {
 				c.Run(4 * time.Second)
 			}
 			c.agree(10 * time.Second)
-			if hold := c.heldBack(all[0]); (hold > 0) != tt.held {
+			if hold := c.flapping(all[0]); (hold > 0) != tt.flapping {
 				t.Errorf("the node that was paused is flapping for %v", hold)
 			}
 			well := all[tt.nodes-1]
@@ -283,7 +283,7 @@ func TestPausesAreDamped(t *testing.T) {
 			c.Run(3 * time.Second)
 			c.Start(well)
 			c.agree(10 * time.Second)
-			if hold := c.heldBack(well); hold > 0 || len(c.Node(well).Owned()) == 0 {
+			if hold := c.flapping(well); hold > 0 || len(c.Node(well).Owned()) == 0 {
 				t.Errorf("a node that crashed once is flapping for %v", hold)
 			}
 		})

@@ -81,8 +81,8 @@ func (x *handing) step() {
 // once fails the test if a partition has had two runs at a time.
 func (x *handing) once() {
 	x.t.Helper()
-	if faults := x.handlers.Overlaps[x.checked:]; len(faults) > 0 {
-		x.t.Fatalf("%d overlaps: %v", len(faults), faults[:min(8, len(faults))])
+	if overlaps := x.handlers.Overlaps[x.checked:]; len(overlaps) > 0 {
+		x.t.Fatalf("%d overlaps: %v", len(overlaps), overlaps[:min(8, len(overlaps))])
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,8 +64,8 @@ func (c fleet) agree(limit time.Duration) time.Duration {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if faults := c.Disagreements(); len(faults) > 0 { // Agree compares in another order
-		c.t.Fatalf("agreement in spite of %v", faults)
+	if problems := c.Disagreements(); len(problems) > 0 { // Agree compares in another order
+		c.t.Fatalf("agreement in spite of %v", problems)
 	}
 	return took
 }
@@ -240,3 +241,8 @@ func (l *logbook) find(parts ...string) (found []string) {
 	}
 	return found
 }
+
+var (
+	changes = flag.Int("changes", 0, "random changes in TestHandoff; 0 = a few hundred")
+	long    = flag.Bool("long", false, "larger fleets, and for longer: make scale and make handoff do so")
+)

@@ -209,7 +209,7 @@ func (m *measuring) miss(ps ...*Process) {
 		ids[lease.NodeID(p.ID)] = true
 	}
 	for _, p := range m.c.nodes {
-		m.due[p] += p.bucketDigest(ids)
+		m.due[p] += p.holds(ids)
 	}
 	maps.Copy(m.ended, ids)
 }
@@ -218,11 +218,11 @@ func (m *measuring) miss(ps ...*Process) {
 // ended nodes that p holds no longer.
 func (m *measuring) falseAt(p *Process) int {
 	stats := p.glance().Stats
-	return max(0, int(stats.Expired+stats.Crashed)-(m.due[p]-p.bucketDigest(m.ended)))
+	return max(0, int(stats.Expired+stats.Crashed)-(m.due[p]-p.holds(m.ended)))
 }
 
-// holding returns how many of the leases hold at p.
-func (p *Process) bucketDigest(ids map[lease.NodeID]bool) (n int) {
+// holds returns how many of the leases hold at p.
+func (p *Process) holds(ids map[lease.NodeID]bool) (n int) {
 	for r := range p.core.Members {
 		if ids[r.ID] {
 			n++

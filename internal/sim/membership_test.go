@@ -41,16 +41,16 @@ func TestSimultaneousStart(t *testing.T) {
 
 // Joins are gathered for Debounce. The partitions of a node that leaves do not wait.
 func TestDebounce(t *testing.T) {
-	const quiet = 2 * time.Second
-	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) { cfg.Debounce = quiet }})
+	const debounce = 2 * time.Second
+	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) { cfg.Debounce = debounce }})
 	c.Start(ids(5)...)
 	c.agree(10 * time.Second)
 	c.Run(10 * time.Second)
 	r := c.record()
 	c.Start("new1")
-	c.Run(quiet / 2)
+	c.Run(debounce / 2)
 	c.Start("new2")
-	if took := c.agree(2 * quiet); took < quiet/4 {
+	if took := c.agree(2 * debounce); took < debounce/4 {
 		t.Errorf("agreement %v after the second join", took)
 	}
 	for _, id := range ids(5) {
@@ -58,10 +58,10 @@ func TestDebounce(t *testing.T) {
 			t.Errorf("%s published %d changes for two joins", id, n)
 		}
 	}
-	c.Run(2 * quiet)
+	c.Run(2 * debounce)
 	begin := c.Elapsed()
 	c.drain("n01")
-	if took := c.Elapsed() - begin; took >= quiet/2 {
+	if took := c.Elapsed() - begin; took >= debounce/2 {
 		t.Errorf("a drain took %v", took)
 	}
 }

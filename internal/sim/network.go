@@ -68,7 +68,7 @@ func (c *Cluster) send(from *Process, addr string, packet []byte) {
 	c.queue.push(event{at: c.now.Add(delay), to: to, from: from, packet: packet})
 }
 
-// Inject sends a message to a node from the address of an unauthenticated peer, who may have recorded
+// Inject sends a message to a node from the address of an outsider, who may have recorded
 // or written it.
 func (c *Cluster) Inject(id string, message []byte) {
 	delay, _ := c.net.latency()

@@ -36,7 +36,7 @@ func TestStepClock(t *testing.T) {
 	})
 }
 
-// A node that was fenced hashes the table of before as stale, with its clock ahead or not, and also while it
+// A node that was fenced marks the table of before as stale, with its clock ahead or not, and also while it
 // gathers joins before its first table. A table without that mark is that of the others.
 func TestNoTableOfBeforeFence(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 7 * time.Second} {

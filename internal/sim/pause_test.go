@@ -134,7 +134,7 @@ func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return s.Strategy.Assign(nodes, partitions)
 }
 
-// Wall clocks up to 8 s apart, more than MaxSkew: each is judged against the median of
+// Wall clocks up to 8 s apart, more than MaxSkew: each is compared with the median of
 // all, so no node is rejected and nothing changes.
 func TestClockOffsets(t *testing.T) {
 	for _, n := range []int{3, 10, 50} {

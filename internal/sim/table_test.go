@@ -23,10 +23,10 @@ func TestDivergenceIsCounted(t *testing.T) {
 	within := func(what string, least, most uint64, shortest, longest time.Duration) {
 		t.Helper()
 		s := c.Node("n00").View().Stats
-		diverges, by := s.Divergences-last.Divergences, s.DivergedTime-last.DivergedTime
+		times, by := s.Divergences-last.Divergences, s.DivergedTime-last.DivergedTime
 		last = s
-		if diverges < least || diverges > most || by < shortest || by > longest {
-			t.Errorf("%s: %d diverges, %v in all; want %d to %d, %v to %v", what, diverges, by, least, most, shortest, longest)
+		if times < least || times > most || by < shortest || by > longest {
+			t.Errorf("%s: diverged %d times, %v in all; want %d to %d, %v to %v", what, times, by, least, most, shortest, longest)
 		}
 	}
 	skip := func() { last = c.Node("n00").View().Stats }
@@ -45,7 +45,7 @@ func TestDivergenceIsCounted(t *testing.T) {
 	c.Run(10 * time.Minute)
 	within("ten minutes with another table", 0, 0, 10*time.Minute-5*time.Second, 10*time.Minute+5*time.Second)
 	if d := c.Node("n00").View().Diverged; d != 1 {
-		t.Errorf("%d members divergence, want 1", d)
+		t.Errorf("%d members diverge, want 1", d)
 	}
 
 	c.Pause("n00")
@@ -105,7 +105,7 @@ func (b brittle) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return b.Strategy.Assign(nodes, partitions)
 }
 
-// The strategy of a user has a fault that a join brings out. All nodes keep the last
+// The strategy of a user has a bug that a join brings out. All nodes keep the last
 // good table and log the reason once a minute; when the fleet is as before, they place again.
 func TestStrategyFails(t *testing.T) {
 	for what, tt := range map[string]struct {
@@ -131,7 +131,7 @@ func TestStrategyFails(t *testing.T) {
 					t.Errorf("%s: %d members, a table of %d nodes, live %v, owns %d", id, len(v.Live.Members), len(v.Table.Nodes()), p.Live(), len(p.Owned()))
 				}
 				if lines := book.find("node="+id+" ", "strategy failed; keeping the last table", "brittle", tt.reason); len(lines) != 2 {
-					t.Errorf("%s logged the fault %d times in 90 s", id, len(lines))
+					t.Errorf("%s logged the problem %d times in 90 s", id, len(lines))
 				}
 			}
 			c.onlyMoved(before, nothing)

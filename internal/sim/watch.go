@@ -21,10 +21,10 @@ const (
 	firstPause  = time.Second
 	longPause   = 30 * time.Second
 
-	// A core takes a stream for dead when it has no answer to two probes, a second after
+	// A kernel takes a stream for dead when it has no answer to two probes, a second after
 	// each. A host that has vanished answered the one before.
-	leastSilence = 2 * time.Second
-	mostSilence  = 3 * time.Second
+	leastIdleTimeout = 2 * time.Second
+	mostIdleTimeout  = 3 * time.Second
 )
 
 // watch holds streams to these nodes from now on, and to no others.
@@ -94,7 +94,7 @@ func (c *Cluster) end(w *watching, d time.Duration) {
 	c.watched(w, d, func() { c.dial(w, true) })
 }
 
-// endStreams ends the open watch streams to and from an address, as the core of a host
+// endStreams ends the open watch streams to and from an address, as the kernel of a host
 // does for a process that has ended, and a firewall that resets them.
 func (c *Cluster) endStreams(addr string) {
 	for _, p := range c.all() {
@@ -137,18 +137,18 @@ func (c *Cluster) probe() {
 			for _, w := range p.watches {
 				switch {
 				case w.open && c.net.resets[link{p.Addr, w.Addr}]: // the next probe is reset
-					c.end(w, time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence))))
+					c.end(w, time.Duration(c.net.streamRng.Int64N(int64(mostIdleTimeout-leastIdleTimeout))))
 				case w.open && c.unreachable(p.Addr, w.Addr):
-					c.silence(w)
+					c.timeOut(w)
 				}
 			}
 		}
 	}})
 }
 
-// silence ends an open watch stream if its probes are not answered.
-func (c *Cluster) silence(w *watching) {
-	wait := leastSilence + time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence)))
+// timeOut ends an open watch stream if its probes are not answered.
+func (c *Cluster) timeOut(w *watching) {
+	wait := leastIdleTimeout + time.Duration(c.net.streamRng.Int64N(int64(mostIdleTimeout-leastIdleTimeout)))
 	c.watched(w, wait, func() {
 		if w.open && c.unreachable(w.from.Addr, w.Addr) {
 			w.open = false
@@ -157,7 +157,7 @@ func (c *Cluster) silence(w *watching) {
 	})
 }
 
-// Vanish ends nodes with their hosts: no core is left that could end a stream.
+// Vanish ends nodes with their hosts: no kernel is left that could end a stream.
 func (c *Cluster) Vanish(ids ...string) {
 	for _, id := range ids {
 		p := c.Node(id)

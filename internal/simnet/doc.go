@@ -44,7 +44,7 @@
 //     the address waits for its timeout, and the other ends of streams are silent until
 //     their keep-alive gives up, or their deadline.
 //   - Reset: the streams of a node break, new ones work.
-//   - Pause: as SIGSTOP. The core continues to receive: up to 4,096 packets queue, and
+//   - Pause: as SIGSTOP. The kernel continues to receive: up to 4,096 packets queue, and
 //     dials succeed, up to the backlog, but no process reads the content. Beyond these
 //     limits, packets are dropped and dials time out. Nothing is sent: packets vanish,
 //     dials time out, reads and writes wait, and a close takes effect after Resume. On

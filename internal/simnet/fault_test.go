@@ -73,7 +73,7 @@ func TestCrash(t *testing.T) {
 		b.send(2, 1, "too late")
 		old.Crash()
 		old.Crash()
-		b.send(1, 2, "leave") // no error: the code above is not notified
+		b.send(1, 2, "bye") // no error: the code above is not notified
 		b.wantPackets(1)
 		b.wantPackets(2, "before")
 		_, err := old.DialTimeout(addr(2), time.Second)
@@ -225,7 +225,7 @@ func TestKeepAliveOverCut(t *testing.T) {
 
 		near, _ = b.connect(1, 2)
 		b.keepAlive(near)
-		b.nodes[2].Pause() // its core answers
+		b.nodes[2].Pause() // its kernel answers
 		near.SetDeadline(time.Now().Add(time.Hour))
 		_, err = near.Read(read)
 		b.wantError("read from a paused node", err, os.ErrDeadlineExceeded)

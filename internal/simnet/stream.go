@@ -177,7 +177,7 @@ func (c *conn) shut() {
 	}
 }
 
-// SetKeepAliveConfig sets how long this end bears silence. The core of the other host
+// SetKeepAliveConfig sets how long this end bears silence. The kernel of the other host
 // answers keep-alives, even for a paused process.
 func (c *conn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
 	c.t.net.mu.Lock()

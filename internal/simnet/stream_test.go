@@ -114,11 +114,11 @@ func TestShutdownClosesItsEnds(t *testing.T) {
 	run(t, simnet.Config{}, 2, func(b bed) {
 		near, far := b.connect(1, 2)
 		waiting := b.dial(2, 1) // never accepted
-		near.Write([]byte("leave"))
+		near.Write([]byte("bye"))
 		b.nodes[1].Shutdown()
 		_, err := near.Read(make([]byte, 1))
 		b.wantError("read by the ended node", err, net.ErrClosed)
-		for c, want := range map[net.Conn]string{far: "leave", waiting: ""} {
+		for c, want := range map[net.Conn]string{far: "bye", waiting: ""} {
 			if got, err := io.ReadAll(c); string(got) != want || err != nil {
 				b.Errorf("the other end read %q, %v; want %q", got, err, want)
 			}
@@ -134,7 +134,7 @@ func TestPauseStallsStreams(t *testing.T) {
 		paused.Pause()
 		start := time.Now()
 
-		// Its core accepts connections and bytes, but its process does not answer.
+		// Its kernel accepts connections and bytes, but its process does not answer.
 		late := b.dial(1, 2)
 		for _, c := range []net.Conn{near, late} {
 			_, err := c.Write([]byte("x"))

@@ -15,7 +15,7 @@ const (
 	oneSide   = "once all have noticed, one side owns"
 )
 
-// oneRecord: a node that judges by its own record is right at once. Newcomers follow others,
+// oneRecord: a node that decides by its own record is right at once. Newcomers follow others,
 // which takes a message.
 func (w *world) oneRecord() bool {
 	if !w.met() {
@@ -83,7 +83,7 @@ func (w *world) loses(i, k int) bool {
 // seeds reports whether j joins by i. A process that replaces another one on its side needs an elder besides that one: a side
 // of newcomers alone has no protection.
 func (w *world) seeds(i, j int) bool {
-	return w.takesPart(i) && w.sameSide(i, j) && w.idOf(i) != w.idOf(j) && (!w.references || j < w.size-2 || w.at[i].placed)
+	return w.takesPart(i) && w.sameSide(i, j) && w.idOf(i) != w.idOf(j) && (!w.sameID || j < w.size-2 || w.at[i].placed)
 }
 
 // takesPart reports whether a process runs and has not sent a leave message.
@@ -163,11 +163,11 @@ func TestModel(t *testing.T) {
 type budget struct {
 	running, size, cuts, starts, stops, crashes int
 
-	resets, references bool
+	resets, sameID bool
 }
 
-func (b budget) world(f problem) *world {
-	w := newWorld(b.running, laws{size: b.size, resets: b.resets, references: b.references, problem: f})
+func (b budget) world(f fault) *world {
+	w := newWorld(b.running, laws{size: b.size, resets: b.resets, sameID: b.sameID, fault: f})
 	w.cuts, w.starts, w.stops, w.crashes = b.cuts, b.starts, b.stops, b.crashes
 	return w
 }
@@ -205,16 +205,16 @@ func TestWalks(t *testing.T) {
 		if seed/4%2 == 0 { // a second cut along other lines could join those that believed the first one to those that did not
 			b.cuts, b.resets = 1, true
 		}
-		b.references = seed/8%2 == 0 && b.running < b.size
+		b.sameID = seed/8%2 == 0 && b.running < b.size
 		if broken, trace := walk(seed, b.world(none), 60); broken != "" {
 			t.Fatalf("seed %d breaks %q:\n%s", seed, broken, strings.Join(trace, "\n"))
 		}
 	}
 }
 
-// The model rejects each broken variant, and finds no problem in the rule from the same start.
+// The model rejects each broken variant, and finds no fault in the rule from the same start.
 func TestFaults(t *testing.T) {
-	joined := func(f problem) *world { // c is cut off, d and e have joined the others
+	joined := func(f fault) *world { // c is cut off, d and e have joined the others
 		w := budget{running: 3, size: 5}.world(f)
 		w.side = 0b00100
 		w.lose(0, 2)
@@ -226,8 +226,8 @@ func TestFaults(t *testing.T) {
 		}
 		return w
 	}
-	returned := func(f problem) *world { // d starts anew, then c is heard again, which has heard of no new d, and nor has the old d
-		w := budget{running: 4, size: 5, references: true}.world(f)
+	returned := func(f fault) *world { // d starts anew, then c is heard again, which has heard of no new d, and nor has the old d
+		w := budget{running: 4, size: 5, sameID: true}.world(f)
 		w.side = 0b01100
 		for _, i := range []int{0, 1} {
 			w.lose(i, 2)
@@ -247,9 +247,9 @@ func TestFaults(t *testing.T) {
 		return w
 	}
 	for _, broken := range []struct {
-		problem problem
-		cuts    int
-		world   func(problem) *world
+		fault fault
+		cuts  int
+		world func(fault) *world
 	}{
 		{eager, 1, budget{running: 3, size: 5, starts: 2}.world},
 		{hasty, 1, budget{running: 3, size: 3}.world},
@@ -259,7 +259,7 @@ func TestFaults(t *testing.T) {
 		{gullible, 1, budget{running: 3, size: 3, resets: true}.world},
 		{impatient, 1, budget{running: 5, size: 5, resets: true}.world},
 	} {
-		for _, f := range []problem{broken.problem, none} {
+		for _, f := range []fault{broken.fault, none} {
 			w := broken.world(f)
 			w.cuts = broken.cuts
 			r := modelOf(w, 3000).Run()

@@ -64,7 +64,7 @@ type Ends interface {
 	Refused(i lease.Incarnation) bool
 }
 
-// Verdict is the result of [Record.Judge].
+// Verdict is the result of [Record.Decide].
 type Verdict struct {
 	Owns bool // this node may own partitions
 	Why  Why
@@ -83,14 +83,14 @@ const (
 	Elders              // this node is new: its elders decide
 )
 
-// Judge takes the live members, this node among them, and decides. Agreed is the time of the
+// Decide takes the live members, this node among them, and decides. Agreed is the time of the
 // oldest of their latest heartbeats, if all members with a table run that of this node,
 // which has all candidates that it sees, and if no heartbeat is from before the latest
 // moment at which any of them missed a voter; otherwise it is zero.
 //
 // Silence ends no process for certain, and neither does a later incarnation: its process may have been
 // started since the earlier one is cut off.
-func (r *Record) Judge(now time.Time, self lease.Incarnation, members []Member, agreed time.Time, ends Ends) Verdict {
+func (r *Record) Decide(now time.Time, self lease.Incarnation, members []Member, agreed time.Time, ends Ends) Verdict {
 	if r.seats == nil {
 		r.seats, r.guests = make(map[lease.NodeID]*seat), make(map[lease.NodeID]*seat)
 	}
@@ -159,7 +159,7 @@ func (r *Record) Misses(now time.Time) bool {
 	return r.short() || (!r.returned.IsZero() && !now.After(r.returned.Add(r.Spread)))
 }
 
-// short reports whether a voter is missing, as of the last Judge. Then this node gives no seats: a newcomer that believed
+// short reports whether a voter is missing, as of the last Decide. Then this node gives no seats: a newcomer that believed
 // to be in a whole cluster would not know of the missing voters.
 func (r *Record) short() bool {
 	for _, s := range r.seats {

@@ -27,7 +27,7 @@ func TestVoteAfterPlacement(t *testing.T) {
 	} {
 		now := time.Unix(look.second, 0)
 		members := []Member{{self, true, true, now}, {lease.Incarnation{Node: "b", Number: look.number}, look.placed, look.placed, now}}
-		v := r.Judge(now, self, members, now, nobody{})
+		v := r.Decide(now, self, members, now, nobody{})
 		if v.Votes != look.votes || v.Seats != 2 {
 			t.Errorf("after %d s: %d votes of %d, want %d of 2", look.second, v.Votes, v.Seats, look.votes)
 		}
@@ -49,14 +49,14 @@ func TestSeatOnceNoneIsMissing(t *testing.T) {
 	}
 	self := member("a", time.Time{}).Incarnation
 	for _, second := range []int64{0, 7} {
-		r.Judge(at(second), self, []Member{member("a", at(second)), member("b", at(second)), member("c", at(second))}, at(second), nobody{})
+		r.Decide(at(second), self, []Member{member("a", at(second)), member("b", at(second)), member("c", at(second))}, at(second), nobody{})
 	}
 	for _, look := range []struct {
 		second, heard int64
 		short         bool
 		seats         int
 	}{{10, 9, true, 3}, {12, 12, true, 3}, {13, 13, true, 3}, {14, 14, false, 3}} {
-		r.Judge(at(look.second), self, []Member{member("a", at(look.second)), member("b", at(look.heard)), member("d", at(look.heard))}, time.Time{}, refused{})
+		r.Decide(at(look.second), self, []Member{member("a", at(look.second)), member("b", at(look.heard)), member("d", at(look.heard))}, time.Time{}, refused{})
 		if r.short() != look.short || len(r.seats) != look.seats || (r.seats["d"] != nil) == look.short {
 			t.Errorf("after %d s: short %v, seats %v", look.second, r.short(), r.seats)
 		}
@@ -89,7 +89,7 @@ func TestMissesAfterReturn(t *testing.T) {
 			case second >= 20:
 				members = append(members, Member{lease.Incarnation{Node: "b", Number: c.returned}, true, true, now})
 			}
-			r.Judge(now, members[0].Incarnation, members, now, nobody{})
+			r.Decide(now, members[0].Incarnation, members, now, nobody{})
 			if want := second >= 10 && second <= c.last; r.Misses(now) != want {
 				t.Errorf("%s returns: after %d s, misses a voter: %v, want %v", c.what, second, !want, want)
 			}

@@ -37,7 +37,7 @@ func (w *world) member(i int, b heartbeat) Member {
 
 // idOf is the id of the processes in a place.
 func (w *world) idOf(i int) lease.NodeID {
-	if w.references && i == w.size-1 {
+	if w.sameID && i == w.size-1 {
 		i--
 	}
 	return lease.NodeID(rune('a' + i))
@@ -69,25 +69,25 @@ type world struct {
 
 // laws hold in all states of a world.
 type laws struct {
-	size       int
-	resets     bool // a cut refuses connections
-	references bool // the last two places have the same id, so a later process may start while the earlier one runs
-	problem    problem
+	size   int
+	resets bool // a cut refuses connections
+	sameID bool // the last two places have the same id, so a later process may start while the earlier one runs
+	fault  fault
 }
 
-// problem is what a broken variant does.
-type problem string
+// fault is what a broken variant does.
+type fault string
 
 const (
-	none    problem = ""
-	eager   problem = "a newcomer votes at once"
-	unheard problem = "a newcomer does not hear that voters are missing"
-	alone   problem = "a newcomer has no elders"
-	hasty   problem = "silence is taken for an end"
+	none    fault = ""
+	eager   fault = "a newcomer votes at once"
+	unheard fault = "a newcomer does not hear that voters are missing"
+	alone   fault = "a newcomer has no elders"
+	hasty   fault = "silence is taken for an end"
 
-	gullible  problem = "a refused connection is taken for an end"
-	deaf      problem = "the Spread runs on while a voter is silent that then returns"
-	impatient problem = "a refused connection is taken for an end while there is a majority, without later heartbeats"
+	gullible  fault = "a refused connection is taken for an end"
+	deaf      fault = "the Spread runs on while a voter is silent that then returns"
+	impatient fault = "a refused connection is taken for an end while there is a majority, without later heartbeats"
 )
 
 // newWorld returns nodes that run and agree, and empty places.
@@ -157,7 +157,7 @@ func (w *world) begin(i int) {
 	w.lives++
 	p := &process{Record: Record{Forget: time.Hour}, runs: true}
 	p.known[i], p.live[i] = heartbeat{life: w.lives, at: w.tick()}, true
-	p.placed = w.problem == alone
+	p.placed = w.fault == alone
 	w.at[i] = p
 }
 
@@ -198,15 +198,15 @@ func (w *world) hear(j, k int, b heartbeat) {
 		to.back[k] = w.tick()
 	}
 	to.known[k], to.live[k] = b, !b.left
-	for reference := range w.size {
+	for place := range w.size {
 		switch {
-		case reference == k || w.idOf(reference) != w.idOf(k):
-		case to.known[reference].life > b.life:
+		case place == k || w.idOf(place) != w.idOf(k):
+		case to.known[place].life > b.life:
 			to.live[k] = false
-		case reference == j:
+		case place == j:
 			to.runs = false // it stops with a DuplicateIDError
 		default:
-			to.live[reference] = false
+			to.live[place] = false
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (w *world) leave(i int) {
 	b.left, b.owns, b.at = true, false, w.tick()
 }
 
-// turn has a process judge, and compute a table if it may own.
+// turn has a process decide, and compute a table if it may own.
 func (w *world) turn(i int) {
 	p := w.at[i]
 	for range 3 {
@@ -237,7 +237,7 @@ func (w *world) turn(i int) {
 		for k, b := range p.known {
 			if p.live[k] {
 				m := w.member(k, b)
-				if w.problem == impatient {
+				if w.fault == impatient {
 					m.Renewed = w.time(w.clock + 2)
 				}
 				members = append(members, m)
@@ -247,7 +247,7 @@ func (w *world) turn(i int) {
 			}
 		}
 		own := p.known[i]
-		v := p.Judge(w.time(w.tick()), w.member(i, own).Incarnation, members, w.agreed(i, owners), ends{w, p})
+		v := p.Decide(w.time(w.tick()), w.member(i, own).Incarnation, members, w.agreed(i, owners), ends{w, p})
 		p.why = v.Why
 		next := own
 		next.owns = v.Owns
@@ -271,7 +271,7 @@ func (w *world) agreed(i int, owners table) time.Time {
 	p, own := w.at[i], w.at[i].known[i]
 	oldest := w.clock
 	switch {
-	case w.problem == eager:
+	case w.fault == eager:
 		return w.time(oldest + 1)
 	case !own.owns || own.table != owners || w.misses(i):
 		return time.Time{}
@@ -280,7 +280,7 @@ func (w *world) agreed(i int, owners table) time.Time {
 		if k == i || !p.live[k] || !b.placed {
 			continue
 		}
-		if w.ids(b.table) != w.ids(own.table) || (b.at <= p.missed && w.problem != unheard) {
+		if w.ids(b.table) != w.ids(own.table) || (b.at <= p.missed && w.fault != unheard) {
 			return time.Time{}
 		}
 		if b.table == own.table {
@@ -298,7 +298,7 @@ func (w *world) misses(i int) bool {
 	p := w.at[i]
 	for k := range w.size {
 		for m := range w.size {
-			if p.live[k] && p.live[m] && w.at[k].known[m].life < p.known[m].life && w.problem != deaf {
+			if p.live[k] && p.live[m] && w.at[k].known[m].life < p.known[m].life && w.fault != deaf {
 				return p.Misses(p.returned)
 			}
 		}
@@ -348,7 +348,7 @@ func (e ends) place(l lease.Incarnation) int {
 func (e ends) Left(l lease.Incarnation) bool {
 	k := e.place(l)
 	b := e.known[k]
-	return b.life == l.Number && (b.left || (e.problem == hasty && !e.live[k]) || (e.problem == gullible && e.Refused(l)))
+	return b.life == l.Number && (b.left || (e.fault == hasty && !e.live[k]) || (e.fault == gullible && e.Refused(l)))
 }
 
 func (e ends) Refused(l lease.Incarnation) bool {

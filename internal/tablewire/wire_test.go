@@ -21,7 +21,11 @@ func drawn(t *testing.T, rng *rand.Rand, version uint64) *State {
 			continue
 		}
 		m := &Member{
-			Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("n", i)), Addr: fmt.Sprint("10.0.0.", i, ":7946"), Weight: uint32(rng.IntN(3)), Incarnation: 1 << 62 >> rng.IntN(2), Capacity: int64(rng.IntN(2))}, State: lease.Active,
+			Profile: lease.Profile{
+				ID: lease.NodeID(fmt.Sprint("n", i)), Addr: fmt.Sprint("10.0.0.", i, ":7946"),
+				Weight: uint32(rng.IntN(3)), Incarnation: 1 << 62 >> rng.IntN(2), Capacity: int64(rng.IntN(2)),
+			},
+			State: lease.Active,
 		}
 		if rng.IntN(2) == 0 {
 			m.Zone, m.Labels = "z", map[string]string{"disk": fmt.Sprint(rng.IntN(2))}

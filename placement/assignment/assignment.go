@@ -182,7 +182,7 @@ func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	if b == nil || (a != nil && a.digest == b.digest) {
 		return a, nil
 	}
-	if err := a.judge(b); err != nil {
+	if err := a.mergeable(b); err != nil {
 		return a, err
 	}
 	if a == nil || a.version > b.version+maxAhead {
@@ -205,8 +205,8 @@ func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	return &merged, nil
 }
 
-// judge reports why b cannot be merged, or nil.
-func (a *Assignment) judge(b *Assignment) error {
+// mergeable reports why b cannot be merged, or nil.
+func (a *Assignment) mergeable(b *Assignment) error {
 	switch {
 	case a == nil && b.version > maxFirst:
 		return fmt.Errorf("assignment: version %d is too far ahead for a first one", b.version)

@@ -50,7 +50,7 @@ func merge(t rapid.TB, all ...*assignment.Assignment) *assignment.Assignment {
 	return merged
 }
 
-// nodes that receive the assignments of several coordinators, in any order and
+// Nodes that receive the assignments of several coordinators, in any order and
 // any number of times, end with the same one.
 func TestMergeConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -76,7 +76,7 @@ func TestMergeConverges(t *testing.T) {
 	})
 }
 
-// two coordinators at once, during a change-over, with one view. They move the
+// Two coordinators at once, during a change-over, with one view. They move the
 // same partitions, not twice as many.
 func TestMergeOfOneView(t *testing.T) {
 	deal := slices.Concat(slices.Repeat([]lease.NodeID{"a"}, 12), slices.Repeat([]lease.NodeID{"b"}, 12))
@@ -126,7 +126,7 @@ func TestMergeKeepsVersion(t *testing.T) {
 	}
 }
 
-// at most one side of a split may write.
+// At most one side of a split may write.
 func TestQuorum(t *testing.T) {
 	four := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 4}, equals("a")...)
 	for _, tt := range []struct {

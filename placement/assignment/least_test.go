@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// the golden vectors.
+// The golden vectors.
 func TestLeastVectors(t *testing.T) {
 	for _, tt := range []struct{ from, to, moves []int }{
 		{[]int{1, 2, 0}, []int{1, 1, 1}, []int{1}},
@@ -39,7 +39,7 @@ func TestLeastVectors(t *testing.T) {
 	}
 }
 
-// passes end, also with a threshold of 1 and P mod n ≠ 0, and none moves more
+// Passes end, also with a threshold of 1 and P mod n ≠ 0, and none moves more
 // than maxMoves.
 func TestLeastLevels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -107,7 +107,7 @@ func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
 	return after
 }
 
-// the partitions of a leaver go to the nodes with the fewest, and no other
+// The partitions of a leaver go to the nodes with the fewest, and no other
 // partition moves. The leaver gets its partitions back when it returns.
 func TestLeastLeaveAndReturn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -228,7 +228,7 @@ func TestLeastGone(t *testing.T) {
 	}
 }
 
-// a partition does not move again before its last move is applied.
+// A partition does not move again before its last move is applied.
 func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 0), slices.Repeat([]lease.NodeID{"a"}, 10), "a")
 	settled := m.assigned.Version()

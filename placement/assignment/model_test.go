@@ -1,13 +1,262 @@
 package assignment
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
 	"github.com/roost-cluster/roost/internal/explore"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
+
+const (
+	modelPlaces     = 3
+	modelPartitions = 3
+)
+
+// modelFault is what a broken variant does.
+type modelFault string
+
+const (
+	highestWins modelFault = "the highest version wins as a whole"
+	lastWins    modelFault = "the last to arrive wins"
+	lowVersion  modelFault = "a merged assignment has the version of the arrival"
+	youngWins   modelFault = "of two beginnings the later one counts"
+	noQuorum    modelFault = "writes without a quorum"
+	seenVoters  modelFault = "the voters are the members in view"
+	successors  modelFault = "a successor takes the place of the deputy"
+	hastyPasses modelFault = "a pass does not wait for the last one"
+)
+
+// modelWorld is three nodes with real assignments. All that a node ever had may reach any
+// node at any time, any number of times, or never.
+type modelWorld struct {
+	*modelLaws
+	at      [modelPlaces]modelNode
+	sent    []*Assignment // that some node had
+	written []*Assignment
+	lives   uint64
+	left    modelLimits
+	moved   bool // by a pass
+	broken  string
+}
+
+// modelLaws hold in all states of a world.
+type modelLaws struct {
+	fault modelFault
+	first *placement.Table // of all nodes
+}
+
+// modelLimits bound what may happen.
+type modelLimits struct {
+	views, writes, passes, gone, crashes, starts int
+
+	alone bool // one node began alone, and the others have just joined
+}
+
+type modelNode struct {
+	since    uint64 // incarnation; 0 = no process
+	view     uint8  // a bit for each node that it takes for live
+	current  *Assignment
+	followed uint64 // version that all nodes had at some time
+}
+
+func modelID(i int) lease.NodeID { return lease.NodeID(rune('a' + i)) }
+
+func newModelWorld(l modelLimits, f modelFault) *modelWorld {
+	w := &modelWorld{modelLaws: &modelLaws{fault: f}, left: l}
+	for i := range w.at {
+		w.lives++
+		w.at[i] = modelNode{since: w.lives, view: 1<<modelPlaces - 1}
+	}
+	if l.alone {
+		w.at[0].view = 1
+	}
+	w.write(0, false)
+	w.at[0].view = 1<<modelPlaces - 1
+	for i := range w.at {
+		if !l.alone {
+			w.receive(i, w.at[0].current)
+		}
+	}
+	w.first = w.table(0)
+	return w
+}
+
+// table is what a node computes.
+func (w *modelWorld) table(i int) *placement.Table {
+	n := w.at[i]
+	in := placement.Input{Partitions: modelPartitions, Strategy: placement.LeastPartitions(1, 1), Memory: n.current}
+	for k := range modelPlaces {
+		if n.view>>k&1 == 1 {
+			in.Nodes = append(in.Nodes, placement.Node{ID: modelID(k), Weight: 1})
+		}
+	}
+	t, err := placement.Compute(in)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// coordinator returns node i as a writer, and whether it may write: as the core of a
+// node does.
+func (w *modelWorld) coordinator(i int) (Coordinator, bool) {
+	n := w.at[i]
+	c := Coordinator{ID: modelID(i), Since: n.since}
+	first := i
+	for k := range modelPlaces {
+		if n.view>>k&1 == 1 {
+			c.Voters = append(c.Voters, modelID(k))
+			if w.at[k].since != 0 && w.at[k].since < w.at[first].since {
+				first = k
+			}
+		}
+	}
+	may := n.current.Quorum(c.Voters) || w.fault == noQuorum
+	c.Active = len(c.Voters)
+	for _, id := range n.current.Voters() {
+		if !slices.Contains(c.Voters, id) && w.fault != seenVoters {
+			c.Voters = append(c.Voters, id)
+		}
+	}
+	slices.Sort(c.Voters)
+	if w.fault == successors {
+		c.Gone = func(lease.NodeID) bool { return true }
+	}
+	return c, may && first == i
+}
+
+// write has node i record its table, or make a pass if nothing is to be recorded.
+func (w *modelWorld) write(i int, gone bool) {
+	c, ok := w.coordinator(i)
+	if !ok {
+		return
+	}
+	if gone {
+		c.Gone = func(id lease.NodeID) bool { return w.at[i].view>>(id[0]-'a')&1 == 0 }
+		c.Voters = slices.DeleteFunc(c.Voters, c.Gone)
+		w.moved = true
+	}
+	w.wrote(i, Record(w.table(i), c))
+}
+
+func (w *modelWorld) pass(i int) {
+	n, t := &w.at[i], w.table(i)
+	c, ok := w.coordinator(i)
+	if !ok || n.current == nil || Record(t, c) != n.current {
+		return
+	}
+	applied := uint64(math.MaxUint64)
+	for k, o := range w.at {
+		if n.view>>k&1 == 1 && o.since != 0 {
+			if o.current.Digest() != n.current.Digest() {
+				applied = 0
+			}
+		}
+	}
+	if applied != 0 {
+		n.followed = n.current.Version()
+	}
+	before, allowed := n.current, n.followed
+	if w.fault == hastyPasses {
+		allowed = math.MaxUint64
+	}
+	next, err := Level(t, c, allowed, false)
+	if err != nil {
+		panic(err)
+	}
+	for p := range next.entries {
+		if e := before.entries[p]; next.entries[p] != e && e.changed() > n.followed {
+			w.breaks(appliedOnce)
+		}
+	}
+	w.moved = w.moved || next != before
+	w.wrote(i, next)
+}
+
+func (w *modelWorld) wrote(i int, a *Assignment) {
+	if a != w.at[i].current {
+		w.written = append(slices.Clip(w.written), a)
+		w.has(i, a)
+	}
+}
+
+// has makes an assignment the one of a node, which from then on may arrive anywhere.
+func (w *modelWorld) has(i int, a *Assignment) {
+	if before := w.at[i].current; before != nil && before.genesis == a.genesis && a.Version() < before.Version() {
+		w.breaks(neverBack)
+	}
+	w.at[i].current = a
+	if !slices.ContainsFunc(w.sent, func(s *Assignment) bool { return s.Digest() == a.Digest() }) {
+		w.sent = append(slices.Clip(w.sent), a)
+	}
+}
+
+// receive has a node take in an assignment.
+func (w *modelWorld) receive(i int, b *Assignment) {
+	a := w.at[i].current
+	var merged *Assignment
+	switch {
+	case a == nil || b == nil:
+		merged = cmp.Or(a, b)
+	case w.fault == lastWins:
+		merged = b
+	case w.fault == highestWins && a.genesis == b.genesis:
+		if merged = a; b.version > a.version || (b.version == a.version && b.digest > a.digest) {
+			merged = b
+		}
+	case w.fault == youngWins && a.genesis != b.genesis:
+		if merged = a; a.genesis.compare(b.genesis) < 0 {
+			merged = b
+		}
+	default:
+		var err error
+		if merged, err = a.Merge(b); err != nil {
+			panic(err)
+		}
+		if w.fault == lowVersion && merged != a && a.genesis == b.genesis {
+			low := *merged
+			low.version = b.version
+			merged = low.finish()
+		}
+	}
+	if merged != nil && merged.Digest() != a.Digest() {
+		w.has(i, merged)
+	}
+}
+
+func (w *modelWorld) breaks(invariant string) {
+	if w.broken == "" {
+		w.broken = invariant
+	}
+}
+
+func (w *modelWorld) key() string {
+	var b []byte
+	num := func(values ...uint64) {
+		for _, v := range values {
+			b = binary.AppendUvarint(b, v)
+		}
+	}
+	for _, n := range w.at {
+		num(n.since, uint64(n.view), uint64(n.current.Digest()), n.followed)
+	}
+	for _, all := range [][]*Assignment{w.sent, w.written} {
+		var digests []uint64
+		for _, a := range all {
+			digests = append(digests, uint64(a.Digest()))
+		}
+		slices.Sort(digests)
+		num(uint64(len(digests)))
+		num(digests...)
+	}
+	return fmt.Sprint(string(b), w.left, w.moved, w.broken)
+}
 
 // The invariants.
 const (
@@ -196,9 +445,9 @@ func TestModel(t *testing.T) {
 
 func TestModelFaults(t *testing.T) {
 	for _, c := range []struct {
-		problem modelFault
-		broken  string
-		limits  modelLimits
+		fault  modelFault
+		broken string
+		limits modelLimits
 	}{
 		{highestWins, nothingLost, modelLimits{views: 3, writes: 2}},
 		{lastWins, allAgree, modelLimits{views: 1, writes: 1}},
@@ -209,8 +458,8 @@ func TestModelFaults(t *testing.T) {
 		{successors, returns, modelLimits{views: 1, writes: 1}},
 		{hastyPasses, appliedOnce, modelLimits{writes: 1, passes: 2, alone: true}},
 	} {
-		t.Run(string(c.problem), func(t *testing.T) {
-			r := c.limits.explore(c.problem, 100_000)
+		t.Run(string(c.fault), func(t *testing.T) {
+			r := c.limits.explore(c.fault, 100_000)
 			if t.Log(r); r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)
 			}

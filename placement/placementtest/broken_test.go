@@ -84,7 +84,7 @@ func TestBroken(t *testing.T) {
 				held[0] = 0
 			}
 		}), "Stateful", "nodes without a memory would not agree"},
-		{"moves to an unauthenticated peer", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
+		{"moves to an unknown node", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return []placement.Move{{From: nodes[0].ID, To: "x"}}
 		}), "Stateful", `to "x", which is none of the 1 nodes`},
 		{"moves another node's", levelling(func(nodes []placement.Node, _ []int) []placement.Move {

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// patched is rendezvous hashing with a problem put in.
+// patched is rendezvous hashing with a fault put in.
 type patched struct {
 	name   func() string
 	assign func(nodes []placement.Node, owners []int) ([]int, error)
@@ -51,7 +51,7 @@ func (e explained) Explain([]placement.Node, placement.Partition, int) string { 
 
 func explaining(why func() string) func() placement.Strategy { return always(explained{why: why}) }
 
-// recalling is a strategy that remembers, with a problem put in.
+// recalling is a strategy that remembers, with a fault put in.
 type recalling struct {
 	patched
 	keep  func(held []int)

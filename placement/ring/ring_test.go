@@ -34,7 +34,7 @@ func owner(t rapid.TB, r *ring.Ring, key string) lease.NodeID {
 	return id
 }
 
-// the vectors that every implementation of this ring must give.
+// The vectors that every implementation of this ring must give.
 func TestGolden(t *testing.T) {
 	// The ring has the reference model's hash, or the two would not agree elsewhere.
 	for s, want := range map[string]uint32{"node-a#0": 0xa6f3d383, "r-8842": 0x8b5f270a} {
@@ -94,7 +94,7 @@ func someKeys(n int) []string {
 	return keys
 }
 
-// the owner, and the next owner after each leave.
+// The owner, and the next owner after each leave.
 func TestAgreesWithScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := anyIDs(1, 10).Draw(t, "ids")
@@ -115,9 +115,9 @@ func TestAgreesWithScan(t *testing.T) {
 	})
 }
 
-// a point owns its own hash, and hashes beyond the last point belong to the
+// A point owns its own hash, and hashes beyond the last point belong to the
 // first.
-func TestRelays(t *testing.T) {
+func TestBoundaries(t *testing.T) {
 	ids := []lease.NodeID{"node-a", "node-b", "node-c"}
 	r, points := mustNew(t, ids...), newScan(ids...)
 	for v := range 160 {
@@ -171,7 +171,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// a join moves only to the joiner, and its leave undoes it.
+// A join moves only to the joiner, and its leave undoes it.
 func TestMovesTheMinimum(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -210,7 +210,7 @@ func TestMovesTheMinimum(t *testing.T) {
 	}
 }
 
-// these points (found by search) have one hash. It belongs to the smaller id, and
+// These points (found by search) have one hash. It belongs to the smaller id, and
 // to the other one when that leaves; no node loses a point of its own.
 func TestCollisions(t *testing.T) {
 	for _, tt := range []struct{ smaller, greater string }{
@@ -250,7 +250,7 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// errors name the problem.
+// Errors name the problem.
 func TestErrors(t *testing.T) {
 	r := mustNew(t, "a", "b")
 	one := mustNew(t, "a")
@@ -265,7 +265,7 @@ func TestErrors(t *testing.T) {
 		{"twice", func() (*ring.Ring, error) { return ring.New("a", "b", "a") }, `node id "a" is given twice`},
 		{"with an invalid id", func() (*ring.Ring, error) { return r.With("a b") }, `node id "a b": byte ' '`},
 		{"with one more", func() (*ring.Ring, error) { return r.With("b") }, `node "b" is on the ring already`},
-		{"without an unauthenticated peer", func() (*ring.Ring, error) { return r.Without("c") }, `node "c" is not on the ring`},
+		{"without an unknown node", func() (*ring.Ring, error) { return r.Without("c") }, `node "c" is not on the ring`},
 		{"without the last", func() (*ring.Ring, error) { return one.Without("a") }, "a ring needs at least one node"},
 		{"nil without", func() (*ring.Ring, error) { return (*ring.Ring)(nil).Without("a") }, `node "a" is not on the ring`},
 	} {
@@ -298,7 +298,7 @@ func TestErrors(t *testing.T) {
 // The sink keeps the compiler from dropping the measured calls.
 var sinkID lease.NodeID
 
-// however long the key.
+// However long the key.
 func TestLookupDoesNotAllocate(t *testing.T) {
 	r := mustNew(t, "node-a", "node-b", "node-c")
 	for _, key := range []string{"", "r-8842", strings.Repeat("a long room name ", 20)} {

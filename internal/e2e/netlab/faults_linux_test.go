@@ -16,10 +16,10 @@ type fault struct {
 	end    func(l *lab) // besides the end of all faults of the bridge
 	holds  func(*testing.T, *lab, outcome)
 
-	noSeed  bool // the only seed left before
-	hungDNS bool // two of three seeds are names
-	held    bool // the node at fault comes and goes: it is flapping
-	short   bool // part of make test
+	noSeed   bool // the only seed left before
+	hungDNS  bool // two of three seeds are names
+	flapping bool // the node at fault comes and goes
+	short    bool // part of make test
 
 	majority bool // of the sides of a split, one owns
 }
@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 				f.end(l)
 			}
 			timeout := 2 * time.Minute
-			if f.held {
+			if f.flapping {
 				timeout += 30 * ttl()
 			}
 			out := o.outcome(timeout)
@@ -110,8 +110,8 @@ func still(t *testing.T, l *lab, out outcome) {
 	}
 }
 
-// provenWithin fails the test unless the others proved the end of n5, and took over in time.
-func provenWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
+// confirmedWithin fails the test unless the others confirmed the failure of n5, and took over in time.
+func confirmedWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
 	return func(t *testing.T, l *lab, out outcome) {
 		t.Helper()
 		atMost(2)(t, l, out)

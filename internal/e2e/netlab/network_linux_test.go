@@ -104,7 +104,7 @@ func resets() []fault {
 // vanish takes the link of n5 down.
 func vanish() fault {
 	return fault{
-		name: "the link of n5 goes down", faulty: 5, lasts: 15 * time.Second, holds: provenWithin(ttl()/2 + 3*time.Second),
+		name: "the link of n5 goes down", faulty: 5, lasts: 15 * time.Second, holds: confirmedWithin(ttl()/2 + 3*time.Second),
 		begin: func(l *lab) {
 			l.nodes[5].hidden.Store(gone)
 			l.must("ip link set %s down", l.ns(5))

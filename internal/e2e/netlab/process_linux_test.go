@@ -17,7 +17,7 @@ import (
 func deaths() []fault {
 	death := func(name string, end func(l *lab)) fault {
 		return fault{
-			name: name, faulty: 5, lasts: 10 * time.Second, holds: provenWithin(4 * time.Second),
+			name: name, faulty: 5, lasts: 10 * time.Second, holds: confirmedWithin(4 * time.Second),
 			begin: func(l *lab) {
 				end(l)
 				<-l.nodes[5].process.Done()
@@ -46,7 +46,7 @@ func restarts() []fault {
 			begin: func(l *lab) { restart(l, 0) },
 		},
 		{
-			name: "five kills and restarts", faulty: 5, lasts: 20 * time.Second, held: true, holds: atMost(8),
+			name: "five kills and restarts", faulty: 5, lasts: 20 * time.Second, flapping: true, holds: atMost(8),
 			begin: func(l *lab) {
 				for range 5 {
 					restart(l, time.Second)

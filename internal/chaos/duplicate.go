@@ -1,0 +1,112 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A duplicate is a process that stood still when another one was started under its id, on another
+// address. Once it runs again, it has to notice and to end. A duplicate that stands still counts as
+// ended. A duplicate that runs while the later process stands still, or is cut off, may well
+// stay; so no lease of that id is calm, and no side is checked, while it runs.
+
+const (
+	bothOwn       = time.Second // for which a duplicate may own something, in a calm network
+	duplicateEnds = ttl         // after both have begun to run, in a calm network
+)
+
+// duplicate has a node stand still, and starts another process under its id.
+func (w *world) duplicate(id string) {
+	if !w.runs(id) || w.duplicates[id] != nil || w.stepped || w.hosts[id].lossy || w.hosts[id].asleep {
+		return
+	}
+	w.pause(id)
+	p := w.now[id]
+	w.ended(id, false)
+	w.hosts[id].addr = ""
+	w.duplicates[id] = p
+	w.start(id)
+}
+
+// resumeDuplicate lets a duplicate run again.
+func (w *world) resumeDuplicate(id string) {
+	if p := w.duplicates[id]; p != nil && p.end != 0 && w.runs(id) {
+		p.end, p.active, p.both, w.calm.node[id] = 0, w.Elapsed(), w.Elapsed(), w.Elapsed()
+		p.Resume()
+	}
+}
+
+// duplicateRuns reports whether a process runs that another one has followed under its id.
+func (w *world) duplicateRuns(id string) bool {
+	return w.duplicates[id] != nil && w.duplicates[id].end == 0
+}
+
+// duplicatesMatter reports whether a duplicate runs, which has to end, or stands still at the address of
+// a seed: nodes that join wait for it.
+func (w *world) duplicatesMatter() bool {
+	for id, p := range w.duplicates {
+		if w.duplicateRuns(id) || slices.Contains(w.seeds, p.Addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// endDuplicate ends a duplicate that runs.
+func (w *world) endDuplicate(id string) {
+	if w.duplicateRuns(id) {
+		w.duplicates[id].Crash()
+		w.duplicates[id].end = w.Elapsed()
+		delete(w.duplicates, id)
+		w.changed, w.checked, w.sides = w.Elapsed(), false, w.findSides()
+	}
+}
+
+// checkDuplicates checks for how long duplicates run, and own what the later processes own.
+func (w *world) checkDuplicates() {
+	for i := range w.s.hosts {
+		id := nameOf(i)
+		if !w.duplicateRuns(id) {
+			continue
+		}
+		w.calm.node[id] = w.Elapsed()
+		w.identify(w.duplicates[id]) // it may have outbid the later process, if that one stands still
+		if duplicate := w.duplicates[id]; duplicate.Duplicate() != nil || duplicate.View().Ended {
+			w.endDuplicate(id)
+		} else {
+			w.checkDuplicate(duplicate, w.now[id])
+		}
+	}
+}
+
+func (w *world) checkDuplicate(duplicate, later *process) {
+	h := w.hosts[later.ID]
+	calm := w.Elapsed()-max(w.calm.network, w.calm.cut) > calmAfter && !h.paused && !h.lossy &&
+		w.Elapsed()-w.firstSeed(w.running) > settled // otherwise no node may know both
+	if !calm || !common(duplicate, later) {
+		duplicate.both, duplicate.apart = w.Elapsed(), w.Elapsed()
+		return
+	}
+	if !duplicate.Live() || !later.Live() || !slices.ContainsFunc(duplicate.Owned(), func(p placement.Partition) bool {
+		return slices.Contains(later.Owned(), p)
+	}) {
+		duplicate.both = w.Elapsed()
+	}
+	if both := w.Elapsed() - duplicate.both; both > bothOwn {
+		w.fail("duplicate", "%s and its duplicate own the same for %v", later.ID, both)
+	}
+	if ran := w.Elapsed() - max(duplicate.apart, duplicate.active, later.active, later.began); ran > duplicateEnds {
+		w.fail("duplicate", "the duplicate of %s still runs after %v", later.ID, ran)
+	}
+}
+
+// common reports whether two processes of one id have another member in common, which can say to
+// the earlier process that the later one runs.
+func common(duplicate, later *process) bool {
+	return slices.ContainsFunc(duplicate.Members(), func(id lease.NodeID) bool {
+		return string(id) != duplicate.ID && slices.Contains(later.Members(), id)
+	})
+}
