@@ -149,7 +149,7 @@ func (p *modelProcess) release() {
 // fence is what the agent does after a pause.
 func (p *modelProcess) fence() {
 	p.overdue = false
-	if p.w.problem != noFence {
+	if p.w.fault != noFence {
 		p.fences++
 	}
 }
@@ -197,18 +197,18 @@ func (c *modelCall) writes() (acts []*modelAct) {
 func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 	op, before := a.Op, w.store.pin()
 	switch {
-	case w.problem == comparesNothing && !reads(op):
+	case w.fault == comparesNothing && !reads(op):
 		op.If = before
-	case w.problem == comparesLives:
+	case w.fault == comparesLives:
 		op.If.Epoch = 0
 	}
 	res := w.store.do(op)
 	w.redis.swap(a.by.self, op, res)
 	if res.Done && res.Pin.Incarnation != before.Incarnation && res.Pin.Number != 0 {
 		switch {
-		case w.problem == keepsEpoch && before.Epoch != 0:
+		case w.fault == keepsEpoch && before.Epoch != 0:
 			w.store.pretend(&res.Pin, before.Epoch)
-		case w.problem == clockGoesBack:
+		case w.fault == clockGoesBack:
 			w.store.pretend(&res.Pin, uint64(1000-len(w.epochs)))
 		}
 	}
@@ -217,7 +217,7 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 		switch {
 		case !w.knownToLive(a.by, res.Pin.Incarnation):
 			op.dead = w.processOf(res.Pin.Incarnation) == nil
-		case w.problem == believes:
+		case w.fault == believes:
 			op.foreign, res.Pin = res.Pin.Epoch, a.Set
 		default:
 			op.foreign = res.Pin.Epoch

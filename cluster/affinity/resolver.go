@@ -245,8 +245,8 @@ type Stats struct {
 	// Store is where the store is, if it has a String method, which shows no passwords.
 	Store string `json:"store,omitempty"`
 
-	// StoreFault is why: not within Config.Budget, or what the store's client says; empty: it answers.
-	StoreFault string `json:"store_fault,omitempty"`
+	// StoreProblem is why: not within Config.Budget, or what the store's client says; empty: it answers.
+	StoreProblem string `json:"store_problem,omitempty"`
 
 	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while gossip did not reach
 	// them: the network is split, or the nodes were never joined. Only nodes with rooms that this one has come across are found. Their
@@ -330,7 +330,7 @@ func (r *Resolver) Stats() Stats {
 	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors
 	asked := c.asked.Counts()
 	s.Asked, s.AskedTime, s.AskedWithin = asked.Calls, asked.Took, asked.Within
-	s.Breaker, s.StoreDoubt, s.StoreFault = store.Breaker, store.Doubt, store.Fault
+	s.Breaker, s.StoreDoubt, s.StoreProblem = store.Breaker, store.Doubt, store.Problem
 	if err := r.store.agreement.Refused(); err != nil {
 		s.Refused = err.Error()
 	}

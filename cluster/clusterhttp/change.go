@@ -291,7 +291,7 @@ func decode(r *http.Request, into any) *Problem {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return badRequest("the body: %s", faultOf(err))
+		return badRequest("the body: %s", wrongField(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return badRequest("the body has data after its JSON object")
@@ -299,8 +299,8 @@ func decode(r *http.Request, into any) *Problem {
 	return nil
 }
 
-// faultOf names the wrong field, in terms of JSON and not of Go.
-func faultOf(err error) string {
+// wrongField names the wrong field, in terms of JSON and not of Go.
+func wrongField(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return strings.TrimPrefix(err.Error(), "json: ")

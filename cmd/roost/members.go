@@ -165,7 +165,7 @@ func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
 				}
 				row(marked(a.ID, answer.Self), v.State, len(v.Sees), sameOrNot(v.InSync), lacks, term.OrDash(survey.Few(v.Lost)), a.HTTP)
 			} else {
-				row(a.ID, term.Toned{Text: "?", Tone: term.Warning}, "-", "-", "-", "-", term.Toned{Text: a.Fault, Tone: term.Warning})
+				row(a.ID, term.Toned{Text: "?", Tone: term.Warning}, "-", "-", "-", "-", term.Toned{Text: a.Problem, Tone: term.Warning})
 			}
 		}
 	})

@@ -264,9 +264,9 @@ func (e Examination) sources() (problems []Check) {
 	if s == nil {
 		return nil
 	}
-	if s.Fault != "" {
+	if s.Problem != "" {
 		problems = append(problems, Check{
-			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.FaultMS), s.Fault),
+			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.ProblemMS), s.Problem),
 			"the former settings stay in force, and a restart may fail", "correct the file or the setting that the finding names; the agent reads its files again when they change",
 		})
 	}

@@ -222,14 +222,16 @@ func TestChecks(t *testing.T) {
 		"half a key": {after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }),
 			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members"},
 		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},
-		"no reload":         {after(func(l *Look) { l.Stats.Sources = &report.Sources{Fault: "roost.yaml:1: unknown key", FaultMS: 61_000} }), "settings: warn: its settings cannot be read again for 1m1s: roost.yaml:1: unknown key"},
-		"unused":            {after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }), "settings: warn: not in force before a restart: zone, ttl"},
-		"unsaved":           {after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }), "key: warn: its gossip keys are not those of /etc/roost/key"},
-		"reloaded":          {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
-		"hasty":             {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
-		"redis away":        {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"no reload": {after(func(l *Look) {
+			l.Stats.Sources = &report.Sources{Problem: "roost.yaml:1: unknown key", ProblemMS: 61_000}
+		}), "settings: warn: its settings cannot be read again for 1m1s: roost.yaml:1: unknown key"},
+		"unused":     {after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }), "settings: warn: not in force before a restart: zone, ttl"},
+		"unsaved":    {after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }), "key: warn: its gossip keys are not those of /etc/roost/key"},
+		"reloaded":   {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
+		"hasty":      {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"redis is slow": {after(func(l *Look) {
-			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreFault = true, "closed", "not within 150ms"
+			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"
 		}), "redis: fail: Redis has not answered lately (not within 150ms; breaker: closed)"},
 		"other settings": {after(func(l *Look) {
 			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
@@ -374,7 +376,7 @@ func TestRedisAdvice(t *testing.T) {
 		"":                 "whether Redis runs",
 	} {
 		l := healthyLook()
-		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreFault = true, "redis.test:6379/0", problem
+		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreProblem = true, "redis.test:6379/0", problem
 		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
 		c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis" })]
 		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") || !strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, problem) {

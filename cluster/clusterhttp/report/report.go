@@ -188,9 +188,9 @@ type Stats struct {
 
 // Sources is what became of the files and variables from which a running program reads its settings again.
 type Sources struct {
-	Fault   string   `json:"problem,omitempty"`  // why the last attempt failed: the settings in force are the former ones
-	FaultMS int64    `json:"fault_ms,omitempty"` // for how long
-	Restart []string `json:"restart,omitempty"`  // settings that have changed, and take effect with a restart
+	Problem   string   `json:"problem,omitempty"`    // why the last attempt failed: the settings in force are the former ones
+	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long
+	Restart   []string `json:"restart,omitempty"`    // settings that have changed, and take effect with a restart
 
 	// KeyFile is the file of the gossip keys, if other keys are in use: POST /v1/keys has changed them, and could not write the file.
 	KeyFile string `json:"key_file,omitempty"`

@@ -265,7 +265,7 @@ func (r *reloader) report() *clusterhttp.Sources {
 	s := r.state.Load()
 	report := &clusterhttp.Sources{Restart: s.restart}
 	if problem, since := r.failing(); problem != "" {
-		report.Fault, report.FaultMS = oneLine(problem), time.Since(since).Milliseconds()
+		report.Problem, report.ProblemMS = oneLine(problem), time.Since(since).Milliseconds()
 	}
 	if !sameKeys(s.keys, r.agent.KeyFingerprints()) {
 		report.KeyFile = s.keyFile

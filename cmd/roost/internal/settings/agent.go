@@ -84,7 +84,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 			problems = append(problems, err)
 		}
 	}
-	return a, Faults(problems)
+	return a, Problems(problems)
 }
 
 // warnOfPassword warns of a password in a configuration file that other users read.

@@ -151,7 +151,7 @@ func (s Setting) split(values []string) []string {
 // Resolve sets all values, and returns a UsageError that lists all problems.
 func Resolve(settings []Setting, from Sources) error {
 	_, problems := resolve(settings, from, func(string, []string) error { return nil })
-	return Faults(problems)
+	return Problems(problems)
 }
 
 // resolve sets all values. It returns them by setting, and all problems. check judges the
@@ -214,7 +214,7 @@ type UsageError string
 func (e UsageError) Error() string { return string(e) }
 
 // Problems joins problems into one UsageError, or returns nil.
-func Faults(problems []error) error {
+func Problems(problems []error) error {
 	switch len(problems) {
 	case 0:
 		return nil

@@ -44,9 +44,9 @@ func unanswered(agents []Agent) (found []doctor.Check) {
 		case a.skipped:
 			skipped = append(skipped, string(a.ID))
 		case a.absent():
-			absent = append(absent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
+			absent = append(absent, fmt.Sprintf("%s (%s)", a.ID, a.Problem))
 		case a.View == nil && a.HTTP != "":
-			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
+			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Problem))
 		}
 	}
 	for _, k := range []struct {

@@ -155,7 +155,7 @@ func (t *tour) drain(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
 			t.drained = n
 			_, err := n.client.Drain(ctx)
-			return n.fault(fmt.Sprintf("drain %s", n.id), err)
+			return n.problem(fmt.Sprintf("drain %s", n.id), err)
 		},
 		oneIn:    members,
 		usual:    "from the request",
