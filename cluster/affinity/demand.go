@@ -30,9 +30,9 @@ type Demand struct {
 	// Units is the cost itself, without Config.Cost.
 	Units int64 `json:"units,omitempty"`
 
-	// Prefer is a list of zones and labels, the best first, such as "zone:eu-1" and
-	// then "region:eu": a node is better than all nodes of lower preferences while it has headroom. All
-	// other nodes are the last preference. Up to 8 preferences.
+	// Prefer is a list of zones and labels, the best first, such as "zone:eu-1" and then
+	// "region:eu". A node that meets an earlier preference comes first while it has headroom.
+	// All other nodes come last. Up to 8 preferences.
 	Prefer []string `json:"prefer,omitempty"`
 
 	// Require is the labels that the room's node must have, with their values, such as

@@ -212,7 +212,7 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 			w.store.pretend(&res.Pin, uint64(1000-len(w.epochs)))
 		}
 	}
-	w.judge(a, op, before, res)
+	w.check(a, op, before, res)
 	if op := a.of; op != nil && op == a.by.op && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self {
 		switch {
 		case !w.knownToLive(a.by, res.Pin.Incarnation):
@@ -232,7 +232,7 @@ func reads(op pinstore.Op) bool {
 	return op.If.Incarnation == none && op.Set.Incarnation == none
 }
 
-func (w *modelWorld) judge(a *modelAct, op pinstore.Op, before pinstore.Pin, res pinstore.Result) {
+func (w *modelWorld) check(a *modelAct, op pinstore.Op, before pinstore.Pin, res pinstore.Result) {
 	if !res.Done || reads(op) || (res.Pin.Incarnation == before.Incarnation && res.Pin.Epoch == before.Epoch) {
 		return
 	}

@@ -49,7 +49,7 @@ type modelLimits struct {
 	lost, late, failed, wipes                    int  // answers, requests, calls; and losses of all data
 	copies, reverts                              int  // of the data, and returns to the last copy
 	slow                                         int  // answers that are under way for a while
-	confirmations                                bool // ends of processes are proven
+	confirmations                                bool // ends of processes are confirmed
 }
 
 // modelWorld is a few processes with real resolvers, a real Memory, and all that is under

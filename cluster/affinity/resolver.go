@@ -68,7 +68,7 @@ type work struct {
 	partitions worklist[placement.Partition] // to sweep
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 
-	setLoad     func(units int64) // nil: the program measures the load
+	setLoad     func(units int64) // nil: the application measures the load
 	releaseLoad func()
 	stop        context.CancelFunc
 	unnotify    func() // ends the calls of changed
@@ -149,7 +149,7 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 
 // Close ends the resolver and all hostings, and removes this node's heartbeat from
 // the store. The agent's Leave calls it: right afterwards, other nodes learn that this one has left, and take its rooms
-// at once. A program calls it only if its agent goes on, or has ended without Leave: while the agent is a member, the rooms
+// at once. Call it only if the agent goes on, or has ended without Leave: while the agent is a member, the rooms
 // stay pinned to this node. Close waits, and may be called again.
 func (r *Resolver) Close() error {
 	r.work.close.Do(func() {

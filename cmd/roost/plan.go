@@ -153,7 +153,7 @@ func (o *plan) apply(now snapshot) (change, error) {
 	if strategy == nil {
 		var err error
 		if strategy, err = placement.ParseStrategy(now.Strategy); err != nil {
-			return change{}, fmt.Errorf("the table is placed by %q, which is not built into this program: "+
+			return change{}, fmt.Errorf("the table is placed by %q, which is not built into this binary: "+
 				"plan with another by --strategy, or in your own application with placement.Compute and placement.Diff", now.Strategy)
 		}
 	}

@@ -73,7 +73,7 @@ func TestChecks(t *testing.T) {
 		"unhealthy":           {after(func(l *Look) { l.Stats.State, l.Stats.Unhealthy = "unhealthy", "no disk" }), "ready: fail: no disk"},
 		"cordoned":            {after(func(l *Look) { l.Stats.State = "cordoned" }), "ready: warn: cordoned"},
 		"flapping":            {after(func(l *Look) { l.Stats.State = "flapping" }), "ready: warn: flapping"},
-		"a hold":              {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
+		"for how long":        {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
 		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
 		"a node that streams alone reach": {both(func(l *Look) {
 			l.Members.Members[1].State, l.Members.StreamsAlone = lease.Settling, map[lease.NodeID]string{"node-b": "10.0.0.9:7946", "node-z": "10.0.0.10:7946"}
@@ -97,7 +97,7 @@ func TestChecks(t *testing.T) {
 		"it has moved there and back":   {after(replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 3 times"},
 		"it has moved often":            {after(replacedAt("10.0.0.2:7946", "10.0.0.3:7946", "10.0.0.4:7946", "10.0.0.5:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
 		"it has restarted at one place": {after(replacedAt("10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
-		"flaps and is held": {after(func(l *Look) {
+		"flaps, and counts as flapping": {after(func(l *Look) {
 			ended("node-a", 5, "crashed", time.Minute)(l)
 			l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000
 		}), "members: warn: flapping: node-a"},
@@ -253,7 +253,7 @@ func TestChecks(t *testing.T) {
 		if c.want != "" {
 			want = strings.Split(c.want, " + ")
 		}
-		judge(t, name, e, want)
+		expect(t, name, e, want)
 	}
 }
 
@@ -301,15 +301,15 @@ func TestTablesWhileIsolated(t *testing.T) {
 	l.Stats.State = "isolated"
 	for _, inSync := range []bool{true, false} {
 		l.Members.Members[1].InSync = inSync
-		if c := (Examination{Before: l, After: l}).tables(); c.Status != OK || !strings.Contains(c.Finding, "not judged while it is isolated") {
+		if c := (Examination{Before: l, After: l}).tables(); c.Status != OK || !strings.Contains(c.Finding, "not checked while it is isolated") {
 			t.Errorf("in sync %v: %+v", inSync, c)
 		}
 	}
 }
 
-// judge compares the checks that are not ok with want, by name, verdict and a part of the
+// expect compares the checks that are not ok with want, by name, verdict and a part of the
 // finding.
-func judge(t *testing.T, name string, e Examination, want []string) {
+func expect(t *testing.T, name string, e Examination, want []string) {
 	t.Helper()
 	checks := e.Diagnose().Checks
 	ok := make(map[string]bool)
@@ -415,11 +415,11 @@ func TestCounters(t *testing.T) {
 		e := Examination{Before: healthyLook(), After: healthyLook(), Over: 2 * time.Second}
 		set(&e.Before.Stats, c.name, 5)
 		set(&e.After.Stats, c.name, 5)
-		judge(t, c.name+" of old", e, nil)
+		expect(t, c.name+" of old", e, nil)
 		set(&e.After.Stats, c.name, 7)
-		judge(t, c.name, e, []string{c.check + ": warn: " + c.name + ": 2 more within 2s, 7 since start"})
+		expect(t, c.name, e, []string{c.check + ": warn: " + c.name + ": 2 more within 2s, 7 since start"})
 		set(&e.After.Stats, c.name, 3) // it was started again between the looks
-		judge(t, c.name+" anew", e, nil)
+		expect(t, c.name+" anew", e, nil)
 	}
 }
 

@@ -39,7 +39,7 @@ func Variable(name string) string {
 	return "ROOST_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// raw keeps a flag's values as typed. Parsing flags judges nothing, so that one run can
+// raw keeps a flag's values as typed. Parsing flags checks nothing, so that one run can
 // report the problems of all sources.
 type raw struct {
 	arg, def string
@@ -154,7 +154,7 @@ func Resolve(settings []Setting, from Sources) error {
 	return Problems(problems)
 }
 
-// resolve sets all values. It returns them by setting, and all problems. check judges the
+// resolve sets all values. It returns them by setting, and all problems. check checks the
 // values of one setting by themselves.
 func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]chosen, []error) {
 	var problems []error

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Check judges whether the agents see the same members.
+// Check checks whether the agents see the same members.
 func Check(agents []Agent) []doctor.Check {
 	var found []doctor.Check
 	const apart = "each side owns the keys of the other one, too, or none: that is up to --split"

@@ -50,8 +50,7 @@ func noOrphans(answers []answer) check {
 	return f.result("no pin names a node that is gone")
 }
 
-// oneHome checks that every agent sends people to the node that their room is pinned to
-// .
+// oneHome checks that every agent sends people to the node that their room is pinned to.
 func oneHome(parties []party, visits []visit, pins map[string]pin) check {
 	var f problems
 	for _, v := range visits {
