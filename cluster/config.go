@@ -103,8 +103,8 @@ type Config struct {
 	Capacity int64
 
 	// Meta is what your application tells the others of this node: at most 512 bytes, which roost does not interpret. It is fixed at the start:
-	// a label can follow what changes. All of a node's record, with zone, labels and addresses, has at most 1,024 bytes, so that it
-	// fits into one packet.
+	// a label can follow what changes. A node's whole record, with zone, labels and addresses, has at
+	// most 1,024 bytes, so that it fits into one packet.
 	Meta string
 
 	// Weight is this node's share relative to others. Default 100. StartDraining
@@ -121,8 +121,8 @@ type Config struct {
 	// placement.LeastPartitions, which fills nodes in passes. Default 0: none.
 	SlowStart time.Duration
 
-	// Version is that of this node's application, of at most 64 bytes. Members show it to people, and the metrics count
-	// members by it, so that a deploy is seen to arrive. Default: none.
+	// AppVersion is the version of this node's application, in at most 64 bytes. Members show it
+	// to people, and the metrics count members by it, so that you see a deploy arrive. Default: none.
 	AppVersion string
 
 	// HTTPAddr is the IP address and port at which this node's HTTP API listens (package clusterhttp), and HTTPTLS says that it speaks
@@ -135,12 +135,12 @@ type Config struct {
 	StartDraining bool
 
 	// Health reports whether the application of this node can serve: an error says why it is
-	// unhealthy. An unhealthy node drains: it owns nothing, and stays a member. The agent calls it every
-	// HealthInterval, in a goroutine of its own and one call at a time. The context ends
+	// unhealthy. An unhealthy node drains: it owns nothing, and stays a member. The agent calls
+	// Health every HealthInterval, in a goroutine of its own and one call at a time. The context ends
 	// after HealthInterval; a call that does not return by then has failed. Two failures in
-	// a row make the program unhealthy, two successes well. It is unhealthy until the first call has
-	// succeeded. Check only what another node does better: if all are unhealthy, no node owns
-	// anything. Default: none, always well.
+	// a row make the application unhealthy, two successes in a row healthy. It is unhealthy until
+	// the first call has succeeded. Check only what another node does better: if all are
+	// unhealthy, no node owns anything. Default: none, always healthy.
 	Health func(ctx context.Context) error
 
 	// HealthInterval is the time between two calls of Health. Default: HeartbeatInterval.
@@ -155,16 +155,16 @@ type Config struct {
 	// ever isolated.
 	MinMembers int
 
-	// DisableFlapDamping lets this node come and go as often as it does. By default a node whose process
-	// crashes, or that others lose, is flapping at its third return within ten TTLs: it
-	// drains for 2 to 30 TTLs, the longer the more often it returned. Once less than half of
-	// the members with a weight can own partitions without it, the hold is over for good.
-	// Member.FlappingUntil says until when. A leave message ([Agent.Leave]) ends the count.
+	// DisableFlapDamping lets this node own partitions however often it comes and goes. By default
+	// a node whose process crashes, or that others lose, is flapping from its third return within
+	// ten TTLs on: it drains for 2 to 30 TTLs, the longer the more often it returned. That ends
+	// for good once less than half of the members with a weight can own partitions without it.
+	// Member.FlappingUntil says until when. [Agent.Leave] resets the count.
 	DisableFlapDamping bool
 
 	// Handoff is how long this node waits at most, when a partition moves, until the run of
-	// its former owner has returned: a partition then runs on one node at a time, where its
-	// program uses [Agent.RunOwned]. The bound begins a run without the answer of a node that
+	// its former owner has returned: a partition then runs on one node at a time, where the
+	// application uses [Agent.RunOwned]. The bound begins a run without the answer of a node that
 	// hangs, and the log names it. Nodes may differ in the bound; partitions that move from or
 	// to a node without handoff do not wait. See docs/handoff.md. Default 0: none.
 	Handoff time.Duration
@@ -237,7 +237,7 @@ type Split string
 // The policies. With SplitContinue each side owns all partitions: the cluster is available,
 // and partitions have two owners. With SplitMajority only the side with most of the members
 // that were live, or with half of them and the smallest id, owns any; a node on another side
-// is isolated (PhaseIsolated). A member that sent a leave message does not count, and neither
+// is isolated (PhaseIsolated). A member that left does not count, and neither
 // does one whose process ended, a LeaseTTL or two later, if most of the others are live. Processes that crash one after
 // another and are replaced under new ids add up if less than two LeaseTTL lie between a replacement and the next crash.
 const (
@@ -248,10 +248,10 @@ const (
 const defaultCluster = "roost"
 
 type timings struct {
-	heartbeat, ttl, quiet, grace, rejoin, gossip time.Duration
-	stream                                       time.Duration // bounds a connection attempt, and a full exchange
-	nodes                                        int
-	profile                                      gossip.Profile
+	heartbeat, ttl, debounce, grace, rejoin, gossip time.Duration
+	stream                                          time.Duration // bounds a connection attempt, and a full exchange
+	nodes                                           int
+	profile                                         gossip.Profile
 }
 
 func (n Network) timings() timings {
@@ -279,7 +279,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.HealthInterval, c.HeartbeatInterval)
 	setDefault(&c.LeaseTTL, t.ttl)
 	setDefault(&c.MaxSkew, 5*time.Second)
-	setDefault(&c.Debounce, t.quiet)
+	setDefault(&c.Debounce, t.debounce)
 	setDefault(&c.StartupGrace, t.grace)
 	setDefault(&c.RejoinInterval, t.rejoin)
 	setDefault(&c.GossipInterval, t.gossip)
@@ -382,7 +382,7 @@ func (c Config) checkTimings(problem func(bad bool, format string, args ...any))
 	problem(c.Handoff != 0 && (c.Handoff < c.LeaseTTL || c.Handoff > 24*time.Hour), "Handoff is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h", c.Handoff, c.LeaseTTL)
 	problem(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
 	problem(c.Health != nil && c.HealthInterval < 10*time.Millisecond, "HealthInterval is %v, at least 10ms", c.HealthInterval)
-	shortest := node.SlowStartSteps * c.Debounce // steps within one window would be gathered into one
+	shortest := node.SlowStartSteps * c.Debounce // steps within one debounce would be gathered into one
 	problem(c.SlowStart != 0 && (c.SlowStart < shortest || c.SlowStart > 24*time.Hour), "SlowStart is %v; it must be 0, or %v (%d times Debounce) to 24h", c.SlowStart, shortest, node.SlowStartSteps)
 	for _, d := range []struct {
 		name  string

@@ -24,7 +24,7 @@ func TestLongStrategyName(t *testing.T) {
 	}
 }
 
-func TestConfigFaults(t *testing.T) {
+func TestConfigProblems(t *testing.T) {
 	bad := cluster.Config{
 		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp", "dns+name:7946", "http://name:7946"}, Key: []byte("short"),
 		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
@@ -59,7 +59,7 @@ func TestConfigFaults(t *testing.T) {
 }
 
 // An address to which no other node can send is rejected, with all other problems. The error says what to set.
-func TestAdvertiseFaults(t *testing.T) {
+func TestAdvertiseProblems(t *testing.T) {
 	for _, bad := range []string{
 		":7946", "[]:7946", "0.0.0.0:7946", "[::]:7946", "[::ffff:0.0.0.0]:7946", "224.0.0.1:7946", "[ff02::1]:7946", "255.255.255.255:7946",
 	} {

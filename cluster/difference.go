@@ -129,7 +129,7 @@ func (d *difference) draining(m *Member) Event {
 	e := Event{Kind: EventDraining, Member: m.ID}
 	switch {
 	case m.ID == d.self && d.s.Unhealthy != nil:
-		e.Reason, e.Why = "unhealthy", fmt.Sprintf("%.200s", d.s.Unhealthy.Error()) // it may be a page of a program
+		e.Reason, e.Why = "unhealthy", fmt.Sprintf("%.200s", d.s.Unhealthy.Error()) // it may be a whole page
 	case !m.FlappingUntil.IsZero():
 		e.Reason = "flapping"
 	}
@@ -138,14 +138,14 @@ func (d *difference) draining(m *Member) Event {
 
 // cordons adds which cordons began and ended.
 func (d *difference) cordons() {
-	for _, e := range d.s.Cordons {
-		if _, was := d.old.CordonOf(e.ID); !was {
-			d.add(Event{Kind: EventCordoned, Member: e.ID, Why: e.Reason})
+	for _, c := range d.s.Cordons {
+		if _, was := d.old.CordonOf(c.ID); !was {
+			d.add(Event{Kind: EventCordoned, Member: c.ID, Why: c.Reason})
 		}
 	}
-	for _, e := range d.old.Cordons {
-		if _, is := d.s.CordonOf(e.ID); !is {
-			d.add(Event{Kind: EventReadmitted, Member: e.ID})
+	for _, c := range d.old.Cordons {
+		if _, is := d.s.CordonOf(c.ID); !is {
+			d.add(Event{Kind: EventReadmitted, Member: c.ID})
 		}
 	}
 }
@@ -176,7 +176,7 @@ func (h *history) life(d *difference) {
 	}
 }
 
-// end returns how this agent ends: a leave sends a leave message first.
+// end returns how this agent ends: if it leaves, it sends a leave message first.
 func (d *difference) end() string {
 	if d.ended {
 		return "closed"

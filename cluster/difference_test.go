@@ -132,7 +132,7 @@ func TestEventKinds(t *testing.T) {
 		"fenced and ready": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {"", func(s *Snapshot) {}}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReady, Member: "b"}}},
-		"fenced and held": {[]step{
+		"fenced and flapping": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
 			{"", func(s *Snapshot) { s.of("b").State, s.of("b").FlappingUntil = lease.Draining, time.Now() }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventDraining, Member: "b", Reason: "flapping"}}},
@@ -239,7 +239,7 @@ func TestMassLossIsOneEvent(t *testing.T) {
 	}
 }
 
-// The history holds the last 200 events, and 180 numbers. What was read of it does not change.
+// The history holds the last 200 events, and 180 samples. What was read of it does not change.
 func TestHistoryIsBounded(t *testing.T) {
 	script := newScript(t, "a")
 	var read []History
@@ -280,7 +280,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	last := read[len(read)-1]
 	if len(last.Events) != maxEvents || len(last.Samples) != maxSamples {
-		t.Fatalf("%d events and %d numbers", len(last.Events), len(last.Samples))
+		t.Fatalf("%d events and %d samples", len(last.Events), len(last.Samples))
 	}
 	for i, e := range last.Events {
 		if e.Kind != EventWeight || e.Weight != uint32(1000-maxEvents+1+i) {
@@ -288,9 +288,9 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 	}
 	if f := last.Samples[0]; f.Load != 1000-maxSamples {
-		t.Errorf("the first numbers are %+v", f)
+		t.Errorf("the first sample is %+v", f)
 	}
 	if cap(script.h.all.Events) > 4*maxEvents || cap(script.h.all.Samples) > 4*maxSamples {
-		t.Errorf("memory for %d events and %d numbers", cap(script.h.all.Events), cap(script.h.all.Samples))
+		t.Errorf("memory for %d events and %d samples", cap(script.h.all.Events), cap(script.h.all.Samples))
 	}
 }

@@ -51,10 +51,10 @@
 //
 // Ownership converges; it is not exclusive. Two nodes may both believe that they own
 // a partition, or a table may still name a node that is gone: for some hundred
-// milliseconds while news spreads, for up to LeaseTTL after a network cut or a crash
-// without confirmation, and for as long as a split lasts. Handlers must be idempotent. An action that must
-// not happen twice needs a lock or a fencing token from a store with consensus. In a
-// split, each side places all keys on its own nodes, unless it has fewer than
+// milliseconds while news spreads, for up to LeaseTTL after a network cut or an unconfirmed
+// crash, and for as long as a split lasts. Handlers must be idempotent. An action that must
+// not happen twice needs a lock or a fencing token from a store with consensus. In a split,
+// a network partition, each side places all keys on its own nodes, unless it has fewer than
 // Config.MinMembers.
 //
 // With Config.Handoff, a partition runs on one node at a time through all planned changes

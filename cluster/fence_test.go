@@ -59,7 +59,7 @@ func TestLookupsDuringFence(t *testing.T) {
 				t.Errorf("the latest numbers of its history are %+v, want 1 live member, itself", f[len(f)-1])
 			}
 			if err := a.Cordon(t.Context(), "n02", time.Minute, ""); !errors.Is(err, cluster.ErrFenced) {
-				t.Fatalf("it evicts: %v", err)
+				t.Fatalf("it cordons: %v", err)
 			}
 		}
 		if moments < 50 {

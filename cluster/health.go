@@ -67,9 +67,9 @@ const (
 )
 
 // ReportHealth notes that the application of this node is healthy, and that its next report
-// follows within ttl. Without that report the program is unhealthy: the node drains until two
-// reports follow each other in time. With a ttl of 0, no further report is expected. It is
-// for programs that run outside of this process; others set Config.Health.
+// follows within ttl. Without that report the application is unhealthy: the node drains until
+// two reports follow each other in time. With a ttl of 0, no further report is expected. It is
+// for applications outside of this process; others set Config.Health.
 func (a *Agent) ReportHealth(ttl time.Duration) error {
 	if ttl != 0 && (ttl < MinHealthTTL || ttl > MaxHealthTTL) {
 		return fmt.Errorf("cluster: health for %v; it must be 0, or %v to %v", ttl, MinHealthTTL, MaxHealthTTL)
@@ -87,12 +87,13 @@ type Cordon struct {
 
 // Cordon decides that a member owns nothing for some time, at most lease.MaxCordonTime,
 // in the view of all members, newcomers included. The member stays a member, and shows as
-// draining. Of two decisions about a member the later one counts, so a second cordon replaces the first, and Uncordon
-// ends it. The reason is for people: one line of at most lease.MaxReasonBytes.
+// draining. A second cordon replaces the first, because the later decision about a member
+// counts. Uncordon ends the cordon. The reason is for people: one line of at most lease.MaxReasonBytes.
 //
 // Cordon returns when all live members run a table that fits. If ctx ends first, the
 // cordon still spreads. Cordon fails with ErrNotMember, with ErrLastCandidate if no other
-// member could own anything, with ErrCordons, with ErrNotReady while this node joins for the first time, or with ErrFenced while it joins again.
+// member could own anything, with ErrCordons if too many nodes are cordoned, with
+// ErrNotReady while this node joins for the first time, and with ErrFenced while it joins again.
 func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	if d <= 0 {
 		return fmt.Errorf("cluster: cordon %s for %v: give a time above 0; Uncordon ends a cordon", id, d)
@@ -139,10 +140,10 @@ func (s *Snapshot) placesRightly(id lease.NodeID) bool {
 }
 
 // CordonOf returns the cordon of a node that is in force, if there is one.
-func (s *Snapshot) CordonOf(id lease.NodeID) (e Cordon, cordoned bool) {
-	for _, e := range s.Cordons {
-		if e.ID == id {
-			return e, true
+func (s *Snapshot) CordonOf(id lease.NodeID) (c Cordon, cordoned bool) {
+	for _, c := range s.Cordons {
+		if c.ID == id {
+			return c, true
 		}
 	}
 	return Cordon{}, false

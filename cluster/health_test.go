@@ -16,17 +16,17 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// program is a program with a health. Its checks overlap if two of them run at a time.
-type program struct {
+// application has a health. Its checks overlap if two of them run at a time.
+type application struct {
 	health   atomic.Pointer[func(context.Context) error]
 	running  atomic.Int64
 	overlaps atomic.Bool
 	calls    atomic.Int64
 }
 
-func (p *program) become(health func(context.Context) error) { p.health.Store(&health) }
+func (p *application) become(health func(context.Context) error) { p.health.Store(&health) }
 
-func (p *program) check(ctx context.Context) error {
+func (p *application) check(ctx context.Context) error {
 	p.calls.Add(1)
 	if p.running.Add(1) > 1 {
 		p.overlaps.Store(true)
@@ -35,7 +35,7 @@ func (p *program) check(ctx context.Context) error {
 	return (*p.health.Load())(ctx)
 }
 
-func well(context.Context) error { return nil }
+func healthy(context.Context) error { return nil }
 
 // A node with an unhealthy application owns nothing, and comes back by itself, however its check
 // fails. The loop of the agent runs on, and no two checks run at a time.
@@ -48,15 +48,15 @@ func TestHealthChecks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := new(program)
-				p.become(well)
+				p := new(application)
+				p.become(healthy)
 				c := clustertest.New(t, clustertest.Options{})
 				c.Start("a", "c")
 				c.StartWith("b", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Health = p.check }))
 				c.WaitAgreed(3 * time.Second)
 				b := c.Agent("b")
 				if len(b.Owned()) == 0 {
-					t.Fatal("a well node owns nothing")
+					t.Fatal("a healthy node owns nothing")
 				}
 				p.become(sick)
 				time.Sleep(10 * time.Second)
@@ -67,7 +67,7 @@ func TestHealthChecks(t *testing.T) {
 				if age := b.LoopAge(); age > time.Second {
 					t.Errorf("the loop stood still for %v", age)
 				}
-				p.become(well)
+				p.become(healthy)
 				time.Sleep(70 * time.Second)
 				c.WaitAgreed(0)
 				if b.Snapshot().Unhealthy != nil || len(b.Owned()) == 0 {
@@ -110,7 +110,7 @@ func TestReportHealth(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if len(a.Owned()) == 0 {
-			t.Fatal("a program that reports in time is unhealthy")
+			t.Fatal("an application that reports in time is unhealthy")
 		}
 		time.Sleep(2 * time.Second)
 		if why := a.Snapshot().Unhealthy; why == nil || !strings.Contains(why.Error(), "no report for 2s") || len(a.Owned()) > 0 {
@@ -122,13 +122,13 @@ func TestReportHealth(t *testing.T) {
 		report(2 * time.Second)
 		time.Sleep(time.Second)
 		if len(a.Owned()) > 0 {
-			t.Error("one report made the program well")
+			t.Error("one report made the application healthy")
 		}
 		report(0)
 		time.Sleep(time.Second) // the debounce, and more
 		c.WaitAgreed(time.Second)
 		if len(a.Owned()) == 0 {
-			t.Error("a program that reports no more is unhealthy")
+			t.Error("an application that reports no more is unhealthy")
 		}
 		for _, ttl := range []time.Duration{-1, cluster.MinHealthTTL - 1, cluster.MaxHealthTTL + 1} {
 			if err := a.ReportHealth(ttl); err == nil {

@@ -58,7 +58,7 @@ type Event struct {
 	Weight, OldWeight   uint32
 }
 
-// Numbers are those of one moment; Moved counts since the Numbers before.
+// Sample is the state of one moment. Moved counts since the sample before.
 type Sample struct {
 	At      time.Time
 	Members int   // live; 1 during a fence
@@ -68,7 +68,7 @@ type Sample struct {
 }
 
 // History is what a node saw since it was started, oldest first: the last 200 events, and
-// numbers of every 10 s for half an hour, without those of times in which the process was paused.
+// samples of the last half hour, one every 10 s. There are none for times in which the process was paused.
 //
 // Events are differences of two snapshots. Those of one difference have one time, and this
 // order: members, this node, partitions. More than 20 with the same kind and reason, such as 500
@@ -88,13 +88,13 @@ func (a *Agent) History() History { return *a.history.Load() }
 type history struct {
 	public *atomic.Pointer[History]
 	all    History
-	moved  int // since the last numbers
+	moved  int // since the last sample
 
 	ready  bool                      // this node is
 	fenced map[lease.NodeID]struct{} // other nodes
 }
 
-// sample adds numbers if they are due, and returns when the next ones are.
+// sample adds a sample if one is due, and returns when the next one is.
 func (h *history) sample(now time.Time, s *Snapshot, load int64) (due time.Time) {
 	if n := len(h.all.Samples); n > 0 {
 		if due = h.all.Samples[n-1].At.Add(sampleEvery); now.Before(due) {

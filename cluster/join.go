@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// awaitJoin waits until the core has joined or found that joining is hopeless.
+// awaitJoin waits until the node has joined, or the core has found that joining is hopeless.
 func (a *Agent) awaitJoin(ctx context.Context) error {
 	err := a.await(ctx, func(s *Snapshot) bool { return s.Phase != PhaseJoining && s.Phase != PhaseOver })
 	switch {

@@ -30,7 +30,7 @@ func (a *Agent) SetLoad(units int64) error {
 	return nil
 }
 
-// ComputeLoad is for a part of the program that computes this node's load, as
+// ComputeLoad is for a part of the application that computes this node's load, as
 // affinity.Config.ReportLoad does. Until release, the load is what set was last called with,
 // 0 at first, and SetLoad fails. A second ComputeLoad fails with ErrLoadComputed. set does not wait.
 func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error) {
@@ -105,8 +105,9 @@ const MaxAhead = time.Hour
 // no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
 // learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
 //
-// DrainAt returns when Drain does, after the moment: with handoff, at most Config.Handoff after it, however long that is. If ctx ends first, the plan stays. With a Strategy that
-// remembers, the nodes switch when they have the new assignment; with handoff, runs move after the moment.
+// DrainAt returns when Drain does, after the moment: with handoff, at most Config.Handoff after it, however long that is.
+// If ctx ends first, the plan stays. With a Strategy that remembers, the nodes switch when they have the new assignment;
+// with handoff, runs move after the moment.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
 		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
@@ -149,7 +150,7 @@ func runsLeft(ctx context.Context, err error, runs int, some []placement.Partiti
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
 // members run a table with it. With Config.SlowStart, that is its first share. It returns
-// without such a table if the node is cordoned or flapping, or it is unhealthy.
+// without such a table if the node is cordoned, flapping or unhealthy.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
@@ -178,7 +179,7 @@ const MaxLeaveWait = 20 * time.Second
 const beforeLeaveTime = 2 * time.Second
 
 // BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right before
-// the other members learn that it leaves: for parts of the program that others take over then. An affinity.Resolver
+// the other members learn that it leaves: for what others take over then. An affinity.Resolver
 // ends its rooms there. Leave waits for f and returns its error if there is no other one. Functions run
 // one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. If f panics, the
 // panic is its error, and the log has the stack: the other functions run, and the node leaves. A call of cancel removes f.
@@ -233,8 +234,8 @@ func (a *Agent) partWith(f func() error) (err error) {
 }
 
 // Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
-// affinity.Resolver runs over it (see BeforeLeave), sends a leave message, waits
-// until the leave message has spread, and closes. The node is a member until the handlers have returned.
+// affinity.Resolver runs over it (see BeforeLeave), sends a leave message, waits until that has
+// spread, and closes. The node is a member until the handlers have returned.
 //
 // Leave waits for the handlers for [MaxLeaveWait] at most, with handoff for Config.Handoff, and for the other members'
 // tables for LeaseTTL. If ctx ends early, Leave waits less. It leaves in any case. The error says which wait was cut
@@ -309,7 +310,7 @@ func (a *Agent) linger(ctx context.Context) {
 	_ = a.gossip.Leave(rounds) // so that memberlist's peers do not report a failure
 }
 
-// leaveRounds is the number of gossip intervals in which a leave message is repeated.
+// leaveRounds is the number of gossip intervals for which a leave message is repeated.
 const leaveRounds = 5
 
 // Close stops the agent at once, without a leave message: other nodes see a crash. Close

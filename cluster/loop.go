@@ -71,8 +71,8 @@ func (l *loop) run(ctx context.Context) {
 		if l.err != nil {
 			return
 		}
-		figuresDue := l.history.sample(time.Now(), l.agent.snap.Load(), l.agent.load.Load())
-		timer.Reset(min(pause(now, r), time.Until(figuresDue)))
+		sampleDue := l.history.sample(time.Now(), l.agent.snap.Load(), l.agent.load.Load())
+		timer.Reset(min(pause(now, r), time.Until(sampleDue)))
 	}
 }
 

@@ -39,11 +39,11 @@ type Scope struct {
 	nodes   []placement.Node    // reused
 	members []lease.Incarnation // reused
 	details []events.Detail     // of members; reused
-	problem scopeFault
+	problem scopeProblem
 }
 
-// scopeFault is the latest problem of match or of the strategy.
-type scopeFault struct {
+// scopeProblem is the latest problem of match or of the strategy.
+type scopeProblem struct {
 	err    error // nil = they work
 	retry  time.Time
 	logged time.Time

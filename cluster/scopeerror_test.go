@@ -81,7 +81,7 @@ func TestNoMembersSaysWhy(t *testing.T) {
 		if !errors.Is(err, cluster.ErrNoMembers) || !contains(err, "1 draining", "2 of weight 0", "undrain", "give a member a weight") {
 			t.Errorf("two members of weight 0, and one drains: %v", err)
 		}
-		if contains(err, "cordon") || contains(err, "settling") || contains(err, "held") {
+		if contains(err, "cordon") || contains(err, "settling") || contains(err, "flapping") {
 			t.Errorf("it names what is not so: %v", err)
 		}
 	})

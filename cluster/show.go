@@ -38,8 +38,8 @@ func (l *loop) show() {
 			s.Self = s.Members[i]
 		}
 	}
-	for _, e := range v.Live.Cordoned {
-		s.Cordons = append(s.Cordons, Cordon{ID: e.ID, Until: v.Live.Local(e.Until).Add(-a.env.ClockOffset), Reason: e.Reason})
+	for _, c := range v.Live.Cordoned {
+		s.Cordons = append(s.Cordons, Cordon{ID: c.ID, Until: v.Live.Local(c.Until).Add(-a.env.ClockOffset), Reason: c.Reason})
 	}
 	old, _ := a.snap.Get()
 	now := time.Now()

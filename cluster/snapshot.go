@@ -19,13 +19,13 @@ type Member struct {
 
 	State lease.State // Draining also while the member is cordoned, flapping or unhealthy
 	Load  int64       // units of load in its latest heartbeat; lease.NoLoad if it reports none
-	Meta  string      // what its application says, any bytes; it changes only with a new incarnation
+	Meta  string      // of its application, any bytes; it changes only with a new incarnation
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
 	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet
 
-	// FlappingUntil is until when the member owns nothing, by this node's clock, because it came and
-	// went too often; see Config.DisableFlapDamping. It drains until then. Zero: it is not flapping.
+	// FlappingUntil is until when the member drains, by this node's clock, because it came and went
+	// too often; see Config.DisableFlapDamping. Zero: it is not flapping.
 	FlappingUntil time.Time
 
 	// Drains is since when this node sees the member drain, for any reason but a cordon; zero: it does not.
@@ -312,3 +312,29 @@ type CoreStats struct {
 	Divergences  uint64        `json:"divergences"`
 	DivergedTime time.Duration `json:"diverged_ns"`
 }
+
+// Phase is where an agent is in its life:
+//
+//	joining ──▶ settling ──▶ active ──▶ over
+//	   ▲         │  ▲         ▲ │
+//	   │         │  └─────────│─┤ its clock is ahead of the cluster's
+//	   │         └▶ isolated ─┘ │
+//	   │               ▲────────┤ too few members, a minority, or a later life
+//	   └────────────────────────┘ its own lease expired
+//
+// Draining is not a phase: it is a command that holds in all phases. A node also drains
+// while it is unhealthy or flapping (Member.FlappingUntil), and for all members while it is
+// cordoned.
+type Phase uint8
+
+// The phases.
+const (
+	PhaseJoining  = Phase(node.Joining)  // no seed has answered yet
+	PhaseSettling = Phase(node.Settling) // a member that owns nothing yet
+	PhaseIsolated = Phase(node.Isolated) // owns nothing: Snapshot.Isolated says why
+	PhaseActive   = Phase(node.Active)   // takes part in placement, draining or not
+	PhaseOver     = Phase(node.Over)     // left or closed
+)
+
+// String returns "joining", "settling", "isolated", "active" or "over".
+func (p Phase) String() string { return node.Phase(p).String() }

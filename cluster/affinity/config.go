@@ -62,7 +62,7 @@ type Config struct {
 	HardCeiling int
 
 	// ReportLoad makes the resolver report the cost of the rooms hosted here to the
-	// agent, as this node's load. Leave it false in a program that measures its load
+	// agent, as this node's load. Leave it false in an application that measures its load
 	// and calls Agent.SetLoad, which fails while ReportLoad is on.
 	ReportLoad bool
 
@@ -126,7 +126,7 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Tracer observes the calls that callers wait for, and the failing over of rooms, for
+// Tracer observes the calls that callers wait for, and the failover of rooms, for
 // traces: package clusterotel has a Tracer for OpenTelemetry. The values of the
 // contexts that it returns reach the Store. Its methods are called from any
 // goroutine, must not wait, and must not call the Resolver.

@@ -30,9 +30,9 @@ type Demand struct {
 	// Units is the cost itself, without Config.Cost.
 	Units int64 `json:"units,omitempty"`
 
-	// Prefer is a list of zones and labels, the best first, such as "zone:eu-1" and
-	// then "region:eu": a node is better than all nodes of lower preferences while it has headroom. All
-	// other nodes are the last preference. Up to 8 preferences.
+	// Prefer is a list of zones and labels, the best first, such as "zone:eu-1" and then
+	// "region:eu". A node that meets an earlier preference comes first while it has headroom.
+	// All other nodes come last. Up to 8 preferences.
 	Prefer []string `json:"prefer,omitempty"`
 
 	// Require is the labels that the room's node must have, with their values, such as
@@ -69,15 +69,15 @@ func (d Demand) String() string {
 
 // Validate returns all problems of d as one ErrDemand, or nil.
 func (d Demand) Validate() error {
-	problems := append(d.faultyRules(), d.faultyCosts()...)
+	problems := append(d.ruleProblems(), d.costProblems()...)
 	if len(problems) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(problems, "; "))
 }
 
-// faultyCosts returns the problems of what d states of the cost.
-func (d Demand) faultyCosts() (problems []string) {
+// costProblems returns the problems of what d states of the cost.
+func (d Demand) costProblems() (problems []string) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }
 	if !inRange(d.Size) {
@@ -101,8 +101,8 @@ func (d Demand) isMixed() bool {
 	return mesh && webinar || d.Units != 0 && (mesh || webinar)
 }
 
-// faultyRules returns the problems of Prefer and Require.
-func (d Demand) faultyRules() (problems []string) {
+// ruleProblems returns the problems of Prefer and Require.
+func (d Demand) ruleProblems() (problems []string) {
 	if len(d.Prefer) > maxRules || len(d.Require) > maxRules {
 		problems = append(problems, fmt.Sprintf("%d preferences and %d labels; at most %d each", len(d.Prefer), len(d.Require), maxRules))
 	}

@@ -86,7 +86,7 @@ func TestCapacityWithoutLoad(t *testing.T) {
 		f.WaitAgreed(3 * time.Second)
 		const warning = `msg="risky configuration" node=b`
 		if strings.Contains(log.text(), warning) {
-			t.Error("warned before the program could report a load")
+			t.Error("warned before the application could report a load")
 		}
 		time.Sleep(30 * time.Second)
 		if !strings.Contains(log.text(), warning) || strings.Contains(log.text(), `msg="risky configuration" node=a`) {

@@ -37,7 +37,7 @@
 //  2. A pin names one incarnation of a node. It is changed and deleted only by
 //     comparison, and each new incarnation gets a greater epoch: a node that lost a
 //     room cannot take it back by mistake. A room that was released or moved, and comes
-//     back to its node, has a new hosting: the old Hosting has ended.
+//     back to its node, gets a new Hosting: the old one has ended.
 //  3. A node that joins, or a room that grows, moves nothing. When a node dies, exactly
 //     its rooms move, even if the node that moves them dies, too.
 //  4. A node is dead when it has left, when the end of its process is proven, or when its lease has expired by gossip and its
@@ -68,7 +68,7 @@
 // back. One of them then has Lost it, with an [ErrSplit]. The same can happen when a
 // store loses confirmed data, as in a Redis failover: hosts restore lost pins, but an
 // earlier claim wins. Until its pin is restored, an older host has the smaller epoch. A node takes a claim back that came between a loss and the store's
-// notice of it; a host that reads the claim before that has Lost the room. A store that cordons
+// notice of it; a host that reads the claim before that has Lost the room. A store that evicts
 // single pins may not notify their hosts. Then two nodes can host a room until the first one
 // reads the pin again, with Redis after 150 s at most: use maxmemory-policy noeviction.
 //
@@ -83,11 +83,11 @@
 //
 // A room's way to the store: resolve.go asks internal/pincache; claim.go picks a node with
 // internal/capacity and claims the room. And back: learn.go calls the store through
-// internal/storeclient, caches the answer and publishes a move (moved.go); claim.go judges the
+// internal/storeclient, caches the answer and publishes a move (moved.go); claim.go checks the
 // node of the pin with internal/liveness; assignment.go completes the answer.
 //
 // host.go, hosttable.go and serve.go hold the rooms served here; keep.go and confirm.go are the
 // goroutine that keeps them; sweep.go is the goroutine that fails over the rooms of dead nodes.
-// rooms.go has the calls by a room's name, for people and programs. report.go looks at the node
+// rooms.go has the calls by a room's name, for people and tools. report.go looks at the node
 // of a room that clients report.
 package affinity

@@ -31,7 +31,7 @@ func wantFollowed(t *testing.T, what string, got *[]reconnect.Directive, n int, 
 	}
 }
 
-// A caller receives the room's first node, a move on request and a failing over, at a
+// A caller receives the room's first node, a move on request and a failover, at a
 // node that has nothing else to do with the room.
 func TestFollow(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
@@ -85,7 +85,7 @@ func TestFollowFindsMissedMoves(t *testing.T) {
 		got := f.followed(t.Context(), "r")
 		time.Sleep(time.Second)
 		wantFollowed(t, "pinned", got, 1, f.resolve("b", "r", 3).Node, h.Epoch())
-		f.rooms["a"].Forget("r") // cordoned: this node is not notified of the room
+		f.rooms["a"].Forget("r") // evicted: this node is not notified of the room
 		to := f.not(string(f.resolve("b", "r", 3).Node))
 		moved := f.move("b", to)
 		time.Sleep(3 * time.Second)

@@ -124,7 +124,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 			return h, a, err
 		}
 		if time.Until(last) < r.cfg.Budget/2 { // too little for a store that is slow and well
-			return nil, a, fmt.Errorf("%w: the hosting of %q here has ended meanwhile", ErrChanged, room)
+			return nil, a, fmt.Errorf("%w: %q has been released here meanwhile", ErrChanged, room)
 		}
 		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all who share it have as much time
 	}

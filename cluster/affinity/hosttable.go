@@ -36,7 +36,7 @@ func (t *hostTable) get(room string) *Hosting {
 }
 
 // errHostingEnded says that the pin by which a room was about to be hosted may be gone.
-var errHostingEnded = errors.New("affinity: the hosting has ended")
+var errHostingEnded = errors.New("affinity: the room is no longer hosted here")
 
 // open adds h and returns it, or returns the Hosting that is there already. fences is
 // the agent's count: until the table knows of a fence, it lets no hostings in. ends is the room's count of endsOf before the store was
@@ -85,7 +85,7 @@ func (t *hostTable) releaseLocked(h *Hosting) bool {
 	return true
 }
 
-// void records that a hosting of this node has ended, before its pin is deleted: no hosting begins by that pin any more. It reports
+// void records that this node no longer hosts a room, before its pin is deleted: no Hosting begins by that pin any more. It reports
 // false if the room is hosted here.
 func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 	t.mu.Lock()

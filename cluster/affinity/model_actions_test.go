@@ -93,7 +93,7 @@ func (w *modelWorld) revert() {
 	for _, p := range w.running() {
 		p.r.changed("")
 		p.forgets()
-		if w.problem == trustsCopies {
+		if w.fault == trustsCopies {
 			p.r.cache.Gave(0, p.r.cache.Generation())
 		}
 	}
@@ -139,7 +139,7 @@ func (w *modelWorld) addLife(p *modelProcess, add adder) {
 		return
 	case p.overdue:
 		add(nil, fmt.Sprintf("the agent of %s notices its pause", name), func(w *modelWorld) { w.at[i].fence() })
-	case p.fences != p.r.hosts.fences.Load() || (w.problem == noFence && p.silent):
+	case p.fences != p.r.hosts.fences.Load() || (w.fault == noFence && p.silent):
 		add(nil, fmt.Sprintf("the keeper of %s notices the fence", name), func(w *modelWorld) { w.at[i].noticeFence() })
 	}
 	add(pauses, fmt.Sprintf("%s stands still", name), func(w *modelWorld) { w.at[i].paused = true })

@@ -115,9 +115,9 @@ func (p *modelProcess) Heartbeat(ctx context.Context, self lease.Incarnation, tt
 		alive, c.err = p.w.store.Heartbeat(context.Background(), self, ttl, ask)
 		p.w.redis.heartbeat(p.self, self, ttl, ask, alive)
 		switch {
-		case p.w.problem == gossipDecides:
+		case p.w.fault == gossipDecides:
 			clear(alive)
-		case p.w.problem == yieldsToDead && p.r.hosts.count() > 0:
+		case p.w.fault == yieldsToDead && p.r.hosts.count() > 0:
 			for i := range alive {
 				alive[i] = true
 			}

@@ -149,7 +149,7 @@ func (p *modelProcess) release() {
 // fence is what the agent does after a pause.
 func (p *modelProcess) fence() {
 	p.overdue = false
-	if p.w.problem != noFence {
+	if p.w.fault != noFence {
 		p.fences++
 	}
 }
@@ -197,27 +197,27 @@ func (c *modelCall) writes() (acts []*modelAct) {
 func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 	op, before := a.Op, w.store.pin()
 	switch {
-	case w.problem == comparesNothing && !reads(op):
+	case w.fault == comparesNothing && !reads(op):
 		op.If = before
-	case w.problem == comparesLives:
+	case w.fault == comparesLives:
 		op.If.Epoch = 0
 	}
 	res := w.store.do(op)
 	w.redis.swap(a.by.self, op, res)
 	if res.Done && res.Pin.Incarnation != before.Incarnation && res.Pin.Number != 0 {
 		switch {
-		case w.problem == keepsEpoch && before.Epoch != 0:
+		case w.fault == keepsEpoch && before.Epoch != 0:
 			w.store.pretend(&res.Pin, before.Epoch)
-		case w.problem == clockGoesBack:
+		case w.fault == clockGoesBack:
 			w.store.pretend(&res.Pin, uint64(1000-len(w.epochs)))
 		}
 	}
-	w.judge(a, op, before, res)
+	w.check(a, op, before, res)
 	if op := a.of; op != nil && op == a.by.op && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self {
 		switch {
 		case !w.knownToLive(a.by, res.Pin.Incarnation):
 			op.dead = w.processOf(res.Pin.Incarnation) == nil
-		case w.problem == believes:
+		case w.fault == believes:
 			op.foreign, res.Pin = res.Pin.Epoch, a.Set
 		default:
 			op.foreign = res.Pin.Epoch
@@ -232,7 +232,7 @@ func reads(op pinstore.Op) bool {
 	return op.If.Incarnation == none && op.Set.Incarnation == none
 }
 
-func (w *modelWorld) judge(a *modelAct, op pinstore.Op, before pinstore.Pin, res pinstore.Result) {
+func (w *modelWorld) check(a *modelAct, op pinstore.Op, before pinstore.Pin, res pinstore.Result) {
 	if !res.Done || reads(op) || (res.Pin.Incarnation == before.Incarnation && res.Pin.Epoch == before.Epoch) {
 		return
 	}

@@ -155,10 +155,10 @@ func TestRoomModel(t *testing.T) {
 
 func TestRoomModelFaults(t *testing.T) {
 	for _, c := range []struct {
-		problem modelFault
-		broken  string
-		hosted  string
-		limits  modelLimits
+		fault  modelFault
+		broken string
+		hosted string
+		limits modelLimits
 	}{
 		{comparesNothing, homeStays, "", modelLimits{nodes: 2, resolves: 2, cuts: 2}},
 		{comparesLives, oneHeir, "b", modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
@@ -174,9 +174,9 @@ func TestRoomModelFaults(t *testing.T) {
 		{trustsCopies, hostingGrows, "b", modelLimits{nodes: 2, hosts: 2, releases: 1, cuts: 1, copies: 1, reverts: 1}},
 		{believes, readIsLost, "b", modelLimits{nodes: 2, sweeps: 1, refreshes: 2, pauses: 1, ticks: 1}},
 	} {
-		t.Run(string(c.problem), func(t *testing.T) {
+		t.Run(string(c.fault), func(t *testing.T) {
 			begin := time.Now()
-			r := exploreModel(t, c.limits, c.problem, c.hosted, 100_000)
+			r := exploreModel(t, c.limits, c.fault, c.hosted, 100_000)
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)
 			}

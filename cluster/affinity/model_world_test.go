@@ -49,16 +49,16 @@ type modelLimits struct {
 	lost, late, failed, wipes                    int  // answers, requests, calls; and losses of all data
 	copies, reverts                              int  // of the data, and returns to the last copy
 	slow                                         int  // answers that are under way for a while
-	confirmations                                bool // ends of processes are proven
+	confirmations                                bool // ends of processes are confirmed
 }
 
 // modelWorld is a few processes with real resolvers, a real Memory, and all that is under
 // way between them. One goroutine runs at a time: that of the world, or the one of a call
 // until it needs the store.
 type modelWorld struct {
-	problem modelFault
-	left    modelLimits
-	nodes   int
+	fault modelFault
+	left  modelLimits
+	nodes int
 
 	at       [modelPlaces]*modelProcess
 	store    *modelStore
@@ -112,7 +112,7 @@ type modelSight struct {
 
 func newModelWorld(l modelLimits, f modelFault, redis *modelRedis) *modelWorld {
 	w := &modelWorld{
-		problem: f, left: l, nodes: l.nodes, redis: redis, store: newModelStore(), events: make(chan *modelCall),
+		fault: f, left: l, nodes: l.nodes, redis: redis, store: newModelStore(), events: make(chan *modelCall),
 		homes: make(map[uint64]lease.Incarnation), heirs: make(map[pinstore.Pin]int), claims: make(map[uint64]*modelOp), direct: true,
 	}
 	for i := range w.nodes {
@@ -130,7 +130,7 @@ func (w *modelWorld) start(i int) *modelProcess {
 	p := &modelProcess{w: w, place: i, self: lease.Incarnation{Node: modelID(i), Number: 1}}
 	if before := w.at[i]; before != nil {
 		p.self.Number = before.self.Number + 1
-		if w.problem == sameNumber {
+		if w.fault == sameNumber {
 			p.self.Number = before.self.Number
 		}
 	}
@@ -143,7 +143,7 @@ func (w *modelWorld) start(i int) *modelProcess {
 	p.r = newResolver(p, modelTTL, p, cfg)
 	p.k = &keeper{Resolver: p.r, every: time.Second, reported: -1}
 	p.heartbeat()
-	if w.problem == newComerProves {
+	if w.fault == newComerProves {
 		p.heartbeatSince(modelTTL)
 	}
 	return p
@@ -185,7 +185,7 @@ func (p *modelProcess) heartbeat() {
 	was := p.w.direct
 	p.w.direct = true
 	p.k.heartbeat(context.Background())
-	if p.w.problem == silenceProves {
+	if p.w.fault == silenceProves {
 		p.heartbeatSince(3 * modelTTL)
 	}
 	p.w.direct = was
@@ -255,7 +255,7 @@ func (p *modelProcess) Snapshot() *cluster.Snapshot {
 func (p *modelProcess) sees() [modelPlaces]uint64 {
 	view := p.view
 	for i, o := range p.w.at {
-		if p.w.problem == storeDecides && o != nil && o != p && !p.w.store.alive(o.self) {
+		if p.w.fault == storeDecides && o != nil && o != p && !p.w.store.alive(o.self) {
 			view[i] = 0
 		}
 	}

@@ -120,7 +120,7 @@ func TestNeedCounted(t *testing.T) {
 	}
 }
 
-func TestDemandFaults(t *testing.T) {
+func TestDemandProblems(t *testing.T) {
 	many := make(map[string]string)
 	for label := range strings.SplitSeq("abcdefghi", "") {
 		many[label] = "x"

@@ -24,7 +24,7 @@ func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] {
 
 // Pressure is the load of a node in units (see Config.Cost), with its heaviest rooms.
 // A room that grows after it was pinned never moves by itself: an operator or a
-// program moves one.
+// application moves one.
 type Pressure struct {
 	Node     lease.NodeID `json:"node"`
 	Load     int64        `json:"load"`     // units

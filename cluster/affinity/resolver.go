@@ -68,7 +68,7 @@ type work struct {
 	partitions worklist[placement.Partition] // to sweep
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 
-	setLoad     func(units int64) // nil: the program measures the load
+	setLoad     func(units int64) // nil: the application measures the load
 	releaseLoad func()
 	stop        context.CancelFunc
 	unnotify    func() // ends the calls of changed
@@ -149,7 +149,7 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 
 // Close ends the resolver and all hostings, and removes this node's heartbeat from
 // the store. The agent's Leave calls it: right afterwards, other nodes learn that this one has left, and take its rooms
-// at once. A program calls it only if its agent goes on, or has ended without Leave: while the agent is a member, the rooms
+// at once. Call it only if the agent goes on, or has ended without Leave: while the agent is a member, the rooms
 // stay pinned to this node. Close waits, and may be called again.
 func (r *Resolver) Close() error {
 	r.work.close.Do(func() {
@@ -245,8 +245,8 @@ type Stats struct {
 	// Store is where the store is, if it has a String method, which shows no passwords.
 	Store string `json:"store,omitempty"`
 
-	// StoreFault is why: not within Config.Budget, or what the store's client says; empty: it answers.
-	StoreFault string `json:"store_fault,omitempty"`
+	// StoreProblem is why: not within Config.Budget, or what the store's client says; empty: it answers.
+	StoreProblem string `json:"store_problem,omitempty"`
 
 	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while gossip did not reach
 	// them: the network is split, or the nodes were never joined. Only nodes with rooms that this one has come across are found. Their
@@ -330,7 +330,7 @@ func (r *Resolver) Stats() Stats {
 	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors
 	asked := c.asked.Counts()
 	s.Asked, s.AskedTime, s.AskedWithin = asked.Calls, asked.Took, asked.Within
-	s.Breaker, s.StoreDoubt, s.StoreFault = store.Breaker, store.Doubt, store.Fault
+	s.Breaker, s.StoreDoubt, s.StoreProblem = store.Breaker, store.Doubt, store.Problem
 	if err := r.store.agreement.Refused(); err != nil {
 		s.Refused = err.Error()
 	}

@@ -13,7 +13,7 @@ const linger = 10 * time.Second
 // Serve runs f for one participant of a room, on the node that hosts the room: it is to
 // a room what Agent.RunOwned is to partitions. It hosts the room, counts the
 // participants of all its calls as the room's size, and releases the room 10 s after the
-// last one. A program that uses it for a room calls neither Touch nor Release itself.
+// last one. An application that uses it for a room calls neither Touch nor Release itself.
 //
 // The context of f ends when ctx is done, or when the room is lost, which is then its
 // cause. Serve waits for f, and returns the error of Host; why the room was lost, such

@@ -8,12 +8,12 @@ import (
 )
 
 // The JSON of the API. Fields are added, never removed or renamed. Package report has what an agent
-// reports of itself and of its cluster, so that package doctor can judge it.
+// reports of itself and of its cluster, so that package doctor can check it.
 
 type (
 	// Member is one live node.
 	Member = report.Member
-	// Cordon takes a node out for all members, until its end.
+	// Cordon says that a node owns nothing, in the view of all members, until it ends.
 	Cordon = report.Cordon
 	// Members answers /v1/members.
 	Members = report.Members
@@ -23,7 +23,7 @@ type (
 	History = report.History
 	// Event is one fact of a History.
 	Event = report.Event
-	// Numbers are those of one moment.
+	// Sample is the state of one moment.
 	Sample = report.Sample
 	// Partitions answers /v1/partitions.
 	Partitions = report.Partitions
@@ -35,7 +35,7 @@ type (
 	Settings = report.Settings
 	// Rejection is report.Rejection.
 	Rejection = report.Rejection
-	// Sources is what became of the files from which a program reads its settings.
+	// Sources is what became of the files from which a process reads its settings.
 	Sources = report.Sources
 )
 

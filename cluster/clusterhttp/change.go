@@ -23,8 +23,8 @@ import (
 const (
 	defaultWait = 10 * time.Second
 	maxWait     = 10 * time.Minute
-	handOff     = 50 * time.Millisecond // until a change has reached the agent's loop
-	minHandoff  = time.Second           // if the caller does not wait
+	toLoop      = 50 * time.Millisecond // until a change has reached the agent's loop
+	minToLoop   = time.Second           // if the caller does not wait
 	leaveTime   = 30 * time.Second
 )
 
@@ -78,13 +78,13 @@ func (a *api) perform(w http.ResponseWriter, r *http.Request, wait time.Duration
 	// The server's WriteTimeout must not cut off a response after a long wait.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + a.sendTime))
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(wait, minHandoff))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(wait, minToLoop))
 	result := make(chan error, 1)
 	go func() {
 		defer cancel()
 		result <- do(ctx)
 	}()
-	timeout := time.NewTimer(max(wait, handOff))
+	timeout := time.NewTimer(max(wait, toLoop))
 	defer timeout.Stop()
 	stop, _ := r.Context().Value(stopKey{}).(<-chan struct{})
 	select {
@@ -94,9 +94,9 @@ func (a *api) perform(w http.ResponseWriter, r *http.Request, wait time.Duration
 		}
 	case <-timeout.C:
 	case <-stop: // the server ends
-		time.AfterFunc(minHandoff, cancel)
+		time.AfterFunc(minToLoop, cancel)
 	case <-r.Context().Done():
-		time.AfterFunc(minHandoff, cancel) // the caller no longer waits
+		time.AfterFunc(minToLoop, cancel) // the caller no longer waits
 	}
 	return converged, nil
 }
@@ -225,7 +225,7 @@ func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
 // unsaved keeps the gossip keys for the next start, or returns why it could not.
 func (a *api) unsaved() string {
 	if a.saveKeys == nil {
-		return "this program does not keep keys that are changed by a call"
+		return "this process does not keep keys that are changed by a call"
 	}
 	if err := a.saveKeys(); err != nil {
 		return err.Error()
@@ -291,7 +291,7 @@ func decode(r *http.Request, into any) *Problem {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return badRequest("the body: %s", faultOf(err))
+		return badRequest("the body: %s", wrongField(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return badRequest("the body has data after its JSON object")
@@ -299,8 +299,8 @@ func decode(r *http.Request, into any) *Problem {
 	return nil
 }
 
-// faultOf names the wrong field, in terms of JSON and not of Go.
-func faultOf(err error) string {
+// wrongField names the wrong field, in terms of JSON and not of Go.
+func wrongField(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return strings.TrimPrefix(err.Error(), "json: ")

@@ -32,7 +32,7 @@ func TestDrainWithoutWaiting(t *testing.T) {
 		for range 20 { // against luck with the scheduler
 			begin := time.Now()
 			got := changed(t, do(h, "POST", "/v1/drain?wait=0", ""), 200)
-			if took := time.Since(begin); took > handOff || got.Converged || got.State != lease.Draining {
+			if took := time.Since(begin); took > toLoop || got.Converged || got.State != lease.Draining {
 				t.Fatalf("after %v: %+v", took, got)
 			}
 			time.Sleep(5 * time.Second)
@@ -105,7 +105,7 @@ func TestCallEndsAfterItsCaller(t *testing.T) {
 				ended <- time.Since(begin)
 				return ctx.Err()
 			})
-			if responded, after := time.Since(begin), <-ended; responded != 3*time.Second || after != responded+minHandoff {
+			if responded, after := time.Since(begin), <-ended; responded != 3*time.Second || after != responded+minToLoop {
 				t.Errorf("%s after 3 s: the response comes after %v, the call ends after %v", what, responded, after)
 			}
 		})

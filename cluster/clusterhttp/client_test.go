@@ -157,7 +157,7 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrStalled, 503, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect"},
 		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},
 		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, cordoned or of weight 0"},
-		{cluster.ErrCordons, 409, CodeCordons, "too many cordons: end one, or wait until one ends"},
+		{cluster.ErrCordons, 409, CodeCordons, "too many nodes are cordoned: end a cordon, or wait until one ends"},
 		{cluster.ErrLoadComputed, 409, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load"},
 		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start"},
 		{cluster.ErrUnknownKey, 404, CodeUnknownKey, "this node has no gossip key with this fingerprint: install it first: r1"},

@@ -89,15 +89,15 @@ func (a *api) uncordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return &Cordoned{Cordon: Cordon{ID: body.ID}, Converged: converged}, nil
 }
 
-// cordons returns those in force.
+// cordons returns the cordons in force.
 func cordons(s *cluster.Snapshot) []Cordon {
 	all := make([]Cordon, len(s.Cordons))
-	for i, e := range s.Cordons {
-		all[i] = cordonOf(e)
+	for i, c := range s.Cordons {
+		all[i] = cordonOf(c)
 	}
 	return all
 }
 
-func cordonOf(e cluster.Cordon) Cordon {
-	return Cordon{ID: e.ID, ForMS: max(0, time.Until(e.Until).Milliseconds()), Reason: e.Reason}
+func cordonOf(c cluster.Cordon) Cordon {
+	return Cordon{ID: c.ID, ForMS: max(0, time.Until(c.Until).Milliseconds()), Reason: c.Reason}
 }

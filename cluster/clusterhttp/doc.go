@@ -13,10 +13,10 @@
 //	GET  /v1/partitions         [Partitions]  the table: the owner of each partition, and the balance
 //	GET  /v1/owned              [Owned]       the partitions of this node
 //	GET  /v1/stats              [Stats]       counters and settings of this node
-//	GET  /v1/history            [History]     what this node saw: its last 200 events, and numbers of half an hour
+//	GET  /v1/history            [History]     what this node saw: its last 200 events, and samples of half an hour
 //	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  problems, what they mean and what to do
 //	GET  /v1/events             the stream, see below
-//	GET  /v1/table             the table and the members, then their changes, for package routing
+//	GET  /v1/table              the table and the members, then their changes, for package routing
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
 //	POST /v1/drain?wait=10s     [Changed]     release all partitions; body {"rooms":{…}}: and all rooms
 //	POST /v1/undrain?wait=10s   [Changed]     own partitions again
@@ -24,8 +24,8 @@
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
 //	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
 //	POST /v1/health             [Changed]     body {"ttl_ms":N}: the application of this node is healthy
-//	POST /v1/cordon?wait=10s     [Cordoned]     body {"id":ID,"for_ms":N,"reason":TEXT}: have a member own nothing
-//	DELETE /v1/cordon?wait=10s   [Cordoned]     body {"id":ID}: end that
+//	POST /v1/cordon?wait=10s    [Cordoned]    body {"id":ID,"for_ms":N,"reason":TEXT}: have a member own nothing
+//	DELETE /v1/cordon?wait=10s  [Cordoned]    body {"id":ID}: end the cordon of a member
 //	POST /v1/keys               [Keys]        body {"install":KEY}, {"use":FINGERPRINT} or {"remove":FINGERPRINT}: change the gossip keys of this node
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
@@ -54,12 +54,12 @@
 // /v1/weight immediately; neither call waits. An agent that computes its load (--report-load) rejects
 // /v1/load with 409 and load_computed.
 //
-// A program next to the agent sends /v1/health from time to time. If the next report does
-// not follow within ttl_ms (100 to 3,600,000), the program is unhealthy: the node drains until
-// two reports follow each other in time. A ttl_ms of 0 ends that. A program that sends
+// An application next to the agent sends /v1/health from time to time. If the next report does
+// not follow within ttl_ms (100 to 3,600,000), the application is unhealthy: the node drains until
+// two reports follow each other in time. A ttl_ms of 0 ends that. An application that sends
 // none is healthy.
 //
-// /v1/cordon takes any member out for all members, for at most a day: it owns nothing and
+// /v1/cordon takes any member out, in the view of all members, for at most a day: it owns nothing and
 // shows as draining, with the reason, also after a restart.
 // Of two decisions about a node the later one counts.
 //
@@ -86,7 +86,7 @@
 //
 // /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table take scope=NAME: they answer from that scope of the agent
 // ([cluster.Agent.Scope], or roost agent --scope) in place of all members. The answers have the same form. Version and digest are
-// those of the scope's table; in_sync and divergence compare the agent's table, since members do not state the tables of their scopes. A stream of
+// those of the scope's table; in_sync and diverged compare the agent's table, since members do not state the tables of their scopes. A stream of
 // events has the scope's members alone, and no moves of rooms, which are not part of scopes.
 //
 // # Rooms
@@ -116,7 +116,7 @@
 // When the room ends, the server deletes it. If the room moves away, the server learns it
 // from the event moved, or at the latest from the response to its next resolve.
 //
-// A program that only leads clients to rooms sends no_host with its resolve: then this agent does not host
+// A service that only leads clients to rooms sends no_host with its resolve: then this agent does not host
 // the room, also if the room is on its node.
 //
 // A client that has lost its node, or its server, sends report to the agent of any other node, with to and
@@ -151,7 +151,7 @@
 // has its time by the clock of the node and its kind; a field that is missing is zero, or not of
 // that kind. [cluster.EventKind] lists the kinds and the fields of each. An event without member
 // is about the table (moved), or about as many members as the field members says, because more
-// than 20 had the same kind and reason at one moment. Numbers are of every 10 s for half an hour,
+// than 20 had the same kind and reason at one moment. There is a sample for every 10 s of the last half hour,
 // for sparklines. The history ends with the process.
 //
 // # Doctor
@@ -189,7 +189,7 @@
 //
 // # Following
 //
-// /v1/table is a text/event-stream for programs that are no members: package routing for Go. An event of
+// /v1/table is a text/event-stream for processes that are not members: package routing for Go. An event of
 // type update has JSON. The first update has the whole table, as /v1/partitions has it, and
 // all members; each later one has the fields that changed: nodes (all candidates of the table),
 // moved, gone, members (new or changed ones). It leads to the table of its digest. Running lists the partitions
@@ -216,7 +216,7 @@
 //	405  method_not_allowed  the header Allow lists the methods
 //	409  not_live            the target of a move does not accept rooms
 //	409  last_candidate      no other member could own anything
-//	409  too_many_cordons  64 nodes are cordoned, or were until a moment ago
+//	409  too_many_cordons    64 nodes are cordoned, or were until a moment ago
 //	409  load_computed       the agent computes its load, and takes no posted one
 //	409  changed             another caller moved the room at the same time
 //	409  encrypts            this node encrypts gossip, and cannot go back to plain text

@@ -74,7 +74,7 @@ func (a *api) evacuate(plan evacuate.Plan) {
 func (a *api) awaitDrain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, defaultWait)
 	defer cancel()
-	tick := time.NewTicker(handOff)
+	tick := time.NewTicker(toLoop)
 	defer tick.Stop()
 	for a.agent.Snapshot().Self.State != lease.Draining || !a.agent.Converged() {
 		select {

@@ -68,11 +68,11 @@ type Options struct {
 
 	// HostFor is how long this node hosts a room after the last resolve call for it.
 	// Default 1 h, the default of affinity.Config.PinTTL. Negative: resolve does not
-	// host the room; for programs that call Resolver.Host themselves, whose hostings
+	// host the room; for applications that call Resolver.Host themselves, whose hostings
 	// would otherwise expire.
 	HostFor time.Duration
 
-	// Sources, if set, returns what became of the files and variables from which the program reads its settings again: the
+	// Sources, if set, returns what became of the files and variables from which the process reads its settings again: the
 	// doctor tells of it. It must not wait, and may be called by several goroutines at a time.
 	Sources func() *Sources
 

@@ -143,7 +143,7 @@ func TestKeysRefused(t *testing.T) {
 		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}
 		w := httptest.NewRecorder()
 		open.ServeHTTP(w, r)
-		expect(t, w, 200, "this program does not keep keys")
+		expect(t, w, 200, "this process does not keep keys")
 	})
 }
 

@@ -99,7 +99,7 @@ func calls() []call {
 		{"GET", "/v1/partitions", "The table of owners, and its balance.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
 		{"GET", "/v1/owned", "The partitions of this node.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
 		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
-		{"GET", "/v1/history", "What this node saw since its start: the last 200 events, and numbers of half an hour.", nil, nil, 200, History{}, []int{503}},
+		{"GET", "/v1/history", "What this node saw since its start: the last 200 events, and samples of half an hour.", nil, nil, 200, History{}, []int{503}},
 		{"GET", "/v1/doctor", "What the agent finds wrong with itself and its cluster, what it means and what to do.", []parameter{{"over", "how far apart its two looks are, such as 500ms; up to 5s, default 2s", text(20), false}}, nil, 200, doctor.Diagnosis{}, []int{400, 503}},
 		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch); with a scope batch alone.", []parameter{last, scope}, nil, 200, nil, []int{400, 404, 503}},
 		{"GET", "/v1/table", "The table and the members as server-sent events: update (TableUpdate), the first one whole.", []parameter{{"keep_alive", "how long to be silent before a comment, such as 300ms: 100ms to 1m, default 15s", text(20), false}, scope}, nil, 200, nil, []int{400, 404, 503}},

@@ -56,7 +56,7 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	case "isolated":
 		p.Message = "isolated: this node owns nothing: " + a.cutOff()
 	case "unhealthy":
-		p.Message = fmt.Sprintf("unhealthy: this node owns nothing, because it is unhealthy: %v", a.agent.Snapshot().Unhealthy)
+		p.Message = fmt.Sprintf("unhealthy: this node owns nothing, because its application is unhealthy: %v", a.agent.Snapshot().Unhealthy)
 	case "flapping":
 		left := max(0, time.Until(a.agent.Snapshot().Self.FlappingUntil)).Round(time.Second)
 		p.Message = fmt.Sprintf("flapping: this node came and went too often; it owns nothing for another %v", left)

@@ -94,7 +94,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
 	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},
 	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, cordoned or of weight 0", ""},
-	{cluster.ErrCordons, http.StatusConflict, CodeCordons, "too many cordons: end one, or wait until one ends", ""},
+	{cluster.ErrCordons, http.StatusConflict, CodeCordons, "too many nodes are cordoned: end a cordon, or wait until one ends", ""},
 	{cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load", ": post none, or restart the agent without --report-load"},
 	{cluster.ErrSealed, http.StatusConflict, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start", ""},
 	{cluster.ErrUnknownKey, http.StatusNotFound, CodeUnknownKey, "", ""},

@@ -128,7 +128,7 @@ func TestMembersTellOfDivergence(t *testing.T) {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 		if all := decoded[Partitions](t, h, "/v1/partitions"); all.Diverged != 1 || all.Version != m.Version {
-			t.Errorf("beside the table: divergence %d, version %d, want 1, %d", all.Diverged, all.Version, m.Version)
+			t.Errorf("beside the table: diverged %d, version %d, want 1, %d", all.Diverged, all.Version, m.Version)
 		}
 		if age := m.Members[2].AgeMS; age < 2500 || age > 6000 {
 			t.Errorf("the lease of a node that was paused 3 s ago is %d ms old", age)

@@ -18,7 +18,7 @@ func (c *Client) ResolveRoom(ctx context.Context, room string, d affinity.Demand
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d})
 }
 
-// TouchRoom is ResolveRoom for the program that serves the room on the agent's own node: the
+// TouchRoom is ResolveRoom for the application that serves the room on the agent's own node: the
 // demand is the present one, and can be less than before.
 func (c *Client) TouchRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d, Touch: true})

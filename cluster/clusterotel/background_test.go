@@ -81,7 +81,7 @@ func TestBackground(t *testing.T) {
 			}
 		}
 		if orphans == 0 || failedOver != orphans || batches == 0 || batches > 2 {
-			t.Errorf("%s rooms were failedOver in %d traces, want %d in one by each remaining node", strconv.Itoa(failedOver), batches, orphans)
+			t.Errorf("%s rooms were failed over in %d traces, want %d in one by each remaining node", strconv.Itoa(failedOver), batches, orphans)
 		}
 	})
 }

@@ -30,7 +30,7 @@
 //
 // Rooms of a dead node move to live nodes in the background: each batch of some thousand
 // rooms in up to 64 partitions is its own trace, roost.failover, with the number of rooms,
-// of failedOver rooms and of homeless rooms.
+// of rooms that failed over and of homeless rooms.
 //
 // A span has the status Error if the call failed. A room on another node, or resolved
 // without the store, is a result and no error; the failed call of the store has the

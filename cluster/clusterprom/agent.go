@@ -21,7 +21,7 @@ func nodeFamilies() []family {
 		{info, func(v *view, to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(info, prometheus.GaugeValue, 1, v.cfg.ID, v.cfg.Cluster, v.cfg.Zone, v.cfg.Strategy.Name())
 		}},
-		gauge("node_weight", "Share of this node relative to others; 0 owns nothing. It grows during a slow start.", func(v *view) float64 { return float64(v.Self.Weight) }),
+		gauge("node_weight", "Share of this node relative to others; 0 owns nothing. It grows during the slow start.", func(v *view) float64 { return float64(v.Self.Weight) }),
 		gauge("node_capacity", "Units of load that this node can carry; 0 = not stated.", func(v *view) float64 { return float64(v.Self.Capacity) }),
 		gauge("node_load", "Units of load in the latest heartbeat of this node; 0 also if it reports none.", func(v *view) float64 { return float64(max(0, v.Self.Load)) }),
 		phaseFamily(),
@@ -45,7 +45,7 @@ func nodeFamilies() []family {
 			func(v *view) uint64 { return v.Stats.HealthFailures }),
 		gauge("handoff_waiting", "Partitions that the table gives to this node, which waits for their former owners.",
 			func(v *view) float64 { return float64(len(v.State.Waits())) }),
-		counter("handoff_overruns_total", "Partitions that this node ran without the answer of another node, since the bound of the handoff had passed.",
+		counter("handoff_overruns_total", "Partitions that this node ran without the answer of another node, because the bound of the handoff had passed.",
 			func(v *view) uint64 { return v.Stats.HandoffOverruns }),
 		gauge("loop_age_seconds", "Time since the agent's loop last went round; at the age of the TTL the lease has expired.",
 			func(v *view) float64 { return v.loopAge.Seconds() }),
@@ -85,7 +85,7 @@ func phaseFamily() family {
 
 func eventFamilies() []family {
 	return []family{
-		gauges("event_readers", "Loops that read changes, by method or by the name that the program chose.", "reader",
+		gauges("event_readers", "Loops that read changes, by method or by the name that the application chose.", "reader",
 			func(v *view) map[string]uint64 {
 				return v.byReader(func(r events.ReaderStats) uint64 { return uint64(r.Open) })
 			}),
@@ -107,7 +107,7 @@ func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 
 
 // versions counts members, for a deploy that is under way.
 func versions() family {
-	d := desc("member_versions", "Live members by the version of their program, empty if not stated, and of roost.", "app_version", "roost_version")
+	d := desc("member_versions", "Live members by the version of their application, empty if not stated, and of roost.", "app_version", "roost_version")
 	return family{d, func(v *view, to chan<- prometheus.Metric) {
 		members := make(map[[2]string]int)
 		for _, m := range v.live() {
@@ -146,7 +146,7 @@ func memberFamilies() []family {
 			return percentile(ages, 99).Seconds()
 		}),
 		leaseAgeFamily(),
-		counter("lease_expiries_total", "Leases that expired: their nodes ended without a leave, and unconfirmed.", func(v *view) uint64 { return v.Stats.Expired }),
+		counter("lease_expiries_total", "Leases that expired: their nodes ended without leaving, and nothing confirmed it.", func(v *view) uint64 { return v.Stats.Expired }),
 		counter("lease_crashes_total", "Leases that ended early, by confirmation that the process or its host had ended.", func(v *view) uint64 { return v.Stats.Crashed }),
 		counter("lease_refutations_total", "Times that this node started a new incarnation because of stale messages about itself.", func(v *view) uint64 { return v.Stats.Reincarnations }),
 		gauge("clock_offset_max_seconds", "Greatest difference between this node's wall clock and that of a member.", func(v *view) float64 {

@@ -42,7 +42,7 @@ func Joining() *Collector {
 	return &Collector{[]family{phaseFamily()}, func() *view { return v }}
 }
 
-// Sources returns a collector for a program that reads its settings again while it runs, such as roost agent. readable reports whether
+// Sources returns a collector for a process that reads its settings again while it runs, such as roost agent. readable reports whether
 // the last attempt succeeded, and is called at each scrape.
 func Sources(readable func() bool) *Collector {
 	return &Collector{sourceFamilies(), func() *view { return &view{readable: readable()} }}

@@ -134,7 +134,7 @@ func TestRights(t *testing.T) {
 }
 
 // Problems of a person are errors at once, that say what to do.
-func TestFaults(t *testing.T) {
+func TestProblems(t *testing.T) {
 	s := newServer(t)
 	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
 	api := s.over(t)

@@ -20,8 +20,8 @@ import (
 
 // Errors of Place.
 var (
-	ErrNotReady  = errors.New("follow: not ready: no agent has sent a table yet; wait for Ready")
-	ErrNoMembers = errors.New("follow: no member can own anything: all are draining, settling or of weight 0")
+	ErrNotReady  = errors.New("routing: not ready: no agent has sent a table yet; wait for Ready")
+	ErrNoMembers = errors.New("routing: no member can own anything: all are draining, settling or of weight 0")
 )
 
 // Member is what a Client knows of one live node. All readers share one Member, which must not be
@@ -159,7 +159,7 @@ func (f *Client) OwnerOf(p placement.Partition) (*Member, bool) {
 
 // Owners returns the n best members for key, distinct and best first: the owner by the table, then the member
 // that would own key without it, and so on. It allocates its result. For a strategy that this
-// program does not have, it returns the owner alone.
+// binary does not have, it returns the owner alone.
 func (f *Client) Owners(key string, n int) []*Member {
 	v := f.now.Load()
 	var few [3]int // the usual number, without an allocation

@@ -474,7 +474,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 	})
 }
 
-// A table that takes longer than twice the silence to arrive arrives, as long as bytes do.
+// A table that takes longer than twice the idle timeout to arrive arrives, as long as bytes do.
 func TestSlowTable(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		text := event(t, nil, &tablewire.State{Table: tableOf(t, 4096, "n1")})

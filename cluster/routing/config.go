@@ -53,18 +53,18 @@ const (
 func (c Config) validate() error {
 	var problems []error
 	if len(c.Agents) == 0 {
-		problems = append(problems, errors.New("follow: Agents is empty: name the HTTP address of at least one agent"))
+		problems = append(problems, errors.New("routing: Agents is empty: name the HTTP address of at least one agent"))
 	}
 	for _, a := range c.Agents {
 		if _, err := agenturl.Parse(a); err != nil {
-			problems = append(problems, fmt.Errorf("follow: Agents: %w", err))
+			problems = append(problems, fmt.Errorf("routing: Agents: %w", err))
 		}
 	}
 	if c.IdleTimeout != 0 && (c.IdleTimeout < leastIdle || c.IdleTimeout > mostIdle) {
-		problems = append(problems, fmt.Errorf("follow: IdleTimeout is %v; it must be %v to %v", c.IdleTimeout, leastIdle, mostIdle))
+		problems = append(problems, fmt.Errorf("routing: IdleTimeout is %v; it must be %v to %v", c.IdleTimeout, leastIdle, mostIdle))
 	}
 	if c.HTTP != nil && c.HTTP.Timeout != 0 {
-		problems = append(problems, fmt.Errorf("follow: HTTP has a Timeout of %v, which would end every stream; it must be 0", c.HTTP.Timeout))
+		problems = append(problems, fmt.Errorf("routing: HTTP has a Timeout of %v, which would end every stream; it must be 0", c.HTTP.Timeout))
 	}
 	return errors.Join(problems...)
 }

@@ -1,4 +1,4 @@
-// Package routing keeps a copy of a cluster's table in a program that is no member: a gateway, a
+// Package routing keeps a copy of a cluster's table in a process that is not a member: a gateway, a
 // signalling server, a client of the service. Lookups are as fast as those of an agent, and need
 // neither the network nor a lock.
 //
@@ -36,7 +36,7 @@
 // for as long as that of a member can, and for this moment in addition. The owner
 // itself knows best: it rejects or forwards what is not its own (cluster.Agent.IsOwner).
 // [Client.Age] tells how long ago the agent confirmed the table: at rest less than Config.IdleTimeout. A
-// table does not expire; a program that wants no old answers compares the age with its own limit, and looks at
+// table does not expire; an application that wants no old answers compares the age with its own limit, and looks at
 // Status.Stale: an isolated agent confirms its table, too, which then has a small age and is marked by Stale.
 // A stalled agent confirms its table for a TTL at most.
 //

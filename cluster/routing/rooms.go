@@ -19,7 +19,7 @@ import (
 )
 
 // Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by
-// an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the program on its
+// an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the application on its
 // node does, when a participant arrives there. With a size, it is the Resolve of a reconnect.Driver. If the store does not answer
 // the agent, the directive has Epoch 0 and names the node where the agent guesses that the room is.
 //
@@ -28,7 +28,7 @@ import (
 func (f *Client) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
 	if err != nil {
-		return reconnect.Directive{}, fmt.Errorf("follow: %w", err) // numbers only
+		return reconnect.Directive{}, fmt.Errorf("routing: %w", err) // numbers only
 	}
 	for _, agent := range f.agents() {
 		var d reconnect.Directive
@@ -64,7 +64,7 @@ func (f *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 		Epoch  uint64 `json:"epoch"`
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxEvent)).Decode(&answer); err != nil {
-		return d, fmt.Errorf("follow: unexpected answer of %s: %w", agenturl.Shown(agent), err)
+		return d, fmt.Errorf("routing: unexpected answer of %s: %w", agenturl.Shown(agent), err)
 	}
 	return reconnect.Directive{Room: answer.Room, To: answer.Node.ID, Addr: answer.Node.APIAddr, Reason: answer.Reason, Epoch: answer.Epoch}, nil
 }
@@ -75,13 +75,13 @@ func (f *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 func (f *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
-		ended := errors.New("follow: the caller has ended it")
+		ended := errors.New("routing: the caller has ended it")
 		for failed := 0; ctx.Err() == nil; failed++ {
 			worked, err := f.followRoom(ctx, failed, room, func(data []byte) error {
 				failed = -1 // the next one is that which is followed then
 				var d reconnect.Directive
 				if err := json.Unmarshal(data, &d); err != nil {
-					return fmt.Errorf("follow: unexpected directive: %w", err)
+					return fmt.Errorf("routing: unexpected directive: %w", err)
 				}
 				// Another agent says again where the room lives, or does not know yet.
 				if d.Epoch == last.Epoch && d.To == last.To || d.Epoch != 0 && d.Epoch < last.Epoch {

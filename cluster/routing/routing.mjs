@@ -1,12 +1,12 @@
-// Keeps a copy of a cluster's table in a program that is no member: the Client of the Go package
-// follow, for Node.js and browsers, without dependencies. cluster/routing/doc.go says what it promises. Times are
+// Keeps a copy of a cluster's table in a process that is not a member: the Client of the Go package
+// routing, for Node.js and browsers, without dependencies. cluster/routing/doc.go says what it promises. Times are
 // in milliseconds.
 //
-//   const routing client = new RoutingClient({ agents: ["10.0.0.1:8401", "10.0.0.2:8401"] });
-//   await routing client.ready;
-//   const owner = routing client.place("room-17");       // owner.api_addr serves room-17
-//   routing client.watch((change) => { … });             // {moved, left, joined}
-//   routing client.close();
+//   const client = new RoutingClient({ agents: ["10.0.0.1:8401", "10.0.0.2:8401"] });
+//   await client.ready;
+//   const owner = client.place("room-17"); // owner.api_addr serves room-17
+//   client.watch((change) => { … });             // {moved, left, joined}
+//   client.close();
 //
 // A member has the fields of TableMember in /v1/openapi.json.
 
@@ -196,7 +196,7 @@ const leastPause = 200;
 const longestPause = 3000;
 const someBytes = 512; // more than the comments of six thirds of an idle timeout
 
-// Client follows one of the agents at a time, and another one when that fails.
+// RoutingClient follows one of the agents at a time, and another one when that fails.
 export class RoutingClient {
   #agents;
   #idleTimeout;
@@ -282,7 +282,7 @@ export class RoutingClient {
   }
 
   // watch calls back with each change: moved has {partition, from, to}, left and joined have ids. The first change, if there is
-  // a table, is from nothing. An error of callback is the program's, as that of an event. It returns a function that ends that.
+  // a table, is from nothing. An error of callback is reported as uncaught, like that of an event listener. watch returns a function that ends the calls.
   watch(callback) {
     this.#watchers.add(callback);
     if (this.#state) {
@@ -423,7 +423,7 @@ export class RoutingClient {
         try {
           callback(change);
         } catch (err) {
-          queueMicrotask(() => { throw err; }); // for the program, not for the stream
+          queueMicrotask(() => { throw err; }); // for the application, not for the stream
         }
       }
     }

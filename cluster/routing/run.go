@@ -84,11 +84,11 @@ func (r *runner) take(n report) {
 	case n.err != nil:
 		r.fail(n.from, n.err)
 	case r.cluster != "" && n.state.Cluster != "" && n.state.Cluster != r.cluster:
-		r.fail(n.from, fmt.Errorf("follow: the agent at %s is of the cluster %q, and not of %q", n.from.name, n.state.Cluster, r.cluster))
+		r.fail(n.from, fmt.Errorf("routing: the agent at %s is of the cluster %q, and not of %q", n.from.name, n.state.Cluster, r.cluster))
 	case n.from == r.current:
 		r.show(n.state)
 	case n.state.Stale && (r.current != nil || r.better()):
-		r.fail(n.from, fmt.Errorf("follow: the agent at %s knows no better: %w", n.from.name, errStale))
+		r.fail(n.from, fmt.Errorf("routing: the agent at %s knows no better: %w", n.from.name, errStale))
 	default:
 		r.drop(&r.current)
 		r.current, r.other = n.from, nil
@@ -114,7 +114,6 @@ func (r *runner) better() bool {
 
 // look drops what takes too long, asks another agent if that is due, and returns when to look again.
 func (r *runner) look(ctx context.Context, now time.Time) time.Time {
-	silence := r.f.cfg.IdleTimeout
 	doubt := r.doubt(now)
 	if doubt == nil {
 		r.drop(&r.other)
@@ -123,13 +122,13 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 		}
 		r.failed, r.errs = 0, nil
 		r.f.trouble.Store(nil)
-		return r.current.last().Add(silence + time.Millisecond)
+		return r.current.last().Add(r.f.cfg.IdleTimeout + time.Millisecond)
 	}
 	if r.current != nil {
 		r.note(r.current.name, doubt)
 	}
 	if r.other != nil && now.After(r.until()) {
-		r.fail(r.other, fmt.Errorf("follow: the agent at %s sends no table: is it ready?", r.other.name))
+		r.fail(r.other, fmt.Errorf("routing: the agent at %s sends no table: is it ready?", r.other.name))
 	}
 	if r.other == nil && !now.Before(r.next) {
 		r.ask(ctx, now)
@@ -156,11 +155,11 @@ var errStale = errors.New("its own table may be out of date: it is isolated, or 
 func (r *runner) doubt(now time.Time) error {
 	switch {
 	case r.current == nil:
-		return errors.New("follow: no agent is followed")
+		return errors.New("routing: no agent is followed")
 	case now.Sub(r.current.last()) > r.f.cfg.IdleTimeout:
-		return fmt.Errorf("follow: the agent at %s says nothing: its process is paused, or the network is cut", r.current.name)
+		return fmt.Errorf("routing: the agent at %s says nothing: its process is paused, or the network is cut", r.current.name)
 	case r.f.now.Load().Stale:
-		return fmt.Errorf("follow: the agent at %s: %w", r.current.name, errStale)
+		return fmt.Errorf("routing: the agent at %s: %w", r.current.name, errStale)
 	}
 	return nil
 }

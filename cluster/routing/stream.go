@@ -54,7 +54,7 @@ func (s *stream) follow(to chan<- report) {
 			state, err = u.Apply(state)
 		}
 		if err != nil {
-			return fmt.Errorf("follow: unexpected update from %s: %w", s.name, err)
+			return fmt.Errorf("routing: unexpected update from %s: %w", s.name, err)
 		}
 		return send(ctx, to, report{from: s, state: state})
 	})
@@ -103,7 +103,7 @@ func (f *Client) events(ctx context.Context, agent, path, kind string, said func
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
-		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agenturl.Shown(agent), path, t)
+		return fmt.Errorf("routing: unexpected response from %s to %s, of type %q: is it a roost agent?", agenturl.Shown(agent), path, t)
 	}
 	agent = agenturl.Shown(agent)
 	said(0)
@@ -111,10 +111,10 @@ func (f *Client) events(ctx context.Context, agent, path, kind string, said func
 	for {
 		data, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("follow: the agent at %s has ended the stream", agent)
+			return fmt.Errorf("routing: the agent at %s has ended the stream", agent)
 		}
 		if err != nil {
-			return fmt.Errorf("follow: the stream of %s broke: %w", agent, err)
+			return fmt.Errorf("routing: the stream of %s broke: %w", agent, err)
 		}
 		if err := take(data); err != nil {
 			return err
@@ -132,7 +132,7 @@ type AgentError struct {
 
 // Error names the agent and the reason.
 func (e *AgentError) Error() string {
-	return fmt.Sprintf("follow: the agent at %s: %s", e.Agent, e.Text)
+	return fmt.Sprintf("routing: the agent at %s: %s", e.Agent, e.Text)
 }
 
 // call makes one request. A response has status 2xx; any other one is an *AgentError.
@@ -143,7 +143,7 @@ func (f *Client) call(ctx context.Context, agent, method, path string, body io.R
 	}
 	r, err := http.NewRequestWithContext(ctx, method, base+path, body)
 	if err != nil {
-		return nil, fmt.Errorf("follow: %w", err)
+		return nil, fmt.Errorf("routing: %w", err)
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -156,7 +156,7 @@ func (f *Client) call(ctx context.Context, agent, method, path string, body io.R
 		if failure, ok := errors.AsType[*url.Error](err); ok {
 			err = failure.Err // without the URL again
 		}
-		return nil, fmt.Errorf("follow: no agent answers at %s: %w", agenturl.Shown(agent), err)
+		return nil, fmt.Errorf("routing: no agent answers at %s: %w", agenturl.Shown(agent), err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil

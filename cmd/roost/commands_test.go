@@ -316,7 +316,7 @@ func TestDrainRoomsWithoutRedis(t *testing.T) {
 	f.Set("GET /v1/stats", func(n int) any {
 		stats, rooms := healthyStats(), affinity.Stats{}
 		if n != 3 {
-			rooms.StoreFault = "connection refused"
+			rooms.StoreProblem = "connection refused"
 		}
 		stats.Rooms, stats.Evacuation = &rooms, &affinity.Evacuation{Left: 3, Moved: 4, Over: n == 6}
 		return stats

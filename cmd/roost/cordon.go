@@ -34,8 +34,8 @@ func (p *program) cordonCommand() *cobra.Command {
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "cordon ID --for DURATION [flags]",
 		Short: "Take a node out for all members",
-		Long: `Take a node out that is live and does harm: until the end it owns nothing, in the
-view of all members. It stays a member, and a restart of it does not end the cordon.
+		Long: `Take a live node out that does harm: it owns nothing until the cordon ends, in the
+view of all members. It stays a member, and a restart of the node does not end the cordon.
 Any agent takes the command. See roost uncordon to end a cordon early.
 
 The command succeeds when every member has agreed; if that takes longer than

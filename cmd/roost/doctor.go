@@ -256,7 +256,7 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 			answered++
 		}
 		for _, c := range a.Checks {
-			key := c.Name + c.Status.String() + samples.ReplaceAllString(c.Finding, " # ")
+			key := c.Name + c.Status.String() + numbers.ReplaceAllString(c.Finding, " # ")
 			if of[key] == nil {
 				of[key] = &group{check: c}
 				groups = append(groups, of[key])
@@ -273,5 +273,5 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 	return lines
 }
 
-// numbers are durations, and the counts of findings, which differ from agent to agent. Ids and addresses are none of them.
-var samples = regexp.MustCompile(` (-?(\d+(\.\d+)?(h|m|s|ms|µs))+([ ,;:)]|$)|[\d.]+ (more within|since start|billion|states?|by this node))`)
+// numbers are the durations and counts in findings, which differ from agent to agent. Ids and addresses do not match.
+var numbers = regexp.MustCompile(` (-?(\d+(\.\d+)?(h|m|s|ms|µs))+([ ,;:)]|$)|[\d.]+ (more within|since start|billion|states?|by this node))`)

@@ -238,7 +238,7 @@ func TestDoctorAllOfMany(t *testing.T) {
 	})
 }
 
-// TestDoctorAllWithin: what was not asked when the time ends is named, and not judged.
+// TestDoctorAllWithin: what was not asked when the time ends is named, and not checked.
 func TestDoctorAllWithin(t *testing.T) {
 	t.Parallel()
 	f := town(t, 70)

@@ -121,14 +121,14 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 
 // sayIfSilent reports whether Redis does not answer the agent, and says so unless it did before.
 func (p *program) sayIfSilent(terminal term.Terminal, stats clusterhttp.Stats, before bool) (silent bool) {
-	if stats.Rooms == nil || stats.Rooms.StoreFault == "" {
+	if stats.Rooms == nil || stats.Rooms.StoreProblem == "" {
 		return false
 	}
 	if !before {
 		if terminal.Moves {
 			terminal.Replace(p.stderr, nil)
 		}
-		term.Complain(p.stderr, fmt.Sprintf("warning: no room moves while Redis does not answer %s (%s)", stats.Self, term.Printable(stats.Rooms.StoreFault)))
+		term.Complain(p.stderr, fmt.Sprintf("warning: no room moves while Redis does not answer %s (%s)", stats.Self, term.Printable(stats.Rooms.StoreProblem)))
 	}
 	return true
 }

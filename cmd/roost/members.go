@@ -25,14 +25,14 @@ func (p *program) membersCommand() *cobra.Command {
 		Long: `List the live members as the agent sees them, itself marked with *. TABLE says
 whether a member's table of owners is the same as that agent's: it differs for a
 moment after each change. A cordoned member owns nothing until the end of its cordon;
-see roost cordon. A flapping member came and went too often, and owns nothing until it has
-stayed for a while. Below the table is until when, for how long members have been
-draining, which nodes are rejected since their clocks are ahead, which are heard over TCP
-alone, and which members have gone within 30 minutes and did not come back: left by
-themselves, crashed and confirmed, or expired since no heartbeat came for a lease.
+see roost cordon. A flapping member came and went too often, and owns nothing until it
+has stayed for a while. Notes below the table list active cordons, how long members have
+been draining, nodes rejected for clock skew, nodes heard over TCP alone, and members
+that have gone within the last 30 minutes: left by themselves, crashed and confirmed, or
+expired because no heartbeat came for a lease.
 
-If programs state their versions, or members run different ones of roost, there are columns for
-both: see --app-version of roost agent.
+There are columns for the versions of applications and of roost if applications state a
+version (see --app-version of roost agent), or if members run different versions of roost.
 
 With --all the agents of all members are asked, also those of members that one of them
 has lost, and the table has what each of them sees. SEES counts members, TABLE compares
@@ -93,7 +93,7 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
 }
 
-// differ reports whether versions are worth columns: programs state theirs, or members run different ones of roost.
+// differ reports whether versions are worth columns: applications state theirs, or members run different versions of roost.
 func differ(members []clusterhttp.Member) bool {
 	return slices.ContainsFunc(members, func(n clusterhttp.Member) bool {
 		return n.AppVersion != "" || n.RoostVersion != members[0].RoostVersion
@@ -110,12 +110,12 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
-// waitsOf returns a line for each cordon in force, for each member that is flapping or drains, for each node that cannot be one, by its clock or
-// its network, and for each that has gone.
+// waitsOf returns a line for each cordon in force, for each member that is flapping or drains, for each node that its
+// clock or its network keeps from being a member, and for each member that has gone.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
-	for _, e := range m.Cordons {
-		lines = append(lines, fmt.Sprintf("\n%s is cordoned for another %v: %s", e.ID, left(e.ForMS), term.Printable(cmp.Or(e.Reason, "no reason given"))))
+	for _, c := range m.Cordons {
+		lines = append(lines, fmt.Sprintf("\n%s is cordoned for another %v: %s", c.ID, left(c.ForMS), term.Printable(cmp.Or(c.Reason, "no reason given"))))
 	}
 	for _, n := range m.Members {
 		switch {
@@ -165,7 +165,7 @@ func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
 				}
 				row(marked(a.ID, answer.Self), v.State, len(v.Sees), sameOrNot(v.InSync), lacks, term.OrDash(survey.Few(v.Lost)), a.HTTP)
 			} else {
-				row(a.ID, term.Toned{Text: "?", Tone: term.Warning}, "-", "-", "-", "-", term.Toned{Text: a.Fault, Tone: term.Warning})
+				row(a.ID, term.Toned{Text: "?", Tone: term.Warning}, "-", "-", "-", "-", term.Toned{Text: a.Problem, Tone: term.Warning})
 			}
 		}
 	})

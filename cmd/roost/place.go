@@ -68,7 +68,7 @@ const staleTable = "this agent is isolated, fenced or stalled: the owners are th
 // warnOfStale says so beside the output, which scripts parse.
 func warnOfStale(s *session.Session, stale bool) {
 	if stale {
-		term.Complain(s.Fault, staleTable)
+		term.Complain(s.Err, staleTable)
 	}
 }
 

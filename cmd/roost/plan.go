@@ -67,7 +67,7 @@ and keep the partitions of a node that is away for it.`,
 			return err
 		}
 		if now.Stale {
-			term.Complain(s.Fault, "the table is the last one of an agent that is isolated, fenced or stalled: plan with that of another agent")
+			term.Complain(s.Err, "the table is the last one of an agent that is isolated, fenced or stalled: plan with that of another agent")
 		}
 		c, err := o.apply(now)
 		if err != nil {
@@ -147,13 +147,13 @@ func (p *program) tableNow(ctx context.Context, s *session.Session, path string)
 func (o *plan) apply(now snapshot) (change, error) {
 	nodes, problems := o.nodes(now.table.Nodes())
 	if len(problems) > 0 {
-		return change{}, settings.Faults(problems)
+		return change{}, settings.Problems(problems)
 	}
 	strategy := o.strategy
 	if strategy == nil {
 		var err error
 		if strategy, err = placement.ParseStrategy(now.Strategy); err != nil {
-			return change{}, fmt.Errorf("the table is placed by %q, which is not built into this program: "+
+			return change{}, fmt.Errorf("the table is placed by %q, which is not built into this binary: "+
 				"plan with another by --strategy, or in your own application with placement.Compute and placement.Diff", now.Strategy)
 		}
 	}

@@ -65,7 +65,7 @@ requests, and those in progress have 15 s.`,
 		if o.warning != "" {
 			term.Complain(p.stderr, "warning: "+o.warning)
 		}
-		if err := settings.Faults(o.problems()); err != nil {
+		if err := settings.Problems(o.problems()); err != nil {
 			return err
 		}
 		log, endLog := serve.NewLogger(p.stderr, o.logFormat, slog.LevelInfo)

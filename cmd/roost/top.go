@@ -195,8 +195,8 @@ func (v topView) page(columns, lines, skip int, news []term.Line) []term.Line {
 
 // aged adds a problem if the next answer is overdue.
 func (v topView) aged(now time.Time, every time.Duration) topView {
-	const silence = 3 * time.Second
-	if v.problem == "" && now.Sub(v.at) > every+silence {
+	const grace = 3 * time.Second
+	if v.problem == "" && now.Sub(v.at) > every+grace {
 		v.problem = "its process may be paused, or its machine starved"
 	}
 	return v

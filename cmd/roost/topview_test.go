@@ -25,7 +25,7 @@ func healthyTop() topView {
 
 // TestTopGolden: the page, wide and narrow, and in trouble.
 func TestTopGolden(t *testing.T) {
-	well := healthyTop()
+	healthy := healthyTop()
 	trouble := healthyTop()
 	trouble.members.Diverged = 1
 	b, c := &trouble.members.Members[1], &trouble.members.Members[2]
@@ -38,7 +38,7 @@ func TestTopGolden(t *testing.T) {
 	}
 	crowd := healthyTop()
 	for range 7 {
-		crowd.members.Members = append(crowd.members.Members, well.members.Members...)
+		crowd.members.Members = append(crowd.members.Members, healthy.members.Members...)
 	}
 	crowd.members.Members[20].State = lease.Settling
 	crowd.members.Members[22].ClockOffsetMS = 3000
@@ -48,7 +48,7 @@ func TestTopGolden(t *testing.T) {
 	isolated.stats.State, stalled.stats.State = "isolated", "joining"
 	var log []term.Line
 	for i := range 9 {
-		log = append(log, batchLines(well.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})...)
+		log = append(log, batchLines(healthy.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})...)
 	}
 	var got strings.Builder
 	for _, p := range []struct {
@@ -57,9 +57,9 @@ func TestTopGolden(t *testing.T) {
 		columns, lines int
 		log            []term.Line
 	}{
-		{"well", well, 130, 20, log[:2]},
-		{"narrow", well, 60, 16, log},
-		{"low", well, 130, 9, log},
+		{"healthy", healthy, 130, 20, log[:2]},
+		{"narrow", healthy, 60, 16, log},
+		{"low", healthy, 130, 9, log},
 		{"crowd", crowd, 130, 18, log},
 		{"trouble", trouble, 130, 20, nil},
 		{"scrolled", crowd, 130, 18, log},

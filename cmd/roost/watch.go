@@ -36,7 +36,7 @@ is printed first; changes in between are not. --timeout has no effect here.`,
 		heard, away := false, false
 		return session.Stream(ctx, s.Events, func(b events.Batch, _ bool) error {
 			if away {
-				term.Complain(s.Fault, s.AnswersAgain()+": the state at this time follows")
+				term.Complain(s.Err, s.AnswersAgain()+": the state at this time follows")
 			}
 			heard, away = true, false
 			if s.JSON {
@@ -48,7 +48,7 @@ is printed first; changes in between are not. --timeout has no effect here.`,
 				return err
 			}
 			if !away {
-				term.Complain(s.Fault, "the agent at "+s.Addr+" has ended, or cannot be reached; retrying")
+				term.Complain(s.Err, "the agent at "+s.Addr+" has ended, or cannot be reached; retrying")
 			}
 			away = true
 			return nil

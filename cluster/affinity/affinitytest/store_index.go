@@ -129,7 +129,7 @@ func indexLimits(p *pins) {
 	if found := p.indexOf(p.b, n, nil, p.first); len(found) != 0 {
 		p.Fatalf("%d rooms in no partition", len(found))
 	}
-	// The failing over node asks again until nothing is left.
+	// The node that fails the rooms over asks again until nothing is left.
 	for left := n; left > 0; left -= 100 {
 		found := p.indexOf(p.b, 100, []placement.Partition{0, 1}, p.first)
 		if len(found) != min(left, 100) {

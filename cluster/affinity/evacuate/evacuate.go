@@ -8,7 +8,7 @@
 //	err = agent.Leave(ctx)  // no room is left; stop
 //
 // The host of each room has Lost it, with the new node in the error: its clients connect
-// there first and leave this node afterwards, if the program goes on serving the room until
+// there first and leave this node afterwards, if the application goes on serving the room until
 // they have gone. A node that dies before it is empty loses nothing by it: the others
 // fail over the rooms that are left.
 package evacuate

@@ -28,7 +28,7 @@ func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 	}
 	values := append(slices.Clone(settings.Values), pinstore.Setting{Name: "prefix", Value: s.opt.Prefix})
 	if slices.ContainsFunc(values, unwritable) {
-		return pinstore.Agreed{}, problem(fmt.Sprintf("settings of cluster %.80q", settings.Cluster), errSetting)
+		return pinstore.Agreed{}, storeError(fmt.Sprintf("settings of cluster %.80q", settings.Cluster), errSetting)
 	}
 	name := []pinstore.Setting{{Name: "cluster", Value: strconv.QuoteToASCII(settings.Cluster)}}
 	named, err := s.state(ctx, statement{s.keys.cluster(), self, ttl, settings.Since, true, name})
@@ -58,7 +58,7 @@ type statement struct {
 func (s *Store) state(ctx context.Context, st statement) (pinstore.Agreed, error) {
 	what := fmt.Sprintf("settings in %.80q", st.keys[0])
 	if err := st.self.Node.Validate(); err != nil {
-		return pinstore.Agreed{}, problem(what, err)
+		return pinstore.Agreed{}, storeError(what, err)
 	}
 	trial := "0"
 	if st.trial {
@@ -70,15 +70,15 @@ func (s *Store) state(ctx context.Context, st statement) (pinstore.Agreed, error
 	}
 	answers, err := s.runPlain(ctx, s.agree, call{st.keys, args})
 	if err != nil {
-		return pinstore.Agreed{}, problem(what, err)
+		return pinstore.Agreed{}, storeError(what, err)
 	}
 	words, err := answers[0].AsStrSlice()
 	if err != nil {
-		return pinstore.Agreed{}, problem(what, err)
+		return pinstore.Agreed{}, storeError(what, err)
 	}
 	agreed, err := agreedBy(words, st.values)
 	if err != nil {
-		return pinstore.Agreed{}, problem(what, err)
+		return pinstore.Agreed{}, storeError(what, err)
 	}
 	return agreed, nil
 }

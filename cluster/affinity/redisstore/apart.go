@@ -54,7 +54,7 @@ func (s *Store) swapApart(ctx context.Context, l *link, ops []pinstore.Op, of []
 	results := make([]apartResult, len(of))
 	for j, i := range of {
 		results[j].op = i
-		results[j].Err = problem(fmt.Sprintf("room %.80q", ops[i].Room), failed)
+		results[j].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), failed)
 	}
 	if failed != nil {
 		return results
@@ -74,14 +74,14 @@ func (s *Store) apartAnswer(ctx context.Context, l *link, op pinstore.Op, from r
 		err = errAnswer
 	}
 	if err != nil {
-		return pinstore.Result{Err: problem(fmt.Sprintf("room %.80q", op.Room), err)}
+		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
 	}
 	result, err := swapResult(answer, l.tracked())
 	text, _ := answer[1].ToString()
 	needs := s.keys.needs(op.Partition, op.Room)
 	switch {
 	case err != nil:
-		result.Err = problem(fmt.Sprintf("key %.200q", pin), err)
+		result.Err = storeError(fmt.Sprintf("key %.200q", pin), err)
 	case !hasNeeds(text):
 	case result.Done:
 		result.Pin.Needs = op.Set.Needs

@@ -13,7 +13,7 @@ import (
 func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	what := fmt.Sprintf("heartbeat of %.80q", self.String())
 	if err := checkIncarnation(self); err != nil {
-		return nil, problem(what, err)
+		return nil, storeError(what, err)
 	}
 	if ttl > 0 {
 		ttl = max(ttl, time.Millisecond)
@@ -25,14 +25,14 @@ func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 	}
 	answers, err := s.runPlain(ctx, s.heartbeat, call{[]string{s.keys.heartbeats()}, args})
 	if err != nil {
-		return nil, problem(what, err)
+		return nil, storeError(what, err)
 	}
 	flags, err := answers[0].AsIntSlice()
 	switch {
 	case err != nil:
-		return nil, problem(what, err)
+		return nil, storeError(what, err)
 	case len(flags) != len(ask):
-		return nil, problem(what, errAnswer)
+		return nil, storeError(what, errAnswer)
 	}
 	alive := make([]bool, len(ask))
 	for i, flag := range flags {

@@ -72,7 +72,7 @@ func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, w
 			for _, text := range lists[i] {
 				switch at, err := parseIncarnation(text); {
 				case err != nil:
-					failed = cmp.Or(failed, problem(fmt.Sprintf("key %q", s.keys.incarnations(p)), fmt.Errorf("member %.80q: %w", text, err)))
+					failed = cmp.Or(failed, storeError(fmt.Sprintf("key %q", s.keys.incarnations(p)), fmt.Errorf("member %.80q: %w", text, err)))
 				case want(at):
 					found = append(found, shelf{partition: p, at: at})
 				}
@@ -177,12 +177,12 @@ func (s *Store) lists(ctx context.Context, asks []command) (lists [][]string, fa
 	lists = make([][]string, len(asks))
 	answers, err := s.doPlain(ctx, asks...)
 	if err != nil {
-		return lists, problem("index", err)
+		return lists, storeError("index", err)
 	}
 	for i, answer := range answers {
 		list, err := answer.AsStrSlice()
 		if err != nil {
-			failed = cmp.Or(failed, problem(fmt.Sprintf("%s %.200q", asks[i].name, asks[i].keys[0]), err))
+			failed = cmp.Or(failed, storeError(fmt.Sprintf("%s %.200q", asks[i].name, asks[i].keys[0]), err))
 			continue
 		}
 		lists[i] = append(make([]string, 0, len(list)), list...)

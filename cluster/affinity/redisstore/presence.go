@@ -75,7 +75,7 @@ func (s *Presence) Leave(ctx context.Context, participants ...presence.Participa
 		}
 	}
 	results, err := s.store.doPlain(ctx, commands...)
-	return firstFault("leave", results, err)
+	return firstError("leave", results, err)
 }
 
 // Members implements presence.Store. It reads a room in pages of 1,000 participants, by
@@ -97,7 +97,7 @@ func (s *Presence) Members(ctx context.Context, stale time.Duration, room presen
 		}
 		var page []presence.Member
 		if last, page, err = membersOf(results[0]); err != nil {
-			return nil, presenceFault("members", err)
+			return nil, presenceError("members", err)
 		}
 		for _, m := range page {
 			if i, again := place[m.Name]; again {
@@ -152,7 +152,7 @@ func (s *Presence) Count(ctx context.Context, stale time.Duration, rooms ...pres
 	for i, r := range results {
 		n, err := r.AsInt64()
 		if err != nil {
-			return nil, presenceFault(what, err)
+			return nil, presenceError(what, err)
 		}
 		counts[i] = int(n)
 	}
@@ -183,24 +183,24 @@ func (s *Presence) byRoom(participants []presence.Participant) []roomBatch {
 // run runs a script on the connections that are not tracked.
 func (s *Presence) run(ctx context.Context, what string, sc script, calls []call) ([]rueidis.RedisResult, error) {
 	results, err := s.store.runPlain(ctx, sc, calls...)
-	return results, firstFault(what, results, err)
+	return results, firstError(what, results, err)
 }
 
 func milliseconds(stale time.Duration) (string, error) {
 	if stale < time.Millisecond {
-		return "", presenceFault("stale time", fmt.Errorf("stale is %v; it must be at least 1ms", stale))
+		return "", presenceError("stale time", fmt.Errorf("stale is %v; it must be at least 1ms", stale))
 	}
 	return strconv.FormatInt(stale.Milliseconds(), 10), nil
 }
 
-// presenceFault makes err a presence.ErrStore that names the operation.
-func presenceFault(what string, err error) error { return faultOf(presence.ErrStore, what, err) }
+// presenceError makes err a presence.ErrStore that names the operation.
+func presenceError(what string, err error) error { return errorOf(presence.ErrStore, what, err) }
 
-// firstFault returns err, or one error for all that are in results. The caller
+// firstError returns err, or one error for all that are in results. The caller
 // repeats all commands, so the first error is enough.
-func firstFault(what string, results []rueidis.RedisResult, err error) error {
+func firstError(what string, results []rueidis.RedisResult, err error) error {
 	if err != nil {
-		return presenceFault(what, err)
+		return presenceError(what, err)
 	}
 	problems := 0
 	for _, r := range results {
@@ -216,5 +216,5 @@ func firstFault(what string, results []rueidis.RedisResult, err error) error {
 	case len(results) > 1:
 		what = fmt.Sprintf("%s: %d of %d commands failed, the first", what, problems, len(results))
 	}
-	return presenceFault(what, err)
+	return presenceError(what, err)
 }

@@ -72,18 +72,18 @@ func (s *Store) readResults(tracked bool, b batch, ops []pinstore.Op, results []
 	}
 	for j, i := range b {
 		if err != nil {
-			results[i].Err = problem(fmt.Sprintf("room %.80q", ops[i].Room), err)
+			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)
 			continue
 		}
 		text, _ := texts[j].ToString() // "" if there is no pin
 		ttl, err := ttls[j].AsInt64()
 		if err != nil {
-			results[i].Err = problem(fmt.Sprintf("room %.80q", ops[i].Room), err)
+			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)
 			continue
 		}
 		results[i], err = pinResult(text, ttl, tracked)
 		if err != nil {
-			results[i].Err = problem(fmt.Sprintf("key %.200q", s.keys.pin(ops[i].Partition, ops[i].Room)), err)
+			results[i].Err = storeError(fmt.Sprintf("key %.200q", s.keys.pin(ops[i].Partition, ops[i].Room)), err)
 			continue
 		}
 		results[i].Done = text == ""

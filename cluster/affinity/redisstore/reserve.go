@@ -27,7 +27,7 @@ type counted struct {
 // that the limit forbids is undone by comparison before the caller is answered.
 func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err := check(&op); err != nil {
-		return pinstore.Result{Err: problem(fmt.Sprintf("room %.80q", op.Room), err)}
+		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
 	}
 	var units counted
 	var side sync.WaitGroup

@@ -243,10 +243,10 @@ func (l *link) late(err error) error {
 	return err
 }
 
-// problem makes err an pinstore.ErrStore that names the operation.
-func problem(what string, err error) error { return faultOf(pinstore.ErrStore, what, err) }
+// storeError makes err a pinstore.ErrStore that names the operation.
+func storeError(what string, err error) error { return errorOf(pinstore.ErrStore, what, err) }
 
-func faultOf(kind error, what string, err error) error {
+func errorOf(kind error, what string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, rueidis.ErrNoCache):

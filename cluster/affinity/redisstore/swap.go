@@ -51,7 +51,7 @@ func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Resul
 	valid := make([]int, 0, len(ops))
 	for i := range ops {
 		if err := check(&ops[i]); err != nil {
-			results[i].Err = problem(fmt.Sprintf("room %.80q", ops[i].Room), err)
+			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)
 		} else {
 			valid = append(valid, i)
 		}
@@ -66,7 +66,7 @@ func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Resul
 	})
 	for _, i := range valid {
 		if err != nil {
-			results[i].Err = problem(fmt.Sprintf("room %.80q", ops[i].Room), err)
+			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)
 		} else {
 			results[i] = answers[i]
 		}
@@ -210,12 +210,12 @@ func (s *Store) swapResults(l *link, from rueidis.RedisResult, b batch, ops []pi
 	for j, i := range b {
 		op := &ops[i]
 		if err != nil {
-			results[i].Err = problem(fmt.Sprintf("room %.80q", op.Room), err)
+			results[i].Err = storeError(fmt.Sprintf("room %.80q", op.Room), err)
 			continue
 		}
 		result, err := swapResult(answer[answersPerOp*j:], l.tracked())
 		if err != nil {
-			result.Err = problem(fmt.Sprintf("key %.200q", s.keys.pin(op.Partition, op.Room)), err)
+			result.Err = storeError(fmt.Sprintf("key %.200q", s.keys.pin(op.Partition, op.Room)), err)
 		}
 		results[i] = result
 	}

@@ -2,7 +2,7 @@
 // ordinary client of the HTTP API and has no other source. Problems come from /v1/doctor, and
 // events from /v1/history: the page concludes neither by itself.
 //
-// The page and its parts are embedded in the program. It loads nothing from other
+// The page and its parts are embedded in the binary. It loads nothing from other
 // servers, so it works offline. Its Content-Security-Policy allows no inline script or
 // style and no other origin. The page shows values from nodes as text only, never as
 // markup.
@@ -83,5 +83,5 @@ func part(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", kind)
-	_, _ = w.Write(content) //nolint:gosec // files of this program
+	_, _ = w.Write(content) //nolint:gosec // files of this binary
 }

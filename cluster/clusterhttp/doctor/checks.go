@@ -27,7 +27,7 @@ func (e Examination) ready() Check {
 	case "unhealthy":
 		return Check{
 			"ready", Fail, "it is unhealthy: " + e.After.Stats.Unhealthy, "it owns nothing, and stays a member",
-			"see the program; the node owns again by itself after two good checks or reports in a row",
+			"see why its health check fails; the node owns again by itself after two good checks or reports in a row",
 		}
 	case "flapping":
 		return Check{
@@ -94,7 +94,7 @@ func (e Examination) drainsFor(id lease.NodeID) string {
 // leases warns of members that missed two heartbeats in a row.
 func (e Examination) leases() Check {
 	if e.After.Members.Stale {
-		return Check{Name: "leases", Finding: "not judged: the members are the last ones that it knew"}
+		return Check{Name: "leases", Finding: "not checked: the members are the last ones that it knew"}
 	}
 	ttl := ms(e.After.Stats.Settings.TTLMS)
 	var oldest time.Duration
@@ -187,7 +187,7 @@ func (e Examination) tables() Check {
 	case e.After.Members.Digest == 0:
 		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no lookup", Do: "see ready"}
 	case e.After.Stats.State == "isolated", e.After.Stats.State == "joining":
-		return Check{Name: "tables", Finding: "not judged while it is " + e.After.Stats.State + ": it keeps its last table"}
+		return Check{Name: "tables", Finding: "not checked while it is " + e.After.Stats.State + ": it keeps its last table"}
 	case len(lasting) > 0:
 		return Check{
 			"tables", Warn, fmt.Sprintf("another table during all of %v: %s (%s)", e.Over, few(lasting), history),
@@ -209,19 +209,19 @@ func (e Examination) balance() Check {
 		c.Finding = "not known: there is no table yet"
 	case t.Partitions < len(t.Counts):
 		c.Status, c.Means = Fail, "there are fewer partitions than nodes: some nodes can never own anything"
-		if c.Do = fix(t.Balance.Advice); c.Do == "" {
-			c.Do = fix("raise Partitions on every node of the cluster.")
+		if c.Do = withSteps(t.Balance.Advice); c.Do == "" {
+			c.Do = withSteps("raise Partitions on every node of the cluster.")
 		}
 	case t.Balance.Advice != "":
 		c.Status, c.Means = Warn, "some nodes carry clearly more than their share"
-		c.Do = fix(t.Balance.Advice)
+		c.Do = withSteps(t.Balance.Advice)
 	}
 	return c
 }
 
-// fix adds to an advice how a number of partitions is changed: nodes with different ones reject
-// each other, so no agent can be restarted with another one by itself.
-func fix(advice string) string {
+// withSteps adds to an advice how to change the number of partitions: nodes with different numbers
+// reject each other, so no agent can be restarted with another number by itself.
+func withSteps(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
 		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
 			" or run a second cluster beside this one and change over: docs/operations.md, Another cluster-wide setting"
@@ -264,9 +264,9 @@ func (e Examination) sources() (problems []Check) {
 	if s == nil {
 		return nil
 	}
-	if s.Fault != "" {
+	if s.Problem != "" {
 		problems = append(problems, Check{
-			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.FaultMS), s.Fault),
+			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.ProblemMS), s.Problem),
 			"the former settings stay in force, and a restart may fail", "correct the file or the setting that the finding names; the agent reads its files again when they change",
 		})
 	}

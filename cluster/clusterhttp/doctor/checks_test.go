@@ -73,7 +73,7 @@ func TestChecks(t *testing.T) {
 		"unhealthy":           {after(func(l *Look) { l.Stats.State, l.Stats.Unhealthy = "unhealthy", "no disk" }), "ready: fail: no disk"},
 		"cordoned":            {after(func(l *Look) { l.Stats.State = "cordoned" }), "ready: warn: cordoned"},
 		"flapping":            {after(func(l *Look) { l.Stats.State = "flapping" }), "ready: warn: flapping"},
-		"a hold":              {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
+		"for how long":        {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
 		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
 		"a node that streams alone reach": {both(func(l *Look) {
 			l.Members.Members[1].State, l.Members.StreamsAlone = lease.Settling, map[lease.NodeID]string{"node-b": "10.0.0.9:7946", "node-z": "10.0.0.10:7946"}
@@ -97,7 +97,7 @@ func TestChecks(t *testing.T) {
 		"it has moved there and back":   {after(replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 3 times"},
 		"it has moved often":            {after(replacedAt("10.0.0.2:7946", "10.0.0.3:7946", "10.0.0.4:7946", "10.0.0.5:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
 		"it has restarted at one place": {after(replacedAt("10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
-		"flaps and is held": {after(func(l *Look) {
+		"flaps, and counts as flapping": {after(func(l *Look) {
 			ended("node-a", 5, "crashed", time.Minute)(l)
 			l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000
 		}), "members: warn: flapping: node-a"},
@@ -222,14 +222,16 @@ func TestChecks(t *testing.T) {
 		"half a key": {after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }),
 			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members"},
 		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},
-		"no reload":         {after(func(l *Look) { l.Stats.Sources = &report.Sources{Fault: "roost.yaml:1: unknown key", FaultMS: 61_000} }), "settings: warn: its settings cannot be read again for 1m1s: roost.yaml:1: unknown key"},
-		"unused":            {after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }), "settings: warn: not in force before a restart: zone, ttl"},
-		"unsaved":           {after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }), "key: warn: its gossip keys are not those of /etc/roost/key"},
-		"reloaded":          {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
-		"hasty":             {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
-		"redis away":        {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"no reload": {after(func(l *Look) {
+			l.Stats.Sources = &report.Sources{Problem: "roost.yaml:1: unknown key", ProblemMS: 61_000}
+		}), "settings: warn: its settings cannot be read again for 1m1s: roost.yaml:1: unknown key"},
+		"unused":     {after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }), "settings: warn: not in force before a restart: zone, ttl"},
+		"unsaved":    {after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }), "key: warn: its gossip keys are not those of /etc/roost/key"},
+		"reloaded":   {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
+		"hasty":      {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"redis is slow": {after(func(l *Look) {
-			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreFault = true, "closed", "not within 150ms"
+			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"
 		}), "redis: fail: Redis has not answered lately (not within 150ms; breaker: closed)"},
 		"other settings": {after(func(l *Look) {
 			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
@@ -251,7 +253,7 @@ func TestChecks(t *testing.T) {
 		if c.want != "" {
 			want = strings.Split(c.want, " + ")
 		}
-		judge(t, name, e, want)
+		expect(t, name, e, want)
 	}
 }
 
@@ -299,15 +301,15 @@ func TestTablesWhileIsolated(t *testing.T) {
 	l.Stats.State = "isolated"
 	for _, inSync := range []bool{true, false} {
 		l.Members.Members[1].InSync = inSync
-		if c := (Examination{Before: l, After: l}).tables(); c.Status != OK || !strings.Contains(c.Finding, "not judged while it is isolated") {
+		if c := (Examination{Before: l, After: l}).tables(); c.Status != OK || !strings.Contains(c.Finding, "not checked while it is isolated") {
 			t.Errorf("in sync %v: %+v", inSync, c)
 		}
 	}
 }
 
-// judge compares the checks that are not ok with want, by name, verdict and a part of the
+// expect compares the checks that are not ok with want, by name, verdict and a part of the
 // finding.
-func judge(t *testing.T, name string, e Examination, want []string) {
+func expect(t *testing.T, name string, e Examination, want []string) {
 	t.Helper()
 	checks := e.Diagnose().Checks
 	ok := make(map[string]bool)
@@ -374,7 +376,7 @@ func TestRedisAdvice(t *testing.T) {
 		"":                 "whether Redis runs",
 	} {
 		l := healthyLook()
-		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreFault = true, "redis.test:6379/0", problem
+		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreProblem = true, "redis.test:6379/0", problem
 		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
 		c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis" })]
 		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") || !strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, problem) {
@@ -413,11 +415,11 @@ func TestCounters(t *testing.T) {
 		e := Examination{Before: healthyLook(), After: healthyLook(), Over: 2 * time.Second}
 		set(&e.Before.Stats, c.name, 5)
 		set(&e.After.Stats, c.name, 5)
-		judge(t, c.name+" of old", e, nil)
+		expect(t, c.name+" of old", e, nil)
 		set(&e.After.Stats, c.name, 7)
-		judge(t, c.name, e, []string{c.check + ": warn: " + c.name + ": 2 more within 2s, 7 since start"})
+		expect(t, c.name, e, []string{c.check + ": warn: " + c.name + ": 2 more within 2s, 7 since start"})
 		set(&e.After.Stats, c.name, 3) // it was started again between the looks
-		judge(t, c.name+" anew", e, nil)
+		expect(t, c.name+" anew", e, nil)
 	}
 }
 

@@ -10,12 +10,12 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// counters are numbers of an agent, by their names in JSON, that should not grow. They are
+// counters are the counters of an agent, by their names in JSON, that should not grow. They are
 // in the order of their checks.
 var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
 	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
 	{"messages", "guard_dropped", "packets that no node of this cluster sends reach the gossip port", "find the sender; a firewall and --key-file keep others out"},
-	{"messages", "decode_errors", "messages are damaged, or come from another program", "look for other programs that use this port, and for a broken network"},
+	{"messages", "decode_errors", "messages are damaged, or come from another protocol", "look for other software that uses this port, and for a broken network"},
 	{"messages", "version_errors", "a node runs a version of roost with another wire format", "run one version on all nodes"},
 	{"messages", "from_past", "messages of long ago arrive and are dropped", "see whether a machine was suspended; otherwise another host sends recorded packets again: close the gossip port to it"},
 	{
@@ -32,7 +32,7 @@ var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglob
 	},
 	{"messages", "send_errors", "this machine cannot send to some members", "look for missing routes, a local firewall, and full socket buffers"},
 	{"messages", "stale_dropped", "this process was paused for a while", "see whether its machine is starved of CPU, or the VM is paused"},
-	{"messages", "records_refused", "more nodes announce themselves than a cluster can have", "find the program that starts nodes with ever new ids"},
+	{"messages", "records_refused", "more nodes announce themselves than a cluster can have", "find what starts nodes with ever new ids"},
 	{"settings", "nodes_refused", "a node with other settings tries to join", "this agent's log names the setting and both values"},
 	{"settings", "settings_refused", "messages of a node with other settings arrive and are dropped", "this agent's log names the setting and both values"},
 	{"losses", "expired", "leases have ended: nodes crashed, were paused or were cut off", "roost watch shows which nodes leave and join; see their machines and logs"},
@@ -54,8 +54,8 @@ var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglob
 	{"redis", "degraded", "rooms are resolved without Redis, from the pin cache and by the hash", "see why Redis does not answer"},
 }
 
-// numbers returns the counters of an agent by their names.
-func samples(s report.Stats) map[string]uint64 {
+// countersOf returns the counters of an agent by their names.
+func countersOf(s report.Stats) map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, part := range []any{s.Counts, s.Rooms} {
 		b, _ := json.Marshal(part)
@@ -90,7 +90,7 @@ func (e Examination) named(counter string, by uint64) bool {
 // counted warns of each counter that grew between the looks, unless another check names why, and mentions counters that
 // grew before.
 func (e Examination) counted() (checks []Check) {
-	was, is := samples(e.Before.Stats), samples(e.After.Stats)
+	was, is := countersOf(e.Before.Stats), countersOf(e.After.Stats)
 	for all := counters; len(all) > 0; {
 		name := all[0].check
 		var grown []Check

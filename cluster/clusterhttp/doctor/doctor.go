@@ -1,4 +1,4 @@
-// Package doctor judges what an agent reports of its cluster and of itself, for the command roost
+// Package doctor checks what an agent reports of its cluster and of itself, for the command roost
 // doctor, for GET /v1/doctor, and with it for the dashboard. It is pure: the caller looks twice, and
 // the checks compare.
 //
@@ -80,7 +80,7 @@ func (e Examination) Diagnose() Diagnosis {
 	checks := []Check{e.agent(), e.ready(), e.leases(), e.clocks()}
 	if e.After.Stats.State == "joining" { // what it knows of the others is from before, and ready has the cause
 		for _, name := range []string{"tables", "balance", "members", "seeds"} {
-			checks = append(checks, Check{Name: name, Finding: "not judged while it joins"})
+			checks = append(checks, Check{Name: name, Finding: "not checked while it joins"})
 		}
 	} else {
 		checks = append(checks, e.tables(), e.balance())
@@ -123,3 +123,27 @@ func plural(n int, noun string) string {
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 func age(millis int64) string { return ms(millis).Round(100 * time.Millisecond).String() }
+
+// Expect compares the live members that an agent sees with the number that there should be.
+func Expect(members, want int) Check {
+	if members == want {
+		return Check{Name: "expected", Finding: fmt.Sprintf("there are %s", plural(members, "member"))}
+	}
+	c := Check{
+		"expected", Fail, fmt.Sprintf("%s, and not %d", plural(members, "member"), want), "nodes are missing: others own their partitions",
+		"see which are missing: roost members lists the live ones, and below them those that were lost within 30 minutes; roost members --all asks every agent",
+	}
+	if members > want {
+		c.Status, c.Means, c.Do = Warn, "there are nodes that should not be there", "see which these are with roost members, and stop them; or correct the number"
+	}
+	return c
+}
+
+// Add adds checks of another kind.
+func (d *Diagnosis) Add(checks ...Check) {
+	for _, c := range checks {
+		d.Status = max(d.Status, c.Status)
+	}
+	d.Checks = append(d.Checks, checks...)
+	slices.SortStableFunc(d.Checks, func(a, b Check) int { return cmp.Compare(b.Status, a.Status) })
+}

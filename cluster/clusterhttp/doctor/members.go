@@ -23,7 +23,7 @@ func (e Examination) members() (found []Check) {
 	found = e.idle(is["weightless"])
 	switch {
 	case e.After.Members.Stale:
-		found = append(found, Check{Name: "members", Finding: fmt.Sprintf("not judged: these are the last %d that it knew", total)})
+		found = append(found, Check{Name: "members", Finding: fmt.Sprintf("not checked: these are the last %d that it knew", total)})
 	case e.After.Stats.State == "isolated": // nodes that are isolated with it say that they settle
 		found = append(found, Check{
 			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", plural(total, "member")),
@@ -64,7 +64,7 @@ func roleOf(m report.Member) string {
 
 // idle warns of nodes that own nothing or get no rooms, which may be forgotten.
 func (e Examination) idle(weightless []string) (found []Check) {
-	var cordoned, spared, held, lost []string
+	var cordoned, spared, flapping, lost []string
 	for _, v := range e.After.Members.Cordons {
 		cordoned = append(cordoned, string(v.ID))
 	}
@@ -74,7 +74,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	turns := e.turns()
 	for _, m := range e.After.Members.Members {
 		if m.FlappingMS > 0 && turns[m.ID] == "" {
-			held = append(held, fmt.Sprintf("%s for another %v", m.ID, ms(m.FlappingMS).Round(time.Second)))
+			flapping = append(flapping, fmt.Sprintf("%s for another %v", m.ID, ms(m.FlappingMS).Round(time.Second)))
 		}
 	}
 	for _, l := range e.After.Members.Lost {
@@ -94,7 +94,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"give each its own --id, and restart both",
 		},
 		{
-			e.flapping(turns), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
+			e.comesAndGoes(turns), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
 			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost cordon ID --for 1h, keeps it out",
 		},
 		{
@@ -111,7 +111,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"nothing while the reason holds; roost uncordon ID ends it",
 		},
 		{
-			held, "flapping: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
+			flapping, "flapping: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
 			"see why their processes end or their network fails; on a node that is fixed, roost leave and a start end the wait",
 		},
 		{
@@ -174,8 +174,8 @@ func (e Examination) settling() (ids []string) {
 	return ids
 }
 
-// comesAndGoes is how long an end of a node counts for flapping and turns.
-const comesAndGoes = 10 * time.Minute
+// restartWindow is how long the end of a node counts for restarts and turns.
+const restartWindow = 10 * time.Minute
 
 // turns says of each id at which two addresses processes take turns: an address came back after another one, twice.
 // A node that has moved does not do so.
@@ -185,7 +185,7 @@ func (e Examination) turns() map[lease.NodeID]string {
 	found := make(map[lease.NodeID]string)
 	h := e.After.History
 	for _, v := range h.Events {
-		if v.Addr == "" || h.Now.Sub(v.At) > comesAndGoes {
+		if v.Addr == "" || h.Now.Sub(v.At) > restartWindow {
 			continue
 		}
 		addrs := seen[v.Member]
@@ -202,10 +202,10 @@ func (e Examination) turns() map[lease.NodeID]string {
 	return found
 }
 
-// flapping returns the nodes that ended three times or more of late, without a leave message. One that is
-// flapping for that is known already, and so is one of two processes that take turns.
-func (e Examination) flapping(turns map[lease.NodeID]string) (found []string) {
-	const window, least = comesAndGoes, 3
+// comesAndGoes returns the nodes that ended three times or more of late without leaving. Nodes that
+// already count as flapping are named elsewhere, and so are two processes that take turns.
+func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string) {
+	const window, least = restartWindow, 3
 	h := e.After.History
 	ends, last := make(map[lease.NodeID]int), make(map[lease.NodeID]time.Time)
 	for _, v := range h.Events {

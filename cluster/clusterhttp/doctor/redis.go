@@ -24,9 +24,9 @@ func (e Examination) redis() []Check {
 	}
 	if r.StoreDoubt {
 		problems = append(problems, Check{
-			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreFault, "no reason given"), r.Breaker, at(r.Store)),
+			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreProblem, "no reason given"), r.Breaker, at(r.Store)),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
-			adviceOn(r.StoreFault) + ". Do not restart agents: they would forget where rooms live",
+			adviceOn(r.StoreProblem) + ". Do not restart agents: they would forget where rooms live",
 		})
 	}
 	if len(r.CutOff) > 0 {

@@ -42,7 +42,7 @@ func (e Examination) seeds() Check {
 	return Check{Name: "seeds", Finding: f.String()}
 }
 
-// seedless judges an agent that has other nodes and no seeds. The first of two is fine: the
+// seedless checks an agent that has other nodes and no seeds. The first of two is fine: the
 // other one has it as a seed. So are nodes of one machine: they are a trial.
 func (e Examination) seedless() Check {
 	const restart = "a restart begins a cluster of its own, which owns every key, until another node tries this address again"

@@ -30,8 +30,8 @@ type Member struct {
 	// Cordoned is why an active member shows as draining: it is cordoned.
 	Cordoned *Cordon `json:"cordoned,omitempty"`
 
-	// FlappingMS is for how long it drains because it came and went too often; 0 = it is not
-	// flapping.
+	// FlappingMS is for how long it still drains because it came and went too often; 0 = it is
+	// not flapping.
 	FlappingMS int64 `json:"flapping_ms,omitempty"`
 
 	// DrainsMS is for how long this node has seen it drain, for any reason but a cordon; 0 = it does not.
@@ -49,7 +49,7 @@ type Member struct {
 	Keys []string `json:"keys,omitempty"`
 }
 
-// Cordon takes a node out for all members, until its end.
+// Cordon says that a node owns nothing, in the view of all members, until it ends.
 type Cordon struct {
 	ID     lease.NodeID `json:"id"`
 	ForMS  int64        `json:"for_ms"` // until its end
@@ -132,12 +132,12 @@ type Event struct {
 	OldWeight   uint32            `json:"old_weight,omitempty"`
 }
 
-// Numbers are those of one moment.
+// Sample is the state of one moment.
 type Sample struct {
 	At      time.Time `json:"at"`
 	Members int       `json:"members"` // live
 	Owned   int       `json:"owned"`   // partitions of this node
-	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the numbers before
+	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the sample before
 	Load    int64     `json:"load"`    // that this node reports
 }
 
@@ -182,15 +182,15 @@ type Stats struct {
 	// Evacuation is set if the rooms of this node move to others, or have moved.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 
-	// Sources is set if the program reads its settings again while it runs, as roost agent does.
+	// Sources is set if the process reads its settings again while it runs, as roost agent does.
 	Sources *Sources `json:"sources,omitempty"`
 }
 
-// Sources is what became of the files and variables from which a running program reads its settings again.
+// Sources is what became of the files and variables from which a running process reads its settings again.
 type Sources struct {
-	Fault   string   `json:"problem,omitempty"`  // why the last attempt failed: the settings in force are the former ones
-	FaultMS int64    `json:"fault_ms,omitempty"` // for how long
-	Restart []string `json:"restart,omitempty"`  // settings that have changed, and take effect with a restart
+	Problem   string   `json:"problem,omitempty"`    // why the last attempt failed: the settings in force are the former ones
+	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long
+	Restart   []string `json:"restart,omitempty"`    // settings that have changed, and take effect with a restart
 
 	// KeyFile is the file of the gossip keys, if other keys are in use: POST /v1/keys has changed them, and could not write the file.
 	KeyFile string `json:"key_file,omitempty"`

@@ -19,10 +19,10 @@ import (
 )
 
 // Place returns where the server is that owns a key, as host:port or as a URL without a path, and whether
-// it is this program. An error is answered by 503, with its text.
+// it is this process. An error is answered by 503, with its text.
 type Place func(key string) (addr string, here bool, err error)
 
-// FromClient returns a Place that never is this program.
+// FromClient returns a Place by a routing client, which is never this process.
 func FromClient(f *routing.Client) Place {
 	return func(key string) (string, bool, error) {
 		m, err := f.Place(key)
@@ -74,8 +74,8 @@ const (
 	leastPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
 
-	// silence is after which a connection of HTTP/2 is pinged, and for how long the answer may take.
-	silence = 3 * time.Second
+	// pingTime is how long a connection of HTTP/2 may be silent before it is pinged, and how long the answer may take.
+	pingTime = 3 * time.Second
 )
 
 // Proxy is an http.Handler. It may be used by any number of goroutines.
@@ -115,17 +115,17 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// NewTransport returns the default of Config.Transport, for a program that sets more of it, such as ResponseHeaderTimeout or TLSClientConfig. It
+// NewTransport returns the default of Config.Transport, for an application that sets more of it, such as ResponseHeaderTimeout or TLSClientConfig. It
 // is a clone of http.DefaultTransport that gives up connecting after a second, without a proxy, keeps 100 idle connections to each
 // server, and closes one of HTTP/2 on which nothing arrives for 3 s and no ping is answered within 3 s more.
 func NewTransport() *http.Transport {
 	t := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
-	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // a program may have put another one there, such as for traces
+	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // the application may have put another one there, such as for traces
 		t = standard.Clone()
 	}
 	t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
 	t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence} // a connection that hangs would get all requests
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingTime, PingTimeout: pingTime} // a connection that hangs would get all requests
 	return t
 }
 

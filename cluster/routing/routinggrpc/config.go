@@ -55,7 +55,7 @@ const (
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	switch {
 	case cfg.Table.place == nil:
-		return nil, errors.New("routinggrpc: Table is required: see Client and TableOf")
+		return nil, errors.New("routinggrpc: Table is required: see FromClient and TableOf")
 	case cfg.Owners < 0:
 		return nil, fmt.Errorf("routinggrpc: Owners is %d; it must not be negative", cfg.Owners)
 	}

@@ -9,7 +9,7 @@
 //	…
 //	reply, err := rooms.NewRoomsClient(conn).Join(routinggrpc.WithKey(ctx, "room-17"), request)
 //
-// Servers are reached at the api_addr of their nodes. A program that embeds an agent uses the agent's table: see
+// Servers are reached at the api_addr of their nodes. A process that embeds an agent uses the agent's table: see
 // [TableOf].
 //
 // # In a server

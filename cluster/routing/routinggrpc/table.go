@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/events"
 )
 
-// Table says which address owns which key: see [Client] and [TableOf].
+// Table says which address owns which key: see [FromClient] and [TableOf].
 type Table struct {
 	place     func(key string) (addr string, err error)
 	owners    func(key string, n int) []string // the owner by the table first

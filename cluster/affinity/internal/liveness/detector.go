@@ -2,7 +2,7 @@
 //
 // A node dies twice: its lease expires by gossip, and its heartbeat expires in the store.
 // A lease that expires is not enough: on the wrong side of a split all other nodes look dead, and
-// keep their rooms for as long as they reach the store. But a confirmation of the end of a process is, and so is a leave message.
+// keep their rooms for as long as they reach the store. But a confirmed failure does, and so does a leave message.
 package liveness
 
 import (

@@ -54,7 +54,7 @@ func (s *Silence) Silent() []lease.Incarnation {
 }
 
 // Named returns the silent members, by id, of which it is known that they should use this store: they state a capacity, which is for
-// rooms alone, or this store has heard of their node before. Others may be members for another reason: a program may
+// rooms alone, or this store has heard of their node before. Others may be members for another reason: an application may
 // embed an agent for its partitions, and place no rooms. They get none either, and that is no problem.
 func (s *Silence) Named() []lease.NodeID {
 	if f := s.found.Load(); f != nil {
@@ -91,7 +91,7 @@ func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hear
 	s.found.Store(s.find(members))
 }
 
-// forget removes what is of no use any more, and after a pause all silences that are not proven yet.
+// forget removes what is of no use any more, and after a pause all silences that are not certain yet.
 func (s *Silence) forget(members []*cluster.Member, pause bool) {
 	if s.heard == nil {
 		s.heard = make(map[lease.NodeID]bool)

@@ -44,7 +44,7 @@ type Entry struct {
 	Learned    time.Time // when the store confirmed it
 	Late       bool      // Pin is the answer to a query since which the room's entry was removed
 	begun      uint64    // number of the entry from which this one comes
-	ended      bool      // the hosting of Pin has ended here, and the store may delete Pin at any time: see Void
+	ended      bool      // the room of Pin is no longer hosted here, and the store may delete Pin at any time: see Void
 }
 
 // New returns a cache for so many rooms at most.

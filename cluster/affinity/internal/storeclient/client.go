@@ -146,7 +146,7 @@ func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	ctx, cancel := context.WithTimeout(ctx, c.budget)
 	defer cancel()
 	if alive, err = c.Store.Heartbeat(ctx, self, ttl, ask); err != nil {
-		c.problem.Store(c.faultOf(err))
+		c.problem.Store(c.whyFailed(err))
 		if c.FailedHeartbeats++; c.FailedHeartbeats == awayAfter {
 			c.away.Store(true)
 			c.log.Warn("store does not answer; resolving without it", "err", err)
@@ -160,8 +160,8 @@ func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	return alive, back, nil
 }
 
-// faultOf returns why a call failed: a store that is slow needs another fix than one that has ended.
-func (c *Client) faultOf(err error) string {
+// whyFailed returns why a call failed: a store that is slow needs another fix than one that has ended.
+func (c *Client) whyFailed(err error) string {
 	if e, ok := errors.AsType[syscall.Errno](err); ok { // without its addresses
 		return e.Error()
 	}
@@ -183,7 +183,7 @@ type Stats struct {
 	Errors  uint64 // calls that failed, or that the breaker rejected, and batches that failed
 	Breaker string // closed, half-open or open
 	Doubt   bool   // the store does not answer
-	Fault   string // of Doubt
+	Problem string // of Doubt
 }
 
 // Stats returns the counters.
@@ -194,10 +194,10 @@ func (c *Client) Stats() Stats {
 		Breaker: breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
 	}
 	if s.Doubt {
-		s.Fault = c.faultOf(context.DeadlineExceeded) // which opens the breaker
+		s.Problem = c.whyFailed(context.DeadlineExceeded) // which opens the breaker
 	}
 	if problem, failed := c.problem.Load().(string); failed && c.away.Load() {
-		s.Fault = problem
+		s.Problem = problem
 	}
 	return s
 }

@@ -31,7 +31,7 @@ func (s *scripted) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Resu
 	}
 	results := make([]pinstore.Result, len(ops))
 	for i := range results {
-		results[i].Err = storeFault(err)
+		results[i].Err = storeError(err)
 	}
 	return results
 }
@@ -39,13 +39,13 @@ func (s *scripted) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Resu
 func (s *scripted) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	s.calls++
 	if err := s.fail(ctx, s.calls); err != nil {
-		return nil, storeFault(err)
+		return nil, storeError(err)
 	}
 	return s.Memory.Heartbeat(ctx, self, ttl, ask)
 }
 
-// storeFault makes err what a Store returns.
-func storeFault(err error) error { return fmt.Errorf("%w: %w", pinstore.ErrStore, err) }
+// storeError makes err what a Store returns.
+func storeError(err error) error { return fmt.Errorf("%w: %w", pinstore.ErrStore, err) }
 
 func clientOf(fail func(ctx context.Context, call int) error) (*Client, *scripted) {
 	s := &scripted{Memory: pinstore.NewMemory(), fail: fail}
@@ -129,7 +129,7 @@ func TestStoreClientAway(t *testing.T) {
 			if (err != nil) != (call <= awayAfter) || back != (call == awayAfter+1) || c.away.Load() != (call == awayAfter) {
 				t.Errorf("heartbeat %d: %v, back %v, away %v", call, err, back, c.away.Load())
 			}
-			if got, want := c.Stats().Fault, map[bool]string{true: problem}[call == awayAfter]; got != want {
+			if got, want := c.Stats().Problem, map[bool]string{true: problem}[call == awayAfter]; got != want {
 				t.Errorf("heartbeat %d: the problem is %q, want %q", call, got, want)
 			}
 		}

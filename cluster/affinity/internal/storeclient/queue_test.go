@@ -36,7 +36,7 @@ func (g *gated) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 	case <-ctx.Done():
 		results := make([]pinstore.Result, len(ops))
 		for i := range results {
-			results[i].Err = storeFault(ctx.Err())
+			results[i].Err = storeError(ctx.Err())
 		}
 		return results
 	}
@@ -251,7 +251,7 @@ func (s third) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	<-ctx.Done()
 	results := make([]pinstore.Result, len(ops))
 	for i := range results {
-		results[i].Err = storeFault(ctx.Err())
+		results[i].Err = storeError(ctx.Err())
 	}
 	return results
 }

@@ -71,10 +71,10 @@ export class Drawer {
       ["Zone", m.zone || "–"],
       ["Labels", labels || "–"],
       ["Gossip", m.addr],
-      ["Program", m.api_addr || "–"],
+      ["Application", m.api_addr || "–"],
       ["Page", pageOf(m.http)],
-      ["Version", m.app_version || "not stated"],
-      ["Version of roost", m.roost_version || "not known"],
+      ["Application version", m.app_version || "not stated"],
+      ["roost version", m.roost_version || "not known"],
       ["Lease", m.age_ms ? `${span(m.age_ms)} of ${span(ttl)}` : "–"],
       ["Weight", count(m.weight)],
       ["Load", m.no_load ? "not reported" : carried.share === undefined ? carried.text : `${carried.text}, ${percent(carried.share, 0)}`, carried.level],
@@ -108,7 +108,7 @@ function ended(l) {
     ["Partitions", l.partitions ? `owned ${count(l.partitions)}; others own these since` : "owned none"],
     ["Zone", l.zone || "–"],
     ["Gossip", l.addr || "not known"],
-    ["Program", l.api_addr || "–"],
+    ["Application", l.api_addr || "–"],
     ["Incarnation", l.incarnation],
   ];
 }

@@ -76,7 +76,7 @@ export class Health {
 
   #render({ checks }) {
     const now = Date.now();
-    // Samples in a finding change; what it means does not.
+    // Numbers in a finding change; what it means does not.
     checks.forEach((check, at) => {
       if (check.status !== "ok") this.#found.set(`${check.name} ${check.means}`, { check, seen: now, at });
     });
@@ -129,10 +129,10 @@ export class Health {
   }
 }
 
-// signsOf returns what of a model changes with the findings of most problems.
+// signsOf returns what changes in a model when the findings do, for most problems.
 function signsOf({ members, lost, ahead, alone, ttl, stats }) {
   const late = members.filter((m) => m.state !== "active" || m.age_ms > ttl * 2 / 3);
-  return JSON.stringify([late.map((m) => [m.id, m.state]), lost.map((l) => [l.id, l.reason]), ahead.map((a) => a.id), alone, stats?.state, stats?.rooms?.store_doubt, stats?.rooms?.refused, stats?.rooms?.cut_off, stats?.rooms?.silent, stats?.rooms?.store_fault]);
+  return JSON.stringify([late.map((m) => [m.id, m.state]), lost.map((l) => [l.id, l.reason]), ahead.map((a) => a.id), alone, stats?.state, stats?.rooms?.store_doubt, stats?.rooms?.refused, stats?.rooms?.cut_off, stats?.rooms?.silent, stats?.rooms?.store_problem]);
 }
 
 function sum(found) {

@@ -194,7 +194,7 @@ export class PartitionMap {
   }
 }
 
-// evenness has the samples; whether they are good is a check of doctor.
+// evenness shows the numbers; whether they are good is a check of doctor.
 function evenness({ balance, nodes }) {
   if (!nodes.length) return "No member may own them.";
   return `Shares vary by ${percent(balance.cv)}; the fullest node has ${balance.max_mean.toFixed(2)} × its fair share.`;

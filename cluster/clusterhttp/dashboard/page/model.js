@@ -58,7 +58,7 @@ export class Model {
   }
 
   // setMembers applies a response of /v1/members. If an event has overtaken the response,
-  // its samples are still the latest, but its list of members is not.
+  // its numbers are still the latest, but its list of members is not.
   setMembers(m) {
     const life = `${m.self} ${m.members.find((member) => member.id === m.self)?.incarnation}`;
     if (life !== this.#life || m.version >= this.#version) {

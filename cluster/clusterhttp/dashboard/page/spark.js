@@ -6,12 +6,12 @@ const svg = "http://www.w3.org/2000/svg";
 const width = 180, height = 24; // of the drawing, which is stretched
 const least = 2 * 60 * 1000; // ms that the drawing spans, while the history is young
 
-// spark draws one number into the element of an id. A line that is flat is drawn in the middle.
+// spark draws one field of the samples into the element of an id. A line that is flat is drawn in the middle.
 export function spark(id, history, field, what) {
   const samples = history?.samples ?? [];
   const values = samples.map((f) => f[field]);
   const low = Math.min(...values), high = Math.max(...values);
-  $(id).hidden = samples.length < 4; // fewer are no line to read
+  $(id).hidden = samples.length < 4; // fewer make no line to read
   if ($(id).hidden) return;
   const now = Date.parse(history.now), span = Math.max(least, now - Date.parse(samples[0].at));
   const y = (v) => (high === low ? height / 2 : height - 1.5 - ((v - low) / (high - low)) * (height - 3));

@@ -1,4 +1,4 @@
-// The samples at the top. Each answers a question.
+// The numbers at the top. Each answers a question.
 
 import { $, ago, attribute, count, eachFrame, percent, plural, say, span } from "./dom.js";
 import { sentence } from "./events.js";

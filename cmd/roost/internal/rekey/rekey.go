@@ -81,7 +81,7 @@ type taker struct {
 	HTTP    string       `json:"http,omitempty"`
 	Keys    []string     `json:"keys,omitempty"`
 	Unsaved string       `json:"unsaved,omitempty"` // why its restart undoes the step
-	Fault   string       `json:"problem,omitempty"` // why it did not take the step
+	Problem string       `json:"problem,omitempty"` // why it did not take the step
 }
 
 // Run takes the step at the agent of s, and then at all others. If the first one refuses, no other is asked.
@@ -104,12 +104,12 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	after, err := membersOf(ctx, s) // after an error, what agents have answered is shown nevertheless
 	answer := result{Step: k.name, Key: k.print, Lost: lost}
 	for _, a := range agents {
-		r := taker{ID: a.ID, HTTP: a.HTTP, Fault: a.Fault}
+		r := taker{ID: a.ID, HTTP: a.HTTP, Problem: a.Problem}
 		i := slices.IndexFunc(after.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
 		if d, ok := done[a.ID]; ok {
 			r.Keys, r.Unsaved = d.Keys, fmt.Sprintf("%.200s", d.Unsaved)
 		} else if i >= 0 && k.doneBy(after.Members[i].Keys) { // by its key file: it may have no HTTP API
-			r.Keys, r.Fault = after.Members[i].Keys, ""
+			r.Keys, r.Problem = after.Members[i].Keys, ""
 		}
 		answer.Agents = append(answer.Agents, r)
 	}
@@ -196,7 +196,7 @@ func (k *Step) readKey(s *session.Session) error {
 	}
 	keys, warning, err := settings.Keys(k.install)
 	if warning != "" {
-		term.Complain(s.Fault, "warning: "+warning)
+		term.Complain(s.Err, "warning: "+warning)
 	}
 	switch {
 	case err != nil:
@@ -261,7 +261,7 @@ func (r result) show(s *session.Session) error {
 	var failed, unsaved, others []string
 	for _, a := range r.Agents {
 		switch {
-		case a.Fault != "":
+		case a.Problem != "":
 			failed = append(failed, string(a.ID))
 		case a.Unsaved != "":
 			unsaved = append(unsaved, string(a.ID))
@@ -288,8 +288,8 @@ func (r result) show(s *session.Session) error {
 }
 
 func (a taker) row(row func(...any)) {
-	if a.Fault != "" {
-		row(a.ID, "?", "?", term.Toned{Text: a.Fault, Tone: term.Bad})
+	if a.Problem != "" {
+		row(a.ID, "?", "?", term.Toned{Text: a.Problem, Tone: term.Bad})
 		return
 	}
 	var note term.Toned

@@ -114,7 +114,7 @@ func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-
 		next, err := r.Load()
 		f.read = next.Read()
 		if err != nil {
-			logAlways(log, slog.LevelWarn, "settings stay as they are: there is a problem in them", "err", err)
+			logAlways(log, slog.LevelWarn, "settings stay as they are: they have a problem", "err", err)
 			continue
 		}
 		taken, live, restart := running.Reload(next)
@@ -185,7 +185,7 @@ func (r *reloader) reload(requested bool) {
 	next, err := r.Load()
 	r.read = next.Read()
 	if err != nil {
-		r.failed("settings stay as they are: there is a problem in them", err)
+		r.failed("settings stay as they are: they have a problem", err)
 		return
 	}
 	running, live, restart := r.running.Reload(next)
@@ -265,7 +265,7 @@ func (r *reloader) report() *clusterhttp.Sources {
 	s := r.state.Load()
 	report := &clusterhttp.Sources{Restart: s.restart}
 	if problem, since := r.failing(); problem != "" {
-		report.Fault, report.FaultMS = oneLine(problem), time.Since(since).Milliseconds()
+		report.Problem, report.ProblemMS = oneLine(problem), time.Since(since).Milliseconds()
 	}
 	if !sameKeys(s.keys, r.agent.KeyFingerprints()) {
 		report.KeyFile = s.keyFile

@@ -71,7 +71,7 @@ func TestFaultyFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reloads(t, map[string]string{"roost.yaml": "log-level: info\n", "token": "one\n"}, "--config=DIR/roost.yaml", "--http-token-file=DIR/token")
 		time.Sleep(time.Minute)
-		if r.log.String() != "" || r.report().Fault != "" {
+		if r.log.String() != "" || r.report().Problem != "" {
 			t.Fatalf("without a change: %s", r.log)
 		}
 		r.write("token", "half a")
@@ -80,7 +80,7 @@ func TestFaultyFile(t *testing.T) {
 		if n := strings.Count(r.log.String(), once); n != 1 {
 			t.Errorf("the problem is logged %d times: %s", n, r.log)
 		}
-		if s := r.report(); !strings.Contains(s.Fault, "a token is one word") || s.FaultMS < 50_000 || s.FaultMS > 60_000 {
+		if s := r.report(); !strings.Contains(s.Problem, "a token is one word") || s.ProblemMS < 50_000 || s.ProblemMS > 60_000 {
 			t.Errorf("reported %+v", s)
 		}
 		for i := range 30 { // a slow writer, whose file is good all the time
@@ -92,19 +92,19 @@ func TestFaultyFile(t *testing.T) {
 		}
 		r.write("token", "two\n")
 		time.Sleep(2*watchEvery + time.Millisecond)
-		if got, _ := r.web.currentTokens(); len(got) != 1 || got[0] != "two" || r.report().Fault != "" {
+		if got, _ := r.web.currentTokens(); len(got) != 1 || got[0] != "two" || r.report().Problem != "" {
 			t.Errorf("tokens %q, reported %+v", got, r.report())
 		}
 		if err := os.Remove(filepath.Join(r.dir, "roost.yaml")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if s := r.report(); !strings.Contains(s.Fault, "no such file") {
+		if s := r.report(); !strings.Contains(s.Problem, "no such file") {
 			t.Errorf("without its file: %+v", s)
 		}
 		r.write("roost.yaml", "log-level: info\nzone: east\n")
 		time.Sleep(time.Minute)
-		if s := r.report(); s.Fault != "" || strings.Join(s.Restart, " ") != "zone" {
+		if s := r.report(); s.Problem != "" || strings.Join(s.Restart, " ") != "zone" {
 			t.Errorf("with another zone: %+v", s)
 		}
 		r.write("roost.yaml", "log-level: warn\n")
@@ -179,7 +179,7 @@ func TestSaveKeys(t *testing.T) {
 		}
 		r.write("key", third)
 		time.Sleep(time.Minute)
-		if len(r.agent.Keys()) != 1 || r.report().KeyFile != "" || r.report().Fault != "" {
+		if len(r.agent.Keys()) != 1 || r.report().KeyFile != "" || r.report().Problem != "" {
 			t.Errorf("%d keys, reported %+v: %s", len(r.agent.Keys()), r.report(), r.log)
 		}
 		for _, key := range []string{first, second, third} {

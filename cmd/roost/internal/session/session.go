@@ -77,15 +77,15 @@ func (o *Options) setAddr(v string) error {
 // Session is one command's conversation with an agent.
 type Session struct {
 	*clusterhttp.Client
-	Addr       string // of the agent, to be shown
-	JSON       bool
-	Timeout    time.Duration
-	Term       term.Terminal // of Out
-	Out, Fault io.Writer
+	Addr     string // of the agent, to be shown
+	JSON     bool
+	Timeout  time.Duration
+	Term     term.Terminal // of Out
+	Out, Err io.Writer
 
-	faultTerm term.Terminal
-	options   *Options
-	withheld  string // why the agent is not sent the token
+	errTerm  term.Terminal
+	options  *Options
+	withheld string // why the agent is not sent the token
 }
 
 // Open begins a conversation with the agent that the options name.
@@ -101,7 +101,7 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	return &Session{
 		Client: &clusterhttp.Client{Base: o.addr, Token: o.token, Scope: o.scope, HTTP: transport},
 		Addr:   agenturl.Shown(o.addr), JSON: o.output == "json", Timeout: o.timeout,
-		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv), options: o, faultTerm: term.Of(stderr, from.Getenv),
+		Out: stdout, Err: stderr, Term: term.Of(stdout, from.Getenv), options: o, errTerm: term.Of(stderr, from.Getenv),
 	}, err
 }
 
@@ -169,7 +169,7 @@ func (o *Options) transport() (_ *http.Client, err error) {
 		}
 		t.TLSClientConfig.Certificates = []tls.Certificate{pair}
 	}
-	return &http.Client{Transport: t}, settings.Faults(problems)
+	return &http.Client{Transport: t}, settings.Problems(problems)
 }
 
 // problems returns the problems of options that depend on each other.
@@ -195,7 +195,7 @@ func (s *Session) Bound(ctx context.Context) (context.Context, context.CancelFun
 }
 
 // Progress returns a line about work that lasts, beside the output.
-func (s *Session) Progress() *term.Progress { return &term.Progress{Term: s.faultTerm, Out: s.Fault} }
+func (s *Session) Progress() *term.Progress { return &term.Progress{Term: s.errTerm, Out: s.Err} }
 
 // PrintJSON prints one object a line.
 func (s *Session) PrintJSON(v any) error {

@@ -32,7 +32,7 @@ func TestRest(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 22*time.Second)
 		defer cancel()
-		s := &Session{Client: new(clusterhttp.Client), JSON: true, Timeout: time.Second, Out: io.Discard, Fault: io.Discard}
+		s := &Session{Client: new(clusterhttp.Client), JSON: true, Timeout: time.Second, Out: io.Discard, Err: io.Discard}
 		if err := f.Run(ctx, s); err != nil || asked != 5 {
 			t.Errorf("asked %d times in 22 s, %v", asked, err)
 		}

@@ -139,7 +139,7 @@ func (s *Session) appending() func(View, string) error {
 	last := ""
 	return func(v View, problem string) error {
 		if problem != last {
-			term.Complain(s.Fault, cmp.Or(problem, s.AnswersAgain()))
+			term.Complain(s.Err, cmp.Or(problem, s.AnswersAgain()))
 		}
 		had := counts
 		counts, last = v.Counts, problem

@@ -84,7 +84,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 			problems = append(problems, err)
 		}
 	}
-	return a, Faults(problems)
+	return a, Problems(problems)
 }
 
 // warnOfPassword warns of a password in a configuration file that other users read.
@@ -104,7 +104,7 @@ func (a *Agent) warnOfPassword(path string, redis chosen) {
 	}
 }
 
-// checkAlone judges one setting by an agent that has no other, so that the problem names
+// checkAlone checks one setting by an agent that has no other, so that the problem names
 // the source of the value.
 func checkAlone(name string, values []string) error {
 	var a Agent
@@ -135,7 +135,7 @@ func checkAlone(name string, values []string) error {
 	return errors.New(b.String())
 }
 
-// checkTogether judges settings that depend on each other.
+// checkTogether checks settings that depend on each other.
 func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 	c := a.Cluster.WithDefaults()
 	ttl, heartbeat := given["ttl"], given["heartbeat"]

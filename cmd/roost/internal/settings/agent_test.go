@@ -193,7 +193,7 @@ func TestManyScopes(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestProblems(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string

@@ -17,7 +17,7 @@ type entry struct {
 }
 
 // parseFile returns the entries of a YAML file, and all problems of its form. The caller
-// judges whether the keys exist.
+// checks whether the keys exist.
 func parseFile(path string, b []byte) (map[string]entry, []error) {
 	root, err := parseYAML(b)
 	if err != nil {

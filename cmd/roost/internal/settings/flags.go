@@ -103,14 +103,14 @@ func (a *Agent) shared() []Setting {
 func (a *Agent) record() []Setting {
 	c := &a.Cluster
 	return []Setting{
-		{Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr, Usage: "address of your own application, part of the answer to each lookup of a key"},
+		{Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr, Usage: "address of your application, part of the answer to each lookup of a key"},
 		{Name: "zone", Arg: "ZONE", Set: Text(&c.Zone), Usage: "advertised to other nodes"},
 		{Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel, Usage: "advertised to other nodes"},
 		{Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64), Usage: "units of load that this node can carry, advertised to other nodes"},
 		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
 		{Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
-		{Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping), Usage: "own partitions even while this node is flapping: twice at once is free, then once every ten TTLs"},
-		{Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion), Usage: "version of your own application, in at most 64 bytes: members and metrics show it"},
+		{Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping), Usage: "own partitions even while this node is flapping (default: a node that crashes three times within ten TTLs owns nothing for a while)"},
+		{Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion), Usage: "version of your application, in at most 64 bytes: members and metrics show it"},
 		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
 	}
 }

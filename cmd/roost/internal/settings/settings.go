@@ -39,7 +39,7 @@ func Variable(name string) string {
 	return "ROOST_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// raw keeps a flag's values as typed. Parsing flags judges nothing, so that one run can
+// raw keeps a flag's values as typed. Parsing flags checks nothing, so that one run can
 // report the problems of all sources.
 type raw struct {
 	arg, def string
@@ -151,10 +151,10 @@ func (s Setting) split(values []string) []string {
 // Resolve sets all values, and returns a UsageError that lists all problems.
 func Resolve(settings []Setting, from Sources) error {
 	_, problems := resolve(settings, from, func(string, []string) error { return nil })
-	return Faults(problems)
+	return Problems(problems)
 }
 
-// resolve sets all values. It returns them by setting, and all problems. check judges the
+// resolve sets all values. It returns them by setting, and all problems. check checks the
 // values of one setting by themselves.
 func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]chosen, []error) {
 	var problems []error
@@ -214,7 +214,7 @@ type UsageError string
 func (e UsageError) Error() string { return string(e) }
 
 // Problems joins problems into one UsageError, or returns nil.
-func Faults(problems []error) error {
+func Problems(problems []error) error {
 	switch len(problems) {
 	case 0:
 		return nil

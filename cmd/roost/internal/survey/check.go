@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Check judges whether the agents see the same members.
+// Check checks whether the agents see the same members.
 func Check(agents []Agent) []doctor.Check {
 	var found []doctor.Check
 	const apart = "each side owns the keys of the other one, too, or none: that is up to --split"
@@ -44,9 +44,9 @@ func unanswered(agents []Agent) (found []doctor.Check) {
 		case a.skipped:
 			skipped = append(skipped, string(a.ID))
 		case a.absent():
-			absent = append(absent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
+			absent = append(absent, fmt.Sprintf("%s (%s)", a.ID, a.Problem))
 		case a.View == nil && a.HTTP != "":
-			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
+			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Problem))
 		}
 	}
 	for _, k := range []struct {

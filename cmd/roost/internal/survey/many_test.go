@@ -107,7 +107,7 @@ func TestChain(t *testing.T) {
 		sees[fmt.Sprintf("n%02d", i)] = []string{fmt.Sprintf("n%02d", i), fmt.Sprintf("n%02d", i+1)}
 	}
 	agents := newTown(t, sees).take(t, "n00", nil)
-	if last := agents[len(agents)-1]; len(agents) != rounds+2 || !strings.HasPrefix(last.Fault, "not asked") {
+	if last := agents[len(agents)-1]; len(agents) != rounds+2 || !strings.HasPrefix(last.Problem, "not asked") {
 		t.Errorf("%d agents, the last one %+v", len(agents), last)
 	}
 }

@@ -26,10 +26,10 @@ var answer = 5 * time.Second
 
 // Agent is that of one member, and its answer.
 type Agent struct {
-	ID    lease.NodeID `json:"id"`
-	HTTP  string       `json:"http,omitempty"`    // its URL, if it states one
-	Fault string       `json:"problem,omitempty"` // why there is no answer
-	View  *View        `json:"view,omitempty"`    // its answer
+	ID      lease.NodeID `json:"id"`
+	HTTP    string       `json:"http,omitempty"`    // its URL, if it states one
+	Problem string       `json:"problem,omitempty"` // why there is no answer
+	View    *View        `json:"view,omitempty"`    // its answer
 
 	places  []place // where others see it: one, if all hold the same record of it
 	foreign string  // the cluster of the agent that answers there
@@ -83,7 +83,7 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 		t.round(ctx, s)
 	}
 	for _, a := range t.next {
-		a.Fault, a.skipped = "not asked: each agent names one that no other knows", true
+		a.Problem, a.skipped = "not asked: each agent names one that no other knows", true
 	}
 	agents := []Agent{*first}
 	for _, a := range t.known {
@@ -91,7 +91,7 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 			continue
 		}
 		if a.HTTP == "" {
-			a.Fault = "states no HTTP API that others reach"
+			a.Problem = "states no HTTP API that others reach"
 		}
 		agents = append(agents, *a)
 	}
@@ -131,7 +131,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 		slots <- struct{}{} // not for longer than ctx and an answer last
 		if ctx.Err() != nil {
 			for _, a := range todo[i:] {
-				a.Fault, a.skipped = "not asked: out of time", true
+				a.Problem, a.skipped = "not asked: out of time", true
 			}
 			break
 		}
@@ -140,7 +140,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 			defer func() { <-slots; t.count() }()
 			other.Timeout = min(s.Timeout, answer)
 			if err := t.ask(ctx, other, a); err != nil {
-				a.View, a.Fault = nil, reason(ctx, other, err)
+				a.View, a.Problem = nil, reason(ctx, other, err)
 				if p := session.Absent(err); p != nil {
 					a.problem = p.Code
 				}

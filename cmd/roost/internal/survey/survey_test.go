@@ -251,7 +251,7 @@ func TestTrust(t *testing.T) {
 		}
 		for _, a := range agents {
 			if a.View == nil {
-				t.Errorf("%s: %s", a.ID, a.Fault)
+				t.Errorf("%s: %s", a.ID, a.Problem)
 			}
 		}
 	}
@@ -278,7 +278,7 @@ func TestHostileAnswer(t *testing.T) {
 	}
 	tn := newTown(t, map[string][]string{"a": {"a", "absent"}})
 	tn.long = strings.Repeat("long", 1000)
-	if problem := tn.take(t, "a", nil)[1].Fault; len(problem) != 200 {
+	if problem := tn.take(t, "a", nil)[1].Problem; len(problem) != 200 {
 		t.Errorf("a reason of %d bytes: %s", len(problem), problem)
 	}
 }

@@ -134,9 +134,9 @@ func noAgent(w http.ResponseWriter) {
 func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	action, id := r.PathValue("action"), lease.NodeID("")
 	if action != "" {
-		var fault error
-		if id, fault = readID(w, r); fault != nil {
-			send(w, refuse(http.StatusBadRequest, clusterhttp.CodeBadRequest, fault.Error()))
+		var problem error
+		if id, problem = readID(w, r); problem != nil {
+			send(w, refuse(http.StatusBadRequest, clusterhttp.CodeBadRequest, problem.Error()))
 			return
 		}
 	}

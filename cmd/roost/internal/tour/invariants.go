@@ -22,19 +22,19 @@ type answer struct {
 
 // check is one invariant, and whether it held.
 type check struct {
-	what  string
-	fault string // the contradiction; empty if it held
+	what    string
+	problem string // the contradiction; empty if it held
 }
 
-func (c check) held() bool { return c.fault == "" }
+func (c check) held() bool { return c.problem == "" }
 
-// faults collects contradictions. One example is enough to print.
-type faults struct {
+// problems collects contradictions. One example is enough to print.
+type problems struct {
 	first string
 	more  int
 }
 
-func (f *faults) add(format string, args ...any) {
+func (f *problems) add(format string, args ...any) {
 	if f.first == "" {
 		f.first = fmt.Sprintf(format, args...)
 		return
@@ -42,17 +42,17 @@ func (f *faults) add(format string, args ...any) {
 	f.more++
 }
 
-func (f *faults) result(what string, args ...any) check {
-	c := check{what: fmt.Sprintf(what, args...), fault: f.first}
+func (f *problems) result(what string, args ...any) check {
+	c := check{what: fmt.Sprintf(what, args...), problem: f.first}
 	if f.more > 0 {
-		c.fault += fmt.Sprintf(" (and %s more)", count(f.more))
+		c.problem += fmt.Sprintf(" (and %s more)", count(f.more))
 	}
 	return c
 }
 
 // sameTable checks that all agents agree on every owner and on who is a member.
 func sameTable(answers []answer) check {
-	var f faults
+	var f problems
 	first := answers[0]
 	for _, a := range answers {
 		switch {
@@ -82,7 +82,7 @@ func sameTable(answers []answer) check {
 // oneOwner checks that the partitions that the agents own, by their own account, are each
 // partition once, as in the table.
 func oneOwner(answers []answer) check {
-	var f faults
+	var f problems
 	table := answers[0].owners
 	claimed := make([]lease.NodeID, len(table))
 	for _, a := range answers {
@@ -112,7 +112,7 @@ func oneOwner(answers []answer) check {
 
 // sameRooms checks that every agent resolves every room to the owner in the table.
 func sameRooms(rooms []string, answers []answer) check {
-	var f faults
+	var f problems
 	table := answers[0].owners
 	for _, a := range answers {
 		if len(a.placed) != len(rooms) {
@@ -156,7 +156,7 @@ func movesOf(before, after []lease.NodeID) []move {
 }
 
 // strays returns the moves that should not have happened.
-func strays(moves []move, may func(move) bool) (f faults) {
+func strays(moves []move, may func(move) bool) (f problems) {
 	for _, m := range moves {
 		if !may(m) {
 			f.add("partition %d moved from %s to %s", m.partition, name(m.from), name(m.to))
@@ -190,7 +190,7 @@ func nothingMoved(moves []move) check {
 // fairShare checks that about one in n of the partitions moved: owners are as if drawn by
 // lot, so the share may be some standard deviations off.
 func fairShare(moves []move, partitions, n int) check {
-	var f faults
+	var f problems
 	p := 1 / float64(n)
 	expected := p * float64(partitions)
 	if off := math.Abs(float64(len(moves)) - expected); off > 5*math.Sqrt(expected*(1-p))+1 {
@@ -202,7 +202,7 @@ func fairShare(moves []move, partitions, n int) check {
 // spread checks that the partitions of the leaver moved to the others in about equal
 // parts, so that no survivor takes the whole load of a dead node.
 func spread(moves []move, heirs []lease.NodeID) check {
-	var f faults
+	var f problems
 	got := make(map[lease.NodeID]int)
 	for _, m := range moves {
 		got[m.to]++
@@ -223,7 +223,7 @@ func spread(moves []move, heirs []lease.NodeID) check {
 // idles checks that all agents see the node as a member in the given state that owns
 // nothing.
 func idles(node lease.NodeID, state lease.State, answers []answer) check {
-	var f faults
+	var f problems
 	for _, a := range answers {
 		switch got, ok := a.members[node]; {
 		case !ok:
@@ -249,7 +249,7 @@ func noneExpired(node lease.NodeID, earlier, answers []answer) check {
 	for _, a := range earlier {
 		was[a.node] = a.expired[node]
 	}
-	var f faults
+	var f problems
 	for _, a := range answers {
 		if a.expired[node] > was[a.node] {
 			f.add("the lease of %s expired, says %s", node, a.node)

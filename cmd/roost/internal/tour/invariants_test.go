@@ -44,15 +44,15 @@ func ownersOf(table string) []lease.NodeID {
 // evenly returns a table of n partitions that gives each node its turn.
 func evenly(nodes string, n int) string { return strings.Repeat(nodes, n/len(nodes)+1)[:n] }
 
-func expectCheck(t *testing.T, got check, fault string) {
+func expectCheck(t *testing.T, got check, problem string) {
 	t.Helper()
 	switch {
 	case got.what == "":
 		t.Errorf("a check without a name: %+v", got)
-	case fault == "" && !got.held():
-		t.Errorf("%s: fault %q", got.what, got.fault)
-	case fault != "" && !strings.Contains(got.fault, fault):
-		t.Errorf("%s: fault %q, want %q", got.what, got.fault, fault)
+	case problem == "" && !got.held():
+		t.Errorf("%s: problem %q", got.what, got.problem)
+	case problem != "" && !strings.Contains(got.problem, problem):
+		t.Errorf("%s: problem %q, want %q", got.what, got.problem, problem)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestAgreement(t *testing.T) {
 	rooms := []string{"lobby", "stage", "attic", "cellar", "yard"}
 	for name, c := range map[string]struct {
 		damage             func(a []answer)
-		table, owner, room string // a part of each fault; "" = held
+		table, owner, room string // a part of each problem; "" = held
 	}{
 		"sound":                   {all(func(*answer) {}), "", "", ""},
 		"another digest":          {one(2, func(a *answer) { a.digest = 0x0123456789abcdef }), "c has digest 0123456789abcdef, a has 00c0ffee00c0ffee", "", ""},
@@ -108,8 +108,8 @@ func TestAgreement(t *testing.T) {
 func TestMoves(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after string
-		to, from      string // faults when d joined, when b left
-		none          string // fault when nothing should have moved
+		to, from      string // problems when d joined, when b left
+		none          string // problem when nothing should have moved
 	}{
 		"a join":                  {"abcabc", "abdabd", "", "partition 2 moved from c to d", "partition 2 moved from c to d (and 1 more)"},
 		"a join, and more":        {"abcabc", "abdbbc", "partition 3 moved from a to b", "(and 4 more)", "(and 1 more)"},
@@ -141,15 +141,15 @@ func TestShares(t *testing.T) {
 		return m
 	}
 	// Of 1,024 partitions 205 are a fifth; five standard deviations are 64.
-	for moved, fault := range map[int]string{
+	for moved, problem := range map[int]string{
 		0: "0 moved, expected about 205", 139: "139 moved", 141: "", 205: "", 269: "", 271: "271 moved", 1024: "1024 moved",
 	} {
-		expectCheck(t, fairShare(moves("a", moved), 1024, 5), fault)
+		expectCheck(t, fairShare(moves("a", moved), 1024, 5), problem)
 	}
 	heirs := []lease.NodeID{"a", "b", "c", "d"}
 	for _, c := range []struct {
-		moves []move
-		fault string
+		moves   []move
+		problem string
 	}{
 		{moves("abcd", 200), ""},
 		{moves("abcdabca", 200), ""},
@@ -160,15 +160,15 @@ func TestShares(t *testing.T) {
 		{moves("ab", 4), ""}, // two each of four: too few to judge
 		{nil, ""},
 	} {
-		expectCheck(t, spread(c.moves, heirs), c.fault)
+		expectCheck(t, spread(c.moves, heirs), c.problem)
 	}
 }
 
 // TestDraining: a drained node stays a member and owns nothing.
 func TestDraining(t *testing.T) {
 	for name, c := range map[string]struct {
-		damage func(a []answer)
-		fault  string
+		damage  func(a []answer)
+		problem string
 	}{
 		"sound":        {all(func(*answer) {}), ""},
 		"gone":         {one(0, func(a *answer) { delete(a.members, "b") }), "a does not see it as a member"},
@@ -180,7 +180,7 @@ func TestDraining(t *testing.T) {
 			answers := fleet(abc, "aacc", nil)
 			all(func(a *answer) { a.members["b"] = lease.Draining })(answers)
 			c.damage(answers)
-			expectCheck(t, idles("b", lease.Draining, answers), c.fault)
+			expectCheck(t, idles("b", lease.Draining, answers), c.problem)
 		})
 	}
 }

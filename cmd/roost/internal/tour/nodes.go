@@ -90,7 +90,7 @@ func (t *tour) nextID() lease.NodeID { return lease.NodeID(fmt.Sprintf("node-%d"
 func (t *tour) ready(ctx context.Context, n *node) error {
 	at, err := n.Await(ctx)
 	n.reach(at, t.web)
-	return n.fault(string(n.id), err)
+	return n.problem(string(n.id), err)
 }
 
 // agentError is a failure that the log of an agent may explain.
@@ -101,8 +101,8 @@ type agentError struct {
 
 func (e *agentError) Unwrap() error { return e.error }
 
-// fault adds the agent to err, which is nil if what was tried succeeded.
-func (n *node) fault(what string, err error) error {
+// problem adds the agent to err, which is nil if what was tried succeeded.
+func (n *node) problem(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (n *node) reach(at agentproc.Addrs, web *http.Client) {
 func (t *tour) missing() error {
 	for _, n := range t.live() {
 		if n.Ended() {
-			return n.fault(string(n.id), n.Died())
+			return n.problem(string(n.id), n.Died())
 		}
 	}
 	return nil
@@ -133,15 +133,15 @@ func (n *node) ended(ctx context.Context, asked error) check {
 	select {
 	case <-n.Done():
 		if !n.State().Success() {
-			c.fault = n.State().String()
+			c.problem = n.State().String()
 		}
 	case <-late.C:
-		c.fault = fmt.Sprintf("it still runs after %v", stopTime)
+		c.problem = fmt.Sprintf("it still runs after %v", stopTime)
 	case <-ctx.Done():
-		c.fault = "interrupted"
+		c.problem = "interrupted"
 	}
-	if c.fault != "" && asked != nil {
-		c.fault += fmt.Sprintf("; the request to leave: %v", asked)
+	if c.problem != "" && asked != nil {
+		c.problem += fmt.Sprintf("; the request to leave: %v", asked)
 	}
 	return c
 }

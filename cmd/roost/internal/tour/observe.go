@@ -59,7 +59,7 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	if err == nil && !done {
 		err = context.Cause(ctx)
 		if behind != nil {
-			err = behind.fault("the agents do not agree: "+why, err)
+			err = behind.problem("the agents do not agree: "+why, err)
 		}
 	}
 	return took, err
@@ -99,7 +99,7 @@ func (t *tour) behind(nodes []*node, seen []*clusterhttp.Members) (behind *node,
 	return behind, why, agreed
 }
 
-// lacks returns the fault of one node's view of the members, or "".
+// lacks returns the problem of one node's view of the members, or "".
 func (t *tour) lacks(m *clusterhttp.Members) string {
 	if m == nil {
 		return "does not answer"
@@ -165,7 +165,7 @@ func (t *tour) observe(ctx context.Context) ([]answer, error) {
 // between. No question pins a room, or repairs a pin.
 func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, torn bool, err error) {
 	fail := func(what string, err error) (answer, bool, error) {
-		return answer{}, false, n.fault(fmt.Sprintf("ask %s for %s", n.id, what), err)
+		return answer{}, false, n.problem(fmt.Sprintf("ask %s for %s", n.id, what), err)
 	}
 	members, err := n.client.Members(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // samePins checks that all agents list the same pins, one for each room with people in it
 // and no more.
 func samePins(parties []party, answers []answer) check {
-	var f faults
+	var f problems
 	first := answers[0]
 	for _, a := range answers {
 		for _, p := range parties {
@@ -38,7 +38,7 @@ func samePins(parties []party, answers []answer) check {
 
 // noOrphans checks that every pin names a node that is a member, by each agent.
 func noOrphans(answers []answer) check {
-	var f faults
+	var f problems
 	for _, a := range answers {
 		for _, room := range slices.Sorted(maps.Keys(a.pins)) {
 			p := a.pins[room]
@@ -50,10 +50,9 @@ func noOrphans(answers []answer) check {
 	return f.result("no pin names a node that is gone")
 }
 
-// oneHome checks that every agent sends people to the node that their room is pinned to
-// .
+// oneHome checks that every agent sends people to the node that their room is pinned to.
 func oneHome(parties []party, visits []visit, pins map[string]pin) check {
-	var f faults
+	var f problems
 	for _, v := range visits {
 		if len(v.homes) != len(parties) {
 			f.add("%s resolved %d of %d rooms", v.agent, len(v.homes), len(parties))
@@ -74,7 +73,7 @@ func oneHome(parties []party, visits []visit, pins map[string]pin) check {
 
 // oneHost checks that only the agent of the node that a room is pinned to hosts it.
 func oneHost(parties []party, visits []visit, pins map[string]pin) check {
-	var f faults
+	var f problems
 	for i, p := range parties {
 		hosts := 0
 		for _, v := range visits {
@@ -95,7 +94,7 @@ func oneHost(parties []party, visits []visit, pins map[string]pin) check {
 
 // oneAnswer checks that all people of the big room are sent to one node.
 func oneAnswer(asks []visit) check {
-	var f faults
+	var f problems
 	agents := make(map[lease.NodeID]bool)
 	first := asks[0]
 	for _, ask := range asks {
@@ -113,7 +112,7 @@ func oneAnswer(asks []visit) check {
 // overridden checks that the hash did not decide: the first question pinned the room to
 // another node than its owner by the hash. A repeated question may find that pin.
 func overridden(owner lease.NodeID, asks []visit) check {
-	var f faults
+	var f problems
 	for i, ask := range asks {
 		h := ask.homes[0]
 		found := h.source == affinity.Pinned || h.source == affinity.Cached
@@ -143,7 +142,7 @@ func movedPins(before, after map[string]pin) []string {
 
 // pinsStay checks that no room got another pin, not even to the same node.
 func pinsStay(before, after map[string]pin) check {
-	var f faults
+	var f problems
 	for _, room := range movedPins(before, after) {
 		f.add("%s was pinned to %s, now to %s%s", room, before[room].node, name(after[room].node), anew(before[room], after[room]))
 	}
@@ -164,7 +163,7 @@ func anew(was, is pin) string {
 // onlyPinsOf checks that exactly the rooms of the node that is gone have new pins, of
 // greater epochs.
 func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
-	var f faults
+	var f problems
 	for _, room := range movedPins(before, after) {
 		was, is := before[room], after[room]
 		switch {
@@ -185,7 +184,7 @@ func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
 // restarted checks that a room that ended on a node that takes no new ones starts on
 // another node, the same for all agents.
 func restarted(room string, drained lease.NodeID, visits []visit) check {
-	var f faults
+	var f problems
 	first := visits[0]
 	for _, v := range visits {
 		switch h := v.homes[0]; {

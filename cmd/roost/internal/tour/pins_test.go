@@ -33,7 +33,7 @@ func TestPins(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage                          func(a []answer)
 		mislead                         func(v []visit)
-		pins, orphans, resolved, hosted string // a part of each fault; "" = held
+		pins, orphans, resolved, hosted string // a part of each problem; "" = held
 	}{
 		"sound":         {},
 		"another home":  {damage: setPin(2, "attic", pin{"b", 17, 3}), pins: "attic is pinned to b (epoch 17) says c, to a (epoch 17) says a"},
@@ -91,7 +91,7 @@ func TestMovedPins(t *testing.T) {
 	toA, toC := pin{"a", 20, 3}, pin{"c", 20, 3}
 	for name, c := range map[string]struct {
 		change     map[string]pin
-		stay, from string // faults when nothing was to move, when b has gone
+		stay, from string // problems when nothing was to move, when b has gone
 	}{
 		"nothing moved":      {nil, "", "lobby is still pinned to b (and 1 more)"},
 		"those of b":         {map[string]pin{"lobby": toA, "stage": toC}, "lobby was pinned to b, now to a (and 1 more)", ""},
@@ -161,8 +161,8 @@ func TestBigRoom(t *testing.T) {
 // TestRestarted: a room that ends on a drained node starts on another node.
 func TestRestarted(t *testing.T) {
 	for _, c := range []struct {
-		a, b  lease.NodeID
-		fault string
+		a, b    lease.NodeID
+		problem string
 	}{
 		{"c", "c", ""},
 		{"b", "b", "a sends people of lobby to b (and 1 more)"},
@@ -171,6 +171,6 @@ func TestRestarted(t *testing.T) {
 		{"", "c", "a sends people of lobby to nobody (and 1 more)"},
 	} {
 		visits := []visit{{"a", []home{{node: c.a}}}, {"b", []home{{node: c.b}}}}
-		expectCheck(t, restarted("lobby", "b", visits), c.fault)
+		expectCheck(t, restarted("lobby", "b", visits), c.problem)
 	}
 }

@@ -60,7 +60,7 @@ func (p *printer) check(c check) {
 		return
 	}
 	p.line("   %s  %s", p.paint(term.Bad, "BROKEN"), c.what)
-	p.line("           %s", p.paint(term.Bad, c.fault))
+	p.line("           %s", p.paint(term.Bad, c.problem))
 }
 
 // wait shows the progress of a wait: on one line that moves, or every two seconds where

@@ -30,7 +30,7 @@ func TestPlainOutput(t *testing.T) {
 	p.wait("a short wait", time.Second)
 	p.waited()
 	p.check(check{what: "it is so"})
-	p.check(check{what: "it is otherwise", fault: "that says why"})
+	p.check(check{what: "it is otherwise", problem: "that says why"})
 	p.summary([]row{
 		{what: "c joined", moved: 12, of: 1024, expected: "1.1 %", rooms: 1009, pinned: 41, agreed: 1234 * time.Millisecond, checks: 3, held: 3},
 		{what: "node-10 was killed", moved: 0, of: 0, expected: "none", checks: 3, held: 1},

@@ -126,7 +126,7 @@ func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
 		return err
 	})
 	t.again.Add(int64(tries - 1))
-	return home{a.Node.ID, a.Source, a.Reason, a.Hosted, tries > 1}, n.fault(fmt.Sprintf("ask %s for %s", n.id, p.room), err)
+	return home{a.Node.ID, a.Source, a.Reason, a.Hosted, tries > 1}, n.problem(fmt.Sprintf("ask %s for %s", n.id, p.room), err)
 }
 
 // temporary reports whether a later call may succeed.
@@ -165,15 +165,15 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 	for _, r := range list.Rooms {
 		pins[r.Room] = pin{r.Node, r.Epoch, r.Size}
 	}
-	return pins, n.fault(fmt.Sprintf("ask %s for the rooms that are pinned", n.id), err)
+	return pins, n.problem(fmt.Sprintf("ask %s for the rooms that are pinned", n.id), err)
 }
 
 // loaded waits until every agent has heard the loads that the rooms of every node cost.
 // If that takes too long, the error says why.
-func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, fault string) {
+func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, problem string) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
-	fault = "no agent was asked"
+	problem = "no agent was asked"
 	want := streamsOf(pins)
 	nodes := t.live()
 	took, _, _ = t.poll(ctx, since, func() (string, error) {
@@ -182,13 +182,13 @@ func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin)
 			return "", err
 		}
 		for i, n := range nodes {
-			if fault = wrongLoad(n.id, seen[i], want); fault != "" {
+			if problem = wrongLoad(n.id, seen[i], want); problem != "" {
 				return "the nodes report their loads", nil
 			}
 		}
 		return "", nil
 	})
-	return took, fault
+	return took, problem
 }
 
 // wrongLoad returns a load that an agent has not heard, or "".

@@ -157,7 +157,7 @@ func TestFailedOver(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := tour.failedOver(short, since, "b"); err != nil { // the checks find the fault
+	if _, err := tour.failedOver(short, since, "b"); err != nil { // the checks find the problem
 		t.Error(err)
 	}
 }
@@ -165,14 +165,14 @@ func TestFailedOver(t *testing.T) {
 func TestLoaded(t *testing.T) {
 	tour, f := scene(t, ab, "abab", homes)
 	f.lag = 3
-	if _, fault := tour.loaded(t.Context(), time.Now(), f.answers[0].pins); fault != "" || f.lag > 0 {
-		t.Errorf("%s, %d answers to go", fault, f.lag)
+	if _, problem := tour.loaded(t.Context(), time.Now(), f.answers[0].pins); problem != "" || f.lag > 0 {
+		t.Errorf("%s, %d answers to go", problem, f.lag)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, fault := tour.loaded(short, time.Now(), map[string]pin{"attic": {"a", 17, 3}, "yard": {"b", 17, 4}})
-	if fault != "a has heard that b carries 6 streams, by its rooms it is 12" {
-		t.Errorf("got %q", fault)
+	_, problem := tour.loaded(short, time.Now(), map[string]pin{"attic": {"a", 17, 3}, "yard": {"b", 17, 4}})
+	if problem != "a has heard that b carries 6 streams, by its rooms it is 12" {
+		t.Errorf("got %q", problem)
 	}
 	m := &clusterhttp.Members{Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "a"}, Load: 6}, {Profile: lease.Profile{ID: "b"}}}}
 	for want, loads := range map[string]map[lease.NodeID]int{
@@ -226,7 +226,7 @@ func TestOverrideStep(t *testing.T) {
 // TestRestart: a room that ends on a drained node starts on another node, where the tour
 // sees it from then on. A store that does not answer at first ends no tour.
 func TestRestart(t *testing.T) {
-	for heir, fault := range map[lease.NodeID]string{"a": "", "b": "a sends people of yard to b (and 1 more)"} {
+	for heir, problem := range map[lease.NodeID]string{"a": "", "b": "a sends people of yard to b (and 1 more)"} {
 		t.Run(string(heir), func(t *testing.T) {
 			t.Parallel() // one waits
 			tour, f := scene(t, ab, "aaaa", homes)
@@ -235,7 +235,7 @@ func TestRestart(t *testing.T) {
 			if err != nil || len(checks) != 1 {
 				t.Fatal(checks, err)
 			}
-			expectCheck(t, checks[0], fault)
+			expectCheck(t, checks[0], problem)
 			if got := tour.seen[1].pins["yard"]; got != (pin{heir, 18, 3}) {
 				t.Errorf("the tour sees yard as %+v", got)
 			}

@@ -121,7 +121,7 @@ func (t *tour) crash(ctx context.Context) error {
 	ttl := whole(t.settings.LeaseTTL)
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
-		why: fmt.Sprintf("kill -9 %d: no leave message. Its lease is good for %s, but the nodes that\n"+
+		why: fmt.Sprintf("kill -9 %d: it sends no leave message. Its lease is good for %s, but the nodes that\n"+
 			"hold a stream to it see that end, and prove that the process has ended. The\n"+
 			"others share its rooms, and the new owner of the partition of a pinned room\n"+
 			"finds a new home for it.", n.PID(), ttl),
@@ -155,7 +155,7 @@ func (t *tour) drain(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
 			t.drained = n
 			_, err := n.client.Drain(ctx)
-			return n.fault(fmt.Sprintf("drain %s", n.id), err)
+			return n.problem(fmt.Sprintf("drain %s", n.id), err)
 		},
 		oneIn:    members,
 		usual:    "from the request",

@@ -31,7 +31,7 @@ func (t *tour) gather(ctx context.Context) error {
 		return err
 	}
 	pins := t.seen[0].pins
-	heard, fault := t.loaded(ctx, since, pins)
+	heard, problem := t.loaded(ctx, since, pins)
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (t *tour) gather(ctx context.Context) error {
 	t.out.fact("by the hash", fmt.Sprintf("%s of %s rooms", count(t.byHash(pins)), count(len(t.parties))), "")
 	t.out.fact("loads known after", seconds(heard), "a room of n people costs n·(n-1) streams")
 	t.out.line("")
-	t.conclude(samePins(t.parties, t.seen), oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins), check{"every agent has heard how many streams each node carries", fault})
+	t.conclude(samePins(t.parties, t.seen), oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins), check{"every agent has heard how many streams each node carries", problem})
 	return nil
 }
 
@@ -141,7 +141,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	}
 	p := t.parties[i]
 	if err := persist(ctx, func(ctx context.Context) error { return drained.client.ReleaseRoom(ctx, p.room) }); err != nil {
-		return nil, drained.fault("release "+p.room, err)
+		return nil, drained.problem("release "+p.room, err)
 	}
 	// Where the store does not notify of changes, an agent may use an older answer.
 	var c check

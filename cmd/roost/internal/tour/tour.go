@@ -140,7 +140,7 @@ func (t *tour) conclude(checks ...check) (held int) {
 		if c.held() {
 			held++
 		} else {
-			t.broken = append(t.broken, fmt.Sprintf("step %d: %s: %s", t.step, c.what, c.fault))
+			t.broken = append(t.broken, fmt.Sprintf("step %d: %s: %s", t.step, c.what, c.problem))
 		}
 	}
 	return held
