@@ -219,8 +219,10 @@ func TestChecks(t *testing.T) {
 		"joins while redis is away": {func(_, a *Look) {
 			a.Stats.Rooms.StoreDoubt, a.Stats.Rooms.Breaker, a.Stats.Rooms.StoreErrors, a.Stats.Rooms.Degraded = true, "open", 9, 9
 		}, "redis: fail: breaker: open"},
-		"half a key": {after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }),
-			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members"},
+		"half a key": {
+			after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }),
+			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members",
+		},
 		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},
 		"no reload": {after(func(l *Look) {
 			l.Stats.Sources = &report.Sources{Problem: "roost.yaml:1: unknown key", ProblemMS: 61_000}
