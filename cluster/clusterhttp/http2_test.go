@@ -51,9 +51,9 @@ func TestStreamsOfHTTP2(t *testing.T) {
 				if grown := after.PeakMemory - before.PeakMemory; !underRace && grown > 200<<20 {
 					t.Errorf("the server has grown by %d MB", grown>>20)
 				}
-				if most := 1024 + maxCalls + maxRejected + 10*len(conns) + 100; after.Goroutines > most {
-					t.Errorf("%d goroutines, at most %d", after.Goroutines, most)
-				}
+				// On a busy machine, those of rejected requests take a while to end.
+				most := 1024 + maxCalls + maxRejected + 10*len(conns) + 100
+				c.await(fmt.Sprintf("at most %d goroutines are left", most), func(now costs) bool { return now.Goroutines <= most })
 			})
 		}
 	}
