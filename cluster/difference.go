@@ -145,7 +145,7 @@ func (d *difference) cordons() {
 	}
 	for _, c := range d.old.Cordons {
 		if _, is := d.s.CordonOf(c.ID); !is {
-			d.add(Event{Kind: EventReadmitted, Member: c.ID})
+			d.add(Event{Kind: EventUncordoned, Member: c.ID})
 		}
 	}
 }

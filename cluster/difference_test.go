@@ -153,10 +153,10 @@ func TestEventKinds(t *testing.T) {
 		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "unhealthy", Why: "disk" + strings.Repeat("!", 196)}}},
 		"cordoned, told to drain, readmitted": {[]step{
 			{"", cordoned("slow")}, {"", drained}, {"", func(s *Snapshot) { s.Cordons = nil }},
-		}, []Event{{Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventDraining, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
+		}, []Event{{Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventDraining, Member: "b"}, {Kind: EventUncordoned, Member: "b"}}},
 		"drained, cordoned, readmitted": {[]step{
 			{"", drained}, {"", func(s *Snapshot) { s.Cordons = []Cordon{{ID: "b", Reason: "slow"}} }}, {"", func(s *Snapshot) { s.Cordons = nil }},
-		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventReadmitted, Member: "b"}}},
+		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUncordoned, Member: "b"}}},
 		"drained, cordoned, undrained, readmitted": {[]step{
 			{"", drained},
 			{"", func(s *Snapshot) { s.Cordons = []Cordon{{ID: "b", Reason: "slow"}} }},
@@ -165,13 +165,13 @@ func TestEventKinds(t *testing.T) {
 				s.Cordons = nil
 				*s.of("b") = Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 100}, State: lease.Active}
 			}},
-		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
+		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventUncordoned, Member: "b"}}},
 		"cordoned and readmitted": {[]step{
 			{"", cordoned("")}, {"", func(s *Snapshot) {
 				s.Cordons = nil
 				*s.of("b") = Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 100}, State: lease.Active}
 			}},
-		}, []Event{{Kind: EventCordoned, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
+		}, []Event{{Kind: EventCordoned, Member: "b"}, {Kind: EventUncordoned, Member: "b"}}},
 		"weight to 0": {[]step{{"", func(s *Snapshot) { s.of("b").Weight, s.of("b").State = 0, lease.Settling }}}, []Event{
 			{Kind: EventFenced, Member: "b"}, {Kind: EventWeight, Member: "b", OldWeight: 100},
 		}},

@@ -37,7 +37,7 @@ const (
 	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "flapping" or "unhealthy" (with Why), or none if it was requested
 	EventUndrained  EventKind = "undrained"  // the node drains no longer
 	EventCordoned   EventKind = "cordoned"   // the node owns nothing, for all members: Why
-	EventReadmitted EventKind = "readmitted" // its cordon ended
+	EventUncordoned EventKind = "uncordoned" // its cordon ended
 	EventWeight     EventKind = "weight"     // the node has another weight: Weight, OldWeight
 	EventMoved      EventKind = "moved"      // the table changed: Moved, and of these Gained and Lost by this node
 )

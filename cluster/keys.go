@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,8 +65,8 @@ func (c Config) keys() [][]byte {
 // gives every node the new one as an old one, then swaps both, then removes the former one; nothing is lost in between.
 // A cluster that gets its first key does the same, with [PlainText] as the former one.
 // [Member.KeyFingerprints] says how far the members are. Watch streams that are open stay open. The error wraps ErrPlain
-// if a node that sends plain text would stop to accept it, and ErrSealed if one that encrypts would send plain text, or would accept it and did not at
-// its start. Concurrent calls take effect one after the other.
+// if a node that sends plain text would stop accepting it. It wraps ErrSealed if a node that encrypts would go back to plain text, or would
+// accept it although it did not at its start. Concurrent calls take effect one after the other.
 func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
@@ -82,8 +83,10 @@ func (a *Agent) setKeys(keys [][]byte) error {
 	if err := a.gossip.SetKeys(keys[0], keys[1:]); err != nil {
 		return fmt.Errorf("cluster: set keys: %w", err)
 	}
-	// A node that has ended announces nothing.
-	_ = a.command(func(now time.Time, n *node.Node) { n.SetKeys(now, printsOf(a.gossip.Keys())) })
+	err := a.command(func(now time.Time, n *node.Node) { n.SetKeys(now, printsOf(a.gossip.Keys())) })
+	if err != nil && !errors.Is(err, ErrClosed) { // a node that has ended announces nothing
+		return fmt.Errorf("cluster: set keys: they are in use, and other members do not know it: %w", err)
+	}
 	return nil
 }
 
@@ -104,8 +107,8 @@ func (a *Agent) InstallKey(key []byte) error {
 }
 
 // UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps ErrUnknownKey, ErrSealed
-// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key. A node that is fenced sees no live
-// members, and follows those that have changed their keys meanwhile.
+// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key. A node that is fenced knows only the
+// members from before, which may have changed their keys, so it does not ask them.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
@@ -120,7 +123,7 @@ func (a *Agent) UseKey(fingerprint string) error {
 	})
 }
 
-// RemoveKey makes the node accept a key no more. A key that the node does not have is no error. "plain" makes the node
+// RemoveKey makes the node stop accepting a key. A key that the node does not have is no error. "plain" makes the node
 // refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees it, sends with the key, or
 // ErrFenced while this node cannot see that.
 func (a *Agent) RemoveKey(fingerprint string) error {

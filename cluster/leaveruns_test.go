@@ -288,8 +288,8 @@ func TestBeforeLeavePanics(t *testing.T) {
 // The leave of a member that owns nothing is news at once: rooms may be pinned to it.
 func TestLeaveOfADrainedMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const quiet = time.Second
-		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Debounce = quiet }})
+		const debounce = time.Second
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Debounce = debounce }})
 		c.Start(ids(3)...)
 		c.WaitAgreed(10 * time.Second)
 		agent, other := c.Agent("n00"), c.Agent("n01")
@@ -308,7 +308,7 @@ func TestLeaveOfADrainedMember(t *testing.T) {
 		}()
 		began := time.Now()
 		c.Leave("n00")
-		if took := (<-left).Sub(began); took > quiet/2 {
+		if took := (<-left).Sub(began); took > debounce/2 {
 			t.Errorf("news after %v", took)
 		}
 	})

@@ -105,7 +105,7 @@ const MaxAhead = time.Hour
 // no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
 // learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
 //
-// DrainAt returns when Drain does, after the moment: with handoff, at most Config.Handoff after it, however long that is.
+// DrainAt returns when Drain does, after the moment. With handoff, it waits for at most Config.Handoff after the moment.
 // If ctx ends first, the plan stays. With a Strategy that remembers, the nodes switch when they have the new assignment;
 // with handoff, runs move after the moment.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
@@ -213,7 +213,7 @@ func (a *Agent) part() error {
 	case <-a.parted:
 		return a.partErr
 	case <-time.After(beforeLeaveTime):
-		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node has left", context.DeadlineExceeded, beforeLeaveTime)
+		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node leaves nevertheless", context.DeadlineExceeded, beforeLeaveTime)
 	}
 }
 
@@ -227,7 +227,7 @@ func (a *Agent) partWith(f func() error) (err error) {
 			if !ok {
 				cause = fmt.Errorf("%v", r)
 			}
-			err = fmt.Errorf("cluster: leave: a function of BeforeLeave panicked: %w; the node has left: see the stack in the log", cause)
+			err = fmt.Errorf("cluster: leave: a function of BeforeLeave panicked: %w; the node leaves nevertheless: see the stack in the log", cause)
 		}
 	}()
 	return f()
@@ -246,7 +246,7 @@ func (a *Agent) partWith(f func() error) (err error) {
 // waits for no handler at all.
 func (a *Agent) Leave(ctx context.Context) error { return a.leave(ctx, time.Now()) }
 
-// leave is Leave. The runs are told to end at the moment from, or were.
+// leave is Leave. From is when the runs were told to end, or will be.
 func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	running, cancel := context.WithDeadline(ctx, from.Add(cmp.Or(a.cfg.Handoff, MaxLeaveWait)))
 	defer cancel()

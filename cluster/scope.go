@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -20,7 +21,8 @@ import (
 // MaxScopes is how many scopes an agent has at most: each one costs the agent's loop some time with each snapshot.
 const MaxScopes = 64
 
-const maxScopeName = 64 // bytes
+// MaxScopeName is how many bytes the name of a scope has at most.
+const MaxScopeName = 64
 
 // Scope is a ring over some of the members: those of a role, a service or a zone. It has its own owner of each
 // partition and its own events. Partitions, strategy and leases are the agent's. All methods may be called from any
@@ -35,6 +37,7 @@ type Scope struct {
 
 	// Only the loop uses these.
 	table   *placement.Table    // the last one, also while the agent shows none
+	of      *placement.Table    // of the agent, that table follows; nil = it has to be computed
 	mayOwn  uint64              // as of the agent's state that the scope's state follows
 	nodes   []placement.Node    // reused
 	members []lease.Incarnation // reused
@@ -44,15 +47,16 @@ type Scope struct {
 
 // scopeProblem is the latest problem of match or of the strategy.
 type scopeProblem struct {
-	err    error // nil = they work
+	err    error  // nil = they work
+	stack  string // of a panic of match
 	retry  time.Time
 	logged time.Time
 }
 
 // Scope returns a ring over the members for which match returns true. The candidates are the candidates of the
 // agent's table that match, so draining, cordoned and settling members and members of weight 0 own nothing, and the
-// scope changes together with the agent's table. The scope exists as long as the agent does. Over HTTP, package clusterhttp answers from
-// it by its name.
+// scope changes together with the agent's table. The scope exists as long as the agent does. Package clusterhttp serves it: requests
+// name it with ?scope=.
 //
 // match should depend only on what a member states of itself and does not change all the time: Labels, Zone, ID,
 // Version. Each node asks its own match, and nodes agree on owners only if their functions do. Roost does not
@@ -62,7 +66,7 @@ type scopeProblem struct {
 // function has to change, deploy a second scope with a new name everywhere before the first node uses it.
 // A member that matches gets partitions from the others even before it calls Scope itself: call it right after Start.
 //
-// The agent's loop calls match twice for each member, some ten times a second, so match should return at once, and it must not
+// The agent's loop calls match for each member some ten times a second, so match should return at once, and it must not
 // wait for the agent. If match panics for a member, that member stays in the scope or out of it, and the agent logs it. While the matching
 // candidates stay the same, the scope keeps its table, and costs about 4 µs per snapshot of 100 nodes. A change costs one more
 // table: about 25 µs for 1,024 partitions and 100 nodes, in the agent's loop. docs/performance.md has the numbers.
@@ -93,8 +97,8 @@ func (sc *Scope) check() error {
 	switch {
 	case sc.name == "":
 		return errors.New("the name is empty: give the scope a name, which errors and log lines show")
-	case len(sc.name) > maxScopeName || !utf8.ValidString(sc.name):
-		return fmt.Errorf("the name must be UTF-8 and have at most %d bytes, because it is part of URLs and answers", maxScopeName)
+	case len(sc.name) > MaxScopeName || !utf8.ValidString(sc.name):
+		return fmt.Errorf("the name must be UTF-8 and have at most %d bytes, because it is part of URLs and answers", MaxScopeName)
 	case sc.match == nil:
 		return errors.New("match is nil: pass a function that says which members belong to the scope")
 	case placement.Remembers(strategy):
@@ -159,9 +163,8 @@ func (sc *Scope) Owned() []placement.Partition { return sc.agent.owned(sc.snap.L
 // and must not be modified.
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 
-// Snapshot returns the scope at one moment. Members, Table and State are the scope's, and so is what a Snapshot answers by them: Place,
-// Owners, Version, Digest and so on. Everything else is the agent's, such as Phase and Stats, and so are InSync, Diverged and Converged,
-// which look at the agent's table.
+// Snapshot returns the scope at one moment. Its Members, Table and State are the scope's, and Place, Owners, Version and Digest answer
+// for the scope. Everything else is the agent's, also InSync, Diverged and Converged.
 func (sc *Scope) Snapshot() *Snapshot { return sc.snap.Load() }
 
 // Latest is Snapshot, with a channel that is closed when a later one replaces it, like [Agent.Latest].
@@ -186,13 +189,16 @@ func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement
 // updateScopes has all scopes follow the agent's next snapshot.
 func (l *loop) updateScopes(s *Snapshot, now time.Time) {
 	for _, sc := range l.agent.Scopes() {
-		was := sc.problem.err
 		err := sc.update(s, now)
-		if err == nil || (was != nil && err.Error() == was.Error() && now.Sub(sc.problem.logged) < time.Minute) {
+		if err == nil || now.Sub(sc.problem.logged) < time.Minute {
 			continue
 		}
 		sc.problem.logged = now
-		l.log.Log(context.Background(), slog.LevelError, "scope failed; keeping what it knew", "scope", sc.name, "err", err)
+		args := []any{"scope", sc.name, "err", err}
+		if sc.problem.stack != "" {
+			args = append(args, "stack", sc.problem.stack)
+		}
+		l.log.Log(context.Background(), slog.LevelError, "scope failed; keeping what it knew", args...)
 	}
 }
 
@@ -204,7 +210,7 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	s := *of
 	s.Members, s.Table, s.State, s.owners, s.parting, s.runners = old.Members, nil, old.State, old.owners, nil, nil
 	if !now.Before(sc.problem.retry) {
-		sc.problem.err = nil
+		sc.problem.err, sc.problem.stack = nil, ""
 		members, table, err := sc.compute(of)
 		if err == nil {
 			s.Members, sc.table = members, table
@@ -228,7 +234,8 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 }
 
 // compute returns the live members that match, and the table of the scope: the last one if the candidates are
-// the same, or while the agent shows none.
+// the same, or while the agent shows none. It changes only when the agent's table does, as on all other nodes: what a candidate
+// states is part of that table.
 func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Table, err error) {
 	members = make([]*Member, 0, len(of.Members))
 	for _, m := range of.Members {
@@ -236,7 +243,7 @@ func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Tabl
 			members = append(members, m)
 		}
 	}
-	if of.Table == nil {
+	if of.Table == nil || of.Table == sc.of {
 		return members, sc.table, nil
 	}
 	sc.nodes = sc.nodes[:0]
@@ -245,11 +252,14 @@ func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Tabl
 			sc.nodes = append(sc.nodes, n)
 		}
 	}
-	if sc.table != nil && slices.EqualFunc(sc.table.Nodes(), sc.nodes, placement.Node.Equal) {
-		return members, sc.table, nil
+	sc.of = nil
+	if table = sc.table; table == nil || !slices.EqualFunc(table.Nodes(), sc.nodes, placement.Node.Equal) {
+		cfg := &sc.agent.cfg
+		table, err = placement.Compute(placement.Input{Nodes: sc.nodes, Partitions: cfg.Partitions, Strategy: cfg.Strategy, Base: table})
 	}
-	cfg := &sc.agent.cfg
-	table, err = placement.Compute(placement.Input{Nodes: sc.nodes, Partitions: cfg.Partitions, Strategy: cfg.Strategy, Base: sc.table})
+	if err == nil && sc.problem.err == nil { // else match is asked again with the next snapshot
+		sc.of = of.Table
+	}
 	return members, table, err
 }
 
@@ -257,7 +267,7 @@ func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Tabl
 func (sc *Scope) matches(m *Member) (in bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			sc.problem.err = fmt.Errorf("match: panic: %v", r)
+			sc.problem.err, sc.problem.stack = fmt.Errorf("match: panic for member %s: %v", m.ID, r), string(debug.Stack())
 			_, in = sc.snap.Load().Member(m.ID)
 		}
 	}()
@@ -268,7 +278,7 @@ func (sc *Scope) matches(m *Member) (in bool) {
 func (sc *Scope) whyEmpty(matching []*Member, live int) error {
 	switch {
 	case sc.table == nil:
-		return fmt.Errorf("cluster: scope %q: it has no table yet: %w", sc.name, sc.problem.err)
+		return fmt.Errorf("cluster: scope %q: %w: it has no table: %w", sc.name, ErrNotReady, sc.problem.err)
 	case len(matching) == 0:
 		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start one that does, or check what match compares, such as labels", sc.name, ErrEmptyScope, live)
 	}

@@ -319,7 +319,7 @@ type CoreStats struct {
 //	   ▲         │  ▲         ▲ │
 //	   │         │  └─────────│─┤ its clock is ahead of the cluster's
 //	   │         └▶ isolated ─┘ │
-//	   │               ▲────────┤ too few members, a minority, or a later life
+//	   │               ▲────────┤ too few members, a minority, or a suspected duplicate
 //	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases. A node also drains

@@ -74,9 +74,9 @@ func corpus() map[string]*Message {
 			left.State = Left
 			m.Heartbeats = []Heartbeat{left}
 		}),
-		"wants": corpusMessage(func(m *Message) { m.PullRecords = []Handle{0xc1c2c3c4c5c6, 1} }),
-		"asks":  corpusMessage(func(m *Message) { m.Heartbeats, m.PullLeases = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
-		"buckets": corpusMessage(func(m *Message) {
+		"pull-records": corpusMessage(func(m *Message) { m.PullRecords = []Handle{0xc1c2c3c4c5c6, 1} }),
+		"pull-leases":  corpusMessage(func(m *Message) { m.Heartbeats, m.PullLeases = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
+		"pull-buckets": corpusMessage(func(m *Message) {
 			m.PullBuckets = []BucketDigest{{}, {BucketID: BucketID{Bits: 3, Index: 7}, Hashes: []uint32{1, 0xf1f2f3f4}}, {BucketID: BucketID{Bits: 12, Index: 4095}}}
 		}),
 		"challenge": corpusMessage(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),

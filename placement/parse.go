@@ -15,7 +15,7 @@ const (
 // Strategies names the built-in strategies for messages and help texts, with default
 // parameters.
 const Strategies = "rendezvous, bounded-rendezvous-125 (percent of the fair share), " +
-	"least-partitions-1-3 (threshold, moves a pass), modulo, vnode-ring, classic-ring, " +
+	"least-partitions-1-3 (threshold, moves per pass), modulo, vnode-ring, classic-ring, " +
 	"each also with +zones at its end"
 
 const zonesSuffix = "+zones"

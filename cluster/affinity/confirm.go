@@ -165,7 +165,7 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 // data. While the store cannot say whether it is dead, the room stays. It also stays for a moment
 // if the store has just come back: a claim that met the loss of its data is taken back.
 func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
-	v, err := liveness.Unproven, k.noVerdict
+	v, err := liveness.Unconfirmed, k.noVerdict
 	if err == nil {
 		bounded, cancel := k.store.Bounded(ctx)
 		v, err = k.verdict(bounded, k.agent.Snapshot(), pin.Incarnation)
@@ -173,7 +173,7 @@ func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is t
 		k.noVerdict = err
 	}
 	switch {
-	case err != nil || v == liveness.Unproven:
+	case err != nil || v == liveness.Unconfirmed:
 		if k.doubt == nil {
 			k.doubt = make(map[lease.Incarnation][]string)
 		}
@@ -191,7 +191,7 @@ func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is t
 // known now.
 func (k *keeper) decide() {
 	for at, rooms := range k.doubt {
-		if v, known := k.liveness.Verdict(k.agent.Snapshot(), at, time.Now()); !known || v != liveness.Unproven {
+		if v, known := k.liveness.Verdict(k.agent.Snapshot(), at, time.Now()); !known || v != liveness.Unconfirmed {
 			delete(k.doubt, at)
 			k.work.rooms.add(rooms...)
 		}

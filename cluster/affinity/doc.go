@@ -40,7 +40,7 @@
 //     back to its node, gets a new Hosting: the old one has ended.
 //  3. A node that joins, or a room that grows, moves nothing. When a node dies, exactly
 //     its rooms move, even if the node that moves them dies, too.
-//  4. A node is dead when it has left, when the end of its process is proven, or when its lease has expired by gossip and its
+//  4. A node is dead when it has left, when its failure is confirmed, or when its lease has expired by gossip and its
 //     heartbeat in the store, too. While gossip is cut and both sides reach the store, no room moves. Resolve never
 //     names a member that has left.
 //  5. After a pause that outlasted its lease, a node has Lost all its hostings before

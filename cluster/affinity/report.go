@@ -18,7 +18,7 @@ import (
 // The word moves nothing. If the room still lives on that node, the agent looks at the node
 // itself, at most once a second however many report it. If its process is gone, Report waits
 // for the confirmation, for at most a second, and the room gets a new home as from Resolve: of any number of
-// reports at any nodes one moves it, once. If the node is alive, or its end is not proven,
+// reports at any nodes one moves it, once. If the node is alive, or its end is not confirmed,
 // Report returns the present home, and the caller asks again.
 //
 // It takes one round trip to the store, and those of Resolve if the node is dead. It pins

@@ -215,7 +215,7 @@ func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinsto
 		v, err := w.verdict(bounded, s, at)
 		cancel()
 		if err != nil {
-			verdicts[at], failed = liveness.Unproven, err
+			verdicts[at], failed = liveness.Unconfirmed, err
 			continue
 		}
 		verdicts[at] = v

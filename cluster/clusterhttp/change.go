@@ -25,7 +25,6 @@ const (
 	maxWait     = 10 * time.Minute
 	toLoop      = 50 * time.Millisecond // until a change has reached the agent's loop
 	minToLoop   = time.Second           // if the caller does not wait
-	leaveTime   = 30 * time.Second
 )
 
 // drain also empties the node of its rooms, if the body has rooms.
@@ -110,9 +109,7 @@ func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	before := a.changed() // the state before the leave, not during it
 	a.leaving.Do(func() {
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
-			defer cancel()
-			if err := a.agent.Leave(ctx); err != nil && !errors.Is(err, cluster.ErrClosed) {
+			if err := a.agent.Leave(context.Background()); err != nil && !errors.Is(err, cluster.ErrClosed) {
 				a.log.Warn("leave incomplete", "err", err)
 			}
 		}()

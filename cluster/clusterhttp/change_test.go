@@ -200,7 +200,7 @@ func TestLeave(t *testing.T) {
 		hangUp()
 		expect(t, do(h, "GET", "/healthz", ""), 200, "ok") // has not left yet
 		seen := make(map[string]bool)                      // by probes during the leave
-		for begin := time.Now(); time.Since(begin) < leaveTime; time.Sleep(10 * time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < cluster.MaxLeaveWait; time.Sleep(10 * time.Millisecond) {
 			var p Problem
 			if err := json.Unmarshal(do(h, "GET", "/readyz", "").Body.Bytes(), &p); err != nil {
 				t.Fatal(err)

@@ -414,7 +414,7 @@ func TestClientEventsOfStoppedAgent(t *testing.T) {
 }
 
 // The wait that the client requests follows from the caller's deadline.
-func TestClientPatience(t *testing.T) {
+func TestClientTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for within, want := range map[time.Duration]string{0: "10s", time.Second: "900ms", 5 * time.Minute: "4m30s", time.Hour: "10m0s", -time.Second: "0s"} {
 			ctx := t.Context()

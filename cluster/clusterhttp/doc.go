@@ -122,7 +122,7 @@
 // A client that has lost its node, or its server, sends report to the agent of any other node, with to and
 // epoch of the answer that led it there. The agent looks at the node itself. It responds at once if the
 // room lives elsewhere by now, or if that process runs: the room stays then. Otherwise it responds
-// as soon as the end of the process is proven, with the new node, and after a second at most.
+// as soon as the end of the process is confirmed, with the new node, and after a second at most.
 //
 // A room that is too large for its node needs further nodes, its relays: the room's node sends each
 // stream once to each relay, and the relay serves it to the participants there. GET …/relays names the

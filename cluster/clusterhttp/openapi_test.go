@@ -85,7 +85,7 @@ func calls() []call {
 		{"require", "LABEL=VALUE, separated by commas", text(8 * 129), false},
 	}
 	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
-	scope := parameter{"scope", "a scope of this node, in place of all members: version and digest are then those of the scope's table, in_sync and divergence still those of the agent's. Unknown: 404 no_such_scope. Without a member that can own anything: 503 empty_scope", text(64), false}
+	scope := parameter{"scope", "a scope of this node, in place of all members: version and digest are then those of the scope's table, in_sync and diverged still those of the agent's table. Unknown: 404 no_such_scope. Without a member that can own anything: 503 empty_scope", text(64), false}
 	nothing := object("", map[string]any{})
 	cordon := object("id", map[string]any{"id": text(64), "for_ms": whole(1, 86_400_000), "reason": map[string]any{"type": "string", "maxLength": 128}})
 	keys := object("", map[string]any{"install": text(44), "use": text(8), "remove": text(8)})

@@ -194,7 +194,7 @@ func TestCalls(t *testing.T) {
 		names := strings.Fields(h.tree())
 		slices.Sort(names)
 		want := []string{
-			"call", "roost.presence.heartbeat", "roost.presence.count", "roost.presence.leave", "roost.presence.members", "roost.store.index",
+			"call", "roost.presence.count", "roost.presence.heartbeat", "roost.presence.leave", "roost.presence.members", "roost.store.index",
 		}
 		if diff := cmp.Diff(want, names); diff != "" {
 			t.Errorf("traced (-want +got):\n%s", diff)

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// Options configure a Cluster. The zero value is a fast network without problems.
+// Options configure a Cluster. The zero value is a fast network without faults.
 type Options struct {
 	Seed   uint64                // of the network's problems
 	Delay  time.Duration         // of every packet; default 1 ms

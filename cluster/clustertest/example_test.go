@@ -22,7 +22,7 @@ func Example() {
 				t.Fatal(err)
 			}
 			c.Crash(string(owner.ID))
-			c.WaitAgreed(time.Second) // the end of a process is proven
+			c.WaitAgreed(time.Second) // the end of a process is confirmed
 
 			for _, id := range c.IDs() {
 				if c.Agent(id).IsOwner("room-17") {

@@ -20,7 +20,7 @@ type Config struct {
 	Agents []string
 
 	// Scope, if set, is the scope of the agents whose table is followed, in place of that of all members: cluster.Agent.Scope, or roost
-	// agent --scope. An agent that does not have it is an agent without a table, and the next one is asked. Calls about rooms know no scopes.
+	// agent --scope. An agent without this scope counts as failed, and the client asks the next one. Calls about rooms know no scopes.
 	Scope string
 
 	// Token is sent with each request. The network can read it unless the agents speak https.

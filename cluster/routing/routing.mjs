@@ -219,7 +219,7 @@ export class RoutingClient {
 
   // agents are host:port or URLs. A user and a password in a URL are sent with each request to that agent. token is sent to all, in
   // their place. idleTimeout is how long an agent may say nothing until another one is asked, too: 300 to 180000, by default 1000. fetch
-  // replaces the global one. scope, if set, is the scope of the agents that is followed, in place of all members.
+  // replaces the global one. if scope is set, this scope of the agents is followed instead of all members.
   constructor({ agents, scope = "", token = "", idleTimeout = 1000, fetch: send = globalThis.fetch }) {
     if (!Array.isArray(agents) || agents.length === 0) {
       throw new TypeError("agents is empty: name the HTTP address of at least one agent");

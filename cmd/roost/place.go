@@ -22,7 +22,7 @@ API is the owner's --api-addr. With --scope the owner is one of the members of t
 as those of a role.`,
 		Example: `  roost place room-17
   roost place room-17 --scope sfu               its owner among the members of the scope sfu
-  roost place room-17 room-18 --output json     one object a line`,
+  roost place room-17 room-18 --output json     one object per line`,
 		Args: cobra.MatchAll(cobra.MinimumNArgs(1), keysNotEmpty),
 	}, func(ctx context.Context, s *session.Session, keys []string) error {
 		placed := make([]clusterhttp.Placed, len(keys))

@@ -24,7 +24,7 @@ func (p *program) proxyCommand() *cobra.Command {
 		Use:   "proxy --key-from path:N|query:NAME|header:NAME|cookie:NAME [flags]",
 		Short: "Send HTTP requests to the server that owns their key",
 		Long: `Take HTTP requests, and send each to the server that owns its key: to the --api-addr of
-the owner's agent. The proxy is no member: it follows the table of one of --agents, and
+the owner's agent. The proxy is not a cluster member: it follows the table of one of --agents, and
 another one when that fails. WebSockets and event streams pass through.
 
 A request that has reached no server, or that a server rejects with 421, is sent again to

@@ -42,7 +42,7 @@ var notInJSON = map[string]string{
 	"roost completion": "it prints a script", "roost help": "it prints help", "roost exit-codes": "it is a page of help",
 }
 
-// TestJSON: every command answers as JSON, one object a line, and nothing else.
+// TestJSON: every command answers as JSON, one object per line, and nothing else.
 func TestJSON(t *testing.T) {
 	root := new(program).root()
 	room, _, _ := root.Find([]string{"room"})
@@ -107,7 +107,7 @@ func jsonOf(t *testing.T, path string) string {
 const referenceHead = `# The commands of roost
 
 The texts of ` + "`roost --help`" + ` and ` + "`roost COMMAND --help`" + ` in one place; a test keeps it so. For each
-command that takes ` + "`--output json`" + `, one object a line, the fields are listed:
+command that takes ` + "`--output json`" + `, one object per line, the fields are listed:
 ` + "`a.b`" + ` is b in the object a, ` + "`a[].b`" + ` b in each object of the list a, ` + "`a.*`" + ` stands for any name.
 Fields are only ever added. The flags of ` + "`roost agent`" + ` are in [settings.md](settings.md).
 

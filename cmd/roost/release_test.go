@@ -22,7 +22,7 @@ import (
 // another version or of other settings.
 func TestMixedReleases(t *testing.T) {
 	t.Parallel()
-	tag := lastRelease(t)
+	tag := previousTag(t)
 	present := agenttest.Binary(t)
 	began := time.Now()
 	last := buildOfTag(t, tag)
@@ -45,9 +45,9 @@ func TestMixedReleases(t *testing.T) {
 	}
 }
 
-// lastRelease returns the newest tag v* before this commit. Until the first release, the test is skipped, and
+// previousTag returns the newest tag v* before this commit. Until the first release, the test is skipped, and
 // scripts/skipped.sh says so.
-func lastRelease(t *testing.T) string {
+func previousTag(t *testing.T) string {
 	t.Helper()
 	out, _ := exec.Command("git", "-c", "versionsort.suffix=-", "tag", "--list", "v*", "--sort=-version:refname", "--merged", "HEAD", "--no-contains", "HEAD").Output()
 	tag, _, _ := strings.Cut(string(out), "\n")

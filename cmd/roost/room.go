@@ -158,10 +158,10 @@ func (p *program) roomRelays() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "relays NAME [flags]",
 		Short: "List the best further nodes for a room that is too large for its own",
-		Long: `List the best further nodes for a room that is too large for its own: its relay nodes.
-The room's node sends each stream once to each relay node, which serves it to the
+		Long: `List the best further nodes for a room that is too large for its own: its relays.
+The room's node sends each stream once to each relay, which serves it to the
 participants there; the media servers do that. Nodes with headroom for the demand of
-a relay node's share come first. Nothing changes.`,
+a relay's share come first. Nothing changes.`,
 		Example: `  roost room relays webinar
   roost room relays webinar -n 5 --publishers 1 --subscribers 900`,
 		Args: roomArgs("NAME"),
@@ -170,13 +170,13 @@ a relay node's share come first. Nothing changes.`,
 	}, func(a clusterhttp.RoomRelays) string {
 		name := term.Printable(a.Room)
 		if len(a.Relays) == 0 {
-			return fmt.Sprintf("no further node takes rooms, so %s has no relay nodes", name)
+			return fmt.Sprintf("no further node takes rooms, so %s has no relays", name)
 		}
 		var ids []string
 		for _, m := range a.Relays {
 			ids = append(ids, string(m.ID))
 		}
-		return fmt.Sprintf("relay nodes of %s, the best first: %s", name, strings.Join(ids, " "))
+		return fmt.Sprintf("relays of %s, the best first: %s", name, strings.Join(ids, " "))
 	}), append(demandSettings(&demand), settings.Setting{
 		Name: "number", Short: "n", Arg: "N", Default: "2", Set: settings.Number(&number, 1, 100), Usage: "list this many, at most 100",
 	})...)
@@ -217,8 +217,8 @@ func (p *program) roomsCommand() *cobra.Command {
 		Short: "List the rooms that are pinned",
 		Long: `List the rooms that are pinned to nodes by capacity, by agents that were started
 with --redis. SIZE is the last known number of participants. The agent asks Redis
-about every partition: this is no call for a loop. With --watch it asks rarely, and
-after each move of a room.`,
+about every partition. That is expensive: do not poll it. With --watch it asks rarely,
+and after each move of a room.`,
 		Example: `  roost rooms
   roost rooms --node node-b --limit 10000 --output json | jq '.rooms | length'
   roost rooms --watch`,

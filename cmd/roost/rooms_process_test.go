@@ -173,7 +173,7 @@ func TestRooms(t *testing.T) {
 		"room "+room+" --size 3 -> "+room+" is not pinned. With 3 participants it would go to a",
 		"room resolve "+room+" -> "+room+" lives on a (partition ",
 		"room show "+homes["b"]+" -> lives on b (partition ",
-		"room relays "+homes["b"]+" -> relay nodes of "+homes["b"]+", the best first: a\n",
+		"room relays "+homes["b"]+" -> relays of "+homes["b"]+", the best first: a\n",
 		"rooms --node b --limit 1 -> there are more than these 1",
 		"room resolve move -> move lives on ",
 		"room show move -> move lives on ",

@@ -17,7 +17,7 @@ type fault struct {
 
 // faults returns all kinds. A step that makes no sense at its time, such as the crash of a
 // node that does not run, does nothing.
-func faults() []fault { return slices.Concat(nodeFaults(), programFaults(), networkFaults()) }
+func faults() []fault { return slices.Concat(nodeFaults(), applicationFaults(), networkFaults()) }
 
 func nodeFaults() []fault {
 	return []fault{
@@ -49,8 +49,8 @@ func nodeFaults() []fault {
 	}
 }
 
-// programFaults are those of programs and operators.
-func programFaults() []fault {
+// applicationFaults are those of applications and operators.
+func applicationFaults() []fault {
 	return []fault{
 		onNode("drain and leave", 2, (*world).drainAndLeave),
 		withNumber("health", 2, 4, (*world).health),

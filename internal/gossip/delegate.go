@@ -31,8 +31,8 @@ func (d *delegate) NodeMeta(int) []byte { return d.meta() }
 // NotifyMsg copies: memberlist may reuse the memory.
 func (d *delegate) NotifyMsg(b []byte) { d.to.Receive(slices.Clone(b)) }
 
-// GetBroadcasts returns nothing: digests are sent directly. memberlist would send its
-// own broadcasts first, and delay the digests for a minute after a mass join.
+// GetBroadcasts returns nothing: gossip messages are sent directly. memberlist would send its
+// own broadcasts first, and delay the gossip messages for a minute after a mass join.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 func (d *delegate) LocalState(bool) []byte { return d.to.State() }

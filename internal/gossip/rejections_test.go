@@ -50,7 +50,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 		}
 		eventually(t, name+": the stream is counted", func() bool { return find(tt.tcp, TCP) })
 		if tt.udp < reasons {
-			if err := sender.Send(n.Addr(), []byte("digest")); err != nil {
+			if err := sender.Send(n.Addr(), []byte("gossip")); err != nil {
 				t.Error(err)
 			}
 			eventually(t, name+": the packet is counted", func() bool { return find(tt.udp, UDP) })

@@ -151,7 +151,8 @@ var (
 // cordon of no time ends an earlier cordon.
 func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason string) error {
 	n.checkLease(now)
-	if !n.set.Knows(id) {
+	cordoned := slices.ContainsFunc(n.set.Cordoned(), func(c lease.Cordon) bool { return c.ID == id })
+	if !n.set.Knows(id) && (d > 0 || !cordoned) { // a cordon outlives what is known of its node
 		return ErrNotMember
 	}
 	if d > 0 && !n.couldDoWithout(id) {

@@ -65,3 +65,36 @@ func TestCordon(t *testing.T) {
 		}
 	}
 }
+
+// The cordon of a node that is long gone can be ended.
+func TestUncordonForgotten(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	w.run(2 * time.Second)
+	a := w.nodes["a"]
+	if err := a.Cordon(w.now, "b", time.Hour, "slow disk"); err != nil {
+		t.Fatal(err)
+	}
+	w.run(time.Second)
+	w.mute["b"] = true
+	for range 60 {
+		if !a.set.Knows("b") {
+			break
+		}
+		w.run(10 * time.Second)
+	}
+	if a.set.Knows("b") || len(a.View().Live.Cordoned) != 1 {
+		t.Fatalf("b is known: %v; cordons: %+v", a.set.Knows("b"), a.View().Live.Cordoned)
+	}
+	if err := a.Cordon(w.now, "b", time.Minute, ""); !errors.Is(err, ErrNotMember) {
+		t.Errorf("a cordon of a forgotten node: %v", err)
+	}
+	if err := a.Cordon(w.now, "b", 0, ""); err != nil {
+		t.Error(err)
+	}
+	w.run(time.Second)
+	for _, id := range []string{"a", "c"} {
+		if n := len(w.nodes[id].View().Live.Cordoned); n != 0 {
+			t.Errorf("%s knows %d cordons", id, n)
+		}
+	}
+}

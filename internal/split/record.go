@@ -153,8 +153,9 @@ func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 }
 
 // Misses reports whether this node says with each message that it misses a voter: while one is missing, and for a Spread
-// after one that was silent has returned. Until then, that voter may not have heard of a member that came in the meantime:
-// its table has the same ids, and means an earlier process of that member, which may still run.
+// after one that was silent has returned. Take A, which was silent, and C, which was
+// restarted meanwhile: until then, A may not have heard of the new process of C. Its table has the same ids, but counts on the old process,
+// which may still run.
 func (r *Record) Misses(now time.Time) bool {
 	return r.short() || (!r.returned.IsZero() && !now.After(r.returned.Add(r.Spread)))
 }

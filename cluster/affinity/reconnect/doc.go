@@ -41,7 +41,7 @@
 //
 //	                                 attempts alone    with asks
 //	kill -9, directive lost          12.4 s 14.9 s     0.4 s 0.6 s
-//	kill -9, death unproven for 5 s  12.4 s 14.9 s     5.1 s 5.3 s
+//	kill -9, failure unconfirmed for 5 s  12.4 s 14.9 s     5.1 s 5.3 s
 //	drain with a directive            0.3 s  0.5 s     0.3 s 0.5 s
 //	the target refuses for 1 s        4.3 s  5.5 s     1.4 s 2.0 s
 //	kill -9, store away for 3 s      12.4 s 14.9 s     3.1 s 3.3 s

@@ -39,7 +39,7 @@ func onlyA(d Directive, _ time.Duration) bool { return d.To == "a" }
 // stories has the rows of the table in the package comment.
 var stories = []story{
 	{"kill -9, directive lost", false, homeAfter(300 * time.Millisecond), onlyA, 0},
-	{"kill -9, death unproven for 5 s", false, homeAfter(5 * time.Second), onlyA, 0},
+	{"kill -9, failure unconfirmed for 5 s", false, homeAfter(5 * time.Second), onlyA, 0},
 	{"drain with a directive", true, homeAfter(0), onlyA, 0},
 	{"the target refuses for 1 s", true, homeAfter(0), func(d Directive, at time.Duration) bool { return d.To == "a" || at < time.Second }, 0},
 	{"kill -9, store away for 3 s", false, homeAfter(300 * time.Millisecond), onlyA, 3 * time.Second},

@@ -1,7 +1,7 @@
 // Package httpproxy sends HTTP requests to the server that owns their key: as a reverse proxy, by redirects, or
 // as middleware of the server itself.
 //
-//	f, err := follow.Start(ctx, follow.Config{Agents: agents})
+//	f, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
 //	proxy, err := httpproxy.New(httpproxy.Config{
 //		Place: httpproxy.FromClient(f),

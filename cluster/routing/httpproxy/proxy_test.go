@@ -327,7 +327,7 @@ func TestDeadlyRequest(t *testing.T) {
 }
 
 // A request for an owner that stays away is given up after RetryTimeout.
-func TestPatience(t *testing.T) {
+func TestRetryTimeout(t *testing.T) {
 	addr, srv := server(t, named("down"))
 	srv.Close()
 	began := time.Now()

@@ -181,7 +181,7 @@ func TestSlowOwner(t *testing.T) {
 }
 
 // The next owner of a key whose server vanished is asked also when RetryTimeout has gone: it was not asked in vain yet.
-func TestPatienceBeginsAgain(t *testing.T) {
+func TestRetryTimeoutBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, vanished := keyAt("first"), &slow{headers: time.Hour}
 		p := newProxy(t, o.place, func(c *httpproxy.Config) {

@@ -104,7 +104,7 @@ func TestRetries(t *testing.T) {
 }
 
 // A call waits for its owner for RetryTimeout, and with WaitForReady for as long as it takes.
-func TestPatience(t *testing.T) {
+func TestRetryTimeout(t *testing.T) {
 	down, rejects := serve(t), serve(t)
 	down.Stop()
 	rejects.rejects.Store(true)

@@ -1,7 +1,7 @@
 // Package routinggrpc sends each gRPC call to the server that owns its key: a resolver and a balancer for clients, and
 // interceptors for servers. It is a module of its own.
 //
-//	f, err := follow.Start(ctx, follow.Config{Agents: agents})
+//	f, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
 //	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(f)})
 //	…

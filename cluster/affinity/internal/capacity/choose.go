@@ -155,7 +155,7 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	case m == nil && !slices.ContainsFunc(s.Members, q.takes):
 		return Choice{}, q.nobody(s)
 	case q.Preferences != nil:
-		return climb(s, q, limits, reserved)
+		return byPreference(s, q, limits, reserved)
 	}
 	if m != nil {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m)}

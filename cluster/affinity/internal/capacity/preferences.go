@@ -100,10 +100,10 @@ func (l *Preferences) name(preference int) string {
 	return fmt.Sprintf("preference %d (anywhere)", preference)
 }
 
-// climb is choose by a list of preferences: at each preference the best node for the room's partition, if it has
+// byPreference is choose by a list of preferences: at each preference the best node for the room's partition, if it has
 // headroom below the soft ceiling, otherwise the least loaded node with headroom. If no preference has a
 // node with headroom, it picks the least loaded node of all preferences below the hard ceiling.
-func climb(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
+func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	best, err := q.Preferences.best(s, q)
 	if err != nil {
 		return Choice{}, err

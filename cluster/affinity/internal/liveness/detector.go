@@ -28,11 +28,11 @@ type Verdict int
 
 // The verdicts.
 const (
-	Dead     Verdict = iota // by gossip and by the store, or by confirmation
-	Alive                   // by gossip
-	CutOff                  // not by gossip, but by the store
-	Unproven                // not by gossip, and the store cannot say yet
-	Silent                  // dead for the host of a room, unproven for others: see Record
+	Dead        Verdict = iota // by gossip and by the store, or by confirmation
+	Alive                      // by gossip
+	CutOff                     // not by gossip, but by the store
+	Unconfirmed                // not by gossip, and the store cannot say yet
+	Silent                     // dead for the host of a room, unproven for others: see Record
 )
 
 // Reason returns why a room that is pinned to such an incarnation stays.
@@ -40,7 +40,7 @@ func (v Verdict) Reason() string {
 	if v == CutOff {
 		return "already pinned; gossip has lost its node, the store has not"
 	}
-	if v == Unproven || v == Silent {
+	if v == Unconfirmed || v == Silent {
 		return "already pinned; gossip has lost its node, and the store cannot say yet whether it has ended"
 	}
 	return "already pinned"
@@ -110,7 +110,7 @@ func (j *Detector) Record(at lease.Incarnation, heartbeat bool, now time.Time) V
 	case heartbeat:
 		v = CutOff
 	case since < j.TTL || now.Sub(j.last) > j.TTL/2:
-		v = Unproven
+		v = Unconfirmed
 	case j.wasAway && since < j.TTL+reclaimTime:
 		v = Silent
 	}

@@ -52,12 +52,12 @@ func TestLiveness(t *testing.T) {
 			l.StoreAway(true, at(6))
 			l.HeartbeatArrived(at(7))
 			l.Record(first, false, at(8))
-		}, snap: members(), of: first, now: at(8), want: Unproven, known: true},
+		}, snap: members(), of: first, now: at(8), want: Unconfirmed, known: true},
 		"own heartbeats had a gap": {do: func(l *Detector) {
 			l.HeartbeatArrived(at(10))
 			l.Record(first, false, at(10))
-		}, snap: members(), of: first, now: at(10), want: Unproven, known: true},
-		"own heartbeats are late": {do: func(l *Detector) { l.Record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: Unproven, known: true},
+		}, snap: members(), of: first, now: at(10), want: Unconfirmed, known: true},
+		"own heartbeats are late": {do: func(l *Detector) { l.Record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: Unconfirmed, known: true},
 		"dead for a host, just after the store was away": {do: func(l *Detector) {
 			l.StoreAway(true, at(6))
 			for i := range 7 {

@@ -76,7 +76,7 @@ export function sentence(e) {
     case "draining": return `${who} ${are} draining${e.reason ? ` (${e.reason})` : ""}${because}`;
     case "undrained": return `${who} ${are} active again`;
     case "cordoned": return `${who} ${are} cordoned${because}`;
-    case "readmitted": return `${who} ${are} no longer cordoned`;
+    case "uncordoned": return `${who} ${are} no longer cordoned`;
     case "weight": return e.member ? `${who} has weight ${count(e.weight ?? 0)}, was ${count(e.old_weight ?? 0)}` : `${who} have other weights`;
     case "moved": return `${plural(e.moved ?? 0, "partition")} moved; this node gained ${count(e.gained ?? 0)}, lost ${count(e.lost ?? 0)}`;
     default: return [e.kind, who, e.reason, e.why].filter(Boolean).join(" ");

@@ -89,7 +89,7 @@ func (r Reloading) start(ctx context.Context, c cluster.Config, running settings
 	}
 	for _, s := range running.Scopes {
 		if _, err := agent.Scope(s.Name, s.Match); err != nil {
-			_ = agent.Close()
+			_ = agent.Leave(joining) // the others must not take it for a crash
 			return nil, nil, err
 		}
 	}
@@ -212,15 +212,15 @@ func (r *reloader) failed(message string, err error) {
 	r.publish(err.Error(), r.state.Load().restart)
 }
 
-// apply begins with what can fail.
+// apply begins with what can fail, so that nothing is taken over by half.
 func (r *reloader) apply(a settings.Agent, changed []string) error {
-	if slices.Contains(changed, "join") {
-		if err := r.agent.SetJoin(a.Cluster.Join...); err != nil {
+	if slices.Contains(changed, "key-file") {
+		if err := r.agent.SetKeys(a.Cluster.Key, a.Cluster.OldKeys...); err != nil {
 			return err
 		}
 	}
-	if slices.Contains(changed, "key-file") {
-		if err := r.agent.SetKeys(a.Cluster.Key, a.Cluster.OldKeys...); err != nil {
+	if slices.Contains(changed, "join") { // the seeds are valid already
+		if err := r.agent.SetJoin(a.Cluster.Join...); err != nil {
 			return err
 		}
 	}

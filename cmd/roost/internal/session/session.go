@@ -42,7 +42,7 @@ func (o *Options) Settings() []settings.Setting {
 		{Name: "cert", Arg: "FILE", Set: settings.Nonempty(&o.cert), Usage: "certificate of this client, if the agent has --http-client-ca"},
 		{Name: "cert-key", Arg: "FILE", Set: settings.Nonempty(&o.key), Usage: "the key of --cert"},
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
-		o.Output("json prints the answer in full, one object a line"),
+		o.Output("json prints the answer in full, one object per line"),
 		{Name: "timeout", Arg: "DURATION", Default: "20s", Set: settings.Duration(&o.timeout), Usage: "give up on an answer after this time"},
 	}
 }
@@ -197,7 +197,7 @@ func (s *Session) Bound(ctx context.Context) (context.Context, context.CancelFun
 // Progress returns a line about work that lasts, beside the output.
 func (s *Session) Progress() *term.Progress { return &term.Progress{Term: s.errTerm, Out: s.Err} }
 
-// PrintJSON prints one object a line.
+// PrintJSON prints one object per line.
 func (s *Session) PrintJSON(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

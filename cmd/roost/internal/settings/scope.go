@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/cluster"
 )
@@ -20,6 +21,8 @@ func (a *Agent) addScope(v string) error {
 	switch {
 	case name == "" || label == "" || value == "":
 		return fmt.Errorf("%q is not of the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1", v)
+	case len(name) > cluster.MaxScopeName || !utf8.ValidString(name):
+		return fmt.Errorf("name %.80q: want at most %d bytes of UTF-8", name, cluster.MaxScopeName)
 	case slices.ContainsFunc(a.Scopes, func(s Scope) bool { return s.Name == name }):
 		return fmt.Errorf("scope %q is given twice", name)
 	case len(a.Scopes) == cluster.MaxScopes:

@@ -122,7 +122,7 @@ func (t *tour) crash(ctx context.Context) error {
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
 		why: fmt.Sprintf("kill -9 %d: it sends no leave message. Its lease is good for %s, but the nodes that\n"+
-			"hold a stream to it see that end, and prove that the process has ended. The\n"+
+			"hold a stream to it see that end, and confirm that the process has ended. The\n"+
 			"others share its rooms, and the new owner of the partition of a pinned room\n"+
 			"finds a new home for it.", n.PID(), ttl),
 		what: fmt.Sprintf("%s was killed", n.id),
