@@ -12,7 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// A node at a loopback address fails to start once its seeds turn out to be on other hosts, also if they are found late.
+// A node at a loopback address fails to start once its seeds turn out to be on other hosts, also if they are
+// found late.
 func TestSeedsDoNotReachLoopback(t *testing.T) {
 	var calls atomic.Int64
 	late := func(context.Context) ([]string, error) {

@@ -176,10 +176,9 @@ func (a *Agent) reap(l *loop) {
 func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset) }
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
 
-// Place returns the member that owns key, which must not be modified. It takes no
-// lock and allocates nothing: it hashes the key and reads two arrays. A node that is isolated or
-// fenced answers by its last table: see Snapshot.Stale. Place fails with ErrNotReady before Ready is closed, with ErrNoMembers
-// or with ErrClosed.
+// Place returns the member that owns key, which must not be modified. It takes no lock and allocates nothing:
+// it hashes the key and reads two arrays. A node that is isolated or fenced answers by its last table: see
+// Snapshot.Stale. Place fails with ErrNotReady before Ready is closed, with ErrNoMembers or with ErrClosed.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
 // IsOwner reports whether this node owns key and its own lease still holds. A

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// A node whose seeds lead to itself alone, by what they are, starts at once. One with another alias of itself, or with a directory that
-// does not name it yet, waits for others.
+// A node whose seeds lead to itself alone, by what they are, starts at once. One with another alias of
+// itself, or with a directory that does not name it yet, waits for others.
 func TestFirstNodeAlone(t *testing.T) {
 	const loopback, bridge = "127.0.0.1:7946", "172.17.0.1:7946"
 	aliases := map[string]string{loopback: addr1, bridge: addr1}
@@ -58,7 +58,8 @@ func TestFirstNodeAlone(t *testing.T) {
 	}
 }
 
-// Of two nodes that enter themselves in a directory and start together, the first one may be alone, and the second finds it.
+// Of two nodes that enter themselves in a directory and start together, the first one may be alone, and the
+// second finds it.
 func TestFirstNodesOfADirectory(t *testing.T) {
 	inAddresses(t, func(t *testing.T, w *addresses) {
 		var entered []string

@@ -128,7 +128,8 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// BenchmarkScopeUpdate is what a snapshot of the agent costs a scope over all nodes: nothing new, or one node fewer and one more in turns.
+// BenchmarkScopeUpdate is what a snapshot of the agent costs a scope over all nodes: nothing new, or one node
+// fewer and one more in turns.
 func BenchmarkScopeUpdate(b *testing.B) {
 	for _, n := range nodeCounts {
 		for _, changes := range []bool{false, true} {

@@ -73,7 +73,8 @@ func TestWatchSeesChangesOfMembers(t *testing.T) {
 	})
 }
 
-// A watcher of a scope learns of changes of the scope's members, and of no others. A member whose labels no longer match leaves.
+// A watcher of a scope learns of changes of the scope's members, and of no others. A member whose labels no
+// longer match leaves.
 func TestScopeWatchSeesChangesOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 4, clustertest.Options{Config: roles}) // n00 and n02 are even

@@ -29,10 +29,11 @@ const (
 	WAN                  // several regions: 5 s, 20 s
 	Local                // tests on one machine: 200 ms, 6 s
 
-	// Local is for the tests of programs that embed an agent. A node is ready some 30 ms after its start, and a leave or
-	// the end of a process reaches the others in 0.2 s. The TTL is that of LAN, because busy machines stop a process for
-	// a second now and then, and a node whose lease ends owns nothing for a while. A test that waits for the end of a
-	// lease sets a shorter LeaseTTL, or runs package clustertest in virtual time.
+	// Local is for the tests of programs that embed an agent. A node is ready some 30 ms after its start, and
+	// a leave or the end of a process reaches the others in 0.2 s. The TTL is that of LAN, because busy
+	// machines stop a process for a second now and then, and a node whose lease ends owns nothing for a
+	// while. A test that waits for the end of a lease sets a shorter LeaseTTL, or runs package clustertest in
+	// virtual time.
 )
 
 // Config is what an agent is started with. The zero value of every field but ID
@@ -57,19 +58,19 @@ type Config struct {
 	// address, the node advertises the one that it has instead.
 	Advertise string
 
-	// Join lists seeds: nodes to join the cluster through, as host:port or as the
-	// name of an SRV record. Each attempt resolves names again. Seeds that are not
-	// members are retried without end, which heals a long split. A node skips its own address; with loopback addresses of
-	// itself alone, such as localhost, it starts at once.
+	// Join lists seeds: nodes to join the cluster through, as host:port or as the name of an SRV record. Each
+	// attempt resolves names again. Seeds that are not members are retried without end, which heals a long
+	// split. A node skips its own address; with loopback addresses of itself alone, such as localhost, it
+	// starts at once.
 	Join []string
 
-	// Discover returns further seeds, in the forms of Join: from the API of a cloud, or a file. It is
-	// called whenever names of Join are looked up: while the node joins, with each round of attempts, then every
-	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and is not
-	// called again before. At most 1,000 seeds count. An error is like a seed that does not answer. If it
-	// names this node and nobody else, the node starts at once: the list has to be such that a node which sees itself also
-	// sees all that were listed before, as in one API or one file. If it names nobody, the node waits for StartupGrace, because
-	// others may not be listed yet. Default: none.
+	// Discover returns further seeds, in the forms of Join: from the API of a cloud, or a file. It is called
+	// whenever names of Join are looked up: while the node joins, with each round of attempts, then every
+	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and is not called
+	// again before. At most 1,000 seeds count. An error is like a seed that does not answer. If it names this
+	// node and nobody else, the node starts at once: the list has to be such that a node which sees itself
+	// also sees all that were listed before, as in one API or one file. If it names nobody, the node waits
+	// for StartupGrace, because others may not be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
 	// Bootstrap makes the node start without waiting for seeds: it may be the first
@@ -102,9 +103,9 @@ type Config struct {
 	Labels   map[string]string
 	Capacity int64
 
-	// Meta is what your application tells the others of this node: at most 512 bytes, which roost does not interpret. It is fixed at the start:
-	// a label can follow what changes. A node's whole record, with zone, labels and addresses, has at
-	// most 1,024 bytes, so that it fits into one packet.
+	// Meta is what your application tells the others of this node: at most 512 bytes, which roost does not
+	// interpret. It is fixed at the start: a label can follow what changes. A node's whole record, with zone,
+	// labels and addresses, has at most 1,024 bytes, so that it fits into one packet.
 	Meta string
 
 	// Weight is this node's share relative to others. Default 100. StartDraining
@@ -125,9 +126,9 @@ type Config struct {
 	// to people, and the metrics count members by it, so that you see a deploy arrive. Default: none.
 	AppVersion string
 
-	// HTTPAddr is the IP address and port at which this node's HTTP API listens (package clusterhttp), and HTTPTLS says that it speaks
-	// TLS. Members show the API's URL to tools, unless its host is neither the advertised one nor 0.0.0.0: see Member.HTTP.
-	// Default: none.
+	// HTTPAddr is the IP address and port at which this node's HTTP API listens (package clusterhttp), and
+	// HTTPTLS says that it speaks TLS. Members show the API's URL to tools, unless its host is neither the
+	// advertised one nor 0.0.0.0: see Member.HTTP. Default: none.
 	HTTPAddr string
 	HTTPTLS  bool
 
@@ -173,9 +174,9 @@ type Config struct {
 	// SplitMajority, which is for three nodes or more. The same on all nodes.
 	Split Split
 
-	// SplitForget is how long a member that fell silent votes under SplitMajority: survivors
-	// of a crash of most nodes at once, or of the smaller id of two, own nothing for that long, and a split that lasts longer has
-	// two sides that own everything. The same on all nodes. Default 10 min.
+	// SplitForget is how long a member that fell silent votes under SplitMajority: survivors of a crash of
+	// most nodes at once, or of the smaller id of two, own nothing for that long, and a split that lasts
+	// longer has two sides that own everything. The same on all nodes. Default 10 min.
 	SplitForget time.Duration
 
 	// Partitions is the number of partitions of the key space. The same on all
@@ -206,9 +207,9 @@ type Config struct {
 	// at once. Default 250 ms (WAN 1 s, Local 10 ms).
 	Debounce time.Duration
 
-	// StartupGrace is how long a starting node waits for any seed to answer
-	// before it continues alone. Each address is tried once in any case. It begins again with each seed that accepts a connection
-	// and does not answer. Default 10 s (WAN 30 s, Local 2 s).
+	// StartupGrace is how long a starting node waits for any seed to answer before it continues alone. Each
+	// address is tried once in any case. It begins again with each seed that accepts a connection and does
+	// not answer. Default 10 s (WAN 30 s, Local 2 s).
 	StartupGrace time.Duration
 
 	// RejoinInterval is how often seeds that are not members, and members lost within the

@@ -31,8 +31,8 @@ func (d *directory) discover(ctx context.Context) ([]string, error) {
 
 func (d *directory) only(cfg *cluster.Config) { cfg.Join, cfg.Discover = nil, d.discover }
 
-// Nodes find each other by Discover alone, also if it hangs at first, or names unauthenticated peers and the node itself. A
-// node that it told nothing at first joins later.
+// Nodes find each other by Discover alone, also if it hangs at first, or names unauthenticated peers and the
+// node itself. A node that it told nothing at first joins later.
 func TestDiscover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})

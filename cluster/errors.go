@@ -15,12 +15,12 @@ var (
 	ErrNotReady = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
 	ErrClosed   = errors.New("cluster: agent is closed")
 
-	// ErrNoMembers is why a lookup fails while no member can own anything. The error that wraps it says how many members are
-	// cordoned, flapping, draining, settling or of weight 0, and what to do.
+	// ErrNoMembers is why a lookup fails while no member can own anything. The error that wraps it says how
+	// many members are cordoned, flapping, draining, settling or of weight 0, and what to do.
 	ErrNoMembers = errors.New("cluster: no member can own anything")
 
-	// ErrEmptyScope is why a lookup in a [Scope] fails while no member of the scope can own anything. The error that wraps
-	// it says how many members match.
+	// ErrEmptyScope is why a lookup in a [Scope] fails while no member of the scope can own anything. The
+	// error that wraps it says how many members match.
 	ErrEmptyScope = errors.New("no member of the scope can own anything")
 
 	// ErrScopeExists, ErrManyScopes and ErrScopeStrategy are why Scope refuses.
@@ -31,8 +31,8 @@ var (
 	// ErrAhead is why DrainAt and LeaveAt refuse a moment.
 	ErrAhead = errors.New("the moment is too far ahead")
 
-	// ErrFenced is why a node refuses what needs the knowledge of the present: its own lease expired, see Snapshot.Fenced. Lookups
-	// do not fail with it.
+	// ErrFenced is why a node refuses what needs the knowledge of the present: its own lease expired, see
+	// Snapshot.Fenced. Lookups do not fail with it.
 	ErrFenced = errors.New("cluster: fenced: this node's own lease expired, because the process was paused or could not send; it joins again by itself: try again in a second")
 
 	// ErrStalled ends a call that the agent's loop has not carried out within LeaseTTL. What

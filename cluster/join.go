@@ -80,8 +80,8 @@ func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	})
 }
 
-// lookUpSeeds returns the addresses of the names of seeds, before there is a core. A name that is not found is looked up
-// again while the node joins.
+// lookUpSeeds returns the addresses of the names of seeds, before there is a core. A name that is not found
+// is looked up again while the node joins.
 func (a *Agent) lookUpSeeds(ctx context.Context) []string {
 	_, names := a.cfg.seeds()
 	found := make([][]string, len(names))
@@ -156,8 +156,8 @@ func (a *Agent) discover(ctx context.Context) ([]string, error) {
 }
 
 // SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. Members stay members:
-// seeds are for a later split, and for nodes that have lost all others. The error says which seed is invalid, and then nothing
-// changes. Concurrent calls take effect one after the other.
+// seeds are for a later split, and for nodes that have lost all others. The error says which seed is invalid,
+// and then nothing changes. Concurrent calls take effect one after the other.
 func (a *Agent) SetJoin(seeds ...string) error {
 	cfg := a.cfg.clone()
 	cfg.Join = slices.Clone(seeds)

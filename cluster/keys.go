@@ -24,9 +24,9 @@ const (
 //   - Key k, OldKeys PlainText: the node sends with k, and accepts plain text, too
 //   - Key PlainText, OldKeys k: the node sends plain text, and accepts what k has sealed, too
 //
-// While a node accepts plain text, whoever reaches its port can join, speak for any node and take over partitions, as without a key;
-// while it sends plain text, whoever is on the way can read it. Each step has to reach all nodes before the next one.
-// Its fingerprint is "plain".
+// While a node accepts plain text, whoever reaches its port can join, speak for any node and take over
+// partitions, as without a key; while it sends plain text, whoever is on the way can read it. Each step has
+// to reach all nodes before the next one. Its fingerprint is "plain".
 const PlainText = gossip.PlainText
 
 // KeyFingerprint tells keys apart: 8 hexadecimal digits of a hash, which say nothing of a random key, or "plain".
@@ -61,12 +61,13 @@ func (c Config) keys() [][]byte {
 	return append([][]byte{c.Key}, c.OldKeys...)
 }
 
-// SetKeys replaces Config.Key and Config.OldKeys while the node runs. A cluster that changes its key
-// gives every node the new one as an old one, then swaps both, then removes the former one; nothing is lost in between.
-// A cluster that gets its first key does the same, with [PlainText] as the former one.
-// [Member.KeyFingerprints] says how far the members are. Watch streams that are open stay open. The error wraps ErrPlain
-// if a node that sends plain text would stop accepting it. It wraps ErrSealed if a node that encrypts would go back to plain text, or would
-// accept it although it did not at its start. Concurrent calls take effect one after the other.
+// SetKeys replaces Config.Key and Config.OldKeys while the node runs. A cluster that changes its key gives
+// every node the new one as an old one, then swaps both, then removes the former one; nothing is lost in
+// between. A cluster that gets its first key does the same, with [PlainText] as the former one.
+// [Member.KeyFingerprints] says how far the members are. Watch streams that are open stay open. The error
+// wraps ErrPlain if a node that sends plain text would stop accepting it. It wraps ErrSealed if a node that
+// encrypts would go back to plain text, or would accept it although it did not at its start. Concurrent calls
+// take effect one after the other.
 func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
@@ -90,10 +91,10 @@ func (a *Agent) setKeys(keys [][]byte) error {
 	return nil
 }
 
-// InstallKey adds a key that the node accepts, and does not send with yet. It is the first of three steps that change the
-// key of a cluster while it runs, or give it the first one: InstallKey on all nodes, then UseKey on all, then RemoveKey of the former
-// key, or of "plain": see [PlainText]. A key that the node has is no error. The error wraps ErrManyKeys from four keys on: the
-// others would not see more.
+// InstallKey adds a key that the node accepts, and does not send with yet. It is the first of three steps
+// that change the key of a cluster while it runs, or give it the first one: InstallKey on all nodes, then
+// UseKey on all, then RemoveKey of the former key, or of "plain": see [PlainText]. A key that the node has is
+// no error. The error wraps ErrManyKeys from four keys on: the others would not see more.
 func (a *Agent) InstallKey(key []byte) error {
 	return a.rekey(KeyFingerprint(key), func(keys [][]byte, at int) ([][]byte, error) {
 		switch {
@@ -106,15 +107,17 @@ func (a *Agent) InstallKey(key []byte) error {
 	})
 }
 
-// UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps ErrUnknownKey, ErrSealed
-// for "plain", or ErrKeyLacking if a live member, as this node sees it, does not state the key. A node that is fenced knows only the
-// members from before, which may have changed their keys, so it does not ask them.
+// UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps
+// ErrUnknownKey, ErrSealed for "plain", or ErrKeyLacking if a live member, as this node sees it, does not
+// state the key. A node that is fenced knows only the members from before, which may have changed their keys,
+// so it does not ask them.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
 			return nil, ErrUnknownKey
 		}
-		// The members of before a fence may have changed their keys since, and this node has to follow to join them again.
+		// The members of before a fence may have changed their keys since, and this node has to follow to
+		// join them again.
 		if ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) }); ids != "" && at > 0 && !a.Snapshot().Fenced {
 			return nil, fmt.Errorf("%w: %s", ErrKeyLacking, ids)
 		}
@@ -123,9 +126,9 @@ func (a *Agent) UseKey(fingerprint string) error {
 	})
 }
 
-// RemoveKey makes the node stop accepting a key. A key that the node does not have is no error. "plain" makes the node
-// refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees it, sends with the key, or
-// ErrFenced while this node cannot see that.
+// RemoveKey makes the node stop accepting a key. A key that the node does not have is no error. "plain" makes
+// the node refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees
+// it, sends with the key, or ErrFenced while this node cannot see that.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		sends := func(prints []string) bool {
@@ -180,9 +183,9 @@ func cloned(keys [][]byte) [][]byte {
 	return all
 }
 
-// Keys returns the gossip keys of this node: first the one that it sends with, then the other accepted ones. [PlainText] may be among
-// them, and is the only one without a key. So there is always a first one, and the next start can have them as Config.Key and
-// Config.OldKeys. Do not log them: KeyFingerprints is for that.
+// Keys returns the gossip keys of this node: first the one that it sends with, then the other accepted ones.
+// [PlainText] may be among them, and is the only one without a key. So there is always a first one, and the
+// next start can have them as Config.Key and Config.OldKeys. Do not log them: KeyFingerprints is for that.
 func (a *Agent) Keys() [][]byte {
 	keys := a.gossip.Keys()
 	if len(keys) == 0 {
@@ -200,14 +203,14 @@ func (a *Agent) KeyFingerprints() []string {
 	return prints
 }
 
-// KeyFingerprints returns fingerprints of the first four gossip keys of the member, as it states them: first of
-// the key that it sends with, then of the other accepted keys. One is "plain" if the member sends or accepts plain text besides a
-// key. A member without a key states none.
+// KeyFingerprints returns fingerprints of the first four gossip keys of the member, as it states them: first
+// of the key that it sends with, then of the other accepted keys. One is "plain" if the member sends or
+// accepts plain text besides a key. A member without a key states none.
 func (m *Member) KeyFingerprints() []string { return fingerprints(m.keys) }
 
-// Rejection is what this node rejected from one source, before it decided anything. Reason is "wrong_key" (no key of this
-// node opens it, or only one side uses a key), "wrong_cluster" (it names another cluster, or none) or "not_allowed" (the
-// source is outside Config.GossipAllow).
+// Rejection is what this node rejected from one source, before it decided anything. Reason is "wrong_key" (no
+// key of this node opens it, or only one side uses a key), "wrong_cluster" (it names another cluster, or
+// none) or "not_allowed" (the source is outside Config.GossipAllow).
 type Rejection struct {
 	Reason  string
 	Over    string    // "tcp", or "udp": then anybody may have forged the source
@@ -217,8 +220,8 @@ type Rejection struct {
 	Latest  time.Time // by this node's clock
 }
 
-// Rejections returns the latest sources of packets and connections that this node rejected, the latest one first: at most
-// four for each reason over UDP, and as many over TCP. [Stats] counts all.
+// Rejections returns the latest sources of packets and connections that this node rejected, the latest one
+// first: at most four for each reason over UDP, and as many over TCP. [Stats] counts all.
 func (a *Agent) Rejections() []Rejection {
 	rejected := a.gossip.Rejections()
 	all := make([]Rejection, len(rejected))

@@ -26,7 +26,8 @@ func TestFirstKeyByRestarts(t *testing.T) {
 	})
 }
 
-// A node without a key has plain text as its only one, by name and by fingerprint, and can start again with what Keys returns.
+// A node without a key has plain text as its only one, by name and by fingerprint, and can start again with
+// what Keys returns.
 func TestKeysWithoutAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})

@@ -19,7 +19,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The program of the README, with a clean-up of 3 s in each partition: on real sockets, all are over when Leave returns.
+// The program of the README, with a clean-up of 3 s in each partition: on real sockets, all are over when
+// Leave returns.
 func TestLeaveWaitsForCleanUps(t *testing.T) {
 	t.Parallel()
 	start := func(id string, seeds ...string) *cluster.Agent {
@@ -107,7 +108,8 @@ func TestLeaveAfterTheLastRun(t *testing.T) {
 	})
 }
 
-// The wait for runs is bounded: by the context, and by a documented time. Leave leaves nevertheless, and names a partition.
+// The wait for runs is bounded: by the context, and by a documented time. Leave leaves nevertheless, and
+// names a partition.
 func TestLeaveWithARunThatHangs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit       time.Duration // of the context
@@ -152,8 +154,8 @@ func TestLeaveWithARunThatHangs(t *testing.T) {
 	}
 }
 
-// A run that calls Leave waits for itself. Leave returns, and says so; the clean-ups of other partitions are not cut off if the run
-// passes a context of its own.
+// A run that calls Leave waits for itself. Leave returns, and says so; the clean-ups of other partitions are
+// not cut off if the run passes a context of its own.
 func TestLeaveInsideARun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		with func(run context.Context) context.Context

@@ -67,12 +67,13 @@ func (a *Agent) SetWeight(w uint32) error {
 	return a.change(ctx, "set weight", set, func(s *Snapshot) bool { return s.weighs(w) })
 }
 
-// SetLabels replaces all labels of this node, under the bounds of Config.Labels, so that they can follow the application's state. All change together:
-// no node sees some of the new labels beside some of the old ones. Strategies and rooms that go by labels follow the change.
+// SetLabels replaces all labels of this node, under the bounds of Config.Labels, so that they can follow the
+// application's state. All change together: no node sees some of the new labels beside some of the old ones.
+// Strategies and rooms that go by labels follow the change.
 //
-// SetLabels copies the labels, and returns when the node's own snapshot has them. Other nodes follow within moments, where
-// Watch names this node in Batch.Changed. Labels last until the agent ends: a restart begins with those of Config. If the labels are not
-// valid, the error says why, and nothing changes.
+// SetLabels copies the labels, and returns when the node's own snapshot has them. Other nodes follow within
+// moments, where Watch names this node in Batch.Changed. Labels last until the agent ends: a restart begins
+// with those of Config. If the labels are not valid, the error says why, and nothing changes.
 func (a *Agent) SetLabels(labels map[string]string) error {
 	labels = maps.Clone(labels)
 	var invalid error
@@ -90,9 +91,9 @@ func (a *Agent) SetLabels(labels map[string]string) error {
 // and all live members run a table without it; with handoff, when its runs have returned,
 // too. The node stays a member. If ctx ends first, the draining continues.
 //
-// With handoff, Drain waits for at most Config.Handoff after a run was told to end. Then it fails with an error that wraps
-// context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node: Drain waits for the handler. If the
-// handler passes its context, Drain fails as soon as the handler has to return.
+// With handoff, Drain waits for at most Config.Handoff after a run was told to end. Then it fails with an
+// error that wraps context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node: Drain waits
+// for the handler. If the handler passes its context, Drain fails as soon as the handler has to return.
 func (a *Agent) Drain(ctx context.Context) error {
 	return a.drain(ctx, time.Time{}, func(now time.Time, n *node.Node) { n.Drain(now) })
 }
@@ -100,14 +101,15 @@ func (a *Agent) Drain(ctx context.Context) error {
 // MaxAhead is how far ahead the moment of [Agent.DrainAt] and [Agent.LeaveAt] may be.
 const MaxAhead = time.Hour
 
-// DrainAt is Drain at a moment at which all nodes switch to the table without this one, within some milliseconds of each
-// other: all learn of the moment beforehand, in cluster time, so no message has to arrive at it. Wall clocks of other nodes play
-// no part. The moment should be ten gossip intervals ahead or more (2 s on a LAN) and may be [MaxAhead] ahead. A node that
-// learns of it late switches then. A moment that is past is now. Until the moment, Undrain ends the plan.
+// DrainAt is Drain at a moment at which all nodes switch to the table without this one, within some
+// milliseconds of each other: all learn of the moment beforehand, in cluster time, so no message has to
+// arrive at it. Wall clocks of other nodes play no part. The moment should be ten gossip intervals ahead or
+// more (2 s on a LAN) and may be [MaxAhead] ahead. A node that learns of it late switches then. A moment that
+// is past is now. Until the moment, Undrain ends the plan.
 //
-// DrainAt returns when Drain does, after the moment. With handoff, it waits for at most Config.Handoff after the moment.
-// If ctx ends first, the plan stays. With a Strategy that remembers, the nodes switch when they have the new assignment;
-// with handoff, runs move after the moment.
+// DrainAt returns when Drain does, after the moment. With handoff, it waits for at most Config.Handoff after
+// the moment. If ctx ends first, the plan stays. With a Strategy that remembers, the nodes switch when they
+// have the new assignment; with handoff, runs move after the moment.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
 		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
@@ -125,7 +127,8 @@ func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time,
 	return a.explainRuns(ctx, last, err)
 }
 
-// explainRuns returns the error of a drain with the runs that the drain waited for, if any. last is what the drain saw last.
+// explainRuns returns the error of a drain with the runs that the drain waited for, if any. last is what the
+// drain saw last.
 func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) error {
 	switch {
 	case last == nil || last.holds == 0 || errors.Is(err, ErrClosed):
@@ -136,7 +139,8 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	return runsLeft(ctx, err, last.holds, last.overdue, "the draining goes on")
 }
 
-// runsLeft returns err with the runs that a call waited for in vain, and what happens nevertheless. some are partitions of them.
+// runsLeft returns err with the runs that a call waited for in vain, and what happens nevertheless. some are
+// partitions of them.
 func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
 	if errors.Is(context.Cause(ctx), events.ErrReleased) {
 		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
@@ -178,11 +182,12 @@ const MaxLeaveWait = 20 * time.Second
 // beforeLeaveTime is how long Leave waits for the functions of BeforeLeave.
 const beforeLeaveTime = 2 * time.Second
 
-// BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right before
-// the other members learn that it leaves: for what others take over then. An affinity.Resolver
-// ends its rooms there. Leave waits for f and returns its error if there is no other one. Functions run
-// one after the other, the latest one first, and once; Leave waits for 2 s at most for all of them. If f panics, the
-// panic is its error, and the log has the stack: the other functions run, and the node leaves. A call of cancel removes f.
+// BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right
+// before the other members learn that it leaves: for what others take over then. An affinity.Resolver ends
+// its rooms there. Leave waits for f and returns its error if there is no other one. Functions run one after
+// the other, the latest one first, and once; Leave waits for 2 s at most for all of them. If f panics, the
+// panic is its error, and the log has the stack: the other functions run, and the node leaves. A call of
+// cancel removes f.
 func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	a.registering.Lock()
 	defer a.registering.Unlock()
@@ -217,8 +222,8 @@ func (a *Agent) part() error {
 	}
 }
 
-// partWith calls a function of BeforeLeave. A panic there would end the process in the middle of the leave, and the goroutine that
-// called Leave could not recover from it.
+// partWith calls a function of BeforeLeave. A panic there would end the process in the middle of the leave,
+// and the goroutine that called Leave could not recover from it.
 func (a *Agent) partWith(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -277,10 +282,11 @@ func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	return cmp.Or(a.Close(), cut)
 }
 
-// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt]. It waits for the
-// handlers as long as Leave does, from the moment on, and for the other members' tables for two LeaseTTLs. If
-// ctx ends before the moment, the node leaves at once. Undrain cancels the moment and not the leave, which then begins a LeaseTTL
-// after the moment. It fails with ErrAhead, and stays, if the moment is too far ahead.
+// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt].
+// It waits for the handlers as long as Leave does, from the moment on, and for the other members' tables for
+// two LeaseTTLs. If ctx ends before the moment, the node leaves at once. Undrain cancels the moment and not
+// the leave, which then begins a LeaseTTL after the moment. It fails with ErrAhead, and stays, if the moment
+// is too far ahead.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
 	defer cancel()

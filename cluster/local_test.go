@@ -10,7 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A busy machine that stops a process for seconds ends no lease on Network Local, and fences nobody. Nodes that start are ready at once.
+// A busy machine that stops a process for seconds ends no lease on Network Local, and fences nobody. Nodes
+// that start are ready at once.
 func TestLocalBearsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Network = cluster.Local }})

@@ -86,8 +86,8 @@ func (s *Snapshot) isLive(id lease.NodeID) bool {
 	return ok
 }
 
-// fillParting keeps what was known of members that have gone, until the next state is without them: one that leaves drains
-// first, and is no candidate of the table any more.
+// fillParting keeps what was known of members that have gone, until the next state is without them: one that
+// leaves drains first, and is no candidate of the table any more.
 func (s *Snapshot) fillParting(old *Snapshot) {
 	if s.State == nil {
 		return
@@ -103,8 +103,8 @@ func (s *Snapshot) fillParting(old *Snapshot) {
 	}
 }
 
-// lastOf returns a copy of what the snapshot knows of a member, which may have gone already. The members of a snapshot are one
-// piece of memory, of which one would keep all.
+// lastOf returns a copy of what the snapshot knows of a member, which may have gone already. The members of a
+// snapshot are one piece of memory, of which one would keep all.
 func (s *Snapshot) lastOf(i lease.Incarnation) *Member {
 	for _, members := range [][]*Member{s.Members, s.parting, s.owners} {
 		if at, ok := slices.BinarySearchFunc(members, i.Node, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) }); ok {

@@ -94,8 +94,8 @@ func TestDrainAtTaken(t *testing.T) {
 	})
 }
 
-// DrainAt and LeaveAt wait for a handler that does not return for Config.Handoff after the moment, also if that is much longer than
-// a LeaseTTL, or until their context ends.
+// DrainAt and LeaveAt wait for a handler that does not return for Config.Handoff after the moment, also if
+// that is much longer than a LeaseTTL, or until their context ends.
 func TestPlannedWithLongHandoff(t *testing.T) {
 	const ahead, handoff = 5 * time.Second, 30 * time.Second
 	for name, tt := range map[string]struct {

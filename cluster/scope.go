@@ -53,10 +53,10 @@ type scopeProblem struct {
 	logged time.Time
 }
 
-// Scope returns a ring over the members for which match returns true. The candidates are the candidates of the
-// agent's table that match, so draining, cordoned and settling members and members of weight 0 own nothing, and the
-// scope changes together with the agent's table. The scope exists as long as the agent does. Package clusterhttp serves it: requests
-// name it with ?scope=.
+// Scope returns a ring over the members for which match returns true. The candidates are the candidates of
+// the agent's table that match, so draining, cordoned and settling members and members of weight 0 own
+// nothing, and the scope changes together with the agent's table. The scope exists as long as the agent does.
+// Package clusterhttp serves it: requests name it with ?scope=.
 //
 // match should depend only on what a member states of itself and does not change all the time: Labels, Zone, ID,
 // Version. Each node asks its own match, and nodes agree on owners only if their functions do. Roost does not
@@ -66,16 +66,18 @@ type scopeProblem struct {
 // function has to change, deploy a second scope with a new name everywhere before the first node uses it.
 // A member that matches gets partitions from the others even before it calls Scope itself: call it right after Start.
 //
-// The agent's loop calls match for each member some ten times a second, so match should return at once, and it must not
-// wait for the agent. If match panics for a member, that member stays in the scope or out of it, and the agent logs it. While the matching
-// candidates stay the same, the scope keeps its table, and costs about 4 µs per snapshot of 100 nodes. A change costs one more
-// table: about 25 µs for 1,024 partitions and 100 nodes, in the agent's loop. docs/performance.md has the numbers.
+// The agent's loop calls match for each member some ten times a second, so match should return at once, and
+// it must not wait for the agent. If match panics for a member, that member stays in the scope or out of it,
+// and the agent logs it. While the matching candidates stay the same, the scope keeps its table, and costs
+// about 4 µs per snapshot of 100 nodes. A change costs one more table: about 25 µs for 1,024 partitions and
+// 100 nodes, in the agent's loop. docs/performance.md has the numbers.
 //
 // Config.Handoff does not apply to scopes: runs of a partition on two nodes can overlap for a moment, as without it.
 //
-// Scope does not wait for Ready: until then, lookups fail with ErrNotReady. It fails with ErrScopeExists if the agent
-// has a scope with this name, with ErrManyScopes if it has MaxScopes, with ErrScopeStrategy if the Strategy remembers owners, and with
-// ErrClosed or ErrStalled. It also fails if name is not 1 to 64 bytes of UTF-8, if match is nil, or if match or the strategy panics.
+// Scope does not wait for Ready: until then, lookups fail with ErrNotReady. It fails with ErrScopeExists if
+// the agent has a scope with this name, with ErrManyScopes if it has MaxScopes, with ErrScopeStrategy if the
+// Strategy remembers owners, and with ErrClosed or ErrStalled. It also fails if name is not 1 to 64 bytes of
+// UTF-8, if match is nil, or if match or the strategy panics.
 func (a *Agent) Scope(name string, match func(*Member) bool) (*Scope, error) {
 	sc := &Scope{agent: a, name: name, match: match}
 	sc.snap.Set(Snapshot{})
@@ -124,7 +126,8 @@ func (a *Agent) addScope(sc *Scope, now time.Time) error {
 	return nil
 }
 
-// Scopes returns the scopes of this agent in the order in which they were made. The slice is shared and must not be modified.
+// Scopes returns the scopes of this agent in the order in which they were made. The slice is shared and must
+// not be modified.
 func (a *Agent) Scopes() []*Scope {
 	if all := a.scopes.Load(); all != nil {
 		return *all
@@ -163,16 +166,17 @@ func (sc *Scope) Owned() []placement.Partition { return sc.agent.owned(sc.snap.L
 // and must not be modified.
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 
-// Snapshot returns the scope at one moment. Its Members, Table and State are the scope's, and Place, Owners, Version and Digest answer
-// for the scope. Everything else is the agent's, also InSync, Diverged and Converged.
+// Snapshot returns the scope at one moment. Its Members, Table and State are the scope's, and Place, Owners,
+// Version and Digest answer for the scope. Everything else is the agent's, also InSync, Diverged and
+// Converged.
 func (sc *Scope) Snapshot() *Snapshot { return sc.snap.Load() }
 
 // Latest is Snapshot, with a channel that is closed when a later one replaces it, like [Agent.Latest].
 func (sc *Scope) Latest() (*Snapshot, <-chan struct{}) { return sc.snap.Get() }
 
-// Watch returns the changes of the scope, like [Agent.Watch]; Changed has members of the scope only. A member that no longer
-// matches is in Left, without a reason. A member that begins to match is in Joined and, when the agent publishes what
-// changed, in Changed. Version counts the scope's own states.
+// Watch returns the changes of the scope, like [Agent.Watch]; Changed has members of the scope only. A member
+// that no longer matches is in Left, without a reason. A member that begins to match is in Joined and, when
+// the agent publishes what changed, in Changed. Version counts the scope's own states.
 func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &sc.feed)
 }
@@ -202,9 +206,9 @@ func (l *loop) updateScopes(s *Snapshot, now time.Time) {
 	}
 }
 
-// update has the scope follow a snapshot of the agent. If the strategy fails, the scope keeps its members and table. If match
-// fails for a member, that member stays in the scope or out of it, and nodes that drain or leave go all the same. update
-// returns why.
+// update has the scope follow a snapshot of the agent. If the strategy fails, the scope keeps its members and
+// table. If match fails for a member, that member stays in the scope or out of it, and nodes that drain or
+// leave go all the same. update returns why.
 func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	old := sc.snap.Load()
 	s := *of
@@ -234,8 +238,8 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 }
 
 // compute returns the live members that match, and the table of the scope: the last one if the candidates are
-// the same, or while the agent shows none. It changes only when the agent's table does, as on all other nodes: what a candidate
-// states is part of that table.
+// the same, or while the agent shows none. It changes only when the agent's table does, as on all other
+// nodes: what a candidate states is part of that table.
 func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Table, err error) {
 	members = make([]*Member, 0, len(of.Members))
 	for _, m := range of.Members {

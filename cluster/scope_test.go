@@ -230,7 +230,8 @@ func TestScopesAfterChurn(t *testing.T) {
 	})
 }
 
-// A node that was paused for longer than its lease owns nothing in any scope, first of all. Its runs end and begin anew.
+// A node that was paused for longer than its lease owns nothing in any scope, first of all. Its runs end and
+// begin anew.
 func TestScopesOfAFencedNode(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
@@ -256,7 +257,8 @@ func TestScopesOfAFencedNode(t *testing.T) {
 	})
 }
 
-// A snapshot of a scope has the scope's members and table. It is replaced as the agent's is, and says what the agent's says of the node.
+// A snapshot of a scope has the scope's members and table. It is replaced as the agent's is, and says what
+// the agent's says of the node.
 func TestSnapshotOfAScope(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
@@ -394,8 +396,8 @@ func TestLeaveWithARunOfAScopeThatHangs(t *testing.T) {
 	})
 }
 
-// A change of labels moves partitions of a scope when it moves the agent's table, and not before: until then, other nodes
-// go by the former labels, too.
+// A change of labels moves partitions of a scope when it moves the agent's table, and not before: until then,
+// other nodes go by the former labels, too.
 func TestScopeMovesWithTheTable(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		agent := c.Agent("n01")

@@ -135,8 +135,8 @@ func TestScopeRefuses(t *testing.T) {
 	})
 }
 
-// A match that panics later costs a log line a minute. Members stay in the scope or out of it, and what leaves or drains owns
-// nothing there all the same. The scope follows again when match works.
+// A match that panics later costs a log line a minute. Members stay in the scope or out of it, and what
+// leaves or drains owns nothing there all the same. The scope follows again when match works.
 func TestScopeKeepsItsMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var book logbook

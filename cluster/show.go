@@ -74,8 +74,8 @@ func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 	}
 }
 
-// keepMembers adds the members of old that a fenced node does not hear yet. It leaves out members of which it knows that they
-// have ended.
+// keepMembers adds the members of old that a fenced node does not hear yet. It leaves out members of which it
+// knows that they have ended.
 func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.Reason) {
 	live := s.Members
 	s.Members = make([]*Member, 0, max(len(live), len(old.Members)))

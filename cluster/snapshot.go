@@ -76,24 +76,26 @@ type Snapshot struct {
 	// confirmation: their members are gone, and not merely out of reach.
 	Crashed []lease.Incarnation
 
-	// Left are incarnations that have left in order, by their own word ([Agent.Leave]), for a minute, or for ten LeaseTTLs if those
-	// are longer. A node that was not a member at the time does not know of it.
+	// Left are incarnations that have left in order, by their own word ([Agent.Leave]), for a minute, or for
+	// ten LeaseTTLs if those are longer. A node that was not a member at the time does not know of it.
 	Left []lease.Incarnation
 
-	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are more than Config.MaxSkew ahead of the
-	// cluster's. They are no members, or will be none soon.
+	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are more than Config.MaxSkew
+	// ahead of the cluster's. They are no members, or will be none soon.
 	Ahead map[lease.NodeID]time.Duration
 
-	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which TCP connections bring: UDP packets do
-	// not get through between them and this node both ways. Nodes that own on another side of a split are not among them.
+	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which TCP
+	// connections bring: UDP packets do not get through between them and this node both ways. Nodes that own
+	// on another side of a split are not among them.
 	StreamsAlone map[lease.NodeID]string
 
 	// Phase is where this node is in its life.
 	Phase Phase
 
-	// Fenced says that this node's own lease expired, because the process was paused or could not send. It owns nothing until it
-	// has joined again and computed a table, usually within a second. Until then Table and Members are what it knew before, without the
-	// members of which it hears that they have left or crashed.
+	// Fenced says that this node's own lease expired, because the process was paused or could not send. It
+	// owns nothing until it has joined again and computed a table, usually within a second. Until then Table
+	// and Members are what it knew before, without the members of which it hears that they have left or
+	// crashed.
 	Fenced bool
 
 	// Waits is why the node goes on joining after StartupGrace: a seed accepts connections
@@ -101,8 +103,8 @@ type Snapshot struct {
 	// such reason.
 	Waits error
 
-	// Unreachable is why other nodes cannot reach this one at its advertised address, such as that the host has lost the
-	// address; nil = it is not known. The node looks while others do not answer it.
+	// Unreachable is why other nodes cannot reach this one at its advertised address, such as that the host
+	// has lost the address; nil = it is not known. The node looks while others do not answer it.
 	Unreachable error
 
 	// Unhealthy is why the application of this node is unhealthy, by Config.Health or by its reports; nil =
@@ -164,8 +166,8 @@ func (s *Snapshot) InSync(m *Member) bool {
 	return s.Table != nil && m.TableDigest == s.digest
 }
 
-// Stale reports whether Table may be out of date, because this node is isolated or fenced: lookups answer by its last table, which
-// may give this node partitions that it does not own. IsOwner is right in any case.
+// Stale reports whether Table may be out of date, because this node is isolated or fenced: lookups answer by
+// its last table, which may give this node partitions that it does not own. IsOwner is right in any case.
 func (s *Snapshot) Stale() bool { return s.Fenced || s.Phase == PhaseIsolated }
 
 // Converged reports whether this node is ready, is neither isolated nor fenced, and all live members run
@@ -256,7 +258,8 @@ func (s *Snapshot) placed(id lease.NodeID) uint32 {
 	return nodes[i].Weight
 }
 
-// Stats counts what an agent did since it was started. Each counter is described here, with its name in JSON; clusterprom has its metric.
+// Stats counts what an agent did since it was started. Each counter is described here, with its name in JSON;
+// clusterprom has its metric.
 type Stats struct {
 	CoreStats
 
@@ -282,8 +285,9 @@ type Stats struct {
 	Watched  int `json:"watched"`
 	Watchers int `json:"watchers"`
 
-	// SealedWith is the fingerprint of the key that seals, "" without one: see [KeyFingerprint]. Sealed counts since the start of
-	// this process, for each key by itself. All nodes together may seal 2^32 messages with one key.
+	// SealedWith is the fingerprint of the key that seals, "" without one: see [KeyFingerprint]. Sealed
+	// counts since the start of this process, for each key by itself. All nodes together may seal 2^32
+	// messages with one key.
 	SealedWith string `json:"sealed_with,omitempty"`
 }
 

@@ -486,7 +486,8 @@ func TestNextRunning(t *testing.T) {
 	}
 }
 
-// AwaitRuns returns when the runs of all calls have returned, or with the partitions of those that have not by the end of ctx.
+// AwaitRuns returns when the runs of all calls have returned, or with the partitions of those that have not
+// by the end of ctx.
 func TestAwaitRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed

@@ -40,8 +40,8 @@ type Detail struct {
 	State lease.State // Draining if the node is active and cordoned
 }
 
-// Same reports whether two details of one incarnation are the same for a program: state, weight, labels, addresses, zone, capacity, version, metadata,
-// and until when the node is flapping.
+// Same reports whether two details of one incarnation are the same for a program: state, weight, labels,
+// addresses, zone, capacity, version, metadata, and until when the node is flapping.
 func (d Detail) Same(o Detail) bool {
 	if d.State != o.State || d.Record == o.Record {
 		return d.State == o.State

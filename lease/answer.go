@@ -155,14 +155,13 @@ func (e *entry) draws(at Stamp) bool {
 	return true
 }
 
-// AnswerExpired returns a message for a sender that is not live in this set, and the
-// sender's address. Such a sender was replaced by a later incarnation, is too far
-// ahead of the cluster's clock, or has expired. No node gossips to it, so without an
-// answer it would receive nothing, expire all other nodes, and own everything. A live
-// sender is answered if its cluster time is behind. The message has the record of the
-// later incarnation, if there is one: if that process is alive, the sender has to stop,
-// otherwise to outbid it, at once after a leave message. The rest of the budget is filled with heartbeats, freshest first. A sender is answered
-// at most twice a second.
+// AnswerExpired returns a message for a sender that is not live in this set, and the sender's address. Such a
+// sender was replaced by a later incarnation, is too far ahead of the cluster's clock, or has expired. No
+// node gossips to it, so without an answer it would receive nothing, expire all other nodes, and own
+// everything. A live sender is answered if its cluster time is behind. The message has the record of the
+// later incarnation, if there is one: if that process is alive, the sender has to stop, otherwise to outbid
+// it, at once after a leave message. The rest of the budget is filled with heartbeats, freshest first. A
+// sender is answered at most twice a second.
 func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
 	if !s.owes(now, e, behind) {

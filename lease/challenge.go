@@ -66,10 +66,10 @@ func (c *challenges) forget(now time.Time, ttl time.Duration) {
 	}
 }
 
-// Unconfirmed returns the record of a message's sender, at whose address it is challenged, if a message that came over a stream has
-// to wait for an answer that shows that packets arrive both ways, or nil. That a stream opens
-// does not show it, and leases need packets: a node that is heard over streams alone would
-// come and go. A newcomer is not challenged: its own join brings it the time.
+// Unconfirmed returns the record of a message's sender, at whose address it is challenged, if a message that
+// came over a stream has to wait for an answer that shows that packets arrive both ways, or nil. That a
+// stream opens does not show it, and leases need packets: a node that is heard over streams alone would come
+// and go. A newcomer is not challenged: its own join brings it the time.
 func (s *Set) Unconfirmed(now time.Time, m *Message) (sender *Record, newcomer bool) {
 	if m.Settings != s.params.Settings || within(challengeLife, now, s.challenges.bothWays, m.From) {
 		return nil, false
@@ -188,16 +188,16 @@ func (s *Set) Overslept(now time.Time, m *Message) bool {
 		s.overdue(m, millis(m.Stamp-s.time.at(now)))
 }
 
-// overdue reports whether the own lease has ended by the time of a message, and not by the clock of this node. Packets that
-// have waited for a suspended node lead it ahead step by step, and its lease with it.
+// overdue reports whether the own lease has ended by the time of a message, and not by the clock of this
+// node. Packets that have waited for a suspended node lead it ahead step by step, and its lease with it.
 func (s *Set) overdue(m *Message, ahead time.Duration) bool {
 	ttl := s.params.TTL
 	return !s.time.provisional && m.From != s.self.handle &&
 		ahead+millis(s.led) > ttl/8 && millis(m.Stamp-s.self.at+s.led) > ttl-ttl/8
 }
 
-// believesOverdue decides whether a message counts by whose time the own lease has ended, and says in e what follows if it
-// does not.
+// believesOverdue decides whether a message counts by whose time the own lease has ended, and says in e what
+// follows if it does not.
 func (s *Set) believesOverdue(now time.Time, m *Message, ahead time.Duration, e *Effect) bool {
 	if e.Answered && s.explains(now, m, e) {
 		return true

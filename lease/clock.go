@@ -20,7 +20,8 @@ type aheadClock struct {
 	until time.Time
 }
 
-// Ahead returns by how much the clocks of nodes with rejected heartbeats are ahead, as far as their records are known: O(1) if there are none.
+// Ahead returns by how much the clocks of nodes with rejected heartbeats are ahead, as far as their records
+// are known: O(1) if there are none.
 func (s *Set) Ahead() map[NodeID]time.Duration {
 	if len(s.ahead) == 0 {
 		return nil

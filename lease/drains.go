@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A planned drain is a change that all nodes make at one moment. The node that drains puts the moment into its
-// record, in cluster time, which all nodes share to within the time that a message takes. The record spreads ahead of the
-// moment, as any record does. When the moment comes, each node by itself takes the node for Draining, without a message.
+// A planned drain is a change that all nodes make at one moment. The node that drains puts the moment into
+// its record, in cluster time, which all nodes share to within the time that a message takes. The record
+// spreads ahead of the moment, as any record does. When the moment comes, each node by itself takes the node
+// for Draining, without a message.
 //
 // A node that gets the record later makes the change then. A node that crashes before the moment, or restarts, has no
 // planned drain any more: its next record has none. Wall clocks play no part.

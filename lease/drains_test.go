@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A planned drain begins at its moment by itself: in the view, in the states and for the candidates. A record that comes late
-// begins it at once, and a later record without it ends it.
+// A planned drain begins at its moment by itself: in the view, in the states and for the candidates. A record
+// that comes late begins it at once, and a later record without it ends it.
 func TestPlannedDrain(t *testing.T) {
 	plan := func(version uint32, drains time.Duration) *Record {
 		b := rec("b", 1)

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// seeds returns the messages of this program and of all releases, those of a later one, hostile ones, and messages of a set.
+// seeds returns the messages of this program and of all releases, those of a later one, hostile ones, and
+// messages of a set.
 func seeds(f *testing.F) (all [][]byte) {
 	f.Helper()
 	for _, file := range corpusFiles(f) {

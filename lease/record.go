@@ -118,7 +118,8 @@ type Record struct {
 	// package. 0: there is none that others reach.
 	HTTP uint32
 
-	// Drains is the moment from which on the node is Draining, whatever state its heartbeats say; 0: no drain is planned.
+	// Drains is the moment from which on the node is Draining, whatever state its heartbeats say; 0: no drain
+	// is planned.
 	Drains Stamp
 
 	// Meta is what the application of the node says of it; opaque to roost. It need not be UTF-8.

@@ -61,11 +61,11 @@ func (s *Set) applyDuplicateHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	}
 }
 
-// applyOwnHeartbeat handles a heartbeat under this node's own handle. A heartbeat later than its
-// own, a leave message that it did not send, or a version that its record does not have, comes
-// from a copy of this process (a cloned machine). A new incarnation makes the two
-// distinguishable; then applyDuplicateHeartbeat decides. The margin covers a step of cluster time that others took first.
-// After a step back, heartbeats from before it come back by way of others: they are no later than claimed.
+// applyOwnHeartbeat handles a heartbeat under this node's own handle. A heartbeat later than its own, a leave
+// message that it did not send, or a version that its record does not have, comes from a copy of this process
+// (a cloned machine). A new incarnation makes the two distinguishable; then applyDuplicateHeartbeat decides.
+// The margin covers a step of cluster time that others took first. After a step back, heartbeats from before
+// it come back by way of others: they are no later than claimed.
 func (s *Set) applyOwnHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	s.shown = max(s.shown, min(b.renewed(), s.self.at))
 	later := millis(b.At-max(s.self.at, s.claimed)) > s.params.TTL/8 || b.Version > s.self.rec.Version

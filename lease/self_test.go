@@ -211,8 +211,8 @@ func TestOwnHeartbeatComesBack(t *testing.T) {
 	}
 }
 
-// A newcomer that learns the time by a late message steps back too far. Others may know its heartbeats from before the step:
-// that is no clone, and a later heartbeat still is.
+// A newcomer that learns the time by a late message steps back too far. Others may know its heartbeats from
+// before the step: that is no clone, and a later heartbeat still is.
 func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 	for after, want := range map[time.Duration]uint64{0: 0, testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, b := NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)

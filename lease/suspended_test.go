@@ -116,7 +116,8 @@ func TestOutsiderWithLaterTime(t *testing.T) {
 	}
 }
 
-// An answer of another cluster shows a suspension if it has the number of a question, and the own lease has ended by its time.
+// An answer of another cluster shows a suspension if it has the number of a question, and the own lease has
+// ended by its time.
 func TestOverslept(t *testing.T) {
 	now := epoch.Add(time.Second)
 	for _, tc := range []struct {

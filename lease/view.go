@@ -190,8 +190,8 @@ func (s *Set) Left(i Incarnation) bool {
 	return e != nil && e.left()
 }
 
-// Refused reports whether the lease of an incarnation ended because its watchers were refused connections. A process that
-// fell silent may be cut off; this one, too, if a firewall refuses in its place.
+// Refused reports whether the lease of an incarnation ended because its watchers were refused connections. A
+// process that fell silent may be cut off; this one, too, if a firewall refuses in its place.
 func (s *Set) Refused(i Incarnation) bool {
 	e := s.known[i.Handle()]
 	return e != nil && e.crashed && e.refused

@@ -18,9 +18,9 @@ import (
 // the hosts restore their pins first.
 var errReclaiming = errors.New("affinity: the store has just come back")
 
-// settle reads the pin of a room that is known here. Otherwise it claims the room, or reads the claim of the instance that was
-// faster, in one round trip. It replaces a pin that names a dead node or is older than the pin that is
-// known here, unless the pin has changed.
+// settle reads the pin of a room that is known here. Otherwise it claims the room, or reads the claim of the
+// instance that was faster, in one round trip. It replaces a pin that names a dead node or is older than the
+// pin that is known here, unless the pin has changed.
 func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool) (Assignment, error) {
 	s, err := r.ready(room)
 	if err != nil {
@@ -57,7 +57,8 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, attempts)
 }
 
-// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was, unless its hosting has ended.
+// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was,
+// unless its hosting has ended.
 func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) request {
 	q := r.request(s, room, needOf(d))
 	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) && e.Least() == e.Pin.Epoch {
@@ -67,8 +68,8 @@ func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) requ
 	return q
 }
 
-// readKnown reads the pin of a room that has a live node by the pin that is known here, which costs less than a claim. The room is not
-// settled if the pin has gone, or does not stand.
+// readKnown reads the pin of a room that has a live node by the pin that is known here, which costs less than
+// a claim. The room is not settled if the pin has gone, or does not stand.
 func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room string, d Demand, known lease.Incarnation, least uint64) (a Assignment, settled bool, err error) {
 	if e := r.cache.Get(room); e == nil || r.cache.Lost(e) || liveness.Live(s, known) == nil {
 		return a, false, nil

@@ -63,14 +63,14 @@
 //
 // # What it does not promise
 //
-// Without the store, instances answer Degraded: the last known node, or the node of
-// the hash. The answers can differ, and then two nodes host one room until the store is
-// back. One of them then has Lost it, with an [ErrSplit]. The same can happen when a
-// store loses confirmed data, as in a Redis failover: hosts restore lost pins, but an
-// earlier claim wins. Until its pin is restored, an older host has the smaller epoch. A node takes a claim back that came between a loss and the store's
-// notice of it; a host that reads the claim before that has Lost the room. A store that evicts
-// single pins may not notify their hosts. Then two nodes can host a room until the first one
-// reads the pin again, with Redis after 150 s at most: use maxmemory-policy noeviction.
+// Without the store, instances answer Degraded: the last known node, or the node of the hash. The answers can
+// differ, and then two nodes host one room until the store is back. One of them then has Lost it, with an
+// [ErrSplit]. The same can happen when a store loses confirmed data, as in a Redis failover: hosts restore
+// lost pins, but an earlier claim wins. Until its pin is restored, an older host has the smaller epoch. A
+// node takes a claim back that came between a loss and the store's notice of it; a host that reads the claim
+// before that has Lost the room. A store that evicts single pins may not notify their hosts. Then two nodes
+// can host a room until the first one reads the pin again, with Redis after 150 s at most: use
+// maxmemory-policy noeviction.
 //
 // With Config.HardCeiling, Redis takes back a claim of a node that is full, and for a round trip others can read it.
 // A Host on that node in this moment hosts the room, which then goes to another node. It has Lost the room as soon as

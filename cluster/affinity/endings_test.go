@@ -109,7 +109,8 @@ func endOf(t *testing.T, of lease.NodeID, how string, all map[lease.NodeID]membe
 	return e
 }
 
-// watchEndings ends nodes in each way, and restarts a fleet node by node, so that survivors are young. start starts a node.
+// watchEndings ends nodes in each way, and restarts a fleet node by node, so that survivors are young. start
+// starts a node.
 func watchEndings(t *testing.T, start func(id lease.NodeID, seeds []string) member) map[string]ended {
 	t.Helper()
 	all := make(map[lease.NodeID]member)
@@ -208,8 +209,8 @@ func TestEndingsOnRedis(t *testing.T) {
 	}
 }
 
-// Leave alone ends the rooms after the handlers of RunOwned, and right before the others learn of the leave: the node serves
-// its rooms until then.
+// Leave alone ends the rooms after the handlers of RunOwned, and right before the others learn of the leave:
+// the node serves its rooms until then.
 func TestLeaveEndsRoomsLast(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)

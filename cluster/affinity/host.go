@@ -72,10 +72,10 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 // has no pin. All callers share one Hosting while it lasts, and then wait for no
 // round trip; d can raise its size, and only Hosting.Touch and Restate lower it.
 //
-// A drained node gets no new meeting while an active node can take it. A room without a host, of which the pin names this
-// node and no Hosting is open here, moves to an active node: the pin was written by a
-// Resolve and never hosted, or its last Hosting has ended without a Release. A room that is
-// pinned to another drained node moves when a participant arrives there.
+// A drained node gets no new meeting while an active node can take it. A room without a host, of which the
+// pin names this node and no Hosting is open here, moves to an active node: the pin was written by a Resolve
+// and never hosted, or its last Hosting has ended without a Release. A room that is pinned to another drained
+// node moves when a participant arrives there.
 //
 // It fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if this
 // node's own lease has expired, with ErrChanged if another caller has hosted the room and released it meanwhile and
@@ -269,8 +269,9 @@ func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
 	return err
 }
 
-// unpin deletes a pin of this node, unless another one stands by now (ErrChanged), or the room is hosted here again. A deletion without
-// an answer may take effect much later. So it names an epoch, and the next hosting gets a greater one.
+// unpin deletes a pin of this node, unless another one stands by now (ErrChanged), or the room is hosted here
+// again. A deletion without an answer may take effect much later. So it names an epoch, and the next hosting
+// gets a greater one.
 func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()

@@ -311,7 +311,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A node's load has one writer. Otherwise the load of the application replaces the computed load until a room begins or ends.
+// A node's load has one writer. Otherwise the load of the application replaces the computed load until a room
+// begins or ends.
 func TestLoadHasOneWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")

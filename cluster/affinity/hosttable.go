@@ -38,9 +38,10 @@ func (t *hostTable) get(room string) *Hosting {
 // errHostingEnded says that the pin by which a room was about to be hosted may be gone.
 var errHostingEnded = errors.New("affinity: the room is no longer hosted here")
 
-// open adds h and returns it, or returns the Hosting that is there already. fences is
-// the agent's count: until the table knows of a fence, it lets no hostings in. ends is the room's count of endsOf before the store was
-// asked: open fails with errHostingEnded if the hosting of h may have ended since, as by the Release of another caller with the same answer.
+// open adds h and returns it, or returns the Hosting that is there already. fences is the agent's count:
+// until the table knows of a fence, it lets no hostings in. ends is the room's count of endsOf before the
+// store was asked: open fails with errHostingEnded if the hosting of h may have ended since, as by the
+// Release of another caller with the same answer.
 func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +86,8 @@ func (t *hostTable) releaseLocked(h *Hosting) bool {
 	return true
 }
 
-// void records that this node no longer hosts a room, before its pin is deleted: no Hosting begins by that pin any more. It reports
-// false if the room is hosted here.
+// void records that this node no longer hosts a room, before its pin is deleted: no Hosting begins by that
+// pin any more. It reports false if the room is hosted here.
 func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

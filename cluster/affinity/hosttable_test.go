@@ -21,8 +21,9 @@ func newHostTable() *hostTable {
 	return &hostTable{cache: pincache.New(100)}
 }
 
-// A hosting that has ended does not begin again by an answer from before its end, not even if the deletion of its pin has been answered,
-// and another caller asks, before that answer is taken up: then the cache has the pin again.
+// A hosting that has ended does not begin again by an answer from before its end, not even if the deletion of
+// its pin has been answered, and another caller asks, before that answer is taken up: then the cache has the
+// pin again.
 func TestHostTableLateAnswer(t *testing.T) {
 	table := newHostTable()
 	first := hostingOf("r")

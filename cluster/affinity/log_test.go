@@ -64,8 +64,8 @@ func TestLogEvents(t *testing.T) {
 	})
 }
 
-// Nodes over the same store that gossip does not reach are one line at each node, and their return is another one. A node
-// that vanishes is none.
+// Nodes over the same store that gossip does not reach are one line at each node, and their return is another
+// one. A node that vanishes is none.
 func TestCutOffIsOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -113,8 +113,8 @@ func (s *tardy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 	return s.Store.Swap(ctx, ops...)
 }
 
-// A room ends, and Redis carries out the deletion of its pin when the node hosts the room again, as after a pause of Redis: the
-// new hosting keeps its pin. It may have begun while Redis did not answer.
+// A room ends, and Redis carries out the deletion of its pin when the node hosts the room again, as after a
+// pause of Redis: the new hosting keeps its pin. It may have begun while Redis did not answer.
 func TestTardyDeletion(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestTardyDeletion(t *testing.T) {
 	}
 }
 
-// A hosting began without the store and is released. Before the store is asked for its pin, the room has another pin, or is hosted here again:
-// that pin stays.
+// A hosting began without the store and is released. Before the store is asked for its pin, the room has
+// another pin, or is hosted here again: that pin stays.
 func TestReleaseUnconfirmed(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,8 @@ func TestReleaseUnconfirmed(t *testing.T) {
 	}
 }
 
-// The keeper has claimed the pin that Redis had lost, and its answer is lost, too. The release of the room says that the pin has changed.
+// The keeper has claimed the pin that Redis had lost, and its answer is lost, too. The release of the room
+// says that the pin has changed.
 func TestReleaseAfterLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -217,7 +218,8 @@ func TestResolveDuringRelease(t *testing.T) {
 	})
 }
 
-// The end of another room's hosting, which shares the count of ends, does not hold up a Host, nor does it fail one that the store does not answer.
+// The end of another room's hosting, which shares the count of ends, does not hold up a Host, nor does it
+// fail one that the store does not answer.
 func TestHostBesideRelease(t *testing.T) {
 	other := ""
 	for i := 0; placement.Of(other, 256) != placement.Of("r", 256); i++ {
@@ -246,7 +248,8 @@ func TestHostBesideRelease(t *testing.T) {
 	}
 }
 
-// A hosting ends while the keeper claims the pin that Redis has lost, and the room is hosted here again by that pin, which stays.
+// A hosting ends while the keeper claims the pin that Redis has lost, and the room is hosted here again by
+// that pin, which stays.
 func TestHostAgainDuringRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -297,8 +300,8 @@ func TestLookupAfterRelease(t *testing.T) {
 	})
 }
 
-// A release is not answered, Redis loses its data or goes back to an earlier pin, and its clock is behind. The next hosting of the room begins
-// without Redis: it gets a greater epoch nevertheless.
+// A release is not answered, Redis loses its data or goes back to an earlier pin, and its clock is behind.
+// The next hosting of the room begins without Redis: it gets a greater epoch nevertheless.
 func TestEpochAfterReleaseAndLoss(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -326,8 +329,9 @@ func TestEpochAfterReleaseAndLoss(t *testing.T) {
 	}
 }
 
-// A room has ended on a: its pin was deleted, and the answer was lost. Then b hosts the room, and Redis loses its data. Node a, which hears of that
-// first, does not take the room to itself, as it does with a room that it hosted until then.
+// A room has ended on a: its pin was deleted, and the answer was lost. Then b hosts the room, and Redis loses
+// its data. Node a, which hears of that first, does not take the room to itself, as it does with a room that
+// it hosted until then.
 func TestEndedRoomDoesNotStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -361,7 +365,8 @@ func TestEndedRoomDoesNotStay(t *testing.T) {
 	})
 }
 
-// A room is released by its name while this node begins to host it. Redis does not notify this node of the mark that it has set itself.
+// A room is released by its name while this node begins to host it. Redis does not notify this node of the
+// mark that it has set itself.
 func TestReleaseByNameDuringHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &once{Store: pinstore.NewMemory(), is: marks}
@@ -381,7 +386,8 @@ func TestReleaseByNameDuringHost(t *testing.T) {
 	})
 }
 
-// Redis loses its data while a Resolve claims a room, which is hosted here by that pin before the Resolve has its answer: the pin is not taken back.
+// Redis loses its data while a Resolve claims a room, which is hosted here by that pin before the Resolve has
+// its answer: the pin is not taken back.
 func TestHostDuringTakenBackClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &tardy{Store: pinstore.NewMemory()}
@@ -419,8 +425,8 @@ func TestResolveAfterReleaseOnFullNodes(t *testing.T) {
 	})
 }
 
-// Callers of Host share an answer of the store. One releases the room before the others begin: they do not host it by its former pin,
-// which may be gone, and another node may claim the room.
+// Callers of Host share an answer of the store. One releases the room before the others begin: they do not
+// host it by its former pin, which may be gone, and another node may claim the room.
 func TestReleaseBetweenHosts(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		for _, room := range names(300) {

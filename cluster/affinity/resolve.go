@@ -18,10 +18,9 @@ import (
 // loaded node with headroom. All concurrent callers, on any node, get the same
 // answer.
 //
-// It takes no round trip to the store if the pin is cached, one otherwise, a second one if a
-// pin that was known here has gone, and up to three more if the pin names a node that has just died. If the store does not answer
-// within Config.Budget, the assignment is Degraded: the last known node, or the node
-// of the hash.
+// It takes no round trip to the store if the pin is cached, one otherwise, a second one if a pin that was
+// known here has gone, and up to three more if the pin names a node that has just died. If the store does not
+// answer within Config.Budget, the assignment is Degraded: the last known node, or the node of the hash.
 //
 // It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several
 // concurrent changes), ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends

@@ -97,8 +97,8 @@ func (s *slow) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	}
 }
 
-// Callers who are less patient than the budget say nothing about a store that answers within it: the others get its answer in the
-// same time, and the breaker stays closed.
+// Callers who are less patient than the budget say nothing about a store that answers within it: the others
+// get its answer in the same time, and the breaker stays closed.
 func TestImpatientCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: pinstore.NewMemory()}

@@ -80,18 +80,20 @@ type work struct {
 	wait        sync.WaitGroup
 }
 
-// Start returns a running Resolver over a store that all nodes share. It does not wait for
-// the agent, and for the store no longer than Config.Budget. The agent's Leave closes it, at the right moment; do not close it before.
+// Start returns a running Resolver over a store that all nodes share. It does not wait for the agent, and for
+// the store no longer than Config.Budget. The agent's Leave closes it, at the right moment; do not close it
+// before.
 //
 // With Config.ReportLoad it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the load.
 //
-// It fails with ErrSettings if other nodes of the cluster have another number of partitions, another Config.Cost, or a store
-// with another prefix, or if another cluster has the keys of this store: two clusters share a Redis by different prefixes.
+// It fails with ErrSettings if other nodes of the cluster have another number of partitions, another
+// Config.Cost, or a store with another prefix, or if another cluster has the keys of this store: two clusters
+// share a Redis by different prefixes.
 //
-// If the store does not answer, the node compares settings later. If they differ then, all calls that need the store fail with
-// ErrSettings, this node fails over no rooms, the others place no rooms here, and the rooms that are hosted here stay. The same
-// happens after a lease's TTL if the others gossip with a key that this node does not accept: it belongs to another cluster,
-// which has the same name by mistake.
+// If the store does not answer, the node compares settings later. If they differ then, all calls that need
+// the store fail with ErrSettings, this node fails over no rooms, the others place no rooms here, and the
+// rooms that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that
+// this node does not accept: it belongs to another cluster, which has the same name by mistake.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -248,14 +250,15 @@ type Stats struct {
 	// StoreProblem is why: not within Config.Budget, or what the store's client says; empty: it answers.
 	StoreProblem string `json:"store_problem,omitempty"`
 
-	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while gossip did not reach
-	// them: the network is split, or the nodes were never joined. Only nodes with rooms that this one has come across are found. Their
-	// rooms stay, and have no address here if this node has never met theirs.
+	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while
+	// gossip did not reach them: the network is split, or the nodes were never joined. Only nodes with rooms
+	// that this one has come across are found. Their rooms stay, and have no address here if this node has
+	// never met theirs.
 	CutOff []lease.NodeID `json:"cut_off,omitempty"`
 
-	// Silent has the live members, by id, that have sent no heartbeats to this store for a lease's TTL, and for 10 s at least,
-	// although they state a capacity or have sent some before: they use another store, or none, or do not reach it. They get no
-	// new rooms from this node. Rooms that are pinned to them stay.
+	// Silent has the live members, by id, that have sent no heartbeats to this store for a lease's TTL, and
+	// for 10 s at least, although they state a capacity or have sent some before: they use another store, or
+	// none, or do not reach it. They get no new rooms from this node. Rooms that are pinned to them stay.
 	Silent []lease.NodeID `json:"silent,omitempty"`
 
 	// Refused is the ErrSettings for which this node places no rooms; empty: none.

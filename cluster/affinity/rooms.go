@@ -125,11 +125,11 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 	return Explanation{Assignment: a, Candidates: candidates}, nil
 }
 
-// Relays returns the n best nodes for a room apart from the node where it lives. A relay
-// serves a part of the participants of a room that is too large for one node: the room's
-// node sends each stream once to each relay, and the relay sends it on. The demand is that
-// of one relay. Relays pins nothing: ResolveApart is for relays that are rooms by themselves. The order: nodes with headroom for the demand first, then in
-// the order of Owners. There are fewer if the cluster has fewer nodes.
+// Relays returns the n best nodes for a room apart from the node where it lives. A relay serves a part of the
+// participants of a room that is too large for one node: the room's node sends each stream once to each
+// relay, and the relay sends it on. The demand is that of one relay. Relays pins nothing: ResolveApart is for
+// relays that are rooms by themselves. The order: nodes with headroom for the demand first, then in the order
+// of Owners. There are fewer if the cluster has fewer nodes.
 func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
 	r.counts.relays.Add(1)
 	e, err := r.Explain(ctx, room, d)
@@ -151,9 +151,9 @@ func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]
 	return all[:min(max(0, n), len(all))], nil
 }
 
-// ResolveApart is Resolve for a room that belongs on another node than other rooms do. It is for
-// relays that are rooms by themselves, and so count towards their node's load, follow its drain and get another node after its
-// death: a server pulls the streams of the large room wherever such a room is hosted.
+// ResolveApart is Resolve for a room that belongs on another node than other rooms do. It is for relays that
+// are rooms by themselves, and so count towards their node's load, follow its drain and get another node
+// after its death: a server pulls the streams of the large room wherever such a room is hosted.
 //
 // If the room's node has one of the others, the room moves to the best node that has none of them. It
 // stays if no node can take it. Of any number of callers one moves it. Rooms that move later stay

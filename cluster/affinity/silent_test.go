@@ -39,8 +39,9 @@ func (f *fleet) on(node, prefix string) (rooms int) {
 	return rooms
 }
 
-// A member that uses another store is live by gossip, and each of the two stores would give a room a home of its own. It
-// gets no new rooms, and each side names the other. A room that is pinned to it stays: it may run there.
+// A member that uses another store is live by gossip, and each of the two stores would give a room a home of
+// its own. It gets no new rooms, and each side names the other. A room that is pinned to it stays: it may run
+// there.
 func TestMemberOnAnotherStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -103,8 +104,8 @@ func TestMemberOnAnotherStore(t *testing.T) {
 	})
 }
 
-// A member without a store gets no rooms: nobody would host them there. It is a problem if the member states a capacity, or has used
-// the store before. Otherwise its application may use the agent for something else.
+// A member without a store gets no rooms: nobody would host them there. It is a problem if the member states
+// a capacity, or has used the store before. Otherwise its application may use the agent for something else.
 func TestMemberWithoutStore(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		f.Start("capacity")

@@ -70,8 +70,8 @@ func union(a, b []placement.Partition) []placement.Partition {
 	return slices.Compact(all)
 }
 
-// sweep fails over the rooms of dead nodes in some partitions, and returns the
-// partitions in which that failed. The failures of a first TTL are not logged: if the store does not answer at all, the heartbeats
+// sweep fails over the rooms of dead nodes in some partitions, and returns the partitions in which that
+// failed. The failures of a first TTL are not logged: if the store does not answer at all, the heartbeats
 // find out within it, and that is one line.
 func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, warn bool) (failed []placement.Partition) {
 	w := newSweep(r, make(map[lease.Incarnation]bool))

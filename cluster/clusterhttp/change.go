@@ -165,7 +165,8 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 // keyPrint is a fingerprint of cluster.KeyFingerprint.
 var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 
-// changeKeys makes one step of a change of the gossip key, on this node alone. A key comes in with install and never goes out.
+// changeKeys makes one step of a change of the gossip key, on this node alone. A key comes in with install
+// and never goes out.
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if !a.guard.guardChanges && !certified(r) { // any process on this machine may call
 		return nil, problem(http.StatusForbidden, CodeForbidden, "gossip keys are changed by callers that prove themselves alone: give the agent a token (--http-token-file)")

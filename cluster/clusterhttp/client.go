@@ -43,8 +43,9 @@ type Client struct {
 	// this machine.
 	Token string
 
-	// Scope, if set, is the scope of the agent that Place, Owners, Partitions, Owned and Events ask for ([cluster.Agent.Scope], or
-	// roost agent --scope). They fail with CodeNoScope if the agent has no such scope. For other scopes use copies of the Client.
+	// Scope, if set, is the scope of the agent that Place, Owners, Partitions, Owned and Events ask for
+	// ([cluster.Agent.Scope], or roost agent --scope). They fail with CodeNoScope if the agent has no such
+	// scope. For other scopes use copies of the Client.
 	Scope string
 
 	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be

@@ -63,19 +63,21 @@
 // shows as draining, with the reason, also after a restart.
 // Of two decisions about a node the later one counts.
 //
-// /v1/keys takes one of three steps on this node alone: install accepts a further key (base64), use sends with a key, and remove drops
-// one, both by its fingerprint. To change the key of a cluster, take each step on all nodes before the next one. A node refuses use while
-// it sees a live member without the key, and remove while it sees one that sends with it. Callers must show a token, or a certificate
-// that the server has verified.
+// /v1/keys takes one of three steps on this node alone: install accepts a further key (base64), use sends
+// with a key, and remove drops one, both by its fingerprint. To change the key of a cluster, take each step
+// on all nodes before the next one. A node refuses use while it sees a live member without the key, and
+// remove while it sees one that sends with it. Callers must show a token, or a certificate that the server
+// has verified.
 //
-// /healthz depends on this process alone: a failure of peers or of the network must not
-// restart it. It responds with stalled when the agent's loop has not gone round for a TTL: a
-// strategy does not return, or the process was paused until a moment ago. /readyz has a Problem with the field state while the node is joining (its
-// lease expired), settling, isolated (it sees too few members), unhealthy (its application is),
+// /healthz depends on this process alone: a failure of peers or of the network must not restart it. It
+// responds with stalled when the agent's loop has not gone round for a TTL: a strategy does not return, or
+// the process was paused until a moment ago. /readyz has a Problem with the field state while the node is
+// joining (its lease expired), settling, isolated (it sees too few members), unhealthy (its application is),
 // flapping (it came and went too often), cordoned, draining or left.
 //
-// A node that is isolated, or joins again after its lease expired, answers lookups by its last table, with stale set. It owns nothing then.
-// While it joins again, /v1/members has the last known members, with stale set.
+// A node that is isolated, or joins again after its lease expired, answers lookups by its last table, with
+// stale set. It owns nothing then. While it joins again, /v1/members has the last known members, with stale
+// set.
 //
 // A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the rooms that live on the node to
 // others, rate of them a second (default 10), and faster if they have to by the deadline: see package
@@ -84,10 +86,11 @@
 //
 // # Scopes
 //
-// /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table take scope=NAME: they answer from that scope of the agent
-// ([cluster.Agent.Scope], or roost agent --scope) in place of all members. The answers have the same form. Version and digest are
-// those of the scope's table; in_sync and diverged compare the agent's table, since members do not state the tables of their scopes. A stream of
-// events has the scope's members alone, and no moves of rooms, which are not part of scopes.
+// /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table take scope=NAME: they answer
+// from that scope of the agent ([cluster.Agent.Scope], or roost agent --scope) in place of all members. The
+// answers have the same form. Version and digest are those of the scope's table; in_sync and diverged compare
+// the agent's table, since members do not state the tables of their scopes. A stream of events has the
+// scope's members alone, and no moves of rooms, which are not part of scopes.
 //
 // # Rooms
 //
@@ -239,10 +242,11 @@
 //
 // # Limits
 //
-// At most MaxStreams + 1,024 requests are served at a time, by any server that embeds the handler. Requests with
-// a valid token do not count, and probes (/healthz, /readyz, /metrics) have 2,304 more places. A client has 30 s to
-// read an answer. If more than 512 clients read theirs at a time, or hold more than 64 MB, the answers that have
-// taken longest are cut off. A server that is not by [NewServer] should have [ConnContext], and with HTTP/2 a WriteByteTimeout.
+// At most MaxStreams + 1,024 requests are served at a time, by any server that embeds the handler. Requests
+// with a valid token do not count, and probes (/healthz, /readyz, /metrics) have 2,304 more places. A client
+// has 30 s to read an answer. If more than 512 clients read theirs at a time, or hold more than 64 MB, the
+// answers that have taken longest are cut off. A server that is not by [NewServer] should have [ConnContext],
+// and with HTTP/2 a WriteByteTimeout.
 //
 // # Access
 //

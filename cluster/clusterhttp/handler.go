@@ -72,13 +72,14 @@ type Options struct {
 	// would otherwise expire.
 	HostFor time.Duration
 
-	// Sources, if set, returns what became of the files and variables from which the process reads its settings again: the
-	// doctor tells of it. It must not wait, and may be called by several goroutines at a time.
+	// Sources, if set, returns what became of the files and variables from which the process reads its
+	// settings again: the doctor tells of it. It must not wait, and may be called by several goroutines at a
+	// time.
 	Sources func() *Sources
 
-	// SaveKeys, if set, keeps the gossip keys of the agent for its next start ([cluster.Agent.Keys]), after POST /v1/keys has
-	// changed them. It may be called by several goroutines at a time. Without it, or if it fails, the answer says that a restart
-	// undoes the change.
+	// SaveKeys, if set, keeps the gossip keys of the agent for its next start ([cluster.Agent.Keys]), after
+	// POST /v1/keys has changed them. It may be called by several goroutines at a time. Without it, or if it
+	// fails, the answer says that a restart undoes the change.
 	SaveKeys func() error
 }
 

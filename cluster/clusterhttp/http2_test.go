@@ -16,8 +16,9 @@ import (
 
 var http2Conns = flag.Int("http2", 20, "connections in TestStreamsOfHTTP2, of 250 requests each")
 
-// TestStreamsOfHTTP2: each connection of HTTP/2 carries 250 requests of a client that does not read. A program that embeds the
-// handler in a server of its own stays small, and goes on to answer probes and clients with a token.
+// TestStreamsOfHTTP2: each connection of HTTP/2 carries 250 requests of a client that does not read. A
+// program that embeds the handler in a server of its own stays small, and goes on to answer probes and
+// clients with a token.
 func TestStreamsOfHTTP2(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of requests take their time")

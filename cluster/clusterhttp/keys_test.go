@@ -19,8 +19,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A key is changed by calls, step by step. A step that is too early is refused, and says who is not ready. No answer and
-// no log has a key.
+// A key is changed by calls, step by step. A step that is too early is refused, and says who is not ready. No
+// answer and no log has a key.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		former, next := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)

@@ -78,9 +78,10 @@ const (
 	defaultOver = 2 * time.Second // between two looks of doctor
 	maxOver     = 5 * time.Second
 
-	// maxExamined is how many examinations run at a time. Each holds a list of all members for up to maxOver, 4 MB of
-	// lease.MaxNodes, so they take at most 70 MB with those of the second look. Pages have three values of over, with two
-	// examinations of each at a time, however many the pages are. Clients with eight other values keep them waiting.
+	// maxExamined is how many examinations run at a time. Each holds a list of all members for up to maxOver,
+	// 4 MB of lease.MaxNodes, so they take at most 70 MB with those of the second look. Pages have three
+	// values of over, with two examinations of each at a time, however many the pages are. Clients with eight
+	// other values keep them waiting.
 	maxExamined = 8
 )
 
@@ -91,8 +92,8 @@ type examinations struct {
 	latest  map[time.Duration]*examination // by how far apart the looks are
 }
 
-// examination is shared by the calls that want the same and arrive in the first half of it. The second look is later than each
-// of these calls.
+// examination is shared by the calls that want the same and arrive in the first half of it. The second look
+// is later than each of these calls.
 type examination struct {
 	doctor.Examination
 
@@ -100,7 +101,8 @@ type examination struct {
 	done  chan struct{} // closed when it has both looks
 }
 
-// enter returns the examination of a call, and whether the call leads it: then it calls leave at its end. It returns nil if too many run.
+// enter returns the examination of a call, and whether the call leads it: then it calls leave at its end. It
+// returns nil if too many run.
 func (x *examinations) enter(over time.Duration) (e *examination, leads bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

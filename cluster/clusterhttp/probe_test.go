@@ -246,7 +246,8 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// Any number of pages share the examinations of an agent: each looks for 2 s and rests for 1 s, and all look beside that at once, for 1 s.
+// Any number of pages share the examinations of an agent: each looks for 2 s and rests for 1 s, and all look
+// beside that at once, for 1 s.
 func TestDoctorForPages(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)

@@ -11,13 +11,12 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Problem is the body of every error response, and the error that [Client] returns for
-// it. By errors.Is it equals the error of its code:
-// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
-// cluster.ErrLastCandidate, cluster.ErrCordons, cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey,
-// cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
-// affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
-// affinity.ErrChanged, affinity.ErrSettings.
+// Problem is the body of every error response, and the error that [Client] returns for it. By errors.Is it
+// equals the error of its code: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope,
+// cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember, cluster.ErrLastCandidate, cluster.ErrCordons,
+// cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey, cluster.ErrKeyLacking,
+// cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore, affinity.ErrNoCapacity, affinity.ErrRequire,
+// affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged, affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants

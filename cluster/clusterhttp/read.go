@@ -114,7 +114,8 @@ func (a *api) partitions(ring *ring, _ *http.Request) (any, *Problem) {
 	}))
 }
 
-// stale reports whether a table may be out of date: it is that from before the node was isolated or fenced, or the agent's loop stands still.
+// stale reports whether a table may be out of date: it is that from before the node was isolated or fenced,
+// or the agent's loop stands still.
 func (a *api) stale(s *cluster.Snapshot) bool { return s.Stale() || a.stalled() != nil }
 
 // owned asks the ring and not its snapshot, which does not know whether the node's own

@@ -153,7 +153,8 @@ func (s *requests) oldest() (all []*request) {
 	return all
 }
 
-// begin is called with the first byte of the answer. If too many clients read theirs, it cuts off the answer that has taken longest.
+// begin is called with the first byte of the answer. If too many clients read theirs, it cuts off the answer
+// that has taken longest.
 func (q *request) begin() {
 	if q.begun || q.streams {
 		return
@@ -232,7 +233,8 @@ type body struct {
 	gzip []byte // nil: nobody has asked for it yet
 }
 
-// kept has the latest answers of a ring that grow with its table: without it, each client that does not read would cost a copy.
+// kept has the latest answers of a ring that grow with its table: without it, each client that does not read
+// would cost a copy.
 type kept struct {
 	partitions shared[partitionsKey]
 	owned      shared[ownedKey]
@@ -246,7 +248,8 @@ type partitionsKey struct {
 	stale      bool
 }
 
-// ownedKey has what /v1/owned is made of. A node owns partitions by its state, or nothing once its own lease has expired.
+// ownedKey has what /v1/owned is made of. A node owns partitions by its state, or nothing once its own lease
+// has expired.
 type ownedKey struct {
 	state *events.State
 	owns  bool

@@ -124,8 +124,8 @@ func TestUnreadAnswersMakeRoom(t *testing.T) {
 	})
 }
 
-// Clients of the same answer share its bytes. If answers that are not read have too many bytes, those of the oldest answer are
-// cut off, and the next client is told to ask again.
+// Clients of the same answer share its bytes. If answers that are not read have too many bytes, those of the
+// oldest answer are cut off, and the next client is told to ask again.
 func TestBytesOfAnswersAreBounded(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		ask := askerOf(t, h)

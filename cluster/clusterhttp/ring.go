@@ -12,7 +12,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// ring is what lookups are answered from and streams tell of: the agent or one of its scopes, with what its readers share.
+// ring is what lookups are answered from and streams tell of: the agent or one of its scopes, with what its
+// readers share.
 type ring struct {
 	source
 	journal *batches // of the streams of events

@@ -19,8 +19,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// inRoles runs a test in a bubble with five nodes: a, b and c have the role sfu, and d and e another one. Each has the scopes sfu and
-// recorder, and h is the API of a.
+// inRoles runs a test in a bubble with five nodes: a, b and c have the role sfu, and d and e another one.
+// Each has the scopes sfu and recorder, and h is the API of a.
 func inRoles(t *testing.T, test func(t *testing.T, c *clustertest.Cluster, h *api)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +58,8 @@ func setRole(t *testing.T, agent *cluster.Agent, role string) {
 	}
 }
 
-// Each endpoint with the parameter scope answers as the scope does, at each node alike, and without it as the agent does.
+// Each endpoint with the parameter scope answers as the scope does, at each node alike, and without it as the
+// agent does.
 func TestScopeAnswers(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, _ *api) {
 		owned := 0
@@ -164,7 +165,8 @@ func TestScopeProblems(t *testing.T) {
 	})
 }
 
-// The events of a scope tell of its members alone, and not of rooms. They resume by ids of the scope, and end with the agent.
+// The events of a scope tell of its members alone, and not of rooms. They resume by ids of the scope, and end
+// with the agent.
 func TestScopeEvents(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, _ *api) {
 		agent := c.Agent("a")

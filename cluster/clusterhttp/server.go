@@ -21,12 +21,12 @@ const writeTimeout = 75 * time.Second
 // descriptors or the memory of the application. For more event streams than that
 // ([Options].MaxStreams), set ConnState to nil, which removes both limits.
 //
-// A connection whose client acknowledges nothing for 30 s is closed, on Linux and over HTTP/2. So the event streams of a
-// host that has vanished end within a minute.
+// A connection whose client acknowledges nothing for 30 s is closed, on Linux and over HTTP/2. So the event
+// streams of a host that has vanished end within a minute.
 //
 // WriteTimeout is longer than any response may take, but for two kinds. An event stream replaces it by a
-// deadline for each event, and a call that waits for agreement by its own. For that, a middleware around the handler must support
-// http.ResponseController (by Unwrap); otherwise the stream ends after WriteTimeout and
+// deadline for each event, and a call that waits for agreement by its own. For that, a middleware around the
+// handler must support http.ResponseController (by Unwrap); otherwise the stream ends after WriteTimeout and
 // its client reconnects. Shutdown ends the streams at once and waits for other requests.
 func NewServer(h http.Handler) *http.Server {
 	if h == nil {
@@ -66,8 +66,8 @@ const (
 	// does not read. The default is some megabytes for each event stream.
 	writeBuffer = 64 << 10
 
-	// ackTime is how long a client's host may acknowledge nothing of what was sent. The default of Linux is a quarter of
-	// an hour, for which the event streams of a host that has vanished would keep their places.
+	// ackTime is how long a client's host may acknowledge nothing of what was sent. The default of Linux is a
+	// quarter of an hour, for which the event streams of a host that has vanished would keep their places.
 	ackTime = 30 * time.Second
 )
 
@@ -97,10 +97,11 @@ func newConns(most, mostWaiting int) *conns {
 // connKey is the context key of a request's net.Conn.
 type connKey struct{}
 
-// ConnContext is for http.Server.ConnContext of a server with a [Handler] that is not by [NewServer]. On Linux it closes a
-// TCP connection when the client's host has acknowledged nothing for 30 s, because it has vanished or its application does not read.
-// Otherwise a vanished host keeps its event streams for a quarter of an hour. It also bounds what the kernel buffers
-// for each connection to 64 kB. The connections may be of TLS. It returns ctx.
+// ConnContext is for http.Server.ConnContext of a server with a [Handler] that is not by [NewServer]. On
+// Linux it closes a TCP connection when the client's host has acknowledged nothing for 30 s, because it has
+// vanished or its application does not read. Otherwise a vanished host keeps its event streams for a quarter
+// of an hour. It also bounds what the kernel buffers for each connection to 64 kB. The connections may be of
+// TLS. It returns ctx.
 func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	if tcp, ok := raw(nc).(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(writeBuffer) // works on any open connection

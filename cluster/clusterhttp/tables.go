@@ -152,8 +152,8 @@ func (t *tables) show(s *cluster.Snapshot) {
 	}
 }
 
-// stateOf returns what routing clients are to know, or old if that is the same. A stalled loop ends the streams instead of making
-// the table stale: it may go round again without a new snapshot.
+// stateOf returns what routing clients are to know, or old if that is the same. A stalled loop ends the
+// streams instead of making the table stale: it may go round again without a new snapshot.
 func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.State {
 	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: s.Stale(), Members: membersOf(old, s.Members)}
 	if s.Table == nil { // before the first one, or after the end

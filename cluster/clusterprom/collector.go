@@ -35,15 +35,16 @@ func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	}}
 }
 
-// Joining returns a collector for the time in which [cluster.Start] has not returned: it has the phase of the node alone, which
-// is joining, so that an alert tells of a node that no other one lets in. Unregister it before [New] is registered.
+// Joining returns a collector for the time in which [cluster.Start] has not returned: it has the phase of the
+// node alone, which is joining, so that an alert tells of a node that no other one lets in. Unregister it
+// before [New] is registered.
 func Joining() *Collector {
 	v := &view{Snapshot: &cluster.Snapshot{Phase: cluster.PhaseJoining}}
 	return &Collector{[]family{phaseFamily()}, func() *view { return v }}
 }
 
-// Sources returns a collector for a process that reads its settings again while it runs, such as roost agent. readable reports whether
-// the last attempt succeeded, and is called at each scrape.
+// Sources returns a collector for a process that reads its settings again while it runs, such as roost agent.
+// readable reports whether the last attempt succeeded, and is called at each scrape.
 func Sources(readable func() bool) *Collector {
 	return &Collector{sourceFamilies(), func() *view { return &view{readable: readable()} }}
 }
@@ -76,8 +77,8 @@ type view struct {
 	readable bool // the settings, at the last attempt
 }
 
-// live returns the members that are live as far as this node knows: during a fence only itself, because the others are the last
-// ones that it knew.
+// live returns the members that are live as far as this node knows: during a fence only itself, because the
+// others are the last ones that it knew.
 func (v *view) live() []*cluster.Member {
 	if v.Fenced {
 		return []*cluster.Member{v.Self}

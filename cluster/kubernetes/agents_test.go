@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// start starts a node as a program in a pod does, on a port of loopback. The service lists its pod at a port where nobody answers,
-// until put knows the port of the node.
+// start starts a node as a program in a pod does, on a port of loopback. The service lists its pod at a port
+// where nobody answers, until put knows the port of the node.
 func start(t *testing.T, s *server, api *rest.Config, name string) *cluster.Agent {
 	t.Helper()
 	s.pod(name, "127.0.0.1", nil)

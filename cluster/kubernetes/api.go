@@ -24,8 +24,9 @@ import (
 // requestTime bounds one request.
 const requestTime = 5 * time.Second
 
-// api sends the four requests of this package. It uses client-go's REST client rather than the generated clients, which link the
-// types of all resources of Kubernetes: a program with them is 29 MB, and 15 MB without.
+// api sends the four requests of this package. It uses client-go's REST client rather than the generated
+// clients, which link the types of all resources of Kubernetes: a program with them is 29 MB, and 15 MB
+// without.
 type api struct {
 	core, discovery rest.Interface
 	namespace, pod  string

@@ -19,8 +19,8 @@ import (
 
 // Options says where this node runs. The zero value of every field but Service is a sensible default.
 type Options struct {
-	// Service is the name of a Service that selects the pods of all nodes, this one among them: one of seeds alone does not
-	// do. It may be headless or not, and need not publish addresses that are not ready.
+	// Service is the name of a Service that selects the pods of all nodes, this one among them: one of seeds
+	// alone does not do. It may be headless or not, and need not publish addresses that are not ready.
 	Service string
 
 	// Port is the name of the port of Service at which the pods gossip. Default "gossip".
@@ -33,7 +33,8 @@ type Options struct {
 	// pod unless its spec has a host name or the network of the host.
 	Pod string
 
-	// Labels are the keys of labels of the pod that the member gets, too. Labels that the pod does not have are left out.
+	// Labels are the keys of labels of the pod that the member gets, too. Labels that the pod does not have
+	// are left out.
 	Labels []string
 
 	// API is how to reach the API server, and as whom. Default: as a pod does, by the token of its service account.
@@ -46,10 +47,11 @@ const (
 	port     = "7946"
 )
 
-// Configure returns cfg with what Kubernetes knows of the pod that this process runs in. It waits until the API
-// server answers, the pod has an address and the Service lists the pod: a node that cannot look for others must not
-// begin alone, and a Service whose selector misses this pod may miss the others. ctx bounds the wait, and the log says what
-// Configure waits for. It fails at once if a right is missing, and says which.
+// Configure returns cfg with what Kubernetes knows of the pod that this process runs in. It waits until the
+// API server answers, the pod has an address and the Service lists the pod: a node that cannot look for
+// others must not begin alone, and a Service whose selector misses this pod may miss the others. ctx bounds
+// the wait, and the log says what Configure waits for. It fails at once if a right is missing, and says
+// which.
 //
 // It sets these fields, and leaves alone those that cfg has:
 //

@@ -156,8 +156,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A node waits for its address, for the API server and for a Service that lists its own pod, since alone it would own everything; the log says for what. It
-// gives up with its context.
+// A node waits for its address, for the API server and for a Service that lists its own pod, since alone it
+// would own everything; the log says for what. It gives up with its context.
 func TestConfigureWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, lines := newServer(t), new(agentproc.Log)
@@ -196,8 +196,8 @@ func TestConfigureWaits(t *testing.T) {
 	})
 }
 
-// A Service that does not list the own pod, by a wrong selector say, would make a cluster of one node. The error says what to
-// compare. A pod is listed by any of its addresses.
+// A Service that does not list the own pod, by a wrong selector say, would make a cluster of one node. The
+// error says what to compare. A pod is listed by any of its addresses.
 func TestOwnPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		put  func(s *server)
@@ -230,7 +230,8 @@ func TestOwnPod(t *testing.T) {
 	}
 }
 
-// What the pod has at the last try counts: while Configure waits, a person may change labels, and a pod may get another address.
+// What the pod has at the last try counts: while Configure waits, a person may change labels, and a pod may
+// get another address.
 func TestPodChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -246,7 +247,8 @@ func TestPodChanges(t *testing.T) {
 	})
 }
 
-// While the API server is away, the seeds of the latest list count: a node that has just been configured does not begin alone.
+// While the API server is away, the seeds of the latest list count: a node that has just been configured does
+// not begin alone.
 func TestLatestSeedsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -306,7 +308,8 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// A pod with IPv4 alone that is reached at an IPv6 address elsewhere has seeds of IPv6, and is listed by its own address.
+// A pod with IPv4 alone that is reached at an IPv6 address elsewhere has seeds of IPv6, and is listed by its
+// own address.
 func TestReachedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)

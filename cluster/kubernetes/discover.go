@@ -38,8 +38,9 @@ const listEvery = time.Second / 16
 
 var _ = cluster.Config{Discover: (*directory)(nil).seeds}
 
-// seeds is Config.Discover. While the API server does not answer, it returns the seeds of the latest list: they are addresses to try,
-// and without them a node that starts would begin alone. The log says when that begins and ends.
+// seeds is Config.Discover. While the API server does not answer, it returns the seeds of the latest list:
+// they are addresses to try, and without them a node that starts would begin alone. The log says when that
+// begins and ends.
 func (d *directory) seeds(ctx context.Context) ([]string, error) {
 	last := d.last.Load()
 	if time.Now().Before(last.until) {
@@ -112,7 +113,8 @@ func (p *pods) seeds() []string {
 	return p.near
 }
 
-// podsOf returns all pods, ready or not: a fleet that starts has no ready ones, and a pod that terminates still knows the members.
+// podsOf returns all pods, ready or not: a fleet that starts has no ready ones, and a pod that terminates
+// still knows the members.
 func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *pods {
 	p := new(pods)
 	for _, s := range found {

@@ -87,8 +87,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// The log says when discovery begins to fail, and why, and when it works again, and not each time; the end of the caller is no
-// failure. Meanwhile the latest seeds count.
+// The log says when discovery begins to fail, and why, and when it works again, and not each time; the end of
+// the caller is no failure. Meanwhile the latest seeds count.
 func TestDiscoveryLogs(t *testing.T) {
 	s, lines := newServer(t), new(agentproc.Log)
 	d := directoryOf(t, s.over(t), slog.New(slog.NewTextHandler(lines, nil)))

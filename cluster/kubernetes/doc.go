@@ -1,5 +1,5 @@
-// Package kubernetes gives a program that embeds roost the facts of Kubernetes: which pods are its seeds, in which zone its own
-// pod runs, which labels it has. It reports to Kubernetes when the node is ready.
+// Package kubernetes gives a program that embeds roost the facts of Kubernetes: which pods are its seeds, in
+// which zone its own pod runs, which labels it has. It reports to Kubernetes when the node is ready.
 //
 //	o := kubernetes.Options{Service: "app", Pod: os.Getenv("POD_NAME")}
 //	cfg, err := kubernetes.Configure(ctx, cluster.Config{Key: key}, o)
@@ -12,8 +12,9 @@
 //		}
 //	}()
 //
-// deploy/kubernetes/embedded.yaml has a Deployment with the rights that this takes, docs/kubernetes.md says which id a
-// node should have. roost agent does without this package: it has no token of the API server, and finds its seeds by DNS.
+// deploy/kubernetes/embedded.yaml has a Deployment with the rights that this takes, docs/kubernetes.md says
+// which id a node should have. roost agent does without this package: it has no token of the API server, and
+// finds its seeds by DNS.
 //
 // # Guarantees
 //
@@ -27,6 +28,6 @@
 //
 // # Cost
 //
-// A node lists the endpoints each Config.RejoinInterval, 10 s by default, from the memory of the API server. With more than
-// 160 nodes each lists less often, so that all together list 16 times a second at most.
+// A node lists the endpoints each Config.RejoinInterval, 10 s by default, from the memory of the API server.
+// With more than 160 nodes each lists less often, so that all together list 16 times a second at most.
 package kubernetes

@@ -38,7 +38,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	// It listens first: a pod that waits for Kubernetes, or for a node that lets it in, must not fail its startup probe.
+	// It listens first: a pod that waits for Kubernetes, or for a node that lets it in, must not fail its
+	// startup probe.
 	var routes atomic.Pointer[http.ServeMux]
 	server := clusterhttp.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch mux := routes.Load(); {

@@ -20,13 +20,15 @@ const ReadyCondition = "roost-cluster.github.io/ready"
 
 var errNoGate = errors.New("kubernetes: the pod does not wait for its condition: add readinessGates: [{conditionType: " + ReadyCondition + "}] to its spec")
 
-// ReportReady keeps the condition [ReadyCondition] of the own pod: true from when the node is active and all members run
-// its table, until it is not active any more. A rollout of pods with that condition among their readinessGates
-// waits for it. A probe of /readyz succeeds earlier, while other members may still route to former owners. Use both:
-// when a container restarts, its pod has the condition of before until this function runs.
+// ReportReady keeps the condition [ReadyCondition] of the own pod: true from when the node is active and all
+// members run its table, until it is not active any more. A rollout of pods with that condition among their
+// readinessGates waits for it. A probe of /readyz succeeds earlier, while other members may still route to
+// former owners. Use both: when a container restarts, its pod has the condition of before until this function
+// runs.
 //
-// ReportReady returns when the agent or ctx has ended, and an error if a right or the readiness gate is missing at
-// the start. While the API server does not answer, or refuses later what it allowed at the start, it tries again, and the log says why.
+// ReportReady returns when the agent or ctx has ended, and an error if a right or the readiness gate is
+// missing at the start. While the API server does not answer, or refuses later what it allowed at the start,
+// it tries again, and the log says why.
 func ReportReady(ctx context.Context, agent *cluster.Agent, o Options) error {
 	a, err := open(o)
 	if err != nil {

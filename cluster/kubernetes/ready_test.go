@@ -17,8 +17,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// The condition is false from the start, true once all members run the table of this node, and then only as long as the node is
-// active; it is set once for each change, also across an outage of the API server.
+// The condition is false from the start, true once all members run the table of this node, and then only as
+// long as the node is active; it is set once for each change, also across an outage of the API server.
 func TestReportReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})
@@ -130,8 +130,8 @@ func TestReportReadyRightWithdrawn(t *testing.T) {
 	})
 }
 
-// A pod without the gate would not wait, and the error says what to add. The end of the context ends the report, also while the API
-// server hangs.
+// A pod without the gate would not wait, and the error says what to add. The end of the context ends the
+// report, also while the API server hangs.
 func TestReportReadyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})

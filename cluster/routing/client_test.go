@@ -162,8 +162,8 @@ func (s stuck) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return s.Strategy.Assign(nodes, partitions)
 }
 
-// A stalled agent confirms no table: another one is followed. A routing client without another one keeps the table, and its
-// status has the reason.
+// A stalled agent confirms no table: another one is followed. A routing client without another one keeps the
+// table, and its status has the reason.
 func TestStalledAgent(t *testing.T) {
 	holds := map[string]*atomic.Pointer[chan struct{}]{"a": {}, "b": {}, "c": {}}
 	inWeb(t, func(t *testing.T, w *web) {
@@ -396,8 +396,8 @@ func TestOtherCluster(t *testing.T) {
 	})
 }
 
-// A first table that is stale does not decide which cluster is followed: an agent of another cluster, cut off from that, may have
-// the address.
+// A first table that is stale does not decide which cluster is followed: an agent of another cluster, cut off
+// from that, may have the address.
 func TestStaleOtherCluster(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		w.answer("a", sends(event(t, nil, &tablewire.State{Cluster: "db", Table: tableOf(t, 8, "x"), Stale: true})))

@@ -19,16 +19,17 @@ type Config struct {
 	// below one. One of them is followed at a time, so two or three are enough. Required.
 	Agents []string
 
-	// Scope, if set, is the scope of the agents whose table is followed, in place of that of all members: cluster.Agent.Scope, or roost
-	// agent --scope. An agent without this scope counts as failed, and the client asks the next one. Calls about rooms know no scopes.
+	// Scope, if set, is the scope of the agents whose table is followed, in place of that of all members:
+	// cluster.Agent.Scope, or roost agent --scope. An agent without this scope counts as failed, and the
+	// client asks the next one. Calls about rooms know no scopes.
 	Scope string
 
 	// Token is sent with each request. The network can read it unless the agents speak https.
 	Token string
 
 	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It follows redirects
-	// only if it has a CheckRedirect. Default: a client that gives up connecting after IdleTimeout, and closes a connection of
-	// HTTP/2 that is silent for IdleTimeout and answers no ping within 10 s more.
+	// only if it has a CheckRedirect. Default: a client that gives up connecting after IdleTimeout, and
+	// closes a connection of HTTP/2 that is silent for IdleTimeout and answers no ping within 10 s more.
 	HTTP *http.Client
 
 	// IdleTimeout is how long the agent may say nothing until another one is asked, too. At a third of it an
@@ -44,8 +45,8 @@ const (
 	leastIdle   = 300 * time.Millisecond
 	mostIdle    = 3 * time.Minute
 
-	// pingTime is for how long a connection of HTTP/2 may answer no ping. A dead one would serve each try of its agent, for many minutes. A
-	// process that is paused for less keeps its streams of rooms.
+	// pingTime is for how long a connection of HTTP/2 may answer no ping. A dead one would serve each try of
+	// its agent, for many minutes. A process that is paused for less keeps its streams of rooms.
 	pingTime = 10 * time.Second
 )
 

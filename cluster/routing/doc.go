@@ -18,17 +18,19 @@
 // take turns in a random order, so that many routing clients spread over them. Until another agent
 // answers, the Client keeps its table and the stream that it has: no lookup fails.
 //
-// The first table that is not stale decides which cluster is followed: agents that name another one are refused, as when the address of
-// a pod is used again. A cluster that gets another name needs a restart of its routing clients. The calls about rooms do not look at the name.
+// The first table that is not stale decides which cluster is followed: agents that name another one are
+// refused, as when the address of a pod is used again. A cluster that gets another name needs a restart of
+// its routing clients. The calls about rooms do not look at the name.
 //
-// Over HTTP/2 all streams of an agent have one connection, which is closed when it is silent for Config.IdleTimeout and answers no ping within
-// 10 s more.
+// Over HTTP/2 all streams of an agent have one connection, which is closed when it is silent for
+// Config.IdleTimeout and answers no ping within 10 s more.
 //
 // # Scopes
 //
-// With Config.Scope the table, the members and the changes are those of a scope of the agents. All agents need a scope of that name with
-// the same members. In a rolling deploy that adds the scope, some agents do not have it yet: the Client asks the next one. Until one has
-// it, Status.Err says which agents refused and which scopes they have.
+// With Config.Scope the table, the members and the changes are those of a scope of the agents. All agents
+// need a scope of that name with the same members. In a rolling deploy that adds the scope, some agents do
+// not have it yet: the Client asks the next one. Until one has it, Status.Err says which agents refused and
+// which scopes they have.
 //
 // # What a lookup promises
 //

@@ -18,13 +18,14 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by
-// an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the application on its
-// node does, when a participant arrives there. With a size, it is the Resolve of a reconnect.Driver. If the store does not answer
-// the agent, the directive has Epoch 0 and names the node where the agent guesses that the room is.
+// Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by an
+// agent. Size is the number of participants that are expected at least, or 0. The agent does not host the
+// room: the application on its node does, when a participant arrives there. With a size, it is the Resolve of
+// a reconnect.Driver. If the store does not answer the agent, the directive has Epoch 0 and names the node
+// where the agent guesses that the room is.
 //
-// Resolve asks the agent that is followed, then the others, each once and for Config.IdleTimeout at most. The error is an *[AgentError] if the last one
-// answered, and wraps ctx.Err() if ctx ended.
+// Resolve asks the agent that is followed, then the others, each once and for Config.IdleTimeout at most. The
+// error is an *[AgentError] if the last one answered, and wraps ctx.Err() if ctx ended.
 func (f *Client) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
 	if err != nil {
@@ -69,9 +70,9 @@ func (f *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 	return reconnect.Directive{Room: answer.Room, To: answer.Node.ID, Addr: answer.Node.APIAddr, Reason: answer.Reason, Epoch: answer.Epoch}, nil
 }
 
-// Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the first
-// directive comes once the room has a node. If its agent fails, it goes on with another one. If all fail, also for a wrong token, the log has
-// one warning, and no other one of any room for a minute.
+// Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the
+// first directive comes once the room has a node. If its agent fails, it goes on with another one. If all
+// fail, also for a wrong token, the log has one warning, and no other one of any room for a minute.
 func (f *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
@@ -103,7 +104,8 @@ func (f *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Dir
 	}
 }
 
-// lostRoom logs the end of a stream, and waits before the next one. Thousands may end at a time, and one warning stands for all.
+// lostRoom logs the end of a stream, and waits before the next one. Thousands may end at a time, and one
+// warning stands for all.
 func (f *Client) lostRoom(ctx context.Context, failed int, room string, err error) {
 	now, last := int64(time.Since(f.started)), f.warned.Load()
 	if failed == len(f.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && f.warned.CompareAndSwap(last, now) {
@@ -119,8 +121,9 @@ func (f *Client) lostRoom(ctx context.Context, failed int, room string, err erro
 	}
 }
 
-// followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed any more. The
-// first agent to try is the followed one. A stream that was open for a while, also without a directive, has worked.
+// followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed
+// any more. The first agent to try is the followed one. A stream that was open for a while, also without a
+// directive, has worked.
 func (f *Client) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -177,8 +177,8 @@ func move(t *testing.T, rooms *affinity.Resolver, to string) {
 	}
 }
 
-// A room without a pin has a stream without a directive, which is no failure: neither when the caller ends it, nor when it ends after
-// half a minute.
+// A room without a pin has a stream without a directive, which is no failure: neither when the caller ends
+// it, nor when it ends after half a minute.
 func TestFollowRoomWithoutPin(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var opened atomic.Int64

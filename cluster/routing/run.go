@@ -106,7 +106,8 @@ func (r *runner) show(s *tablewire.State) {
 	r.f.show(s)
 }
 
-// better reports whether the last table is better than a stale one, as long as an agent was not asked that may have the present one.
+// better reports whether the last table is better than a stale one, as long as an agent was not asked that
+// may have the present one.
 func (r *runner) better() bool {
 	last := r.f.now.Load()
 	return last.Table != nil && !last.Stale && r.failed < len(r.agents)
@@ -139,8 +140,8 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	return r.next
 }
 
-// until returns when the agent that is asked has taken too long. A large table may take its time to arrive; a few bytes are
-// comments of an agent without a table.
+// until returns when the agent that is asked has taken too long. A large table may take its time to arrive; a
+// few bytes are comments of an agent without a table.
 func (r *runner) until() time.Time {
 	began := r.asked
 	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {

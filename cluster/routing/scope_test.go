@@ -79,7 +79,8 @@ func TestFollowsAScope(t *testing.T) {
 	}, roles)
 }
 
-// In a rolling deploy, a routing client asks on until an agent has the scope, and says which ones do not. It never takes another table.
+// In a rolling deploy, a routing client asks on until an agent has the scope, and says which ones do not. It
+// never takes another table.
 func TestFollowsAScopeThatIsNew(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		if _, err := w.c.Agent("b").Scope("web", func(*cluster.Member) bool { return true }); err != nil {

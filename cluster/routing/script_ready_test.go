@@ -14,8 +14,9 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// A program with nothing else to do waits for routing.mjs while no agent answers. A table that takes longer than twice the idle timeout
-// arrives. A watcher that throws takes nothing from the others, and the application gets its error.
+// A program with nothing else to do waits for routing.mjs while no agent answers. A table that takes longer
+// than twice the idle timeout arrives. A watcher that throws takes nothing from the others, and the
+// application gets its error.
 func TestScriptReady(t *testing.T) {
 	text := event(t, nil, &tablewire.State{Table: tableOf(t, 2048, "n1")})
 	var asked atomic.Int64

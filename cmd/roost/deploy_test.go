@@ -76,8 +76,9 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// TestKubernetesStarts: the agents of the chart, in each of its variants, and of the manifest start with exactly their arguments and
-// environment, apart from addresses and folders of this machine; and roost knows the command before they stop.
+// TestKubernetesStarts: the agents of the chart, in each of its variants, and of the manifest start with
+// exactly their arguments and environment, apart from addresses and folders of this machine; and roost knows
+// the command before they stop.
 func TestKubernetesStarts(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../internal/e2e/helm/testdata/agents.json") // a test of internal/e2e/helm writes it

@@ -93,8 +93,8 @@ func TestCheckLines(t *testing.T) {
 	}
 }
 
-// TestFindingsShared: agents share a finding that differs by durations and counts alone. What names other nodes, or other settings, is a
-// finding of its own.
+// TestFindingsShared: agents share a finding that differs by durations and counts alone. What names other
+// nodes, or other settings, is a finding of its own.
 func TestFindingsShared(t *testing.T) {
 	for _, c := range []struct {
 		one, two string
@@ -225,7 +225,8 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	return agents
 }
 
-// TestDoctorAllOfMany: more agents than are asked at a time take their looks one after the other, and none lacks the time for it.
+// TestDoctorAllOfMany: more agents than are asked at a time take their looks one after the other, and none
+// lacks the time for it.
 func TestDoctorAllOfMany(t *testing.T) {
 	t.Parallel()
 	f := town(t, 65)

@@ -37,7 +37,8 @@ type namedFault struct {
 	want   agenttest.Views // at c
 }
 
-// finds returns the views in which doctor and the page have these findings, all nodes are active, and nothing else happens.
+// finds returns the views in which doctor and the page have these findings, all nodes are active, and nothing
+// else happens.
 func finds(findings ...string) agenttest.Views {
 	return agenttest.Views{Doctor: findings, Page: findings, Members: []string{"a active", "b active", "c active"}}
 }
@@ -56,9 +57,10 @@ func logs(v agenttest.Views, lines ...string) agenttest.Views {
 	return v
 }
 
-// TestFaultsAreNamed makes one problem each, on agents with leases of 6 s. Doctor, the page, the members, the history and the log of c
-// have what the table says, and nothing else: for a crash within 2 s, for all others within 10 s. At least one view names the cause, and the node
-// if there is one; docs/evidence.md has which. A death is two lines of the log, and three with rooms. internal/e2e/netlab has the faults of networks.
+// TestFaultsAreNamed makes one problem each, on agents with leases of 6 s. Doctor, the page, the members, the
+// history and the log of c have what the table says, and nothing else: for a crash within 2 s, for all others
+// within 10 s. At least one view names the cause, and the node if there is one; docs/evidence.md has which. A
+// death is two lines of the log, and three with rooms. internal/e2e/netlab has the faults of networks.
 func TestFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	silent := func(why string) agenttest.Views {

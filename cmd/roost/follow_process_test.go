@@ -32,10 +32,10 @@ import (
 
 var clientsOf = flag.Int("clients", 50, "routing clients in TestRoutingClients; a tenth as many changes, and ten at least")
 
-// A crowd of routing clients of three agents sees many changes. More than some dozens would leave the other tests of this process too little
-// time, under the race detector: make long has 200, and make routing-clients 1,000. One of the agents is killed half-way: no lookup of any
-// routing client fails, each routing client has each change within a second of the first agent (p99), and all of them end with the table of
-// the agents.
+// A crowd of routing clients of three agents sees many changes. More than some dozens would leave the other
+// tests of this process too little time, under the race detector: make long has 200, and make routing-clients
+// 1,000. One of the agents is killed half-way: no lookup of any routing client fails, each routing client has
+// each change within a second of the first agent (p99), and all of them end with the table of the agents.
 func TestRoutingClients(t *testing.T) {
 	t.Parallel()
 	crowd, changes := *clientsOf, max(10, *clientsOf/10)
@@ -151,8 +151,8 @@ func (x *sightings) saw(who int, d placement.Digest) bool {
 	return ok
 }
 
-// late returns how long each routing client took for each table that the agents had since began, sorted, and how many these
-// are. A routing client that went on to a later table, as changes merge, has taken until then.
+// late returns how long each routing client took for each table that the agents had since began, sorted, and
+// how many these are. A routing client that went on to a later table, as changes merge, has taken until then.
 func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -173,8 +173,8 @@ func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
 	return late, len(late) / len(clients)
 }
 
-// machineFor returns what part of the machine's processors was idle, or taken by this test and by agents that live, since it was
-// called. Where there is no /proc, that is all.
+// machineFor returns what part of the machine's processors was idle, or taken by this test and by agents that
+// live, since it was called. Where there is no /proc, that is all.
 func machineFor(agents []*proc) (left func() float64) {
 	ticks := func(path, after string, from, to int) (sum float64) {
 		text, _ := os.ReadFile(path)
@@ -217,7 +217,8 @@ func memoryOf(t *testing.T, agents []*proc) (mean int64) {
 	return mean
 }
 
-// roost proxy sends requests to the servers of two agents by their keys, waits for agents at its start, gives up on a server after
+// roost proxy sends requests to the servers of two agents by their keys, waits for agents at its start, gives
+// up on a server after
 // --answer-within, and ends at SIGTERM: /readyz says so while requests in progress end.
 func TestProxy(t *testing.T) {
 	t.Parallel()

@@ -297,8 +297,8 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// TestForgedProcess: a holder of the key can end an agent, by saying that a later process runs under its id. There is no
-// rule against it, so docs/security.md says so.
+// TestForgedProcess: a holder of the key can end an agent, by saying that a later process runs under its id.
+// There is no rule against it, so docs/security.md says so.
 func TestForgedProcess(t *testing.T) {
 	t.Parallel()
 	k, file := newKey(t)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestHostileBytes: unauthenticated peers can send anything to the gossip port by TCP; the agents survive, stay small, and agree. TestForgeries has
-// the same by UDP.
+// TestHostileBytes: unauthenticated peers can send anything to the gossip port by TCP; the agents survive,
+// stay small, and agree. TestForgeries has the same by UDP.
 func TestHostileBytes(t *testing.T) {
 	bytes := flood{conns: 300, head: func(i int) []byte { return junk(rand.New(rand.NewPCG(1, uint64(i))), i, 32<<10) }}
 	siege{name: "no key: 300 × any bytes", plain: true, begin: bytes.begin}.run(t)

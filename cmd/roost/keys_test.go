@@ -103,8 +103,9 @@ func TestKeyRotation(t *testing.T) {
 	agree(t, append(agents, fresh)...)
 }
 
-// TestKeysOverNetwork: the key of a cluster is changed by commands, without a signal. No lease ends, and no call fails. The agents write their
-// key files, so a restart changes nothing. A member without an HTTP API is named until its own file has the step.
+// TestKeysOverNetwork: the key of a cluster is changed by commands, without a signal. No lease ends, and no
+// call fails. The agents write their key files, so a restart changes nothing. A member without an HTTP API is
+// named until its own file has the step.
 func TestKeysOverNetwork(t *testing.T) {
 	t.Parallel()
 	former := succeeds(t, "keygen")
@@ -236,7 +237,8 @@ func changeKeys(t *testing.T, former, one string) {
 	}
 }
 
-// A key goes to no agent where the network could read it, and to none that has not shown whom it obeys. Steps that make no sense are refused.
+// A key goes to no agent where the network could read it, and to none that has not shown whom it obeys. Steps
+// that make no sense are refused.
 func TestKeysNotSent(t *testing.T) {
 	t.Parallel()
 	token, key := secretFile(t, "token\n"), secretFile(t, succeeds(t, "keygen"))

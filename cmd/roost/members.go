@@ -93,7 +93,8 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
 }
 
-// differ reports whether versions are worth columns: applications state theirs, or members run different versions of roost.
+// differ reports whether versions are worth columns: applications state theirs, or members run different
+// versions of roost.
 func differ(members []clusterhttp.Member) bool {
 	return slices.ContainsFunc(members, func(n clusterhttp.Member) bool {
 		return n.AppVersion != "" || n.RoostVersion != members[0].RoostVersion
@@ -172,8 +173,8 @@ func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
 	return session.View{Answer: answer, Counts: answer, Page: page, Rest: restAfter(len(agents))}, nil
 }
 
-// restAfter returns for how long so many agents are left alone: each answers with all members, so that a round of 100 costs 0.07 s of a
-// CPU at both ends, and one of 1,000 a hundred times that.
+// restAfter returns for how long so many agents are left alone: each answers with all members, so that a
+// round of 100 costs 0.07 s of a CPU at both ends, and one of 1,000 a hundred times that.
 func restAfter(agents int) time.Duration {
 	return min(time.Duration(agents*agents)*100*time.Microsecond, 30*time.Second)
 }

@@ -112,8 +112,8 @@ func TestDoctorOnRedis(t *testing.T) {
 	}
 }
 
-// TestAnotherRedis: an agent with another database of the same Redis, or without a Redis, gets no rooms of the others, and all name each
-// other.
+// TestAnotherRedis: an agent with another database of the same Redis, or without a Redis, gets no rooms of
+// the others, and all name each other.
 func TestAnotherRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

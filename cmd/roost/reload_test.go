@@ -23,8 +23,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestReloadSettings: at SIGHUP an agent takes over its seeds, tokens and the level of its log, names what takes a restart,
-// and changes nothing if there is a problem. It does not end, also without a file.
+// TestReloadSettings: at SIGHUP an agent takes over its seeds, tokens and the level of its log, names what
+// takes a restart, and changes nothing if there is a problem. It does not end, also without a file.
 func TestReloadSettings(t *testing.T) {
 	t.Parallel()
 	plain := agent(t, "plain", brisk()...)
@@ -96,7 +96,8 @@ func TestReloadSettings(t *testing.T) {
 	}
 }
 
-// mount puts files into a directory as Kubernetes mounts a secret: each one is a link into a directory that is replaced for all of them at once.
+// mount puts files into a directory as Kubernetes mounts a secret: each one is a link into a directory that
+// is replaced for all of them at once.
 func mount(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	version, err := os.MkdirTemp(dir, "..version") //nolint:usetesting // inside dir
@@ -125,8 +126,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestWatchedFiles: an agent notices by itself that its files have changed, also where Kubernetes replaces them. A problem in one of
-// them, and what takes a restart, show in the log, the doctor and the metrics.
+// TestWatchedFiles: an agent notices by itself that its files have changed, also where Kubernetes replaces
+// them. A problem in one of them, and what takes a restart, show in the log, the doctor and the metrics.
 func TestWatchedFiles(t *testing.T) {
 	t.Parallel()
 	former, next := succeeds(t, "keygen"), succeeds(t, "keygen")
@@ -279,7 +280,8 @@ func TestReloadWhileJoining(t *testing.T) {
 	})
 }
 
-// TestRedisPassword: a running agent takes a new password of Redis over, and refuses another Redis: it would give rooms a second host.
+// TestRedisPassword: a running agent takes a new password of Redis over, and refuses another Redis: it would
+// give rooms a second host.
 func TestRedisPassword(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -136,9 +136,10 @@ func recording(taps map[string]*tap) (packets [][]byte, streams [][]byte) {
 	return packets, streams
 }
 
-// TestReplay: what an unauthenticated peer recorded of a cluster with a key, sent again as soon as members have left, or two
-// minutes later, to members and to a newcomer, ends no lease and revives no member; although the unauthenticated peer has the
-// addresses of the former members by then, and answers there with what they answered.
+// TestReplay: what an unauthenticated peer recorded of a cluster with a key, sent again as soon as members
+// have left, or two minutes later, to members and to a newcomer, ends no lease and revives no member;
+// although the unauthenticated peer has the addresses of the former members by then, and answers there with
+// what they answered.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	taps := make(map[string]*tap)

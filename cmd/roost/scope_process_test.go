@@ -13,8 +13,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// TestScopeFlag: three agents with the same scopes, one of them by its file. The commands with --scope answer from the scope at each of
-// them, a proxy sends requests to the scope's members alone, and a scope that an agent does not have is named.
+// TestScopeFlag: three agents with the same scopes, one of them by its file. The commands with --scope answer
+// from the scope at each of them, a proxy sends requests to the scope's members alone, and a scope that an
+// agent does not have is named.
 func TestScopeFlag(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "an sfu") }))

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 )
 
-// TestTurns: two supervised processes with one id stop each other again and again. Each says at its end where both are, and doctor
-// at any other node does, too.
+// TestTurns: two supervised processes with one id stop each other again and again. Each says at its end where
+// both are, and doctor at any other node does, too.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	seed := agent(t, "seed", brisk()...)

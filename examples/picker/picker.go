@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Picker finds the peer that serves a key in a role, and holds the connections to all peers. A lookup reads the table of the
-// role's scope and one map, both without a lock.
+// Picker finds the peer that serves a key in a role, and holds the connections to all peers. A lookup reads
+// the table of the role's scope and one map, both without a lock.
 type Picker struct {
 	agent  *cluster.Agent
 	roles  map[string]*cluster.Scope
@@ -87,7 +87,8 @@ func (p *Picker) Pick(role, key string) (peer *Peer, self bool, err error) {
 	return peer, scope.IsOwner(key), nil
 }
 
-// Leave ends the agent in order: other nodes take over its keys first, and calls that are under way find this node until then.
+// Leave ends the agent in order: other nodes take over its keys first, and calls that are under way find this
+// node until then.
 func (p *Picker) Leave(ctx context.Context) error {
 	err := p.agent.Leave(ctx)
 	p.cancel()

@@ -34,8 +34,9 @@ func directed(err error) (reconnect.Directive, bool) {
 	return elsewhere(err)
 }
 
-// serve runs a function for a participant. It returns an otherRoomError for a subscriber if this node has as many as it may
-// have, and for a publisher of a relay, which sends nothing to its room. In a relay, the function gets what the room's publishers send.
+// serve runs a function for a participant. It returns an otherRoomError for a subscriber if this node has as
+// many as it may have, and for a publisher of a relay, which sends nothing to its room. In a relay, the
+// function gets what the room's publishers send.
 func (n *node) serve(ctx context.Context, name string, in message, run func(context.Context, *call, reconnect.Directive) error) error {
 	senders := 0
 	if sends(in.Offer) {
@@ -169,8 +170,9 @@ func (e *relay) run() {
 	}
 }
 
-// keepApart moves the relay when the room, or a relay of a lower number, has come to its node. Another relay minds this one. The name
-// of a relay comes from a client, and a lookup of a name without a pin costs a call of the store: a longer chain has longer pauses.
+// keepApart moves the relay when the room, or a relay of a lower number, has come to its node. Another relay
+// minds this one. The name of a relay comes from a client, and a lookup of a name without a pin costs a call
+// of the store: a longer chain has longer pauses.
 func (e *relay) keepApart(apart func(context.Context, []string, int) (reconnect.Directive, error)) {
 	pause := time.Duration(len(e.chain)-1) * time.Second
 	for wait(e.ctx, pause); e.ctx.Err() == nil; wait(e.ctx, pause) {

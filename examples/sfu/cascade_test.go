@@ -112,8 +112,8 @@ func takeover(t *testing.T) {
 	take(third, 0, false, true, false) // the receivers ask for a keyframe
 }
 
-// A room of 12 subscribers, or 30 by -long, spreads over its node and two others. Faults of each cost no more than those of a
-// room on one node: its clients follow, and nobody gives up.
+// A room of 12 subscribers, or 30 by -long, spreads over its node and two others. Faults of each cost no more
+// than those of a room on one node: its clients follow, and nobody gives up.
 func TestOutgrown(t *testing.T) {
 	t.Parallel()
 	most := 4 // on one node

@@ -77,8 +77,8 @@ func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 	return s
 }
 
-// certificate saves each connection the time to make a key. It has to outlive the process, since pion uses no expired one. The
-// certificates that pion makes expire after a month.
+// certificate saves each connection the time to make a key. It has to outlive the process, since pion uses no
+// expired one. The certificates that pion makes expire after a month.
 func certificate() ([]webrtc.Certificate, error) {
 	const years = 10
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -130,9 +130,9 @@ type peer struct {
 // errOffer is a mistake of the client.
 var errOffer = errors.New("the offer is not valid")
 
-// join adds a participant to a call and returns the answer to the offer. What the offer sends
-// goes to all others; each media line by which the offer receives is a slot for the track of
-// one of them, also if it sends by the same line. So nothing is negotiated again when others come and go, and WHIP and WHEP clients
+// join adds a participant to a call and returns the answer to the offer. What the offer sends goes to all
+// others; each media line by which the offer receives is a slot for the track of one of them, also if it
+// sends by the same line. So nothing is negotiated again when others come and go, and WHIP and WHEP clients
 // are participants like all others.
 func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) {
 	pc, err := m.api.NewPeerConnection(m.config)

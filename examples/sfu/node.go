@@ -191,8 +191,8 @@ func (c *call) depart(ctx context.Context, p *peer) {
 	}
 }
 
-// post serves a participant by WHIP or WHEP: one request with an offer. Its media lines may have both directions, and the answer has
-// the one of the protocol.
+// post serves a participant by WHIP or WHEP: one request with an offer. Its media lines may have both
+// directions, and the answer has the one of the protocol.
 func (n *node) post(direction string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestMessage))
@@ -247,7 +247,8 @@ func (n *node) session(room, offer string, opened func(id, answer string)) error
 	})
 }
 
-// refuse sends a WHIP or WHEP client to the node of its room, or to a relay, if there is one. A client repeats its offer after a 503.
+// refuse sends a WHIP or WHEP client to the node of its room, or to a relay, if there is one. A client
+// repeats its offer after a 503.
 func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if to, ok := directed(err); ok {
 		verb, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/") // a room may have slashes, too

@@ -9,8 +9,8 @@ import (
 // maxRelays bounds the relays of a room: their numbers come from clients.
 const maxRelays = 64
 
-// relayOf returns the room and the number of a relay. Any other name is of a room, and its number is 0. A relay has no relays
-// of its own: "room~1~1" is a room.
+// relayOf returns the room and the number of a relay. Any other name is of a room, and its number is 0. A
+// relay has no relays of its own: "room~1~1" is a room.
 func relayOf(name string) (room string, number int) {
 	room, number = cutNumber(name)
 	isRelay := number > 0

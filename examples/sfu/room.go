@@ -56,8 +56,8 @@ func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.
 	return f, nil
 }
 
-// serve runs a function for one participant of a room, who sends (1) or only receives (0). Its context ends when the participant
-// has gone or the room is lost: see elsewhere.
+// serve runs a function for one participant of a room, who sends (1) or only receives (0). Its context ends
+// when the participant has gone or the room is lost: see elsewhere.
 func (f *fleet) serve(ctx context.Context, room string, senders int, run func(context.Context, *call, reconnect.Directive) error) error {
 	receivers := 1 - senders
 	return f.rooms.Serve(ctx, room, affinity.Demand{Publishers: senders, Subscribers: receivers}, func(ctx context.Context, h *affinity.Hosting) error {

@@ -37,7 +37,8 @@ type soak struct {
 	args   []string // of nodes
 }
 
-// Calls go on for a long time under faults: no client gives up, no room has two hosts, and neither goroutines nor descriptors grow.
+// Calls go on for a long time under faults: no client gives up, no room has two hosts, and neither goroutines
+// nor descriptors grow.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	if *soakFor == 0 {

@@ -186,8 +186,8 @@ func (h host) has(ip netip.Addr) (bool, error) {
 	return slices.ContainsFunc(all, func(a hostAddr) bool { return a.ip == ip.Unmap().WithZone("") }), nil
 }
 
-// sources returns the addresses from which this host sends to seeds on others. If it is itself all of these, they are the
-// seeds, without those of bridges.
+// sources returns the addresses from which this host sends to seeds on others. If it is itself all of these,
+// they are the seeds, without those of bridges.
 func (h host) sources(seeds []netip.AddrPort) []netip.Addr {
 	var others, itself []netip.Addr
 	for _, seed := range seeds {

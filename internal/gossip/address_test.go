@@ -14,7 +14,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// fakeHost has addresses, some of them of bridges, and routes: pairs of a network and of the address from which it sends there.
+// fakeHost has addresses, some of them of bridges, and routes: pairs of a network and of the address from
+// which it sends there.
 func fakeHost(bridges, addrs []string, routes ...string) host {
 	return host{
 		source: func(to netip.AddrPort) (netip.Addr, error) {

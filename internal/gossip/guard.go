@@ -378,8 +378,9 @@ func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (adm
 	}
 }
 
-// padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and memberlist would
-// panic on a wrong padding. A ping in plain text begins with the same byte, so only one that a key has sealed is padded for certain.
+// padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and
+// memberlist would panic on a wrong padding. A ping in plain text begins with the same byte, so only one that
+// a key has sealed is padded for certain.
 func padded(content []byte) bool { return len(content) > 0 && content[0] == sealPadded }
 
 // harmless reports whether a packet can be unpacked in one step. Agents send neither

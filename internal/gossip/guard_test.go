@@ -113,7 +113,8 @@ func TestCompressedPacketIsDropped(t *testing.T) {
 	eventually(t, "the next packet arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
 }
 
-// Keys are replaced while packets and streams are read and sent, and by several at once. In the end the ring has just the wanted keys.
+// Keys are replaced while packets and streams are read and sent, and by several at once. In the end the ring
+// has just the wanted keys.
 func TestSetKeys(t *testing.T) {
 	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, 16+8*int(b%3)) }
 	ring, err := memberlist.NewKeyring([][]byte{key(2), key(3)}, key(1))

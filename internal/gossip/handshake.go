@@ -46,8 +46,8 @@ var (
 	errNoHandle = errors.New("gossip: this node has no handle yet")
 )
 
-// PlainText stands for plain text among the keys of a node: as the key, the node sends without encryption, and as an old
-// key, it accepts that. It is no AES key.
+// PlainText stands for plain text among the keys of a node: as the key, the node sends without encryption,
+// and as an old key, it accepts that. It is no AES key.
 const PlainText = "plain"
 
 func isPlain(key []byte) bool { return len(key) == 0 || string(key) == PlainText }

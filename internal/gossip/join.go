@@ -22,10 +22,11 @@ var (
 // connection, and the exchange did not end in time.
 var ErrUnfinished = errors.New("it accepted the connection, but did not answer in time")
 
-// Join exchanges the full state with the node at an ip:port, unless meet returns an error for the node that answers. When
-// it returns nil, the answer has been merged. A rejection returns the error of meet or of Accept, or wraps ErrKey or
-// ErrCluster. ErrUnfinished means that the node is stuck, ErrHungUp that it stops or that a proxy is there, ErrNoNode that something else is; any other
-// error means that the node is unreachable. Joins may run concurrently; Close ends them.
+// Join exchanges the full state with the node at an ip:port, unless meet returns an error for the node that
+// answers. When it returns nil, the answer has been merged. A rejection returns the error of meet or of
+// Accept, or wraps ErrKey or ErrCluster. ErrUnfinished means that the node is stuck, ErrHungUp that it stops
+// or that a proxy is there, ErrNoNode that something else is; any other error means that the node is
+// unreachable. Joins may run concurrently; Close ends them.
 func (n *Node) Join(addr string, meet func(Peer) error) error {
 	name := fmt.Sprintf("~%d", n.joins.Add(1)) // no node has such a name
 	j := &joining{addr: addr, meet: meet}

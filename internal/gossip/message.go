@@ -96,8 +96,8 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
 }
 
-// unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and the label, are
-// authenticated, too.
+// unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and
+// the label, are authenticated, too.
 func unseal(keys *openers, label string, message []byte) (content []byte, ok bool) {
 	if padded(message[5:]) {
 		return nil, false

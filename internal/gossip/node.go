@@ -166,8 +166,9 @@ func (n *Node) create(name string, o own) error {
 	return nil
 }
 
-// Advertise changes the ip:port at which others reach this node. name is as in [Config], and must be a new one: memberlist
-// lets no name change its address. Others forget the former name as if its process had ended. Streams stay open.
+// Advertise changes the ip:port at which others reach this node. name is as in [Config], and must be a new
+// one: memberlist lets no name change its address. Others forget the former name as if its process had ended.
+// Streams stay open.
 func (n *Node) Advertise(name, addr string) error {
 	n.ending <- struct{}{}
 	defer func() { <-n.ending }()
@@ -273,12 +274,13 @@ var (
 	ErrSealed = errors.New("gossip: this node encrypts, and can send or accept plain text only after a new start")
 )
 
-// SetKeys replaces the keys: the first one encrypts, and each of them decrypts. PlainText is one of them while a cluster gets
-// its first key. Streams that are open stay open. Concurrent calls take effect one after the other.
+// SetKeys replaces the keys: the first one encrypts, and each of them decrypts. PlainText is one of them
+// while a cluster gets its first key. Streams that are open stay open. Concurrent calls take effect one after
+// the other.
 func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.guard.setKeys(key, old) }
 
-// Keys returns the keys: the first one encrypts, and each of them decrypts. PlainText is among them if the node sends or
-// accepts that besides. Without encryption there are none.
+// Keys returns the keys: the first one encrypts, and each of them decrypts. PlainText is among them if the
+// node sends or accepts that besides. Without encryption there are none.
 func (n *Node) Keys() [][]byte { return n.guard.credentials.Load().given }
 
 // Announce tells others that the result of Config.Meta has changed. It does not wait for them.
@@ -289,7 +291,8 @@ func (n *Node) Announce() {
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 
-// Dropped returns how many packets and connections of no agent the guard dropped. It does not count what Rejected counts.
+// Dropped returns how many packets and connections of no agent the guard dropped. It does not count what
+// Rejected counts.
 func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() }
 
 // Send sends one packet to an ip:port, without waiting. The packet may be lost.

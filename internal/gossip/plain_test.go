@@ -13,8 +13,8 @@ func stages() [][][]byte {
 	return [][][]byte{{nil}, {plain, key}, {key, plain}, {key}}
 }
 
-// Nodes of one stage and of the next one understand each other, over UDP and TCP, in both directions, and whether they were
-// started in their stage or have come to it. Other nodes refuse each other.
+// Nodes of one stage and of the next one understand each other, over UDP and TCP, in both directions, and
+// whether they were started in their stage or have come to it. Other nodes refuse each other.
 func TestStagesToTheFirstKey(t *testing.T) {
 	ways := map[string]func(t *testing.T, name string, stage int) (*Node, *inbox){
 		"started": func(t *testing.T, name string, stage int) (*Node, *inbox) {
@@ -100,8 +100,8 @@ func TestLastStageTakesNoPlainText(t *testing.T) {
 	}
 }
 
-// A ping in plain text at a node that has a key alone counts as one without the key, as other plain text does: it begins with the
-// byte that would say that a sealed packet is padded.
+// A ping in plain text at a node that has a key alone counts as one without the key, as other plain text
+// does: it begins with the byte that would say that a sealed packet is padded.
 func TestPlainPing(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) { c.Key = stages()[3][0] })
 	conn := dial(t, "udp", n)
@@ -117,8 +117,8 @@ func TestPlainPing(t *testing.T) {
 	eventually(t, "a padded packet of a holder of the key is one that no node sends", func() bool { return n.Dropped() == 1 })
 }
 
-// While a node accepts plain text and keys, what no key has sealed is held to the bounds of plain text, and no padded message
-// of a holder of the key reaches memberlist.
+// While a node accepts plain text and keys, what no key has sealed is held to the bounds of plain text, and
+// no padded message of a holder of the key reaches memberlist.
 func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {
 	for _, stage := range []int{1, 2} {
 		n, in := start(t, "a#1", func(c *Config) { c.Key, c.OldKeys = stages()[stage][0], stages()[stage][1:] })
@@ -133,7 +133,8 @@ func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {
 	}
 }
 
-// A node that was started with a key alone does not say that it accepts plain text again: its memberlist would refuse it.
+// A node that was started with a key alone does not say that it accepts plain text again: its memberlist
+// would refuse it.
 func TestStrictStart(t *testing.T) {
 	key := stages()[3][0]
 	n, _ := start(t, "a#1", func(c *Config) { c.Key = key })

@@ -113,14 +113,15 @@ func (r *rejections) all() []Rejection {
 	return all
 }
 
-// Rejections returns what this node rejected because of its key, its cluster or its source: up to four latest sources for
-// each reason over UDP, and as many over TCP, the latest one first.
+// Rejections returns what this node rejected because of its key, its cluster or its source: up to four latest
+// sources for each reason over UDP, and as many over TCP, the latest one first.
 func (n *Node) Rejections() []Rejection { return n.rejections.all() }
 
 // Rejected returns how many packets and streams this node rejected for a reason.
 func (n *Node) Rejected(why Why) uint64 { return n.rejections.counts[why].Load() }
 
-// noteHead counts a stream that another process opened if its head shows another cluster, or that only one side uses a key.
+// noteHead counts a stream that another process opened if its head shows another cluster, or that only one
+// side uses a key.
 func (g *guard) noteHead(h head, from net.Addr) {
 	creds := g.credentials.Load()
 	switch sealed := h.kind == typeEncrypt; {

@@ -28,8 +28,9 @@ func inHex(key []byte) string {
 	return hex.EncodeToString(f[:])
 }
 
-// Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many messages this node has sealed with it: packets
-// and messages of streams. A key that comes back keeps its count. Without encryption both are zero.
+// Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many messages this
+// node has sealed with it: packets and messages of streams. A key that comes back keeps its count. Without
+// encryption both are zero.
 func (n *Node) Sealed() (fingerprint string, messages uint64) {
 	if s := n.guard.sealed.Load(); s != nil {
 		return s.fingerprint, s.messages.Load()
@@ -76,8 +77,8 @@ func (g *guard) opensWith(keys [][]byte) {
 	g.openers.Store(&all)
 }
 
-// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with other data. A content
-// that is padded keeps its padding.
+// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with
+// other data. A content that is padded keeps its padding.
 func (all *openers) open(dst, sealed, data []byte) (content []byte, ok bool) {
 	if len(sealed) < leastSealed || sealed[0] > sealVersion {
 		return nil, false

@@ -20,9 +20,10 @@ func (n *Node) Drain(now time.Time) {
 	n.publish(now)
 }
 
-// DrainAt makes all nodes take this one for draining at a moment, without a message by then: see lease/drains.go. The
-// node then drains as by Drain. Until the moment, Undrain ends the plan, and another DrainAt replaces it. A moment that is
-// past is now, and so is any moment for a node that joins: it owns nothing, and does not know cluster time yet.
+// DrainAt makes all nodes take this one for draining at a moment, without a message by then: see
+// lease/drains.go. The node then drains as by Drain. Until the moment, Undrain ends the plan, and another
+// DrainAt replaces it. A moment that is past is now, and so is any moment for a node that joins: it owns
+// nothing, and does not know cluster time yet.
 func (n *Node) DrainAt(now, at time.Time) {
 	if !at.After(now) || n.life.phase == Joining {
 		n.Drain(now)
@@ -57,8 +58,9 @@ func (n *Node) Undrain(now time.Time) {
 	n.comeBack(now)
 }
 
-// comeBack publishes at once if this node is alone, and nobody owns anything. Otherwise the next table comes after the debounce, as after a join: all other
-// members compute it then. Until then the partitions of this node are theirs, or they come back, too.
+// comeBack publishes at once if this node is alone, and nobody owns anything. Otherwise the next table comes
+// after the debounce, as after a join: all other members compute it then. Until then the partitions of this
+// node are theirs, or they come back, too.
 func (n *Node) comeBack(now time.Time) {
 	if n.table != nil && !n.life.entering && n.set.PeerCount() == 0 && len(n.table.Nodes()) == 0 {
 		n.publish(now)
@@ -76,7 +78,8 @@ func (n *Node) SetWeight(now time.Time, w uint32) {
 	}
 }
 
-// SetLabels replaces the labels, unless the record would not be valid with them. The caller must not change them afterwards.
+// SetLabels replaces the labels, unless the record would not be valid with them. The caller must not change
+// them afterwards.
 func (n *Node) SetLabels(now time.Time, labels map[string]string) error {
 	n.checkLease(now)
 	if maps.Equal(labels, n.set.Self().Labels) {

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// FuzzExtra: a member may say anything about its assignment and about handoffs; the receiver goes on, and its own messages can
-// be read.
+// FuzzExtra: a member may say anything about its assignment and about handoffs; the receiver goes on, and its
+// own messages can be read.
 func FuzzExtra(f *testing.F) {
 	change := func(c *Config) {
 		c.Strategy = placement.LeastPartitions(1, 3)

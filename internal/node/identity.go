@@ -106,8 +106,9 @@ func (n *Node) ours(now time.Time, m *lease.Message, stream bool) bool {
 	return false
 }
 
-// foreign handles a packet of another cluster. All members but this node, or but the sender, may have been restarted, and have
-// founded a cluster of their own, while it was suspended: so it asks, and is told the time.
+// foreign handles a packet of another cluster. All members but this node, or but the sender, may have been
+// restarted, and have founded a cluster of their own, while it was suspended: so it asks, and is told the
+// time.
 func (n *Node) foreign(now time.Time, m *lease.Message) {
 	// A member that answers shows that this node is awake: then the other cluster merely has another time.
 	if n.asleep.unanswered > fewUnanswered && n.set.Overslept(now, m) {

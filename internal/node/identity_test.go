@@ -38,7 +38,8 @@ func TestSeedsInTurn(t *testing.T) {
 	}
 }
 
-// What may not be a member at the address of a lost member is left alone for a minute or so, also by a node that joins again.
+// What may not be a member at the address of a lost member is left alone for a minute or so, also by a node
+// that joins again.
 func TestOutsidersAreLeftAlone(t *testing.T) {
 	for reason, pause := range map[Reason]time.Duration{OtherCluster: 48 * time.Second, HungUp: 48 * time.Second, Refused: 48 * time.Second, NoAnswer: 0} {
 		j := newJoining(t, func(c *Config) { c.Seeds, c.StartupGrace = []string{"seed"}, time.Minute })
@@ -61,8 +62,8 @@ func TestOutsidersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A cluster with another time, which answers questions at the address of a lost member, does not fence a node that is awake:
-// members answer the node, too.
+// A cluster with another time, which answers questions at the address of a lost member, does not fence a node
+// that is awake: members answer the node, too.
 func TestAnswersOfAnotherCluster(t *testing.T) {
 	w, others := newNetwork(t, nil, "a", "b"), newNetwork(t, nil, "s")
 	w.run(time.Minute)

@@ -120,13 +120,14 @@ func (n *Node) seeks(now time.Time) bool {
 	return len(n.join.targets) > 0 && (now.Before(n.join.until) || n.join.untried()) && !n.aloneByConfig()
 }
 
-// Discovered is the name among Config.SeedNames that stands for a directory in which nodes find themselves as well, as in the
-// API of a cluster manager.
+// Discovered is the name among Config.SeedNames that stands for a directory in which nodes find themselves as
+// well, as in the API of a cluster manager.
 const Discovered = "Config.Discover"
 
-// aloneByConfig reports whether a new node has seeds, and all of them lead to itself by what they are, so that waiting for
-// others is in vain. A loopback address leads to no other host. A directory that names this node and nobody else has no earlier node;
-// a later one finds this node there. Any other alias of this node may hide another one, and a name that is not found yet, too.
+// aloneByConfig reports whether a new node has seeds, and all of them lead to itself by what they are, so
+// that waiting for others is in vain. A loopback address leads to no other host. A directory that names this
+// node and nobody else has no earlier node; a later one finds this node there. Any other alias of this node
+// may hide another one, and a name that is not found yet, too.
 func (n *Node) aloneByConfig() bool {
 	j := &n.join
 	return !j.entered && len(j.targets) > 0 && n.set.PeerCount() == 0 && len(n.waiting.senders) == 0 &&
@@ -146,7 +147,8 @@ func (n *Node) isSelf(t *target) bool {
 	return t.reason == NoAnswer && t.err != nil && n.isLocalhost(t)
 }
 
-// isLocalhost reports whether a target is an address of localhost, which is 127.0.0.1 and ::1: this node listens at one of them.
+// isLocalhost reports whether a target is an address of localhost, which is 127.0.0.1 and ::1: this node
+// listens at one of them.
 func (n *Node) isLocalhost(t *target) bool {
 	port := strings.TrimPrefix(n.cfg.Self.Addr, hostOf(n.cfg.Self.Addr))
 	localhost := t.addr == "127.0.0.1"+port || t.addr == "[::1]"+port

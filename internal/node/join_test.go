@@ -465,8 +465,8 @@ func TestNewSeedsOfAStuckJoin(t *testing.T) {
 	}
 }
 
-// New seeds end no try at an address of a name that stays: its answer counts, though the name is not resolved again. That holds for an
-// address that was a target before.
+// New seeds end no try at an address of a name that stays: its answer counts, though the name is not resolved
+// again. That holds for an address that was a target before.
 func TestNewSeedsKeepTheirAddresses(t *testing.T) {
 	for what, tt := range map[string]struct {
 		seeds, names []string
@@ -532,8 +532,8 @@ func TestUndrainAlone(t *testing.T) {
 	}
 }
 
-// A recorded state leads a newcomer to an address where a node of another cluster, or with other settings, runs now. That ends no
-// newcomer.
+// A recorded state leads a newcomer to an address where a node of another cluster, or with other settings,
+// runs now. That ends no newcomer.
 func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	for _, reason := range []Reason{Refused, OtherCluster} {
 		w := newNetwork(t, nil, "a", "b")
@@ -563,7 +563,8 @@ func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	}
 }
 
-// The address of a member that has dialed a newcomer turns out to be that of a seed: its refusal ends the newcomer, as that of any seed.
+// The address of a member that has dialed a newcomer turns out to be that of a seed: its refusal ends the
+// newcomer, as that of any seed.
 func TestMemberIsSeed(t *testing.T) {
 	for what, tell := range map[string]func(j *joining){
 		"by its name":  func(j *joining) { j.names = map[string]string{"name": "a"} },
@@ -583,7 +584,8 @@ func TestMemberIsSeed(t *testing.T) {
 	}
 }
 
-// A seed refuses a newcomer, which tries a member that has dialed it: the newcomer ends only if the member does not answer either.
+// A seed refuses a newcomer, which tries a member that has dialed it: the newcomer ends only if the member
+// does not answer either.
 func TestRefusedWhileItDialsBack(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		w := newNetwork(t, nil, "member")

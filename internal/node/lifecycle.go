@@ -167,9 +167,9 @@ func (n *Node) settle(now time.Time) {
 	}
 }
 
-// isolation decides whether this node may own anything: whether no later process of its id
-// may run, whether it sees enough members, and is on the right side of a split. All live members count, in any state: nodes that start
-// together and wait for each other are settling, and so are nodes that a split has isolated.
+// isolation decides whether this node may own anything: whether no later process of its id may run, whether
+// it sees enough members, and is on the right side of a split. All live members count, in any state: nodes
+// that start together and wait for each other are settling, and so are nodes that a split has isolated.
 type isolation struct {
 	least  int           // live members, this node among them
 	voters *split.Record // nil = all sides of a split continue

@@ -151,8 +151,8 @@ func TestFenceEndsOlderViews(t *testing.T) {
 	}
 }
 
-// A node that is a candidate again, after a drain, a failed health check or a hold, and the members that had its partitions change owners at the
-// same time.
+// A node that is a candidate again, after a drain, a failed health check or a hold, and the members that had
+// its partitions change owners at the same time.
 func TestComesBackWithTheOthers(t *testing.T) {
 	const debounce = time.Second
 	checked := func(n *Node, now time.Time, err error) {

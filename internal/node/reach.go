@@ -107,8 +107,8 @@ func (n *Node) cutOff(now time.Time) {
 	n.expel(now, "other members run, but do not hear this node over UDP")
 }
 
-// notePresent notes that active members run, by a message that may be a recorded one. One of them alone may be cut off as
-// much as this node: then the lower id stays, unless this node has not been a member yet.
+// notePresent notes that active members run, by a message that may be a recorded one. One of them alone may
+// be cut off as much as this node: then the lower id stays, unless this node has not been a member yet.
 func (n *Node) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
 	r := &n.reach
 	newcomer := n.life.phase == Joining && !n.join.entered
@@ -122,8 +122,8 @@ func (n *Node) notePresent(now time.Time, m *lease.Message, active []lease.NodeI
 	}
 }
 
-// dialBack has a joining node try the sender of a state that came over a stream, if it has not begun that itself: a recorded
-// state names an address where nobody answers.
+// dialBack has a joining node try the sender of a state that came over a stream, if it has not begun that
+// itself: a recorded state names an address where nobody answers.
 func (n *Node) dialBack(now time.Time, addr string) {
 	if n.life.phase != Joining || len(n.join.targets) >= maxLost+len(n.cfg.Seeds) {
 		return
@@ -135,8 +135,8 @@ func (n *Node) dialBack(now time.Time, addr string) {
 	}
 }
 
-// noteExchange notes the end of an exchange that a joining node began. A state that came during it shows who runs now: a
-// recorded one counts only if it arrives during an exchange.
+// noteExchange notes the end of an exchange that a joining node began. A state that came during it shows who
+// runs now: a recorded one counts only if it arrives during an exchange.
 func (n *Node) noteExchange(began time.Time) {
 	r := &n.reach
 	if n.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {
@@ -311,8 +311,8 @@ func (n *Node) Located(now time.Time, found Located) {
 	n.out.Show = true
 }
 
-// readdress tells others the new address of this node. A node that joins tries again at once. A member exchanges states with
-// another one, because its memberlist began anew and knows nobody.
+// readdress tells others the new address of this node. A node that joins tries again at once. A member
+// exchanges states with another one, because its memberlist began anew and knows nobody.
 func (n *Node) readdress(now time.Time, found Located) {
 	n.log(Warn, "own address changed", "from", n.cfg.Self.Addr, "to", found.Addr)
 	n.cfg.Self.Addr, n.cfg.Self.HTTP = found.Addr, found.HTTP

@@ -179,8 +179,8 @@ type View struct {
 	// Unreachable is why others do not reach this node at its advertised address; nil = it is not known.
 	Unreachable error
 
-	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which come over streams: packets do not get
-	// through between them and this node both ways.
+	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which come over
+	// streams: packets do not get through between them and this node both ways.
 	StreamsAlone map[lease.NodeID]string
 
 	// Isolated is why the node may own nothing in the phase of that name; nil in others.
@@ -239,8 +239,8 @@ func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 // View.
 func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
 
-// outdated reports whether the table is from before a fence, and so are the members that go with it. A node that has joined
-// again, and is isolated, knows the members of the present.
+// outdated reports whether the table is from before a fence, and so are the members that go with it. A node
+// that has joined again, and is isolated, knows the members of the present.
 func (n *Node) outdated() bool { return n.stale && !n.ended && n.life.phase != Isolated }
 
 // waitsFor returns why a joining node does not go on alone; nil = there is no such reason.

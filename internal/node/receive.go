@@ -232,8 +232,8 @@ func (w *pendingSenders) take(s *pendingSender, states bool) (taken []pendingMes
 	return taken
 }
 
-// noteState notes a node by its full state, which came over a stream. A node that is active by that state is on another side of a split,
-// and does not try to join.
+// noteState notes a node by its full state, which came over a stream. A node that is active by that state is
+// on another side of a split, and does not try to join.
 func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) {
 	if active {
 		delete(w.streams, r.ID)
@@ -253,7 +253,8 @@ func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) 
 	w.streams[r.ID] = s
 }
 
-// streamsAlone returns the addresses of nodes that try to join, and whose states have come for long enough for an answer by packet.
+// streamsAlone returns the addresses of nodes that try to join, and whose states have come for long enough
+// for an answer by packet.
 func (w *pendingSenders) streamsAlone(live *lease.View) map[lease.NodeID]string {
 	if len(w.streams) == 0 {
 		return nil

@@ -104,8 +104,8 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// A node that sends its state over streams again and again, and answers no packet, is named: a few at most, until one answers, and for a
-// while after the last state.
+// A node that sends its state over streams again and again, and answers no packet, is named: a few at most,
+// until one answers, and for a while after the last state.
 func TestStreamsAlone(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]

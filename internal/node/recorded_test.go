@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The survivor of a crash of all others keeps what it owns, whatever an attacker has recorded of them: a full state of long
-// ago, over streams, or the last packets before the crash, while their leases hold.
+// The survivor of a crash of all others keeps what it owns, whatever an attacker has recorded of them: a full
+// state of long ago, over streams, or the last packets before the crash, while their leases hold.
 func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	a, state := w.nodes["a"], w.nodes["b"].Sync(w.now)

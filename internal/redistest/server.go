@@ -189,7 +189,8 @@ func (s *Server) exec(extra ...string) error {
 			continue
 		}
 		err := fmt.Errorf("%s ended: %v\n%s%s", s.Addr(), cmd.ProcessState, out, s.log())
-		// "Address already in use", or with musl "Address in use". A process that was killed may be luckier the next time.
+		// "Address already in use", or with musl "Address in use". A process that was killed may be luckier
+		// the next time.
 		if cmd.ProcessState.Exited() && !strings.Contains(err.Error(), "in use") {
 			s.tb.Fatalf("%s cannot run as Redis 7 or newer; %s names another server: %v", path, serverEnv, err)
 		}

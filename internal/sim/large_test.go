@@ -11,8 +11,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestLargeRecords: records that nearly fill a packet, with a domain name as zone and all the metadata that an application may
-// state, spread as fast as small ones, also where a fifth of the packets is lost. No lease ends because of them.
+// TestLargeRecords: records that nearly fill a packet, with a domain name as zone and all the metadata that
+// an application may state, spread as fast as small ones, also where a fifth of the packets is lost. No lease
+// ends because of them.
 func TestLargeRecords(t *testing.T) {
 	t.Parallel()
 	large := func(c *node.Config) {

@@ -42,8 +42,8 @@ func (c fleet) onlyOwns(side []string, d time.Duration) {
 	}
 }
 
-// In a split the side with most members owns everything, of halves the one with the
-// smallest id. The others keep their tables for lookups, and say why. A firewall that resets streams makes it look as if all
+// In a split the side with most members owns everything, of halves the one with the smallest id. The others
+// keep their tables for lookups, and say why. A firewall that resets streams makes it look as if all
 // processes of the other side had ended.
 func TestMajority(t *testing.T) {
 	all := ids(10)
@@ -120,7 +120,8 @@ func TestMajorityCrashes(t *testing.T) {
 	}
 }
 
-// Half of the processes end at the same moment. That looks like a split by a firewall that resets streams, until they run again.
+// Half of the processes end at the same moment. That looks like a split by a firewall that resets streams,
+// until they run again.
 func TestMajorityMassCrash(t *testing.T) {
 	for _, restart := range []bool{true, false} {
 		c := startedLongAgo(t, 10, majority(16))
@@ -240,7 +241,8 @@ func TestMajorityCutDuringJoins(t *testing.T) {
 	}
 }
 
-// While nodes restart in good order, one every few seconds, one more is lost: the others are most of the members, and go on.
+// While nodes restart in good order, one every few seconds, one more is lost: the others are most of the
+// members, and go on.
 func TestMajorityDuringRollingRestart(t *testing.T) {
 	for _, fleetOf := range []struct{ nodes, restarted int }{{12, 7}, {5, 2}} {
 		for lost, lose := range map[string]func(fleet, string){"host": func(c fleet, id string) { c.Vanish(id) }, "paused": func(c fleet, id string) { c.Pause(id) }} {
@@ -262,8 +264,8 @@ func TestMajorityDuringRollingRestart(t *testing.T) {
 	}
 }
 
-// A member that restarted after a crash without confirmation, and has no part in placement yet, has no vote: members that join after it
-// give it no seat.
+// A member that restarted after a crash without confirmation, and has no part in placement yet, has no vote:
+// members that join after it give it no seat.
 func TestMajorityWithoutTheIsolated(t *testing.T) {
 	c := newFleet(t, majority(5))
 	c.Start("a", "b", "c", "v")
@@ -286,8 +288,8 @@ func TestMajorityWithoutTheIsolated(t *testing.T) {
 	}
 }
 
-// Processes that crash one after another are replaced by nodes with new ids. Those have votes before the next crash, if two TTLs
-// lie between two.
+// Processes that crash one after another are replaced by nodes with new ids. Those have votes before the next
+// crash, if two TTLs lie between two.
 func TestMajorityReplaced(t *testing.T) {
 	for _, n := range []int{3, 5, 10} {
 		for seed := range uint64(4) {
@@ -308,8 +310,8 @@ func TestMajorityReplaced(t *testing.T) {
 	}
 }
 
-// A firewall that resets streams cuts off a side at any time after a crash, while the replacement is new: two sides never own
-// at once.
+// A firewall that resets streams cuts off a side at any time after a crash, while the replacement is new: two
+// sides never own at once.
 func TestMajorityResetsAfterReplacement(t *testing.T) {
 	delays := []time.Duration{0, 300 * time.Millisecond, 2 * time.Second, 4 * time.Second, 6 * time.Second, 7 * time.Second, 8 * time.Second, 9 * time.Second, 11 * time.Second}
 	if testing.Short() {

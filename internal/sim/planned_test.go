@@ -48,8 +48,8 @@ func clockError(c *sim.Cluster, ids []string, of *sim.Process) time.Duration {
 	return most - least
 }
 
-// A planned drain changes the tables of all nodes at one moment: the first and the last switch lie at most 5 ms plus the error of
-// cluster time apart, whatever the wall clocks say. -long does so with 1,000 nodes.
+// A planned drain changes the tables of all nodes at one moment: the first and the last switch lie at most 5
+// ms plus the error of cluster time apart, whatever the wall clocks say. -long does so with 1,000 nodes.
 func TestPlannedDrain(t *testing.T) {
 	t.Parallel()
 	sizes := []int{3, 100}

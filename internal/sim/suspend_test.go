@@ -72,8 +72,8 @@ func (c fleet) shared(ids []string) bool {
 	return false
 }
 
-// A node that was suspended together with its monotonic clock owns nothing that others have taken over, a second after it
-// goes on. Where most packets and answers get lost, that may take a little longer.
+// A node that was suspended together with its monotonic clock owns nothing that others have taken over, a
+// second after it goes on. Where most packets and answers get lost, that may take a little longer.
 func TestSuspended(t *testing.T) {
 	times, seeds := []time.Duration{90 * time.Second}, uint64(1)
 	if *long {
@@ -127,8 +127,8 @@ func TestWallClockStepsCostNothing(t *testing.T) {
 	}
 }
 
-// While one node is suspended, all others are restarted, and found a cluster with another identity: it owns nothing a second
-// after it goes on, and the two become one.
+// While one node is suspended, all others are restarted, and found a cluster with another identity: it owns
+// nothing a second after it goes on, and the two become one.
 func TestSuspendedWhileOthersRestart(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		for _, stale := range []bool{false, true} {

@@ -176,7 +176,8 @@ func (b bed) keepAlive(c net.Conn) {
 	}
 }
 
-// Nothing answers for a host that vanished, not even after Shutdown. TestWatchFaults of internal/gossip has its keep-alives.
+// Nothing answers for a host that vanished, not even after Shutdown. TestWatchFaults of internal/gossip has
+// its keep-alives.
 func TestVanish(t *testing.T) {
 	run(t, simnet.Config{}, 2, func(b bed) {
 		plain, far := b.connect(1, 2)

@@ -80,8 +80,8 @@ func (w *world) loses(i, k int) bool {
 	return i != k && w.takesPart(i) && w.at[i].live[k] && (!w.knows(i, k) || !w.sameSide(i, k))
 }
 
-// seeds reports whether j joins by i. A process that replaces another one on its side needs an elder besides that one: a side
-// of newcomers alone has no protection.
+// seeds reports whether j joins by i. A process that replaces another one on its side needs an elder besides
+// that one: a side of newcomers alone has no protection.
 func (w *world) seeds(i, j int) bool {
 	return w.takesPart(i) && w.sameSide(i, j) && w.idOf(i) != w.idOf(j) && (!w.sameID || j < w.size-2 || w.at[i].placed)
 }

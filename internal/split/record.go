@@ -152,16 +152,16 @@ func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 	return any
 }
 
-// Misses reports whether this node says with each message that it misses a voter: while one is missing, and for a Spread
-// after one that was silent has returned. Take A, which was silent, and C, which was
-// restarted meanwhile: until then, A may not have heard of the new process of C. Its table has the same ids, but counts on the old process,
-// which may still run.
+// Misses reports whether this node says with each message that it misses a voter: while one is missing, and
+// for a Spread after one that was silent has returned. Take A, which was silent, and C, which was restarted
+// meanwhile: until then, A may not have heard of the new process of C. Its table has the same ids, but counts
+// on the old process, which may still run.
 func (r *Record) Misses(now time.Time) bool {
 	return r.short() || (!r.returned.IsZero() && !now.After(r.returned.Add(r.Spread)))
 }
 
-// short reports whether a voter is missing, as of the last Decide. Then this node gives no seats: a newcomer that believed
-// to be in a whole cluster would not know of the missing voters.
+// short reports whether a voter is missing, as of the last Decide. Then this node gives no seats: a newcomer
+// that believed to be in a whole cluster would not know of the missing voters.
 func (r *Record) short() bool {
 	for _, s := range r.seats {
 		if !s.lost.IsZero() {

@@ -7,7 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A member that restarted, and is not placed yet, does not age towards a vote: newcomers give it no seat before it is placed.
+// A member that restarted, and is not placed yet, does not age towards a vote: newcomers give it no seat
+// before it is placed.
 func TestVoteAfterPlacement(t *testing.T) {
 	r := Record{Forget: time.Hour, Spread: 6 * time.Second}
 	self := lease.Incarnation{Node: "a", Number: 1}
@@ -68,8 +69,8 @@ type refused struct{ nobody }
 
 func (refused) Refused(lease.Incarnation) bool { return true }
 
-// A node misses a voter for a Spread longer if the process that was silent returns. A later process of its id has heard of all
-// members when it joined.
+// A node misses a voter for a Spread longer if the process that was silent returns. A later process of its id
+// has heard of all members when it joined.
 func TestMissesAfterReturn(t *testing.T) {
 	for _, c := range []struct {
 		what     string

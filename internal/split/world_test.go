@@ -263,10 +263,11 @@ func (w *world) turn(i int) {
 	}
 }
 
-// agreed is the time since when all agree with i. Tables have the ids alone, so a heartbeat with the same ids agrees even if it
-// means another process. A Spread after a process was first seen, all that were live in the meantime have heard of it: a
-// heartbeat of such a node that means another process comes before the Spread is over. A node that was silent in the
-// meantime has heard nothing. Its heartbeats may come later, and mean another process still, for a Spread after its return.
+// agreed is the time since when all agree with i. Tables have the ids alone, so a heartbeat with the same ids
+// agrees even if it means another process. A Spread after a process was first seen, all that were live in the
+// meantime have heard of it: a heartbeat of such a node that means another process comes before the Spread is
+// over. A node that was silent in the meantime has heard nothing. Its heartbeats may come later, and mean
+// another process still, for a Spread after its return.
 func (w *world) agreed(i int, owners table) time.Time {
 	p, own := w.at[i], w.at[i].known[i]
 	oldest := w.clock
@@ -292,8 +293,8 @@ func (w *world) agreed(i int, owners table) time.Time {
 	return w.time(oldest)
 }
 
-// misses reports whether i says that it misses a voter. The Spread after a return is over once those that are live have heard of
-// all members that i has.
+// misses reports whether i says that it misses a voter. The Spread after a return is over once those that are
+// live have heard of all members that i has.
 func (w *world) misses(i int) bool {
 	p := w.at[i]
 	for k := range w.size {

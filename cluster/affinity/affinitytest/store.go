@@ -12,12 +12,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Store checks that a store keeps the promises of pinstore.Store. open is called for each
-// test. It returns a function that returns another instance over the same data at each
-// call, or always the same one, and closes them with the given test. The suite uses its
-// own rooms and nodes, in partitions 0 to 999, and each test is a cluster of its own: if the store keeps a second cluster
-// from its data, open returns other data each time. It takes about a second, and twice the
-// freshness of an answer if the store does not notify.
+// Store checks that a store keeps the promises of pinstore.Store. open is called for each test. It returns a
+// function that returns another instance over the same data at each call, or always the same one, and closes
+// them with the given test. The suite uses its own rooms and nodes, in partitions 0 to 999, and each test is
+// a cluster of its own: if the store keeps a second cluster from its data, open returns other data each time.
+// It takes about a second, and twice the freshness of an answer if the store does not notify.
 func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store)) {
 	for _, c := range []struct {
 		name string

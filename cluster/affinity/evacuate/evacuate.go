@@ -54,10 +54,10 @@ const (
 	pause       = time.Second            // after a list or a round that failed
 )
 
-// Run moves all rooms that live on the agent's node to other nodes, the ones of least
-// cost first, and returns when none is left. Rooms that fit nowhere are tried again. Stats of rooms
-// has the progress, and Run calls report, if it is not nil, after each room, one call at a time. Besides ErrNotDraining it fails with the cause of ctx's end,
-// or with context.DeadlineExceeded and the reason after Plan.Deadline.
+// Run moves all rooms that live on the agent's node to other nodes, the ones of least cost first, and returns
+// when none is left. Rooms that fit nowhere are tried again. Stats of rooms has the progress, and Run calls
+// report, if it is not nil, after each room, one call at a time. Besides ErrNotDraining it fails with the
+// cause of ctx's end, or with context.DeadlineExceeded and the reason after Plan.Deadline.
 func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(affinity.Evacuation)) error {
 	if plan.Rate < 0 || plan.Deadline < 0 {
 		return fmt.Errorf("evacuate: a rate of %d and a deadline of %v: neither must be negative", plan.Rate, plan.Deadline)

@@ -191,8 +191,8 @@ func TestSlowStore(t *testing.T) {
 	})
 }
 
-// A store so far away that the rate cannot be had: no move fails, no breaker opens for the joins of the node, and when the way gets
-// short the rooms left do not move all at once.
+// A store so far away that the rate cannot be had: no move fails, no breaker opens for the joins of the node,
+// and when the way gets short the rooms left do not move all at once.
 func TestFarStore(t *testing.T) {
 	inFleet(t, 2700, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()

@@ -65,10 +65,10 @@ type Op struct {
 	// present, If's, Set's and all earlier epochs of the room that the store knows of.
 	Set Pin
 
-	// Limit, if it is not 0, bounds what Units are counted towards Set's incarnation, by any
-	// user within the last Window: an op that would exceed it has no effect, and its result
-	// is Full. Units of other ops for the same room, within some seconds, do not count. It is for single ops alone. While an op that is too many is undone, other users may
-	// read its pin.
+	// Limit, if it is not 0, bounds what Units are counted towards Set's incarnation, by any user within the
+	// last Window: an op that would exceed it has no effect, and its result is Full. Units of other ops for
+	// the same room, within some seconds, do not count. It is for single ops alone. While an op that is too
+	// many is undone, other users may read its pin.
 	Limit, Units int64
 	Window       time.Duration // at most a minute
 
@@ -127,10 +127,11 @@ type Store interface {
 	// incarnations in ask are alive.
 	Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
 
-	// Agree states settings of self for ttl from now, by the store's clock; a ttl of 0 ends
-	// that, and the last user to do so frees the settings. A store may add settings of its own, such as a prefix
-	// of its keys. One that compares the name of the cluster under the prefix calls the setting "cluster". If other users state other values of some, Agree states nothing, and returns
-	// which: the users that came first win.
+	// Agree states settings of self for ttl from now, by the store's clock; a ttl of 0 ends that, and the
+	// last user to do so frees the settings. A store may add settings of its own, such as a prefix of its
+	// keys. One that compares the name of the cluster under the prefix calls the setting "cluster". If other
+	// users state other values of some, Agree states nothing, and returns which: the users that came first
+	// win.
 	Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s Settings) (Agreed, error)
 
 	// Notify registers changed. The store calls it with a room after another user has

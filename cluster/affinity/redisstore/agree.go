@@ -115,8 +115,8 @@ func agreedSince(words []string) (agreed pinstore.Agreed, err error) {
 	return agreed, err
 }
 
-// fingerprint is the string that holds the settings of a cluster, the zset of the
-// incarnations that state them, and the key of the refused incarnations, in one slot. The name of the cluster may have any bytes, so
+// fingerprint is the string that holds the settings of a cluster, the zset of the incarnations that state
+// them, and the key of the refused incarnations, in one slot. The name of the cluster may have any bytes, so
 // bytes with a meaning in keys are escaped.
 func fingerprint(cluster string) []string {
 	var b strings.Builder

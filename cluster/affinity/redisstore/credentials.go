@@ -13,9 +13,9 @@ import (
 // credentialsTime bounds a call of Options.Credentials.
 const credentialsTime = 5 * time.Second
 
-// ask makes the client of opt call Credentials for each connection, until life ends. The client would give its answer to
-// sentinels, too. It tells nothing of a connection but the address, so the dialer marks those of sentinels. It knows
-// them by their resolver, which resolves like the default one.
+// ask makes the client of opt call Credentials for each connection, until life ends. The client would give
+// its answer to sentinels, too. It tells nothing of a connection but the address, so the dialer marks those
+// of sentinels. It knows them by their resolver, which resolves like the default one.
 func (o Options) ask(life context.Context, opt *rueidis.ClientOption) {
 	if o.Credentials == nil {
 		return

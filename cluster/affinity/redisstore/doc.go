@@ -53,8 +53,9 @@
 //	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms
 //	roost:{<cluster>}:refused           zset    incarnation that states other ones → expiry in ms
 //
-// The last three begin with roost: for any prefix, so that nodes with different prefixes see each
-// other. A user of an access list without a right to them is compared by the name of the cluster alone, and the log says so.
+// The last three begin with roost: for any prefix, so that nodes with different prefixes see each other. A
+// user of an access list without a right to them is compared by the name of the cluster alone, and the log
+// says so.
 //
 // A user of an access list needs
 //

@@ -45,8 +45,8 @@ func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	return result
 }
 
-// unwritten reports whether an error, or nil, proves that a command wrote nothing: after a lost connection, or one that does not
-// answer in time, it may have been carried out.
+// unwritten reports whether an error, or nil, proves that a command wrote nothing: after a lost connection,
+// or one that does not answer in time, it may have been carried out.
 func unwritten(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op == "dial"

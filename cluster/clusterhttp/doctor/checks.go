@@ -258,7 +258,8 @@ func (e Examination) key() []Check {
 	}}
 }
 
-// sources warns of settings that are not those of the files: a restart would find others than the ones in force, or none.
+// sources warns of settings that are not those of the files: a restart would find others than the ones in
+// force, or none.
 func (e Examination) sources() (problems []Check) {
 	s := e.After.Stats.Sources
 	if s == nil {

@@ -155,7 +155,8 @@ func (e Examination) streamsAlone() (found []string) {
 	return found
 }
 
-// settling returns the nodes that settled at both looks while others owned, and of which no more is known: none where nodes are isolated.
+// settling returns the nodes that settled at both looks while others owned, and of which no more is known:
+// none where nodes are isolated.
 func (e Examination) settling() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {

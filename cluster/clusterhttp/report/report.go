@@ -65,7 +65,8 @@ type Members struct {
 	Converged bool             `json:"converged"`
 	Diverged  int              `json:"diverged"` // members that run another table
 
-	// Stale says that the agent joins again after its lease expired, or is stalled: Members are the last ones that it knew.
+	// Stale says that the agent joins again after its lease expired, or is stalled: Members are the last ones
+	// that it knew.
 	Stale bool `json:"stale,omitempty"`
 
 	// Cordons are the ones in force, also of nodes that are not members at present. Spared
@@ -76,8 +77,8 @@ type Members struct {
 	// Ahead has nodes with clocks that are too far ahead: this node rejects their heartbeats.
 	Ahead []Ahead `json:"ahead,omitempty"`
 
-	// StreamsAlone has the gossip addresses of nodes, by id, that try to join and reach this node by TCP alone: UDP does not get through
-	// both ways.
+	// StreamsAlone has the gossip addresses of nodes, by id, that try to join and reach this node by TCP
+	// alone: UDP does not get through both ways.
 	StreamsAlone map[lease.NodeID]string `json:"streams_alone,omitempty"`
 
 	// Lost has the members that have gone within 30 minutes and did not come back, the latest
@@ -175,8 +176,8 @@ type Stats struct {
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
 
-	// Rejected has the latest sources whose gossip this node rejects, the latest one first: at most four for each reason
-	// over UDP, and as many over TCP.
+	// Rejected has the latest sources whose gossip this node rejects, the latest one first: at most four for
+	// each reason over UDP, and as many over TCP.
 	Rejected []Rejection `json:"rejected,omitempty"`
 
 	// Evacuation is set if the rooms of this node move to others, or have moved.
@@ -192,7 +193,8 @@ type Sources struct {
 	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long
 	Restart   []string `json:"restart,omitempty"`    // settings that have changed, and take effect with a restart
 
-	// KeyFile is the file of the gossip keys, if other keys are in use: POST /v1/keys has changed them, and could not write the file.
+	// KeyFile is the file of the gossip keys, if other keys are in use: POST /v1/keys has changed them, and
+	// could not write the file.
 	KeyFile string `json:"key_file,omitempty"`
 }
 

@@ -52,8 +52,8 @@ func middleware(t *testing.T, id string, minMembers int, join ...string) node {
 	return node{agent, "http://" + l.Addr().String()}
 }
 
-// Servers with the proxy as middleware answer all requests while their keys move by drains: tables differ then for some hundred
-// milliseconds.
+// Servers with the proxy as middleware answer all requests while their keys move by drains: tables differ
+// then for some hundred milliseconds.
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	a := middleware(t, "a", 1)

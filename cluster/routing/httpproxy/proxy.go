@@ -35,7 +35,8 @@ func FromClient(f *routing.Client) Place {
 
 // Config is what a Proxy does. Place and Key are required.
 type Config struct {
-	// Place is called again five times a second, in another goroutine, while a request that may run twice waits for its answer.
+	// Place is called again five times a second, in another goroutine, while a request that may run twice
+	// waits for its answer.
 	Place Place
 	Key   Key
 
@@ -52,8 +53,8 @@ type Config struct {
 	// Transport sends the requests. Default NewTransport().
 	Transport http.RoundTripper
 
-	// RetryTimeout is for how long a request is sent again: from its first failure, and anew each time that it leaves a server that has not
-	// answered for the next owner. Default 5 s; negative: never.
+	// RetryTimeout is for how long a request is sent again: from its first failure, and anew each time that
+	// it leaves a server that has not answered for the next owner. Default 5 s; negative: never.
 	RetryTimeout time.Duration
 
 	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.
@@ -115,9 +116,10 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// NewTransport returns the default of Config.Transport, for an application that sets more of it, such as ResponseHeaderTimeout or TLSClientConfig. It
-// is a clone of http.DefaultTransport that gives up connecting after a second, without a proxy, keeps 100 idle connections to each
-// server, and closes one of HTTP/2 on which nothing arrives for 3 s and no ping is answered within 3 s more.
+// NewTransport returns the default of Config.Transport, for an application that sets more of it, such as
+// ResponseHeaderTimeout or TLSClientConfig. It is a clone of http.DefaultTransport that gives up connecting
+// after a second, without a proxy, keeps 100 idle connections to each server, and closes one of HTTP/2 on
+// which nothing arrives for 3 s and no ping is answered within 3 s more.
 func NewTransport() *http.Transport {
 	t := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
 	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // the application may have put another one there, such as for traces

@@ -373,8 +373,8 @@ func disagree(t *testing.T, timeout time.Duration) *disagreeing {
 	return d
 }
 
-// While two servers name each other, a request goes to and fro a few times, not for ever, and the first one sends it again, which
-// the others do not: a planned move is no error.
+// While two servers name each other, a request goes to and fro a few times, not for ever, and the first one
+// sends it again, which the others do not: a planned move is no error.
 func TestServersDisagree(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		for owner := range 2 {

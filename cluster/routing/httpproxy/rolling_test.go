@@ -52,9 +52,10 @@ func (k *killing) hit(began time.Time, answer string) bool {
 	return ended == nil || began.Before(*ended)
 }
 
-// Five servers with agents inside are restarted one after the other, one of them by a kill, under 200 requests a second through a
-// proxy. No request fails that may be sent again, which leaves POSTs that the killed server had, no POST runs twice, and while the
-// table is known each request goes to the owner of its key, and only there.
+// Five servers with agents inside are restarted one after the other, one of them by a kill, under 200
+// requests a second through a proxy. No request fails that may be sent again, which leaves POSTs that the
+// killed server had, no POST runs twice, and while the table is known each request goes to the owner of its
+// key, and only there.
 func TestRollingServers(t *testing.T) {
 	t.Parallel()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
@@ -90,8 +91,9 @@ func TestRollingServers(t *testing.T) {
 		x.asked.Load(), float64(x.asked.Load())/time.Since(began).Seconds(), x.broken.Load(), x.rejected.Load(), x.repeated.Load())
 }
 
-// stops ends a server as a deploy does: its partitions move first, then the proxy learns it, then requests that were sent by the table of
-// before end. A server that closed an idle connection earlier could lose a POST that is on its way.
+// stops ends a server as a deploy does: its partitions move first, then the proxy learns it, then requests
+// that were sent by the table of before end. A server that closed an idle connection earlier could lose a
+// POST that is on its way.
 func (x *load) stops(m *member) {
 	x.t.Helper()
 	release := m.hold()
@@ -136,7 +138,8 @@ func (x *load) kills(m *member) {
 	m.gate.Store(nil)
 }
 
-// settles waits until n members own rooms, all of them and the routing client have one table, and 50 requests have run since.
+// settles waits until n members own rooms, all of them and the routing client have one table, and 50 requests
+// have run since.
 func (x *load) settles(n int) {
 	x.t.Helper()
 	redistest.Until(x.t, fmt.Sprint("one table with ", n, " members that own rooms"), func() bool {
@@ -153,8 +156,8 @@ func (x *load) settles(n int) {
 	redistest.Until(x.t, "50 more requests", func() bool { return x.settled.Load() >= before+50 })
 }
 
-// run sends 200 requests a second. If the machine is late, it catches up, with as many at a time as a busy one answers well before
-// RetryTimeout is over.
+// run sends 200 requests a second. If the machine is late, it catches up, with as many at a time as a busy
+// one answers well before RetryTimeout is over.
 func (x *load) run(ctx context.Context) {
 	const atOnce = 100
 	var wait errgroup.Group
@@ -223,8 +226,8 @@ func (x *load) ask(method, url, name string) (status int, by, answer string, _ e
 	return resp.StatusCode, resp.Header.Get("X-Served-By"), string(got), err
 }
 
-// WebSockets through the proxy stay where they are when a member joins, also those whose keys move: their server decides what
-// becomes of them. The load of TestRollingServers would take its CPU: no t.Parallel.
+// WebSockets through the proxy stay where they are when a member joins, also those whose keys move: their
+// server decides what becomes of them. The load of TestRollingServers would take its CPU: no t.Parallel.
 func TestWebSocketsSurviveAJoin(t *testing.T) {
 	const sockets = 60
 	x := &fleet{}

@@ -18,15 +18,16 @@ import (
 // be done and has a chance.
 type router struct{ *Proxy }
 
-// mostRuns is how many servers, or runs of one, a request may break. The problem may be its own: it would end server after server.
-// A balancer in front of a dead server breaks connections, too: before the last run, tables learn of a crash.
+// mostRuns is how many servers, or runs of one, a request may break. The problem may be its own: it would end
+// server after server. A balancer in front of a dead server breaks connections, too: before the last run,
+// tables learn of a crash.
 const (
 	mostRuns  = 3
 	lastPause = time.Second
 )
 
-// longestDispute is between two attempts while servers disagree about the owner of a key: each attempt is up to Config.Hops requests, and
-// tables need some hundred milliseconds to agree.
+// longestDispute is between two attempts while servers disagree about the owner of a key: each attempt is up
+// to Config.Hops requests, and tables need some hundred milliseconds to agree.
 const longestDispute = time.Second
 
 // brokenError is why a server that had a request has not answered it.
@@ -61,7 +62,8 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// discard ends an answer that was rejected. The connection stays for the next attempt if the rest of the answer is a line of text.
+// discard ends an answer that was rejected. The connection stays for the next attempt if the rest of the
+// answer is a line of text.
 func discard(resp *http.Response) {
 	if n := resp.ContentLength; n > 0 && n <= 1<<10 {
 		late := time.AfterFunc(leastPause, func() { _ = resp.Body.Close() })
@@ -170,7 +172,8 @@ func idempotent(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete}, method)
 }
 
-// keyed reports whether net/http takes a request of any method for one that may run twice. It may have sent it before it connects again.
+// keyed reports whether net/http takes a request of any method for one that may run twice. It may have sent
+// it before it connects again.
 func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
 // body is the body of a request: kept, if it is short, or read once. It is for one goroutine.
@@ -212,8 +215,8 @@ func (b *body) open() (_ io.ReadCloser, again bool) {
 	return http.NoBody, true
 }
 
-// seal takes the stream away from the latest attempt, for another one. It fails if that attempt has read from it: a transport may
-// still read, or begin to, after the answer.
+// seal takes the stream away from the latest attempt, for another one. It fails if that attempt has read from
+// it: a transport may still read, or begin to, after the answer.
 func (b *body) seal() bool {
 	return b.last == nil || b.last.state.CompareAndSwap(open, sealed) || b.last.state.Load() == sealed
 }

@@ -25,8 +25,8 @@ func answer(status int) *http.Response {
 	return &http.Response{StatusCode: status, Header: make(http.Header), Body: http.NoBody}
 }
 
-// A transport may read from a body after it has returned the answer. The stream of a request that is sent again belongs to the new
-// attempt alone.
+// A transport may read from a body after it has returned the answer. The stream of a request that is sent
+// again belongs to the new attempt alone.
 func TestLateRead(t *testing.T) {
 	var first io.Reader // the body of the first attempt
 	var got []byte
@@ -50,7 +50,8 @@ func TestLateRead(t *testing.T) {
 	}
 }
 
-// What a transport without traces has done is unknown: a POST that fails there may have reached a server, and is sent once.
+// What a transport without traces has done is unknown: a POST that fails there may have reached a server, and
+// is sent once.
 func TestUntraced(t *testing.T) {
 	for method, again := range map[string]bool{http.MethodPost: false, http.MethodGet: true} {
 		sent := 0
@@ -67,8 +68,9 @@ func TestUntraced(t *testing.T) {
 	}
 }
 
-// A connection that was kept alive may be gone, which shows when nothing can be written to it. The transport connects again, and is refused:
-// the request has reached no server. With an Idempotency-Key the transport connects again also after it has written, so nobody knows.
+// A connection that was kept alive may be gone, which shows when nothing can be written to it. The transport
+// connects again, and is refused: the request has reached no server. With an Idempotency-Key the transport
+// connects again also after it has written, so nobody knows.
 func TestStaleConnection(t *testing.T) {
 	for header, want := range map[string]string{"": "200 next", "Idempotency-Key": "502 the server broke off"} {
 		first, _ := server(t, named("first"))

@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// A server that never answers, and resets no connection, keeps a request only until its key has another owner: its host vanished, or its
-// network was cut while a connection to it was kept alive.
+// A server that never answers, and resets no connection, keeps a request only until its key has another
+// owner: its host vanished, or its network was cut while a connection to it was kept alive.
 func TestOwnerVanishes(t *testing.T) {
 	vanishing(t, "accepts and never answers", func(t *testing.T) (string, func()) {
 		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
@@ -61,8 +61,8 @@ func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string,
 	}
 }
 
-// A connection of HTTP/2 outlives the requests that are given up on it, so it is pinged: also a request that must not run twice ends, and
-// later ones get another connection.
+// A connection of HTTP/2 outlives the requests that are given up on it, so it is pinged: also a request that
+// must not run twice ends, and later ones get another connection.
 func TestOwnerVanishesHTTP2(t *testing.T) {
 	t.Parallel()
 	secure := func(name string) *httptest.Server {
@@ -133,8 +133,8 @@ func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A server that is slow, and lives, may answer for a second after its key has moved, and for as long as it takes if the request may not
-// run twice. Its headers are an answer: what follows them is not broken off.
+// A server that is slow, and lives, may answer for a second after its key has moved, and for as long as it
+// takes if the request may not run twice. Its headers are an answer: what follows them is not broken off.
 func TestSlowOwner(t *testing.T) {
 	const hour = time.Hour
 	for name, tt := range map[string]struct {

@@ -11,10 +11,10 @@ const (
 	// lookEvery is how often the owner of a key is looked up while its server has not answered.
 	lookEvery = 200 * time.Millisecond
 
-	// moveGrace is for how long a server may still answer after its key has moved. Most moves are of servers that live: they
-	// drain, or a join took a part of their keys, and a request in progress gets its answer at less cost than by a
-	// second run. By its address alone a server that vanished looks the same, and the cluster needed longer than the grace to
-	// notice that.
+	// moveGrace is for how long a server may still answer after its key has moved. Most moves are of servers
+	// that live: they drain, or a join took a part of their keys, and a request in progress gets its answer
+	// at less cost than by a second run. By its address alone a server that vanished looks the same, and the
+	// cluster needed longer than the grace to notice that.
 	moveGrace = time.Second
 )
 
@@ -85,8 +85,8 @@ func (w *watch) elsewhere() bool {
 	return err == nil
 }
 
-// end ends the watch, and reports whether the attempt was given up. The body of an answer goes on. A panic of Place goes on here, in the
-// goroutine of the request. A nil watch was never begun.
+// end ends the watch, and reports whether the attempt was given up. The body of an answer goes on. A panic of
+// Place goes on here, in the goroutine of the request. A nil watch was never begun.
 func (w *watch) end(answered bool) (gaveUp bool) {
 	if w == nil {
 		return false

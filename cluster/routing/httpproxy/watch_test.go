@@ -41,7 +41,8 @@ func TestSlowPlace(t *testing.T) {
 	})
 }
 
-// A panic of Place or of the transport is one of the request, which the server of HTTP survives, and nothing goes on after it.
+// A panic of Place or of the transport is one of the request, which the server of HTTP survives, and nothing
+// goes on after it.
 func TestPanics(t *testing.T) {
 	for name, tt := range map[string]struct {
 		place func(int64) (string, error)

@@ -67,8 +67,8 @@ func benchKeys(ctx context.Context) (keys [64]context.Context) {
 	return keys
 }
 
-// clients returns clients by the names of benchmarks: of servers that check keys, and of others for round_robin. All connections
-// are open.
+// clients returns clients by the names of benchmarks: of servers that check keys, and of others for
+// round_robin. All connections are open.
 func clients(b *testing.B) map[string]*grpc.ClientConn {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)

@@ -50,8 +50,8 @@ const (
 	connectTimeout = 3 * time.Second
 )
 
-// DialOptions returns what grpc.NewClient needs to send calls to their owners, with the target "roost:///". Options after these
-// replace them. It fails if cfg is invalid.
+// DialOptions returns what grpc.NewClient needs to send calls to their owners, with the target "roost:///".
+// Options after these replace them. It fails if cfg is invalid.
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	switch {
 	case cfg.Table.place == nil:
@@ -111,7 +111,8 @@ func (c *Config) serviceConfig() (string, error) {
 	return string(b), err
 }
 
-// withRetries adds a policy to the method configs that have none, and to all other methods. gRPC reports what is malformed.
+// withRetries adds a policy to the method configs that have none, and to all other methods. gRPC reports what
+// is malformed.
 func withRetries(configs any, policy map[string]any) []any {
 	list, _ := configs.([]any)
 	others := true

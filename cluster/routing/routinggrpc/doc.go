@@ -25,9 +25,9 @@
 //
 // # Keys
 //
-// The key of a call is in its metadata, under [Header], or is what Config.Key returns. A call for which Config.Key returns
-// "" and no error is for any server: it goes to the owner of a random key. So do calls of gRPC's own services
-// (/grpc.health.v1.Health/Check), which [Check] lets pass.
+// The key of a call is in its metadata, under [Header], or is what Config.Key returns. A call for which
+// Config.Key returns "" and no error is for any server: it goes to the owner of a random key. So do calls of
+// gRPC's own services (/grpc.health.v1.Health/Check), which [Check] lets pass.
 //
 // # Which calls are sent again
 //
@@ -40,14 +40,14 @@
 //   - A call that breaks off when the server has it fails with UNAVAILABLE, and is not sent again: the server may have
 //     done what was asked. A retryPolicy in Config.ServiceConfig changes that for methods that may run twice.
 //
-// With Config.Owners above 1, the next of the best members for a key gets its calls while the connection to the first one
-// fails.
+// With Config.Owners above 1, the next of the best members for a key gets its calls while the connection to
+// the first one fails.
 //
 // # Connections
 //
-// A connection opens with the first call for a key of its member, or with grpc.ClientConn.Connect, and uses no proxy. It
-// is closed when its member has gone and its calls have ended. Calls to a host that vanished end with their
-// deadline; grpc.WithKeepaliveParams ends them earlier.
+// A connection opens with the first call for a key of its member, or with grpc.ClientConn.Connect, and uses
+// no proxy. It is closed when its member has gone and its calls have ended. Calls to a host that vanished end
+// with their deadline; grpc.WithKeepaliveParams ends them earlier.
 //
 // Certificates are verified against the host of each api_addr, or against the name in the target:
 // roost:///media.example.org.

@@ -129,7 +129,8 @@ type arrived struct {
 
 func (a *arrived) Context() context.Context { return a.ctx }
 
-// answer returns the id of the server, and what is wrong or special about the call. A room that moves after Check is no problem.
+// answer returns the id of the server, and what is wrong or special about the call. A room that moves after
+// Check is no problem.
 func (r *room) answer(ctx context.Context) string {
 	switch {
 	case ctx.Value(strayKey{}) == true && !r.owns(ctx):

@@ -56,7 +56,8 @@ type memberResolver struct {
 	wait  sync.WaitGroup
 }
 
-// leastResolving is for how long calls wait for the first table at least: even if there is one, it takes a moment to arrive.
+// leastResolving is for how long calls wait for the first table at least: even if there is one, it takes a
+// moment to arrive.
 const leastResolving = time.Second
 
 var (

@@ -34,9 +34,9 @@ type load struct {
 	calls, again, opened, broken, lost atomic.Int64
 }
 
-// Five processes, servers with agents inside, serve 200 calls a second and 50 streams, while they are restarted one after
-// the other, one of them by a kill: each leaves and joins again. No call fails that was safe to send again, and all
-// answers are those of owners.
+// Five processes, servers with agents inside, serve 200 calls a second and 50 streams, while they are
+// restarted one after the other, one of them by a kill: each leaves and joins again. No call fails that was
+// safe to send again, and all answers are those of owners.
 func TestRollingServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes take seconds")

@@ -28,8 +28,8 @@ func FromClient(f *routing.Client) Table {
 	return TableOf(f, func(m *routing.Member) string { return m.APIAddr })
 }
 
-// TableOf is the table of an agent or of a routing client. addr returns where the gRPC server of a member is, as host:port, and
-// "" if it has none:
+// TableOf is the table of an agent or of a routing client. addr returns where the gRPC server of a member is,
+// as host:port, and "" if it has none:
 //
 //	routinggrpc.TableOf(agent, func(m *cluster.Member) string { return m.APIAddr })
 func TableOf[Member any](t Lookups[Member], addr func(Member) string) Table {

@@ -52,8 +52,8 @@ func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Obs
 	return o
 }
 
-// Await waits until the views are as wanted, and nothing else, and returns how long that took. A line may go on behind one that
-// is wanted. It fails the test at the deadline.
+// Await waits until the views are as wanted, and nothing else, and returns how long that took. A line may go
+// on behind one that is wanted. It fails the test at the deadline.
 func (o *Observer) Await(since time.Time, within time.Duration, want Views) time.Duration {
 	o.tb.Helper()
 	for {
@@ -75,8 +75,8 @@ func (o *Observer) Await(since time.Time, within time.Duration, want Views) time
 	}
 }
 
-// stays fails the test if a view is another one once the agent has looked as far apart as it does by itself: counters that grow
-// would be findings then, and an event or a line of the log may come late.
+// stays fails the test if a view is another one once the agent has looked as far apart as it does by itself:
+// counters that grow would be findings then, and an event or a line of the log may come late.
 func (o *Observer) stays(want Views) {
 	o.tb.Helper()
 	v, err := o.views(o.tb.Context(), 2*time.Second)
@@ -146,8 +146,9 @@ func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err 
 	return v, err
 }
 
-// said returns the messages of a log, with the members and the reasons that they name. It leaves out those of memberlist, and of a
-// store that did not answer for a moment: on a busy machine its budget of 150 ms is over now and then.
+// said returns the messages of a log, with the members and the reasons that they name. It leaves out those of
+// memberlist, and of a store that did not answer for a moment: on a busy machine its budget of 150 ms is over
+// now and then.
 func said(log string) (lines []string, err error) {
 	const away, back = "store does not answer; resolving without it", "store answers again"
 	for line := range strings.Lines(log) {

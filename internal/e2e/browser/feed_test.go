@@ -162,7 +162,8 @@ func TestLookupFollows(t *testing.T) {
 	p.text("#lookup-said", string(owner())+" owns")
 }
 
-// The page does not present the last table of an isolated, fenced or stalled agent as that of the cluster. Neither the digest nor the history changes here.
+// The page does not present the last table of an isolated, fenced or stalled agent as that of the cluster.
+// Neither the digest nor the history changes here.
 func TestLastTable(t *testing.T) {
 	const said = "This agent is isolated, fenced or stalled: the owners are those of its last table."
 	f, p := show(t, 3, 64)
@@ -180,7 +181,8 @@ func TestLastTable(t *testing.T) {
 	}
 }
 
-// Moves of rooms have the time of the agent, as all other events. An event is announced if the page gets it after a later move, too.
+// Moves of rooms have the time of the agent, as all other events. An event is announced if the page gets it
+// after a later move, too.
 func TestClocksDiffer(t *testing.T) {
 	f := newFake(t, 4, 256)
 	f.set(func() {

@@ -113,7 +113,8 @@ func TestSparklines(t *testing.T) {
 	}
 }
 
-// A lost member is shown with the event of its loss, before the next list of members, and examined at once, or as soon as that is possible.
+// A lost member is shown with the event of its loss, before the next list of members, and examined at once,
+// or as soon as that is possible.
 func TestLossAtOnce(t *testing.T) {
 	f, p := show(t, 3, 64)
 	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)

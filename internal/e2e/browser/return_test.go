@@ -19,8 +19,8 @@ const recorded = `window.connections = [];
 		plain.call(this, data);
 	}; 1`
 
-// TestReturn: a picture that was removed is shown again when its slot has a publisher, and a participant whose ICE recovers after a
-// silence is in the call once.
+// TestReturn: a picture that was removed is shown again when its slot has a publisher, and a participant
+// whose ICE recovers after a silence is in the call once.
 func TestReturn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")

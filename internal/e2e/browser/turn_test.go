@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// A browser opens six connections to the agent. Nine windows of it work all the same: at any time the page that was shown
-// or focused last has the event stream, and no page keeps a connection while it is hidden.
+// A browser opens six connections to the agent. Nine windows of it work all the same: at any time the page
+// that was shown or focused last has the event stream, and no page keeps a connection while it is hidden.
 func TestManyWindows(t *testing.T) {
 	a := agent(t, time.Minute, "node-a")
 	<-a.Ready()

@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/agents.json")
 
-// run is how Kubernetes starts the agent of the first pod, and the command before it stops the agent. A test of cmd/roost does so.
+// run is how Kubernetes starts the agent of the first pod, and the command before it stops the agent. A test
+// of cmd/roost does so.
 type run struct {
 	Args, PreStop []string
 	Env           map[string]string // ROOST_…

@@ -25,7 +25,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The go command reuses the result of a test until a file below the module changes that the test has opened: deploy is a link.
+// The go command reuses the result of a test until a file below the module changes that the test has opened:
+// deploy is a link.
 const (
 	deploy   = "../testdata/deploy/"
 	chartDir = deploy + "helm/roost"
@@ -236,8 +237,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// checkPolicy: the policy lets in what the containers listen on, and no more. The pods reach each other at all ports of the agent:
-// roost doctor --all calls the HTTP API of each.
+// checkPolicy: the policy lets in what the containers listen on, and no more. The pods reach each other at
+// all ports of the agent: roost doctor --all calls the HTTP API of each.
 func checkPolicy(t *testing.T, policy networkingv1.NetworkPolicy, pod corev1.PodSpec) {
 	t.Helper()
 	listens, lets, among := make(map[string]bool), make(map[string]bool), make(map[string]bool)

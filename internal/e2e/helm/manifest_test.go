@@ -63,8 +63,8 @@ func TestManifest(t *testing.T) {
 	checkPolicy(t, *o.policy, pod.Spec)
 }
 
-// TestEmbedded: the pods of a program that embeds roost run as the service account that has the rights, and wait for the condition that
-// the program sets. A test of the module cluster/kubernetes runs by these rights.
+// TestEmbedded: the pods of a program that embeds roost run as the service account that has the rights, and
+// wait for the condition that the program sets. A test of the module cluster/kubernetes runs by these rights.
 func TestEmbedded(t *testing.T) {
 	var (
 		account     corev1.ServiceAccount

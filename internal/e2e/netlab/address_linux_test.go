@@ -58,8 +58,8 @@ func (l *lab) advertised() map[lease.NodeID]string {
 	return addrs
 }
 
-// The address of n3 changes. If n3 guessed it, it advertises the new one, and nothing moves. Otherwise it says that its host
-// has no such address any more, until the host has it again.
+// The address of n3 changes. If n3 guessed it, it advertises the new one, and nothing moves. Otherwise it
+// says that its host has no such address any more, until the host has it again.
 func TestAddressChanges(t *testing.T) {
 	everywhere := []string{"--http", "0.0.0.0:8401"}
 	all := func(l *lab) []string { return []string{l.gossip(1), l.gossip(2), l.gossip(3)} }
@@ -134,8 +134,8 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
-// Agents that listen at all addresses find each other on hosts with a second network, with docker0 and with both families of addresses: each
-// advertises the address from which its host reaches the seeds.
+// Agents that listen at all addresses find each other on hosts with a second network, with docker0 and with
+// both families of addresses: each advertises the address from which its host reaches the seeds.
 func TestAddressIsGuessed(t *testing.T) {
 	const own = "ip -n %[1]s addr add 172.17.%[3]d.1/16 dev docker0; ip -n %[1]s link set docker0 up; ip -n %[1]s addr add %[2]s dev eth0 nodad"
 	for i, tc := range []struct{ name, bind, network, bits string }{

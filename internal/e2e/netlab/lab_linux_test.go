@@ -257,8 +257,8 @@ func (l *lab) accept(hosts ...int) {
 	}
 }
 
-// fence has the hosts of two groups answer streams of gossip from the other group by a reset, and drop or reject its packets. accept
-// ends that.
+// fence has the hosts of two groups answer streams of gossip from the other group by a reset, and drop or
+// reject its packets. accept ends that.
 func (l *lab) fence(a, b []int, packets string) {
 	l.t.Helper()
 	for _, side := range [][2][]int{{a, b}, {b, a}} {

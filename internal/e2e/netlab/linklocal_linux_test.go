@@ -11,8 +11,9 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// TestLinkLocal: agents form a cluster by link-local addresses alone, although each of them calls the link by a name of its own, and their
-// APIs are reached there. A seed may be link-local where its node advertises another address.
+// TestLinkLocal: agents form a cluster by link-local addresses alone, although each of them calls the link by
+// a name of its own, and their APIs are reached there. A seed may be link-local where its node advertises
+// another address.
 func TestLinkLocal(t *testing.T) {
 	const script = `ip link add lla type veth peer name llb; ip link add llc type veth peer name lld
 		ip link add llbr type bridge; ip link set llbr up

@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// TestFaultsAreNamed makes a fault of the network of n3. Within 10 s doctor --all, the page, the members, the history and the log of n2 name
-// the cause and the node, and nothing else; so does the log of n3.
+// TestFaultsAreNamed makes a fault of the network of n3. Within 10 s doctor --all, the page, the members, the
+// history and the log of n2 name the cause and the node, and nothing else; so does the log of n3.
 func TestFaultsAreNamed(t *testing.T) {
 	const alone = "warn members: heard over TCP alone: n3 at 10.99.102.3:7946"
 	lost := "expired"

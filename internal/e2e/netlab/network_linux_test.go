@@ -53,8 +53,9 @@ func splits() []fault {
 	}
 }
 
-// firewalls part two nodes from three with --split majority: they reset streams, and drop packets or reject them. To each
-// side it looks as if all processes of the other one had ended, and only the three may own anything.
+// firewalls part two nodes from three with --split majority: they reset streams, and drop packets or reject
+// them. To each side it looks as if all processes of the other one had ended, and only the three may own
+// anything.
 func firewalls() (list []fault) {
 	for _, packets := range []string{"drop", "reject"} {
 		list = append(list, fault{

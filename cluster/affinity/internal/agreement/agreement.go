@@ -147,7 +147,8 @@ func (a *Agreement) keys() []string {
 	return []string{"none"}
 }
 
-// otherCluster returns the difference of a node of another cluster, which has the keys of the store; nil: there is none.
+// otherCluster returns the difference of a node of another cluster, which has the keys of the store; nil:
+// there is none.
 func otherCluster(differ []pinstore.Difference) *pinstore.Difference {
 	for i, d := range differ {
 		if d.Setting == settingCluster {
@@ -157,8 +158,8 @@ func otherCluster(differ []pinstore.Difference) *pinstore.Difference {
 	return nil
 }
 
-// Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise. An error that
-// ends within a TTL is no news: a busy store is late now and then.
+// Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise. An
+// error that ends within a TTL is no news: a busy store is late now and then.
 func (a *Agreement) Report(err error) {
 	switch {
 	case err == nil:

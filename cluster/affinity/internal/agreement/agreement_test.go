@@ -207,8 +207,8 @@ func (s trialOnly) Agree(ctx context.Context, self lease.Incarnation, ttl time.D
 	return s.Store.Agree(ctx, self, ttl, settings)
 }
 
-// A node with other settings is refused by the first answer, also if the call that lists it fails. Another key of gossip alone is
-// no such answer.
+// A node with other settings is refused by the first answer, also if the call that lists it fails. Another
+// key of gossip alone is no such answer.
 func TestRefusedUnlisted(t *testing.T) {
 	self := lease.Incarnation{Node: "x", Number: 1}
 	for partitions, refused := range map[string]bool{"128": true, "64": false} {

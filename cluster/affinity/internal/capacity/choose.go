@@ -107,8 +107,9 @@ func (l Ceilings) SoftOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // HardOf returns the units above which a member gets no new room.
 func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Hard) }
 
-// choose picks a node as pick does. Where no other member may have a new room, a silent one gets it: it lives, and a room without a
-// node is worse than one that the silent member may have to find without its store. A room that moves stays instead.
+// choose picks a node as pick does. Where no other member may have a new room, a silent one gets it: it
+// lives, and a room without a node is worse than one that the silent member may have to find without its
+// store. A room that moves stays instead.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	c, err := pick(s, q, limits, reserved)
 	if !q.needsSilent(err) {
@@ -127,8 +128,8 @@ func (q *Request) needsSilent(err error) bool {
 	return len(q.Silent) > 0 && len(q.Leaves) == 0 && (errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrRequire))
 }
 
-// Best returns the best node by the room's preferences, no matter its load, and a silent one if the preferences admits no other:
-// instances without the store should agree on it.
+// Best returns the best node by the room's preferences, no matter its load, and a silent one if the
+// preferences admits no other: instances without the store should agree on it.
 func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 	m, err := q.Preferences.best(s, q)
 	if q.needsSilent(err) {

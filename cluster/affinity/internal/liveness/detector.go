@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The hosts have reclaimTime to restore their pins after the store was away, before other
-// nodes place rooms again; up to a TTL after it may have lost data, while a live one says nothing in the store; and longer
+// The hosts have reclaimTime to restore their pins after the store was away, before other nodes place rooms
+// again; up to a TTL after it may have lost data, while a live one says nothing in the store; and longer
 // while one of them says in the store that it still restores some, up to restoreTime after the latest one.
 const (
 	reclaimTime = time.Second
@@ -171,8 +171,8 @@ func (j *Detector) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
 	return !unknown
 }
 
-// CutOff returns the nodes, by id, whose heartbeats the store has had for longer than a TTL while gossip did not reach them: a
-// heartbeat outlives its node by as much.
+// CutOff returns the nodes, by id, whose heartbeats the store has had for longer than a TTL while gossip did
+// not reach them: a heartbeat outlives its node by as much.
 func (j *Detector) CutOff() []lease.NodeID {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -285,7 +285,8 @@ func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	return m
 }
 
-// proven reports whether the end of an incarnation is certain: its process has ended by the word of others, or it has left by its own.
+// proven reports whether the end of an incarnation is certain: its process has ended by the word of others,
+// or it has left by its own.
 func proven(s *cluster.Snapshot, at lease.Incarnation) bool {
 	return slices.Contains(s.Crashed, at) || slices.Contains(s.Left, at)
 }

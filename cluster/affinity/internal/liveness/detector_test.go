@@ -189,7 +189,8 @@ func TestLivenessReclaiming(t *testing.T) {
 	expect("a second after the first answer", false)
 }
 
-// After a loss of data, nodes that say nothing hold up the others for a TTL. After a store that only was late, they do not.
+// After a loss of data, nodes that say nothing hold up the others for a TTL. After a store that only was
+// late, they do not.
 func TestLivenessSilentOthers(t *testing.T) {
 	const ttl = 6 * time.Second
 	for name, c := range map[string]struct {

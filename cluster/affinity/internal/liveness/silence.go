@@ -10,20 +10,21 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The store is asked for at most lookAtOnce members in one look. A member is silent after several looks in a row, for leastSilence
-// at least: clients of a store that was away come back to it up to five seconds apart.
+// The store is asked for at most lookAtOnce members in one look. A member is silent after several looks in a
+// row, for leastSilence at least: clients of a store that was away come back to it up to five seconds apart.
 const (
 	lookAtOnce   = 64
 	leastSilence = 10 * time.Second
 )
 
-// Silence knows which members live by gossip and send no heartbeats to this store: they use another one, or none, or do not reach
-// it. They get no new rooms, since they could not find them in their own store, and would place them again. Rooms
-// that are pinned to them stay: such a member lives and may host them, so a room that moved would have two hosts.
+// Silence knows which members live by gossip and send no heartbeats to this store: they use another one, or
+// none, or do not reach it. They get no new rooms, since they could not find them in their own store, and
+// would place them again. Rooms that are pinned to them stay: such a member lives and may host them, so a
+// room that moved would have two hosts.
 //
-// A missing heartbeat is a fact of this store, and the looks of this node prove that the store answers. So it makes no difference
-// whether the store was empty a moment ago, or whose clock is right; and a member that is paused is soon no member by
-// gossip. A silence ends with the first heartbeat.
+// A missing heartbeat is a fact of this store, and the looks of this node prove that the store answers. So it
+// makes no difference whether the store was empty a moment ago, or whose clock is right; and a member that is
+// paused is soon no member by gossip. A silence ends with the first heartbeat.
 //
 // One goroutine calls Ask and Learn, the other methods may be called from any.
 type Silence struct {
@@ -53,9 +54,10 @@ func (s *Silence) Silent() []lease.Incarnation {
 	return nil
 }
 
-// Named returns the silent members, by id, of which it is known that they should use this store: they state a capacity, which is for
-// rooms alone, or this store has heard of their node before. Others may be members for another reason: an application may
-// embed an agent for its partitions, and place no rooms. They get none either, and that is no problem.
+// Named returns the silent members, by id, of which it is known that they should use this store: they state a
+// capacity, which is for rooms alone, or this store has heard of their node before. Others may be members for
+// another reason: an application may embed an agent for its partitions, and place no rooms. They get none
+// either, and that is no problem.
 func (s *Silence) Named() []lease.NodeID {
 	if f := s.found.Load(); f != nil {
 		return f.named
@@ -72,8 +74,8 @@ func (s *Silence) Ask(members []*cluster.Member) (ask []lease.Incarnation) {
 	return ask
 }
 
-// Learn takes the store's answer: which of ask it hears. After a pause, as when the store was away, a silence begins anew,
-// unless it had lasted for long enough.
+// Learn takes the store's answer: which of ask it hears. After a pause, as when the store was away, a silence
+// begins anew, unless it had lasted for long enough.
 func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hears []bool, now time.Time) {
 	s.forget(members, now.Sub(s.last) > s.TTL)
 	for i, at := range ask {

@@ -109,7 +109,8 @@ func (c *Cache) MayBeOlder(epoch uint64) bool {
 // Known returns the pin of a room as the store has confirmed it, or none.
 func (c *Cache) Known(room string) pinstore.Pin { return c.Get(room).Known() }
 
-// Least returns the smallest epoch of a pin that stands. A pin of the room with a smaller one is of a hosting that has ended.
+// Least returns the smallest epoch of a pin that stands. A pin of the room with a smaller one is of a hosting
+// that has ended.
 func (c *Cache) Least(room string) uint64 { return c.Get(room).Least() }
 
 // Known is Cache.Known for an entry, or for none.
@@ -197,8 +198,8 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	}
 }
 
-// Void records that a hosting of this node has ended, before its pin is deleted. The deletion may take effect much later. So this node
-// no longer takes the pin for one that stands, and gives the room a greater epoch.
+// Void records that a hosting of this node has ended, before its pin is deleted. The deletion may take effect
+// much later. So this node no longer takes the pin for one that stands, and gives the room a greater epoch.
 func (c *Cache) Void(room string, pin pinstore.Pin) {
 	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, ended: true, begun: c.begun.Add(1)}
 	for {

@@ -144,8 +144,8 @@ func serverOf(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// probes has /healthz, and /readyz from the first table to the end of ctx. A table that gets old is no failure: all proxies
-// would fail at once, and the last table is the best there is.
+// probes has /healthz, and /readyz from the first table to the end of ctx. A table that gets old is no
+// failure: all proxies would fail at once, and the last table is the best there is.
 func probes(ctx context.Context, f *routing.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) })

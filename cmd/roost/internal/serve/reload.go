@@ -21,8 +21,8 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// watchEvery is how often the agent looks at the files of its settings. It takes new content that two looks in a row have
-// found, so a file that is being written has time to become whole.
+// watchEvery is how often the agent looks at the files of its settings. It takes new content that two looks
+// in a row have found, so a file that is being written has time to become whole.
 const watchEvery = 2 * time.Second
 
 // Reloading is what it takes to read the settings of a running agent again.
@@ -68,7 +68,8 @@ func (f *files) changed() bool {
 	return !maps.Equal(f.seen, f.read) && maps.Equal(f.seen, before)
 }
 
-// start starts an agent with its scopes. If settings change while it joins that need no restart, it gives up, and returns the new ones.
+// start starts an agent with its scopes. If settings change while it joins that need no restart, it gives up,
+// and returns the new ones.
 func (r Reloading) start(ctx context.Context, c cluster.Config, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) (*cluster.Agent, *settings.Agent, error) {
 	joining, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -177,8 +178,8 @@ func (r *reloader) look() bool {
 	return r.changed()
 }
 
-// reload takes over what can change. If any source has a problem, nothing changes. Without a request, it says nothing if nothing has
-// changed.
+// reload takes over what can change. If any source has a problem, nothing changes. Without a request, it says
+// nothing if nothing has changed.
 func (r *reloader) reload(requested bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,7 +248,8 @@ func (r *reloader) publish(problem string, restart []string) {
 	r.state.Store(s)
 }
 
-// failing is why the last attempt to read settings or TLS files again failed, and since when that is so; "" = it did not.
+// failing is why the last attempt to read settings or TLS files again failed, and since when that is so; "" =
+// it did not.
 func (r *reloader) failing() (problem string, since time.Time) {
 	s := r.state.Load()
 	tls, at := r.web.certs.problem()

@@ -65,8 +65,8 @@ func (r *reloading) write(name, content string) {
 	}
 }
 
-// A file with a problem is named once, and changes nothing until it is good again. A file that is still being written is left
-// alone.
+// A file with a problem is named once, and changes nothing until it is good again. A file that is still being
+// written is left alone.
 func TestFaultyFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reloads(t, map[string]string{"roost.yaml": "log-level: info\n", "token": "one\n"}, "--config=DIR/roost.yaml", "--http-token-file=DIR/token")
@@ -120,8 +120,8 @@ func TestFaultyFile(t *testing.T) {
 	})
 }
 
-// Keys that the API has changed are written into the key file, and no look at the file undoes that. If they cannot be written, the
-// doctor learns of it. The file, once it changes, goes before the API.
+// Keys that the API has changed are written into the key file, and no look at the file undoes that. If they
+// cannot be written, the doctor learns of it. The file, once it changes, goes before the API.
 func TestSaveKeys(t *testing.T) {
 	const first, second, third = "MDEyMzQ1Njc4OWFiY2RlZg==\n", "QUJDREVGMDEyMzQ1Njc4OQ==\n", "Z2hpamtsMDEyMzQ1Njc4OQ==\n"
 	synctest.Test(t, func(t *testing.T) {

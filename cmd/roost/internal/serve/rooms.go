@@ -23,9 +23,9 @@ const (
 	sayAgain    = time.Minute
 )
 
-// pinnedRooms finds the server of a key by its pin: it resolves the key as a room. While no agent knows the pins, a
-// known room stays where it was as long as its node is a member. An unknown room goes where the agents guess that it is; if no
-// agent answers, it gets an error.
+// pinnedRooms finds the server of a key by its pin: it resolves the key as a room. While no agent knows the
+// pins, a known room stays where it was as long as its node is a member. An unknown room goes where the
+// agents guess that it is; if no agent answers, it gets an error.
 type pinnedRooms struct {
 	client  *routing.Client
 	log     *slog.Logger

@@ -15,9 +15,9 @@ const (
 	fewScrapes  = 4                      // answers that may be under way before clients share them
 )
 
-// scrapes answers GET /metrics from memory, so a client that does not read keeps others from nothing. Answers that nobody
-// reads would fill the memory, so while many are under way, all other clients within half a second share one: in
-// Prometheus's text format and not compressed, whatever they ask for.
+// scrapes answers GET /metrics from memory, so a client that does not read keeps others from nothing. Answers
+// that nobody reads would fill the memory, so while many are under way, all other clients within half a
+// second share one: in Prometheus's text format and not compressed, whatever they ask for.
 type scrapes struct {
 	gather http.Handler
 

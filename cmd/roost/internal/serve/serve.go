@@ -49,8 +49,8 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logge
 	}
 }
 
-// run runs the agent until it ends by itself, or leaves after the end of ctx. It begins anew with settings that change while
-// it joins, and owns nothing yet: a wrong seed is corrected like that.
+// run runs the agent until it ends by itself, or leaves after the end of ctx. It begins anew with settings
+// that change while it joins, and owns nothing yet: a wrong seed is corrected like that.
 func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading) error {
 	received := hangups()
 	defer signal.Stop(received)

@@ -105,8 +105,9 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	}, err
 }
 
-// At returns a conversation with the agent at another URL, which an answer names. It is without the token if that answer is not
-// trusted, if the network could read the token, or if the URL is of this machine, and the agent of s is not.
+// At returns a conversation with the agent at another URL, which an answer names. It is without the token if
+// that answer is not trusted, if the network could read the token, or if the URL is of this machine, and the
+// agent of s is not.
 func (s *Session) At(base string, trusted bool) *Session {
 	other, client := *s, *s.Client
 	other.Client, other.Addr, client.Base = &client, agenturl.Shown(base), base
@@ -125,8 +126,8 @@ func (s *Session) At(base string, trusted bool) *Session {
 	return &other
 }
 
-// Withheld returns why the agent may not be sent a secret, or "": it is not sent the token, or the network could read the secret. The
-// text continues a sentence.
+// Withheld returns why the agent may not be sent a secret, or "": it is not sent the token, or the network
+// could read the secret. The text continues a sentence.
 func (s *Session) Withheld() string {
 	if s.withheld == "" && !s.options.insecure && !agenturl.Private(s.Base) {
 		return "which the network could read on its way there: use https:// (the agent has --http-tls-cert), or --insecure"

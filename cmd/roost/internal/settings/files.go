@@ -16,11 +16,13 @@ import (
 // maxWatchedBytes bounds what is read of a file to notice that it has changed.
 const maxWatchedBytes = 1 << 20
 
-// Files are hashes of what files hold, by path. The content counts, and no time or number of a file: Kubernetes replaces a
-// symbolic link above all files of a secret at once, and not every file system notifies.
+// Files are hashes of what files hold, by path. The content counts, and no time or number of a file:
+// Kubernetes replaces a symbolic link above all files of a secret at once, and not every file system
+// notifies.
 type Files map[string][sha256.Size]byte
 
-// Note adds a file as it is now. One that cannot be read has a hash of zeros, and so has a pipe: what it holds can be read once.
+// Note adds a file as it is now. One that cannot be read has a hash of zeros, and so has a pipe: what it
+// holds can be read once.
 func (f Files) Note(path string) {
 	f[path] = [sha256.Size]byte{}
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {

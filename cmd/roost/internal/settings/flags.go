@@ -233,7 +233,8 @@ func (a *Agent) setWeight(v string) error {
 	return nil
 }
 
-// setAPIAddr takes [10.0.0.1]:3478 for 10.0.0.1:3478: a manifest of Kubernetes has brackets around any address, or IPv6 would have none.
+// setAPIAddr takes [10.0.0.1]:3478 for 10.0.0.1:3478: a manifest of Kubernetes has brackets around any
+// address, or IPv6 would have none.
 func (a *Agent) setAPIAddr(v string) error {
 	a.Cluster.APIAddr = v
 	if host, port, err := net.SplitHostPort(v); err == nil {

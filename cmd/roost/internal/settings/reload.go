@@ -7,9 +7,10 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// Reload takes the settings over that can change while the agent runs: log-level, join, the content of the files
-// of keys and tokens, and the user and the password of Redis. It returns the agent as it runs then, and the names of the settings that have changed: the ones
-// taken over, and the ones for which it takes a restart. A file of secrets changes with its content.
+// Reload takes the settings over that can change while the agent runs: log-level, join, the content of the
+// files of keys and tokens, and the user and the password of Redis. It returns the agent as it runs then, and
+// the names of the settings that have changed: the ones taken over, and the ones for which it takes a
+// restart. A file of secrets changes with its content.
 func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	running = *a
 	running.given = maps.Clone(a.given)
@@ -28,8 +29,8 @@ func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	return running, live, restart
 }
 
-// take takes one setting over, if it can. Guards of calls neither begin nor end while the agent runs, and encryption begins
-// by a key file with the line plain alone; paired says that they do neither.
+// take takes one setting over, if it can. Guards of calls neither begin nor end while the agent runs, and
+// encryption begins by a key file with the line plain alone; paired says that they do neither.
 func (a *Agent) take(name string, next Agent, paired bool) bool {
 	switch name {
 	case "log-level":

@@ -75,8 +75,8 @@ func (a *Agent) setKeyFile(path string) error {
 	return err
 }
 
-// Keys reads gossip keys, at least one, one a line. The first key is used to send. The line plain is cluster.PlainText. The warning says that other users
-// can read the file.
+// Keys reads gossip keys, at least one, one a line. The first key is used to send. The line plain is
+// cluster.PlainText. The warning says that other users can read the file.
 func Keys(path string) (keys [][]byte, warning string, err error) {
 	b, warning, err := readSecret(path)
 	if err != nil {

@@ -33,7 +33,8 @@ type Store interface {
 	pinstore.Store
 	io.Closer
 
-	// SetCredentials takes the user and the password of a URL that names the same store, for the connections from now on.
+	// SetCredentials takes the user and the password of a URL that names the same store, for the connections
+	// from now on.
 	SetCredentials(url string)
 }
 

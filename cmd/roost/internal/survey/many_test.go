@@ -16,7 +16,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A terminal that takes no more of the progress holds no answer up. The progress counts agents that are asked: not those without an API.
+// A terminal that takes no more of the progress holds no answer up. The progress counts agents that are
+// asked: not those without an API.
 func TestProgress(t *testing.T) {
 	sees := map[string][]string{"a": {"a", "off"}}
 	for i := range 2 * atOnce {
@@ -53,8 +54,8 @@ func TestProgress(t *testing.T) {
 
 var many = flag.Int("agents", 150, "how many agents TestMany asks")
 
-// Many agents are asked side by side, some at a time, and agents that hang hold nothing up. At the end of the time, each
-// that was not asked is a row, too. For a thousand:
+// Many agents are asked side by side, some at a time, and agents that hang hold nothing up. At the end of the
+// time, each that was not asked is a row, too. For a thousand:
 //
 //	go test -run TestMany -v ./cmd/roost/internal/survey -agents 1000
 func TestMany(t *testing.T) {

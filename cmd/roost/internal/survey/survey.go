@@ -68,10 +68,10 @@ type View struct {
 	digest uint64
 }
 
-// Take asks the agent of s, and those of all members that it or another agent knows, also members that others have
-// lost: such a process may run. The agent of s comes first, and the others by id. An error is one of the agent of s. If then is
-// given, it is called with each other agent that has answered, side by side; its error replaces the answer. At the end of ctx, the
-// agents that were not asked by then have a Problem that says so.
+// Take asks the agent of s, and those of all members that it or another agent knows, also members that others
+// have lost: such a process may run. The agent of s comes first, and the others by id. An error is one of the
+// agent of s. If then is given, it is called with each other agent that has answered, side by side; its error
+// replaces the answer. At the end of ctx, the agents that were not asked by then have a Problem that says so.
 func Take(ctx context.Context, s *session.Session, then Then, progress func(done, of int)) ([]Agent, error) {
 	t := &taking{known: make(map[lease.NodeID]*Agent), progress: progress}
 	first := &Agent{HTTP: s.Addr, asked: true}
@@ -218,7 +218,8 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	}
 }
 
-// meet notes a member, why it is lost if it is, and returns its id in memory that all answers share, or "" if it is none, or if there are too many.
+// meet notes a member, why it is lost if it is, and returns its id in memory that all answers share, or "" if
+// it is none, or if there are too many.
 func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reason) lease.NodeID {
 	a := t.known[id]
 	if a == nil {

@@ -10,8 +10,8 @@ const (
 	progressEvery = 100 * time.Millisecond // at most
 )
 
-// Progress is one line about work that lasts, on a terminal. On anything else it is silent. Its methods are not safe for
-// concurrent use.
+// Progress is one line about work that lasts, on a terminal. On anything else it is silent. Its methods are
+// not safe for concurrent use.
 type Progress struct {
 	Term Terminal // of Out
 	Out  io.Writer

@@ -194,7 +194,8 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 	press(409, "dance", `{"id":"node-1"}`)
 }
 
-// TestInterrupted: Ctrl-C in the middle of the tour. This process runs it, so its first half is under the race detector.
+// TestInterrupted: Ctrl-C in the middle of the tour. This process runs it, so its first half is under the
+// race detector.
 func TestInterrupted(t *testing.T) {
 	w := startWalk(t, Options{Once: true, Nodes: 2, Redis: redistest.Start(t).URL()})
 	w.shows(t, "is killed")
