@@ -151,13 +151,13 @@ func TestEventKinds(t *testing.T) {
 		"unhealthy": {[]step{{"", func(s *Snapshot) {
 			s.of("self").State, s.Unhealthy = lease.Draining, errors.New("disk"+strings.Repeat("!", 1000))
 		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "unhealthy", Why: "disk" + strings.Repeat("!", 196)}}},
-		"cordoned, told to drain, readmitted": {[]step{
+		"cordoned, told to drain, uncordoned": {[]step{
 			{"", cordoned("slow")}, {"", drained}, {"", func(s *Snapshot) { s.Cordons = nil }},
 		}, []Event{{Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventDraining, Member: "b"}, {Kind: EventUncordoned, Member: "b"}}},
-		"drained, cordoned, readmitted": {[]step{
+		"drained, cordoned, uncordoned": {[]step{
 			{"", drained}, {"", func(s *Snapshot) { s.Cordons = []Cordon{{ID: "b", Reason: "slow"}} }}, {"", func(s *Snapshot) { s.Cordons = nil }},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUncordoned, Member: "b"}}},
-		"drained, cordoned, undrained, readmitted": {[]step{
+		"drained, cordoned, undrained, uncordoned": {[]step{
 			{"", drained},
 			{"", func(s *Snapshot) { s.Cordons = []Cordon{{ID: "b", Reason: "slow"}} }},
 			{"", cordoned("slow")},
@@ -166,7 +166,7 @@ func TestEventKinds(t *testing.T) {
 				*s.of("b") = Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 100}, State: lease.Active}
 			}},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventUncordoned, Member: "b"}}},
-		"cordoned and readmitted": {[]step{
+		"cordoned and uncordoned": {[]step{
 			{"", cordoned("")}, {"", func(s *Snapshot) {
 				s.Cordons = nil
 				*s.of("b") = Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 100}, State: lease.Active}

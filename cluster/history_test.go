@@ -115,14 +115,14 @@ func TestHistory(t *testing.T) {
 		settle()
 		time.Sleep(time.Minute)
 		settle()
-		a.next("cordon", "cordoned c slow disk", "moved true true false", "readmitted c", "moved true false true")
+		a.next("cordon", "cordoned c slow disk", "moved true true false", "uncordoned c", "moved true false true")
 
 		left := c.Agent("b")
 		c.Leave("b")
 		settle()
 		a.next("leave", "draining b", "moved true true false", "lost b left")
 		b.of = left
-		b.next("own leave", "cordoned c slow disk", "moved true true false", "readmitted c", "moved true false true",
+		b.next("own leave", "cordoned c slow disk", "moved true true false", "uncordoned c", "moved true false true",
 			"draining b", "moved true false true", "stopped b left")
 	})
 }

@@ -395,28 +395,3 @@ func TestLeaveWithARunOfAScopeThatHangs(t *testing.T) {
 		}
 	})
 }
-
-// A change of labels moves partitions of a scope when it moves the agent's table, and not before: until then,
-// other nodes go by the former labels, too.
-func TestScopeMovesWithTheTable(t *testing.T) {
-	inScopedCluster(t, func(c *scopedCluster) {
-		agent := c.Agent("n01")
-		even, odd := c.scopes["n01"][0], c.scopes["n01"][1]
-		table, ofEven, ofOdd := agent.Snapshot().Table, even.Snapshot().Table, odd.Snapshot().Table
-		if err := agent.SetLabels(map[string]string{"role": "even"}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if agent.Snapshot().Table != table {
-			t.Fatal("the agent's table is another one already: this test looks too late")
-		}
-		if even.Snapshot().Table != ofEven || odd.Snapshot().Table != ofOdd {
-			t.Error("a scope has moved before the agent's table")
-		}
-		time.Sleep(agent.Config().LeaseTTL)
-		c.WaitAgreed(0)
-		if len(even.Owned()) == 0 || len(odd.Owned()) != 0 {
-			t.Errorf("it owns %d partitions of even and %d of odd", len(even.Owned()), len(odd.Owned()))
-		}
-	})
-}

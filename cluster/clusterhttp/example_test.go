@@ -103,8 +103,9 @@ func ExampleClient() {
 	_, err = client.Place(ctx, "room-17")
 	fmt.Println(err)
 	// Output:
-	// room-17 is at node-a which serves at sfu-a.example:443 draining true <nil> no member can own anything:
-	// 1 draining; undrain a member or make its health check pass, or start another node (no_members)
+	// room-17 is at node-a which serves at sfu-a.example:443
+	// draining true <nil>
+	// no member can own anything: 1 draining; undrain a member or make its health check pass, or start another node (no_members)
 }
 
 func ExampleClient_Events() {

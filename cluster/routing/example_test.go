@@ -47,8 +47,7 @@ func Example() {
 	// fresh: true
 }
 
-// A client of a room, outside of the cluster, is led by a routing client: to the node of its room, and to
-// each one that the room gets.
+// A client of a room, outside of the cluster, is led by a routing client: to the node of its room, and to each one that the room gets.
 func ExampleClient_Follow() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

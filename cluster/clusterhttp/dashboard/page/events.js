@@ -55,7 +55,7 @@ function entriesOf(history) {
 }
 
 const kinds = {
-  ready: "joined", joined: "joined", returned: "joined", readmitted: "joined", undrained: "joined",
+  ready: "joined", joined: "joined", returned: "joined", uncordoned: "joined", undrained: "joined",
   lost: "left", fenced: "left", isolated: "left", stopped: "left", draining: "warn", cordoned: "warn", moved: "moved",
 };
 
