@@ -68,7 +68,7 @@ func ExampleNew() {
 	for _, span := range spans.GetSpans() {
 		fmt.Println(span.SpanKind, span.Name)
 	}
-	// Output:
+	// Unordered output:
 	// internal roost.store.swap
 	// internal roost.resolve
 	// internal roost.store.swap
