@@ -20,6 +20,7 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "how many run side by side")
 	flag.BoolVar(&o.first, "first", false, "stop at the first failure")
 	flag.BoolVar(&o.verbose, "v", false, "print each schedule and the log lines of all nodes")
+	flag.BoolVar(&o.traces, "traces", false, "print for each seed a hash of all messages and one of all decisions, to compare two versions of the core")
 	flag.BoolVar(&o.shrink, "shrink", false, "print the same for failures alone, with as few faults as still fail")
 	flag.Parse()
 	if *one >= 0 {
@@ -35,6 +36,7 @@ type options struct {
 	from, seeds            uint64
 	jobs                   int
 	first, verbose, shrink bool
+	traces                 bool
 }
 
 // run runs all seeds, and reports whether the invariants held in each.
@@ -103,6 +105,10 @@ func (r *report) add(w *world) {
 	}
 	if w.failure != nil || r.verbose {
 		r.print(w)
+	}
+	if r.traces {
+		messages, decisions := w.traces()
+		_, _ = fmt.Fprintf(r.out, "seed %d: messages %016x, decisions %016x\n", w.s.seed, messages, decisions)
 	}
 	if time.Since(r.shown) > lineEvery {
 		r.shown = time.Now()

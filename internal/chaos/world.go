@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"hash"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"runtime/debug"
@@ -25,6 +27,7 @@ type world struct {
 	running    []*process          // those in now, in the order in which they started
 	tape       [][]byte            // some of the messages that were sent
 	sent       int
+	messages   hash.Hash64 // of all that were sent, with their times
 	rng        *rand.Rand // of the checks and of the tape
 
 	handlers     *sim.Handlers
@@ -57,7 +60,7 @@ func newWorld(s schedule) *world {
 	w := &world{
 		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
 		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
-		loss: s.loss, cuts: make(map[link]bool),
+		loss: s.loss, cuts: make(map[link]bool), messages: fnv.New64a(),
 		parted:     make(map[link]time.Duration),
 		duplicates: make(map[string]*process),
 		calm:       calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
@@ -76,8 +79,10 @@ func newWorld(s schedule) *world {
 	return w
 }
 
-// record keeps a random sample of the messages.
+// record keeps a random sample of the messages, and a hash of all.
 func (w *world) record(message []byte) {
+	_, _ = fmt.Fprint(w.messages, w.Elapsed())
+	_, _ = w.messages.Write(message)
 	const most = 500
 	if w.sent++; len(w.tape) < most {
 		w.tape = append(w.tape, message)
@@ -115,6 +120,17 @@ func run(s schedule) (w *world) {
 	w.pass(time.Second)
 	w.rest()
 	return w
+}
+
+// traces returns what tells this run from another one of the same seed: a hash of all messages and of what the nodes
+// know in the end, and a hash of all steps and log lines, which say what the nodes decided and when.
+func (w *world) traces() (messages, decisions uint64) {
+	_, _ = fmt.Fprint(w.messages, w.Fingerprint())
+	story := fnv.New64a()
+	for _, line := range w.story {
+		_, _ = fmt.Fprintln(story, line)
+	}
+	return w.messages.Sum64(), story.Sum64()
 }
 
 func (w *world) step(text string, do func(*world)) {
