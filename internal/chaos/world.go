@@ -28,7 +28,7 @@ type world struct {
 	tape       [][]byte            // some of the messages that were sent
 	sent       int
 	messages   hash.Hash64 // of all that were sent, with their times
-	rng        *rand.Rand // of the checks and of the tape
+	rng        *rand.Rand  // of the checks and of the tape
 
 	handlers     *sim.Handlers
 	overlaps     int                    // of runs, that were checked
