@@ -62,7 +62,7 @@ func TestAgesReachAllLeases(t *testing.T) {
 		}
 		for _, e := range z.live {
 			truth := s.known[e.handle].at
-			if want := truth / z.tick() * z.tick(); e != z.self && e.at != truth && e.at != max(want, stampAt(epoch)) {
+			if want := truth / z.params.tick() * z.params.tick(); e != z.self && e.at != truth && e.at != max(want, stampAt(epoch)) {
 				t.Fatalf("%d nodes: %s renewed %d, want %d rounded down", n, e.rec.ID, e.at, truth)
 			}
 		}
@@ -89,7 +89,7 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 		wait("until the heartbeat")
 		sent := now
 		chain[0].Apply(now, messageFrom(now, b, []Heartbeat{b.sent(sent)}))
-		tick := chain[0].tick()
+		tick := chain[0].params.tick()
 		for i, s := range chain[1:] {
 			wait("held for")
 			m := chain[i].Compose(now, 1400, 1)[0]
@@ -114,7 +114,7 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 // and a has 5 as the table of c.
 func TestApplyAges(t *testing.T) {
 	c, now := rec("c", 1), epoch.Add(testParams.TTL)
-	first, tick := c.sent(epoch), newSet(c).tick()
+	first, tick := c.sent(epoch), newSet(c).params.tick()
 	first.Table = 5
 	for _, tc := range []struct {
 		name      string
@@ -159,8 +159,8 @@ func TestApplyAges(t *testing.T) {
 		if renewed := a.Stats().AgesApplied == 1; renewed != tc.renewed || renewed && e.at != (stampAt(now)/tick-tc.age)*tick {
 			t.Errorf("%s: renewed %v, %d after the epoch", tc.name, renewed, e.at-stampAt(epoch))
 		}
-		if differs := len(a.differs) > 0; differs != tc.differs || e.table != tc.table {
-			t.Errorf("%s: differs %v, table %d", tc.name, a.differs, e.table)
+		if differs := len(a.ages.differs) > 0; differs != tc.differs || e.table != tc.table {
+			t.Errorf("%s: differs %v, table %d", tc.name, a.ages.differs, e.table)
 		}
 		if a.self.at != stampAt(epoch) {
 			t.Errorf("%s: ages changed the own lease", tc.name)
@@ -175,7 +175,7 @@ func TestRepair(t *testing.T) {
 	z := peerOf(s, epoch)
 	gone := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self && e.rec.ID != "z" })]
 	z.end(epoch, z.known[gone.handle], expired)
-	gone.at += 3 * z.tick()
+	gone.at += 3 * z.params.tick()
 	gone.rowAt = gone.at
 	wait := testParams.TTL / 30
 	hear := func(after time.Duration, from *Set) []BucketDigest {
@@ -207,14 +207,14 @@ func TestRepair(t *testing.T) {
 	if z.AddrOf(gone.handle) == "" || len(buckets) == 0 {
 		t.Fatalf("not repaired by %d messages for %v", len(answers), buckets)
 	}
-	if hear(later, s); len(z.differs) != 0 {
-		t.Errorf("still differs: %v", z.differs)
+	if hear(later, s); len(z.ages.differs) != 0 {
+		t.Errorf("still differs: %v", z.ages.differs)
 	}
 	z.noteDifference(now, 1, BucketID{}, &Effect{})
-	if z.Expire(now.Add(testParams.TTL)); len(z.differs) != 1 {
+	if z.Expire(now.Add(testParams.TTL)); len(z.ages.differs) != 1 {
 		t.Error("a difference is forgotten early")
 	}
-	if z.Expire(now.Add(testParams.TTL + 1)); len(z.differs) != 0 {
+	if z.Expire(now.Add(testParams.TTL + 1)); len(z.ages.differs) != 0 {
 		t.Error("a difference is not forgotten")
 	}
 }

@@ -37,14 +37,18 @@ func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 			a.add(e, true)
 		}
 	}
+	var messages []*Message
+	for _, d := range a.drafts {
+		messages = append(messages, d.Message)
+	}
 	if m.PullCordons && m.Cordoned != s.cordons.digest {
 		for _, part := range s.CordonsFor(now, budget, false) {
 			if a.to.draws(part.Stamp) {
-				a.messages = append(a.messages, part)
+				messages = append(messages, part)
 			}
 		}
 	}
-	return a.messages
+	return messages
 }
 
 // repairs returns the buckets of m that are answered: not too many, and not too large.
@@ -61,12 +65,11 @@ func (s *Set) repairs(m *Message) (held []BucketDigest) {
 
 // answers collects rows and records in as few messages as possible.
 type answers struct {
-	set      *Set
-	now      time.Time
-	budget   int
-	to       *entry
-	messages []*Message
-	free     int // in the last one
+	set    *Set
+	now    time.Time
+	budget int
+	to     *entry
+	drafts []*draft
 }
 
 // addLater adds the heartbeats of leases that are about to expire at the sender.
@@ -100,26 +103,13 @@ func (a *answers) addLacking(held BucketDigest) {
 // addReports adds the failure reports against nodes of a bucket that the sender holds for live.
 func (a *answers) addReports(held BucketDigest) {
 	for _, e := range a.set.reported {
-		if e.crashed && slices.Contains(held.Hashes, uint32(e.hash())) && a.room(maxReporters*maxFailureReportBytes) {
-			a.set.addReportsAgainst(a.messages[len(a.messages)-1], e, &a.free)
+		if !e.crashed || !slices.Contains(held.Hashes, uint32(e.hash())) {
+			continue
+		}
+		if d := a.room(maxReporters * maxFailureReportBytes); d != nil {
+			a.set.failures.addAgainst(d, e)
 		}
 	}
-}
-
-// room makes the last message one with room for so many bytes, and reports whether it is.
-func (a *answers) room(size int) bool {
-	if len(a.messages) > 0 && size <= a.free {
-		return true
-	}
-	next, room := a.set.message(a.now), a.budget-messageOverhead
-	if a.set.addHeartbeat(next, a.set.self, &room, 0); size > room {
-		return false // larger than a packet
-	}
-	if !a.to.draws(next.Stamp) {
-		return false
-	}
-	a.messages, a.free = append(a.messages, next), room
-	return true
 }
 
 func (a *answers) add(e *entry, record bool) {
@@ -127,15 +117,48 @@ func (a *answers) add(e *entry, record bool) {
 	if record {
 		size += e.recordSize()
 	}
-	if !a.room(size) {
-		return
+	if d := a.room(size); d != nil {
+		if record {
+			d.record(e)
+		}
+		d.heartbeat(e)
 	}
-	m := a.messages[len(a.messages)-1]
-	if record {
-		m.Records = append(m.Records, e.rec)
-		a.free -= e.recordSize()
+}
+
+// room returns a message with room for so many bytes, or nil: the last one, or a new one.
+func (a *answers) room(size int) *draft {
+	if n := len(a.drafts); n > 0 && size <= a.drafts[n-1].free {
+		return a.drafts[n-1]
 	}
-	a.set.addHeartbeat(m, e, &a.free, 0)
+	next := a.set.draft(a.now, a.budget)
+	if next.heartbeat(a.set.self); size > next.free {
+		return nil // larger than a packet
+	}
+	if !a.to.draws(next.Stamp) {
+		return nil
+	}
+	a.drafts = append(a.drafts, next)
+	return next
+}
+
+// CordonsFor returns messages of at most budget bytes with all cordons that this node
+// knows. With pull, they also ask the receiver for the cordons that this node lacks; see
+// [Effect].
+func (s *Set) CordonsFor(now time.Time, budget int, pull bool) (messages []*Message) {
+	d := s.draft(now, budget)
+	for i := range s.cordons.all {
+		c := &s.cordons.all[i]
+		if c.size() > d.free && len(d.Cordons) > 0 {
+			messages = append(messages, d.Message)
+			d = s.draft(now, budget)
+		}
+		if c.size() <= d.free {
+			d.Cordons = append(d.Cordons, *c)
+			d.free -= c.size()
+		}
+	}
+	d.PullCordons = pull
+	return append(messages, d.Message)
 }
 
 // maxDrawn is how many messages a node draws by requests, at once and in each second. It
@@ -168,29 +191,27 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 		return "", nil
 	}
 	e.more().answered = now
-	free := budget - messageOverhead
-	m = s.message(now)
-	s.addHeartbeat(m, s.self, &free, 0)
-	s.addReportsAgainst(m, e, &free)
+	d := s.draft(now, budget)
+	d.heartbeat(s.self)
+	s.failures.addAgainst(d, e)
 	if successor := s.latest(e.rec.ID); successor != nil && successor != e {
-		m.Records = append(m.Records, successor.rec)
-		free -= successor.recordSize()
+		d.record(successor)
 		if successor.spreads() {
-			s.addHeartbeat(m, successor, &free, 0)
+			d.heartbeat(successor)
 		}
 	}
-	s.candidates = s.candidates[:0]
+	s.spread.begin()
 	for i, v := range s.vitals {
 		if v != s.self.vitals {
-			s.consider(candidate{at: v.at, handle: s.order[i], place: i})
+			s.spread.offer(candidate{at: v.at, handle: s.order[i], place: i})
 		}
 	}
-	for _, other := range s.selected(nil) {
-		if !s.addHeartbeat(m, other, &free, 0) {
+	for _, c := range s.spread.candidates {
+		if !d.heartbeat(s.live[c.place]) {
 			break
 		}
 	}
-	return e.rec.Addr, m
+	return e.rec.Addr, d.Message
 }
 
 // owes reports whether the sender of a message gets an answer from AnswerExpired.

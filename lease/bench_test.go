@@ -74,10 +74,10 @@ func BenchmarkApplyDigest(b *testing.B) {
 	bench(b, func(s *Set) func() {
 		m, now := fullMessage(s), epoch
 		return func() {
-			now = now.Add(millis(s.tick()))
+			now = now.Add(millis(s.params.tick()))
 			m.Stamp, m.SentAt = stampAt(now), now
 			for i := range m.Heartbeats {
-				m.Heartbeats[i].At += s.tick()
+				m.Heartbeats[i].At += s.params.tick()
 				m.Heartbeats[i].Renewed = 0
 			}
 			s.Apply(now, m)

@@ -71,7 +71,7 @@ func TestFloodsAreBounded(t *testing.T) {
 			check("nodes", len(s.nodes), MaxNodes)
 			check("asked", len(s.requested), MaxNodes)
 			check("ahead", len(s.ahead), MaxNodes)
-			check("differs", len(s.differs), maxDiffering)
+			check("differs", len(s.ages.differs), maxDiffering)
 			check("reported", len(s.reported), 1)
 
 			now := epoch.Add(time.Second)
@@ -86,9 +86,9 @@ func TestFloodsAreBounded(t *testing.T) {
 				s.Expire(now)
 			}
 			wantIDs(t, s, fmt.Sprintf("a/%d", s.Self().Incarnation), "b/1")
-			if len(s.known) != 2 || len(s.nodes) != 2 || len(s.requested)+len(s.ahead)+len(s.differs) != 0 {
+			if len(s.known) != 2 || len(s.nodes) != 2 || len(s.requested)+len(s.ahead)+len(s.ages.differs) != 0 {
 				t.Errorf("a minute later: known %d, nodes %d, requested %d, ahead %d, differs %d",
-					len(s.known), len(s.nodes), len(s.requested), len(s.ahead), len(s.differs))
+					len(s.known), len(s.nodes), len(s.requested), len(s.ahead), len(s.ages.differs))
 			}
 		})
 	}

@@ -29,30 +29,30 @@ func (d *drains) plan(r *Record) {
 func (d *drains) begun(r *Record) bool { return r.Drains != 0 && r.Drains <= d.passed }
 
 // NextDrain returns when the next planned drain begins, or the zero time. O(1).
-func (s *Set) NextDrain() time.Time {
-	if s.drains.next == 0 {
+func (c *core) NextDrain() time.Time {
+	if c.drains.next == 0 {
 		return time.Time{}
 	}
-	return s.time.local(s.drains.next)
+	return c.time.local(c.drains.next)
 }
 
 // BeginDrains begins the planned drains whose moment has come, and reports whether the live set changed: O(1), or
 // O(known nodes) if there are any.
-func (s *Set) BeginDrains(now time.Time) (changed bool) {
-	at, d := s.time.at(now), &s.drains
+func (c *core) BeginDrains(now time.Time) (changed bool) {
+	at, d := c.time.at(now), &c.drains
 	if d.next == 0 || at < d.next {
 		return false
 	}
 	was := d.passed
 	d.passed, d.next = at, 0
-	for e := range maps.Values(s.known) {
+	for e := range maps.Values(c.known) {
 		d.plan(e.rec)
 		if e.status == live && e.state == Active && e.rec.Drains > was && d.begun(e.rec) {
-			changed, s.lost = true, true
+			changed, c.lost = true, true
 		}
 	}
 	return changed
 }
 
 // Drains reports whether the planned drain of this node has begun.
-func (s *Set) Drains() bool { return s.drains.begun(s.self.rec) }
+func (c *core) Drains() bool { return c.drains.begun(c.self.rec) }

@@ -78,7 +78,7 @@ func startSet(now time.Time, r *Record, p Params) *Set {
 	s := NewSet(now, *r, p)
 	s.Establish()
 	s.state, s.self.state = Active, Active
-	s.challenges.runs = trusted
+	s.runs = trusted
 	trust(s.self.handle)
 	return s
 }

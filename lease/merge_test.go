@@ -158,7 +158,7 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 // before the lease is forgotten.
 func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	b, last := rec("b", 5), epoch.Add(-time.Second)
-	slack := int(2 * newSet(b).tick())
+	slack := int(2 * newSet(b).params.tick())
 	old := func(slack int) *rapid.Generator[*Message] {
 		return rapid.Custom(func(t *rapid.T) *Message {
 			r := b

@@ -45,7 +45,7 @@ func TestAskBack(t *testing.T) {
 	y.Apply(epoch, hello(epoch, z.Self()))
 	z.Apply(epoch, hello(epoch, y.Self()))
 	y.Apply(epoch, hello(epoch, x))
-	request := y.Request(epoch, nil, []BucketDigest{y.bucketDigest(BucketID{})})
+	request := y.Request(epoch, nil, []BucketDigest{y.held(BucketID{})})
 	back := z.Apply(epoch, carry(t, request)).PullBuckets
 	for _, m := range y.Answer(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
 		z.Apply(epoch, carry(t, m))

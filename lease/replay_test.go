@@ -48,7 +48,7 @@ func TestStepBackRelaysNothing(t *testing.T) {
 	ahead := epoch.Add(10 * time.Minute)
 	b, c := rec("b", 1), rec("c", 1)
 	s := NewSet(ahead, *rec("a", 1), simParams) // c's clock is not rejected
-	s.challenges.runs = trusted
+	s.runs = trusted
 	provisional := hello(ahead, c)
 	provisional.Provisional = true
 	s.Apply(ahead, provisional)

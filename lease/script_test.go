@@ -180,7 +180,7 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	if e.Challenge != "" {
 		st.printf("%s challenges %s:", b.name, e.Challenge)
 		st.deliver(t, b, a, b.set.Challenge(st.at(b), 4711))
-		if b.set.runs(st.at(b), m.From) {
+		if b.set.isRunning(st.at(b), m.From) {
 			st.printf("%s reads it again:", b.name)
 			st.deliver(t, a, b, m)
 		}

@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"cmp"
-	"slices"
 	"time"
 )
 
@@ -38,254 +36,323 @@ type Stats struct {
 //
 // Every time.Time argument carries the caller's monotonic clock, which alone
 // decides the age of leases, and its wall clock, which is used to measure skew.
+//
+// A Set is a row of protocols. Each keeps its own state, adds its part to the messages
+// that are sent, applies its part of those that arrive, and says when it is to be called again.
 type Set struct {
-	params     Params
-	self       *entry
-	state      State     // of this node, from its next heartbeat
-	renewed    time.Time // when this node sent its latest heartbeat
-	time       clusterTime
-	challenges challenges
-	led        Stamp             // the steps ahead of cluster time since a member said that it holds this node, together
-	doubted    time.Time         // when a sender that is no member first had a time by which the own lease has ended
-	nodes      []*entry          // the latest incarnation of each node that had a lease here, sorted by id
-	place      int               // of this node among them; -1 = to be computed
-	known      map[Handle]*entry // these, and incarnations that have no lease yet or no longer
-	live       []*entry          // the live ones, this node's included, by handle
-	order      []Handle          // their handles
-	reordered  uint32            // counts the changes of order
-	vitals     []*vitals         // their vitals
-	census     census            // of them, without this node
-	drains     drains            // that are planned
-	scattered  bool              // leases began since gather: vitals are not next to each other
-	applying   bool              // the heartbeats of a message are being applied: leases that begin get no place yet
-	begun      []*entry          // live ones that are not in live, order and vitals yet; they get their places together
-	peers      []*entry          // the others with an address, by id; nil = to be computed
-	shown      Stamp             // of the latest own heartbeat that others were found to know
-	claimed    Stamp             // no heartbeat of this incarnation that was sent before a step back is later; 0 = there was none
-	oldest     Stamp             // no live lease of another node is older; 0 = to be computed
-	requested  map[Handle]time.Time
-	differs    map[BucketID]difference
-	pieces     [maxBits + 1][]piece  // of this node's live set, by their bits, computed as needed
-	ahead      map[Handle]aheadClock // of rejected heartbeats
-	reported   []*entry              // those with failure reports
-	duplicate  duplicate
-	born       uint64        // the incarnation with which this process began
-	former     *entry        // of the process before this one under the same id; nil = none is known
-	formerLeft bool          // it sent a leave message
-	revived    uint64        // leases of others that came back after they had expired
-	reached    uint64        // of these, those of nodes that had not given up their own leases
-	clock      time.Duration // the cluster's clock minus this node's; see clock.go
-	missing    bool          // this node misses a voter
-	missed     Stamp         // when a node last did, as far as this one heard; 0 = never
-	lost       bool          // a member ended or stopped being Active since the last call of Lost
-	stats      Stats
-	turn       uint32 // the bucket whose ages are sent next
-	pullTurn   int    // the live node from which on leases are pulled
-	spread     spread
-	cordons    cordons
-	rows       []*entry    // scratch of Compose and Answer
-	candidates []candidate // likewise
-	row        []byte      // scratch of addHeartbeat
+	core
+	present
+	own
+	rows
+	ages
+	failures
+	cordons
+	skew
+	expiry
+	splits
 }
 
-// entry is what a Set knows of one incarnation of a node.
-type entry struct {
-	*vitals
-	rec     *Record
-	handle  Handle
-	rowAt   Stamp         // of the latest heartbeat that was received whole; 0 = none
-	load    int64         // in that heartbeat
-	ended   time.Duration // when the entry was added, or its lease ended, by Set.since; forgotten some time later
-	rare    *rare         // nil = empty
-	size    int32         // of the encoded record; 0 = not computed yet
-	crashed bool          // the lease was ended by a confirmed failure; it has not been renewed since
-	refused bool          // connections to the process were refused: it has ended, and was not cut off
+// Effect is the result of [Set.Apply].
+type Effect struct {
+	Counts      bool           // the message is of this cluster and of the present
+	Changed     bool           // of the live set, or of the record or state of a live node
+	Urgent      bool           // relay now rather than in the next round of gossip
+	PullRecords []Handle       // pull these records from the message's sender
+	PullBuckets []BucketDigest // pull from the message's sender what this node lacks
+	Cordons     bool           // pull from the message's sender the cordons that this node lacks: [Set.CordonsFor]
+	Refute      time.Time      // others report that this node has ended: send a heartbeat then; zero = they do not
+	Duplicate   *Record        // another process runs under this node's id with this later incarnation: stop
+
+	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
+	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty
+	Answered  bool   // the message answers this node's challenge: the sender runs
+	Arrives   bool   // the same, or to a newcomer's stream: packets arrive at this node's address
+	BothWays  bool   // it answers a packet: packets arrive both ways
+	OfMember  bool   // it answers [Set.Question]
+	Overdue   bool   // this node's lease may have ended for others long ago: ask members with [Set.Question]
+	Suspended bool   // it has ended: this process was suspended, and its clock stood still
+	Behind    bool   // the sender's cluster time is behind: [Set.AnswerExpired] tells it the time
 }
-
-// rare is the part of an entry that few have: each node of a large cluster has an entry for
-// each other one.
-type rare struct {
-	rest     []byte    // fields of the latest row that this program does not know
-	answered time.Time // when AnswerExpired last answered the node
-	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
-
-	failureReports []failureReport // the latest ones, at most one of each node
-}
-
-// more returns the rare part of e, to be changed.
-func (e *entry) more() *rare {
-	if e.rare == nil {
-		e.rare = new(rare)
-	}
-	return e.rare
-}
-
-func (e *entry) rest() []byte {
-	if e.rare == nil {
-		return nil
-	}
-	return e.rare.rest
-}
-
-func (e *entry) setRest(rest []byte) {
-	if len(rest) > 0 || e.rare != nil {
-		e.more().rest = rest
-	}
-}
-
-func (e *entry) failureReports() []failureReport {
-	if e.rare == nil {
-		return nil
-	}
-	return e.rare.failureReports
-}
-
-type status uint8
-
-const (
-	pending status = iota // a record without a heartbeat
-	live
-	expired // a newer heartbeat renews the lease
-	retired // final: leave message, or replaced by a later incarnation
-)
 
 // NewSet returns a set that holds only self, in state Settling and with a lease that
 // begins at now.
 func NewSet(now time.Time, self Record, p Params) *Set {
 	s := &Set{
-		params:     p,
-		state:      Settling,
-		known:      make(map[Handle]*entry),
-		requested:  make(map[Handle]time.Time),
-		differs:    make(map[BucketID]difference),
-		ahead:      make(map[Handle]aheadClock),
-		time:       startTime(now),
-		challenges: challenges{runs: make(map[Handle]time.Time), bothWays: make(map[Handle]time.Time)},
+		core: core{
+			params: p, time: startTime(now),
+			table: table{known: make(map[Handle]*entry), requested: make(map[Handle]time.Time)},
+		},
+		present: present{runs: make(map[Handle]time.Time), bothWays: make(map[Handle]time.Time)},
+		ages:    ages{differs: make(map[BucketID]difference)},
+		skew:    skew{ahead: make(map[Handle]aheadClock)},
+		own:     own{state: Settling, born: self.Incarnation},
 	}
+	s.connect()
 	rec := self.clone()
 	rec.Version = max(1, rec.Version)
 	rec.MinWire, rec.MaxWire = MinWireVersion, WireVersion
-	s.born = rec.Incarnation
-	s.admit(now, rec)
+	s.own.admit(now, rec)
 	return s
 }
 
-// admit makes rec the record of this node and begins a lease under it.
-func (s *Set) admit(now time.Time, rec *Record) {
-	var table uint32
-	load := NoLoad
-	if s.self != nil {
-		table, load = s.self.table, s.self.load
-	}
-	at := s.time.at(now)
-	s.self = &entry{
-		vitals: &vitals{state: s.state, at: at, table: table},
-		rec:    rec, handle: rec.Handle(), rowAt: at, load: load,
-	}
-	s.renewed = now
-	s.become(s.self, live)
-	s.putNode(s.self)
-	s.known[s.self.handle] = s.self
+// connect has each protocol know what it builds on.
+func (s *Set) connect() {
+	c := &s.core
+	s.own.core, s.skew.core, s.expiry.core, s.failures.core, s.cordons.core, s.splits.core = c, c, c, c, c, c
+	s.present.core, s.present.own, s.present.cordons, s.present.failures = c, &s.own, &s.cordons, &s.failures
+	s.rows.core, s.rows.own, s.rows.failures, s.rows.skew = c, &s.own, &s.failures, &s.skew
+	s.ages.core, s.ages.own = c, &s.own
 }
-
-// putNode makes e the latest incarnation of its node: O(nodes) for a new id.
-func (s *Set) putNode(e *entry) {
-	i, known := s.searchNode(e.rec.ID)
-	if !known {
-		s.nodes, s.place = slices.Insert(s.nodes, i, e), -1
-	}
-	s.nodes[i] = e
-}
-
-// end ends the lease of e, or keeps it ended.
-func (s *Set) end(now time.Time, e *entry, status status) {
-	s.become(e, status)
-	e.ended = s.since(now)
-}
-
-// since returns the time between the beginning of the set and an instant, which may be
-// centuries ago.
-func (s *Set) since(at time.Time) time.Duration { return max(at.Sub(s.time.origin), -maxClock) }
-
-// age returns the age of the lease of e.
-func (s *Set) age(now time.Time, e *entry) time.Duration { return millis(s.time.at(now) - e.renewed()) }
-
-// latest returns the latest incarnation of a node that had a lease here, or nil.
-func (s *Set) latest(id NodeID) *entry {
-	if i, ok := s.searchNode(id); ok {
-		return s.nodes[i]
-	}
-	return nil
-}
-
-func (s *Set) searchNode(id NodeID) (int, bool) {
-	return slices.BinarySearchFunc(s.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
-}
-
-// Self returns the record of this node.
-func (s *Set) Self() *Record { return s.self.rec }
-
-// State returns the state that SetState set last.
-func (s *Set) State() State { return s.state }
-
-// SetState sets the state of this node from its next heartbeat on, for other nodes and for
-// the own View. The caller sends a heartbeat next. Left is final: receivers ignore all
-// later heartbeats of this incarnation.
-func (s *Set) SetState(state State) { s.state = state }
-
-// Handle returns the handle of this node's current incarnation.
-func (s *Set) Handle() Handle { return s.self.handle }
-
-// Shown returns when this node sent the latest heartbeat that another node was found to have
-// received: messages of others say what they know of this node, too. It lags by TTL/16.
-func (s *Set) Shown() time.Time { return s.time.local(s.shown) }
-
-// Renewed returns when this node last renewed its own lease.
-func (s *Set) Renewed() time.Time { return s.renewed }
-
-// Stats returns the counters.
-func (s *Set) Stats() Stats { return s.stats }
 
 // Heartbeat renews this node's own lease. The heartbeat carries load, in units or NoLoad, and
 // table, the digest of the node's placement table.
 func (s *Set) Heartbeat(now time.Time, load int64, table uint32) {
 	at := max(s.time.at(now), s.self.at+1)
-	if s.self.state != s.state {
-		s.lost = true
-		s.differsIn(s.self)
-	}
-	s.advance(now, at-s.time.at(now)) // two heartbeats within a millisecond
-	s.self.at, s.self.rowAt, s.renewed = at, at, now
-	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
-	s.self.agesSent = 0
-	// The heartbeat comes with the record, to a few members: one of them may not know it.
-	s.self.recordsSent = min(s.self.recordsSent, int32(s.recordCopies())-1)
-	s.updateClusterClock(now)
+	s.present.advance(now, at-s.time.at(now)) // two heartbeats within a millisecond
+	s.own.renew(now, at, load, table)
+	s.skew.update(now)
 }
 
-// NextHeartbeat returns when a heartbeat of this node is next told from its latest one by all
-// who learn of it by its age alone: now, or within TTL/16.
-func (s *Set) NextHeartbeat(now time.Time) time.Time {
-	tick := s.tick()
-	next := (s.self.at/tick + 1) * tick
-	if s.tablesInRows() || s.time.at(now) >= next {
-		return now
+// Cordon decides that a node owns nothing for some time, at most MaxCordonTime, from now
+// on. A cordon of no time ends an earlier cordon. The caller sends the news.
+func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) error {
+	c, ok, err := s.cordons.decide(now, id, d, reason)
+	if ok {
+		s.present.advance(now, max(0, c.At-s.time.at(now))) // two decisions within a millisecond
+		s.cordons.merge(now, []Cordon{c})
 	}
-	return s.time.local(next)
+	return err
 }
 
-// tablesInRows reports whether the set is so small that rows with new tables cost little.
-func (s *Set) tablesInRows() bool { return len(s.nodes) <= bucketSize }
+// Apply merges a message: O(its size). Apart from relaying, Apply is commutative and
+// idempotent. Apply drops two kinds of news instead of storing them: the heartbeat of a
+// node without a record, and a heartbeat too far ahead of the known clocks. Both arrive
+// again with the node's next heartbeat. No heartbeat follows a leave message; a dropped leave message
+// arrives again from nodes that relay it, or the lease expires.
+func (s *Set) Apply(now time.Time, m *Message) Effect {
+	var e Effect
+	if m.Settings != s.params.Settings {
+		s.stats.SettingsRefused++
+		return e
+	}
+	e.Echo = s.present.EchoTo(m)
+	if !s.present.accepts(now, m, &e) {
+		return e
+	}
+	e.Counts = true
+	members := len(s.live)
+	s.splits.apply(m)
+	s.expiry.remember(now, m.From)
+	s.rows.apply(now, m, &e)
+	s.ages.apply(now, m, &e)
+	s.failures.apply(now, m, &e)
+	s.ages.pullBack(now, m, &e)
+	s.cordons.apply(now, m, &e)
+	if e.Changed {
+		s.failures.review(now, &e)
+	}
+	if len(s.live) != members { // a state or record has no clock
+		s.skew.update(now)
+	}
+	return e
+}
 
-// Update changes this node's record, apart from its identity. The caller sends a heartbeat
-// next, so that other nodes request the new record.
-func (s *Set) Update(change func(*Record)) {
-	rec := s.self.rec.clone()
-	change(rec)
-	rec.ID, rec.Incarnation, rec.Version = s.self.rec.ID, s.self.rec.Incarnation, s.self.rec.Version+1
-	s.self.rec = rec
-	s.self.size = 0
-	s.drains.plan(rec)
-	s.recordNews(s.self)
-	s.differsIn(s.self)
+// Compose returns messages of at most budget encoded bytes each, for the given number
+// of recipients each: as many as the ages of all leases take. Each has this node's
+// heartbeat. Space goes to new records, then to failure reports, then to rows with news, then to
+// ages, then to the rest of the rows, least sent ones first; and to the leases that are
+// about to expire, which the recipients may know better. Compose returns nothing if there
+// is no news, because everything was sent often enough, or if not even this node's heartbeat
+// fits. O(nodes).
+func (s *Set) Compose(now time.Time, budget, recipients int) (messages []*Message) {
+	for range s.ages.messages(budget) {
+		if m := s.compose(now, budget, recipients); m != nil {
+			messages = append(messages, m)
+		}
+	}
+	return messages
+}
+
+func (s *Set) compose(now time.Time, budget, recipients int) *Message {
+	d := s.draft(now, budget)
+	d.recipients = recipients
+	d.news = s.self.agesSent < int32(s.rowCopies())
+	if !d.heartbeat(s.self) {
+		return nil // the sizes of other rows assume its table digest
+	}
+	s.self.agesSent += int32(recipients)
+	s.cordons.add(d)
+	s.rows.addRecords(d)
+	s.failures.add(now, d)
+	due := s.rows.due(now)
+	reserved := d.free - d.free/3
+	d.free -= reserved
+	due = s.rows.add(d, due)
+	d.free += reserved
+	s.expiry.add(now, d, s.deadline())
+	s.ages.add(d)
+	s.rows.add(d, due)
+	if !d.news {
+		return nil
+	}
+	return d.Message
+}
+
+// Expire ends the leases that are older than the TTL, forgets the leases that ended
+// long ago, and reports whether the live set changed. O(nodes).
+func (s *Set) Expire(now time.Time) (changed bool) {
+	var e Effect
+	changed = s.expiry.expire(now)
+	s.failures.review(now, &e)
+	s.expiry.forget(now)
+	s.table.gather()
+	s.rows.expire(now)
+	s.ages.expire(now)
+	s.present.expire(now)
+	s.oldest = 0
+	ended := s.cordons.expire(now)
+	outbid := s.own.expire(now)
+	return changed || e.Changed || ended || outbid
+}
+
+// NextDeadline returns an instant before which Expire cannot change the live set unless a
+// message comes first, and whether there is one. O(nodes) after a lease began or Expire,
+// otherwise O(1).
+func (s *Set) NextDeadline() (at time.Time, ok bool) {
+	at = s.deadline()
+	return at, !at.IsZero()
+}
+
+func (s *Set) deadline() (first time.Time) {
+	for _, at := range [...]time.Time{s.expiry.deadline(), s.own.deadline(), s.cordons.deadline()} {
+		if first.IsZero() || (!at.IsZero() && at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// message returns a message of this node without news.
+func (s *Set) message(now time.Time) *Message {
+	at := s.time.at(now)
+	return &Message{
+		Settings: s.params.Settings, From: s.self.handle,
+		Stamp: at, Provisional: s.time.provisional, Missed: s.splits.misses(at), SentAt: now,
+		Cordoned: s.cordons.digest,
+	}
+}
+
+// draft begins a message of at most budget bytes.
+func (s *Set) draft(now time.Time, budget int) *draft {
+	return &draft{Message: s.message(now), core: &s.core, free: budget - messageOverhead}
+}
+
+// Sync returns all live nodes, for a joining node or an anti-entropy exchange. It
+// also has the records of recently ended leases, and their leave messages. A receiver
+// that takes an earlier incarnation of such a node for live needs them; so does a
+// later process of the node, which has to outbid them if its clock was set back. A
+// leave message states its age, so that all sets forget it at about the same time. The
+// message leaves room for Extra.
+func (s *Set) Sync(now time.Time) *Message {
+	d := s.draft(now, MaxMessageBytes-MaxExtraBytes-MaxCordons*maxCordonBytes)
+	d.Cordons = s.cordons.all
+	add := func(e *entry) {
+		if e.recordSize()+maxHeartbeatBytes > d.free {
+			return
+		}
+		d.record(e)
+		if e.spreads() {
+			d.heartbeat(e)
+		}
+	}
+	add(s.self)
+	for _, e := range s.nodes {
+		if e != s.self && (e.status == live || e.hadLease()) {
+			add(e)
+		}
+	}
+	for _, e := range s.failures.reported {
+		s.failures.addAgainst(d, e)
+	}
+	return d.Message
+}
+
+// Challenge returns a message for a packet that its receiver answers with [Set.Echo]. The
+// random number must be odd.
+func (s *Set) Challenge(now time.Time, random uint64) *Message {
+	m := s.message(now)
+	m.Challenge = s.present.nonceAt(now, random)
+	m.Records = []*Record{s.self.rec}
+	return m
+}
+
+// Question returns a message for a packet to the address of a member. The answer shows whether this
+// node was suspended: [Effect.Suspended]. The random number must be odd.
+func (s *Set) Question(now time.Time, random uint64) *Message {
+	m := s.Challenge(now, random)
+	m.Challenge ^= ofMember
+	return m
+}
+
+// Echo returns the answer to the challenge in a message: the present cluster time, with the nonce, and the
+// latest heartbeat of the challenger if its lease is live here: at most that heartbeat longer than the challenge.
+func (s *Set) Echo(now time.Time, challenge *Message) *Message {
+	d := s.draft(now, messageOverhead+maxHeartbeatBytes)
+	d.Echo = challenge.Challenge
+	if e := s.known[challenge.From]; e != nil && e.status == live && e != s.self {
+		d.heartbeat(e)
+	}
+	return d.Message
+}
+
+// Stats returns the counters.
+func (s *Set) Stats() Stats { return s.stats }
+
+// Stamp returns the cluster time of an instant, by this node's estimate, and 0 for the zero time.
+func (s *Set) Stamp(t time.Time) Stamp {
+	if t.IsZero() {
+		return 0
+	}
+	return s.time.at(t)
+}
+
+// Until returns how long it is until a moment of cluster time.
+func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
+
+// splits is what a Set passes on for the policy for splits: when a node last missed a voter.
+type splits struct {
+	*core
+	missing bool  // this node misses one
+	missed  Stamp // when a node last did, as far as this one heard; 0 = never
+}
+
+// SetMissing says whether this node misses a voter, which the policy for splits defines.
+// Each of its messages then says so, and other nodes pass on when the latest one did.
+func (p *splits) SetMissing(missing bool) { p.missing = missing }
+
+func (p *splits) apply(m *Message) { p.missed = max(p.missed, min(m.Missed, m.Stamp)) }
+
+// misses returns when a node last missed a voter.
+func (p *splits) misses(at Stamp) Stamp {
+	if p.missing {
+		p.missed = at
+	}
+	return p.missed
+}
+
+// Agreed returns the time of the oldest of the latest heartbeats of other live nodes that have a
+// table, or now if there are none. It is zero if one of them has a table with another
+// digest, or has sent no heartbeat since a node last missed a voter. O(n).
+func (p *splits) Agreed(now time.Time, table uint32) time.Time {
+	oldest := p.time.at(now)
+	for _, e := range p.live {
+		if e == p.self || (e.state == Settling && e.table == 0) {
+			continue
+		}
+		if p.missing || e.table != table || e.renewed() <= p.missed {
+			return time.Time{}
+		}
+		oldest = min(oldest, e.renewed())
+	}
+	return p.time.local(oldest)
 }

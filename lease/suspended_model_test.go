@@ -71,12 +71,12 @@ func napSet(now time.Time, cluster time.Duration, id NodeID, others ...NodeID) *
 	s.self.at, s.self.rowAt = s.time.at(now), s.time.at(now)
 	for _, other := range others {
 		r := rec(other, 1)
-		s.challenges.runs[r.Handle()] = now
+		s.runs[r.Handle()] = now
 		m := hello(now, r)
 		m.Stamp, m.Heartbeats[0].At = s.time.at(now), s.time.at(now)
 		s.Apply(now, m)
 	}
-	clear(s.challenges.runs)
+	clear(s.runs)
 	return s
 }
 
@@ -85,7 +85,7 @@ func (w *napWorld) own(i int) *napper {
 	w.nodes = slices.Clone(w.nodes)
 	n := &w.nodes[i]
 	n.set = n.set.copy()
-	n.set.challenges.runs, n.set.challenges.bothWays = maps.Clone(n.set.challenges.runs), maps.Clone(n.set.challenges.bothWays)
+	n.set.runs, n.set.bothWays = maps.Clone(n.set.runs), maps.Clone(n.set.bothWays)
 	return n
 }
 
@@ -194,11 +194,11 @@ func (w *napWorld) key() string {
 	var b strings.Builder
 	for _, n := range w.nodes {
 		s := n.set
-		_, _ = fmt.Fprint(&b, n.owns, n.fenced, s.time.base, n.now.Sub(epoch), s.doubted.Sub(epoch), s.challenges.nonce, s.self.at, "|")
+		_, _ = fmt.Fprint(&b, n.owns, n.fenced, s.time.base, n.now.Sub(epoch), s.doubted.Sub(epoch), s.nonce, s.self.at, "|")
 		for _, h := range slices.Sorted(maps.Keys(s.known)) {
 			_, _ = fmt.Fprint(&b, h, s.known[h].status, s.known[h].at, s.known[h].grace)
 		}
-		_, _ = fmt.Fprint(&b, slices.Sorted(maps.Keys(s.challenges.runs)))
+		_, _ = fmt.Fprint(&b, slices.Sorted(maps.Keys(s.runs)))
 	}
 	var texts []string
 	for _, m := range w.sent {

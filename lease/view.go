@@ -61,14 +61,14 @@ const (
 
 // Ended returns why incarnations ended that are not forgotten yet: O(1) if there are none,
 // otherwise O(nodes).
-func (s *Set) Ended() map[Incarnation]Reason {
-	if len(s.known) == len(s.live) {
+func (t *table) Ended() map[Incarnation]Reason {
+	if len(t.known) == len(t.live) {
 		return nil
 	}
 	ended := make(map[Incarnation]Reason)
-	for _, e := range s.known {
+	for _, e := range t.known {
 		if e.status != live && e.hadLease() {
-			ended[Incarnation{e.rec.ID, e.rec.Incarnation}] = e.reason()
+			ended[e.incarnation()] = e.reason()
 		}
 	}
 	return ended
@@ -111,14 +111,14 @@ func incarnationsOf(entries []*entry) []Incarnation {
 	}
 	all := make([]Incarnation, len(entries))
 	for i, e := range entries {
-		all[i] = Incarnation{e.rec.ID, e.rec.Incarnation}
+		all[i] = e.incarnation()
 	}
 	return all
 }
 
 // shownState returns the state of a live node to which its planned drain applies, and cordons unless they are spared.
 func (s *Set) shownState(e *entry, spared bool) State {
-	if e.state == Active && (s.drains.begun(e.rec) || !spared && isCordoned(s.cordons.inForce, e.rec.ID)) {
+	if e.state == Active && (s.drains.begun(e.rec) || !spared && s.cordons.holds(e.rec.ID)) {
 		return Draining
 	}
 	return e.state
@@ -137,8 +137,8 @@ func (s *Set) States(yield func(*Record, State) bool) {
 
 // Members yields the records of the live nodes, this one among them, by id: O(nodes), without
 // a View.
-func (s *Set) Members(yield func(*Record) bool) {
-	for _, e := range s.nodes {
+func (t *table) Members(yield func(*Record) bool) {
+	for _, e := range t.nodes {
 		if e.status == live && !yield(e.rec) {
 			return
 		}
@@ -146,54 +146,33 @@ func (s *Set) Members(yield func(*Record) bool) {
 }
 
 // Live returns the number of live nodes, this one among them: O(1).
-func (s *Set) Live() int { return len(s.live) }
+func (t *table) Live() int { return len(t.live) }
 
 // Handles returns the live nodes, this one among them, in order. It shares memory with
 // the set, which changes it later. O(1).
-func (s *Set) Handles() []Handle { return s.order }
+func (t *table) Handles() []Handle { return t.order }
 
 // Differing returns how many other members compute another table than the one of a
 // digest. Settling members have none yet. O(n).
-func (s *Set) Differing(table uint32) (members int) {
-	for _, v := range s.vitals {
-		if v != s.self.vitals && v.state != Settling && v.table != table {
+func (t *table) Differing(table uint32) (members int) {
+	for _, v := range t.vitals {
+		if v != t.self.vitals && v.state != Settling && v.table != table {
 			members++
 		}
 	}
 	return members
 }
 
-// SetMissing says whether this node misses a voter, which the policy for splits defines.
-// Each of its messages then says so, and other nodes pass on when the latest one did.
-func (s *Set) SetMissing(missing bool) { s.missing = missing }
-
-// Agreed returns the time of the oldest of the latest heartbeats of other live nodes that have a
-// table, or now if there are none. It is zero if one of them has a table with another
-// digest, or has sent no heartbeat since a node last missed a voter. O(n).
-func (s *Set) Agreed(now time.Time, table uint32) time.Time {
-	oldest := s.time.at(now)
-	for _, e := range s.live {
-		if e == s.self || (e.state == Settling && e.table == 0) {
-			continue
-		}
-		if s.missing || e.table != table || e.renewed() <= s.missed {
-			return time.Time{}
-		}
-		oldest = min(oldest, e.renewed())
-	}
-	return s.time.local(oldest)
-}
-
 // Left reports whether an incarnation sent a leave message: its process is certain to end.
-func (s *Set) Left(i Incarnation) bool {
-	e := s.known[i.Handle()]
+func (t *table) Left(i Incarnation) bool {
+	e := t.known[i.Handle()]
 	return e != nil && e.left()
 }
 
 // Refused reports whether the lease of an incarnation ended because its watchers were refused connections. A
 // process that fell silent may be cut off; this one, too, if a firewall refuses in its place.
-func (s *Set) Refused(i Incarnation) bool {
-	e := s.known[i.Handle()]
+func (t *table) Refused(i Incarnation) bool {
+	e := t.known[i.Handle()]
 	return e != nil && e.crashed && e.refused
 }
 
@@ -214,60 +193,27 @@ func (s *Set) Candidates() (others, all int) {
 }
 
 // OthersActive reports whether another live node is Active or Draining: O(1).
-func (s *Set) OthersActive() bool { return s.census.active > 0 }
+func (t *table) OthersActive() bool { return t.census.active > 0 }
 
 // Active returns the other live nodes that are Active or Draining: O(n).
-func (s *Set) Active() (ids []NodeID) {
-	for _, e := range s.live {
-		if e != s.self && (e.state == Active || e.state == Draining) {
+func (t *table) Active() (ids []NodeID) {
+	for _, e := range t.live {
+		if e != t.self && (e.state == Active || e.state == Draining) {
 			ids = append(ids, e.rec.ID)
 		}
 	}
 	return ids
 }
 
-// Former returns the record of the process that ran before this one under the same id, as
-// members remember it, and whether it sent a leave message. nil = none is known.
-func (s *Set) Former() (rec *Record, left bool) {
-	if s.former == nil {
-		return nil, false
-	}
-	return s.former.rec, s.formerLeft
-}
-
-// meetFormer notes an incarnation of this node's id that another process had: an earlier one
-// than all of this process, or a later one than the present one.
-func (s *Set) meetFormer(r *Record) {
-	if r.Incarnation >= s.born && r.Incarnation <= s.self.rec.Incarnation {
-		return
-	}
-	e := s.known[r.Handle()]
-	if e != nil && (s.former == nil || r.Incarnation > s.former.rec.Incarnation) {
-		s.former, s.formerLeft = e, false
-	}
-}
-
-// noteLeave notes the leave message of the process before this one.
-func (s *Set) noteLeave(e *entry, b *Heartbeat) {
-	if e != nil && e == s.former && b.State == Left {
-		s.formerLeft = true
-	}
-}
-
-// Revived counts the leases of others that came back after they had expired, and of these
-// the leases of nodes that were merely out of reach. A node that was paused, or found
-// itself in a minority, comes back as Settling.
-func (s *Set) Revived() (all, reached uint64) { return s.revived, s.reached }
-
 // Outnumbered reports whether more nodes have expired than are live, or as many with the
 // smallest id among them: then it is this side that is cut off, rather than the other one.
 // O(1) while few leases have ended.
-func (s *Set) Outnumbered() bool {
-	if len(s.known)-len(s.live) < len(s.live) {
+func (t *table) Outnumbered() bool {
+	if len(t.known)-len(t.live) < len(t.live) {
 		return false
 	}
 	ended, first := 0, NodeID("")
-	for _, e := range slices.Backward(s.nodes) {
+	for _, e := range slices.Backward(t.nodes) {
 		if e.status == expired {
 			ended++
 		}
@@ -275,13 +221,13 @@ func (s *Set) Outnumbered() bool {
 			first = e.rec.ID
 		}
 	}
-	return ended > len(s.live) || (ended == len(s.live) && s.latest(first).status == expired)
+	return ended > len(t.live) || (ended == len(t.live) && t.latest(first).status == expired)
 }
 
 // Lost reports whether any member ended, changed its record, or stopped being Active since
 // the last call.
-func (s *Set) Lost() (lost bool) {
-	lost, s.lost = s.lost, false
+func (t *table) Lost() (lost bool) {
+	lost, t.lost = t.lost, false
 	return lost
 }
 
@@ -304,8 +250,8 @@ func (v *View) Digest() uint64 {
 
 // ExpiredAddrs appends to dst the gossip addresses of expired nodes that are not
 // forgotten yet, to be contacted after a network split.
-func (s *Set) ExpiredAddrs(dst []string) []string {
-	for _, e := range s.nodes {
+func (t *table) ExpiredAddrs(dst []string) []string {
+	for _, e := range t.nodes {
 		if e.status == expired && e.rec.Addr != "" {
 			dst = append(dst, e.rec.Addr)
 		}
@@ -315,20 +261,12 @@ func (s *Set) ExpiredAddrs(dst []string) []string {
 
 // ExpiredHandles returns the handles of expired nodes that are not forgotten yet. Other
 // nodes may have their records. O(nodes).
-func (s *Set) ExpiredHandles() []Handle {
+func (t *table) ExpiredHandles() []Handle {
 	var missing []Handle
-	for _, e := range s.nodes {
+	for _, e := range t.nodes {
 		if e.status == expired {
 			missing = append(missing, e.handle)
 		}
 	}
 	return missing
-}
-
-// AddrOf returns the gossip address of a live handle, or "".
-func (s *Set) AddrOf(h Handle) string {
-	if e := s.known[h]; e != nil && e.status == live {
-		return e.rec.Addr
-	}
-	return ""
 }

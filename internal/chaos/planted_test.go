@@ -26,27 +26,27 @@ type edit struct{ file, old, new string }
 var bugs = []bug{
 	{name: "a heartbeat renews without a later stamp", edits: []edit{
 		{
-			"lease/apply.go", `(!known.precedes(b) && b.renewed() <= known.at)`,
+			"lease/table.go", `(!known.precedes(b) && b.renewed() <= known.at)`,
 			`(!known.precedes(b) && b.renewed() <= known.at && !planted("a heartbeat renews without a later stamp"))`,
 		},
-		{"lease/apply.go", "	s.update(known, b, clock)\n	if known.status != live {", `	s.update(known, b, clock)
+		{"lease/rows.go", "	r.update(known, b, clock)\n	if known.status != live {", `	r.update(known, b, clock)
 	if planted("a heartbeat renews without a later stamp") {
-		known.at = s.time.at(now)
+		known.at = r.time.at(now)
 	}
 	if known.status != live {`},
 	}},
 	{name: "an age is rounded up", soon: true, edits: []edit{{
-		"lease/ages.go", "		if level == unknownAge ||", `		if planted("an age is rounded up") && level != unknownAge {
+		"lease/ages.go", "		if level == unknownAge {", `		if planted("an age is rounded up") && level != unknownAge {
 			level--
 		}
-		if level == unknownAge ||`,
+		if level == unknownAge {`,
 	}}},
 	{name: "an age forgets how old the message is", edits: []edit{{
-		"lease/ages.go", "		s.applyBucket(m.Stamp, b,", `		stamp := m.Stamp
+		"lease/ages.go", "		a.applyBucket(m.Stamp, b,", `		stamp := m.Stamp
 		if planted("an age forgets how old the message is") {
-			stamp = s.time.at(now)
+			stamp = a.time.at(now)
 		}
-		s.applyBucket(stamp, b,`,
+		a.applyBucket(stamp, b,`,
 	}}},
 	{name: "a fence is skipped", soon: true, edits: []edit{{
 		"internal/node/rejoin.go", "	n.life.fence()\n	n.join.stop()", `	if planted("a fence is skipped") {
@@ -57,12 +57,12 @@ var bugs = []bug{
 	n.join.stop()`,
 	}}},
 	{name: "an old heartbeat revives", edits: []edit{{
-		"lease/apply.go", `return at-known.at > 2*s.tick()`, `return at-known.at > 2*s.tick() || planted("an old heartbeat revives")`,
+		"lease/failures.go", `return at-known.at > 2*f.params.tick()`, `return at-known.at > 2*f.params.tick() || planted("an old heartbeat revives")`,
 	}}},
 	{name: "a leave message is not relayed", edits: []edit{
-		{"lease/live.go", `		if e.left() {`, `		if e.left() && !planted("a leave message is not relayed") {`},
+		{"lease/table.go", `		if e.left() {`, `		if e.left() && !planted("a leave message is not relayed") {`},
 		{
-			"lease/compose.go", `return e.status == live || e.left()`,
+			"lease/table.go", `return e.status == live || e.left()`,
 			`return e.status == live || (e.left() && !planted("a leave message is not relayed"))`,
 		},
 	}},
@@ -74,14 +74,14 @@ var bugs = []bug{
 		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a loss in between is no event")) {`,
 	}}},
 	{name: "one watcher confirms a failure", edits: []edit{{
-		"lease/failurereport.go", `return all >= enough || refusals`, `return all >= enough || (all > 0 && planted("one watcher confirms a failure")) || refusals`,
+		"lease/failures.go", `return all >= enough || refusals`, `return all >= enough || (all > 0 && planted("one watcher confirms a failure")) || refusals`,
 	}}},
 	{name: "a suspect is reported unasked", edits: []edit{{
 		"internal/node/watch.go", `		case s.asked < questions ||`, `		case s.asked < questions && !planted("a suspect is reported unasked") ||`,
 	}}},
 	{name: "a join is believed without a challenge", edits: []edit{{
-		"lease/stamp.go", `	case !behind && (e.Answered || s.runs(now, m.From)):`,
-		`	case planted("a join is believed without a challenge"), !behind && (e.Answered || s.runs(now, m.From)):`,
+		"lease/present.go", `	case !behind && (e.Answered || p.isRunning(now, m.From)):`,
+		`	case planted("a join is believed without a challenge"), !behind && (e.Answered || p.isRunning(now, m.From)):`,
 	}}},
 	{name: "a handoff trusts equal digests", soon: true, edits: []edit{{
 		"internal/node/handoff.go", "	h.state.Tick()\n", `	h.state.Tick()
@@ -103,9 +103,9 @@ var bugs = []bug{
 		"internal/handoff/handoff.go", `stopping, false`, `stopping, t.granted && planted("a run that was stopped keeps its rights")`,
 	}}},
 	{name: "the end of a cordon is not remembered", edits: []edit{{
-		"lease/cordon.go", `		c.Keep = max(c.Until, s.cordons.all[i].Keep)`,
-		`		if c.Keep = max(c.Until, s.cordons.all[i].Keep); planted("the end of a cordon is not remembered") {
-			c.Keep = c.Until
+		"lease/cordons.go", `		next.Keep = max(next.Until, c.all[i].Keep)`,
+		`		if next.Keep = max(next.Until, c.all[i].Keep); planted("the end of a cordon is not remembered") {
+			next.Keep = next.Until
 		}`,
 	}}},
 	{name: "a suspected duplicate owns partitions", edits: []edit{{

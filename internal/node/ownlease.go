@@ -135,7 +135,7 @@ func (n *Node) warnSkew(now time.Time) {
 }
 
 // asleep finds out that this process was suspended together with its monotonic clock: see
-// lease/challenge.go. Nothing in the process shows it, so it asks a member from time to time. If there is a
+// lease/present.go. Nothing in the process shows it, so it asks a member from time to time. If there is a
 // reason to believe it, the process asks many members at once. It goes on owning partitions until one answers:
 // somebody may only have set the wall clock.
 type asleep struct {

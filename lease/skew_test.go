@@ -128,10 +128,10 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 				s.Expire(now.Add(offsets[i]))
 			}
 		}
-		clusterClock := offsets[0] + sets[0].clock
+		clusterClock := offsets[0] + sets[0].census.clock
 		var accepted []string
 		for i, s := range sets {
-			if got := offsets[i] + s.clock; got != clusterClock {
+			if got := offsets[i] + s.census.clock; got != clusterClock {
 				t.Fatalf("cluster's clock: %[2]v on n%[1]d, %[3]v on n0", i, got, clusterClock)
 			}
 			if s.ClockAhead() <= testParams.MaxSkew {

@@ -257,7 +257,7 @@ func TestLaterCordonCounts(t *testing.T) {
 	for name, d := range map[string]time.Duration{"an end": 0, "a shorter one": time.Second} {
 		a, z := trio()
 		cordon(t, a, epoch, "b", minute)
-		z.mergeCordons(epoch, a.cordons.all)
+		z.cordons.merge(epoch, a.cordons.all)
 		stale := a.Sync(epoch)
 		now := epoch.Add(ms)
 		cordon(t, z, now, "b", d)
@@ -268,7 +268,7 @@ func TestLaterCordonCounts(t *testing.T) {
 		if stale.Stamp = stampAt(late); z.Apply(late, stale).Changed {
 			t.Errorf("%s: the first cordon is back", name)
 		}
-		a.mergeCordons(late, z.cordons.all)
+		a.cordons.merge(late, z.cordons.all)
 		wantCordoned(t, a, "a active, b active, z active, ")
 		if z.Expire(epoch.Add(minute)); len(z.cordons.all) != 0 {
 			t.Errorf("%s: still remembered", name)
@@ -403,9 +403,9 @@ func TestCordonsOfAProvisionalTime(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)
 	newcomer := NewSet(epoch.Add(time.Hour), *rec("c", 1), testParams)
-	newcomer.challenges.runs = trusted
+	newcomer.runs = trusted
 	at := newcomer.time.at(epoch.Add(time.Hour))
-	newcomer.mergeCordons(epoch.Add(time.Hour), []Cordon{{ID: "x", At: at, Until: at + 1000, Keep: at + 1000}})
+	newcomer.cordons.merge(epoch.Add(time.Hour), []Cordon{{ID: "x", At: at, Until: at + 1000, Keep: at + 1000}})
 	m := a.Sync(epoch)
 	m.Echo = newcomer.Challenge(epoch.Add(time.Hour), 7).Challenge
 	newcomer.Apply(epoch.Add(time.Hour), carry(t, m))

@@ -198,7 +198,7 @@ func TestTwoStatesInOneHeartbeat(t *testing.T) {
 // leave message counts.
 func TestRevival(t *testing.T) {
 	b, dead := rec("b", 5), epoch.Add(testParams.TTL+ms)
-	slack := 2 * millis(newSet(b).tick())
+	slack := 2 * millis(newSet(b).params.tick())
 	for _, tc := range []struct {
 		name    string
 		later   time.Duration

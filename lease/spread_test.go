@@ -118,7 +118,7 @@ func TestComposeIsFair(t *testing.T) {
 	for what, tc := range map[string]struct {
 		sent map[Handle]int
 		want int
-	}{"rows": {rows, s.rowCopies()}, "ages": {ages, s.ageCopies()}, "records": {records, s.recordCopies()}} {
+	}{"rows": {rows, s.rowCopies()}, "ages": {ages, s.rowCopies()}, "records": {records, s.recordCopies()}} {
 		if least, _ := counts(tc.sent); least < tc.want {
 			t.Errorf("%s: %d copies, want %d", what, least, tc.want)
 		}
@@ -184,8 +184,8 @@ func TestOwnHeartbeatIsSentOften(t *testing.T) {
 		for s.Compose(epoch.Add(time.Second), 1400, 1) != nil {
 			sent++
 		}
-		if sent != s.ageCopies() {
-			t.Errorf("%d nodes: %d copies, want %d", n, sent, s.ageCopies())
+		if sent != s.rowCopies() {
+			t.Errorf("%d nodes: %d copies, want %d", n, sent, s.rowCopies())
 		}
 	}
 }
@@ -326,12 +326,12 @@ func TestRowsBecomeDueAgain(t *testing.T) {
 		r := rec(NodeID(fmt.Sprintf("n%03d", i)), 1)
 		s.Apply(epoch, hello(epoch, r))
 	}
-	s.dueRows(now) // all too old
+	s.rows.due(now) // all too old
 	for i := range 100 {
 		r := rec(NodeID(fmt.Sprintf("n%03d", i)), 1)
 		s.Apply(now, messageFrom(now, r, []Heartbeat{r.sent(now)}))
 	}
-	if due := len(s.dueRows(now)); due != maxRows {
+	if due := len(s.rows.due(now)); due != maxCandidates {
 		t.Errorf("%d rows are due", due)
 	}
 }

@@ -84,10 +84,11 @@ func digestOfCordons(all []Cordon) uint32 {
 	return max(1, uint32(xxhash.Sum64(w.b)))
 }
 
-// cordons is what a Set knows of cordoned nodes. News spreads like rows. Every message has a
+// cordons is what a Set knows of cordoned nodes. Every message has a
 // digest of all cordons, and a node that sees a digest other than its own for some time pulls
 // what it lacks.
 type cordons struct {
+	*core
 	all     []Cordon       // by id, also ended ones that are remembered; never modified
 	digest  uint32         // of all
 	sent    map[NodeID]int // copies of the latest cordon of each node that this node sent
@@ -98,108 +99,125 @@ type cordons struct {
 	pulled  time.Time // when this node last pulled what it lacks
 }
 
-// Cordon decides that a node owns nothing for some time, at most MaxCordonTime, from now
-// on. A cordon of no time ends an earlier cordon. The caller sends the news.
-func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) error {
-	c := Cordon{ID: id, At: s.time.at(now), Reason: reason}
-	i, known := s.cordons.search(id)
+// drop forgets all cordons: they are of a time that was not the cluster's.
+func (c *cordons) drop() { *c = cordons{core: c.core} }
+
+// decide returns the cordon of a node for some time from now on, and whether there is something to do.
+func (c *cordons) decide(now time.Time, id NodeID, d time.Duration, reason string) (next Cordon, ok bool, err error) {
+	next = Cordon{ID: id, At: c.time.at(now), Reason: reason}
+	i, known := c.search(id)
 	if known {
-		c.At = max(c.At, s.cordons.all[i].At+1)
+		next.At = max(next.At, c.all[i].At+1)
 	}
-	c.Until = c.At + stamps(d)
-	c.Keep = c.Until
+	next.Until = next.At + stamps(d)
+	next.Keep = next.Until
 	if known {
-		c.Keep = max(c.Until, s.cordons.all[i].Keep)
+		next.Keep = max(next.Until, c.all[i].Keep)
 	}
-	if err := c.Validate(); err != nil || (d <= 0 && !known) {
-		return err
+	switch err := next.Validate(); {
+	case err != nil:
+		return next, false, err
+	case d <= 0 && !known:
+		return next, false, nil
+	case !known && len(c.all) >= MaxCordons:
+		return next, false, ErrCordons
 	}
-	if !known && len(s.cordons.all) >= MaxCordons {
-		return ErrCordons
-	}
-	s.advance(now, max(0, c.At-s.time.at(now))) // two decisions within a millisecond
-	s.mergeCordons(now, []Cordon{c})
-	return nil
+	return next, true, nil
 }
 
-func (v *cordons) search(id NodeID) (int, bool) {
-	return slices.BinarySearchFunc(v.all, id, func(c Cordon, id NodeID) int { return cmp.Compare(c.ID, id) })
+func (c *cordons) search(id NodeID) (int, bool) { return searchCordon(c.all, id) }
+
+func searchCordon(all []Cordon, id NodeID) (int, bool) {
+	return slices.BinarySearchFunc(all, id, func(c Cordon, id NodeID) int { return cmp.Compare(c.ID, id) })
 }
 
-// mergeCordons takes in cordons, and reports whether there was news among them.
-func (s *Set) mergeCordons(now time.Time, received []Cordon) bool {
-	at, v := s.time.at(now), &s.cordons
-	all := mergeCordons(v.all, slices.DeleteFunc(slices.Clone(received), func(c Cordon) bool { return c.Keep <= at }))
-	if slices.Equal(all, v.all) {
+// merge takes in cordons, and reports whether there was news among them.
+func (c *cordons) merge(now time.Time, received []Cordon) bool {
+	at := c.time.at(now)
+	all := mergeCordons(c.all, slices.DeleteFunc(slices.Clone(received), func(o Cordon) bool { return o.Keep <= at }))
+	if slices.Equal(all, c.all) {
 		return false
 	}
 	sent := make(map[NodeID]int, len(all))
-	for _, c := range all {
-		if i, known := v.search(c.ID); known && v.all[i] == c {
-			sent[c.ID] = v.sent[c.ID]
+	for _, o := range all {
+		if i, known := c.search(o.ID); known && c.all[i] == o {
+			sent[o.ID] = c.sent[o.ID]
 		}
 	}
-	v.all, v.sent, v.digest = all, sent, digestOfCordons(all)
-	s.endCordons(now)
+	c.all, c.sent, c.digest = all, sent, digestOfCordons(all)
+	c.expire(now)
 	return true
 }
 
-// endCordons ends and forgets cordons when it is time, and reports whether others are
+// apply takes in the cordons of a message, and pulls what this node lacks.
+func (c *cordons) apply(now time.Time, m *Message, e *Effect) {
+	if len(m.Cordons) > 0 && c.merge(now, m.Cordons) {
+		e.Changed, e.Urgent = true, true
+	}
+	wait := c.params.repairAfter()
+	switch {
+	case m.Cordoned == c.digest:
+		c.differs = time.Time{}
+	case c.differs.IsZero():
+		c.differs = now
+	case now.Sub(c.differs) >= wait && now.Sub(c.pulled) >= wait/2 && c.AddrOf(m.From) != "":
+		c.pulled = now
+		e.Cordons = true
+	}
+}
+
+// expire ends and forgets cordons when it is time, and reports whether others are
 // in force now.
-func (s *Set) endCordons(now time.Time) (changed bool) {
-	at, v := s.time.at(now), &s.cordons
-	if v.next == 0 && len(v.all) == 0 {
+func (c *cordons) expire(now time.Time) (changed bool) {
+	at := c.time.at(now)
+	if c.next == 0 && len(c.all) == 0 {
 		return false
 	}
-	kept := slices.DeleteFunc(slices.Clone(v.all), func(c Cordon) bool { return c.Keep <= at })
-	inForce := slices.DeleteFunc(slices.Clone(kept), func(c Cordon) bool { return c.Until <= at })
-	if len(kept) < len(v.all) {
-		v.all, v.digest = kept, digestOfCordons(kept)
+	kept := slices.DeleteFunc(slices.Clone(c.all), func(o Cordon) bool { return o.Keep <= at })
+	inForce := slices.DeleteFunc(slices.Clone(kept), func(o Cordon) bool { return o.Until <= at })
+	if len(kept) < len(c.all) {
+		c.all, c.digest = kept, digestOfCordons(kept)
 	}
-	v.next = 0
-	for _, c := range kept {
-		end := c.Keep
-		if c.Until > at {
-			end = c.Until
+	c.next = 0
+	for _, o := range kept {
+		end := o.Keep
+		if o.Until > at {
+			end = o.Until
 		}
-		if v.next == 0 || end < v.next {
-			v.next = end
+		if c.next == 0 || end < c.next {
+			c.next = end
 		}
 	}
-	if slices.Equal(inForce, v.inForce) {
+	if slices.Equal(inForce, c.inForce) {
 		return false
 	}
-	begun := slices.ContainsFunc(inForce, func(c Cordon) bool { return !isCordoned(v.inForce, c.ID) })
-	s.lost = s.lost || begun
-	v.inForce = inForce
+	begun := slices.ContainsFunc(inForce, func(o Cordon) bool { return !c.holds(o.ID) })
+	c.lost = c.lost || begun
+	c.inForce = inForce
 	return true
 }
 
-// nextCordon returns the earlier of a deadline, if there is one, and the next end of a cordon.
-func (s *Set) nextCordon(deadline time.Time, ok bool) (time.Time, bool) {
-	if s.cordons.next == 0 {
-		return deadline, ok
+// deadline returns when the next cordon ends, or is forgotten; zero = there is none.
+func (c *cordons) deadline() time.Time {
+	if c.next == 0 {
+		return time.Time{}
 	}
-	end := s.time.local(s.cordons.next)
-	if ok && deadline.Before(end) {
-		end = deadline
-	}
-	return end, true
+	return c.time.local(c.next)
 }
 
-// isCordoned reports whether a node is cordoned.
-func isCordoned(inForce []Cordon, id NodeID) bool {
-	_, ok := slices.BinarySearchFunc(inForce, id, func(c Cordon, id NodeID) int { return cmp.Compare(c.ID, id) })
+// holds reports whether a node is cordoned.
+func (c *cordons) holds(id NodeID) bool {
+	_, ok := searchCordon(c.inForce, id)
 	return ok
 }
 
 // spared reports whether cordons have no effect because they would leave no node that
 // may own anything.
-func (s *Set) spared() bool {
+func (c *cordons) spared() bool {
 	candidates := 0
-	for _, e := range s.live {
-		if e.state == Active && e.rec.Weight > 0 && !s.drains.begun(e.rec) {
-			if !isCordoned(s.cordons.inForce, e.rec.ID) {
+	for _, e := range c.live {
+		if e.state == Active && e.rec.Weight > 0 && !c.drains.begun(e.rec) {
+			if !c.holds(e.rec.ID) {
 				return false
 			}
 			candidates++
@@ -208,73 +226,36 @@ func (s *Set) spared() bool {
 	return candidates > 0
 }
 
-// applyCordons takes in the cordons of a message, and pulls what this node lacks.
-func (s *Set) applyCordons(now time.Time, m *Message, e *Effect) {
-	v := &s.cordons
-	if len(m.Cordons) > 0 && s.mergeCordons(now, m.Cordons) {
-		e.Changed, e.Urgent = true, true
+// add adds the cordons with too few copies, least sent ones first, up to a third of the draft.
+func (c *cordons) add(d *draft) {
+	if len(c.all) == 0 {
+		return
 	}
-	switch {
-	case m.Cordoned == v.digest:
-		v.differs = time.Time{}
-	case v.differs.IsZero():
-		v.differs = now
-	case now.Sub(v.differs) >= s.repairAfter() && now.Sub(v.pulled) >= s.repairAfter()/2 && s.AddrOf(m.From) != "":
-		v.pulled = now
-		e.Cordons = true
+	c.spread.begin()
+	for i := range c.all {
+		if sent := c.sent[c.all[i].ID]; sent < c.rowCopies() {
+			c.spread.offer(candidate{sent: int32(sent), place: i})
+		}
+	}
+	space := d.free / 3
+	for _, due := range c.spread.candidates {
+		if o := &c.all[due.place]; o.size() <= space {
+			space -= o.size()
+			d.free -= o.size()
+			c.sent[o.ID] += d.recipients
+			d.Cordons = append(d.Cordons, *o)
+			d.news = true
+		}
 	}
 }
 
-// addCordons adds the cordons with too few copies, least sent ones first, and reports
-// whether there were any.
-func (s *Set) addCordons(m *Message, free *int, recipients int) bool {
-	v, space := &s.cordons, *free/3
-	due := slices.DeleteFunc(slices.Clone(v.all), func(c Cordon) bool { return v.sent[c.ID] >= s.rowCopies() })
-	slices.SortStableFunc(due, func(a, b Cordon) int { return cmp.Compare(v.sent[a.ID], v.sent[b.ID]) })
-	for i := range due {
-		if c := &due[i]; c.size() <= space {
-			space -= c.size()
-			*free -= c.size()
-			v.sent[c.ID] += recipients
-			m.Cordons = append(m.Cordons, *c)
-		}
-	}
-	return len(m.Cordons) > 0
-}
-
-// CordonsFor returns messages of at most budget bytes with all cordons that this node
-// knows. With pull, they also ask the receiver for the cordons that this node lacks; see
-// [Effect].
-func (s *Set) CordonsFor(now time.Time, budget int, pull bool) (messages []*Message) {
-	m, free := s.message(now), budget-messageOverhead
-	for i := range s.cordons.all {
-		c := &s.cordons.all[i]
-		if c.size() > free && len(m.Cordons) > 0 {
-			messages = append(messages, m)
-			m, free = s.message(now), budget-messageOverhead
-		}
-		if c.size() <= free {
-			m.Cordons = append(m.Cordons, *c)
-			free -= c.size()
-		}
-	}
-	m.PullCordons = pull
-	return append(messages, m)
-}
+// Cordoned returns the cordons in force, by id. The result must not be modified.
+func (c *cordons) Cordoned() []Cordon { return c.inForce }
 
 // size returns an upper bound of the encoded size of c.
 func (c *Cordon) size() int {
 	return maxCordonBytes - MaxIDBytes - MaxReasonBytes - maxRestBytes + len(c.ID) + len(c.Reason) + len(c.rest)
 }
-
-// Cordoned returns the cordons in force, by id. The result must not be modified.
-func (s *Set) Cordoned() []Cordon { return s.cordons.inForce }
-
-// Until returns how long it is until a moment of cluster time.
-func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
-
-// Knows reports whether a node is a member, or was one lately.
-func (s *Set) Knows(id NodeID) bool { return s.latest(id) != nil }
 
 // maxCordonBytes is an upper bound for the encoded size of a cordon.
 const maxCordonBytes = 2 + 1 + MaxIDBytes + 3*10 + 2 + MaxReasonBytes + maxRestBytes

@@ -46,23 +46,23 @@ const (
 // handles, after the last one from the first on. A handle is a hash, so nodes of one host or
 // zone watch each other no more than others. A node that comes or goes changes what four
 // nodes watch. O(log n).
-func (s *Set) Watched() []Handle {
-	own, _ := slices.BinarySearch(s.order, s.self.handle)
-	watched := make([]Handle, min(watchers, len(s.order)-1))
+func (f *failures) Watched() []Handle {
+	own, _ := slices.BinarySearch(f.order, f.self.handle)
+	watched := make([]Handle, min(watchers, len(f.order)-1))
 	for i := range watched {
-		watched[i] = s.order[(own+1+i)%len(s.order)]
+		watched[i] = f.order[(own+1+i)%len(f.order)]
 	}
 	return watched
 }
 
 // ReportFailure says that an incarnation has ended, on evidence found at an instant. Without
 // effect if a later heartbeat of the incarnation is known.
-func (s *Set) ReportFailure(now time.Time, subject Handle, found time.Time, evidence Evidence) (e Effect) {
-	at := s.time.at(found)
+func (f *failures) ReportFailure(now time.Time, subject Handle, found time.Time, evidence Evidence) (e Effect) {
+	at := f.time.at(found)
 	if evidence == Silent {
 		at -= stamps(silentFor)
 	}
-	s.applyFailureReport(now, FailureReport{subject, s.self.handle, at, evidence}, &e)
+	f.merge(now, FailureReport{subject, f.self.handle, at, evidence}, &e)
 	return e
 }
 
@@ -78,28 +78,43 @@ func (a FailureReport) compare(b FailureReport) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(a.Evidence, b.Evidence), cmp.Compare(a.Watcher, b.Watcher))
 }
 
+// failures is what watchers report.
+type failures struct {
+	*core
+	reported []*entry // those with failure reports
+}
+
 // counts reports whether a failure report made at a time holds against an incarnation with
 // a latest heartbeat of the given stamp. Both are rounded to ticks: the sets that know the
 // heartbeat by its age alone come to the same conclusion as the others. So a node refutes a
 // failure report by a heartbeat of the next tick.
-func (s *Set) counts(at, heartbeat Stamp) bool { return heartbeat/s.tick() <= at/s.tick() }
+func (f *failures) counts(at, heartbeat Stamp) bool {
+	return heartbeat/f.params.tick() <= at/f.params.tick()
+}
 
 // outdated reports whether no heartbeat that could still begin or renew a lease is as old as a
 // failure report.
-func (s *Set) outdated(now time.Time, at Stamp) bool {
-	return s.time.at(now)-at > stamps(s.params.TTL)+s.tick()
+func (f *failures) outdated(now time.Time, at Stamp) bool {
+	return f.time.at(now)-at > stamps(f.params.TTL)+f.params.tick()
 }
 
-// applyFailureReport merges a failure report. Its watcher must have, or have had, a lease here;
+// apply takes in the failure reports of a message.
+func (f *failures) apply(now time.Time, m *Message, e *Effect) {
+	for _, a := range m.FailureReports {
+		f.merge(now, a, e)
+	}
+}
+
+// merge takes in a failure report. Its watcher must have, or have had, a lease here;
 // otherwise anyone could invent watchers.
-func (s *Set) applyFailureReport(now time.Time, a FailureReport, e *Effect) {
-	if a.Subject == s.self.handle {
-		s.refute(a, e)
+func (f *failures) merge(now time.Time, a FailureReport, e *Effect) {
+	if a.Subject == f.self.handle {
+		f.refute(a, e)
 		return
 	}
-	subject, watcher := s.known[a.Subject], s.known[a.Watcher]
+	subject, watcher := f.known[a.Subject], f.known[a.Watcher]
 	if subject == nil || subject.status == retired || watcher == nil || !watcher.hadLease() ||
-		watcher.rec.ID == subject.rec.ID || s.outdated(now, a.At) || !s.counts(a.At, subject.at) {
+		watcher.rec.ID == subject.rec.ID || f.outdated(now, a.At) || !f.counts(a.At, subject.at) {
 		return
 	}
 	unreported := len(subject.failureReports()) == 0
@@ -107,10 +122,10 @@ func (s *Set) applyFailureReport(now time.Time, a FailureReport, e *Effect) {
 		return
 	}
 	if unreported {
-		s.reported = append(s.reported, subject)
+		f.reported = append(f.reported, subject)
 	}
 	e.Urgent = true
-	s.confirmFailure(now, subject, e)
+	f.confirm(now, subject, e)
 }
 
 // reportFailure adds a failure report, in place of an earlier one by the same node, and reports
@@ -133,15 +148,15 @@ func (e *entry) reportFailure(a failureReport) (news bool) {
 }
 
 // confirmed reports whether enough watchers report e, if its latest heartbeat was sent at a time.
-func (s *Set) confirmed(e *entry, heartbeat Stamp) bool {
-	all, refusals := s.reporters(e, heartbeat)
-	return all >= enough || refusals > 0 && s.fewOthers(e)
+func (f *failures) confirmed(e *entry, heartbeat Stamp) bool {
+	all, refusals := f.reporters(e, heartbeat)
+	return all >= enough || refusals > 0 && f.fewOthers(e)
 }
 
 // reporters counts the failure reports that hold against e, and the refusals among them.
-func (s *Set) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
+func (f *failures) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
 	for _, a := range e.failureReports() {
-		if s.counts(a.At, heartbeat) {
+		if f.counts(a.At, heartbeat) {
 			all++
 			if a.Evidence == Refused {
 				refusals++
@@ -153,10 +168,10 @@ func (s *Set) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
 
 // crashed returns the incarnations that have ended because watchers were Refused, or found
 // another incarnation. The incarnations of Silent hosts may merely be out of reach.
-func (s *Set) crashed() (ended []Incarnation) {
-	for _, e := range s.reported {
+func (f *failures) crashed() (ended []Incarnation) {
+	for _, e := range f.reported {
 		if e.status == expired && e.crashed && e.refused {
-			ended = append(ended, Incarnation{e.rec.ID, e.rec.Incarnation})
+			ended = append(ended, e.incarnation())
 		}
 	}
 	return ended
@@ -164,120 +179,130 @@ func (s *Set) crashed() (ended []Incarnation) {
 
 // wasRefused reports whether refusals alone confirm the failure of e. The report of one watcher
 // is enough where there never was another watcher: a set that has become small may be cut off.
-func (s *Set) wasRefused(e *entry) bool {
-	_, refusals := s.reporters(e, e.at)
-	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(s.nodes, func(o *entry) bool {
-		return o != e && o != s.self && o.status != retired
+func (f *failures) wasRefused(e *entry) bool {
+	_, refusals := f.reporters(e, e.at)
+	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(f.nodes, func(o *entry) bool {
+		return o != e && o != f.self && o.status != retired
 	})
 }
 
 // Reported reports whether too few watchers report a live node.
-func (s *Set) Reported() bool {
-	return slices.ContainsFunc(s.reported, func(e *entry) bool {
-		return e.status == live && slices.ContainsFunc(e.failureReports(), func(a failureReport) bool { return s.counts(a.At, e.at) })
+func (f *failures) Reported() bool {
+	return slices.ContainsFunc(f.reported, func(e *entry) bool {
+		return e.status == live && slices.ContainsFunc(e.failureReports(), func(a failureReport) bool { return f.counts(a.At, e.at) })
 	})
 }
 
 // fewOthers reports whether fewer than three nodes are live, e among them: then there is
 // only one watcher.
-func (s *Set) fewOthers(e *entry) bool {
-	others := len(s.live) + len(s.begun)
+func (f *failures) fewOthers(e *entry) bool {
+	others := len(f.live) + len(f.begun)
 	if e.status == live {
 		others--
 	}
 	return others < enough
 }
 
-// confirmFailure ends the lease of e if enough watchers report e. Later reports may add refusals.
-func (s *Set) confirmFailure(now time.Time, e *entry, effect *Effect) {
+// confirm ends the lease of e if enough watchers report e. Later reports may add refusals.
+func (f *failures) confirm(now time.Time, e *entry, effect *Effect) {
 	switch {
-	case e.status == live && s.confirmed(e, e.at):
-		s.end(now, e, expired)
-		e.crashed, e.refused = true, s.wasRefused(e)
-		s.stats.Crashed++
+	case e.status == live && f.confirmed(e, e.at):
+		f.end(now, e, expired)
+		e.crashed, e.refused = true, f.wasRefused(e)
+		f.stats.Crashed++
 		effect.Changed, effect.Urgent = true, true
-	case e.crashed && !e.refused && s.wasRefused(e):
+	case e.crashed && !e.refused && f.wasRefused(e):
 		e.refused, effect.Changed = true, true
 	}
 }
 
-// confirmFailures looks at all reported nodes again: a live set that became smaller needs fewer
+// review looks at all reported nodes again: a live set that became smaller needs fewer
 // watchers. It also forgets the failure reports that matter no more. O(1) without any.
-func (s *Set) confirmFailures(now time.Time, effect *Effect) {
-	for _, e := range s.reported {
-		s.confirmFailure(now, e, effect)
+func (f *failures) review(now time.Time, effect *Effect) {
+	for _, e := range f.reported {
+		f.confirm(now, e, effect)
 		e.more().failureReports = slices.DeleteFunc(e.failureReports(), func(a failureReport) bool {
-			return e.status == retired || s.outdated(now, a.At) || !s.counts(a.At, e.at)
+			return e.status == retired || f.outdated(now, a.At) || !f.counts(a.At, e.at)
 		})
 	}
-	s.reported = slices.DeleteFunc(s.reported, func(e *entry) bool { return len(e.failureReports()) == 0 })
+	f.reported = slices.DeleteFunc(f.reported, func(e *entry) bool { return len(e.failureReports()) == 0 })
 }
 
-// revivesReported reports whether a heartbeat sent at a time begins or continues the lease of e
+// allows reports whether a heartbeat sent at a time begins or continues the lease of e
 // in spite of the failure reports against e.
-func (s *Set) revivesReported(e *entry, at Stamp) bool {
+func (f *failures) allows(e *entry, at Stamp) bool {
 	switch latest := max(e.at, at); {
-	case s.confirmed(e, latest):
+	case f.confirmed(e, latest):
 		return false
 	case e.crashed:
-		return !s.counts(e.at, at)
+		return !f.counts(e.at, at)
 	default:
-		return e.status != expired || s.revives(e, at)
+		return e.status != expired || f.revives(e, at)
 	}
 }
 
-// dropFailureReports forgets all failure reports: their stamps are of a time that was wrong.
-func (s *Set) dropFailureReports() {
-	for _, e := range s.reported {
+// revives reports whether a heartbeat sent at the given time is news of an expired
+// node. The latest heartbeat of a dead node reaches some nodes whole, and others as an
+// age rounded down: it must not revive the node there.
+func (f *failures) revives(known *entry, at Stamp) bool { return at-known.at > 2*f.params.tick() }
+
+// drop forgets all failure reports: their stamps are of a time that was wrong.
+func (f *failures) drop() {
+	for _, e := range f.reported {
 		e.more().failureReports = nil
 	}
-	s.reported = nil
+	f.reported = nil
 }
 
 // refute notes a failure report against this node: its next heartbeat must not be rounded down to
 // before the failure report.
-func (s *Set) refute(a FailureReport, e *Effect) {
-	if s.counts(a.At, s.self.at) {
-		e.Refute = s.time.local((a.At/s.tick() + 1) * s.tick())
+func (f *failures) refute(a FailureReport, e *Effect) {
+	if f.counts(a.At, f.self.at) {
+		e.Refute = f.time.local((a.At/f.params.tick() + 1) * f.params.tick())
 	}
 }
 
-// addFailureReports adds the failure reports that were not sent often enough, least sent ones
-// first, up to space bytes, and reports whether there were any. Of the reports against
+// add adds the failure reports that were not sent often enough, least sent ones
+// first, up to half of the draft. Of the reports against
 // one incarnation, no more are sent than confirm its failure. O(1) without any.
-func (s *Set) addFailureReports(now time.Time, m *Message, space int, free *int, recipients int) bool {
+func (f *failures) add(now time.Time, d *draft) {
+	if len(f.reported) == 0 {
+		return
+	}
 	var due []*failureReport
-	copies := s.rowCopies()
-	for _, e := range s.reported {
-		for i := range e.failureReports()[:s.sufficient(e)] {
-			if a := &e.failureReports()[i]; a.sent < copies && !s.outdated(now, a.At) {
+	copies := f.rowCopies()
+	f.spread.begin()
+	for _, e := range f.reported {
+		for i := range e.failureReports()[:f.sufficient(e)] {
+			if a := &e.failureReports()[i]; a.sent < copies && !f.outdated(now, a.At) {
+				f.spread.offer(candidate{sent: int32(a.sent), place: len(due)})
 				due = append(due, a)
 			}
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *failureReport) int { return cmp.Compare(a.sent, b.sent) })
-	for _, a := range due[:min(len(due), space/maxFailureReportBytes)] {
-		m.FailureReports = append(m.FailureReports, a.FailureReport)
-		a.sent += recipients
-		*free -= maxFailureReportBytes
+	for _, c := range f.spread.candidates[:min(len(f.spread.candidates), d.free/2/maxFailureReportBytes)] {
+		a := due[c.place]
+		d.FailureReports = append(d.FailureReports, a.FailureReport)
+		a.sent += d.recipients
+		d.free -= maxFailureReportBytes
+		d.news = true
 	}
-	return len(m.FailureReports) > 0
 }
 
 // sufficient returns how many of the failure reports against e show what this node knows.
-func (s *Set) sufficient(e *entry) int {
-	if e.crashed && !s.fewOthers(e) {
+func (f *failures) sufficient(e *entry) int {
+	if e.crashed && !f.fewOthers(e) {
 		return min(enough, len(e.failureReports()))
 	}
 	return len(e.failureReports())
 }
 
-// addReportsAgainst adds all failure reports against e that fit, for a node that takes e for live.
-func (s *Set) addReportsAgainst(m *Message, e *entry, free *int) {
+// addAgainst adds all failure reports against e that fit, for a node that takes e for live.
+func (f *failures) addAgainst(d *draft, e *entry) {
 	for _, a := range e.failureReports() {
-		if *free >= maxFailureReportBytes {
-			m.FailureReports = append(m.FailureReports, a.FailureReport)
-			*free -= maxFailureReportBytes
+		if d.free >= maxFailureReportBytes {
+			d.FailureReports = append(d.FailureReports, a.FailureReport)
+			d.free -= maxFailureReportBytes
 		}
 	}
 }

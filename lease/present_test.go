@@ -65,7 +65,7 @@ func TestWhichTimeCounts(t *testing.T) {
 			s.Expire(now)
 			s.Challenge(now, 4711)
 			at := now.Add(challengeLife)
-			s.challenges.runs = map[Handle]time.Time{d.Handle(): at.Add(-ttl), c.Handle(): at.Add(-ttl - ms)}
+			s.runs = map[Handle]time.Time{d.Handle(): at.Add(-ttl), c.Handle(): at.Add(-ttl - ms)}
 			m := messageFrom(at, tc.from, nil)
 			m.Stamp += stamps(tc.ahead)
 			if tc.change != nil {
@@ -108,7 +108,7 @@ func TestEcho(t *testing.T) {
 // packets arrive both ways, which a full state waits for.
 func TestNonceOfStreams(t *testing.T) {
 	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
-	s.challenges.runs = make(map[Handle]time.Time)
+	s.runs = make(map[Handle]time.Time)
 	m := hello(epoch, b)
 	for _, tt := range []struct {
 		nonce    uint64
@@ -135,9 +135,9 @@ func TestNonceOfStreams(t *testing.T) {
 // counts for a TTL.
 func TestNonces(t *testing.T) {
 	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
-	s.challenges.runs = make(map[Handle]time.Time)
+	s.runs = make(map[Handle]time.Time)
 	answers := func(at time.Duration, nonce uint64) bool {
-		clear(s.challenges.runs)
+		clear(s.runs)
 		m := messageFrom(epoch.Add(at), b, nil)
 		m.Echo = nonce
 		e := s.Apply(epoch.Add(at), m)
@@ -175,13 +175,13 @@ func TestNonces(t *testing.T) {
 		m.Echo = 9
 		s.Apply(epoch.Add(at), m)
 	}
-	if n := len(s.challenges.runs); n != MaxNodes {
+	if n := len(s.runs); n != MaxNodes {
 		t.Errorf("%d senders are remembered", n)
 	}
-	if s.Expire(epoch.Add(at + testParams.TTL)); len(s.challenges.runs) != MaxNodes {
+	if s.Expire(epoch.Add(at + testParams.TTL)); len(s.runs) != MaxNodes {
 		t.Error("forgotten within a TTL")
 	}
-	if s.Expire(epoch.Add(at + testParams.TTL + ms)); len(s.challenges.runs) > 0 {
+	if s.Expire(epoch.Add(at + testParams.TTL + ms)); len(s.runs) > 0 {
 		t.Error("never forgotten")
 	}
 	clear(trusted)
@@ -203,7 +203,7 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 		for _, challenged := range []bool{false, true} {
 			s := NewSet(wall, *rec("n", 1), p)
 			early := NewSet(wall, *rec("e", 1), p)
-			s.challenges.runs[early.Handle()] = wall
+			s.runs[early.Handle()] = wall
 			s.Apply(wall, carry(t, early.Sync(wall))) // known before the step
 			if got := member.Apply(epoch, carry(t, s.Sync(wall))); got.Counts || s.Established() {
 				t.Errorf("%s: a member hears a newcomer: %+v", name, got)
@@ -235,7 +235,7 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 		}
 	}
 	one, two := NewSet(epoch, *rec("a", 1), testParams), NewSet(epoch.Add(time.Second), *rec("b", 1), testParams)
-	one.challenges.runs[two.Handle()], two.challenges.runs[one.Handle()] = epoch, epoch.Add(time.Second)
+	one.runs[two.Handle()], two.runs[one.Handle()] = epoch, epoch.Add(time.Second)
 	one.Apply(epoch, two.Sync(epoch.Add(time.Second)))
 	two.Apply(epoch.Add(time.Second), one.Sync(epoch))
 	if one.time.at(epoch) != two.time.at(epoch.Add(time.Second)) || one.Established() {

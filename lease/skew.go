@@ -12,6 +12,12 @@ import (
 // and would compute other owners. With fewer than three clocks, the lower median of a
 // node that is not ahead is its own clock.
 
+// skew is what a Set knows of clocks. The cluster's clock is in the census, which counts the others relative to it.
+type skew struct {
+	*core
+	ahead map[Handle]aheadClock // of rejected heartbeats
+}
+
 // aheadClock is the clock of a node with rejected heartbeats. It counts in the median, in
 // place of the node's former clock: if most clocks are ahead of this node's, then this
 // node's clock is wrong, or was just set back.
@@ -22,7 +28,7 @@ type aheadClock struct {
 
 // Ahead returns by how much the clocks of nodes with rejected heartbeats are ahead, as far as their records
 // are known: O(1) if there are none.
-func (s *Set) Ahead() map[NodeID]time.Duration {
+func (s *skew) Ahead() map[NodeID]time.Duration {
 	if len(s.ahead) == 0 {
 		return nil
 	}
@@ -30,7 +36,7 @@ func (s *Set) Ahead() map[NodeID]time.Duration {
 	for h, a := range s.ahead {
 		// The median may have moved since: the next heartbeat of such a node ends its entry.
 		if e := s.known[h]; e != nil && s.tooFarAhead(a.clock) {
-			all[e.rec.ID] = a.clock - s.clock
+			all[e.rec.ID] = a.clock - s.census.clock
 		}
 	}
 	return all
@@ -39,7 +45,7 @@ func (s *Set) Ahead() map[NodeID]time.Duration {
 // ClockAhead returns how far this node's wall clock is ahead of the cluster's;
 // negative if it is behind. Beyond MaxSkew, other nodes reject this node's heartbeats,
 // so it must not own anything.
-func (s *Set) ClockAhead() time.Duration { return -s.clock }
+func (s *skew) ClockAhead() time.Duration { return -s.census.clock }
 
 // maxClock bounds relative clocks, so that the sum of two cannot overflow. A node
 // with a clock in 1970 must still send readable digests.
@@ -51,13 +57,13 @@ func inRange(clock time.Duration) time.Duration {
 
 // tooFarAhead reports whether heartbeats with the given clock, relative to this node's, are
 // rejected.
-func (s *Set) tooFarAhead(clock time.Duration) bool { return clock-s.clock > s.params.MaxSkew }
+func (s *skew) tooFarAhead(clock time.Duration) bool { return clock-s.census.clock > s.params.MaxSkew }
 
-// noteClocks stores the clocks of heartbeats that seem too far ahead, deletes the clocks
+// apply stores the clocks of heartbeats that seem too far ahead, deletes the clocks
 // that are no longer ahead, and then updates the cluster's clock once. So a slow node
 // that joins accepts its whole first full sync, and a flood of such heartbeats costs one
-// update.
-func (s *Set) noteClocks(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
+// update. lag is how much the sender's clock is ahead of this node's.
+func (s *skew) apply(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
 	changed := false
 	for i := range heartbeats {
 		b := &heartbeats[i]
@@ -73,51 +79,38 @@ func (s *Set) noteClocks(now time.Time, lag time.Duration, heartbeats []Heartbea
 		}
 	}
 	if changed {
-		s.updateClusterClock(now)
+		s.update(now)
 	}
 }
 
-func (c *census) clock(clock, of time.Duration, by int) {
-	switch {
-	case clock < of:
-		c.earlier += by
-	case clock == of:
-		c.equal += by
-	}
-}
-
-// updateClusterClock recomputes the cluster's clock: O(1) mostly, O(n) if it changes or the
+// update recomputes the cluster's clock: O(1) mostly, O(n) if it changes or the
 // clock of a node is too far ahead. Once a heartbeat and at most twice a message.
-func (s *Set) updateClusterClock(now time.Time) {
+func (s *skew) update(now time.Time) {
 	maps.DeleteFunc(s.ahead, func(_ Handle, a aheadClock) bool { return now.After(a.until) })
 	c := s.census
-	c.all++ // this node
-	c.clock(0, s.clock, 1)
-	if len(s.ahead) > 0 {
-		c = s.countClocks()
+	if len(s.ahead) == 0 {
+		c.all++ // this node
+		c.count(0, 1)
+	} else {
+		c.all, c.earlier, c.equal = 0, 0, 0
+		for clock := range s.clocks {
+			c.all++
+			c.count(clock, 1)
+		}
 	}
 	if median := (c.all - 1) / 2; median < c.earlier || median >= c.earlier+c.equal {
-		s.clock = slices.Sorted(s.clocks)[median]
+		s.census.clock = slices.Sorted(s.clocks)[median]
 		s.census.earlier, s.census.equal = 0, 0
 		for _, v := range s.vitals {
 			if v != s.self.vitals {
-				s.census.clock(v.clock, s.clock, 1)
+				s.census.count(v.clock, 1)
 			}
 		}
 	}
 }
 
-// countClocks counts all known clocks.
-func (s *Set) countClocks() (c census) {
-	for clock := range s.clocks {
-		c.all++
-		c.clock(clock, s.clock, 1)
-	}
-	return c
-}
-
 // clocks yields all known clocks, relative to this node's, which comes first.
-func (s *Set) clocks(yield func(time.Duration) bool) {
+func (s *skew) clocks(yield func(time.Duration) bool) {
 	if !yield(0) {
 		return
 	}
@@ -127,16 +120,11 @@ func (s *Set) clocks(yield func(time.Duration) bool) {
 		}
 	}
 	for i, v := range s.vitals {
-		if v == s.self.vitals || (len(s.ahead) > 0 && s.isAhead(s.order[i])) {
+		if v == s.self.vitals {
 			continue
 		}
-		if !yield(v.clock) {
+		if _, ahead := s.ahead[s.order[i]]; !ahead && !yield(v.clock) {
 			return
 		}
 	}
-}
-
-func (s *Set) isAhead(h Handle) bool {
-	_, ahead := s.ahead[h]
-	return ahead
 }

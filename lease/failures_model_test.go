@@ -190,7 +190,7 @@ func (w *modelWorld) hear(i int, f modelFact) {
 	if len(confirmation) > 0 && f.heartbeat != 0 && after.status == live {
 		later := 0 // failure reports that hold against the heartbeat
 		for _, a := range confirmation {
-			if next.counts(a.At, f.sent) {
+			if next.failures.counts(a.At, f.sent) {
 				later++
 			}
 		}
@@ -306,7 +306,7 @@ func (w *modelWorld) next(visit func(string, *modelWorld)) {
 		try("a forgets", func(n *modelWorld) {
 			n.sets[0] = n.sets[0].copy()
 			n.forgot = n.sets[0].known[subjectRecord(1).Handle()].failureReports()
-			n.sets[0].dropFailureReports()
+			n.sets[0].failures.drop()
 		})
 	}
 }
@@ -382,7 +382,7 @@ func (w *modelWorld) wrongAtRest() string {
 	now := w.life - 1
 	by := make(map[NodeID]bool)
 	for _, f := range w.facts {
-		if f.heartbeat == 0 && f.subject == subjectRecord(w.life).Handle() && w.sets[0].counts(f.At, w.last[w.life]) {
+		if f.heartbeat == 0 && f.subject == subjectRecord(w.life).Handle() && w.sets[0].failures.counts(f.At, w.last[w.life]) {
 			by[f.by] = true
 		}
 	}
@@ -505,9 +505,10 @@ func (s *Set) copy() *Set {
 	for i, e := range c.live {
 		c.vitals[i] = e.vitals
 	}
-	c.rows, c.candidates, c.begun, c.peers = nil, nil, nil, nil
-	c.requested, c.differs, c.ahead = make(map[Handle]time.Time), make(map[BucketID]difference), make(map[Handle]aheadClock)
-	c.pieces = [maxBits + 1][]piece{}
+	c.spread.candidates, c.rows.picked, c.begun, c.peers.reachable = nil, nil, nil, nil
+	c.requested, c.ages.differs, c.ahead = make(map[Handle]time.Time), make(map[BucketID]difference), make(map[Handle]aheadClock)
+	c.buckets.pieces = [maxBits + 1][]piece{}
+	c.connect()
 	return &c
 }
 

@@ -216,7 +216,7 @@ func TestOwnHeartbeatComesBack(t *testing.T) {
 func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 	for after, want := range map[time.Duration]uint64{0: 0, testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, b := NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)
-		s.challenges.runs = map[Handle]time.Time{b.Handle(): epoch}
+		s.runs = map[Handle]time.Time{b.Handle(): epoch}
 		late := epoch.Add(-testParams.TTL / 2)
 		s.Apply(epoch, messageFrom(late, b, nil))
 		if s.Stamp(epoch) != Stamp(late.UnixMilli()) {

@@ -136,7 +136,7 @@ func TestFailureReportsArrive(t *testing.T) {
 	has("gossip", set.Compose(now, 1400, 3)[0])
 	other, _ := reported(t, "b", "c")
 	other.self = other.known[rec("b", 1).Handle()] // of a member
-	request := other.Request(now, nil, []BucketDigest{other.bucketDigest(BucketID{})})
+	request := other.Request(now, nil, []BucketDigest{other.held(BucketID{})})
 	answers := set.Answer(now, carry(t, request), 1400)
 	if len(answers) == 0 {
 		t.Fatal("no answer to a member that holds the reported node for live")

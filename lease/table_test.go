@@ -12,7 +12,7 @@ import (
 // wantLiveInOrder compares what s keeps of its live nodes with what its entries say.
 func wantLiveInOrder(t interface{ Fatalf(string, ...any) }, s *Set) {
 	var all []*entry
-	var count census
+	count := census{clock: s.census.clock}
 	var peers []string
 	for _, e := range s.known {
 		if e.status == live {
@@ -32,7 +32,7 @@ func wantLiveInOrder(t interface{ Fatalf(string, ...any) }, s *Set) {
 			count.reachable++
 			peers = append(peers, e.rec.Addr)
 		}
-		count.clock(e.clock, s.clock, 1)
+		count.count(e.clock, 1)
 	}
 	if s.census != count {
 		t.Fatalf("the census is %+v, a count %+v", s.census, count)
@@ -96,21 +96,21 @@ func TestCensus(t *testing.T) {
 // Of many candidates, those are selected that a sort puts first.
 func TestCandidates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := new(Set)
+		var s spread
 		var all []candidate
-		for i := range rapid.IntRange(0, 3*maxRows).Draw(t, "nodes") {
+		for i := range rapid.IntRange(0, 3*maxCandidates).Draw(t, "nodes") {
 			c := candidate{
 				sent: rapid.Int32Range(-1, 3).Draw(t, "sent"), at: Stamp(rapid.IntRange(0, 3).Draw(t, "at")),
 				handle: Handle(rapid.Uint64Range(0, 1<<handleBits-1).Draw(t, "handle")), place: i,
 			}
 			all = append(all, c)
-			s.consider(c)
+			s.offer(c)
 		}
 		slices.SortStableFunc(all, func(a, b candidate) int {
 			return cmp.Or(cmp.Compare(a.sent, b.sent), cmp.Compare(b.at, a.at), cmp.Compare(a.handle, b.handle))
 		})
 		equal := func(a, b candidate) bool { return a.sent == b.sent && a.at == b.at && a.handle == b.handle }
-		if want := all[:min(len(all), maxRows)]; !slices.EqualFunc(s.candidates, want, equal) {
+		if want := all[:min(len(all), maxCandidates)]; !slices.EqualFunc(s.candidates, want, equal) {
 			t.Fatalf("selected %v, want %v", s.candidates, want)
 		}
 	})

@@ -1,0 +1,285 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// own is this node: its present incarnation, and other processes under its id.
+type own struct {
+	*core
+	state      State     // from the next heartbeat on
+	renewed    time.Time // when this node sent its latest heartbeat
+	shown      Stamp     // of the latest own heartbeat that others were found to know
+	claimed    Stamp     // no heartbeat of this incarnation that was sent before a step back is later; 0 = there was none
+	born       uint64    // the incarnation with which this process began
+	former     *entry    // of the process before this one under the same id; nil = none is known
+	formerLeft bool      // it sent a leave message
+	duplicate  duplicate
+}
+
+// duplicate is a later incarnation of this node's id that this process did not
+// take. If its heartbeats continue, another process is running under the id, and this
+// one has to stop. If they do not, it was an earlier process of this node, before
+// the clock was set back, and this process takes an incarnation that is later still.
+type duplicate struct {
+	entry *entry // nil = none
+	since time.Time
+}
+
+// Self returns the record of this node.
+func (o *own) Self() *Record { return o.self.rec }
+
+// Handle returns the handle of this node's current incarnation.
+func (o *own) Handle() Handle { return o.self.handle }
+
+// State returns the state that SetState set last.
+func (o *own) State() State { return o.state }
+
+// SetState sets the state of this node from its next heartbeat on, for other nodes and for
+// the own View. The caller sends a heartbeat next. Left is final: receivers ignore all
+// later heartbeats of this incarnation.
+func (o *own) SetState(state State) { o.state = state }
+
+// Shown returns when this node sent the latest heartbeat that another node was found to have
+// received: messages of others say what they know of this node, too. It lags by TTL/16.
+func (o *own) Shown() time.Time { return o.time.local(o.shown) }
+
+// Renewed returns when this node last renewed its own lease.
+func (o *own) Renewed() time.Time { return o.renewed }
+
+// Update changes this node's record, apart from its identity. The caller sends a heartbeat
+// next, so that other nodes request the new record.
+func (o *own) Update(change func(*Record)) {
+	rec := o.self.rec.clone()
+	change(rec)
+	rec.ID, rec.Incarnation, rec.Version = o.self.rec.ID, o.self.rec.Incarnation, o.self.rec.Version+1
+	o.self.rec = rec
+	o.self.size = 0
+	o.drains.plan(rec)
+	o.recordNews(o.self)
+	o.differsIn(o.self)
+}
+
+// admit makes rec the record of this node and begins a lease under it.
+func (o *own) admit(now time.Time, rec *Record) {
+	var table uint32
+	load := NoLoad
+	if o.self != nil {
+		table, load = o.self.table, o.self.load
+	}
+	at := o.time.at(now)
+	o.self = &entry{
+		vitals: &vitals{state: o.state, at: at, table: table},
+		rec:    rec, handle: rec.Handle(), rowAt: at, load: load,
+	}
+	o.renewed = now
+	o.become(o.self, live)
+	o.putNode(o.self)
+	o.known[o.self.handle] = o.self
+}
+
+// renew renews the own lease at a moment of cluster time, which is now.
+func (o *own) renew(now time.Time, at Stamp, load int64, table uint32) {
+	if o.self.state != o.state {
+		o.lost = true
+		o.differsIn(o.self)
+	}
+	o.self.at, o.self.rowAt, o.renewed = at, at, now
+	o.self.state, o.self.load, o.self.table = o.state, max(NoLoad, load), table
+	o.self.agesSent = 0
+	// The heartbeat comes with the record, to a few members: one of them may not know it.
+	o.self.recordsSent = min(o.self.recordsSent, int32(o.recordCopies())-1)
+}
+
+// NextHeartbeat returns when a heartbeat of this node is next told from its latest one by all
+// who learn of it by its age alone: now, or within TTL/16.
+func (o *own) NextHeartbeat(now time.Time) time.Time {
+	tick := o.params.tick()
+	next := (o.self.at/tick + 1) * tick
+	if o.tablesInRows() || o.time.at(now) >= next {
+		return now
+	}
+	return o.time.local(next)
+}
+
+// shift moves what this node knows of its own heartbeats along with a step of cluster time.
+func (o *own) shift(by Stamp) {
+	o.self.at += by
+	o.self.rowAt += by
+	o.shown += by
+	if by < 0 {
+		o.claimed = max(o.claimed, o.self.at-by)
+	}
+}
+
+// SuspectedDuplicate returns the record of a later incarnation of this node's id while it is
+// unknown whether that process runs; nil = there is none. If the process runs,
+// [Effect.Duplicate] says so after its next heartbeats. If it is silent for a TTL, this node
+// takes an incarnation that is later still.
+func (o *own) SuspectedDuplicate() *Record {
+	if o.duplicate.entry == nil {
+		return nil
+	}
+	return o.duplicate.entry.rec
+}
+
+// Former returns the record of the process that ran before this one under the same id, as
+// members remember it, and whether it sent a leave message. nil = none is known.
+func (o *own) Former() (rec *Record, left bool) {
+	if o.former == nil {
+		return nil, false
+	}
+	return o.former.rec, o.formerLeft
+}
+
+// applyRecord handles a received record under this node's id.
+func (o *own) applyRecord(now time.Time, r *Record) {
+	handle := r.Handle()
+	known := o.known[handle]
+	met := known == nil
+	if met {
+		if known = o.meet(now, handle, r); known == nil {
+			return
+		}
+		o.meetFormer(known)
+	}
+	switch {
+	case known == o.self:
+	case r.Incarnation < o.self.rec.Incarnation:
+		o.become(known, retired)
+	case met && (o.duplicate.entry == nil || r.Incarnation > o.duplicate.entry.rec.Incarnation):
+		o.dropDuplicate()
+		o.duplicate = duplicate{entry: known, since: now}
+	case met:
+		o.become(known, retired)
+	}
+}
+
+// meetFormer notes an incarnation of this node's id that another process had: an earlier one
+// than all of this process, or a later one than the present one.
+func (o *own) meetFormer(e *entry) {
+	number := e.rec.Incarnation
+	foreign := number < o.born || number > o.self.rec.Incarnation
+	if foreign && (o.former == nil || number > o.former.rec.Incarnation) {
+		o.former, o.formerLeft = e, false
+	}
+}
+
+// applyHeartbeat handles a heartbeat under this node's own handle. A heartbeat later than its own, a leave
+// message that it did not send, or a version that its record does not have, comes from a copy of this process
+// (a cloned machine). A new incarnation makes the two distinguishable; then applyDuplicate decides.
+// The margin covers a step of cluster time that others took first. After a step back, heartbeats from before
+// it come back by way of others: they are no later than claimed.
+func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
+	o.shown = max(o.shown, min(b.renewed(), o.self.at))
+	later := millis(b.At-max(o.self.at, o.claimed)) > o.params.TTL/8 || b.Version > o.self.rec.Version
+	if later || (b.State == Left && o.self.state != Left) {
+		o.reincarnate(now, o.self.rec.Incarnation, e)
+	}
+}
+
+// applyDuplicate handles a heartbeat of the duplicate. A heartbeat that was sent after the
+// duplicate was first seen shows that the duplicate runs; the margin covers the
+// transit time of older heartbeats. After a leave message of the duplicate, nodes that
+// received it reject this earlier incarnation, so this node takes a later one.
+func (o *own) applyDuplicate(now time.Time, b *Heartbeat, e *Effect) {
+	if b.State == Left {
+		past := o.duplicate.entry.rec.Incarnation
+		o.dropDuplicate()
+		o.reincarnate(now, past, e)
+		return
+	}
+	o.duplicate.entry.ended = o.time.since(now)
+	if sent := o.time.local(b.At); sent.Sub(o.duplicate.since) > o.params.TTL/8 {
+		e.Duplicate = o.duplicate.entry.rec
+	}
+}
+
+// noteLeave notes the leave message of the process before this one.
+func (o *own) noteLeave(e *entry, b *Heartbeat) {
+	if e != nil && e == o.former && b.State == Left {
+		o.formerLeft = true
+	}
+}
+
+// expire takes a later incarnation than a duplicate that sent no heartbeat for a TTL, and
+// reports whether it did.
+func (o *own) expire(now time.Time) bool {
+	d := o.duplicate
+	if d.entry == nil || now.Sub(d.since) <= o.params.TTL {
+		return false
+	}
+	o.dropDuplicate()
+	o.reincarnate(now, d.entry.rec.Incarnation, &Effect{})
+	return true
+}
+
+// deadline returns when to take a later incarnation than a silent duplicate; zero = there is none.
+func (o *own) deadline() time.Time {
+	if o.duplicate.entry == nil {
+		return time.Time{}
+	}
+	return o.duplicate.since.Add(o.params.TTL + time.Millisecond)
+}
+
+// reincarnate gives this node an incarnation later than past.
+func (o *own) reincarnate(now time.Time, past uint64, e *Effect) {
+	o.end(now, o.self, retired)
+	rec := o.self.rec.clone()
+	rec.Incarnation = uint64(max(0, now.UnixNano()))
+	if past < maxIncarnation { // otherwise none is later: let the other one be forgotten
+		rec.Incarnation = max(past+1, min(rec.Incarnation, maxIncarnation))
+	}
+	rec.Version++
+	o.claimed = 0
+	o.admit(now, rec)
+	o.stats.Reincarnations++
+	e.Changed, e.Urgent = true, true
+	if d := o.duplicate.entry; d != nil && d.rec.Incarnation < rec.Incarnation {
+		o.dropDuplicate()
+	}
+}
+
+func (o *own) dropDuplicate() {
+	if o.duplicate.entry != nil {
+		o.become(o.duplicate.entry, retired)
+	}
+	o.duplicate = duplicate{}
+}
+
+// Peers appends to dst the gossip addresses of the other live nodes, by id, and of a
+// process that seems to run under this node's id: the answer of that process
+// proves that it runs, even if no other node can reach it. O(nodes).
+func (o *own) Peers(dst []string) []string {
+	n := o.PeerCount()
+	dst = slices.Grow(dst, n)
+	for i := range n {
+		dst = append(dst, o.Peer(i))
+	}
+	return dst
+}
+
+// PeerCount returns how many addresses Peers returns: O(1).
+func (o *own) PeerCount() int {
+	if o.addrOfDuplicate() != "" {
+		return o.census.reachable + 1
+	}
+	return o.census.reachable
+}
+
+// Peer returns one of the addresses that Peers returns: O(1), but after a change of the live
+// set O(log n), or O(nodes) if nodes are remembered that are not live.
+func (o *own) Peer(i int) string {
+	if i == o.census.reachable {
+		return o.addrOfDuplicate()
+	}
+	return o.peer(i)
+}
+
+func (o *own) addrOfDuplicate() string {
+	if d := o.duplicate.entry; d != nil && d.rec.Addr != o.self.rec.Addr {
+		return d.rec.Addr
+	}
+	return ""
+}
