@@ -19,7 +19,7 @@ func TestLastIncarnationIsForgotten(t *testing.T) {
 		s.Heartbeat(now, NoLoad, 0)
 		s.Expire(now)
 		s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(now)}))
-		s.AnswerExpired(now, b.Handle(), false, 1400)
+		s.answerExpired(now, b.Handle(), false, 1400)
 	}
 	wantIDs(t, s, "a/1", "b/5")
 }
@@ -97,7 +97,8 @@ func exchange(t *testing.T, now time.Time, one, other *Set) {
 		from, to := pair[0], pair[1]
 		if e := to.Apply(now, carry(t, from.Sync(now))); e.Challenge != "" {
 			ask := carry(t, to.Challenge(now, 7))
-			if from.Apply(now, ask).Echo != "" {
+			from.Apply(now, ask)
+			if from.EchoTo(ask) != "" {
 				to.Apply(now, carry(t, from.Echo(now, ask)))
 				to.Apply(now, carry(t, from.Sync(now)))
 			}

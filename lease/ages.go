@@ -153,9 +153,9 @@ func (a *ages) noteDifference(now time.Time, from Handle, id BucketID, e *Effect
 	}
 	d.seen = now
 	wait := a.params.repairAfter()
-	if now.Sub(d.since) >= wait && now.Sub(d.pulled) >= wait/2 && len(e.PullBuckets) < maxRepairs && a.AddrOf(from) != "" {
+	if now.Sub(d.since) >= wait && now.Sub(d.pulled) >= wait/2 && len(e.pullBuckets) < maxRepairs && a.AddrOf(from) != "" {
 		d.pulled = now
-		e.PullBuckets = append(e.PullBuckets, a.held(id))
+		e.pullBuckets = append(e.pullBuckets, a.held(id))
 	}
 	a.differs[id] = d
 }
@@ -181,7 +181,7 @@ func (a *ages) pullBack(now time.Time, m *Message, e *Effect) {
 		held := a.held(h.BucketID)
 		lacks := slices.ContainsFunc(h.Hashes, func(hash uint32) bool { return !slices.Contains(held.Hashes, hash) })
 		d := a.differs[h.BucketID]
-		if !lacks || now.Sub(d.pulled) < a.params.repairAfter()/2 || len(e.PullBuckets) >= maxRepairs ||
+		if !lacks || now.Sub(d.pulled) < a.params.repairAfter()/2 || len(e.pullBuckets) >= maxRepairs ||
 			a.AddrOf(m.From) == "" || len(a.differs) >= maxDiffering {
 			continue
 		}
@@ -189,7 +189,7 @@ func (a *ages) pullBack(now time.Time, m *Message, e *Effect) {
 			d.since = now
 		}
 		d.seen, d.pulled = now, now
-		e.PullBuckets = append(e.PullBuckets, held)
+		e.pullBuckets = append(e.pullBuckets, held)
 		a.differs[h.BucketID] = d
 	}
 }

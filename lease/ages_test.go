@@ -52,7 +52,7 @@ func TestAgesReachAllLeases(t *testing.T) {
 			for i := range m.Ages {
 				covered += m.Ages[i].Nodes
 			}
-			if e := z.Apply(now, carry(t, m)); e.Changed || e.PullBuckets != nil {
+			if e := z.Apply(now, carry(t, m)); e.Changed || e.pullBuckets != nil {
 				t.Fatalf("%d nodes: %+v", n, e)
 			}
 		}
@@ -182,7 +182,7 @@ func TestRepair(t *testing.T) {
 		again(s)
 		m := from.Compose(epoch.Add(after), 1400, 1)[0]
 		m.Heartbeats = nil
-		return z.Apply(epoch.Add(after), m).PullBuckets
+		return z.Apply(epoch.Add(after), m).pullBuckets
 	}
 	for _, tc := range []struct {
 		after time.Duration
@@ -200,7 +200,7 @@ func TestRepair(t *testing.T) {
 	}
 	z.become(z.known[s.Handle()], live)
 	buckets := hear(later, s)
-	answers := s.Answer(now, carry(t, z.Request(now, nil, buckets)), 1400)
+	answers := s.answer(now, carry(t, z.Request(now, nil, buckets)), 1400)
 	for _, m := range answers {
 		z.Apply(now, carry(t, m))
 	}
@@ -241,15 +241,15 @@ func TestAsksAreBounded(t *testing.T) {
 	for _, e := range s.live {
 		ask.PullLeases = append(ask.PullLeases, e.handle)
 	}
-	if got := count(s.Answer(epoch, ask, 1400)); got > maxPullLeases+4*bucketSize*maxRepairs || got < maxPullLeases {
+	if got := count(s.answer(epoch, ask, 1400)); got > maxPullLeases+4*bucketSize*maxRepairs || got < maxPullLeases {
 		t.Errorf("%d rows in answer to one message", got)
 	}
-	if got := s.Answer(epoch, ask, 10); got != nil {
+	if got := s.answer(epoch, ask, 10); got != nil {
 		t.Errorf("%d answers within 10 bytes", len(got))
 	}
 	s.Apply(epoch, ask)
 	ask.Stamp = stampAt(epoch.Add(testParams.TTL / 6))
-	if got := s.Apply(epoch.Add(testParams.TTL/6), ask).PullBuckets; len(got) != maxRepairs {
+	if got := s.Apply(epoch.Add(testParams.TTL/6), ask).pullBuckets; len(got) != maxRepairs {
 		t.Errorf("pulls %d buckets in one message", len(got))
 	}
 
@@ -271,7 +271,7 @@ func TestAsksAreBounded(t *testing.T) {
 	} {
 		ask := few.Request(epoch, nil, nil)
 		ask.PullLeases = []Handle{tc.ask}
-		if got := count(few.Answer(epoch.Add(tc.age), ask, 1400)); got != tc.want {
+		if got := count(few.answer(epoch.Add(tc.age), ask, 1400)); got != tc.want {
 			t.Errorf("%s: %d rows", tc.name, got)
 		}
 	}

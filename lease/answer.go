@@ -6,6 +6,39 @@ import (
 	"time"
 )
 
+// Reply is a message that answers another one.
+type Reply struct {
+	To string // a gossip address
+	*Message
+}
+
+// Replies returns what follows from a message, after Apply, in messages of at most budget bytes: the answer to its
+// challenge, a request for what this node lacks, what the message pulls, and the present for a sender that is not
+// live here, or whose cluster time is behind.
+func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies []Reply) {
+	if to := s.EchoTo(m); to != "" {
+		replies = append(replies, Reply{to, s.Echo(now, m)})
+	}
+	if e.Counts {
+		to := s.AddrOf(m.From)
+		if len(e.pullRecords)+len(e.pullBuckets) > 0 {
+			replies = append(replies, Reply{to, s.Request(now, e.pullRecords, e.pullBuckets)})
+		}
+		if e.pullCordons {
+			for _, part := range s.cordonsFor(now, budget, true) {
+				replies = append(replies, Reply{to, part})
+			}
+		}
+		for _, part := range s.answer(now, m, budget) {
+			replies = append(replies, Reply{to, part})
+		}
+	}
+	if to, present := s.answerExpired(now, m.From, e.behind, budget); present != nil {
+		replies = append(replies, Reply{to, present})
+	}
+	return replies
+}
+
 // maxPullRecords is how many records one message pulls.
 const maxPullRecords = 100
 
@@ -17,12 +50,12 @@ func (s *Set) Request(now time.Time, records []Handle, buckets []BucketDigest) *
 	return m
 }
 
-// Answer returns messages of at most budget bytes with what m pulls, if the sender of m is
+// answer returns messages of at most budget bytes with what m pulls, if the sender of m is
 // live: heartbeats of leases that are about to expire at the sender, if this node knows later
 // ones; records and heartbeats that the sender lacks of buckets; the records and heartbeats of
 // given nodes; and cordons. Of a bucket with many more nodes than usual, the rest is left out,
 // see bucketDigest, and so is what exceeds maxDrawn.
-func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
+func (s *Set) answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
 	if a.to == nil || a.to.status != live {
 		return nil
@@ -42,7 +75,7 @@ func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 		messages = append(messages, d.Message)
 	}
 	if m.PullCordons && m.Cordoned != s.cordons.digest {
-		for _, part := range s.CordonsFor(now, budget, false) {
+		for _, part := range s.cordonsFor(now, budget, false) {
 			if a.to.draws(part.Stamp) {
 				messages = append(messages, part)
 			}
@@ -141,10 +174,10 @@ func (a *answers) room(size int) *draft {
 	return next
 }
 
-// CordonsFor returns messages of at most budget bytes with all cordons that this node
+// cordonsFor returns messages of at most budget bytes with all cordons that this node
 // knows. With pull, they also ask the receiver for the cordons that this node lacks; see
 // [Effect].
-func (s *Set) CordonsFor(now time.Time, budget int, pull bool) (messages []*Message) {
+func (s *Set) cordonsFor(now time.Time, budget int, pull bool) (messages []*Message) {
 	d := s.draft(now, budget)
 	for i := range s.cordons.all {
 		c := &s.cordons.all[i]
@@ -178,14 +211,14 @@ func (e *entry) draws(at Stamp) bool {
 	return true
 }
 
-// AnswerExpired returns a message for a sender that is not live in this set, and the sender's address. Such a
+// answerExpired returns a message for a sender that is not live in this set, and the sender's address. Such a
 // sender was replaced by a later incarnation, is too far ahead of the cluster's clock, or has expired. No
 // node gossips to it, so without an answer it would receive nothing, expire all other nodes, and own
 // everything. A live sender is answered if its cluster time is behind. The message has the record of the
 // later incarnation, if there is one: if that process is alive, the sender has to stop, otherwise to outbid
 // it, at once after a leave message. The rest of the budget is filled with heartbeats, freshest first. A
 // sender is answered at most twice a second.
-func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
+func (s *Set) answerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
 	if !s.owes(now, e, behind) {
 		return "", nil
@@ -214,7 +247,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	return e.rec.Addr, d.Message
 }
 
-// owes reports whether the sender of a message gets an answer from AnswerExpired.
+// owes reports whether the sender of a message gets an answer from answerExpired.
 func (s *Set) owes(now time.Time, e *entry, behind bool) bool {
 	return e != nil && e != s.self && (e.status != live || behind) && !e.left() &&
 		e.rec.Addr != "" && (e.rare == nil || now.Sub(e.rare.answered) >= requestInterval)

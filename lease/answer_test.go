@@ -49,7 +49,7 @@ func TestAnswerExpired(t *testing.T) {
 				s.Apply(time.UnixMilli(int64(m.Stamp)), m)
 			}
 			s.Expire(tc.at)
-			addr, m := s.AnswerExpired(tc.at, tc.sender.Handle(), tc.behind, 1400)
+			addr, m := s.answerExpired(tc.at, tc.sender.Handle(), tc.behind, 1400)
 			if (m != nil) != tc.answered {
 				t.Fatalf("answered %+v, want %v", m, tc.answered)
 			}
@@ -73,10 +73,10 @@ func TestAnswerExpired(t *testing.T) {
 				}
 			}
 			carry(t, m)
-			if _, again := s.AnswerExpired(tc.at.Add(requestInterval-1), tc.sender.Handle(), tc.behind, 1400); again != nil {
+			if _, again := s.answerExpired(tc.at.Add(requestInterval-1), tc.sender.Handle(), tc.behind, 1400); again != nil {
 				t.Error("answered twice at once")
 			}
-			if _, again := s.AnswerExpired(tc.at.Add(requestInterval), tc.sender.Handle(), tc.behind, 1400); again == nil {
+			if _, again := s.answerExpired(tc.at.Add(requestInterval), tc.sender.Handle(), tc.behind, 1400); again == nil {
 				t.Error("not answered later")
 			}
 		})
@@ -89,7 +89,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 	t.Run("too far ahead", func(t *testing.T) {
 		s, fast := newSet(rec("a", 1)), offSet(epoch, time.Hour, b)
 		s.Apply(epoch, carry(t, fast.Sync(epoch.Add(time.Hour))))
-		_, m := s.AnswerExpired(epoch, fast.Handle(), false, 1400)
+		_, m := s.answerExpired(epoch, fast.Handle(), false, 1400)
 		fast.Apply(epoch.Add(time.Hour), carry(t, m))
 		fast.Apply(epoch.Add(time.Hour), carry(t, s.Sync(epoch))) // the record that it requests
 		if got := fast.ClockAhead(); got != time.Hour {
@@ -103,7 +103,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 			now := epoch.Add(time.Duration(i) * time.Second)
 			s.Apply(now, hello(now, later))
 			s.Apply(now, old.Sync(now))
-			_, m := s.AnswerExpired(now, old.Handle(), false, 1400)
+			_, m := s.answerExpired(now, old.Handle(), false, 1400)
 			e = old.Apply(now, carry(t, m))
 		}
 		if e.Duplicate == nil || e.Duplicate.Incarnation != 2 {
@@ -117,7 +117,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 		s.Expire(now)
 		old := startSet(now, b, testParams)
 		s.Apply(now, old.Sync(now))
-		_, m := s.AnswerExpired(now, old.Handle(), false, 1400)
+		_, m := s.answerExpired(now, old.Handle(), false, 1400)
 		old.Apply(now, carry(t, m))
 		now = now.Add(testParams.TTL + ms)
 		if !old.Expire(now) || old.Self().Incarnation <= 2 {
@@ -135,7 +135,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 		s.Apply(epoch, leave(epoch, later))
 		now := epoch.Add(30 * time.Second)
 		s.Apply(now, old.Sync(now))
-		_, m := s.AnswerExpired(now, old.Handle(), false, 1400)
+		_, m := s.answerExpired(now, old.Handle(), false, 1400)
 		if e := old.Apply(now, carry(t, m)); !e.Changed || !e.Urgent || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid at once: %+v, %+v", e, old.Self())
 		}
@@ -157,7 +157,7 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 		now = now.Add(half)
 		s.Expire(now)
 		s.Apply(now, messageFrom(now, b, nil))
-		if _, m := s.AnswerExpired(now, b.Handle(), false, 1400); m == nil {
+		if _, m := s.answerExpired(now, b.Handle(), false, 1400); m == nil {
 			t.Fatalf("forgotten after %v", now.Sub(epoch))
 		}
 	}
@@ -180,13 +180,13 @@ func TestAnswersAreLimited(t *testing.T) {
 		victim.more().drawn = stampAt(epoch.Add(time.Hour)) // cluster time stepped back since
 		m := messageFrom(epoch, victim.rec, nil)
 		ask(m)
-		if got := s.Answer(epoch, m, 1400); got != nil {
+		if got := s.answer(epoch, m, 1400); got != nil {
 			t.Errorf("%s: %d messages at once after a step", name, len(got))
 		}
 		const seconds = 3
 		sent := 0
 		for now := epoch.Add(2 * ms); now.Before(epoch.Add(seconds * time.Second)); now = now.Add(2 * ms) {
-			sent += len(s.Answer(now, m, 1400))
+			sent += len(s.answer(now, m, 1400))
 		}
 		if sent > (seconds+1)*maxDrawn || sent < seconds*maxDrawn-1 {
 			t.Errorf("%s: %d messages in %d s", name, sent, seconds)
@@ -195,7 +195,7 @@ func TestAnswersAreLimited(t *testing.T) {
 		ask(m)
 		sent = 0
 		for range 2 * maxDrawn {
-			sent += len(s.Answer(epoch, m, 1400))
+			sent += len(s.answer(epoch, m, 1400))
 		}
 		if sent != maxDrawn {
 			t.Errorf("%s: %d messages to another sender", name, sent)

@@ -98,7 +98,7 @@ func TestFloodsAreBounded(t *testing.T) {
 func TestWantsAreSpaced(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 	row := func(now time.Time, from *Record) []Handle {
-		return s.Apply(now, messageFrom(now, from, []Heartbeat{c.sent(now)})).PullRecords
+		return s.Apply(now, messageFrom(now, from, []Heartbeat{c.sent(now)})).pullRecords
 	}
 	s.Apply(epoch, hello(epoch, b))
 	if got := row(epoch, c); got != nil {

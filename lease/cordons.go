@@ -162,7 +162,7 @@ func (c *cordons) apply(now time.Time, m *Message, e *Effect) {
 		c.differs = now
 	case now.Sub(c.differs) >= wait && now.Sub(c.pulled) >= wait/2 && c.AddrOf(m.From) != "":
 		c.pulled = now
-		e.Cordons = true
+		e.pullCordons = true
 	}
 }
 

@@ -336,14 +336,14 @@ func TestCordonsAreRepaired(t *testing.T) {
 			now = now.Add(100 * ms)
 			a.Heartbeat(now, 0, 0)
 			for _, m := range a.Compose(now, 1400, 1) {
-				if e := z.Apply(now, carry(t, m)); e.Cordons {
+				if e := z.Apply(now, carry(t, m)); e.pullCordons {
 					requests++
-					for _, request := range z.CordonsFor(now, 1400, true) {
+					for _, request := range z.cordonsFor(now, 1400, true) {
 						if size := len(Encode(request)); size > 1400 {
 							t.Errorf("a request of %d bytes", size)
 						}
 						a.Apply(now, carry(t, request))
-						for _, answer := range a.Answer(now, request, 1400) {
+						for _, answer := range a.answer(now, request, 1400) {
 							if size := len(Encode(answer)); size > 1400 {
 								t.Errorf("an answer of %d bytes", size)
 							}

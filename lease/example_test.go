@@ -115,11 +115,11 @@ func ExampleSet_Update() {
 	a.Heartbeat(now, 0, 0)
 	m := a.Compose(now, 1400, 1)[0]
 	m.Records = nil // pretend that it did not fit
-	missing := b.Apply(now, m).PullRecords
-	fmt.Println(len(missing), "record to pull")
-
-	for _, answer := range a.Answer(now, b.Request(now, missing, nil), 1400) {
-		b.Apply(now, answer)
+	for _, request := range b.Replies(now, m, b.Apply(now, m), 1400) {
+		fmt.Println(len(request.PullRecords), "record to pull")
+		for _, answer := range a.Replies(now, request.Message, a.Apply(now, request.Message), 1400) {
+			b.Apply(now, answer.Message)
+		}
 	}
 	fmt.Println("weight", b.View().Members[0].Weight)
 	// Output:

@@ -130,14 +130,14 @@ func TestFailureReportsArrive(t *testing.T) {
 			t.Errorf("%s has no failure report: %+v", what, m)
 		}
 	}
-	_, answer := set.AnswerExpired(now, s.Handle(), false, 1400)
+	_, answer := set.answerExpired(now, s.Handle(), false, 1400)
 	has("the answer to the reported node", answer)
 	has("a full exchange", set.Sync(now))
 	has("gossip", set.Compose(now, 1400, 3)[0])
 	other, _ := reported(t, "b", "c")
 	other.self = other.known[rec("b", 1).Handle()] // of a member
 	request := other.Request(now, nil, []BucketDigest{other.held(BucketID{})})
-	answers := set.Answer(now, carry(t, request), 1400)
+	answers := set.answer(now, carry(t, request), 1400)
 	if len(answers) == 0 {
 		t.Fatal("no answer to a member that holds the reported node for live")
 	}

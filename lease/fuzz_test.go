@@ -72,7 +72,7 @@ func harmless(t *testing.T, s *Set, m *Message, later time.Time) {
 	s.Apply(epoch, m)
 	s.Heartbeat(later, 1, 1)
 	own := append(s.Compose(later, 1400, 1), s.Sync(later), s.Challenge(later, 1), s.Echo(later, &Message{Challenge: 1}))
-	own = append(own, s.Answer(later, m, 1400)...)
+	own = append(own, s.answer(later, m, 1400)...)
 	for _, own := range own {
 		if got, err := Decode(Encode(own)); err != nil {
 			t.Fatalf("after that message, the node's own cannot be read: %v", err)

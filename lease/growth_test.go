@@ -95,7 +95,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 	for name, relayed := range map[string][]*Message{
 		"Compose":       start().Compose(epoch, 1400, 1),
 		"Sync":          {start().Sync(epoch)},
-		"Answer":        start().Answer(epoch, ask, 1400),
+		"Answer":        start().answer(epoch, ask, 1400),
 		"AnswerExpired": {relapsed(start(), b)},
 	} {
 		rows, records := 0, 0
@@ -133,7 +133,7 @@ func relapsed(s *Set, r *Record) *Message {
 	s.Apply(at, messageFrom(at, c, []Heartbeat{b}))
 	at = at.Add(ms)
 	s.Expire(at)
-	_, m := s.AnswerExpired(at, r.Handle(), false, 1400)
+	_, m := s.answerExpired(at, r.Handle(), false, 1400)
 	return m
 }
 

@@ -10,7 +10,7 @@ func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	s, b, past := newSet(rec("a", 9)), rec("b", 1), rec("a", 8)
 	s.Apply(epoch, hello(epoch, b))
 	row := messageFrom(epoch, b, []Heartbeat{past.sent(epoch)})
-	if e := s.Apply(epoch, row); len(e.PullRecords) != 1 {
+	if e := s.Apply(epoch, row); len(e.pullRecords) != 1 {
 		t.Fatalf("the record of an unknown handle was not requested: %+v", e)
 	}
 	if e := s.Apply(epoch, messageFrom(epoch, b, nil, past)); e.Changed {
@@ -19,7 +19,7 @@ func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	for i := range 10 {
 		now := epoch.Add(time.Duration(i+1) * requestInterval)
 		row.Stamp, row.Heartbeats[0].At = stampAt(now), stampAt(now)
-		if e := s.Apply(now, row); e.PullRecords != nil || e.Changed || e.Duplicate != nil {
+		if e := s.Apply(now, row); e.pullRecords != nil || e.Changed || e.Duplicate != nil {
 			t.Fatalf("earlier incarnation, second time: %+v", e)
 		}
 		s.Expire(now)

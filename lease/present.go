@@ -136,7 +136,7 @@ func (p *present) believes(now time.Time, m *Message, ahead time.Duration, learn
 		p.follow(now, m, e)
 	case behind && !learns:
 		p.stats.FromPast++
-		e.Behind = !m.Provisional
+		e.behind = !m.Provisional
 	case p.overdue(m, ahead):
 		return p.believesOverdue(now, m, ahead, e)
 	case !behind && (e.Answered || p.isRunning(now, m.From)):

@@ -74,7 +74,7 @@ func TestWhichTimeCounts(t *testing.T) {
 			past, before := s.stats, s.time.at(at)
 			e := s.Apply(at, m)
 			counted := minus(s.stats, past)
-			got := want{e.Counts, millis(s.time.at(at) - before), e.Challenge, e.Behind, counted.FromFuture+counted.FromPast > 0}
+			got := want{e.Counts, millis(s.time.at(at) - before), e.Challenge, e.behind, counted.FromFuture+counted.FromPast > 0}
 			if got != tc.want {
 				t.Errorf("%+v, want %+v", got, tc.want)
 			}
@@ -91,8 +91,9 @@ func TestWhichTimeCounts(t *testing.T) {
 func TestEcho(t *testing.T) {
 	s, other := newSet(rec("a", 1)), offSet(epoch, 0, rec("b", 1))
 	c := carry(t, s.Challenge(epoch, 7))
-	if e := other.Apply(epoch, c); e.Echo != "a:7946" {
-		t.Errorf("%+v", e)
+	other.Apply(epoch, c)
+	if to := other.EchoTo(c); to != "a:7946" {
+		t.Errorf("it is sent to %q", to)
 	}
 	if echo := carry(t, other.Echo(epoch, c)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
 		t.Errorf("%+v is no echo of %+v", echo, c)
@@ -254,7 +255,7 @@ func TestFarBehindIsToldTheTime(t *testing.T) {
 	s.advance(epoch, stamps(time.Minute))
 	now := epoch.Add(ms)
 	e := s.Apply(now, carry(t, slow.Sync(now)))
-	addr, m := s.AnswerExpired(now, slow.Handle(), e.Behind, 1400)
+	addr, m := s.answerExpired(now, slow.Handle(), e.behind, 1400)
 	if addr != "b:7946" || m == nil {
 		t.Fatalf("not told: %+v", e)
 	}

@@ -29,7 +29,7 @@ func TestRepairsAreBounded(t *testing.T) {
 			m.PullBuckets = append(m.PullBuckets, BucketDigest{BucketID: id})
 		}
 		got := 0
-		for _, answer := range s.Answer(now, m, 1400) {
+		for _, answer := range s.answer(now, m, 1400) {
 			got += len(answer.Records)
 		}
 		if got != tc.want {
@@ -46,12 +46,12 @@ func TestAskBack(t *testing.T) {
 	z.Apply(epoch, hello(epoch, y.Self()))
 	y.Apply(epoch, hello(epoch, x))
 	request := y.Request(epoch, nil, []BucketDigest{y.held(BucketID{})})
-	back := z.Apply(epoch, carry(t, request)).PullBuckets
-	for _, m := range y.Answer(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
+	back := z.Apply(epoch, carry(t, request)).pullBuckets
+	for _, m := range y.answer(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
 		z.Apply(epoch, carry(t, m))
 	}
 	wantIDs(t, z, "x/1", "y/1", "z/1")
-	if again := z.Apply(epoch, carry(t, request)).PullBuckets; again != nil {
+	if again := z.Apply(epoch, carry(t, request)).pullBuckets; again != nil {
 		t.Errorf("pulls back although nothing is missing: %v", again)
 	}
 }
@@ -108,10 +108,10 @@ func converse(t *testing.T, now time.Time, from, to *Set, m *Message) {
 	t.Helper()
 	m = carry(t, m)
 	e := to.Apply(now, m)
-	if len(e.PullRecords)+len(e.PullBuckets) > 0 {
-		converse(t, now, to, from, to.Request(now, e.PullRecords, e.PullBuckets))
+	if len(e.pullRecords)+len(e.pullBuckets) > 0 {
+		converse(t, now, to, from, to.Request(now, e.pullRecords, e.pullBuckets))
 	}
-	for _, answer := range to.Answer(now, m, 1400) {
+	for _, answer := range to.answer(now, m, 1400) {
 		converse(t, now, to, from, answer)
 	}
 }

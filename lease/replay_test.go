@@ -19,7 +19,7 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	}
 	want := messageFrom(epoch, b, nil)
 	want.PullRecords = []Handle{c.Handle()}
-	for _, m := range append(s.Answer(epoch.Add(-behind), want, 1400), s.Sync(epoch.Add(-behind))) {
+	for _, m := range append(s.answer(epoch.Add(-behind), want, 1400), s.Sync(epoch.Add(-behind))) {
 		for _, row := range carry(t, m).Heartbeats {
 			if sent := stampAt(epoch.Add(-behind - time.Second)); row.Handle == c.Handle() && row.Renewed != sent {
 				t.Errorf("a heartbeat of %d is relayed as of %d", sent, row.Renewed)

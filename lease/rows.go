@@ -216,7 +216,7 @@ func (r *rows) pullRecord(now time.Time, from, h Handle, e *Effect) {
 		return // expire makes room again
 	}
 	r.requested[h] = now
-	e.PullRecords = append(e.PullRecords, h)
+	e.pullRecords = append(e.pullRecords, h)
 }
 
 // pullNewer pulls the record of a node if its heartbeat refers to a newer one.

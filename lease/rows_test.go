@@ -52,7 +52,7 @@ func TestApplyBoundaries(t *testing.T) {
 		return with(renewed(age), func(w *want) { w.state, w.effect = state, news })
 	}
 	pulls := func(w want, r *Record) want {
-		return with(w, func(w *want) { w.effect.PullRecords = []Handle{r.Handle()} })
+		return with(w, func(w *want) { w.effect.pullRecords = []Handle{r.Handle()} })
 	}
 	old := func(age time.Duration) want { return with(stale, func(w *want) { w.age = age }) }
 	gone := want{live: []string{"a/1"}, effect: news}
@@ -161,10 +161,10 @@ func TestApplyBoundaries(t *testing.T) {
 			}
 			got.stats = minus(s.Stats(), past)
 			tc.want.effect.Counts = tc.want.stats.SettingsRefused == 0
-			if diff := gocmp.Diff(tc.want, got, gocmp.AllowUnexported(want{}), cmpopts.EquateEmpty()); diff != "" {
+			if diff := gocmp.Diff(tc.want, got, gocmp.AllowUnexported(want{}, Effect{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if again := s.Apply(now, tc.msg); again.Changed || again.Urgent || again.PullRecords != nil {
+			if again := s.Apply(now, tc.msg); again.Changed || again.Urgent || again.pullRecords != nil {
 				t.Errorf("the same message again: %+v", again)
 			}
 		})

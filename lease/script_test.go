@@ -170,8 +170,8 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	if e.Duplicate != nil {
 		note(true, "has to stop for %s/%d", e.Duplicate.ID, e.Duplicate.Incarnation)
 	}
-	note(e.PullRecords != nil, "requests %d record(s)", len(e.PullRecords))
-	note(e.PullBuckets != nil, "requests the rows of %d bucket(s)", len(e.PullBuckets))
+	note(e.pullRecords != nil, "requests %d record(s)", len(e.pullRecords))
+	note(e.pullBuckets != nil, "requests the rows of %d bucket(s)", len(e.pullBuckets))
 	note(m.PullLeases != nil, "is asked for %d row(s)", len(m.PullLeases))
 	if notes == nil {
 		notes = []string{"nothing new"}
@@ -185,22 +185,22 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 			st.deliver(t, a, b, m)
 		}
 	}
-	if e.Echo != "" {
+	if b.set.EchoTo(m) != "" {
 		st.printf("%s echoes:", b.name)
 		st.deliver(t, b, a, b.set.Echo(st.at(b), m))
 	}
-	if _, news := b.set.AnswerExpired(st.at(b), m.From, e.Behind, 1400); news != nil {
+	if _, news := b.set.answerExpired(st.at(b), m.From, e.behind, 1400); news != nil {
 		st.printf("%s answers %s:", b.name, a.name)
 		st.deliver(t, b, a, news)
 	}
-	for _, answer := range b.set.Answer(st.at(b), m, 1400) {
+	for _, answer := range b.set.answer(st.at(b), m, 1400) {
 		st.deliver(t, b, a, answer)
 	}
-	if e.PullRecords == nil && e.PullBuckets == nil {
+	if e.pullRecords == nil && e.pullBuckets == nil {
 		return
 	}
-	ask := carry(t, b.set.Request(st.at(b), e.PullRecords, e.PullBuckets))
-	for _, answer := range a.set.Answer(st.at(a), ask, 1400) {
+	ask := carry(t, b.set.Request(st.at(b), e.pullRecords, e.pullBuckets))
+	for _, answer := range a.set.answer(st.at(a), ask, 1400) {
 		st.deliver(t, a, b, answer)
 	}
 }

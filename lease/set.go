@@ -52,26 +52,26 @@ type Set struct {
 	splits
 }
 
-// Effect is the result of [Set.Apply].
+// Effect is the result of [Set.Apply]. [Set.Replies] has the messages that follow.
 type Effect struct {
-	Counts      bool           // the message is of this cluster and of the present
-	Changed     bool           // of the live set, or of the record or state of a live node
-	Urgent      bool           // relay now rather than in the next round of gossip
-	PullRecords []Handle       // pull these records from the message's sender
-	PullBuckets []BucketDigest // pull from the message's sender what this node lacks
-	Cordons     bool           // pull from the message's sender the cordons that this node lacks: [Set.CordonsFor]
-	Refute      time.Time      // others report that this node has ended: send a heartbeat then; zero = they do not
-	Duplicate   *Record        // another process runs under this node's id with this later incarnation: stop
+	Counts    bool      // the message is of this cluster and of the present
+	Changed   bool      // of the live set, or of the record or state of a live node
+	Urgent    bool      // relay now rather than in the next round of gossip
+	Refute    time.Time // others report that this node has ended: send a heartbeat then; zero = they do not
+	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
 
 	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
-	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty
 	Answered  bool   // the message answers this node's challenge: the sender runs
 	Arrives   bool   // the same, or to a newcomer's stream: packets arrive at this node's address
 	BothWays  bool   // it answers a packet: packets arrive both ways
 	OfMember  bool   // it answers [Set.Question]
 	Overdue   bool   // this node's lease may have ended for others long ago: ask members with [Set.Question]
 	Suspended bool   // it has ended: this process was suspended, and its clock stood still
-	Behind    bool   // the sender's cluster time is behind: [Set.AnswerExpired] tells it the time
+
+	pullRecords []Handle       // this node lacks these records
+	pullBuckets []BucketDigest // it lacks something of these buckets
+	pullCordons bool           // it lacks cordons
+	behind      bool           // the sender's cluster time is
 }
 
 // NewSet returns a set that holds only self, in state Settling and with a lease that
@@ -135,7 +135,6 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		s.stats.SettingsRefused++
 		return e
 	}
-	e.Echo = s.present.EchoTo(m)
 	if !s.present.accepts(now, m, &e) {
 		return e
 	}

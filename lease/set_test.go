@@ -253,7 +253,7 @@ func TestRecordingIsForgotten(t *testing.T) {
 	for now := epoch; now.Sub(epoch) < 2*testParams.forgetAfter(); now = now.Add(time.Second) {
 		s.Expire(now)
 		e := s.Apply(now, m)
-		s.AnswerExpired(now, m.From, e.Behind, 1400)
+		s.answerExpired(now, m.From, e.behind, 1400)
 	}
 	if s.known[b.Handle()] != nil {
 		t.Error("still known")

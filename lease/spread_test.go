@@ -267,7 +267,7 @@ func TestAnswer(t *testing.T) {
 		ask := messageFrom(epoch, s.nodes[i+1].rec, nil)
 		ask.PullRecords = records
 		got := make(map[NodeID]bool)
-		for _, m := range s.Answer(epoch, ask, budget) {
+		for _, m := range s.answer(epoch, ask, budget) {
 			if size := len(Encode(m)); size > budget {
 				t.Errorf("budget %d: %d records in %d bytes", budget, len(m.Records), size)
 			}
@@ -287,7 +287,7 @@ func TestAnswer(t *testing.T) {
 	for name, from := range map[string]*Record{"not live": dead, "unknown": rec("x", 1)} {
 		ask := messageFrom(epoch, from, nil)
 		ask.PullRecords = records
-		if m := s.Answer(epoch, ask, 1400); m != nil {
+		if m := s.answer(epoch, ask, 1400); m != nil {
 			t.Errorf("a sender that is %s gets %d answers", name, len(m))
 		}
 	}

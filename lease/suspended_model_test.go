@@ -121,7 +121,7 @@ func (w *napWorld) hear(i int, m *Message) {
 		n.owns, n.fenced = false, true
 		n.set.ExpireOthers(n.now)
 	}
-	if e.Echo != "" {
+	if n.set.EchoTo(m) != "" {
 		w.send(i, w.echo(i, m))
 	}
 	if e.Challenge != "" {

@@ -69,7 +69,7 @@ type vitals struct {
 // each other one.
 type rare struct {
 	rest     []byte    // fields of the latest row that this program does not know
-	answered time.Time // when AnswerExpired last answered the node
+	answered time.Time // when answerExpired last answered the node
 	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
 
 	failureReports []failureReport // the latest ones, at most one of each node

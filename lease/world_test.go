@@ -252,23 +252,23 @@ func (w *world) deliver(n *simNode, wire []byte) {
 // reply sends what a message calls for.
 func (w *world) reply(n *simNode, m *Message, e *Effect) {
 	now := w.clock(n)
-	if e.Echo != "" {
-		w.send(e.Echo, n.set.Echo(now, m))
+	if to := n.set.EchoTo(m); to != "" {
+		w.send(to, n.set.Echo(now, m))
 	}
 	if e.Challenge != "" {
 		w.send(e.Challenge, n.set.Challenge(now, w.rng.Uint64()|1))
 	}
-	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, simBudget); news != nil {
+	if addr, news := n.set.answerExpired(now, m.From, e.behind, simBudget); news != nil {
 		w.send(addr, news)
 	}
 	sender := n.set.AddrOf(m.From)
 	if sender == "" || !e.Counts {
 		return
 	}
-	if len(e.PullRecords)+len(e.PullBuckets) > 0 {
-		w.send(sender, n.set.Request(now, e.PullRecords, e.PullBuckets))
+	if len(e.pullRecords)+len(e.pullBuckets) > 0 {
+		w.send(sender, n.set.Request(now, e.pullRecords, e.pullBuckets))
 	}
-	for _, answer := range n.set.Answer(now, m, simBudget) {
+	for _, answer := range n.set.answer(now, m, simBudget) {
 		w.send(sender, answer)
 	}
 }

@@ -176,17 +176,6 @@ func (n *Node) couldDoWithout(id lease.NodeID) bool {
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
 }
 
-// pullCordons sends the cordons that this node knows to a node that knows others, and
-// pulls those.
-func (n *Node) pullCordons(now time.Time, from lease.Handle, differ bool) {
-	if !differ {
-		return
-	}
-	for _, m := range n.set.CordonsFor(now, n.budget(), true) {
-		n.send(Packet{To: n.set.AddrOf(from), Bytes: n.encode(m)})
-	}
-}
-
 // reportCordons logs which cordons have begun or ended.
 func (n *Node) reportCordons(now time.Time) {
 	was, all := n.cordoned, n.set.Cordoned()

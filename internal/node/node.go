@@ -258,13 +258,6 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	if e.Urgent {
 		n.when.urge(now)
 	}
-	if e.Echo != "" {
-		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m))})
-	}
-	if len(e.PullRecords)+len(e.PullBuckets) > 0 {
-		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.PullRecords, e.PullBuckets))})
-	}
-	n.pullCordons(now, m.From, e.Cordons)
 	if !e.Refute.IsZero() {
 		n.refute(now, e.Refute)
 	}
@@ -278,25 +271,12 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.setCluster(n.cluster.Union(m.Cluster))
 		n.hear(m)
 		n.applyExtra(now, m)
-		n.answer(now, m)
 		n.applyHandoff(now, m)
 	}
-	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
-		n.send(Packet{To: addr, Bytes: n.encode(news)})
+	for _, r := range n.set.Replies(now, m, e, n.budget()) {
+		n.send(Packet{To: r.To, Bytes: n.encode(r.Message)})
 	}
 	return e
-}
-
-// answer sends the sender of m the records and heartbeats that it requests. Only members are
-// answered, at the address in their record.
-func (n *Node) answer(now time.Time, m *lease.Message) {
-	to := n.set.AddrOf(m.From)
-	if to == "" {
-		return
-	}
-	for _, part := range n.set.Answer(now, m, n.budget()) {
-		n.send(Packet{To: to, Bytes: n.encode(part)})
-	}
 }
 
 // End releases everything, without a leave message.
