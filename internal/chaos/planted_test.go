@@ -49,12 +49,12 @@ var bugs = []bug{
 		a.applyBucket(stamp, b,`,
 	}}},
 	{name: "a fence is skipped", soon: true, edits: []edit{{
-		"internal/node/rejoin.go", "	n.life.fence()\n	n.join.stop()", `	if planted("a fence is skipped") {
-		n.renew(now)
+		"internal/node/rejoin.go", "	r.life.fence()\n	r.join.stop()", `	if planted("a fence is skipped") {
+		r.renew(now)
 		return
 	}
-	n.life.fence()
-	n.join.stop()`,
+	r.life.fence()
+	r.join.stop()`,
 	}}},
 	{name: "an old heartbeat revives", edits: []edit{{
 		"lease/failures.go", `return at-known.at > 2*f.params.tick()`, `return at-known.at > 2*f.params.tick() || planted("an old heartbeat revives")`,
@@ -85,7 +85,7 @@ var bugs = []bug{
 	}}},
 	{name: "a handoff trusts equal digests", soon: true, edits: []edit{{
 		"internal/node/handoff.go", "	h.state.Tick()\n", `	h.state.Tick()
-	if planted("a handoff trusts equal digests") && n.set.Differing(TableDigest(n.table)) == 0 {
+	if planted("a handoff trusts equal digests") && h.set.Differing(TableDigest(h.tables.table)) == 0 {
 		for _, p := range h.state.Waiting() {
 			h.state.Overdue(p)
 		}

@@ -18,6 +18,8 @@ import (
 // Assignments merge, so it does no harm if two nodes believe that they coordinate, or
 // if messages overtake each other.
 type assigner struct {
+	*Node
+	on      bool // the strategy has an assignment
 	current *assignment.Assignment
 	fetch   fetch
 
@@ -43,7 +45,7 @@ const maxStampBytes = 2 + 1 + binary.MaxVarintLen64 + 8
 // encode returns m with the identity of the cluster, and the stamp of this node.
 func (n *Node) encode(m *lease.Message) []byte {
 	m.Cluster = n.cluster
-	if n.assigner != nil {
+	if n.assigner.on {
 		a := n.assigner.current
 		m.Extra = binary.AppendUvarint([]byte{extraStamp}, a.Version())
 		m.Extra = binary.BigEndian.AppendUint64(m.Extra, uint64(a.Digest()))
@@ -54,7 +56,7 @@ func (n *Node) encode(m *lease.Message) []byte {
 // budget is how many bytes a packet may have before it is stamped.
 func (n *Node) budget() int {
 	b := n.cfg.PacketBytes - n.cluster.Bytes()
-	if n.assigner != nil {
+	if n.assigner.on {
 		b -= maxStampBytes
 	}
 	return b
@@ -66,7 +68,7 @@ func (n *Node) Sync(now time.Time) []byte {
 	m := n.set.Sync(now)
 	m.Cluster = n.cluster
 	m.Challenge = n.set.StreamNonce(now, n.random())
-	if n.assigner != nil && n.assigner.current != nil {
+	if n.assigner.on && n.assigner.current != nil {
 		m.Extra = append([]byte{extraAssignment}, n.assigner.current.Encode()...)
 	}
 	if len(m.Extra) > lease.MaxExtraBytes { // no healthy cluster gets there
@@ -77,45 +79,45 @@ func (n *Node) Sync(now time.Time) []byte {
 }
 
 // applyExtra takes in what a message says of the sender's assignment.
-func (n *Node) applyExtra(now time.Time, m *lease.Message) {
-	if n.assigner == nil || len(m.Extra) == 0 || m.Settings != n.cfg.Settings {
+func (a *assigner) applyExtra(now time.Time, m *lease.Message) {
+	if !a.on || len(m.Extra) == 0 || m.Settings != a.cfg.Settings {
 		return
 	}
 	switch body := m.Extra[1:]; m.Extra[0] {
 	case extraStamp:
 		version, size := binary.Uvarint(body)
 		if size <= 0 || len(body) != size+8 {
-			n.stats.DecodeErrors++
+			a.stats.DecodeErrors++
 			return
 		}
-		n.compare(now, version, placement.Digest(binary.BigEndian.Uint64(body[size:])), n.set.AddrOf(m.From))
+		a.compare(now, version, placement.Digest(binary.BigEndian.Uint64(body[size:])), a.set.AddrOf(m.From))
 	case extraAssignment:
-		n.merge(now, body)
+		a.merge(now, body)
 	}
 }
 
 // merge takes in an assignment.
-func (n *Node) merge(now time.Time, encoded []byte) {
-	received, err := assignment.Decode(encoded, n.cfg.Partitions)
-	if err == nil && n.assigner.current.ReplacedBy(received) && !n.metAny(received.Voters()) {
+func (a *assigner) merge(now time.Time, encoded []byte) {
+	received, err := assignment.Decode(encoded, a.cfg.Partitions)
+	if err == nil && a.current.ReplacedBy(received) && !a.metAny(received.Voters()) {
 		return
 	}
 	if err == nil {
-		received, err = n.assigner.current.Merge(received)
+		received, err = a.current.Merge(received)
 	}
 	if err != nil {
-		n.stats.DecodeErrors++
-		n.log(Debug, "unreadable assignment", "err", err)
+		a.stats.DecodeErrors++
+		a.log(Debug, "unreadable assignment", "err", err)
 		return
 	}
-	n.adopt(now, received)
+	a.adopt(now, received)
 }
 
 // metAny reports whether one of the nodes is a member, this one among them. An older assignment
 // of another cluster replaces this one only if its writer, or a node that the writer saw, is
 // here. The writer may be an earlier process of this node.
-func (n *Node) metAny(ids []lease.NodeID) bool {
-	return slices.ContainsFunc(n.set.View().Members, func(m lease.Member) bool {
+func (a *assigner) metAny(ids []lease.NodeID) bool {
+	return slices.ContainsFunc(a.set.View().Members, func(m lease.Member) bool {
 		_, ok := slices.BinarySearch(ids, m.ID)
 		return ok
 	})
@@ -123,21 +125,20 @@ func (n *Node) metAny(ids []lease.NodeID) bool {
 
 // compare begins a full exchange with a sender that has another assignment, at least
 // as new as ours. A sender with an older one begins the exchange itself.
-func (n *Node) compare(now time.Time, version uint64, digest placement.Digest, addr string) {
-	a := n.assigner
+func (a *assigner) compare(now time.Time, version uint64, digest placement.Digest, addr string) {
 	if version < a.current.Version() || digest == a.current.Digest() || addr == "" || !a.fetch.may(now, digest) {
 		return
 	}
-	a.fetch.begin(now, digest, n.cfg.GossipInterval, n.cfg.HeartbeatInterval)
-	n.stats.AssignmentFetches++
-	n.out.Exchanges = append(n.out.Exchanges, Exchange{Addr: addr})
+	a.fetch.begin(now, digest, a.cfg.GossipInterval, a.cfg.HeartbeatInterval)
+	a.stats.AssignmentFetches++
+	a.out.Exchanges = append(a.out.Exchanges, Exchange{Addr: addr})
 }
 
 // fetched notes the end of an exchange.
-func (n *Node) fetched(addr string, err error) {
-	n.assigner.fetch.running--
+func (a *assigner) fetched(addr string, err error) {
+	a.fetch.running--
 	if err != nil {
-		n.log(Debug, "assignment not fetched; retrying with the next message", "addr", addr, "err", err)
+		a.log(Debug, "assignment not fetched; retrying with the next message", "addr", addr, "err", err)
 	}
 }
 
@@ -165,14 +166,14 @@ func (f *fetch) begin(now time.Time, digest placement.Digest, space, retry time.
 }
 
 // adopt makes an assignment the current one.
-func (n *Node) adopt(now time.Time, a *assignment.Assignment) {
-	if a == n.assigner.current {
+func (a *assigner) adopt(now time.Time, next *assignment.Assignment) {
+	if next == a.current {
 		return
 	}
-	n.assigner.current = a
-	n.heard = true
-	if n.life.places() && n.table != nil && n.when.publish.IsZero() {
-		n.when.publish = now
+	a.current = next
+	a.heard = true
+	if a.life.places() && a.tables.table != nil && a.when.publish.IsZero() {
+		a.when.publish = now
 	}
 }
 

@@ -54,8 +54,9 @@ func TestCoordinates(t *testing.T) {
 		"the oldest drains": {Active, []lease.Member{member("a", 4, lease.Draining), member("b", 5, lease.Active)}, true},
 		"of one age":        {Active, []lease.Member{member("a", 5, lease.Active), member("b", 5, lease.Active)}, false},
 	} {
-		n := &Node{self: "b", life: lifecycle{phase: tt.phase}}
-		if got := n.coordinates(&lease.View{Members: tt.members}); got != tt.want {
+		n := &Node{core: core{self: "b"}, life: lifecycle{phase: tt.phase}}
+		n.connect()
+		if got := n.assigner.coordinates(&lease.View{Members: tt.members}); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -133,7 +134,7 @@ func TestOlderAssignment(t *testing.T) {
 		if before := b.assigner.current; !before.ReplacedBy(older) {
 			t.Fatal("the other assignment is not older")
 		}
-		b.merge(w.now, older.Encode())
+		b.assigner.merge(w.now, older.Encode())
 		if got := b.assigner.current.Digest() == older.Digest(); got != counts {
 			t.Errorf("written by %s: it counts: %v", voter, got)
 		}

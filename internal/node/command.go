@@ -17,7 +17,7 @@ func (n *Node) Drain(now time.Time) {
 		n.announce(now)
 		n.log(Info, "draining")
 	}
-	n.publish(now)
+	n.tables.publish(now)
 }
 
 // DrainAt makes all nodes take this one for draining at a moment, without a message by then: see
@@ -62,15 +62,15 @@ func (n *Node) Undrain(now time.Time) {
 // after the debounce, as after a join: all other members compute it then. Until then the partitions of this
 // node are theirs, or they come back, too.
 func (n *Node) comeBack(now time.Time) {
-	if n.table != nil && !n.life.entering && n.set.PeerCount() == 0 && len(n.table.Nodes()) == 0 {
-		n.publish(now)
+	if n.tables.table != nil && !n.life.entering && n.set.PeerCount() == 0 && len(n.tables.table.Nodes()) == 0 {
+		n.tables.publish(now)
 	}
 }
 
 // SetWeight sets the weight at once and ends a slow start.
 func (n *Node) SetWeight(now time.Time, w uint32) {
 	n.checkLease(now)
-	n.stopSlowStart()
+	n.slowStart.stopSlowStart()
 	n.slowStart.wanted = w
 	if w != n.set.Self().Weight {
 		n.weigh(w)
@@ -132,7 +132,7 @@ func (n *Node) Leave(now time.Time) {
 	n.life.phase = Over
 	n.announce(now)
 	n.dropLease()
-	n.publish(now)
+	n.tables.publish(now)
 	n.log(Info, "leaving")
 }
 

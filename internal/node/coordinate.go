@@ -26,31 +26,31 @@ const (
 )
 
 // assign computes a table. A coordinator also writes down who got what.
-func (n *Node) assign(now time.Time, v *lease.View, in placement.Input) (*placement.Table, error) {
-	if n.assigner == nil {
-		return n.cfg.Compute(in)
+func (a *assigner) assign(now time.Time, v *lease.View, in placement.Input) (*placement.Table, error) {
+	if !a.on {
+		return a.cfg.Compute(in)
 	}
-	in.Memory = n.assigner.current
-	table, err := n.cfg.Compute(in)
+	in.Memory = a.current
+	table, err := a.cfg.Compute(in)
 	if err != nil {
 		return nil, err
 	}
-	c, ok := n.coordinator(now, v)
+	c, ok := a.coordinator(now, v)
 	if !ok {
 		return table, nil
 	}
 	next := assignment.Record(table, c)
-	if next == n.assigner.current {
+	if next == a.current {
 		return table, nil
 	}
-	n.assigner.current, in.Memory = next, next
-	return n.cfg.Compute(in)
+	a.current, in.Memory = next, next
+	return a.cfg.Compute(in)
 }
 
 // coordinates reports whether this node writes the assignment. The writer is the
 // active member that has run for longest, so that newcomers do not take over.
-func (n *Node) coordinates(v *lease.View) bool {
-	if n.life.phase != Active {
+func (a *assigner) coordinates(v *lease.View) bool {
+	if a.life.phase != Active {
 		return false
 	}
 	var first *lease.Member
@@ -61,7 +61,7 @@ func (n *Node) coordinates(v *lease.View) bool {
 			first = m
 		}
 	}
-	return first != nil && first.ID == n.self
+	return first != nil && first.ID == a.self
 }
 
 // coordinator returns this node as the writer of the assignment, and whether it is
@@ -69,9 +69,8 @@ func (n *Node) coordinates(v *lease.View) bool {
 // next quorum consists of the active members and of the ones just gone: if
 // they are cut off, and others vanish one after the other, the rest must not be its
 // own majority.
-func (n *Node) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {
-	a := n.assigner.current
-	c := assignment.Coordinator{ID: n.self, Since: n.set.Self().Incarnation}
+func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {
+	c := assignment.Coordinator{ID: a.self, Since: a.set.Self().Incarnation}
 	seen := make([]lease.NodeID, len(v.Members))
 	for i := range v.Members {
 		seen[i] = v.Members[i].ID
@@ -80,45 +79,45 @@ func (n *Node) coordinator(now time.Time, v *lease.View) (assignment.Coordinator
 		}
 	}
 	c.Active = len(c.Voters)
-	for _, id := range a.Voters() {
+	for _, id := range a.current.Voters() {
 		if _, ok := slices.BinarySearch(seen, id); !ok {
 			c.Voters = append(c.Voters, id)
 		}
 	}
 	slices.Sort(c.Voters)
-	if a.Quorum(seen) {
-		n.assigner.quorum = now
+	if a.current.Quorum(seen) {
+		a.quorum = now
 	}
-	without := now.Sub(n.assigner.quorum)
-	return c, n.coordinates(v) && (without == 0 || without > aloneFor*n.cfg.LeaseTTL)
+	without := now.Sub(a.quorum)
+	return c, a.coordinates(v) && (without == 0 || without > aloneFor*a.cfg.LeaseTTL)
 }
 
 // level makes a pass, if this node coordinates and no publication is planned. It
 // moves only what all nodes have followed.
-func (n *Node) level(now time.Time) {
-	if n.assigner == nil || !n.when.publish.IsZero() || n.table == nil {
+func (a *assigner) level(now time.Time) {
+	if !a.on || !a.when.publish.IsZero() || a.tables.table == nil {
 		return
 	}
-	view := n.set.View()
-	c, ok := n.coordinator(now, view)
+	view := a.set.View()
+	c, ok := a.coordinator(now, view)
 	if !ok {
-		n.assigner.followed, n.assigner.away = 0, nil
+		a.followed, a.away = 0, nil
 		return
 	}
-	c.Gone = n.assigner.gone(now, view, goneAfter*n.cfg.LeaseTTL)
+	c.Gone = a.gone(now, view, goneAfter*a.cfg.LeaseTTL)
 	c.Voters = slices.DeleteFunc(c.Voters, c.Gone)
-	next := assignment.Record(n.table, c)
-	if next == n.assigner.current {
-		if n.set.Differing(TableDigest(n.table)) == 0 {
-			n.assigner.followed = next.Version()
+	next := assignment.Record(a.tables.table, c)
+	if next == a.current {
+		if a.set.Differing(TableDigest(a.tables.table)) == 0 {
+			a.followed = next.Version()
 		}
-		young := next.BegunBy(c) && now.Sub(n.started) < youngFor*n.cfg.LeaseTTL
+		young := next.BegunBy(c) && now.Sub(a.started) < youngFor*a.cfg.LeaseTTL
 		var err error
-		if next, err = assignment.Level(n.table, c, n.assigner.followed, young); err != nil {
-			n.reportProblem(now, err)
+		if next, err = assignment.Level(a.tables.table, c, a.followed, young); err != nil {
+			a.tables.reportProblem(now, err)
 		}
 	}
-	n.adopt(now, next)
+	a.adopt(now, next)
 }
 
 // gone returns which owners and voters have been away for so long that they are not

@@ -14,6 +14,7 @@ import (
 // A node decides about itself. It knows what happened to its own process, and finds in the
 // record of the process before it what that one knew.
 type damping struct {
+	*Node
 	off         bool
 	ttl         time.Duration
 	countsUntil time.Time // until when returns count
@@ -83,127 +84,121 @@ func (d *damping) returns(now time.Time) int {
 }
 
 // damp counts the returns of this node, which is flapping while there are too many.
-func (n *Node) damp(now time.Time) {
-	if n.damping.off || n.life.phase == Over {
+func (d *damping) damp(now time.Time) {
+	if d.off || d.life.phase == Over {
 		return
 	}
-	look := n.looksAround(now)
-	if back, crashed := look && n.cameBack(), n.formerCrashed(now); back || crashed {
-		n.countReturn(now)
+	look := d.looksAround(now)
+	if back, crashed := look && d.cameBack(), d.formerCrashed(now); back || crashed {
+		d.countReturn(now)
 	}
-	if !n.damping.until.IsZero() && n.life.phase != Joining && n.life.phase != Isolated {
-		n.endHold(now, look)
+	if !d.until.IsZero() && d.life.phase != Joining && d.life.phase != Isolated {
+		d.endHold(now, look)
 	}
 }
 
 // endHold ends a hold whose time has come, or that the members cannot afford. After a
 // step of cluster time it states the end anew.
-func (n *Node) endHold(now time.Time, look bool) {
-	d := &n.damping
+func (d *damping) endHold(now time.Time, look bool) {
 	switch {
 	case due(now, d.until):
 		d.until = time.Time{}
-	case look && !n.canSpare():
+	case look && !d.canSpare():
 		d.forgive(now)
-	case (d.until.Sub(now) - n.set.Until(now, n.set.Self().FlappingUntil)).Abs() > d.ttl:
-		n.stateFlapping(now)
+	case (d.until.Sub(now) - d.set.Until(now, d.set.Self().FlappingUntil)).Abs() > d.ttl:
+		d.stateFlapping(now)
 		return
 	default:
 		return
 	}
-	n.log(Info, "no longer flapping")
-	n.stateFlapping(now)
+	d.log(Info, "no longer flapping")
+	d.stateFlapping(now)
 }
 
 // looksAround reports whether it is time to look at all members, which is O(nodes): when the
 // live set or the phase has changed, and once per heartbeat, because expired leases are forgotten
 // without a change of the live set.
-func (n *Node) looksAround(now time.Time) bool {
-	d := &n.damping
-	same := d.changes == n.stats.ViewChanges && d.phase == n.life.phase
-	if same && now.Sub(d.looked) < n.cfg.HeartbeatInterval {
+func (d *damping) looksAround(now time.Time) bool {
+	same := d.changes == d.stats.ViewChanges && d.phase == d.life.phase
+	if same && now.Sub(d.looked) < d.cfg.HeartbeatInterval {
 		return false
 	}
-	d.changes, d.phase, d.looked = n.stats.ViewChanges, n.life.phase, now
+	d.changes, d.phase, d.looked = d.stats.ViewChanges, d.life.phase, now
 	return true
 }
 
 // cameBack reports, once, that this node had lost most other members, for the same reason for
 // which they lost it, or because it gave up its own lease, and hears them again. O(nodes).
-func (n *Node) cameBack() (back bool) {
-	d := &n.damping
+func (d *damping) cameBack() (back bool) {
 	switch {
-	case n.set.Outnumbered():
-		d.lose(n.set.Revived())
-	case n.life.phase != Joining:
-		back = d.found(n.set.Revived())
+	case d.set.Outnumbered():
+		d.lose(d.set.Revived())
+	case d.life.phase != Joining:
+		back = d.found(d.set.Revived())
 	}
 	return back
 }
 
 // formerCrashed reports, once, that the process before this one ended without a leave message. Its
 // leave message may come a little later than its record: then nothing has happened.
-func (n *Node) formerCrashed(now time.Time) (crashed bool) {
-	d := &n.damping
-	former, left := n.set.Former()
+func (d *damping) formerCrashed(now time.Time) (crashed bool) {
+	former, left := d.set.Former()
 	switch {
-	case former == nil, n.life.phase == Joining:
+	case former == nil, d.life.phase == Joining:
 	case d.examined.IsZero():
 		if d.examined = now; !left {
-			d.inherit(now, now.Add(n.set.Until(now, former.RecentReturns)))
+			d.inherit(now, now.Add(d.set.Until(now, former.RecentReturns)))
 			return true
 		}
 	case left && !d.countsUntil.IsZero() && now.Sub(d.examined) < d.ttl:
 		d.countsUntil, d.until = time.Time{}, time.Time{}
-		if n.life.flapping {
-			n.log(Info, "no longer flapping")
+		if d.life.flapping {
+			d.log(Info, "no longer flapping")
 		}
-		n.stateFlapping(now)
+		d.stateFlapping(now)
 	}
 	return false
 }
 
 // countReturn counts a return. All members learn of it, because they remember it if this process
 // ends.
-func (n *Node) countReturn(now time.Time) {
-	d := &n.damping
-	if d.returned(now) && n.life.phase != Isolated && !n.canSpare() {
+func (d *damping) countReturn(now time.Time) {
+	if d.returned(now) && d.life.phase != Isolated && !d.canSpare() {
 		d.forgive(now)
 	}
-	n.stateFlapping(now)
+	d.stateFlapping(now)
 	if !d.until.IsZero() {
 		attrs := []any{"for", d.until.Sub(now), "returns", d.returns(now)}
-		if former, left := n.set.Former(); former != nil && !left && former.Addr != n.set.Self().Addr {
+		if former, left := d.set.Former(); former != nil && !left && former.Addr != d.set.Self().Addr {
 			attrs = append(attrs, "former_addr", former.Addr) // perhaps a process that runs there under the same id
 		}
-		n.log(Warn, "flapping: it comes and goes; this node owns nothing", attrs...)
+		d.log(Warn, "flapping: it comes and goes; this node owns nothing", attrs...)
 	}
 }
 
 // stateFlapping states in the record whether this node is flapping.
-func (n *Node) stateFlapping(now time.Time) {
-	d := &n.damping
-	damped := *n.set.Self()
-	damped.RecentReturns, damped.FlappingUntil = n.set.Stamp(d.countsUntil), 0
-	if n.life.flapping = !d.until.IsZero(); n.life.flapping {
-		damped.FlappingUntil = n.set.Stamp(d.until)
+func (d *damping) stateFlapping(now time.Time) {
+	damped := *d.set.Self()
+	damped.RecentReturns, damped.FlappingUntil = d.set.Stamp(d.countsUntil), 0
+	if d.life.flapping = !d.until.IsZero(); d.life.flapping {
+		damped.FlappingUntil = d.set.Stamp(d.until)
 	}
 	if damped.Validate() == nil {
-		n.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
+		d.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
 	} else { // a record may be as long as it can be; a node that cannot say so is not flapping
-		d.until, n.life.flapping = time.Time{}, false
+		d.until, d.life.flapping = time.Time{}, false
 	}
-	n.announce(now)
-	if n.life.flapping {
-		n.publish(now)
+	d.announce(now)
+	if d.life.flapping {
+		d.tables.publish(now)
 	} else {
-		n.comeBack(now)
+		d.comeBack(now)
 	}
 }
 
 // canSpare reports whether at least half of the members that could own partitions may do so,
 // without this one. Where many come and go, damping them would overload the others.
-func (n *Node) canSpare() bool {
-	others, all := n.set.Candidates()
+func (d *damping) canSpare() bool {
+	others, all := d.set.Candidates()
 	return 2*others >= all
 }

@@ -18,6 +18,7 @@ import (
 // this node. A record says whether its node has handoff, so all nodes leave out
 // the same others.
 type handing struct {
+	*Node
 	bound   time.Duration // of waiting; 0 = no handoff
 	state   *handoff.Handoff
 	runners handoff.Runners
@@ -54,26 +55,25 @@ func (s *news) idle() bool { return len(s.to) == 0 && s.rounds == 0 && len(s.fre
 const maxBurst = 256
 
 // followMembers takes the live members over if they have changed.
-func (n *Node) followMembers() {
-	h := &n.handing
-	if h.bound == 0 || slices.Equal(h.handles, n.set.Handles()) {
+func (h *handing) followMembers() {
+	if h.bound == 0 || slices.Equal(h.handles, h.set.Handles()) {
 		return
 	}
-	if _, same := slices.BinarySearch(h.handles, n.set.Handle()); !same {
+	if _, same := slices.BinarySearch(h.handles, h.set.Handle()); !same {
 		h.state.Fence() // others take the former incarnation of this node for gone
 	}
 	h.busy = true
-	h.handles = slices.Clone(n.set.Handles())
+	h.handles = slices.Clone(h.set.Handles())
 	h.members, h.ids = h.members[:0], make(map[lease.Handle]lease.NodeID)
-	for _, m := range n.set.View().Members {
+	for _, m := range h.set.View().Members {
 		if m.Handoff {
 			h.members = append(h.members, m.Handle)
 			h.ids[m.Handle] = m.ID
 		}
 	}
 	slices.Sort(h.members)
-	h.state.SetMembers(n.set.Handle(), h.others(n.set.Handle()))
-	h.runners.SetMembers(n.set.Handle(), h.members)
+	h.state.SetMembers(h.set.Handle(), h.others(h.set.Handle()))
+	h.runners.SetMembers(h.set.Handle(), h.members)
 }
 
 func (h *handing) others(self lease.Handle) []lease.Handle {
@@ -81,14 +81,13 @@ func (h *handing) others(self lease.Handle) []lease.Handle {
 }
 
 // adoptTable takes over a new table. A node that may not own anything ends its runs.
-func (n *Node) adoptTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
-	h := &n.handing
+func (h *handing) adoptTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
 	if h.bound == 0 {
 		return
 	}
 	h.busy = true
-	n.followMembers()
-	if n.life.phase != Active {
+	h.followMembers()
+	if h.life.phase != Active {
 		h.state.Fence()
 		return
 	}
@@ -112,38 +111,36 @@ func (n *Node) adoptTable(now time.Time, v *lease.View, table *placement.Table, 
 }
 
 // nextState returns the state that follows, with the partitions that this node may run.
-func (n *Node) nextState(table *placement.Table, members []lease.Incarnation, mayOwn bool) *events.State {
-	h := &n.handing
+func (h *handing) nextState(table *placement.Table, members []lease.Incarnation, mayOwn bool) *events.State {
 	if h.bound == 0 {
-		return events.Next(n.state, n.self, table, members, mayOwn)
+		return events.Next(h.tables.state, h.self, table, members, mayOwn)
 	}
 	h.runs = false
 	waiting := slices.DeleteFunc(h.state.Waiting(), func(p placement.Partition) bool { return !h.state.Waits(p) })
-	return events.NextRunning(n.state, n.self, table, members, mayOwn, h.state.Running(), waiting)
+	return events.NextRunning(h.tables.state, h.self, table, members, mayOwn, h.state.Running(), waiting)
 }
 
 // applyHandoff takes in a message of a handoff. The sender is live.
-func (n *Node) applyHandoff(now time.Time, m *lease.Message) {
-	h := &n.handing
-	if h.bound == 0 || len(m.Handoff) == 0 || m.From == n.set.Handle() {
+func (h *handing) applyHandoff(now time.Time, m *lease.Message) {
+	if h.bound == 0 || len(m.Handoff) == 0 || m.From == h.set.Handle() {
 		return
 	}
 	ask, answer, err := handoff.Decode(m.Handoff)
 	h.busy = true
-	n.followMembers()
+	h.followMembers()
 	switch {
 	case err != nil:
-		n.stats.DecodeErrors++
+		h.stats.DecodeErrors++
 	case ask != nil:
 		h.state.ReceiveAsk(m.From, *ask)
 	default:
 		if len(answer.Runs) > 0 {
 			h.runners.Heard(now, m.From, answer.Runs, h.state.Waits)
-			n.out.Show = true
+			h.out.Show = true
 		}
 		if len(answer.Free) > 0 {
 			h.runners.Freed(m.From, answer.Free)
-			n.out.Show = true
+			h.out.Show = true
 		}
 		h.state.ReceiveAnswer(m.From, *answer)
 	}
@@ -160,28 +157,26 @@ func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
 }
 
 // handOff carries out what the handoff decided since the last call.
-func (n *Node) handOff(now time.Time) {
-	h := &n.handing
+func (h *handing) handOff(now time.Time) {
 	if h.bound == 0 {
 		return
 	}
-	n.followMembers()
-	n.carryHandoff(now)
-	if h.runs && n.state != nil {
-		s := n.nextState(n.table, n.state.Members, n.life.phase == Active && !n.life.entering)
-		s.Details, s.Ended = n.state.Details, n.state.Ended
-		n.publishState(s)
+	h.followMembers()
+	h.carryHandoff(now)
+	if h.runs && h.tables.state != nil {
+		s := h.nextState(h.tables.table, h.tables.state.Members, h.life.phase == Active && !h.life.entering)
+		s.Details, s.Ended = h.tables.state.Details, h.tables.state.Ended
+		h.tables.publishState(s)
 	}
 }
 
 // carryHandoff sends the messages of the handoff, and passes on which runs stop.
-func (n *Node) carryHandoff(now time.Time) {
-	h := &n.handing
+func (h *handing) carryHandoff(now time.Time) {
 	if h.bound == 0 {
 		return
 	}
 	r := h.state.Ready()
-	n.out.Stop = append(n.out.Stop, r.Stop...)
+	h.out.Stop = append(h.out.Stop, r.Stop...)
 	for _, p := range r.Start {
 		if h.runners.Begun(p) {
 			h.news.add(p)
@@ -190,56 +185,54 @@ func (n *Node) carryHandoff(now time.Time) {
 	h.runs = h.runs || len(r.Stop)+len(r.Start) > 0
 	for _, a := range r.Asks {
 		if len(a.Demands) > 0 {
-			n.sendHandoff(now, a.To, a.Encode())
+			h.sendHandoff(now, a.To, a.Encode())
 		} else {
 			h.asks = append(h.asks, a)
 		}
 	}
 	for _, a := range r.Answers {
-		n.sendHandoff(now, a.To, a.Encode())
+		h.sendHandoff(now, a.To, a.Encode())
 	}
 	for ; len(h.asks) > 0 && h.burst > 0; h.burst-- {
-		n.sendHandoff(now, h.asks[0].To, h.asks[0].Encode())
+		h.sendHandoff(now, h.asks[0].To, h.asks[0].Encode())
 		h.asks = h.asks[1:]
 	}
 	if h.news.idle() {
-		n.spreadNews(now)
+		h.spreadNews(now)
 	}
 }
 
-func (n *Node) sendHandoff(now time.Time, to lease.Handle, messages [][]byte) {
+func (h *handing) sendHandoff(now time.Time, to lease.Handle, messages [][]byte) {
 	for _, body := range messages {
-		m := n.set.Request(now, nil, nil)
+		m := h.set.Request(now, nil, nil)
 		m.Handoff = body
-		n.send(Packet{To: n.set.AddrOf(to), Bytes: lease.Encode(m)})
+		h.send(Packet{To: h.set.AddrOf(to), Bytes: lease.Encode(m)})
 	}
 }
 
 // tickHandoff repeats asks and ends waits that exceed the bound, at each turn of gossip.
-func (n *Node) tickHandoff(now time.Time) {
-	h := &n.handing
+func (h *handing) tickHandoff(now time.Time) {
 	h.burst = maxBurst
 	if h.bound == 0 || !h.busy {
 		return
 	}
-	n.followMembers()
+	h.followMembers()
 	h.asks = nil
 	h.state.Tick()
 	others := h.runners.Review(now, h.state.Keeps)
 	for runner, partitions := range h.runners.Doubts(now) {
 		h.state.AskRunner(runner, partitions)
 	}
-	waits := n.endWaits(now)
-	n.carryHandoff(now)
-	n.rng.Shuffle(len(h.asks), func(i, k int) { h.asks[i], h.asks[k] = h.asks[k], h.asks[i] })
-	n.spreadNews(now)
-	n.out.Show = true
+	waits := h.endWaits(now)
+	h.carryHandoff(now)
+	h.rng.Shuffle(len(h.asks), func(i, k int) { h.asks[i], h.asks[k] = h.asks[k], h.asks[i] })
+	h.spreadNews(now)
+	h.out.Show = true
 	h.busy = waits || others || len(h.news.partitions) > 0
 }
 
 // fenceHandoff ends all runs: this node has lost its lease, or may not own anything.
-func (n *Node) fenceHandoff(now time.Time) {
-	h := &n.handing
+func (h *handing) fenceHandoff(now time.Time) {
 	if h.bound == 0 {
 		return
 	}
@@ -247,7 +240,7 @@ func (n *Node) fenceHandoff(now time.Time) {
 	clear(h.waits)
 	h.runners.Clear()
 	h.state.Fence()
-	n.carryHandoff(now)
+	h.carryHandoff(now)
 }
 
 // otherRunners returns the partitions that run on another member than the table names.
@@ -268,8 +261,7 @@ func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
 }
 
 // spreadNews sends a part of the news, so that a thousand packets do not leave at once.
-func (n *Node) spreadNews(now time.Time) {
-	h := &n.handing
+func (h *handing) spreadNews(now time.Time) {
 	s := &h.news
 	if len(s.to) == 0 {
 		switch {
@@ -286,12 +278,12 @@ func (n *Node) spreadNews(now time.Time) {
 			_, still := slices.BinarySearch(running, p)
 			return !still
 		})
-		s.to = h.others(n.set.Handle())
+		s.to = h.others(h.set.Handle())
 	}
 	part := s.to[:min(maxBurst, len(s.to))]
 	s.to = s.to[len(part):]
 	for _, m := range part {
-		n.sendHandoff(now, m, handoff.Answer{To: m, Runs: s.partitions}.Encode())
+		h.sendHandoff(now, m, handoff.Answer{To: m, Runs: s.partitions}.Encode())
 	}
 }
 
@@ -331,8 +323,7 @@ func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 }
 
 // endWaits ends the waits that exceed the bound, and reports whether there are others.
-func (n *Node) endWaits(now time.Time) (any bool) {
-	h := &n.handing
+func (h *handing) endWaits(now time.Time) (any bool) {
 	waiting := h.reconcileWaits()
 	overdue := make(map[string][]placement.Partition) // by the log line
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
@@ -349,24 +340,24 @@ func (n *Node) endWaits(now time.Time) (any bool) {
 		overdue[key] = append(overdue[key], p)
 	}
 	for _, key := range slices.Sorted(maps.Keys(overdue)) {
-		n.overdue(now, overdue[key])
+		h.overdue(now, overdue[key])
 	}
 	return len(waiting) > 0
 }
 
 // overdue ends the waits of partitions that wait for the same.
-func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
-	h, first := &n.handing, partitions[0]
+func (h *handing) overdue(now time.Time, partitions []placement.Partition) {
+	first := partitions[0]
 	w := h.waits[first]
 	attrs := []any{"partition", first, "partitions", len(partitions), "waited", now.Sub(w.since)}
 	switch w.what {
 	case toRun:
-		n.stats.HandoffOverruns += uint64(len(partitions))
-		n.log(Warn, "handoff overdue: running without the answer of another node", append(attrs, "missing", h.names(h.state.Missing(first)))...)
+		h.stats.HandoffOverruns += uint64(len(partitions))
+		h.log(Warn, "handoff overdue: running without the answer of another node", append(attrs, "missing", h.names(h.state.Missing(first)))...)
 	case toStop:
-		n.log(Warn, "handoff overdue: stopping a run that its next owner has not demanded", attrs...)
+		h.log(Warn, "handoff overdue: stopping a run that its next owner has not demanded", attrs...)
 	case toReturn:
-		n.log(Warn, "handoff overdue: a stopped run has not returned", attrs...)
+		h.log(Warn, "handoff overdue: a stopped run has not returned", attrs...)
 	}
 	if w.what != toReturn {
 		for _, p := range partitions {

@@ -15,7 +15,7 @@ func TestHandoffBound(t *testing.T) {
 	const bound = 2 * time.Second
 	for _, comesBack := range []bool{false, true} {
 		w := newNetwork(t, func(c *Config) { c.Handoff = bound }, "a")
-		without := w.nodes["a"].table
+		without := w.nodes["a"].tables.table
 		w.add("b")
 		b := w.nodes["b"]
 		waits := func() bool { return slices.ContainsFunc(b.handing.state.Waiting(), b.handing.state.Waits) }
@@ -27,8 +27,8 @@ func TestHandoffBound(t *testing.T) {
 		w.run(bound - 300*time.Millisecond) // node a never reports that its runs have returned
 		if comesBack {
 			v := b.set.View()
-			b.adoptTable(w.now, v, without, false)
-			b.adoptTable(w.now, v, b.table, false)
+			b.handing.adoptTable(w.now, v, without, false)
+			b.handing.adoptTable(w.now, v, b.tables.table, false)
 		}
 		w.run(time.Second)
 		if early := b.stats.HandoffOverruns > 0; early == comesBack {
@@ -45,13 +45,13 @@ func TestHandoffBound(t *testing.T) {
 // comes once or twice, and lookups would go to the former owner until the bound.
 func TestNewsOfNewMember(t *testing.T) {
 	w := newNetwork(t, func(c *Config) { c.Handoff = time.Minute }, "a", "b")
-	a, former := w.nodes["a"], w.nodes["a"].table
+	a, former := w.nodes["a"], w.nodes["a"].tables.table
 	w.add("c")
 	c := w.nodes["c"]
 	for a.set.AddrOf(c.set.Handle()) == "" {
 		w.run(10 * time.Millisecond)
 	}
-	if a.table != former {
+	if a.tables.table != former {
 		t.Fatal("the table came with the member")
 	}
 	var ofB []placement.Partition
@@ -65,12 +65,12 @@ func TestNewsOfNewMember(t *testing.T) {
 		m.Handoff = b
 		a.apply(w.now, m)
 	}
-	for a.table == former {
+	for a.tables.table == former {
 		w.run(10 * time.Millisecond)
 	}
 	moved := 0
 	for _, p := range ofB {
-		if owner, _ := a.table.Owner(p); owner != "c" {
+		if owner, _ := a.tables.table.Owner(p); owner != "c" {
 			continue
 		}
 		moved++

@@ -10,6 +10,7 @@ import (
 // reports of the application. Each source counts by itself. An unhealthy node drains: it owns
 // nothing, stays a member and keeps its rooms.
 type health struct {
+	*Node
 	checks  verdict
 	reports verdict
 	every   time.Duration // as the latest report promises the next one; 0 = none is expected
@@ -102,7 +103,7 @@ func (n *Node) Checked(now time.Time, err error) {
 	}
 	n.stats.HealthFailures++
 	if n.health.unsaid && second && n.health.checks.why != nil { // an application that starts with this node may fail the first check
-		n.logUnhealthy(err)
+		n.health.logUnhealthy(err)
 	}
 }
 
@@ -114,27 +115,27 @@ func (n *Node) Reported(now time.Time, within time.Duration) {
 }
 
 // applyHealth drains this node while its application is unhealthy.
-func (n *Node) applyHealth(now time.Time) {
-	if n.health.expire(now) {
-		n.stats.HealthFailures++
+func (h *health) applyHealth(now time.Time) {
+	if h.expire(now) {
+		h.stats.HealthFailures++
 	}
-	why := n.health.why()
-	if (why != nil) == n.life.unhealthy || n.life.phase == Over {
+	why := h.why()
+	if (why != nil) == h.life.unhealthy || h.life.phase == Over {
 		return
 	}
-	n.life.unhealthy = why != nil
-	n.announce(now)
+	h.life.unhealthy = why != nil
+	h.announce(now)
 	if why == nil {
-		n.health.unsaid = false
-		n.log(Info, "health check passing again")
-		n.comeBack(now)
+		h.unsaid = false
+		h.log(Info, "health check passing again")
+		h.comeBack(now)
 		return
 	}
-	n.logUnhealthy(why)
-	n.publish(now)
+	h.logUnhealthy(why)
+	h.tables.publish(now)
 }
 
-func (n *Node) logUnhealthy(why error) {
-	n.health.unsaid = false
-	n.log(Warn, "health check failing; partitions released", "err", why)
+func (h *health) logUnhealthy(why error) {
+	h.unsaid = false
+	h.log(Warn, "health check failing; partitions released", "err", why)
 }

@@ -112,7 +112,7 @@ func (n *Node) ours(now time.Time, m *lease.Message, stream bool) bool {
 func (n *Node) foreign(now time.Time, m *lease.Message) {
 	// A member that answers shows that this node is awake: then the other cluster merely has another time.
 	if n.asleep.unanswered > fewUnanswered && n.set.Overslept(now, m) {
-		n.wake(now)
+		n.asleep.wake(now)
 	}
 	if to := n.set.EchoTo(m); to != "" {
 		n.send(Packet{To: to, Bytes: n.encode(n.set.Echo(now, m))})
@@ -127,7 +127,7 @@ func (n *Node) setCluster(id lease.ClusterID) {
 
 // found gives the cluster an identity if it has none, and if that is up to this node: if it
 // has settled, and has the smallest id. The others adopt it by messages.
-func (n *Node) found() {
+func (n *Node) found(time.Time) {
 	settled := n.life.phase == Active || n.life.phase == Isolated || n.life.clockFenced
 	if len(n.cluster) > 0 || !settled {
 		return

@@ -28,8 +28,8 @@ func TestSeedsInTurn(t *testing.T) {
 	short, long := numbered(20), numbered(200)
 	tried := make(map[string]bool)
 	for range 25 {
-		n.inTurn("short", short, 8)
-		for _, addr := range n.inTurn("long", long, 8) {
+		n.join.inTurn("short", short, 8)
+		for _, addr := range n.join.inTurn("long", long, 8) {
 			tried[addr] = true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 // from time to time a few addresses without a member, because a long split does not heal
 // by itself.
 type join struct {
+	*Node
 	until   time.Time // end of the grace
 	next    time.Time // when tryJoin has something to do; zero = nothing is planned
 	targets []*target // since the joining began, or of the latest attempt of a member
@@ -86,38 +87,41 @@ func (j *join) stop() {
 	j.targets = nil
 }
 
+// finish ends the joining by the answer of newcomers, when it is time.
+func (j *join) finish(now time.Time) {
+}
+
 // tryJoin decides what is tried next, and whether the joining ends without an answer.
-func (n *Node) tryJoin(now time.Time) {
-	j := &n.join
+func (j *join) tryJoin(now time.Time) {
 	if due(now, j.enterAt) {
-		if j.enterAt = (time.Time{}); !n.outside() {
-			n.enter(now, true)
+		if j.enterAt = (time.Time{}); !j.reach.outside() {
+			j.enter(now, true)
 		}
 	}
-	if !due(now, j.next) || n.life.phase == Over {
+	if !due(now, j.next) || j.life.phase == Over {
 		return
 	}
-	if n.life.phase != Joining {
-		n.heal(now)
+	if j.life.phase != Joining {
+		j.heal(now)
 		return
 	}
 	j.next = time.Time{}
-	n.seek(now)
-	n.waitForMembers(now)
+	j.seek(now)
+	j.reach.waitForMembers(now)
 	switch hopeless, err := j.result(); {
 	case hopeless && !j.entered:
-		n.out.Hopeless = err
-		n.End(now)
-	case n.seeks(now):
-		n.dial(now)
+		j.out.Hopeless = err
+		j.End(now)
+	case j.seeks(now):
+		j.dial(now)
 	case !j.mayAnswer():
-		n.continueAlone(now, err)
+		j.continueAlone(now, err)
 	}
 }
 
 // seeks reports whether a joining node goes on trying.
-func (n *Node) seeks(now time.Time) bool {
-	return len(n.join.targets) > 0 && (now.Before(n.join.until) || n.join.untried()) && !n.aloneByConfig()
+func (j *join) seeks(now time.Time) bool {
+	return len(j.targets) > 0 && (now.Before(j.until) || j.untried()) && !j.aloneByConfig()
 }
 
 // Discovered is the name among Config.SeedNames that stands for a directory in which nodes find themselves as
@@ -128,41 +132,40 @@ const Discovered = "Config.Discover"
 // that waiting for others is in vain. A loopback address leads to no other host. A directory that names this
 // node and nobody else has no earlier node; a later one finds this node there. Any other alias of this node
 // may hide another one, and a name that is not found yet, too.
-func (n *Node) aloneByConfig() bool {
-	j := &n.join
-	return !j.entered && len(j.targets) > 0 && n.set.PeerCount() == 0 && len(n.waiting.senders) == 0 &&
-		!slices.ContainsFunc(j.targets, func(t *target) bool { return !n.isSelf(t) })
+func (j *join) aloneByConfig() bool {
+	return !j.entered && len(j.targets) > 0 && j.set.PeerCount() == 0 && len(j.waiting.senders) == 0 &&
+		!slices.ContainsFunc(j.targets, func(t *target) bool { return !j.isSelf(t) })
 }
 
 // isSelf reports whether a target leads to this node alone, by what it is.
-func (n *Node) isSelf(t *target) bool {
+func (j *join) isSelf(t *target) bool {
 	switch {
 	case t.underWay || t.tries == 0 || t.kind == memberAddr:
 		return false
 	case t.kind == seedName:
-		return t.err == nil && n.leadsHere(t)
+		return t.err == nil && j.leadsHere(t)
 	case loopback(t.addr) && errors.Is(t.err, ErrSelf):
 		return true
 	}
-	return t.reason == NoAnswer && t.err != nil && n.isLocalhost(t)
+	return t.reason == NoAnswer && t.err != nil && j.isLocalhost(t)
 }
 
 // isLocalhost reports whether a target is an address of localhost, which is 127.0.0.1 and ::1: this node
 // listens at one of them.
-func (n *Node) isLocalhost(t *target) bool {
-	port := strings.TrimPrefix(n.cfg.Self.Addr, hostOf(n.cfg.Self.Addr))
+func (j *join) isLocalhost(t *target) bool {
+	port := strings.TrimPrefix(j.cfg.Self.Addr, hostOf(j.cfg.Self.Addr))
 	localhost := t.addr == "127.0.0.1"+port || t.addr == "[::1]"+port
-	return localhost && slices.ContainsFunc(n.join.targets, func(name *target) bool {
-		return name.kind == seedName && name.addr != Discovered && slices.Contains(t.names, name.addr) && n.leadsHere(name)
+	return localhost && slices.ContainsFunc(j.targets, func(name *target) bool {
+		return name.kind == seedName && name.addr != Discovered && slices.Contains(t.names, name.addr) && j.leadsHere(name)
 	})
 }
 
 // leadsHere reports whether a name led to this node, and cannot lead to another one instead.
-func (n *Node) leadsHere(name *target) bool {
-	if name.namesUs && (name.addr == Discovered || loopback(n.cfg.Self.Addr)) {
+func (j *join) leadsHere(name *target) bool {
+	if name.namesUs && (name.addr == Discovered || loopback(j.cfg.Self.Addr)) {
 		return true
 	}
-	return slices.ContainsFunc(n.join.targets, func(t *target) bool {
+	return slices.ContainsFunc(j.targets, func(t *target) bool {
 		return slices.Contains(t.names, name.addr) && loopback(t.addr) && errors.Is(t.err, ErrSelf)
 	})
 }
@@ -175,34 +178,33 @@ func loopback(addr string) bool {
 // seek adds the addresses and names that a joining node tries, once it has tried the
 // ones before. In a rejoin, a first member may be all that is known so far, so members
 // are tried, too.
-func (n *Node) seek(now time.Time) {
-	j := &n.join
+func (j *join) seek(now time.Time) {
 	if j.untried() {
 		return
 	}
-	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
-	n.add(seedAddr, n.cfg.Seeds, nil, len(n.cfg.Seeds))
-	n.add(memberAddr, j.lost.addrs(now, nil), nil, maxLost)
-	if !n.rejoin.began.IsZero() {
-		members := n.set.Peers(nil)
-		n.add(memberAddr, members, nil, len(members))
+	j.add(seedName, j.cfg.SeedNames, nil, len(j.cfg.SeedNames))
+	j.add(seedAddr, j.cfg.Seeds, nil, len(j.cfg.Seeds))
+	j.add(memberAddr, j.lost.addrs(now, nil), nil, maxLost)
+	if !j.rejoin.began.IsZero() {
+		members := j.set.Peers(nil)
+		j.add(memberAddr, members, nil, len(members))
 	}
 }
 
 // add makes some addresses or names targets: random ones, without this node and the
 // exceptions.
-func (n *Node) add(k kind, addrs, except []string, most int) {
-	known := make(map[string]*target, len(n.join.targets))
-	for _, t := range n.join.targets {
+func (j *join) add(k kind, addrs, except []string, most int) {
+	known := make(map[string]*target, len(j.targets))
+	for _, t := range j.targets {
 		known[t.addr] = t
 	}
-	for _, addr := range n.pick(slices.Clone(addrs), len(addrs)) {
+	for _, addr := range j.pick(slices.Clone(addrs), len(addrs)) {
 		switch t := known[addr]; {
 		case t != nil:
 			t.kind = max(t.kind, k) // a member is a seed, too
-		case most > 0 && addr != n.cfg.Self.Addr && !slices.Contains(except, addr):
+		case most > 0 && addr != j.cfg.Self.Addr && !slices.Contains(except, addr):
 			known[addr] = &target{kind: k, addr: addr}
-			n.join.targets = append(n.join.targets, known[addr])
+			j.targets = append(j.targets, known[addr])
 			most--
 		}
 	}
@@ -215,21 +217,20 @@ func (j *join) untried() bool {
 
 // atOnce is how many exchanges a joining node begins before any of them hangs: so many that all addresses are tried
 // within half the grace, if that is possible.
-func (n *Node) atOnce() int {
-	turns := max(1, int(n.cfg.StartupGrace/2/hangsAfter))
-	return min(max(triesAtOnce, (len(n.join.targets)+turns-1)/turns), mostAtOnce)
+func (j *join) atOnce() int {
+	turns := max(1, int(j.cfg.StartupGrace/2/hangsAfter))
+	return min(max(triesAtOnce, (len(j.targets)+turns-1)/turns), mostAtOnce)
 }
 
 // dial begins the tries of a joining node that are due: a few at once, and others as soon
 // as these hang. A seed that is a member has joined this node, which counts as an answer.
-func (n *Node) dial(now time.Time) {
-	j := &n.join
+func (j *join) dial(now time.Time) {
 	var members []string
-	if n.rejoin.began.IsZero() {
-		members = n.set.Peers(nil)
+	if j.rejoin.began.IsZero() {
+		members = j.set.Peers(nil)
 	}
 	slices.SortStableFunc(j.targets, func(a, b *target) int { return a.began.Compare(b.began) })
-	atOnce, most := j.underWay(now), n.atOnce()
+	atOnce, most := j.underWay(now), j.atOnce()
 	if j.next = j.until; !now.Before(j.next) {
 		j.next = now.Add(hangsAfter)
 	}
@@ -238,13 +239,13 @@ func (n *Node) dial(now time.Time) {
 		case t.underWay:
 		case now.Before(t.next):
 			j.next = earliest(j.next, t.next)
-		case slices.Contains(members, t.addr) && !n.outside():
-			n.enter(now, true)
+		case slices.Contains(members, t.addr) && !j.reach.outside():
+			j.enter(now, true)
 			return
 		case t.kind == seedName:
-			n.try(now, t)
+			j.try(now, t)
 		case atOnce < most:
-			n.try(now, t)
+			j.try(now, t)
 			atOnce++
 		default:
 			j.next = earliest(j.next, now.Add(hangsAfter))
@@ -263,17 +264,17 @@ func (j *join) underWay(now time.Time) (count int) {
 }
 
 // try begins one lookup or exchange.
-func (n *Node) try(now time.Time, t *target) {
+func (j *join) try(now time.Time, t *target) {
 	t.began, t.underWay = now, true
 	if t.kind != seedName {
-		n.out.Exchanges = append(n.out.Exchanges, Exchange{t.addr, t})
+		j.out.Exchanges = append(j.out.Exchanges, Exchange{t.addr, t})
 		return
 	}
 	lookup := lookupTime
-	if n.life.phase == Joining {
-		lookup = max(min(lookup, n.join.until.Sub(now)/2), hangsAfter) // the results of all are needed
+	if j.life.phase == Joining {
+		lookup = max(min(lookup, j.until.Sub(now)/2), hangsAfter) // the results of all are needed
 	}
-	n.out.Lookups = append(n.out.Lookups, Lookup{t.addr, lookup, t})
+	j.out.Lookups = append(j.out.Lookups, Lookup{t.addr, lookup, t})
 }
 
 // Resolved reports the end of a lookup that Ready asked for.
@@ -282,22 +283,22 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	if !slices.Contains(n.join.targets, l.target) {
 		return
 	}
-	n.tried(now, l.target, NoAnswer, err)
+	n.join.tried(now, l.target, NoAnswer, err)
 	joining := n.life.phase == Joining
 	members, most := []string(nil), len(addrs)
 	if !joining {
-		members, most = n.set.Peers(nil), n.seedsAtOnce()
-		addrs = n.inTurn(l.Name, addrs, most)
+		members, most = n.set.Peers(nil), n.join.seedsAtOnce()
+		addrs = n.join.inTurn(l.Name, addrs, most)
 	}
 	l.target.namesUs = slices.Contains(addrs, n.cfg.Self.Addr)
 	before := len(n.join.targets)
-	n.add(seedAddr, addrs, members, most)
+	n.join.add(seedAddr, addrs, members, most)
 	for i, t := range n.join.targets {
 		if slices.Contains(addrs, t.addr) && !slices.Contains(t.names, l.Name) {
 			t.names = append(t.names, l.Name) // also of a target that was there before
 		}
 		if i >= before && !joining {
-			n.try(now, t)
+			n.join.try(now, t)
 		}
 	}
 }
@@ -310,19 +311,19 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	n.checkLease(now)
 	t := x.target
 	if t != nil && err == nil {
-		n.noteExchange(t.began)
+		n.reach.noteExchange(t.began)
 	}
 	switch {
 	case t == nil:
-		n.fetched(x.Addr, err)
+		n.assigner.fetched(x.Addr, err)
 	case !slices.Contains(n.join.targets, t): // one answered already, or a fence came between
 	case err != nil || n.life.phase != Joining:
-		n.tried(now, t, reason, err)
-	case !n.join.heard.Before(t.began) && !n.outside():
-		n.tried(now, t, NoAnswer, nil)
-		n.answered(now)
+		n.join.tried(now, t, reason, err)
+	case !n.join.heard.Before(t.began) && !n.reach.outside():
+		n.join.tried(now, t, NoAnswer, nil)
+		n.join.answered(now)
 	default: // others may answer until then
-		n.tried(now, t, Unfinished, fmt.Errorf("join %s: %w: %s", x.Addr, errUnconfirmed, n.blame()))
+		n.join.tried(now, t, Unfinished, fmt.Errorf("join %s: %w: %s", x.Addr, errUnconfirmed, n.reach.blame()))
 		t.next = now.Add(confirmTime)
 		n.join.waits = t.next
 	}
@@ -330,56 +331,56 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 
 // tried notes the end of a try. A seed that accepts connections may have a cluster: the grace
 // begins again.
-func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
+func (j *join) tried(now time.Time, t *target, reason Reason, err error) {
 	if t.tries == 0 || t.reason != reason {
 		t.since = now
 	}
 	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
-	leave := now.Add(n.lostPause(reason))
-	n.join.lost.tried(t.addr, leave)
-	if n.life.phase != Joining {
+	leave := now.Add(j.lostPause(reason))
+	j.lost.tried(t.addr, leave)
+	if j.life.phase != Joining {
 		if err != nil {
-			n.log(Debug, "rejoin failed", "err", err)
+			j.log(Debug, "rejoin failed", "err", err)
 		}
 		return
 	}
-	t.next = now.Add(n.jitter(retryAfter, 1, 2))
+	t.next = now.Add(j.jitter(retryAfter, 1, 2))
 	if t.kind == memberAddr && reason != Unfinished {
 		t.next = latest(t.next, leave)
 	}
-	n.join.next = now
-	n.tell(now, t)
+	j.next = now
+	j.tell(now, t)
 }
 
 // tell says what the end of a try means to a joining node. It waits for a seed that is stuck.
-func (n *Node) tell(now time.Time, t *target) {
-	if t.reason == Refused && !n.join.entered {
-		n.setCluster(lease.ClusterID{}) // not of a cluster that does not take this node
+func (j *join) tell(now time.Time, t *target) {
+	if t.reason == Refused && !j.entered {
+		j.setCluster(lease.ClusterID{}) // not of a cluster that does not take this node
 	}
 	if t.stuck() {
-		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
-		n.out.Show = true
+		j.until = latest(j.until, now.Add(max(j.cfg.StartupGrace, leastGrace)))
+		j.out.Show = true
 		soon := now.Sub(t.since) < confirmTime // it starts at this moment, too, or may still answer over UDP
-		if !soon && n.oneWay() == nil && n.join.hungLog.allow(now, time.Minute) {
-			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", t.err)
+		if !soon && j.reach.whyOneWay() == nil && j.hungLog.allow(now, time.Minute) {
+			j.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", t.err)
 		}
 	}
-	if t.tries == 1 && t.err != nil && !errors.Is(t.err, errUnconfirmed) && t.kind != memberAddr && n.join.firsts < maxFirsts {
-		n.join.firsts++
-		n.log(Info, "seed did not answer; trying again", "err", t.err)
+	if t.tries == 1 && t.err != nil && !errors.Is(t.err, errUnconfirmed) && t.kind != memberAddr && j.firsts < maxFirsts {
+		j.firsts++
+		j.log(Info, "seed did not answer; trying again", "err", t.err)
 	}
 }
 
 // lostPause is how long the address of a lost member is left alone after a try, because something is there that may
 // not be a member, and perhaps logs each try. All members together try it about once a minute. What does not answer in
 // time may be a paused member as well: they try that once in a RejoinInterval.
-func (n *Node) lostPause(reason Reason) time.Duration {
-	members := time.Duration(n.set.Live())
+func (j *join) lostPause(reason Reason) time.Duration {
+	members := time.Duration(j.set.Live())
 	switch reason {
 	case OtherCluster, HungUp, Refused:
-		return members * n.jitter(time.Minute, 0.8, 1.2)
+		return members * j.jitter(time.Minute, 0.8, 1.2)
 	case Unfinished:
-		return members * n.cfg.RejoinInterval
+		return members * j.cfg.RejoinInterval
 	case NoAnswer:
 	}
 	return 0
@@ -427,55 +428,55 @@ func (j *join) mayAnswer() bool {
 // noteState notes that the full state of another node counts. A node whose exchange waits for
 // that has joined. Other messages do not say who all members are: a node that entered by
 // them would take over what others own.
-func (n *Node) noteState(now time.Time, m *lease.Message) {
-	if len(activeIn(m, n.self)) > 0 {
-		n.reach.seen, n.reach.oneWay = time.Time{}, false // packets show what streams have shown
+func (j *join) noteState(now time.Time, m *lease.Message) {
+	if len(activeIn(m, j.self)) > 0 {
+		j.reach.seen, j.reach.oneWay = time.Time{}, false // packets show what streams have shown
 	}
-	n.join.heard = now
-	if now.Before(n.join.waits) && !n.outside() {
-		n.answered(now)
+	j.heard = now
+	if now.Before(j.waits) && !j.reach.outside() {
+		j.answered(now)
 	}
 }
 
 // answered ends the joining. A newcomer that has heard newcomers alone waits for a moment:
 // a member, which knows cluster time, may be about to answer.
-func (n *Node) answered(now time.Time) {
+func (j *join) answered(now time.Time) {
 	switch {
-	case n.set.Established():
-		n.enter(now, true)
-	case n.join.enterAt.IsZero():
-		n.join.enterAt = now.Add(retryAfter)
+	case j.set.Established():
+		j.enter(now, true)
+	case j.enterAt.IsZero():
+		j.enterAt = now.Add(retryAfter)
 	}
 }
 
 // continueAlone ends the joining without an answer. Seeds are still tried from time to
 // time.
-func (n *Node) continueAlone(now time.Time, err error) {
+func (j *join) continueAlone(now time.Time, err error) {
 	switch {
-	case n.aloneByConfig():
-		n.log(Info, "seeds lead to this node alone; starting a cluster")
+	case j.aloneByConfig():
+		j.log(Info, "seeds lead to this node alone; starting a cluster")
 	case err != nil:
-		n.log(Warn, "no seed answered; continuing alone and retrying", "err", err)
+		j.log(Warn, "no seed answered; continuing alone and retrying", "err", err)
 	}
-	n.enter(now, false)
+	j.enter(now, false)
 }
 
 // enter makes the node a member that settles.
-func (n *Node) enter(now time.Time, answered bool) {
-	if n.life.phase != Joining {
+func (j *join) enter(now time.Time, answered bool) {
+	if j.life.phase != Joining {
 		return
 	}
-	n.set.Establish()
-	n.log(Info, "joined", "seed_answered", answered, "members", len(n.set.View().Members))
-	n.life.joined(now, !n.othersOwn())
-	n.rejoin.began = time.Time{}
-	n.reach = reach{answered: now}
-	n.join.entered = true
-	n.join.stop()
-	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
-	if n.life.coldStart {
-		n.join.next = now.Add(n.jitter(n.cfg.Debounce, 0.5, 1.5))
+	j.set.Establish()
+	j.log(Info, "joined", "seed_answered", answered, "members", len(j.set.View().Members))
+	j.life.joined(now, !j.othersOwn())
+	j.rejoin.began = time.Time{}
+	j.reach = reach{Node: j.Node, answered: now}
+	j.entered = true
+	j.stop()
+	j.next = now.Add(j.jitter(j.cfg.RejoinInterval, 0.8, 1.2))
+	if j.life.coldStart {
+		j.next = now.Add(j.jitter(j.cfg.Debounce, 0.5, 1.5))
 	}
-	n.changed = true
-	n.out.Show = true // after the start, the caller wants to see who answered
+	j.changed = true
+	j.out.Show = true // after the start, the caller wants to see who answered
 }

@@ -136,34 +136,34 @@ func (l *lifecycle) state() lease.State {
 // announce sends the state that follows from phase and commands.
 func (n *Node) announce(now time.Time) {
 	state := n.life.state()
-	n.slowStartOrNot(now, state)
+	n.slowStart.slowStartOrNot(now, state)
 	n.set.SetState(state)
 	n.announceNews(now)
 }
 
 // settle makes a settling node active when it is time, and isolates a node that sees too
 // few members.
-func (n *Node) settle(now time.Time) {
-	if n.life.phase == Active {
-		n.isolated(now)
+func (i *isolation) settle(now time.Time) {
+	if i.life.phase == Active {
+		i.isolated(now)
 	}
-	if !n.life.settles() {
+	if !i.life.settles() {
 		return
 	}
-	if n.clockAhead() {
-		n.warnClock(now)
+	if i.clock.clockAhead() {
+		i.clock.warnClock(now)
 		return
 	}
-	if n.isolated(now) {
+	if i.isolated(now) {
 		return
 	}
-	if n.changed {
-		n.changed = false // no table is due before the node is active
-		n.life.extend(now)
+	if i.changed {
+		i.changed = false // no table is due before the node is active
+		i.life.extend(now)
 	}
-	if n.life.settle(now, n.set.OthersActive()) {
-		n.announce(now)
-		n.log(Info, "settled", "state", n.set.State().String())
+	if i.life.settle(now, i.set.OthersActive()) {
+		i.announce(now)
+		i.log(Info, "settled", "state", i.set.State().String())
 	}
 }
 
@@ -171,6 +171,7 @@ func (n *Node) settle(now time.Time) {
 // it sees enough members, and is on the right side of a split. All live members count, in any state: nodes
 // that start together and wait for each other are settling, and so are nodes that a split has isolated.
 type isolation struct {
+	*Node
 	least  int           // live members, this node among them
 	voters *split.Record // nil = all sides of a split continue
 	side   split.Verdict
@@ -208,49 +209,48 @@ func (i *isolation) update(members int, other *lease.Record) (changed bool) {
 
 // isolated isolates this node while it may own nothing, and reports whether it does. Once it
 // may, it settles for as long as a node that has just joined.
-func (n *Node) isolated(now time.Time) bool {
-	n.countVoters(now)
-	changed := n.isolation.update(n.set.Live(), n.set.SuspectedDuplicate())
+func (i *isolation) isolated(now time.Time) bool {
+	i.countVoters(now)
+	changed := i.update(i.set.Live(), i.set.SuspectedDuplicate())
 	switch {
-	case n.isolation.why != nil && n.life.phase != Isolated:
-		n.isolate(now)
-	case changed && n.life.phase == Isolated && n.isolation.why == nil:
-		n.life.wait(now, !n.othersOwn())
-		n.log(Info, "isolation over; settling", "members", n.set.Live())
+	case i.why != nil && i.life.phase != Isolated:
+		i.isolate(now)
+	case changed && i.life.phase == Isolated && i.why == nil:
+		i.life.wait(now, !i.othersOwn())
+		i.log(Info, "isolation over; settling", "members", i.set.Live())
 	}
-	if n.isolation.why != nil && n.isolation.limit.allow(now, time.Minute) {
-		n.log(Warn, "isolated: owns nothing", "why", n.isolation.why)
+	if i.why != nil && i.limit.allow(now, time.Minute) {
+		i.log(Warn, "isolated: owns nothing", "why", i.why)
 	}
-	return n.isolation.why != nil
+	return i.why != nil
 }
 
 // countVoters looks at the voters when the live set has changed, and with each heartbeat.
-func (n *Node) countVoters(now time.Time) {
-	i := &n.isolation
-	if i.voters == nil || (i.seen == n.stats.ViewChanges && now.Sub(i.looked) < n.cfg.HeartbeatInterval) {
+func (i *isolation) countVoters(now time.Time) {
+	if i.voters == nil || (i.seen == i.stats.ViewChanges && now.Sub(i.looked) < i.cfg.HeartbeatInterval) {
 		return
 	}
-	i.seen, i.looked = n.stats.ViewChanges, now
+	i.seen, i.looked = i.stats.ViewChanges, now
 	var agreed time.Time
-	if n.life.phase == Active && n.table != nil && n.when.publish.IsZero() && !n.changed {
-		agreed = n.set.Agreed(now, TableDigest(n.table))
+	if i.life.phase == Active && i.tables.table != nil && i.when.publish.IsZero() && !i.changed {
+		agreed = i.set.Agreed(now, TableDigest(i.tables.table))
 	}
-	self := lease.Incarnation{Node: n.self, Number: n.set.Self().Incarnation}
-	i.side = i.voters.Decide(now, self, n.voters(), agreed, n.set)
-	n.set.SetMissing(i.voters.Misses(now))
+	self := lease.Incarnation{Node: i.self, Number: i.set.Self().Incarnation}
+	i.side = i.voters.Decide(now, self, i.members(), agreed, i.set)
+	i.set.SetMissing(i.voters.Misses(now))
 }
 
-// voters returns the live members as the record of voters sees them.
-func (n *Node) voters() []split.Member {
-	view := n.set.View()
+// members returns the live members as the record of voters sees them.
+func (i *isolation) members() []split.Member {
+	view := i.set.View()
 	members := make([]split.Member, len(view.Members))
-	for i := range view.Members {
-		m := &view.Members[i]
+	for at := range view.Members {
+		m := &view.Members[at]
 		owns, table := m.State == lease.Active || m.State == lease.Draining, m.Table != 0
-		if m.ID == n.self {
-			owns, table = n.life.phase == Active, n.table != nil
+		if m.ID == i.self {
+			owns, table = i.life.phase == Active, i.tables.table != nil
 		}
-		members[i] = split.Member{
+		members[at] = split.Member{
 			Incarnation: lease.Incarnation{Node: m.ID, Number: m.Incarnation}, Owns: owns, Placed: owns || table, Renewed: m.Renewed,
 		}
 	}
@@ -259,11 +259,11 @@ func (n *Node) voters() []split.Member {
 
 // isolate publishes that this node owns nothing. The last table stays, for lookups. Rooms
 // that are pinned here stay as well: the own lease holds, and the store decides about them.
-func (n *Node) isolate(now time.Time) {
-	n.life.isolate()
-	n.isolation.limit = limiter{}
-	if n.set.State() != lease.Settling {
-		n.announce(now)
+func (i *isolation) isolate(now time.Time) {
+	i.life.isolate()
+	i.limit = limiter{}
+	if i.set.State() != lease.Settling {
+		i.announce(now)
 	}
-	n.publish(now)
+	i.tables.publish(now)
 }

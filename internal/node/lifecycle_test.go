@@ -142,7 +142,7 @@ func TestFenceEndsOlderViews(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a := w.nodes["a"]
 	for what, f := range map[string]func(){
-		"a fence for the clock": func() { a.fence(w.now, "clock") }, "a fence": func() { a.expel(w.now, "cut off") }, "a leave message": func() { a.Leave(w.now) },
+		"a fence for the clock": func() { a.tables.fence(w.now, "clock") }, "a fence": func() { a.rejoin.expel(w.now, "cut off") }, "a leave message": func() { a.Leave(w.now) },
 	} {
 		v := a.View()
 		if f(); v.Lease.Holds(w.now.Sub(a.started)) {
@@ -166,7 +166,7 @@ func TestComesBackWithTheOthers(t *testing.T) {
 		"hold": {
 			func(n *Node, now time.Time) {
 				for range 4 {
-					n.countReturn(now)
+					n.damping.countReturn(now)
 				}
 			},
 			func(n *Node, now time.Time) { n.damping.until = now },
@@ -220,8 +220,8 @@ func TestUndrainWhileCutOff(t *testing.T) {
 		await(func() bool { return w.now.Sub(a.set.Renewed()) > 1700*time.Millisecond })
 		w.drop["a"] = true
 		await(func() bool { return b.set.PeerCount() == 0 })
-		if len(b.table.Nodes()) == 0 || !b.mayBeCutOff(w.now) {
-			t.Fatalf("drained: %v; b is %v, its table has %d nodes", drained, b.life.phase, len(b.table.Nodes()))
+		if len(b.tables.table.Nodes()) == 0 || !b.reach.mayBeCutOff(w.now) {
+			t.Fatalf("drained: %v; b is %v, its table has %d nodes", drained, b.life.phase, len(b.tables.table.Nodes()))
 		}
 		before, most := w.owned("b"), 0
 		b.Undrain(w.now)

@@ -4,57 +4,51 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/handoff"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Node is the state of one node.
+// Node is the state of one node. Each part is a type of its own, which decides one thing and builds on the others.
 type Node struct {
+	core
+	life      lifecycle
+	stall     stall
+	waiting   pendingSenders
+	join      join
+	rejoin    rejoin
+	reach     reach
+	address   address
+	asleep    asleep
+	clock     clock
+	watch     watch
+	health    health
+	damping   damping
+	isolation isolation
+	slowStart slowStart
+	assigner  assigner
+	handing   handing
+	tables    tables
+	duties    []duty
+}
+
+// core is what all parts share.
+type core struct {
 	cfg     Config
 	self    lease.NodeID
 	started time.Time
 	rng     *rand.Rand
-
-	set        *lease.Set
-	cluster    lease.ClusterID
-	lease      *OwnLease
-	life       lifecycle
-	isolation  isolation
-	health     health
-	stall      stall
-	join       join
-	rejoin     rejoin
-	damping    damping
-	reach      reach
-	address    address
-	asleep     asleep
-	slowStart  slowStart
-	when       schedule
-	assigner   *assigner // nil unless the strategy has an assignment
-	divergence divergence
-	balance    balance
-	handing    handing
-
-	table   *placement.Table
-	stale   bool // table is from before a fence
-	state   *events.State
+	set     *lease.Set
+	cluster lease.ClusterID
+	lease   *OwnLease
+	when    schedule
 	load    int64
 	changed bool // the live set changed since the last publication was planned
 	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
-	fenced  string // why it was, the last time
 
-	waiting pendingSenders
-	watch   watch
-
-	skew    skew
-	problem problem
-
-	clockLog, refusedLog, sparedLog limiter
-
-	cordoned []lease.Cordon // as logged last
+	cordoned   []lease.Cordon // as logged last
+	refusedLog limiter
 
 	stats Stats
 	out   Ready
@@ -67,25 +61,27 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		cfg.Compute = placement.Compute
 	}
 	n := &Node{
-		cfg: cfg, self: cfg.Self.ID, started: now, rng: rand.New(rand.NewPCG(seed, 0)),
-		set: lease.NewSet(now, cfg.Self, lease.Params{
-			TTL: cfg.LeaseTTL, MaxSkew: cfg.MaxSkew, Settings: cfg.Settings,
-		}),
-		lease:     new(OwnLease),
+		core: core{
+			cfg: cfg, self: cfg.Self.ID, started: now, rng: rand.New(rand.NewPCG(seed, 0)),
+			set: lease.NewSet(now, cfg.Self, lease.Params{
+				TTL: cfg.LeaseTTL, MaxSkew: cfg.MaxSkew, Settings: cfg.Settings,
+			}),
+			lease: new(OwnLease),
+			when:  schedule{renewEvery: cfg.HeartbeatInterval, every: cfg.GossipInterval},
+			load:  lease.NoLoad,
+		},
 		life:      lifecycle{debounce: cfg.Debounce, grace: cfg.StartupGrace, draining: cfg.StartDraining},
 		isolation: isolationOf(cfg),
 		stall:     stall{ttl: cfg.LeaseTTL, lastTurn: now},
 		rejoin:    rejoin{debounce: cfg.Debounce},
 		damping:   damping{off: cfg.DisableFlapDamping, ttl: cfg.LeaseTTL},
 		slowStart: slowStart{over: cfg.SlowStart, wanted: cfg.Self.Weight},
-		when:      schedule{renewEvery: cfg.HeartbeatInterval, every: cfg.GossipInterval},
-		load:      lease.NoLoad,
 		asleep:    asleep{rng: rand.New(rand.NewPCG(seed, 1))},
+		assigner:  assigner{on: placement.Remembers(cfg.Strategy), quorum: now},
 		handing:   handing{bound: cfg.Handoff, state: handoff.New(), waits: make(map[placement.Partition]*wait)},
 	}
-	if placement.Remembers(cfg.Strategy) {
-		n.assigner = &assigner{quorum: now}
-	}
+	n.connect()
+	n.duties = n.allDuties()
 	if n.join.begin(now, cfg.StartupGrace); cfg.Bootstrap {
 		n.join.until = now
 	}
@@ -97,6 +93,13 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	return n
 }
 
+// connect has each part know the node.
+func (n *Node) connect() {
+	n.waiting.Node, n.join.Node, n.rejoin.Node, n.reach.Node, n.address.Node = n, n, n, n, n
+	n.asleep.Node, n.clock.Node, n.watch.Node, n.health.Node, n.damping.Node = n, n, n, n, n
+	n.isolation.Node, n.slowStart.Node, n.assigner.Node, n.handing.Node, n.tables.Node = n, n, n, n, n
+}
+
 // Ready does all work that is due. It returns the work for the shell since the last
 // call, and the time of the next call.
 func (n *Node) Ready(now time.Time) Ready {
@@ -104,69 +107,26 @@ func (n *Node) Ready(now time.Time) Ready {
 	if !n.ended {
 		n.out.Next = n.advance(now)
 	}
-	n.watchOthers()
+	n.watch.watchOthers()
 	if n.out.Show {
 		n.heard = false
-		n.divergence.count(now, n.table != nil && !n.outdated(), n.set.Differing(TableDigest(n.table)))
+		n.tables.divergence.count(now, n.tables.table != nil && !n.tables.outdated(), n.set.Differing(TableDigest(n.tables.table)))
 	}
 	r := n.out
 	n.out = Ready{}
 	return r
 }
 
-// advance does all work that is due and returns when more will be.
-func (n *Node) advance(now time.Time) time.Time {
-	if due(now, n.when.heartbeat) {
-		n.heartbeat(now)
-	}
-	if !now.Before(n.when.review) {
-		n.when.review = now.Add(n.cfg.HeartbeatInterval)
-		n.level(now)
-		if n.life.places() {
-			n.balance.review(now, n.table, n.log)
-		}
-	}
-	n.checkClock(now)
-	expiry := n.expire(now)
-	n.beginDrains(now)
-	n.listenAgain(now)
-	n.remind(now)
-	n.suspect(now)
-	n.noteCrashes(now)
-	n.checkReach(now)
-	n.checkAddress(now)
-	n.checkAwake(now)
-	n.tryJoin(now)
-	n.damp(now)
-	n.settle(now)
-	n.found()
-	n.applyHealth(now)
-	n.reportCordons(now)
-	if n.growWeight(now) {
-		n.announceNews(now)
-	}
-	n.plan(now)
-	if due(now, n.when.publish) && !n.moreLosses(now) && !n.moreConfirmations(now) {
-		n.publish(now)
-	}
-	if due(now, n.when.gossip) {
-		n.gossip(now)
-		n.tickHandoff(now)
-	}
-	n.handOff(now)
-	return n.when.next(now, expiry, n.set.NextDrain(), n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil,
-		n.slowStart.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next,
-		n.health.until, n.reach.ask, n.address.next, n.asleep.ask, n.damping.until)
-}
-
-// expire ends leases that have run out, and returns when the next one will.
-func (n *Node) expire(now time.Time) time.Time {
+// expire ends leases that have run out. After a pause, it waits for the news that others have sent meanwhile.
+func (n *Node) expire(now time.Time) {
 	forget := now.Sub(n.when.sweep) >= n.cfg.HeartbeatInterval
 	switch {
 	case now.Before(n.stall.holdExpiryUntil):
-		return n.stall.holdExpiryUntil
+		n.when.expire = n.stall.holdExpiryUntil
+		return
 	case now.Before(n.when.expiry) && !forget:
-		return n.when.expiry
+		n.when.expire = n.when.expiry
+		return
 	}
 	deadline, ok := n.set.NextDeadline()
 	if forget || (ok && !now.Before(deadline)) {
@@ -184,8 +144,7 @@ func (n *Node) expire(now time.Time) time.Time {
 	if !ok {
 		deadline = n.when.sweep.Add(n.cfg.HeartbeatInterval)
 	}
-	n.when.expiry = deadline
-	return deadline
+	n.when.expiry, n.when.expire = deadline, deadline
 }
 
 // note remembers whether the live set changed.
@@ -199,7 +158,7 @@ func (n *Node) note(changed bool) {
 
 // heartbeat begins a new lease of this node, to be sent in this turn.
 func (n *Node) heartbeat(now time.Time) {
-	n.set.Heartbeat(now, n.load, TableDigest(n.table))
+	n.set.Heartbeat(now, n.load, TableDigest(n.tables.table))
 	n.when.heartbeatSent(now, n.rng.Float64())
 	n.heard = true
 }
@@ -213,7 +172,7 @@ func (n *Node) announceNews(now time.Time) {
 // gossip sends a digest to a few random peers, if there is news.
 func (n *Node) gossip(now time.Time) {
 	n.when.gossiped(now)
-	n.warnSkew(now)
+	n.clock.warnSkew(now)
 	n.waiting.forgetStreams(now)
 	if n.heard {
 		n.out.Show = true // ages and loads
@@ -259,19 +218,19 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.when.urge(now)
 	}
 	if !e.Refute.IsZero() {
-		n.refute(now, e.Refute)
+		n.watch.refute(now, e.Refute)
 	}
 	if e.Suspended {
-		n.wake(now)
+		n.asleep.wake(now)
 	}
 	if e.Overdue {
-		n.wonder(now)
+		n.asleep.wonder(now)
 	}
 	if e.Counts {
 		n.setCluster(n.cluster.Union(m.Cluster))
-		n.hear(m)
-		n.applyExtra(now, m)
-		n.applyHandoff(now, m)
+		n.watch.hear(m)
+		n.assigner.applyExtra(now, m)
+		n.handing.applyHandoff(now, m)
 	}
 	for _, r := range n.set.Replies(now, m, e, n.budget()) {
 		n.send(Packet{To: r.To, Bytes: n.encode(r.Message)})
@@ -283,5 +242,5 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 func (n *Node) End(now time.Time) {
 	n.dropLease()
 	n.life.phase, n.ended = Over, true
-	n.publish(now)
+	n.tables.publish(now)
 }

@@ -109,10 +109,10 @@ func TestSettlingMemberDoesNotDiverge(t *testing.T) {
 func TestDrainPublishesOnce(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a := w.nodes["a"]
-	before := a.state.Version
+	before := a.tables.state.Version
 	a.Drain(w.now)
 	w.run(5 * time.Second)
-	if n := a.state.Version - before; n != 1 {
+	if n := a.tables.state.Version - before; n != 1 {
 		t.Errorf("published %d states", n)
 	}
 }
@@ -193,7 +193,7 @@ func TestClockFence(t *testing.T) {
 	w.clock["c"] = 2300 * time.Millisecond // less than the TTL: the jump itself is no pause that fences
 	w.run(90 * time.Second)
 	v := c.View()
-	if v.Phase != Settling || len(v.State.Owned()) != 0 || c.stats.Fences != 1 || v.Table.Digest() != w.nodes["a"].table.Digest() {
+	if v.Phase != Settling || len(v.State.Owned()) != 0 || c.stats.Fences != 1 || v.Table.Digest() != w.nodes["a"].tables.table.Digest() {
 		t.Errorf("%v, owns %d, %d fences, table %v", v.Phase, len(v.State.Owned()), c.stats.Fences, v.Table)
 	}
 	if n := w.logged("c", "fenced: own clock is ahead of the cluster's; set the clock"); n != 2 {

@@ -79,38 +79,45 @@ func (s *stall) discarded(now time.Time) bool {
 	return true
 }
 
+// clock fences this node while its clock is ahead of the cluster's, and names the others whose clocks are.
+type clock struct {
+	*Node
+	skew  skew
+	limit limiter
+}
+
 // clockAhead reports whether the own clock is so far ahead that others reject the
 // heartbeats of this node.
-func (n *Node) clockAhead() bool {
-	limit := n.cfg.MaxSkew
-	if n.life.clockFenced {
+func (c *clock) clockAhead() bool {
+	limit := c.cfg.MaxSkew
+	if c.life.clockFenced {
 		limit -= limit / 10 // so that a clock near the limit does not flap
 	}
-	return n.set.ClockAhead() > limit
+	return c.set.ClockAhead() > limit
 }
 
 // checkClock fences this node while its clock is too far ahead.
-func (n *Node) checkClock(now time.Time) {
-	if n.life.phase != Active || !n.clockAhead() {
+func (c *clock) checkClock(now time.Time) {
+	if c.life.phase != Active || !c.clockAhead() {
 		return
 	}
-	n.life.fenceClock(now)
-	n.fence(now, "own clock is ahead of the cluster's")
-	n.announce(now)
-	n.warnClock(now)
+	c.life.fenceClock(now)
+	c.tables.fence(now, "own clock is ahead of the cluster's")
+	c.announce(now)
+	c.warnClock(now)
 }
 
 // warnClock logs once a minute why this node owns nothing.
-func (n *Node) warnClock(now time.Time) {
-	if n.clockLog.allow(now, time.Minute) {
-		n.log(Error, "fenced: own clock is ahead of the cluster's; set the clock",
-			"ahead", n.set.ClockAhead(), "max_skew", n.cfg.MaxSkew)
+func (c *clock) warnClock(now time.Time) {
+	if c.limit.allow(now, time.Minute) {
+		c.log(Error, "fenced: own clock is ahead of the cluster's; set the clock",
+			"ahead", c.set.ClockAhead(), "max_skew", c.cfg.MaxSkew)
 	}
 }
 
 // aheadOf names the first senders of rejected heartbeats.
-func (n *Node) aheadOf() string {
-	all := n.set.Ahead()
+func (c *clock) aheadOf() string {
+	all := c.set.Ahead()
 	var names []string
 	for _, id := range slices.Sorted(maps.Keys(all))[:min(5, len(all))] {
 		names = append(names, fmt.Sprintf("%s by %v", id, all[id].Round(100*time.Millisecond)))
@@ -125,12 +132,12 @@ type skew struct {
 }
 
 // warnSkew logs rejected heartbeats, at most once a minute.
-func (n *Node) warnSkew(now time.Time) {
-	rejected := n.set.Stats().SkewRejected
-	if rejected != n.skew.logged && n.skew.limit.allow(now, time.Minute) {
-		n.log(Warn, "rejected heartbeats from a clock too far ahead; set the clock of their sender",
-			"heartbeats", rejected-n.skew.logged, "max_skew", n.cfg.MaxSkew, "senders", n.aheadOf())
-		n.skew.logged = rejected
+func (c *clock) warnSkew(now time.Time) {
+	rejected := c.set.Stats().SkewRejected
+	if rejected != c.skew.logged && c.skew.limit.allow(now, time.Minute) {
+		c.log(Warn, "rejected heartbeats from a clock too far ahead; set the clock of their sender",
+			"heartbeats", rejected-c.skew.logged, "max_skew", c.cfg.MaxSkew, "senders", c.aheadOf())
+		c.skew.logged = rejected
 	}
 }
 
@@ -139,6 +146,7 @@ func (n *Node) warnSkew(now time.Time) {
 // reason to believe it, the process asks many members at once. It goes on owning partitions until one answers:
 // somebody may only have set the wall clock.
 type asleep struct {
+	*Node
 	rng        *rand.Rand // of its own, so that questions change no other choice
 	ask        time.Time  // when the next question is sent
 	until      time.Time  // until when many are asked; zero = there is no reason to
@@ -160,73 +168,70 @@ func (s *stall) wallStepped(now time.Time) bool {
 }
 
 // wonder asks many members from now on, for a moment.
-func (n *Node) wonder(now time.Time) {
-	a := &n.asleep
-	if now.Before(a.until) || n.life.phase == Joining || n.life.phase == Over {
+func (a *asleep) wonder(now time.Time) {
+	if now.Before(a.until) || a.life.phase == Joining || a.life.phase == Over {
 		return
 	}
-	a.ask, a.until = now, now.Add(n.cfg.LeaseTTL/asksInTTL)
-	if n.set.PeerCount() == 0 {
-		n.join.next = now // the others may be anywhere
+	a.ask, a.until = now, now.Add(a.cfg.LeaseTTL/asksInTTL)
+	if a.set.PeerCount() == 0 {
+		a.join.next = now // the others may be anywhere
 	}
 }
 
 // checkAwake asks members whether they hold this node for live.
-func (n *Node) checkAwake(now time.Time) {
-	a := &n.asleep
-	if now.Before(a.ask) || n.life.phase == Joining || n.life.phase == Over {
+func (a *asleep) checkAwake(now time.Time) {
+	if now.Before(a.ask) || a.life.phase == Joining || a.life.phase == Over {
 		return
 	}
-	a.ask = now.Add(n.cfg.GossipInterval / 4) // unless it is answered by then: packets get lost
+	a.ask = now.Add(a.cfg.GossipInterval / 4) // unless it is answered by then: packets get lost
 	a.unanswered++
 	if now.Before(a.until) {
-		others := n.set.ExpiredAddrs(n.set.Peers(nil)) // O(nodes)
-		for _, lost := range n.join.lost {
+		others := a.set.ExpiredAddrs(a.set.Peers(nil)) // O(nodes)
+		for _, lost := range a.join.lost {
 			if !slices.Contains(others, lost.addr) {
 				others = append(others, lost.addr)
 			}
 		}
-		for range min(n.cfg.GossipNodes, len(others)) {
-			n.question(now, others[a.rng.IntN(len(others))])
+		for range min(a.cfg.GossipNodes, len(others)) {
+			a.question(now, others[a.rng.IntN(len(others))])
 		}
 		return
 	}
 	if a.misses++; a.misses > mostMisses {
-		a.ask = now.Add(n.cfg.LeaseTTL / asksInTTL)
+		a.ask = now.Add(a.cfg.LeaseTTL / asksInTTL)
 	}
-	if peers := n.set.PeerCount(); peers > 0 {
-		n.question(now, n.set.Peer(a.rng.IntN(peers)))
+	if peers := a.set.PeerCount(); peers > 0 {
+		a.question(now, a.set.Peer(a.rng.IntN(peers)))
 	}
 }
 
-func (n *Node) question(now time.Time, addr string) {
-	n.send(Packet{To: addr, Bytes: n.encode(n.set.Question(now, n.asleep.rng.Uint64()|1))})
+func (a *asleep) question(now time.Time, addr string) {
+	a.send(Packet{To: addr, Bytes: a.encode(a.set.Question(now, a.rng.Uint64()|1))})
 }
 
 // noteAnswer notes that another node has answered a packet.
-func (n *Node) noteAnswer(now time.Time, e lease.Effect) {
+func (a *asleep) noteAnswer(now time.Time, e lease.Effect) {
 	if !e.OfMember {
-		n.heardByPacket()
+		a.reach.heardByPacket()
 		return
 	}
-	a := &n.asleep
 	a.unanswered = 0
 	if a.misses = 0; !now.Before(a.until) {
-		a.ask = now.Add(n.cfg.LeaseTTL / asksInTTL)
+		a.ask = now.Add(a.cfg.LeaseTTL / asksInTTL)
 	}
 }
 
 // wake fences this node: it was suspended for longer than its lease. It tells that to others at once, which may
 // have been suspended with it. It knows the present time, so it can tell what is out of date, and joins again
 // at once.
-func (n *Node) wake(now time.Time) {
-	if n.life.phase == Joining || n.life.phase == Over {
+func (a *asleep) wake(now time.Time) {
+	if a.life.phase == Joining || a.life.phase == Over {
 		return
 	}
-	n.log(Warn, "fenced: this process was suspended; rejoining", "ttl", n.cfg.LeaseTTL)
-	n.expel(now, "the process was suspended together with its clock")
-	n.stall.discardUntil = now
-	n.rejoin.began = now
-	n.gossip(now)
-	n.when.urge(now)
+	a.log(Warn, "fenced: this process was suspended; rejoining", "ttl", a.cfg.LeaseTTL)
+	a.rejoin.expel(now, "the process was suspended together with its clock")
+	a.stall.discardUntil = now
+	a.rejoin.began = now
+	a.gossip(now)
+	a.when.urge(now)
 }

@@ -11,33 +11,46 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
+// tables computes the table of the live set, and publishes what this node owns.
+type tables struct {
+	*Node
+	table      *placement.Table
+	stale      bool // it is from before a fence
+	state      *events.State
+	fenced     string // why this node was, the last time
+	divergence divergence
+	balance    balance
+	problem    problem
+	sparedLog  limiter
+}
+
 // plan decides when a change of the live set is published:
 //   - at once if an owner left or drains, because its partitions are orphaned, or if any member
 //     left, because rooms may be pinned to it;
 //   - a moment later if the failure of a member was confirmed;
 //   - if a lease ran out, when no more leases are about to run out;
 //   - after the debounce if there are only newcomers, this node perhaps among them.
-func (n *Node) plan(now time.Time) {
-	if !n.changed || !n.life.publishes() {
+func (t *tables) plan(now time.Time) {
+	if !t.changed || !t.life.publishes() {
 		return
 	}
-	ranOut := n.when.lost
-	n.changed, n.when.lost = false, false
-	if n.life.entering || !n.set.Lost() || (!n.ownerGone() && !n.memberLeft()) {
-		n.when.publishBy(now.Add(n.cfg.Debounce))
+	ranOut := t.when.lost
+	t.changed, t.when.lost = false, false
+	if t.life.entering || !t.set.Lost() || (!t.ownerGone() && !t.memberLeft()) {
+		t.when.publishBy(now.Add(t.cfg.Debounce))
 		return
 	}
-	n.when.publishBy(now)
-	if !ranOut && !n.mayBeCutOff(now) {
-		n.when.losses = time.Time{} // a leave waits for nothing, unless it is this node that is lost, perhaps
+	t.when.publishBy(now)
+	if !ranOut && !t.reach.mayBeCutOff(now) {
+		t.when.losses = time.Time{} // a leave waits for nothing, unless it is this node that is lost, perhaps
 	}
 }
 
 // ownerGone reports whether a candidate of the table left or drains. A candidate that
 // is settling was restarted or fenced, and is about to be back.
-func (n *Node) ownerGone() bool {
-	owners := n.table.Nodes() // by id, as the states
-	for r, state := range n.set.States {
+func (t *tables) ownerGone() bool {
+	owners := t.table.Nodes() // by id, as the states
+	for r, state := range t.set.States {
 		switch {
 		case len(owners) == 0 || owners[0].ID < r.ID:
 			return len(owners) > 0
@@ -52,8 +65,8 @@ func (n *Node) ownerGone() bool {
 }
 
 // memberLeft reports whether a member of the state that was published last has left in order.
-func (n *Node) memberLeft() bool {
-	return n.state != nil && slices.ContainsFunc(n.state.Members, n.set.Left)
+func (t *tables) memberLeft() bool {
+	return t.state != nil && slices.ContainsFunc(t.state.Members, t.set.Left)
 }
 
 // moreLosses reports whether a change that is due waits for more leases to run out, so that
@@ -61,109 +74,116 @@ func (n *Node) memberLeft() bool {
 // last heartbeats within one interval, by stamps that are rounded. So the change waits
 // while there is a lease that is older than any of a node that went on, and for an interval
 // at most. It waits for nothing after a single crash.
-func (n *Node) moreLosses(now time.Time) bool {
-	if !n.when.losses.IsZero() && n.mayBeCutOff(now) {
+func (t *tables) moreLosses(now time.Time) bool {
+	if !t.when.losses.IsZero() && t.reach.mayBeCutOff(now) {
 		return true // it is this node that is lost, perhaps
 	}
-	interval := n.cfg.HeartbeatInterval*11/10 + n.cfg.LeaseTTL/16
-	if n.when.losses.IsZero() || n.life.entering || now.Sub(n.when.losses) >= interval {
+	interval := t.cfg.HeartbeatInterval*11/10 + t.cfg.LeaseTTL/16
+	if t.when.losses.IsZero() || t.life.entering || now.Sub(t.when.losses) >= interval {
 		return false
 	}
-	return n.set.OldestAge(now) > n.cfg.LeaseTTL-interval
+	return t.set.OldestAge(now) > t.cfg.LeaseTTL-interval
+}
+
+// publishDue publishes the change that was planned, when it is time.
+func (t *tables) publishDue(now time.Time) {
+	if due(now, t.when.publish) && !t.moreLosses(now) && !t.watch.moreConfirmations(now) {
+		t.publish(now)
+	}
 }
 
 // publish computes the table of the present live set and publishes it.
-func (n *Node) publish(now time.Time) {
-	n.when.publish, n.when.losses, n.watch.confirmed = time.Time{}, time.Time{}, time.Time{}
-	n.changed = false
-	view := n.set.View()
-	table := n.table
-	if n.life.places() {
-		if table = n.compute(now, view); table == nil {
-			n.when.publish = now.Add(n.cfg.HeartbeatInterval) // the problem may pass
+func (t *tables) publish(now time.Time) {
+	t.when.publish, t.when.losses, t.watch.confirmed = time.Time{}, time.Time{}, time.Time{}
+	t.changed = false
+	view := t.set.View()
+	table := t.table
+	if t.life.places() {
+		if table = t.compute(now, view); table == nil {
+			t.when.publish = now.Add(t.cfg.HeartbeatInterval) // the problem may pass
 			return
 		}
-		n.stale = false
+		t.stale = false
 	}
-	n.out.Show = true
-	if table == nil || (!n.life.publishes() && n.life.phase != Over) {
+	t.out.Show = true
+	if table == nil || (!t.life.publishes() && t.life.phase != Over) {
 		return // nothing is owned, and the live set is incomplete
 	}
-	moved := table.Digest() != n.table.Digest()
-	news := TableDigest(table) != TableDigest(n.table)
-	if !news && slices.EqualFunc(n.table.Nodes(), table.Nodes(), placement.Node.Equal) {
-		table = n.table // watchers see at a glance that nothing moved
+	moved := table.Digest() != t.table.Digest()
+	news := TableDigest(table) != TableDigest(t.table)
+	if !news && slices.EqualFunc(t.table.Nodes(), table.Nodes(), placement.Node.Equal) {
+		table = t.table // watchers see at a glance that nothing moved
 	}
-	n.table = table
-	n.adoptTable(now, view, table, n.life.entering && !n.life.coldStart)
-	n.carryHandoff(now)
-	n.life.entering = n.life.entering && n.life.phase != Active
+	t.table = table
+	t.handing.adoptTable(now, view, table, t.life.entering && !t.life.coldStart)
+	t.handing.carryHandoff(now)
+	t.life.entering = t.life.entering && t.life.phase != Active
 	if moved {
-		n.stats.TableChanges++
+		t.stats.TableChanges++
 	}
 	if news {
-		n.announceTable(now)
+		t.announceTable(now)
 	}
-	s := n.nextState(table, membersOf(view), n.life.phase == Active)
-	s.Details, s.Ended = n.details(view), n.set.Ended()
-	n.publishState(s)
+	s := t.handing.nextState(table, membersOf(view), t.life.phase == Active)
+	s.Details, s.Ended = t.details(view), t.set.Ended()
+	t.publishState(s)
 }
 
 // announceTable sends a heartbeat with the new digest, at once unless receivers could
 // not tell it from the last one.
-func (n *Node) announceTable(now time.Time) {
-	if at := n.set.NextHeartbeat(now); at.After(now) {
-		n.when.heartbeat = earliest(n.when.heartbeat, at)
+func (t *tables) announceTable(now time.Time) {
+	if at := t.set.NextHeartbeat(now); at.After(now) {
+		t.when.heartbeat = earliest(t.when.heartbeat, at)
 	} else {
-		n.heartbeat(now)
+		t.heartbeat(now)
 	}
 }
 
 // fence publishes that this node owns nothing, in spite of the table, and why.
-func (n *Node) fence(now time.Time, why string) {
-	n.stats.Fences++
-	n.fenced = why
-	n.dropLease()
-	n.renew(now) // for what comes next; this node owns nothing under it
-	if n.assigner != nil {
-		n.assigner.startWaiting(now)
+func (t *tables) fence(now time.Time, why string) {
+	t.stats.Fences++
+	t.fenced = why
+	t.dropLease()
+	t.renew(now) // for what comes next; this node owns nothing under it
+	if t.assigner.on {
+		t.assigner.startWaiting(now)
 	}
-	n.fenceHandoff(now)
-	if n.state != nil {
-		s := n.nextState(n.table, n.state.Members, false)
-		s.Details, s.Ended = n.state.Details, n.state.Ended
-		n.publishState(s)
+	t.handing.fenceHandoff(now)
+	if t.state != nil {
+		s := t.handing.nextState(t.table, t.state.Members, false)
+		s.Details, s.Ended = t.state.Details, t.state.Ended
+		t.publishState(s)
 	}
 }
 
 // publishState makes s the newest state and logs what it changes.
-func (n *Node) publishState(s *events.State) {
-	b := events.Diff(n.state, s)
-	n.state, n.out.State, n.out.Show = s, s, true
+func (t *tables) publishState(s *events.State) {
+	b := events.Diff(t.state, s)
+	t.state, t.out.State, t.out.Show = s, s, true
 	for _, id := range b.Left {
 		reason, level, message := cmp.Or(b.Reasons[id], lease.Expired), Info, "member left"
 		if reason == lease.Crashed || reason == lease.Expired {
 			level, message = Warn, "member lost"
 		}
-		n.log(level, message, "member", id, "reason", string(reason))
+		t.log(level, message, "member", id, "reason", string(reason))
 	}
 	for _, id := range b.Joined {
-		n.log(Info, "member joined", "member", id)
+		t.log(Info, "member joined", "member", id)
 	}
 	if len(b.Moved)+len(b.Acquired)+len(b.Released) > 0 {
 		_, maxMean := rounded(s.Table.Balance())
-		n.log(Info, "ownership changed", "version", b.Version, "acquired", len(b.Acquired), "released", len(b.Released),
-			"moved", len(b.Moved), "partitions", n.cfg.Partitions, "nodes", len(s.Table.Nodes()), "max_mean", maxMean)
+		t.log(Info, "ownership changed", "version", b.Version, "acquired", len(b.Acquired), "released", len(b.Released),
+			"moved", len(b.Moved), "partitions", t.cfg.Partitions, "nodes", len(s.Table.Nodes()), "max_mean", maxMean)
 	}
 }
 
 // compute returns the table over the candidates of v, or nil if the strategy
 // failed: then the last good table stays.
-func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
-	if v.Spared && n.sparedLog.allow(now, time.Minute) {
-		n.log(Warn, "cordons have no effect: no other member could own anything", "cordoned", len(v.Cordoned))
+func (t *tables) compute(now time.Time, v *lease.View) *placement.Table {
+	if v.Spared && t.sparedLog.allow(now, time.Minute) {
+		t.log(Warn, "cordons have no effect: no other member could own anything", "cordoned", len(v.Cordoned))
 	}
-	in := placement.Input{Partitions: n.cfg.Partitions, Strategy: n.cfg.Strategy, Base: n.table}
+	in := placement.Input{Partitions: t.cfg.Partitions, Strategy: t.cfg.Strategy, Base: t.table}
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Candidate() {
 			in.Nodes = append(in.Nodes, placement.Node{
@@ -171,12 +191,12 @@ func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
 			})
 		}
 	}
-	table, err := n.assign(now, v, in)
+	table, err := t.assigner.assign(now, v, in)
 	if err != nil {
-		n.reportProblem(now, err)
+		t.reportProblem(now, err)
 		return nil
 	}
-	n.problem = problem{}
+	t.problem = problem{}
 	return table
 }
 
@@ -188,12 +208,12 @@ type problem struct {
 
 // reportProblem logs a problem of the strategy. The strategy is tried again and again; a
 // repeated problem is logged once a minute.
-func (n *Node) reportProblem(now time.Time, err error) {
-	if err.Error() != n.problem.text {
-		n.problem = problem{text: err.Error()}
+func (t *tables) reportProblem(now time.Time, err error) {
+	if err.Error() != t.problem.text {
+		t.problem = problem{text: err.Error()}
 	}
-	if n.problem.limit.allow(now, time.Minute) {
-		n.log(Error, "strategy failed; keeping the last table", "err", err)
+	if t.problem.limit.allow(now, time.Minute) {
+		t.log(Error, "strategy failed; keeping the last table", "err", err)
 	}
 }
 
@@ -206,13 +226,13 @@ func membersOf(v *lease.View) []lease.Incarnation {
 }
 
 // details returns what is known of the members, as the list of the present state if nothing has changed.
-func (n *Node) details(v *lease.View) []events.Detail {
+func (t *tables) details(v *lease.View) []events.Detail {
 	details := make([]events.Detail, len(v.Members))
 	for i := range v.Members {
 		details[i] = events.Detail{Record: v.Members[i].Record, State: v.Members[i].State}
 	}
-	if n.state != nil && slices.Equal(details, n.state.Details) {
-		return n.state.Details
+	if t.state != nil && slices.Equal(details, t.state.Details) {
+		return t.state.Details
 	}
 	return details
 }

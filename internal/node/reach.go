@@ -13,6 +13,7 @@ import (
 // node asks, by packets and over streams. If streams alone are answered, this node gives up
 // what it owns: others have taken over, or are about to.
 type reach struct {
+	*Node
 	answered time.Time // the latest heartbeat before another node answered a challenge: leases count from there
 	since    time.Time // when the doubt began; zero = there is none
 	ask      time.Time // when the next challenges are sent
@@ -32,114 +33,111 @@ type reach struct {
 func (r *reach) doubts() bool { return !r.since.IsZero() }
 
 // unheard returns for how long no other node was found to hear this one.
-func (n *Node) unheard(now time.Time) time.Duration {
-	return now.Sub(latest(n.reach.answered, n.set.Shown()))
+func (r *reach) unheard(now time.Time) time.Duration {
+	return now.Sub(latest(r.answered, r.set.Shown()))
 }
 
 // cutOffAfter is for how long no other node may hear this one. It is as long as an own lease
 // holds: others end it a little later.
-func (n *Node) cutOffAfter() time.Duration { return n.cfg.LeaseTTL - n.cfg.LeaseTTL/8 }
+func (r *reach) cutOffAfter() time.Duration { return r.cfg.LeaseTTL - r.cfg.LeaseTTL/8 }
 
 // mayBeCutOff reports whether it is about to turn out that others do not hear this node.
-func (n *Node) mayBeCutOff(now time.Time) bool {
-	return n.reach.doubts() && (n.unheard(now) <= n.cutOffAfter() || !n.reach.present.IsZero())
+func (r *reach) mayBeCutOff(now time.Time) bool {
+	return r.doubts() && (r.unheard(now) <= r.cutOffAfter() || !r.present.IsZero())
 }
 
 // checkReach finds out whether others hear this node, and fences it if they do not.
-func (n *Node) checkReach(now time.Time) {
-	r := &n.reach
-	unheard := n.unheard(now)
+func (r *reach) checkReach(now time.Time) {
+	unheard := r.unheard(now)
 	var others []string
-	if n.watches() && unheard > n.cfg.LeaseTTL*5/8 {
-		others = n.set.ExpiredAddrs(n.set.Peers(nil)) // O(nodes)
+	if r.watch.watches() && unheard > r.cfg.LeaseTTL*5/8 {
+		others = r.set.ExpiredAddrs(r.set.Peers(nil)) // O(nodes)
 	}
 	if len(others) == 0 {
 		r.since, r.present, r.ask = time.Time{}, time.Time{}, time.Time{}
 		return
 	}
 	if !r.doubts() {
-		r.since, r.ask, r.dial = now, now, now.Add(n.cfg.LeaseTTL/16)
+		r.since, r.ask, r.dial = now, now, now.Add(r.cfg.LeaseTTL/16)
 	}
-	n.askOthers(now, others)
-	if !r.present.IsZero() && unheard > n.cutOffAfter() && now.Sub(r.present) >= n.cfg.LeaseTTL/8 && !now.Before(n.stall.holdExpiryUntil) {
-		n.cutOff(now)
+	r.askOthers(now, others)
+	if !r.present.IsZero() && unheard > r.cutOffAfter() && now.Sub(r.present) >= r.cfg.LeaseTTL/8 && !now.Before(r.stall.holdExpiryUntil) {
+		r.cutOff(now)
 	}
 }
 
 // askOthers asks others whether they hear this node, and whether they run.
-func (n *Node) askOthers(now time.Time, others []string) {
-	r, ttl := &n.reach, n.cfg.LeaseTTL
+func (r *reach) askOthers(now time.Time, others []string) {
+	ttl := r.cfg.LeaseTTL
 	if due(now, r.ask) {
-		r.ask = now.Add(n.cfg.GossipInterval)
-		if n.unheard(now) > 2*ttl {
-			r.ask = now.Add(n.cfg.HeartbeatInterval)
+		r.ask = now.Add(r.cfg.GossipInterval)
+		if r.unheard(now) > 2*ttl {
+			r.ask = now.Add(r.cfg.HeartbeatInterval)
 		}
-		asked := n.pick(others, n.cfg.GossipNodes)
-		for i := range n.cfg.GossipNodes { // a few nodes are asked several times: packets get lost
-			n.send(Packet{To: asked[i%len(asked)], Bytes: n.encode(n.set.Challenge(now, n.random()))})
+		asked := r.pick(others, r.cfg.GossipNodes)
+		for i := range r.cfg.GossipNodes { // a few nodes are asked several times: packets get lost
+			r.send(Packet{To: asked[i%len(asked)], Bytes: r.encode(r.set.Challenge(now, r.random()))})
 		}
 	}
-	if due(now, r.dial) && r.present.IsZero() && n.unheard(now) <= 2*ttl {
+	if due(now, r.dial) && r.present.IsZero() && r.unheard(now) <= 2*ttl {
 		r.dial = now.Add(ttl / 4)
-		n.exchangeWith(now, others)
+		r.exchangeWith(now, others)
 	}
 }
 
 // exchangeWith begins exchanges with a few of these addresses.
-func (n *Node) exchangeWith(now time.Time, addrs []string) {
-	n.join.targets = slices.DeleteFunc(n.join.targets, func(t *target) bool { return !t.underWay })
-	before := len(n.join.targets)
-	n.add(memberAddr, addrs, nil, n.cfg.GossipNodes)
-	for _, t := range n.join.targets[before:] {
-		n.try(now, t)
+func (r *reach) exchangeWith(now time.Time, addrs []string) {
+	r.join.targets = slices.DeleteFunc(r.join.targets, func(t *target) bool { return !t.underWay })
+	before := len(r.join.targets)
+	r.join.add(memberAddr, addrs, nil, r.cfg.GossipNodes)
+	for _, t := range r.join.targets[before:] {
+		r.join.try(now, t)
 	}
 }
 
 // cutOff fences this node: other members run, and do not hear it. It says so to others, which
 // may hear it nevertheless, and joins again.
-func (n *Node) cutOff(now time.Time) {
-	n.log(Warn, "fenced: other members run, but do not hear this node over UDP; rejoining",
-		"advertised", n.cfg.Self.Addr, "unheard", n.unheard(now).Round(time.Millisecond))
-	n.rejoin.began = now // so that expired members hear of it, too
-	n.life.fence()
-	n.announce(now)
-	n.gossip(now)
-	n.expel(now, "other members run, but do not hear this node over UDP")
+func (r *reach) cutOff(now time.Time) {
+	r.log(Warn, "fenced: other members run, but do not hear this node over UDP; rejoining",
+		"advertised", r.cfg.Self.Addr, "unheard", r.unheard(now).Round(time.Millisecond))
+	r.rejoin.began = now // so that expired members hear of it, too
+	r.life.fence()
+	r.announce(now)
+	r.gossip(now)
+	r.rejoin.expel(now, "other members run, but do not hear this node over UDP")
 }
 
 // notePresent notes that active members run, by a message that may be a recorded one. One of them alone may
 // be cut off as much as this node: then the lower id stays, unless this node has not been a member yet.
-func (n *Node) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
-	r := &n.reach
-	newcomer := n.life.phase == Joining && !n.join.entered
-	if len(active) == 0 || (len(active) == 1 && active[0] > n.self && !newcomer) {
+func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
+	newcomer := r.life.phase == Joining && !r.join.entered
+	if len(active) == 0 || (len(active) == 1 && active[0] > r.self && !newcomer) {
 		return
 	}
-	if n.life.phase == Joining {
+	if r.life.phase == Joining {
 		r.streamed = now
-	} else if r.doubts() && r.present.IsZero() && n.set.SentSince(m, r.since) {
+	} else if r.doubts() && r.present.IsZero() && r.set.SentSince(m, r.since) {
 		r.present = now
 	}
 }
 
 // dialBack has a joining node try the sender of a state that came over a stream, if it has not begun that
 // itself: a recorded state names an address where nobody answers.
-func (n *Node) dialBack(now time.Time, addr string) {
-	if n.life.phase != Joining || len(n.join.targets) >= maxLost+len(n.cfg.Seeds) {
+func (r *reach) dialBack(now time.Time, addr string) {
+	if r.life.phase != Joining || len(r.join.targets) >= maxLost+len(r.cfg.Seeds) {
 		return
 	}
-	before := len(n.join.targets)
-	n.add(memberAddr, []string{addr}, nil, 1)
-	if len(n.join.targets) > before {
-		n.join.next = now
+	before := len(r.join.targets)
+	r.join.add(memberAddr, []string{addr}, nil, 1)
+	if len(r.join.targets) > before {
+		r.join.next = now
 	}
 }
 
 // noteExchange notes the end of an exchange that a joining node began. A state that came during it shows who
 // runs now: a recorded one counts only if it arrives during an exchange.
-func (n *Node) noteExchange(began time.Time) {
-	r := &n.reach
-	if n.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {
+func (r *reach) noteExchange(began time.Time) {
+	if r.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {
 		return
 	}
 	if r.seen.IsZero() {
@@ -149,9 +147,9 @@ func (n *Node) noteExchange(began time.Time) {
 }
 
 // hearOthers notes a message that came in a packet, while this node asks whether it is heard.
-func (n *Node) hearOthers(now time.Time, m *lease.Message) {
-	if n.reach.doubts() && now.Sub(n.reach.since) >= n.cfg.LeaseTTL/8 {
-		n.notePresent(now, m, n.set.Active())
+func (r *reach) hearOthers(now time.Time, m *lease.Message) {
+	if r.doubts() && now.Sub(r.since) >= r.cfg.LeaseTTL/8 {
+		r.notePresent(now, m, r.set.Active())
 	}
 }
 
@@ -170,10 +168,9 @@ func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 }
 
 // heardByPacket notes that another node has answered a challenge: packets arrive both ways.
-func (n *Node) heardByPacket() {
-	r := &n.reach
-	r.answered = n.set.Renewed()
-	if !n.outside() {
+func (r *reach) heardByPacket() {
+	r.answered = r.set.Renewed()
+	if !r.outside() {
 		r.seen, r.oneWay = time.Time{}, false
 	}
 }
@@ -181,61 +178,61 @@ func (n *Node) heardByPacket() {
 // outside reports whether streams have shown active members to a node that joins, and packets
 // none of them. Then others that join do not make it a member: they are as far outside. A member
 // whose heartbeats are rejected for their clock shows by its full state that it is no such node.
-func (n *Node) outside() bool { return !n.reach.seen.IsZero() && !n.set.OthersActive() }
+func (r *reach) outside() bool { return !r.seen.IsZero() && !r.set.OthersActive() }
 
 // answerWithin is how long packets have to show what a stream has shown.
-func (n *Node) answerWithin() time.Duration { return n.cfg.LeaseTTL / 8 }
+func (r *reach) answerWithin() time.Duration { return r.cfg.LeaseTTL / 8 }
 
-// oneWay returns why a node goes on joining although members answer; nil = there is no
+// whyOneWay returns why a node goes on joining although members answer; nil = there is no
 // such reason.
-func (n *Node) oneWay() error {
-	if n.life.phase != Joining || !n.reach.oneWay {
+func (r *reach) whyOneWay() error {
+	if r.life.phase != Joining || !r.oneWay {
 		return nil
 	}
-	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: %s", n.blame())
+	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: %s", r.blame())
 }
 
 // blame asks for the reason why packets do not get through.
-func (n *Node) blame() string {
-	if err := n.address.reason; err != nil {
+func (r *reach) blame() string {
+	if err := r.address.reason; err != nil {
 		return err.Error()
 	}
-	if n.reach.loops {
-		return fmt.Sprintf("packets that this node sends to others come back to it: do they advertise an address that every host has, such as a bridge's? This node advertises %s", n.cfg.Self.Addr)
+	if r.loops {
+		return fmt.Sprintf("packets that this node sends to others come back to it: do they advertise an address that every host has, such as a bridge's? This node advertises %s", r.cfg.Self.Addr)
 	}
-	if r := &n.reach; r.arrives && r.silent != "" {
+	if r.arrives && r.silent != "" {
 		return fmt.Sprintf("packets of others arrive here, but %s, which a member advertises, does not answer: is UDP blocked, or is that address wrong?", r.silent)
 	}
-	return fmt.Sprintf("is UDP blocked, or can others not reach this node at its advertised address %s?", n.cfg.Self.Addr)
+	return fmt.Sprintf("is UDP blocked, or can others not reach this node at its advertised address %s?", r.cfg.Self.Addr)
 }
 
 // waitForMembers has a joining node wait that knows active members over streams alone: it is
 // not alone.
-func (n *Node) waitForMembers(now time.Time) {
-	r := &n.reach
+func (r *reach) waitForMembers(now time.Time) {
 	// Another try comes after confirmTime, also where leases are shorter.
-	if now.Sub(r.seen) > max(n.cfg.LeaseTTL, 2*confirmTime) {
+	if now.Sub(r.seen) > max(r.cfg.LeaseTTL, 2*confirmTime) {
 		r.seen = time.Time{}
 	}
-	r.oneWay = !r.seen.IsZero() && now.Sub(r.first) >= n.answerWithin()
-	err := n.oneWay()
+	r.oneWay = !r.seen.IsZero() && now.Sub(r.first) >= r.answerWithin()
+	err := r.whyOneWay()
 	switch {
-	case n.life.phase != Joining || r.seen.IsZero():
+	case r.life.phase != Joining || r.seen.IsZero():
 		return
 	case err == nil:
-		n.join.until = latest(n.join.until, r.first.Add(n.answerWithin()))
+		r.join.until = latest(r.join.until, r.first.Add(r.answerWithin()))
 		return
 	}
-	n.out.Show = true
-	n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
-	if n.reach.limit.allow(now, time.Minute) {
-		n.log(Warn, "not heard over UDP; waiting", "err", err)
+	r.out.Show = true
+	r.join.until = latest(r.join.until, now.Add(max(r.cfg.StartupGrace, leastGrace)))
+	if r.limit.allow(now, time.Minute) {
+		r.log(Warn, "not heard over UDP; waiting", "err", err)
 	}
 }
 
 // address is the advertised address of this node, at which alone others reach it. While they may not, the shell looks
 // whether the host still has the address, and whether there is a better one.
 type address struct {
+	*Node
 	next   time.Time // when the shell looks again; zero = there is no need to
 	looks  bool      // it does, at present
 	reason error     // why others do not reach this node, by the latest look; nil = it is not known
@@ -246,38 +243,37 @@ type address struct {
 const mostToReach = 64
 
 // checkAddress has the shell look at the address of this node while others may not reach it.
-func (n *Node) checkAddress(now time.Time) {
-	a := &n.address
-	pause := n.cfg.LeaseTTL / 8
+func (a *address) checkAddress(now time.Time) {
+	pause := a.cfg.LeaseTTL / 8
 	switch {
-	case n.reach.doubts(), n.life.phase == Joining:
-	case n.set.PeerCount() == 0 && n.life.phase != Over: // newcomers may look for this node in vain
-		pause = n.cfg.RejoinInterval
+	case a.reach.doubts(), a.life.phase == Joining:
+	case a.set.PeerCount() == 0 && a.life.phase != Over: // newcomers may look for this node in vain
+		pause = a.cfg.RejoinInterval
 	default:
 		a.next, a.reason = time.Time{}, nil
 		return
 	}
-	if a.next.IsZero() && n.life.phase == Joining && !n.join.entered {
+	if a.next.IsZero() && a.life.phase == Joining && !a.join.entered {
 		a.next = now.Add(pause) // the shell has looked at the start
 	}
 	if a.looks || now.Before(a.next) {
 		return
 	}
 	a.next, a.looks = now.Add(pause), true
-	n.out.Locate = n.toReach(now)
+	a.out.Locate = a.toReach(now)
 }
 
 // toReach returns the addresses of others that this node wants to reach.
-func (n *Node) toReach(now time.Time) []string {
-	all := slices.Clone(n.cfg.Seeds)
-	for _, t := range n.join.targets {
+func (a *address) toReach(now time.Time) []string {
+	all := slices.Clone(a.cfg.Seeds)
+	for _, t := range a.join.targets {
 		if t.kind == seedAddr {
 			all = append(all, t.addr)
 		}
 	}
-	all = append(all, n.set.ExpiredAddrs(n.set.Peers(nil))...)
-	all = append(all, n.join.lost.addrs(now, nil)...)
-	all = slices.DeleteFunc(all, func(addr string) bool { return addr == n.cfg.Self.Addr })
+	all = append(all, a.set.ExpiredAddrs(a.set.Peers(nil))...)
+	all = append(all, a.join.lost.addrs(now, nil)...)
+	all = slices.DeleteFunc(all, func(addr string) bool { return addr == a.cfg.Self.Addr })
 	return append([]string{}, all[:min(len(all), mostToReach)]...)
 }
 
@@ -299,7 +295,7 @@ func (n *Node) Located(now time.Time, found Located) {
 	case n.ended, n.life.phase == Over:
 		return
 	case found.Addr != n.cfg.Self.Addr:
-		n.readdress(now, found)
+		n.address.readdress(now, found)
 	case found.Reason == nil:
 		return
 	case found.Final && n.life.phase == Joining && !n.join.entered:
@@ -313,18 +309,18 @@ func (n *Node) Located(now time.Time, found Located) {
 
 // readdress tells others the new address of this node. A node that joins tries again at once. A member
 // exchanges states with another one, because its memberlist began anew and knows nobody.
-func (n *Node) readdress(now time.Time, found Located) {
-	n.log(Warn, "own address changed", "from", n.cfg.Self.Addr, "to", found.Addr)
-	n.cfg.Self.Addr, n.cfg.Self.HTTP = found.Addr, found.HTTP
-	n.set.Update(func(r *lease.Record) { r.Addr, r.HTTP = found.Addr, found.HTTP })
-	n.announceNews(now)
-	if n.life.phase != Joining {
-		n.exchangeWith(now, n.pick(n.set.Peers(nil), 1))
+func (a *address) readdress(now time.Time, found Located) {
+	a.log(Warn, "own address changed", "from", a.cfg.Self.Addr, "to", found.Addr)
+	a.cfg.Self.Addr, a.cfg.Self.HTTP = found.Addr, found.HTTP
+	a.set.Update(func(r *lease.Record) { r.Addr, r.HTTP = found.Addr, found.HTTP })
+	a.announceNews(now)
+	if a.life.phase != Joining {
+		a.reach.exchangeWith(now, a.pick(a.set.Peers(nil), 1))
 		return
 	}
-	n.reach.seen, n.reach.oneWay = time.Time{}, false
-	for _, t := range n.join.targets {
+	a.reach.seen, a.reach.oneWay = time.Time{}, false
+	for _, t := range a.join.targets {
 		t.next = now
 	}
-	n.join.next = now
+	a.join.next = now
 }

@@ -217,18 +217,18 @@ func (n *Node) View() View {
 // Glance returns a View without Live.
 func (n *Node) Glance() View {
 	v := View{
-		Phase: n.life.phase, Ended: n.ended, Stale: n.outdated(), State: n.state,
-		Unreachable: n.address.reason, Fenced: n.fenced, Diverged: n.divergence.members, Lease: n.lease, Stats: n.stats,
+		Phase: n.life.phase, Ended: n.ended, Stale: n.tables.outdated(), State: n.tables.state,
+		Unreachable: n.address.reason, Fenced: n.tables.fenced, Diverged: n.tables.divergence.members, Lease: n.lease, Stats: n.stats,
 		Waits: n.waitsFor(), Unhealthy: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.state.Holds(), Overdue: n.handing.overdueRuns(),
 	}
 	if !n.ended {
-		v.Table = n.table
+		v.Table = n.tables.table
 	}
 	if v.Phase == Isolated {
 		v.Isolated = n.isolation.why
 	}
 	v.Stats.Stats = n.set.Stats()
-	v.Stats.Divergences, v.Stats.DivergedTime = n.divergence.times, n.divergence.total
+	v.Stats.Divergences, v.Stats.DivergedTime = n.tables.divergence.times, n.tables.divergence.total
 	return v
 }
 
@@ -241,11 +241,11 @@ func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge
 
 // outdated reports whether the table is from before a fence, and so are the members that go with it. A node
 // that has joined again, and is isolated, knows the members of the present.
-func (n *Node) outdated() bool { return n.stale && !n.ended && n.life.phase != Isolated }
+func (t *tables) outdated() bool { return t.stale && !t.ended && t.life.phase != Isolated }
 
 // waitsFor returns why a joining node does not go on alone; nil = there is no such reason.
 func (n *Node) waitsFor() error {
-	if err := n.oneWay(); err != nil {
+	if err := n.reach.whyOneWay(); err != nil {
 		return err
 	}
 	if n.life.phase == Joining && n.address.reason != nil {

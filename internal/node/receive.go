@@ -46,24 +46,24 @@ func (n *Node) open(now time.Time, message []byte, stream bool) *lease.Message {
 func (n *Node) receive(now time.Time, m *lease.Message, l pendingMessage) {
 	e := n.apply(now, m)
 	if e.Challenge != "" {
-		n.confirm(now, m.From, e.Challenge, l)
+		n.waiting.confirm(now, m.From, e.Challenge, l)
 	}
 	if e.Counts {
 		if l.state {
-			n.noteState(now, m)
+			n.join.noteState(now, m)
 		}
 		if e.Answered {
-			n.admit(now, m.From, e.BothWays)
+			n.waiting.admit(now, m.From, e.BothWays)
 		}
 	}
 	if e.BothWays {
-		n.noteAnswer(now, e)
+		n.asleep.noteAnswer(now, e)
 	}
 	if n.life.phase == Joining && (e.Arrives || (n.join.entered && !l.state)) {
 		n.reach.arrives = true
 	}
 	if e.Counts {
-		n.hearOthers(now, m)
+		n.reach.hearOthers(now, m)
 	}
 }
 
@@ -84,18 +84,18 @@ func (n *Node) Merge(now time.Time, state []byte) {
 		return
 	}
 	active := activeIn(m, n.self)
-	n.notePresent(now, m, active)
+	n.reach.notePresent(now, m, active)
 	l := pendingMessage{state, true}
 	if r, newcomer := n.set.Unconfirmed(now, m); r != nil {
 		n.waiting.noteState(now, r, slices.Contains(active, r.ID))
 		if len(active) > 0 {
-			n.dialBack(now, r.Addr)
+			n.reach.dialBack(now, r.Addr)
 		}
 		if !newcomer {
 			if len(active) > 0 {
 				n.reach.silent = r.Addr
 			}
-			n.confirm(now, m.From, r.Addr, l)
+			n.waiting.confirm(now, m.From, r.Addr, l)
 			return
 		}
 	}
@@ -107,6 +107,7 @@ func (n *Node) Merge(now time.Time, state []byte) {
 
 // pendingSenders has the senders that were challenged.
 type pendingSenders struct {
+	*Node
 	senders []*pendingSender
 	bytes   int       // of all messages
 	next    time.Time // when to look at the senders again
@@ -158,8 +159,7 @@ const (
 )
 
 // confirm challenges the sender of a message, and keeps the message until it answers.
-func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l pendingMessage) {
-	w := &n.waiting
+func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, l pendingMessage) {
 	if l.state {
 		w.makeRoom(len(l.bytes))
 	}
@@ -173,7 +173,7 @@ func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l pendingM
 		}
 		s = &pendingSender{handle: from, addr: addr, since: now}
 		w.senders = append(w.senders, s)
-		n.challenge(now, s)
+		w.challenge(now, s)
 	}
 	w.keep(s, l)
 }
@@ -286,12 +286,12 @@ func hostOf(addr string) string {
 	return addr
 }
 
-func (n *Node) challenge(now time.Time, s *pendingSender) {
+func (w *pendingSenders) challenge(now time.Time, s *pendingSender) {
 	s.again = earliest(now.Add(max(remindAfter, now.Sub(s.since))), s.since.Add(confirmTime))
-	if n.waiting.next.IsZero() || s.again.Before(n.waiting.next) {
-		n.waiting.next = s.again
+	if w.next.IsZero() || s.again.Before(w.next) {
+		w.next = s.again
 	}
-	n.send(Packet{To: s.addr, Bytes: n.encode(n.set.Challenge(now, n.random()))})
+	w.send(Packet{To: s.addr, Bytes: w.encode(w.set.Challenge(now, w.random()))})
 }
 
 // random returns a number for lease.Set.Challenge.
@@ -299,43 +299,43 @@ func (n *Node) random() uint64 { return n.rng.Uint64() | 1 }
 
 // admit applies the packets of a sender that has answered, and its full states if packets
 // arrive both ways.
-func (n *Node) admit(now time.Time, from lease.Handle, bothWays bool) {
+func (w *pendingSenders) admit(now time.Time, from lease.Handle, bothWays bool) {
 	if bothWays {
-		maps.DeleteFunc(n.waiting.streams, func(_ lease.NodeID, s streamed) bool { return s.handle == from })
+		maps.DeleteFunc(w.streams, func(_ lease.NodeID, s streamed) bool { return s.handle == from })
 	}
-	s := n.waiting.sender(from)
+	s := w.sender(from)
 	if s == nil {
 		return
 	}
-	for _, l := range n.waiting.take(s, bothWays) {
-		if m, err := n.decode(l.bytes); err == nil && !n.ended && n.apply(now, m).Counts && l.state {
-			n.noteState(now, m)
+	for _, l := range w.take(s, bothWays) {
+		if m, err := w.decode(l.bytes); err == nil && !w.ended && w.apply(now, m).Counts && l.state {
+			w.join.noteState(now, m)
 		}
 	}
 }
 
 // remind challenges the senders again that have not answered, or forgets them.
-func (n *Node) remind(now time.Time) {
-	if !due(now, n.waiting.next) {
+func (w *pendingSenders) remind(now time.Time) {
+	if !due(now, w.next) {
 		return
 	}
-	n.waiting.next = time.Time{}
+	w.next = time.Time{}
 	waiting := make(map[string]int) // by host
-	for _, s := range slices.Clone(n.waiting.senders) {
+	for _, s := range slices.Clone(w.senders) {
 		if now.Sub(s.since) >= confirmTime {
-			n.waiting.take(s, true)
+			w.take(s, true)
 			continue
 		}
 		host := hostOf(s.addr)
 		if waiting[host]++; due(now, s.again) {
 			if waiting[host] <= maxReminded {
-				n.challenge(now, s)
+				w.challenge(now, s)
 				continue
 			}
 			s.again = s.since.Add(confirmTime)
 		}
-		if n.waiting.next.IsZero() || s.again.Before(n.waiting.next) {
-			n.waiting.next = s.again
+		if w.next.IsZero() || s.again.Before(w.next) {
+			w.next = s.again
 		}
 	}
 }

@@ -89,12 +89,12 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 	w.run(confirmTime + 10*time.Millisecond)
 	for i := range lease.Handle(3) {
-		a.confirm(w.now, 1+i, "n", pendingMessage{bytes: make([]byte, lease.MaxMessageBytes/2)})
+		a.waiting.confirm(w.now, 1+i, "n", pendingMessage{bytes: make([]byte, lease.MaxMessageBytes/2)})
 	}
 	if a.waiting.bytes > lease.MaxMessageBytes {
 		t.Errorf("%d bytes wait", a.waiting.bytes)
 	}
-	a.confirm(w.now, 4, "n", pendingMessage{make([]byte, lease.MaxMessageBytes/2), true})
+	a.waiting.confirm(w.now, 4, "n", pendingMessage{make([]byte, lease.MaxMessageBytes/2), true})
 	if s := a.waiting.sender(4); s == nil || len(s.messages) != 1 || a.waiting.bytes > lease.MaxMessageBytes {
 		t.Errorf("a full state has no place: %d bytes wait", a.waiting.bytes)
 	}

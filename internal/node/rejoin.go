@@ -10,6 +10,7 @@ import (
 // rejoin is the way back of a node after its own lease expired, from the moment when
 // it believes messages again.
 type rejoin struct {
+	*Node
 	debounce time.Duration
 	began    time.Time // zero = not rejoining
 	asked    time.Time // for the members that it misses; zero = it has not
@@ -29,60 +30,60 @@ func (r *rejoin) enterAt() time.Time {
 // nothing, knows nothing, and has to join again.
 func (n *Node) checkLease(now time.Time) {
 	if n.stall.wallStepped(now) {
-		n.wonder(now)
+		n.asleep.wonder(now)
 	}
 	n.health.paused(n.stall.turn(now))
 	if n.life.phase == Over || n.lease.Holds(now.Sub(n.started)) {
 		return
 	}
 	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
-	n.expel(now, "own lease expired: the process was paused, or could not send")
+	n.rejoin.expel(now, "own lease expired: the process was paused, or could not send")
 }
 
 // expel fences this node, and has it forget what it knows and join again.
-func (n *Node) expel(now time.Time, why string) {
-	n.life.fence()
-	n.join.stop()
-	n.reach.loops = false
-	n.stale = true
-	n.rejoin.asked = time.Time{}
-	n.stall.discard(now)
-	n.fence(now, why)
-	n.damping.lose(n.set.Revived())
-	n.damping.fenced = true
-	n.set.ExpireOthers(now)
-	n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
-	n.announce(now)
-	n.changed = false // the present knowledge is out of date
-	n.when.publish = time.Time{}
+func (r *rejoin) expel(now time.Time, why string) {
+	r.life.fence()
+	r.join.stop()
+	r.reach.loops = false
+	r.tables.stale = true
+	r.asked = time.Time{}
+	r.stall.discard(now)
+	r.tables.fence(now, why)
+	r.damping.lose(r.set.Revived())
+	r.damping.fenced = true
+	r.set.ExpireOthers(now)
+	r.join.lost.add(now, r.pick(r.set.ExpiredAddrs(nil), maxLost))
+	r.announce(now)
+	r.changed = false // the present knowledge is out of date
+	r.when.publish = time.Time{}
 }
 
 // listenAgain ends the discarding and begins to rejoin. An attempt may wait for a node
 // that does not answer; the news by gossip is as good. It is not while the full state of a node
 // waits for an answer: then packets get lost, and those that arrive name a few members.
-func (n *Node) listenAgain(now time.Time) {
-	if n.stall.discarded(now) {
-		n.rejoin.began = now
-		n.join.begin(now, n.cfg.StartupGrace)
+func (r *rejoin) listenAgain(now time.Time) {
+	if r.stall.discarded(now) {
+		r.began = now
+		r.join.begin(now, r.cfg.StartupGrace)
 	}
-	if n.rejoin.began.IsZero() || now.Before(n.rejoin.enterAt()) || now.Before(n.join.waits) || len(n.set.Peers(nil)) == 0 {
+	if r.began.IsZero() || now.Before(r.enterAt()) || now.Before(r.join.waits) || len(r.set.Peers(nil)) == 0 {
 		return
 	}
 	// Heartbeats that came while messages were discarded are relayed a few times only:
 	// their senders would be missing until their next heartbeat.
-	if missing := n.set.ExpiredHandles(); n.rejoin.asked.IsZero() && len(missing) > 0 {
-		n.rejoin.asked = now
-		n.askFor(now, missing)
+	if missing := r.set.ExpiredHandles(); r.asked.IsZero() && len(missing) > 0 {
+		r.asked = now
+		r.askFor(now, missing)
 		return
 	}
-	n.enter(now, true)
+	r.join.enter(now, true)
 }
 
 // askFor asks a few members for the records of others.
-func (n *Node) askFor(now time.Time, others []lease.Handle) {
-	b := n.encode(n.set.Request(now, others, nil))
-	for _, addr := range n.pick(n.set.Peers(nil), n.cfg.GossipNodes) {
-		n.send(Packet{To: addr, Bytes: b})
+func (r *rejoin) askFor(now time.Time, others []lease.Handle) {
+	b := r.encode(r.set.Request(now, others, nil))
+	for _, addr := range r.pick(r.set.Peers(nil), r.cfg.GossipNodes) {
+		r.send(Packet{To: addr, Bytes: b})
 	}
 }
 
@@ -136,42 +137,42 @@ func (l *lost) addrs(now time.Time, members []string) (all []string) {
 }
 
 // seedsAtOnce is how many seeds a member tries at a time: more while it is alone.
-func (n *Node) seedsAtOnce() int {
-	if n.set.PeerCount() == 0 {
+func (j *join) seedsAtOnce() int {
+	if j.set.PeerCount() == 0 {
 		return mostAtOnce
 	}
 	return triesAtOnce
 }
 
 // inTurn returns k of all seeds of a name, others each time, until each had its turn.
-func (n *Node) inTurn(name string, seeds []string, k int) []string {
+func (j *join) inTurn(name string, seeds []string, k int) []string {
 	if len(seeds) <= k {
 		return seeds
 	}
-	if n.join.turns == nil {
-		n.join.turns = make(map[string]int)
+	if j.turns == nil {
+		j.turns = make(map[string]int)
 	}
-	from := n.join.turns[name] % len(seeds)
-	n.join.turns[name] = from + k
+	from := j.turns[name] % len(seeds)
+	j.turns[name] = from + k
 	return slices.Concat(seeds, seeds)[from : from+k]
 }
 
 // heal begins an attempt of a member: it tries a few seeds and lost members that are not
 // live. While the node settles, it exchanges with a member, too.
-func (n *Node) heal(now time.Time) {
-	n.join.stop()
-	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
-	members := n.set.Peers(nil)
-	if n.life.settles() {
-		n.add(memberAddr, members, nil, 1)
+func (j *join) heal(now time.Time) {
+	j.stop()
+	j.next = now.Add(j.jitter(j.cfg.RejoinInterval, 0.8, 1.2))
+	members := j.set.Peers(nil)
+	if j.life.settles() {
+		j.add(memberAddr, members, nil, 1)
 	}
-	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
-	most := n.seedsAtOnce()
-	isMember := func(addr string) bool { return addr == n.cfg.Self.Addr || slices.Contains(members, addr) }
-	n.add(seedAddr, n.inTurn("", slices.DeleteFunc(slices.Clone(n.cfg.Seeds), isMember), most), nil, most)
+	j.add(seedName, j.cfg.SeedNames, nil, len(j.cfg.SeedNames))
+	most := j.seedsAtOnce()
+	isMember := func(addr string) bool { return addr == j.cfg.Self.Addr || slices.Contains(members, addr) }
+	j.add(seedAddr, j.inTurn("", slices.DeleteFunc(slices.Clone(j.cfg.Seeds), isMember), most), nil, most)
 	share := lostAtOnce / float64(len(members)+1)
-	n.add(memberAddr, n.join.lost.addrs(now, members), nil, int(share+n.rng.Float64()))
-	for _, t := range n.join.targets {
-		n.try(now, t)
+	j.add(memberAddr, j.lost.addrs(now, members), nil, int(share+j.rng.Float64()))
+	for _, t := range j.targets {
+		j.try(now, t)
 	}
 }

@@ -133,7 +133,7 @@ func TestNoHoldWithoutWord(t *testing.T) {
 		}, "a", "b")
 		b := w.nodes["b"]
 		for range 4 {
-			b.countReturn(w.now)
+			b.damping.countReturn(w.now)
 		}
 		w.run(time.Second)
 		if said, flapping := b.set.Self().FlappingUntil > 0, b.life.flapping; said == full || flapping == full || b.damping.until.IsZero() != full {
@@ -171,7 +171,7 @@ func TestHoldAfterStep(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
 	for range 4 {
-		b.countReturn(w.now)
+		b.damping.countReturn(w.now)
 	}
 	until := b.damping.until
 	ahead := a.set.Stamp(w.now.Add(10 * time.Second))

@@ -17,6 +17,7 @@ type schedule struct {
 	losses    time.Time // when the first lease ran out that is not published yet; zero = none did
 	lost      bool      // a lease ran out since the last plan
 	sweep     time.Time // when leases were expired and forgotten last
+	expire    time.Time // when to look at leases again
 	expiry    time.Time // when the next lease expires; zero = to be computed, which takes O(nodes)
 }
 
@@ -62,21 +63,6 @@ func (s *schedule) lose(now time.Time) {
 
 // due reports whether at has come; the zero time never comes.
 func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
-
-// next returns the earliest of the planned times, and of those others that are still
-// to come.
-func (s *schedule) next(now time.Time, others ...time.Time) time.Time {
-	next := earliest(earliest(s.heartbeat, s.gossip), s.review)
-	if s.publish.After(now) {
-		next = earliest(next, s.publish)
-	}
-	for _, at := range others {
-		if at.After(now) {
-			next = earliest(next, at)
-		}
-	}
-	return next
-}
 
 func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {

@@ -43,21 +43,25 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// The next time is the earliest planned one; times that are over or unplanned are skipped.
+// The next time is the earliest deadline; those that are over or unplanned are skipped.
 func TestNext(t *testing.T) {
 	for name, tt := range map[string]struct {
-		publish time.Time
-		others  []time.Time
-		want    time.Time
+		deadlines []time.Time
+		want      time.Time
 	}{
-		"gossip":           {want: at(200)},
-		"publication":      {publish: at(150), want: at(150)},
-		"a lease expires":  {publish: at(150), others: []time.Time{at(120), {}}, want: at(120)},
-		"the past":         {publish: at(50), others: []time.Time{at(90)}, want: at(200)},
-		"a later deadline": {publish: at(500), others: []time.Time{at(400)}, want: at(200)},
+		"one":             {[]time.Time{at(200)}, at(200)},
+		"an earlier one":  {[]time.Time{at(200), at(150)}, at(150)},
+		"a later one":     {[]time.Time{at(200), at(400)}, at(200)},
+		"the past":        {[]time.Time{at(50), at(100), at(200), at(90)}, at(200)},
+		"unplanned":       {[]time.Time{{}, at(200), {}}, at(200)},
+		"none is to come": {[]time.Time{at(50), {}}, time.Time{}},
+		"none has a time": {nil, time.Time{}},
 	} {
-		s := schedule{heartbeat: at(1900), review: at(2000), gossip: at(200), publish: tt.publish}
-		if got := s.next(at(100), tt.others...); got != tt.want {
+		duties := []duty{{}} // it has no time of its own
+		for _, d := range tt.deadlines {
+			duties = append(duties, duty{deadline: func() time.Time { return d }})
+		}
+		if got := next(at(100), duties); got != tt.want {
 			t.Errorf("%s: next after %v, want %v", name, got.Sub(epoch), tt.want.Sub(epoch))
 		}
 	}
@@ -69,7 +73,7 @@ func TestPick(t *testing.T) {
 	for i := range 20 {
 		all = append(all, fmt.Sprintf("10.0.0.%d:7946", i))
 	}
-	a, b := &Node{rng: rand.New(rand.NewPCG(1, 0))}, &Node{rng: rand.New(rand.NewPCG(1, 0))}
+	a, b := &Node{core: core{rng: rand.New(rand.NewPCG(1, 0))}}, &Node{core: core{rng: rand.New(rand.NewPCG(1, 0))}}
 	counts := make(map[string]int)
 	for range 10_000 {
 		got := a.pick(all, 3)
@@ -101,7 +105,7 @@ func TestDeck(t *testing.T) {
 		for i := range size {
 			all = append(all, fmt.Sprint(i))
 		}
-		n := &Node{rng: rand.New(rand.NewPCG(uint64(size), 0))}
+		n := &Node{core: core{rng: rand.New(rand.NewPCG(uint64(size), 0))}}
 		rng := rand.New(rand.NewPCG(uint64(size), 0))
 		d := deck{size: size, card: func(i int) string { return fmt.Sprint(i) }}
 		for round := range 4 {

@@ -9,6 +9,7 @@ import (
 
 // slowStart is the growth of the weight of a node that begins to own.
 type slowStart struct {
+	*Node
 	over   time.Duration // from the first step to the full weight; 0 = no slow starts
 	wanted uint32        // the full weight
 	began  time.Time     // zero = no slow start is under way
@@ -21,16 +22,6 @@ const SlowStartSteps = 10
 
 // begin starts a slow start. The first step is due at once.
 func (s *slowStart) begin(now time.Time) { s.began, s.next = now, now }
-
-// due reports whether a step is due.
-func (s *slowStart) due(now time.Time) bool { return !s.next.IsZero() && !now.Before(s.next) }
-
-// step returns the weight of the present step, and whether it is the last one.
-func (s *slowStart) step(now time.Time) (weight uint32, last bool) {
-	weight, next := slowStartWeight(s.wanted, now.Sub(s.began), s.over)
-	s.next = s.began.Add(next)
-	return weight, next == 0
-}
 
 // stop ends the slow start and reports whether there was one.
 func (s *slowStart) stop() bool {
@@ -56,40 +47,45 @@ func slowStartWeight(full uint32, since, slowStart time.Duration) (weight uint32
 // after the start, a drain or a fence, others served its keys and its caches are
 // cold. Where nodes start together all are cold, and slow starts would only shuffle keys. A
 // strategy with an assignment fills a new node in passes anyway.
-func (n *Node) slowStartOrNot(now time.Time, state lease.State) {
-	if state == n.set.State() {
+func (s *slowStart) slowStartOrNot(now time.Time, state lease.State) {
+	if state == s.set.State() {
 		return
 	}
-	n.stopSlowStart()
+	s.stopSlowStart()
 	if state == lease.Active {
-		if n.slowStart.over > 0 && n.assigner == nil && n.slowStart.wanted > 1 && !n.life.coldStart && n.othersOwn() {
-			n.slowStart.begin(now)
-			n.log(Info, "slow start began", "wanted", n.slowStart.wanted, "over", n.slowStart.over)
-			n.growWeight(now)
+		if s.over > 0 && !s.assigner.on && s.wanted > 1 && !s.life.coldStart && s.othersOwn() {
+			s.begin(now)
+			s.log(Info, "slow start began", "wanted", s.wanted, "over", s.over)
+			s.step(now)
 		} else {
-			n.weigh(n.slowStart.wanted)
+			s.weigh(s.wanted)
 		}
 	}
-	n.life.coldStart = n.life.coldStart && state == lease.Settling
+	s.life.coldStart = s.life.coldStart && state == lease.Settling
 }
 
-// growWeight takes the step of the slow start that is due, and reports whether there was a step.
-func (n *Node) growWeight(now time.Time) bool {
-	if !n.slowStart.due(now) {
-		return false
+// grow takes the step of the slow start that is due.
+func (s *slowStart) grow(now time.Time) {
+	if due(now, s.next) {
+		s.step(now)
+		s.announceNews(now)
 	}
-	weight, last := n.slowStart.step(now)
-	n.weigh(weight)
-	if last {
-		n.stopSlowStart()
+}
+
+// step states the weight of the present step.
+func (s *slowStart) step(now time.Time) {
+	weight, next := slowStartWeight(s.wanted, now.Sub(s.began), s.over)
+	s.next = s.began.Add(next)
+	s.weigh(weight)
+	if next == 0 {
+		s.stopSlowStart()
 	}
-	return true
 }
 
 // stopSlowStart ends the slow start, if there is one, and leaves the weight where it is.
-func (n *Node) stopSlowStart() {
-	if n.slowStart.stop() {
-		n.log(Info, "slow start ended", "weight", n.set.Self().Weight, "wanted", n.slowStart.wanted)
+func (s *slowStart) stopSlowStart() {
+	if s.stop() {
+		s.log(Info, "slow start ended", "weight", s.set.Self().Weight, "wanted", s.wanted)
 	}
 }
 

@@ -16,6 +16,7 @@ type Watch struct {
 
 // watch is what this node watches, and what it suspects.
 type watch struct {
+	*Node
 	nodes     []Watch // as the shell knows them
 	changes   uint64  // of the live set, when the nodes were chosen
 	phase     Phase   // likewise
@@ -24,7 +25,7 @@ type watch struct {
 	reports   uint64    // that this node made
 	crashes   uint64    // that were noted
 	confirmed time.Time // when the first failure was confirmed that is not published yet; zero = none was
-	log       limiter
+	limit     limiter
 }
 
 // suspect is a watched node after its stream has ended. It is asked by packets before it is
@@ -47,25 +48,24 @@ const (
 
 // watches reports whether this node watches others. A node that joins does not: its live
 // set is still far from complete.
-func (n *Node) watches() bool { return n.life.phase != Joining && n.life.phase != Over }
+func (w *watch) watches() bool { return w.life.phase != Joining && w.life.phase != Over }
 
 // watchOthers has the shell watch the right nodes. O(1) unless the live set has changed.
-func (n *Node) watchOthers() {
-	w := &n.watch
-	if w.changes == n.stats.ViewChanges && w.phase == n.life.phase {
+func (w *watch) watchOthers() {
+	if w.changes == w.stats.ViewChanges && w.phase == w.life.phase {
 		return
 	}
-	w.changes, w.phase = n.stats.ViewChanges, n.life.phase
+	w.changes, w.phase = w.stats.ViewChanges, w.life.phase
 	nodes := []Watch{}
-	if n.watches() {
-		for _, h := range n.set.Watched() {
-			if addr := n.set.AddrOf(h); addr != "" {
+	if w.watches() {
+		for _, h := range w.set.Watched() {
+			if addr := w.set.AddrOf(h); addr != "" {
 				nodes = append(nodes, Watch{h, addr})
 			}
 		}
 	}
 	if !slices.Equal(nodes, w.nodes) {
-		w.nodes, n.out.Watch = nodes, nodes
+		w.nodes, w.out.Watch = nodes, nodes
 	}
 }
 
@@ -73,7 +73,7 @@ func (n *Node) watchOthers() {
 // be reached again.
 func (n *Node) StreamEnded(now time.Time, h lease.Handle, e lease.Evidence) {
 	n.checkLease(now)
-	if n.ended || !n.watches() {
+	if n.ended || !n.watch.watches() {
 		return
 	}
 	n.watch.clear(h)
@@ -87,10 +87,10 @@ func (w *watch) clear(h lease.Handle) {
 }
 
 // hear clears the sender of a message that was sent since the suspicion began.
-func (n *Node) hear(m *lease.Message) {
-	for _, s := range n.watch.suspects {
-		if s.node == m.From && n.set.SentSince(m, s.found) {
-			n.watch.clear(s.node)
+func (w *watch) hear(m *lease.Message) {
+	for _, s := range w.suspects {
+		if s.node == m.From && w.set.SentSince(m, s.found) {
+			w.clear(s.node)
 			return
 		}
 	}
@@ -98,9 +98,8 @@ func (n *Node) hear(m *lease.Message) {
 
 // suspect asks the suspects, and reports those that have not answered. After a pause of this
 // process, the answers wait in its socket: it asks once more.
-func (n *Node) suspect(now time.Time) {
-	w := &n.watch
-	if !n.watches() {
+func (w *watch) suspect(now time.Time) {
+	if !w.watches() {
 		w.suspects = nil
 	}
 	if w.next = (time.Time{}); len(w.suspects) == 0 {
@@ -109,78 +108,78 @@ func (n *Node) suspect(now time.Time) {
 	for i := 0; i < len(w.suspects); i++ {
 		s := &w.suspects[i]
 		switch late := now.Sub(s.next); {
-		case late < 0 || now.Before(n.stall.holdExpiryUntil):
-		case s.asked < questions || (late > n.questionTime() && s.asked < 2*questions):
-			n.ask(now, s)
+		case late < 0 || now.Before(w.stall.holdExpiryUntil):
+		case s.asked < questions || (late > w.questionTime() && s.asked < 2*questions):
+			w.ask(now, s)
 		default:
-			n.reportFailure(now, *s)
+			w.reportFailure(now, *s)
 			w.suspects = slices.Delete(w.suspects, i, i+1)
 			i--
 			continue
 		}
-		if next := latest(s.next, n.stall.holdExpiryUntil); w.next.IsZero() || next.Before(w.next) {
+		if next := latest(s.next, w.stall.holdExpiryUntil); w.next.IsZero() || next.Before(w.next) {
 			w.next = next
 		}
 	}
 }
 
 // ask asks a suspect once more.
-func (n *Node) ask(now time.Time, s *suspect) {
+func (w *watch) ask(now time.Time, s *suspect) {
 	s.asked++
-	s.next = now.Add(n.questionTime())
-	n.send(Packet{To: n.set.AddrOf(s.node), Bytes: n.encode(n.set.Challenge(now, n.random()))})
+	s.next = now.Add(w.questionTime())
+	w.send(Packet{To: w.set.AddrOf(s.node), Bytes: w.encode(w.set.Challenge(now, w.random()))})
 }
 
 // questionTime is how long a suspect has for the answer to one question.
-func (n *Node) questionTime() time.Duration {
-	return max(answerTime, n.cfg.GossipInterval) / questions
+func (w *watch) questionTime() time.Duration {
+	return max(answerTime, w.cfg.GossipInterval) / questions
 }
 
 // reportFailure says that a suspect has ended, unless its lease has ended already.
-func (n *Node) reportFailure(now time.Time, s suspect) {
-	if n.set.AddrOf(s.node) == "" {
+func (w *watch) reportFailure(now time.Time, s suspect) {
+	if w.set.AddrOf(s.node) == "" {
 		return
 	}
-	e := n.set.ReportFailure(now, s.node, s.found, s.evidence)
+	e := w.set.ReportFailure(now, s.node, s.found, s.evidence)
 	if !e.Urgent {
 		return // a later heartbeat is known
 	}
-	n.watch.reports++
-	n.note(e.Changed)
-	n.when.urge(now)
+	w.reports++
+	w.note(e.Changed)
+	w.when.urge(now)
 }
 
 // refute has this node send a heartbeat soon, because others report that it has ended.
-func (n *Node) refute(now, at time.Time) {
-	if !at.Before(n.when.heartbeat) {
+func (w *watch) refute(now, at time.Time) {
+	if !at.Before(w.when.heartbeat) {
 		return // it will
 	}
-	n.when.heartbeat = at
-	if n.watch.log.allow(now, time.Minute) {
-		n.log(Warn, "refuting a failure report: others cannot reach this node by TCP and UDP")
+	w.when.heartbeat = at
+	if w.limit.allow(now, time.Minute) {
+		w.log(Warn, "refuting a failure report: others cannot reach this node by TCP and UDP")
 	}
 }
 
 // noteCrashes keeps the addresses of members whose failure was confirmed: they may be on the
 // other side of a split.
-func (n *Node) noteCrashes(now time.Time) {
-	if crashes := n.set.Stats().Crashed; crashes != n.watch.crashes {
-		n.watch.crashes = crashes
-		if n.watch.confirmed.IsZero() {
-			n.watch.confirmed = now
+func (w *watch) noteCrashes(now time.Time) {
+	if crashes := w.set.Stats().Crashed; crashes != w.crashes {
+		w.crashes = crashes
+		if w.confirmed.IsZero() {
+			w.confirmed = now
 		}
-		n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
+		w.join.lost.add(now, w.pick(w.set.ExpiredAddrs(nil), maxLost))
 	}
 }
 
 // moreConfirmations reports whether a change that is due waits until more failures are
 // confirmed. Processes that ended together are reported together, and make one new table. The change waits for half a
 // GossipInterval, and as long again while too few watchers report another member.
-func (n *Node) moreConfirmations(now time.Time) bool {
-	waited := now.Sub(n.watch.confirmed)
-	if n.watch.confirmed.IsZero() || waited >= n.cfg.GossipInterval || (waited >= n.cfg.GossipInterval/2 && !n.set.Reported()) {
+func (w *watch) moreConfirmations(now time.Time) bool {
+	waited := now.Sub(w.confirmed)
+	if w.confirmed.IsZero() || waited >= w.cfg.GossipInterval || (waited >= w.cfg.GossipInterval/2 && !w.set.Reported()) {
 		return false
 	}
-	n.when.publish = now.Add(n.cfg.GossipInterval / 20)
+	w.when.publish = now.Add(w.cfg.GossipInterval / 20)
 	return true
 }

@@ -1,0 +1,93 @@
+package node
+
+import "time"
+
+// duty is something that a node does by itself.
+type duty struct {
+	// run does what is due. It is called in each turn: most of the time there is nothing to do.
+	run func(now time.Time)
+
+	// deadline returns when there is more to do, unless something happens before; nil = run has no time of its
+	// own, and follows what others did. Zero, or a time that has passed: it waits for something else.
+	deadline func() time.Time
+}
+
+// allDuties lists what a node does by itself, in the order of a turn. First comes what changes the view of the
+// others, then what changes the phase and the state of this node, then what tells it to the application and to the others.
+func (n *Node) allDuties() []duty {
+	at := func(t *time.Time) func() time.Time { return func() time.Time { return *t } }
+	return []duty{
+		{n.renewLease, at(&n.when.heartbeat)},
+		{n.review, at(&n.when.review)},
+		{n.clock.checkClock, nil},
+		{n.expire, at(&n.when.expire)},
+		{n.beginDrains, n.set.NextDrain},
+		{n.rejoin.listenAgain, at(&n.stall.discardUntil)},
+		{n.waiting.remind, at(&n.waiting.next)},
+		{n.watch.suspect, at(&n.watch.next)},
+		{n.watch.noteCrashes, nil},
+		{n.reach.checkReach, at(&n.reach.ask)},
+		{n.address.checkAddress, at(&n.address.next)},
+		{n.asleep.checkAwake, at(&n.asleep.ask)},
+		{n.join.finish, at(&n.join.enterAt)},
+		{n.join.tryJoin, at(&n.join.next)},
+		{n.damping.damp, at(&n.damping.until)},
+		{n.isolation.settle, at(&n.life.settleAt)},
+		{n.found, nil},
+		{n.health.applyHealth, at(&n.health.until)},
+		{n.reportCordons, nil},
+		{n.slowStart.grow, at(&n.slowStart.next)},
+		{n.tables.plan, nil},
+		{n.tables.publishDue, at(&n.when.publish)},
+		{n.gossipDue, at(&n.when.gossip)},
+		{n.handing.handOff, nil},
+	}
+}
+
+// advance does all work that is due and returns when more will be.
+func (n *Node) advance(now time.Time) time.Time {
+	for _, d := range n.duties {
+		d.run(now)
+	}
+	return next(now, n.duties)
+}
+
+// next returns the earliest deadline that is still to come.
+func next(now time.Time, duties []duty) (first time.Time) {
+	for _, d := range duties {
+		if d.deadline == nil {
+			continue
+		}
+		if at := d.deadline(); at.After(now) && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// renewLease begins a new lease of this node when it is time.
+func (n *Node) renewLease(now time.Time) {
+	if due(now, n.when.heartbeat) {
+		n.heartbeat(now)
+	}
+}
+
+// review looks at the table as a whole, once per heartbeat.
+func (n *Node) review(now time.Time) {
+	if now.Before(n.when.review) {
+		return
+	}
+	n.when.review = now.Add(n.cfg.HeartbeatInterval)
+	n.assigner.level(now)
+	if n.life.places() {
+		n.tables.balance.review(now, n.tables.table, n.log)
+	}
+}
+
+// gossipDue tells others the news when it is time.
+func (n *Node) gossipDue(now time.Time) {
+	if due(now, n.when.gossip) {
+		n.gossip(now)
+		n.handing.tickHandoff(now)
+	}
+}
