@@ -44,7 +44,7 @@ const maxStampBytes = 2 + 1 + binary.MaxVarintLen64 + 8
 
 // encode returns m with the identity of the cluster, and the stamp of this node.
 func (n *Node) encode(m *lease.Message) []byte {
-	m.Cluster = n.cluster
+	m.Cluster = n.identity.cluster
 	if n.assigner.on {
 		a := n.assigner.current
 		m.Extra = binary.AppendUvarint([]byte{extraStamp}, a.Version())
@@ -55,7 +55,7 @@ func (n *Node) encode(m *lease.Message) []byte {
 
 // budget is how many bytes a packet may have before it is stamped.
 func (n *Node) budget() int {
-	b := n.cfg.PacketBytes - n.cluster.Bytes()
+	b := n.cfg.PacketBytes - n.identity.cluster.Bytes()
 	if n.assigner.on {
 		b -= maxStampBytes
 	}
@@ -66,7 +66,7 @@ func (n *Node) budget() int {
 func (n *Node) Sync(now time.Time) []byte {
 	n.checkLease(now)
 	m := n.set.Sync(now)
-	m.Cluster = n.cluster
+	m.Cluster = n.identity.cluster
 	m.Challenge = n.set.StreamNonce(now, n.random())
 	if n.assigner.on && n.assigner.current != nil {
 		m.Extra = append([]byte{extraAssignment}, n.assigner.current.Encode()...)

@@ -55,15 +55,15 @@ func (n *Node) Undrain(now time.Time) {
 	}
 	n.announce(now)
 	n.log(Info, "undraining")
-	n.comeBack(now)
+	n.tables.comeBack(now)
 }
 
 // comeBack publishes at once if this node is alone, and nobody owns anything. Otherwise the next table comes
 // after the debounce, as after a join: all other members compute it then. Until then the partitions of this
 // node are theirs, or they come back, too.
-func (n *Node) comeBack(now time.Time) {
-	if n.tables.table != nil && !n.life.entering && n.set.PeerCount() == 0 && len(n.tables.table.Nodes()) == 0 {
-		n.tables.publish(now)
+func (t *tables) comeBack(now time.Time) {
+	if t.table != nil && !t.life.entering && t.set.PeerCount() == 0 && len(t.table.Nodes()) == 0 {
+		t.publish(now)
 	}
 }
 
@@ -73,7 +73,7 @@ func (n *Node) SetWeight(now time.Time, w uint32) {
 	n.slowStart.stopSlowStart()
 	n.slowStart.wanted = w
 	if w != n.set.Self().Weight {
-		n.weigh(w)
+		n.slowStart.weigh(w)
 		n.announceNews(now)
 	}
 }
@@ -158,7 +158,7 @@ func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason st
 	if !n.set.Knows(id) && (d > 0 || !cordoned) { // a cordon outlives what is known of its node
 		return ErrNotMember
 	}
-	if d > 0 && !n.couldDoWithout(id) {
+	if d > 0 && !n.cordons.couldDoWithout(id) {
 		return ErrLastCandidate
 	}
 	if err := n.set.Cordon(now, id, d, reason); err != nil {
@@ -170,27 +170,33 @@ func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason st
 	return nil
 }
 
+// cordons is what the log says about cordons.
+type cordons struct {
+	*Node
+	logged []lease.Cordon // as in force then
+}
+
 // couldDoWithout reports whether another member may own partitions.
-func (n *Node) couldDoWithout(id lease.NodeID) bool {
-	v := n.set.View()
+func (c *cordons) couldDoWithout(id lease.NodeID) bool {
+	v := c.set.View()
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
 }
 
 // reportCordons logs which cordons have begun or ended.
-func (n *Node) reportCordons(now time.Time) {
-	was, all := n.cordoned, n.set.Cordoned()
+func (c *cordons) reportCordons(now time.Time) {
+	was, all := c.logged, c.set.Cordoned()
 	if slices.Equal(all, was) {
 		return
 	}
-	n.cordoned = all
+	c.logged = all
 	for _, e := range all {
 		if !slices.Contains(was, e) {
-			n.log(Warn, "member cordoned; it owns nothing", "member", e.ID, "for", n.set.Until(now, e.Until), "reason", e.Reason)
+			c.log(Warn, "member cordoned; it owns nothing", "member", e.ID, "for", c.set.Until(now, e.Until), "reason", e.Reason)
 		}
 	}
 	for _, e := range was {
 		if !slices.ContainsFunc(all, func(o lease.Cordon) bool { return o.ID == e.ID }) {
-			n.log(Info, "cordon ended", "member", e.ID)
+			c.log(Info, "cordon ended", "member", e.ID)
 		}
 	}
 }

@@ -192,7 +192,7 @@ func (d *damping) stateFlapping(now time.Time) {
 	if d.life.flapping {
 		d.tables.publish(now)
 	} else {
-		d.comeBack(now)
+		d.tables.comeBack(now)
 	}
 }
 

@@ -128,7 +128,7 @@ func (h *health) applyHealth(now time.Time) {
 	if why == nil {
 		h.unsaid = false
 		h.log(Info, "health check passing again")
-		h.comeBack(now)
+		h.tables.comeBack(now)
 		return
 	}
 	h.logUnhealthy(why)

@@ -61,7 +61,7 @@ type Peer struct {
 }
 
 // Peer returns what this node answers at its address.
-func (n *Node) Peer() Peer { return Peer{n.set.Handle(), n.cluster} }
+func (n *Node) Peer() Peer { return Peer{n.set.Handle(), n.identity.cluster} }
 
 // Met reports the node that answers at the address of an exchange, before states are exchanged. An error ends the
 // exchange: it wraps ErrSelf or ErrOtherCluster. An Exchange without a target stands for one that memberlist
@@ -72,35 +72,41 @@ func (n *Node) Met(now time.Time, x Exchange, p Peer) error {
 		return ErrSelf
 	}
 	seed := x.target != nil && x.target.kind == seedAddr
-	id, err := meets(n.cluster, p.Cluster, seed, n.knows(p.Node))
+	id, err := meets(n.identity.cluster, p.Cluster, seed, n.identity.knows(p.Node))
 	if err != nil {
 		return err
 	}
-	if len(n.cluster) > 0 && len(p.Cluster) > 0 && !n.cluster.Same(p.Cluster) {
+	if len(n.identity.cluster) > 0 && len(p.Cluster) > 0 && !n.identity.cluster.Same(p.Cluster) {
 		n.log(Warn, "uniting with the cluster of a seed", "seed", x.Addr)
 	}
-	n.setCluster(id)
+	n.identity.setCluster(id)
 	return nil
 }
 
+// identity is which cluster this node is of.
+type identity struct {
+	*Node
+	cluster lease.ClusterID
+}
+
 // knows reports whether a process is a member, or was challenged for its full state.
-func (n *Node) knows(h lease.Handle) bool {
-	return n.set.AddrOf(h) != "" || n.waiting.sender(h) != nil
+func (i *identity) knows(h lease.Handle) bool {
+	return i.set.AddrOf(h) != "" || i.waiting.sender(h) != nil
 }
 
 // ours reports whether a message may count: whether it is of this cluster, and not of this
 // node itself, which reaches itself where others advertise its address.
-func (n *Node) ours(now time.Time, m *lease.Message, stream bool) bool {
+func (i *identity) ours(now time.Time, m *lease.Message, stream bool) bool {
 	switch {
-	case m.From == n.set.Handle():
-		n.stats.FromSelf++
-		n.reach.loops = n.reach.loops || !stream
-	case admits(n.cluster, m.Cluster, stream, n.knows(m.From)):
+	case m.From == i.set.Handle():
+		i.stats.FromSelf++
+		i.reach.loops = i.reach.loops || !stream
+	case admits(i.cluster, m.Cluster, stream, i.knows(m.From)):
 		return true
 	default:
-		n.stats.OtherCluster++
+		i.stats.OtherCluster++
 		if !stream {
-			n.foreign(now, m)
+			i.foreign(now, m)
 		}
 	}
 	return false
@@ -109,33 +115,33 @@ func (n *Node) ours(now time.Time, m *lease.Message, stream bool) bool {
 // foreign handles a packet of another cluster. All members but this node, or but the sender, may have been
 // restarted, and have founded a cluster of their own, while it was suspended: so it asks, and is told the
 // time.
-func (n *Node) foreign(now time.Time, m *lease.Message) {
+func (i *identity) foreign(now time.Time, m *lease.Message) {
 	// A member that answers shows that this node is awake: then the other cluster merely has another time.
-	if n.asleep.unanswered > fewUnanswered && n.set.Overslept(now, m) {
-		n.asleep.wake(now)
+	if i.asleep.unanswered > fewUnanswered && i.set.Overslept(now, m) {
+		i.asleep.wake(now)
 	}
-	if to := n.set.EchoTo(m); to != "" {
-		n.send(Packet{To: to, Bytes: n.encode(n.set.Echo(now, m))})
+	if to := i.set.EchoTo(m); to != "" {
+		i.send(Packet{To: to, Bytes: i.encode(i.set.Echo(now, m))})
 	}
 }
 
-func (n *Node) setCluster(id lease.ClusterID) {
-	if len(id) != len(n.cluster) || !slices.Equal(id, n.cluster) {
-		n.cluster, n.out.Cluster = id, id
+func (i *identity) setCluster(id lease.ClusterID) {
+	if len(id) != len(i.cluster) || !slices.Equal(id, i.cluster) {
+		i.cluster, i.out.Cluster = id, id
 	}
 }
 
 // found gives the cluster an identity if it has none, and if that is up to this node: if it
 // has settled, and has the smallest id. The others adopt it by messages.
-func (n *Node) found(time.Time) {
-	settled := n.life.phase == Active || n.life.phase == Isolated || n.life.clockFenced
-	if len(n.cluster) > 0 || !settled {
+func (i *identity) found(time.Time) {
+	settled := i.life.phase == Active || i.life.phase == Isolated || i.life.clockFenced
+	if len(i.cluster) > 0 || !settled {
 		return
 	}
-	for smallest := range n.set.Members {
-		if founds(n.cluster, settled, smallest.ID == n.self) {
-			n.setCluster(lease.ClusterID{n.set.Handle()})
-			n.log(Info, "founded a cluster")
+	for smallest := range i.set.Members {
+		if founds(i.cluster, settled, smallest.ID == i.self) {
+			i.setCluster(lease.ClusterID{i.set.Handle()})
+			i.log(Info, "founded a cluster")
 		}
 		return
 	}

@@ -355,7 +355,7 @@ func (j *join) tried(now time.Time, t *target, reason Reason, err error) {
 // tell says what the end of a try means to a joining node. It waits for a seed that is stuck.
 func (j *join) tell(now time.Time, t *target) {
 	if t.reason == Refused && !j.entered {
-		j.setCluster(lease.ClusterID{}) // not of a cluster that does not take this node
+		j.identity.setCluster(lease.ClusterID{}) // not of a cluster that does not take this node
 	}
 	if t.stuck() {
 		j.until = latest(j.until, now.Add(max(j.cfg.StartupGrace, leastGrace)))

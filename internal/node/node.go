@@ -19,10 +19,12 @@ type Node struct {
 	rejoin    rejoin
 	reach     reach
 	address   address
+	identity  identity
 	asleep    asleep
 	clock     clock
 	watch     watch
 	health    health
+	cordons   cordons
 	damping   damping
 	isolation isolation
 	slowStart slowStart
@@ -39,7 +41,6 @@ type core struct {
 	started time.Time
 	rng     *rand.Rand
 	set     *lease.Set
-	cluster lease.ClusterID
 	lease   *OwnLease
 	when    schedule
 	load    int64
@@ -47,7 +48,6 @@ type core struct {
 	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
 
-	cordoned   []lease.Cordon // as logged last
 	refusedLog limiter
 
 	stats Stats
@@ -97,6 +97,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 func (n *Node) connect() {
 	n.waiting.Node, n.join.Node, n.rejoin.Node, n.reach.Node, n.address.Node = n, n, n, n, n
 	n.asleep.Node, n.clock.Node, n.watch.Node, n.health.Node, n.damping.Node = n, n, n, n, n
+	n.identity.Node, n.cordons.Node = n, n
 	n.isolation.Node, n.slowStart.Node, n.assigner.Node, n.handing.Node, n.tables.Node = n, n, n, n, n
 }
 
@@ -227,7 +228,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.asleep.wonder(now)
 	}
 	if e.Counts {
-		n.setCluster(n.cluster.Union(m.Cluster))
+		n.identity.setCluster(n.identity.cluster.Union(m.Cluster))
 		n.watch.hear(m)
 		n.assigner.applyExtra(now, m)
 		n.handing.applyHandoff(now, m)

@@ -29,7 +29,7 @@ func (n *Node) open(now time.Time, message []byte, stream bool) *lease.Message {
 	}
 	m, err := n.decode(message)
 	switch {
-	case err == nil && n.ours(now, m, stream):
+	case err == nil && n.identity.ours(now, m, stream):
 		return m
 	case err == nil:
 		return nil

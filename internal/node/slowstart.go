@@ -90,9 +90,9 @@ func (s *slowStart) stopSlowStart() {
 }
 
 // weigh states a weight in the own record.
-func (n *Node) weigh(w uint32) {
-	if w != n.set.Self().Weight {
-		n.set.Update(func(r *lease.Record) { r.Weight = w })
+func (s *slowStart) weigh(w uint32) {
+	if w != s.set.Self().Weight {
+		s.set.Update(func(r *lease.Record) { r.Weight = w })
 	}
 }
 
