@@ -18,126 +18,186 @@ import (
 // the hosts restore their pins first.
 var errReclaiming = errors.New("affinity: the store has just come back")
 
+// ready returns a snapshot by which the room can be found. Where no member may own anything, rooms with pins stay.
+func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
+	s := r.agent.Snapshot()
+	if r.work.closed.Load() {
+		return s, ErrClosed
+	}
+	if err := r.store.agreement.Refused(); err != nil {
+		return s, err
+	}
+	if s.Fenced { // it cannot tell which nodes are dead
+		return s, ErrFenced
+	}
+	_, err := r.agent.Place(room)
+	if err == nil || errors.Is(err, cluster.ErrNoMembers) {
+		err = nil
+		if s.Table == nil { // the first table came in between
+			err = cluster.ErrNotReady
+		}
+	}
+	return s, err
+}
+
+// request is a request with what the store is asked for.
+type request struct {
+	capacity.Request
+	least  uint64 // the smallest epoch of a pin of the room that stands, as known here
+	serves bool   // this node is about to serve the room
+
+	generation uint64 // of the pin cache, before the room was looked at
+}
+
+func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) request {
+	return request{Request: capacity.Request{
+		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Need: n, Cost: r.cost(n),
+		Preferences: capacity.NewPreferences(s, room, n, r.selector(room, n)), Rejected: r.store.agreement.Rejected(), Silent: r.silence.Silent(),
+	}}
+}
+
+// settling is how a room is settled with the store: attempt by attempt, until the store has a pin that stands.
+type settling struct {
+	*Resolver
+	s *cluster.Snapshot
+	request
+	known pinstore.Pin // of the room, when the settling began
+	void  pinstore.Pin // does not stand: the next attempt replaces it
+}
+
+// found is the pin by which a room is settled.
+type found struct {
+	pin    pinstore.Pin
+	source Source
+	reason string
+}
+
+// Errors of an attempt, after which there is another one.
+var (
+	errVoid = errors.New("affinity: the pin does not stand")
+	errFull = fmt.Errorf("%w: all instances together have filled the nodes", ErrNoCapacity)
+)
+
+// maxAttempts is how often a room is tried that others change meanwhile.
+const maxAttempts = 3
+
+// begin begins to settle a room by the present snapshot.
+func (r *Resolver) begin(room string, d Demand, serves bool) (*settling, error) {
+	generation := r.cache.Generation()
+	s, err := r.ready(room)
+	if err != nil {
+		return nil, err
+	}
+	t := &settling{Resolver: r, s: s}
+	t.Room, t.Partition, t.Need = room, placement.Of(room, s.Table.Partitions()), needOf(d)
+	e := r.cache.Get(room)
+	t.serves, t.generation, t.known, t.least = serves, generation, e.Known(), e.Least()
+	return t, nil
+}
+
 // settle reads the pin of a room that is known here. Otherwise it claims the room, or reads the claim of the
 // instance that was faster, in one round trip. It replaces a pin that names a dead node or is older than the
 // pin that is known here, unless the pin has changed.
-func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool) (Assignment, error) {
-	s, err := r.ready(room)
-	if err != nil {
-		return Assignment{}, err
-	}
-	generation, e := r.cache.Generation(), r.cache.Get(room)
-	known, least := e.Known(), e.Least()
-	if !hosts {
-		if a, settled, err := r.readKnown(ctx, s, room, d, known.Incarnation, least); settled {
-			return a, err
+func (t *settling) settle(ctx context.Context) (found, error) {
+	if e := t.cache.Get(t.Room); !t.serves && e != nil && !t.cache.Lost(e) && liveness.Live(t.s, t.known.Incarnation) != nil {
+		if got, err := t.read(ctx); !errors.Is(err, errVoid) {
+			return got, err
 		}
 	}
-	q := r.firstRequest(s, room, d)
-	q.hosts, q.least, q.generation = hosts, least, generation
-	var void pinstore.Pin // which the claim replaces
-	const attempts = 3
-	for range attempts {
-		a, settled, err := r.attemptAll(ctx, s, q, &void)
-		if settled || err != nil {
-			return a, err
+	t.choosing()
+	for range maxAttempts {
+		got, err := t.attempt(ctx)
+		for full := 1; errors.Is(err, errFull) && full < len(t.s.Members); full++ {
+			got, err = t.attempt(ctx) // at another node
 		}
-		if void != (pinstore.Pin{}) && !void.Released() {
-			r.cfg.Log.Debug("pin names a dead node, resolving again", "room", room, "from", void.Node)
+		if !errors.Is(err, errVoid) {
+			return got, err
 		}
-		q = r.request(s, room, capacity.NeedIn(void).Joined(q.Need))
-		q.hosts, q.least, q.generation = hosts, least, generation
-		switch {
-		case void.Number != 0 && void.Epoch < least:
-			q.Stay = known
-		case r.outdated(q, void):
-			q.Stay = void
-		}
+		t.replace()
 	}
-	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, attempts)
+	return found{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, t.Room, maxAttempts)
 }
 
-// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was,
-// unless its hosting has ended.
-func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) request {
-	q := r.request(s, room, needOf(d))
-	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) && e.Least() == e.Pin.Epoch {
-		q = r.request(s, room, capacity.NeedIn(e.Pin).Joined(q.Need))
-		q.Stay = e.Pin
-	}
-	return q
-}
-
-// readKnown reads the pin of a room that has a live node by the pin that is known here, which costs less than
-// a claim. The room is not settled if the pin has gone, or does not stand.
-func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room string, d Demand, known lease.Incarnation, least uint64) (a Assignment, settled bool, err error) {
-	if e := r.cache.Get(room); e == nil || r.cache.Lost(e) || liveness.Live(s, known) == nil {
-		return a, false, nil
-	}
-	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
+// read reads the pin of a room that has a live node by the pin that is known here, which costs less than
+// a claim.
+func (t *settling) read(ctx context.Context) (found, error) {
+	res := t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room}, "")
 	switch {
 	case res.Err != nil:
-		a, err = r.degrade(s, r.firstRequest(s, room, d), capacity.Choice{}, res.Err)
-		return a, true, err
-	case res.Pin.Epoch < least || liveness.Live(s, res.Pin.Incarnation) == nil:
-		return a, false, nil
+		t.choosing()
+		return t.degrade(capacity.Choice{}, res.Err)
+	case res.Pin.Epoch < t.least || liveness.Live(t.s, res.Pin.Incarnation) == nil:
+		return found{}, errVoid
 	}
-	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), true, nil
+	return found{res.Pin, Pinned, liveness.Alive.Reason()}, nil
 }
 
-// attemptAll is attempt at one node after the other, until one is not full.
-func (r *Resolver) attemptAll(ctx context.Context, s *cluster.Snapshot, q request, void *pinstore.Pin) (a Assignment, settled bool, err error) {
-	for range len(s.Members) {
-		if a, settled, err = r.attempt(ctx, s, q, void); !errors.Is(err, errFull) {
-			return a, settled, err
-		}
+// choosing finds out what the choice of a node depends on. A room with a pin that the store may have lost stays where
+// it was, unless its hosting has ended.
+func (t *settling) choosing() {
+	t.need(t.Need)
+	if e := t.cache.Get(t.Room); e != nil && t.cache.Lost(e) && e.Least() == e.Pin.Epoch {
+		t.need(capacity.NeedIn(e.Pin).Joined(t.Need))
+		t.Stay = e.Pin
 	}
-	return a, settled, err
 }
 
-// attempt claims the room once. If the pin that it finds is void, the room is not
-// settled, and the next attempt replaces that pin.
-func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q request, void *pinstore.Pin) (a Assignment, settled bool, err error) {
-	home, reserved, noHome := r.choose(s, q, 1)
-	res := r.claim(ctx, s, q, home, *void)
+// replace has the next attempt replace a void pin.
+func (t *settling) replace() {
+	if t.void != (pinstore.Pin{}) && !t.void.Released() {
+		t.cfg.Log.Debug("pin names a dead node, resolving again", "room", t.Room, "from", t.void.Node)
+	}
+	t.need(capacity.NeedIn(t.void).Joined(t.Need))
+	switch {
+	case t.void.Number != 0 && t.void.Epoch < t.least:
+		t.Stay = t.known
+	case t.outdated(t.void):
+		t.Stay = t.void
+	}
+}
+
+// need begins anew with another need of the room.
+func (t *settling) need(n capacity.Need) { t.Request = t.Resolver.request(t.s, t.Room, n).Request }
+
+// attempt claims the room once, at one node.
+func (t *settling) attempt(ctx context.Context) (found, error) {
+	home, reserved, noHome := t.choose(t.s, t.request, 1)
+	res := t.claim(ctx, home)
 	switch {
 	case res.Err != nil:
-		r.reserved.Failed(reserved, res.Err)
-		a, err = r.degrade(s, q, home, res.Err)
-		return a, true, err
+		t.reserved.Failed(reserved, res.Err)
+		return t.degrade(home, res.Err)
 	case res.Full:
-		r.reserved.Cancel(reserved)
-		r.reserved.Raise(home.Member.ID, res.Counted)
-		*void = res.Pin
-		return a, false, errFull
+		t.reserved.Cancel(reserved)
+		t.reserved.Raise(home.Member.ID, res.Counted)
+		t.void = res.Pin
+		return found{}, errFull
 	case res.Done && home.Member != nil:
-		return r.assign(s, q.Room, res.Pin, sourceOf(home), home.Reason), true, nil
+		return found{res.Pin, sourceOf(home), home.Reason}, nil
 	}
-	r.reserved.Cancel(reserved)
-	return r.found(ctx, s, q, home, noHome, res.Pin, void)
+	t.reserved.Cancel(reserved)
+	return t.takeUp(ctx, res.Pin, home, noHome)
 }
 
-// found takes up a pin that an attempt has found. noHome says why there is no home for the room, or is nil.
-func (r *Resolver) found(ctx context.Context, s *cluster.Snapshot, q request, home capacity.Choice, noHome error, pin pinstore.Pin, void *pinstore.Pin) (a Assignment, settled bool, err error) {
-	v, err := r.verdict(ctx, s, pin.Incarnation)
-	switch unfit := err == nil && r.unfit(s, q, home, pin); {
-	case unfit && (noHome == nil || q.Stay == (pinstore.Pin{})):
-		*void = pin
-		return Assignment{}, false, nil
-	case unfit && pin.Epoch < q.least: // and no node takes the room, nor does the one where it was
-		return Assignment{}, false, noHome
+// takeUp takes up a pin that an attempt has found. noHome says why there is no home for the room, or is nil.
+func (t *settling) takeUp(ctx context.Context, pin pinstore.Pin, home capacity.Choice, noHome error) (found, error) {
+	v, err := t.verdict(ctx, t.s, pin.Incarnation)
+	unfit := err == nil && (t.leavesDrained(pin, home) || t.outdated(pin))
+	switch {
+	case unfit && (noHome == nil || t.Stay == (pinstore.Pin{})):
+	case unfit && pin.Epoch < t.least: // and no node takes the room, nor does the one where it was
+		return found{}, noHome
 	case err == nil && v != liveness.Dead:
-		return r.assign(s, q.Room, pin, Pinned, v.Reason()), true, nil
+		return found{pin, Pinned, v.Reason()}, nil
+	case errors.Is(noHome, errReclaiming):
+		return t.degrade(capacity.Choice{}, noHome)
+	case err != nil:
+		return t.degrade(capacity.Choice{}, err)
+	case noHome != nil:
+		return found{}, noHome
 	}
-	if errors.Is(noHome, errReclaiming) {
-		err = noHome
-	}
-	if err != nil {
-		a, err = r.degrade(s, q, capacity.Choice{}, err)
-		return a, true, err
-	}
-	*void = pin
-	return Assignment{}, false, noHome
+	t.void = pin
+	return found{}, errVoid
 }
 
 // choose picks a node for the room and reserves a multiple of the room's cost there.
@@ -158,24 +218,24 @@ func sourceOf(home capacity.Choice) Source {
 
 // claim pins the room to home if it has no pin, or the void one. Without a home it
 // reads the pin.
-func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, home capacity.Choice, void pinstore.Pin) pinstore.Result {
-	op := pinstore.Op{Partition: q.Partition, Room: q.Room}
+func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Result {
+	op := pinstore.Op{Partition: t.Partition, Room: t.Room}
 	if home.Member != nil {
-		op.If, op.Set, op.TTL = void, q.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(q.Stay.Epoch, q.least)}), r.cfg.PinTTL
-		if void.Incarnation == op.Set.Incarnation {
-			op.Set.Epoch = max(op.Set.Epoch, void.Epoch+1) // a new hosting
+		op.If, op.Set, op.TTL = t.void, t.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(t.Stay.Epoch, t.least)}), t.cfg.PinTTL
+		if t.void.Incarnation == op.Set.Incarnation {
+			op.Set.Epoch = max(op.Set.Epoch, t.void.Epoch+1) // a new hosting
 		}
 	}
-	isNew := home.Member != nil && q.Stay == (pinstore.Pin{})
+	isNew := home.Member != nil && t.Stay == (pinstore.Pin{})
 	if isNew {
-		r.limit(&op, home.Member, q)
+		t.limit(&op, home.Member)
 	}
-	res := r.swap(ctx, s, op, "")
-	if res.Done && isNew && op.If == (pinstore.Pin{}) && r.cache.Generation() != q.generation {
+	res := t.swap(ctx, t.s, op, "")
+	if res.Done && isNew && op.If == (pinstore.Pin{}) && t.cache.Generation() != t.generation {
 		// The store gave notice of a loss of data before its answer, so the loss may have come before
 		// the claim: the room may have a host that has yet to restore the room's pin.
-		if res.Pin.Incarnation != r.self() || r.hosts.void(q.Room, res.Pin) {
-			r.swap(ctx, s, pinstore.Op{Partition: q.Partition, Room: q.Room, If: res.Pin}, "")
+		if res.Pin.Incarnation != t.self() || t.hosts.void(t.Room, res.Pin) {
+			t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room, If: res.Pin}, "")
 		}
 		return pinstore.Result{Err: errReclaiming}
 	}
@@ -183,16 +243,35 @@ func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, ho
 }
 
 // limit has the store count what all instances place on a member, up to its hard ceiling.
-func (r *Resolver) limit(op *pinstore.Op, m *cluster.Member, q request) {
-	if r.cfg.HardCeiling == 0 || m.Capacity == 0 || capacity.ReportsNoLoad(m) {
+func (t *settling) limit(op *pinstore.Op, m *cluster.Member) {
+	if t.cfg.HardCeiling == 0 || m.Capacity == 0 || capacity.ReportsNoLoad(m) {
 		return
 	}
-	op.Limit = max(1, r.reserved.Limits.HardOf(m)-max(0, m.Load)) // a limit of 0 is none
-	op.Units, op.Window = q.Cost, min(time.Minute, m.Age()+r.cfg.Settle)
+	op.Limit = max(1, t.reserved.Limits.HardOf(m)-max(0, m.Load)) // a limit of 0 is none
+	op.Units, op.Window = t.Cost, min(time.Minute, m.Age()+t.cfg.Settle)
 }
 
-// errFull says that the rooms that all instances have placed on a node leave no room there.
-var errFull = fmt.Errorf("%w: all instances together have filled the nodes", ErrNoCapacity)
+// outdated reports whether the store has gone back to a copy of its data from before a
+// later hosting of the room. This node knows of that hosting or, if this node begins to host the
+// room, another node may.
+func (t *settling) outdated(pin pinstore.Pin) bool {
+	switch {
+	case pin.Number == 0:
+		return false
+	case pin.Epoch < t.least:
+		return true
+	}
+	return t.serves && pin.Incarnation == t.self() && t.cache.MayBeOlder(pin.Epoch)
+}
+
+// leavesDrained reports whether the pin names this node, which is drained and about to
+// begin to host the room, and the room has another home to go to.
+func (t *settling) leavesDrained(pin pinstore.Pin, home capacity.Choice) bool {
+	return t.serves && drained(t.s.Self) && home.Member != nil && pin.Incarnation == incarnationOf(t.s.Self)
+}
+
+// drained reports whether a member gives up what it has.
+func drained(m *cluster.Member) bool { return m.State == lease.Draining }
 
 // verdict returns the verdict on the incarnation that a pin names. It asks the store
 // only if gossip does not know the incarnation.
@@ -207,63 +286,36 @@ func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.In
 	return r.liveness.Record(at, heartbeats[0], time.Now()), nil
 }
 
-// unfit reports whether the pin is to be replaced, although its node may live.
-func (r *Resolver) unfit(s *cluster.Snapshot, q request, home capacity.Choice, pin pinstore.Pin) bool {
-	return leavesDrained(s, q, home, pin) || r.outdated(q, pin)
-}
-
-// outdated reports whether the store has gone back to a copy of its data from before a
-// later hosting of the room. This node knows of that hosting or, if this node begins to host the
-// room, another node may.
-func (r *Resolver) outdated(q request, pin pinstore.Pin) bool {
-	switch {
-	case pin.Number == 0:
-		return false
-	case pin.Epoch < q.least:
-		return true
-	}
-	return q.hosts && pin.Incarnation == r.self() && r.cache.MayBeOlder(pin.Epoch)
-}
-
-// leavesDrained reports whether the pin names this node, which is drained and about to
-// begin to host the room, and the room has another home to go to.
-func leavesDrained(s *cluster.Snapshot, q request, home capacity.Choice, pin pinstore.Pin) bool {
-	return q.hosts && drained(s.Self) && home.Member != nil && pin.Incarnation == incarnationOf(s.Self)
-}
-
-// drained reports whether a member gives up what it has.
-func drained(m *cluster.Member) bool { return m.State == lease.Draining }
-
 // degrade answers without the store: hosted here, otherwise the last known node,
 // otherwise the node of an unanswered claim, otherwise the node of the hash, on which
 // all instances agree.
 //
 // A claim that was sent and not answered may still take effect, so its node is the
 // best guess. A claim that was not sent cannot.
-func (r *Resolver) degrade(s *cluster.Snapshot, q request, home capacity.Choice, cause error) (Assignment, error) {
-	r.cfg.Log.Debug("room resolved without the store", "room", q.Room, "err", cause)
-	guess := func(at lease.Incarnation, reason string) (Assignment, error) {
-		return r.assign(s, q.Room, pinstore.Pin{Incarnation: at}, Degraded, reason), nil
+func (t *settling) degrade(home capacity.Choice, cause error) (found, error) {
+	t.cfg.Log.Debug("room resolved without the store", "room", t.Room, "err", cause)
+	guess := func(at lease.Incarnation, reason string) (found, error) {
+		return found{pinstore.Pin{Incarnation: at}, Degraded, reason}, nil
 	}
-	if h := r.hosts.get(q.Room); h != nil {
+	if h := t.hosts.get(t.Room); h != nil {
 		return guess(h.self, "hosted here; the store does not answer")
 	}
-	if e := r.cache.Get(q.Room); e != nil && liveness.Live(s, e.Pin.Incarnation) != nil {
+	if e := t.cache.Get(t.Room); e != nil && liveness.Live(t.s, e.Pin.Incarnation) != nil {
 		return guess(e.Pin.Incarnation, lastKnown)
 	}
 	if errors.Is(cause, context.DeadlineExceeded) && home.Member != nil {
-		r.cache.Assume(q.Room, q.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation()}))
+		t.cache.Assume(t.Room, t.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation()}))
 		return guess(home.Incarnation(), "claimed for this node; the store has not confirmed it")
 	}
-	owner, err := r.agent.Place(q.Room)
-	if err == nil && q.Preferences != nil {
-		owner, err = capacity.Best(s, q.Request)
+	owner, err := t.agent.Place(t.Room)
+	if err == nil && t.Preferences != nil {
+		owner, err = capacity.Best(t.s, t.Request)
 	}
 	if err != nil {
-		return Assignment{}, err
+		return found{}, err
 	}
 	at := incarnationOf(owner)
-	r.cache.Assume(q.Room, q.Need.Pin(pinstore.Pin{Incarnation: at}))
+	t.cache.Assume(t.Room, t.Need.Pin(pinstore.Pin{Incarnation: at}))
 	return guess(at, "owns the room's partition; the store does not answer")
 }
 

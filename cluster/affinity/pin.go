@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
@@ -34,65 +33,67 @@ func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d De
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	var void pinstore.Pin // which the claim replaces
-	const attempts = 3
-	for range attempts {
-		if a, settled, err := r.pinOn(ctx, room, node, d, &void); settled || err != nil {
-			return a, err
+	for range maxAttempts {
+		t, err := r.begin(room, d, false)
+		if err != nil {
+			return Assignment{}, err
 		}
+		t.void = void
+		got, err := t.pin(ctx, node)
+		switch {
+		case err == nil:
+			return r.assign(t.s, room, got.pin, got.source, got.reason), nil
+		case !errors.Is(err, errVoid):
+			return Assignment{}, err
+		}
+		void = t.void
 	}
-	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, attempts)
+	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, maxAttempts)
 }
 
-// pinOn claims the room for a node once. If the pin that it finds is void, the room is not settled, and the
-// next attempt replaces that pin.
-func (r *Resolver) pinOn(ctx context.Context, room string, node lease.NodeID, d Demand, void *pinstore.Pin) (a Assignment, settled bool, err error) {
-	generation := r.cache.Generation()
-	s, err := r.ready(room)
-	if err != nil {
-		return a, false, err
-	}
-	q := r.request(s, room, needOf(d))
-	q.generation, q.least = generation, r.cache.Get(room).Least()
-	home, reserved, noHome := r.placeOn(s, node, q)
-	res := r.claim(ctx, s, q, home, *void)
+// pin claims the room for a node once.
+func (t *settling) pin(ctx context.Context, node lease.NodeID) (found, error) {
+	t.need(t.Need)
+	home, reserved, noHome := t.placeOn(node)
+	res := t.claim(ctx, home)
 	switch {
 	case errors.Is(res.Err, errReclaiming):
-		r.reserved.Cancel(reserved)
-		return a, false, fmt.Errorf("%w: %w", pinstore.ErrStore, res.Err)
+		t.reserved.Cancel(reserved)
+		return found{}, fmt.Errorf("%w: %w", pinstore.ErrStore, res.Err)
 	case res.Err != nil:
-		r.reserved.Failed(reserved, res.Err)
-		return a, false, res.Err
+		t.reserved.Failed(reserved, res.Err)
+		return found{}, res.Err
 	case res.Full:
-		r.reserved.Cancel(reserved)
-		r.reserved.Raise(node, res.Counted)
-		return a, false, fmt.Errorf("%w: %s, for %q: all instances together have filled it", ErrNoCapacity, node, room)
+		t.reserved.Cancel(reserved)
+		t.reserved.Raise(node, res.Counted)
+		return found{}, fmt.Errorf("%w: %s, for %q: all instances together have filled it", ErrNoCapacity, node, t.Room)
 	case res.Done && home.Member != nil:
-		return r.assign(s, room, res.Pin, sourceOf(home), home.Reason), true, nil
+		return found{res.Pin, sourceOf(home), home.Reason}, nil
 	}
-	r.reserved.Cancel(reserved)
-	v, err := r.verdict(ctx, s, res.Pin.Incarnation)
-	if err == nil && v != liveness.Dead && !r.outdated(q, res.Pin) {
-		return r.assign(s, room, res.Pin, Pinned, v.Reason()), true, nil
+	t.reserved.Cancel(reserved)
+	v, err := t.verdict(ctx, t.s, res.Pin.Incarnation)
+	if err == nil && v != liveness.Dead && !t.outdated(res.Pin) {
+		return found{res.Pin, Pinned, v.Reason()}, nil
 	}
-	*void = res.Pin
-	return a, false, cmp.Or(err, noHome)
+	t.void = res.Pin
+	return found{}, cmp.Or(err, noHome, errVoid)
 }
 
 // placeOn reserves the cost of a room on a given node, or says why the room cannot be pinned there.
-func (r *Resolver) placeOn(s *cluster.Snapshot, node lease.NodeID, q request) (home capacity.Choice, reserved capacity.Reservation, err error) {
-	m, ok := s.Member(node)
+func (t *settling) placeOn(node lease.NodeID) (home capacity.Choice, reserved capacity.Reservation, err error) {
+	m, ok := t.s.Member(node)
 	switch {
 	case !ok:
 		return home, reserved, notLive(node, "it has not joined, or has left: choose one of Members")
 	case !capacity.TakesRooms(m):
 		return home, reserved, notLive(node, "it is draining, settling or of weight 0: choose an active member")
-	case q.Bars(m) != "":
-		return home, reserved, notLive(node, q.Bars(m))
-	case r.liveness.Reclaiming(time.Now()):
+	case t.Bars(m) != "":
+		return home, reserved, notLive(node, t.Bars(m))
+	case t.liveness.Reclaiming(time.Now()):
 		return home, reserved, fmt.Errorf("%w: %w: try again in a second", pinstore.ErrStore, errReclaiming)
 	}
-	if reserved, ok = r.reserved.PlaceOn(m, q.Request); !ok {
-		return home, reserved, fmt.Errorf("%w: %s, for %q: choose another member", ErrNoCapacity, node, q.Room)
+	if reserved, ok = t.reserved.PlaceOn(m, t.Request); !ok {
+		return home, reserved, fmt.Errorf("%w: %s, for %q: choose another member", ErrNoCapacity, node, t.Room)
 	}
 	return capacity.Choice{Member: m, Reason: "pinned there on request"}, reserved, nil
 }

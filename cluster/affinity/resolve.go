@@ -7,8 +7,6 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -90,9 +88,9 @@ type settled struct {
 }
 
 // ask settles a room with the store, by a time, unless there is a shortcut by then. Concurrent
-// callers for the same room in the same flight share the answer. hosts: they are about to
+// callers for the same room in the same flight share the answer. serves: they are about to
 // serve the room here.
-func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singleflight.Group, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
+func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singleflight.Group, room string, d Demand, serves bool, shortcut func() (settled, bool)) (settled, error) {
 	answer := flight.DoChan(room, func() (any, error) {
 		if got, ok := shortcut(); ok {
 			return got, nil
@@ -100,9 +98,15 @@ func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singlefligh
 		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences, ends: r.hosts.endsOf(room).Load()}
 		bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), until) // a caller who gives up must not look like a store that does not answer
 		defer cancel()
-		a, err := r.settle(bounded, room, d, hosts)
-		r.counts.add(a.Source)
-		before.Assignment = a
+		t, err := r.begin(room, d, serves)
+		if err != nil {
+			return before, err
+		}
+		got, err := t.settle(bounded)
+		if err == nil {
+			r.counts.add(got.source)
+			before.Assignment = r.assign(t.s, room, got.pin, got.source, got.reason)
+		}
 		return before, err
 	})
 	select {
@@ -111,42 +115,4 @@ func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singlefligh
 	case <-ctx.Done():
 		return settled{}, ctx.Err()
 	}
-}
-
-// ready returns a snapshot by which the room can be found. Where no member may own anything, rooms with pins stay.
-func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
-	s := r.agent.Snapshot()
-	if r.work.closed.Load() {
-		return s, ErrClosed
-	}
-	if err := r.store.agreement.Refused(); err != nil {
-		return s, err
-	}
-	if s.Fenced { // it cannot tell which nodes are dead
-		return s, ErrFenced
-	}
-	_, err := r.agent.Place(room)
-	if err == nil || errors.Is(err, cluster.ErrNoMembers) {
-		err = nil
-		if s.Table == nil { // the first table came in between
-			err = cluster.ErrNotReady
-		}
-	}
-	return s, err
-}
-
-// request is a request with what the store is asked for.
-type request struct {
-	capacity.Request
-	least uint64 // the smallest epoch of a pin of the room that stands, as known here
-	hosts bool   // this node is about to serve the room
-
-	generation uint64 // of the pin cache, before the room was looked at
-}
-
-func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) request {
-	return request{Request: capacity.Request{
-		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Need: n, Cost: r.cost(n),
-		Preferences: capacity.NewPreferences(s, room, n, r.selector(room, n)), Rejected: r.store.agreement.Rejected(), Silent: r.silence.Silent(),
-	}}
 }
