@@ -182,7 +182,7 @@ func (t *settling) attempt(ctx context.Context) (found, error) {
 // takeUp takes up a pin that an attempt has found. noHome says why there is no home for the room, or is nil.
 func (t *settling) takeUp(ctx context.Context, pin pinstore.Pin, home capacity.Choice, noHome error) (found, error) {
 	v, err := t.verdict(ctx, t.s, pin.Incarnation)
-	unfit := err == nil && (t.leavesDrained(pin, home) || t.outdated(pin))
+	unfit := err == nil && t.unfit(pin, home)
 	switch {
 	case unfit && (noHome == nil || t.Stay == (pinstore.Pin{})):
 	case unfit && pin.Epoch < t.least: // and no node takes the room, nor does the one where it was
@@ -249,6 +249,11 @@ func (t *settling) limit(op *pinstore.Op, m *cluster.Member) {
 	}
 	op.Limit = max(1, t.reserved.Limits.HardOf(m)-max(0, m.Load)) // a limit of 0 is none
 	op.Units, op.Window = t.Cost, min(time.Minute, m.Age()+t.cfg.Settle)
+}
+
+// unfit reports whether the pin is to be replaced, although its node may live.
+func (t *settling) unfit(pin pinstore.Pin, home capacity.Choice) bool {
+	return t.leavesDrained(pin, home) || t.outdated(pin)
 }
 
 // outdated reports whether the store has gone back to a copy of its data from before a
