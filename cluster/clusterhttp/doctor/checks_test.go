@@ -84,7 +84,9 @@ func TestChecks(t *testing.T) {
 		"a lost node": {after(func(l *Look) {
 			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 14_000}, {Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
-		"a leave":    {after(func(l *Look) { l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}} }), ""},
+		"a leave": {after(func(l *Look) {
+			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}}
+		}), ""},
 		"it flaps":   {after(ended("node-z", 3, "crashed", time.Minute)), "members: warn: comes and goes: node-z, ended 3 times within 10m0s, the last 1m0s ago"},
 		"replaced":   {after(ended("node-b", 5, "replaced", time.Minute)), "members: warn: comes and goes: node-b, ended 5 times"},
 		"it flapped": {after(ended("node-b", 9, "crashed", 11*time.Minute)), ""},
