@@ -45,9 +45,8 @@ type Batch struct {
 	Left   []lease.NodeID `json:"left"`   // no longer live, or restarted
 	Joined []lease.NodeID `json:"joined"` // now live
 
-	// Changed has live nodes that changed otherwise, whether they own anything or not: in their state,
-	// weight, labels, addresses, zone, capacity or version, or until when they are flapping. Loads do not
-	// count. A node that joined or restarted is not among them.
+	// Changed has live nodes that changed otherwise, whether they own anything or not: in their state, profile or
+	// metadata, or until when they are flapping. Loads do not count. A node that joined or restarted is not among them.
 	Changed []lease.NodeID `json:"changed"`
 
 	// Reasons says why the nodes in Left are not live, as far as this node knows; nil = not

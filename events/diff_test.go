@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -191,12 +192,26 @@ func TestDiffOfDetails(t *testing.T) {
 		return s
 	}
 	plain := Detail{Record: record(same), State: lease.Active}
-	for name, changed := range map[string]Detail{
-		"state":   {plain.Record, lease.Draining},
-		"weight":  {record(func(r *lease.Record) { r.Weight = 2 }), lease.Active},
-		"address": {record(func(r *lease.Record) { r.Addr = "a:2" }), lease.Active},
-		"labels":  {record(func(r *lease.Record) { r.Labels = map[string]string{"role": "y"} }), lease.Active},
-	} {
+	changes := map[string]Detail{
+		"state":    {plain.Record, lease.Draining},
+		"meta":     {record(func(r *lease.Record) { r.Meta = "m" }), lease.Active},
+		"flapping": {record(func(r *lease.Record) { r.FlappingUntil = 1 }), lease.Active},
+	}
+	for i, field := range reflect.VisibleFields(reflect.TypeFor[lease.Profile]()) {
+		changes[field.Name] = Detail{record(func(r *lease.Record) {
+			switch v := reflect.ValueOf(&r.Profile).Elem().Field(i); v.Kind() {
+			case reflect.String:
+				v.SetString("other")
+			case reflect.Int64:
+				v.SetInt(9)
+			case reflect.Uint32, reflect.Uint64:
+				v.SetUint(9)
+			default:
+				v.Set(reflect.ValueOf(map[string]string{"role": "y"}))
+			}
+		}), lease.Active}
+	}
+	for name, changed := range changes {
 		if b := Diff(at("a1 b1 c1", plain, plain, plain), at("a1 b1 d1", plain, changed, plain)); !slices.Equal(b.Changed, []lease.NodeID{"b"}) || !b.News() {
 			t.Errorf("%s: %v", name, b.Changed)
 		}

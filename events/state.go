@@ -2,7 +2,6 @@ package events
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/roost-cluster/roost/lease"
@@ -40,14 +39,13 @@ type Detail struct {
 	State lease.State // Draining if the node is active and cordoned
 }
 
-// Same reports whether two details of one incarnation are the same for a program: state, weight, labels,
-// addresses, zone, capacity, version, metadata, and until when the node is flapping.
+// Same reports whether two details of one incarnation are the same for a program: its state, its profile, its
+// metadata, and until when the node is flapping.
 func (d Detail) Same(o Detail) bool {
 	if d.State != o.State || d.Record == o.Record {
 		return d.State == o.State
 	}
-	return d.Weight == o.Weight && d.Addr == o.Addr && d.APIAddr == o.APIAddr && d.Zone == o.Zone && d.Capacity == o.Capacity &&
-		d.AppVersion == o.AppVersion && d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && maps.Equal(d.Labels, o.Labels)
+	return d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && d.Profile.Equal(&o.Profile)
 }
 
 // Next returns the state that follows prev on node self, or the first one if

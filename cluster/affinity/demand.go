@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
-	"github.com/roost-cluster/roost/lease"
 )
 
 // Demand is what a room needs. It decides where a new room goes, and moves no room. Its
@@ -44,17 +42,6 @@ const (
 	maxRules     = 8
 	maxRuleBytes = 128
 )
-
-// Streams is the forwarded streams of a room: each publisher's go to all others. It is the
-// default of Config.Cost. Units count as they are.
-func (d Demand) Streams() int64 {
-	p, s := int64(max(0, d.Publishers, d.Size)), int64(max(0, d.Subscribers))
-	return max(d.Units, capacity.Times(p, capacity.Plus(max(0, p-1), s)))
-}
-
-// FullMesh is the cost of a room in which each of n participants receives the streams
-// of all others: n·(n−1) forwarded streams.
-func FullMesh(n int) int64 { return Demand{Size: n}.Streams() }
 
 // String returns what d states of the cost, for people.
 func (d Demand) String() string {
@@ -157,71 +144,6 @@ func (r *Resolver) selector(room string, n capacity.Need) func(*cluster.Member) 
 		d.Require[label] = value
 	}
 	return func(m *cluster.Member) bool { return r.cfg.Selector(room, d, m) }
-}
-
-// cost returns the units of a room.
-func (r *Resolver) cost(n capacity.Need) int64 {
-	if n.Units > 0 {
-		return max(r.cfg.MinCost, n.Units)
-	}
-	return max(r.cfg.MinCost, r.cfg.Cost(demandOf(n)))
-}
-
-// settingsOf returns the settings that all nodes must share. The store adds its own.
-func settingsOf(node cluster.Config, cfg Config) pinstore.Settings {
-	s := pinstore.Settings{Cluster: node.Cluster, Values: []pinstore.Setting{{Name: "partitions", Value: strconv.Itoa(node.Partitions)}}}
-	if !cfg.AnyCost {
-		s.Values = append(s.Values, pinstore.Setting{Name: settingCost, Value: costsOf(cfg)})
-	}
-	return s
-}
-
-// settingCost is the results of Config.Cost for costDemands. Another list needs another
-// name: versions of roost with different lists would refuse each other.
-const settingCost = "cost"
-
-func costDemands() []Demand {
-	return []Demand{
-		{},
-		{Size: 1},
-		{Size: 2},
-		{Size: 3},
-		{Size: 10},
-		{Size: 50},
-		{Size: 1000},
-		{Publishers: 1, Subscribers: 1},
-		{Publishers: 1, Subscribers: 100},
-		{Publishers: 10, Subscribers: 500},
-		{Subscribers: 20},
-		{Units: 1},
-	}
-}
-
-func costsOf(cfg Config) string {
-	r := Resolver{cfg: cfg}
-	var costs []string
-	for _, d := range costDemands() {
-		costs = append(costs, strconv.FormatInt(r.cost(needOf(d)), 10))
-	}
-	return strings.Join(costs, ",")
-}
-
-// explainCost names the first demand that has another cost.
-func explainCost(d pinstore.Difference) string {
-	ours, theirs := strings.Split(d.Ours, ","), strings.Split(d.Theirs, ",")
-	for i, demand := range costDemands() {
-		if d.Setting == settingCost && i < len(ours) && i < len(theirs) && ours[i] != theirs[i] {
-			return fmt.Sprintf("cost of %v is %.20s here and %.20s", demand, ours[i], theirs[i])
-		}
-	}
-	return ""
-}
-
-// agree compares the settings of this node, as self, with those of the other nodes.
-func (r *Resolver) agree(self lease.Incarnation) error {
-	ctx, cancel := r.store.Bounded(context.Background())
-	defer cancel()
-	return r.store.agreement.Check(ctx, self, r.agent.Snapshot().Stats.Fences)
 }
 
 const (

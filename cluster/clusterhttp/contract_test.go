@@ -32,7 +32,7 @@ import (
 //	load a=400             set the load of a node
 //	http                   a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
-	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/cordon", "testdata/flapping", "testdata/life", "testdata/rooms", "testdata/scopes"} {
+	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/cordon", "testdata/flapping", "testdata/life", "testdata/lost", "testdata/rooms", "testdata/scopes"} {
 		t.Run(script, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := story{handlers: make(map[string]http.Handler)}
@@ -134,7 +134,7 @@ func (s *story) handler() http.Handler {
 	return h
 }
 
-var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|for_ms|flapping_ms|drains_ms|version)": |"incarnation": "|"epoch": [1-9]|for another |the oldest is |so far, for )-?\d+(?:m\d+s|(?:\.\d+)?m?s)?`)
+var volatile = regexp.MustCompile(`("(?:age_ms|ago_ms|clock_offset_ms|for_ms|flapping_ms|drains_ms|version)": |"incarnation": "|"epoch": [1-9]|for another |the oldest is |so far, for )-?\d+(?:m\d+s|(?:\.\d+)?m?s)?`)
 
 func (s *story) request(text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")

@@ -195,8 +195,7 @@ func ageOf(m *cluster.Member) int64 {
 func lostOf(s *cluster.Snapshot) (all []Lost) {
 	for _, l := range s.Lost() {
 		all = append(all, Lost{
-			ID: l.ID, Reason: l.Reason, AgoMS: time.Since(l.At).Milliseconds(), Partitions: l.Partitions,
-			Addr: l.Addr, APIAddr: l.APIAddr, HTTP: l.HTTP(), Zone: l.Zone, Incarnation: l.Incarnation,
+			Profile: l.Profile, Reason: l.Reason, AgoMS: time.Since(l.At).Milliseconds(), Partitions: l.Partitions, HTTP: l.HTTP(),
 		})
 	}
 	return all

@@ -143,8 +143,8 @@ type Client struct {
 // Place returns the member that owns key, which must not be modified. With handoff that is the
 // member that runs the partition, until the next owner does. Place takes no lock and allocates nothing.
 // It fails with ErrNotReady or ErrNoMembers.
-func (f *Client) Place(key string) (*Member, error) {
-	v := f.now.Load()
+func (c *Client) Place(key string) (*Member, error) {
+	v := c.now.Load()
 	if m := v.ownerOf(placement.Of(key, v.Table.Partitions())); m != nil {
 		return m, nil
 	}
@@ -152,16 +152,16 @@ func (f *Client) Place(key string) (*Member, error) {
 }
 
 // OwnerOf returns the owner of p, and false if it has none.
-func (f *Client) OwnerOf(p placement.Partition) (*Member, bool) {
-	m := f.now.Load().ownerOf(p)
+func (c *Client) OwnerOf(p placement.Partition) (*Member, bool) {
+	m := c.now.Load().ownerOf(p)
 	return m, m != nil
 }
 
 // Owners returns the n best members for key, distinct and best first: the owner by the table, then the member
 // that would own key without it, and so on. It allocates its result. For a strategy that this
 // binary does not have, it returns the owner alone.
-func (f *Client) Owners(key string, n int) []*Member {
-	v := f.now.Load()
+func (c *Client) Owners(key string, n int) []*Member {
+	v := c.now.Load()
 	var few [3]int // the usual number, without an allocation
 	ranked := v.Table.AppendRank(few[:0], placement.Of(key, v.Table.Partitions()), n)
 	members := make([]*Member, len(ranked))
@@ -172,51 +172,51 @@ func (f *Client) Owners(key string, n int) []*Member {
 }
 
 // OwnersNear returns the members of Owners, those of a zone first: for readers that take any of n replicas.
-func (f *Client) OwnersNear(key string, n int, zone string) []*Member {
-	v := f.now.Load()
+func (c *Client) OwnersNear(key string, n int, zone string) []*Member {
+	v := c.now.Load()
 	return v.candidates(v.Table.RankNear(placement.Of(key, v.Table.Partitions()), n, zone))
 }
 
 // Subset returns the n members of a tenant; see placement.Table.Subset.
-func (f *Client) Subset(tenant string, n int) []*Member {
-	v := f.now.Load()
+func (c *Client) Subset(tenant string, n int) []*Member {
+	v := c.now.Load()
 	return v.candidates(v.Table.Subset(tenant, n))
 }
 
 // Partition returns the partition of key, and 0 before Ready.
-func (f *Client) Partition(key string) placement.Partition {
-	return placement.Of(key, f.now.Load().Table.Partitions())
+func (c *Client) Partition(key string) placement.Partition {
+	return placement.Of(key, c.now.Load().Table.Partitions())
 }
 
 // Members returns the live members, sorted by id. The slice is shared and must not be modified.
-func (f *Client) Members() []*Member { return f.now.Load().members }
+func (c *Client) Members() []*Member { return c.now.Load().members }
 
 // Member returns the live member of that id, and false if there is none: O(log members).
-func (f *Client) Member(id lease.NodeID) (*Member, bool) { return f.now.Load().member(id) }
+func (c *Client) Member(id lease.NodeID) (*Member, bool) { return c.now.Load().member(id) }
 
 // Table returns the table, which is immutable; nil before Ready. It does not show which partitions run on
 // another member for the time of a handoff; OwnerOf does.
-func (f *Client) Table() *placement.Table { return f.now.Load().Table }
+func (c *Client) Table() *placement.Table { return c.now.Load().Table }
 
 // Ready is closed when the first table has arrived.
-func (f *Client) Ready() <-chan struct{} { return f.ready }
+func (c *Client) Ready() <-chan struct{} { return c.ready }
 
 // Watch returns the changes of owners and members; see events.Watch. A batch has nothing that the
 // routing client itself owns. Changes during the loop body merge, and so do those during a change of
 // the agent. The sequence ends with ctx or the Client.
-func (f *Client) Watch(ctx context.Context) iter.Seq[events.Batch] {
-	return events.Watch(ctx, &f.feed)
+func (c *Client) Watch(ctx context.Context) iter.Seq[events.Batch] {
+	return events.Watch(ctx, &c.feed)
 }
 
 // Subscribe is Watch for select loops; see events.Subscribe.
-func (f *Client) Subscribe(ctx context.Context) <-chan events.Batch {
-	return events.Subscribe(ctx, &f.feed)
+func (c *Client) Subscribe(ctx context.Context) <-chan events.Batch {
+	return events.Subscribe(ctx, &c.feed)
 }
 
 // Age returns how long ago an agent last confirmed the table, or how long ago the Client was started
 // if none has sent one.
-func (f *Client) Age() time.Duration {
-	return time.Since(f.started) - time.Duration(f.heard.Load())
+func (c *Client) Age() time.Duration {
+	return time.Since(c.started) - time.Duration(c.heard.Load())
 }
 
 // Status is how a Client is doing.
@@ -228,12 +228,12 @@ type Status struct {
 }
 
 // Status returns how the Client is doing, for people and for alerts.
-func (f *Client) Status() Status {
-	s := Status{Age: f.Age(), Stale: f.now.Load().Stale}
-	if c := f.current.Load(); c != nil {
-		s.Agent = c.name
+func (c *Client) Status() Status {
+	s := Status{Age: c.Age(), Stale: c.now.Load().Stale}
+	if followed := c.current.Load(); followed != nil {
+		s.Agent = followed.name
 	}
-	if err := f.trouble.Load(); err != nil {
+	if err := c.trouble.Load(); err != nil {
 		s.Err = *err
 	}
 	return s
@@ -241,11 +241,11 @@ func (f *Client) Status() Status {
 
 // Close ends the Client, and waits until its goroutines have ended. Lookups go on with the last
 // table. Close may be called again.
-func (f *Client) Close() error {
-	f.stop()
-	f.wait.Wait()
-	if f.own != nil {
-		f.own.CloseIdleConnections()
+func (c *Client) Close() error {
+	c.stop()
+	c.wait.Wait()
+	if c.own != nil {
+		c.own.CloseIdleConnections()
 	}
 	return nil
 }

@@ -2,13 +2,13 @@
 // signalling server, a client of the service. Lookups are as fast as those of an agent, and need
 // neither the network nor a lock.
 //
-//	f, err := routing.Start(ctx, routing.Config{Agents: []string{"10.0.0.1:8401", "10.0.0.2:8401"}})
+//	c, err := routing.Start(ctx, routing.Config{Agents: []string{"10.0.0.1:8401", "10.0.0.2:8401"}})
 //	if err != nil {
 //		return err
 //	}
-//	defer f.Close()
-//	<-f.Ready()
-//	owner, err := f.Place("room-17") // owner.APIAddr serves room-17
+//	defer c.Close()
+//	<-c.Ready()
+//	owner, err := c.Place("room-17") // owner.APIAddr serves room-17
 //
 // # Where the table comes from
 //

@@ -29,19 +29,19 @@ func Example() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	f, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
+	c, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = f.Close() }()
+	defer func() { _ = c.Close() }()
 	select {
-	case <-f.Ready():
+	case <-c.Ready():
 	case <-ctx.Done():
-		panic(f.Status().Err)
+		panic(c.Status().Err)
 	}
-	owner, err := f.Place("room-17")
+	owner, err := c.Place("room-17")
 	fmt.Println(owner.ID, owner.APIAddr, err)
-	fmt.Println("fresh:", f.Age() < time.Minute)
+	fmt.Println("fresh:", c.Age() < time.Minute)
 	// Output:
 	// node-1 media-1.example.org:443 <nil>
 	// fresh: true
@@ -65,12 +65,12 @@ func ExampleClient_Follow() {
 	api := httptest.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{Rooms: rooms, Log: quiet}))
 	defer api.Close()
 
-	f, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
+	c, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = f.Close() }()
-	resolve := func(ctx context.Context, room string) (reconnect.Directive, error) { return f.Resolve(ctx, room, 4) }
+	defer func() { _ = c.Close() }()
+	resolve := func(ctx context.Context, room string) (reconnect.Directive, error) { return c.Resolve(ctx, room, 4) }
 	client := reconnect.Driver{Resolve: resolve, Connect: func(_ context.Context, d reconnect.Directive) error {
 		fmt.Println("connected to", d.Addr)
 		return nil
@@ -78,7 +78,7 @@ func ExampleClient_Follow() {
 	if _, err := resolve(ctx, "standup"); err != nil { // the first participant pins the room
 		panic(err)
 	}
-	for d := range f.Follow(ctx, "standup") {
+	for d := range c.Follow(ctx, "standup") {
 		fmt.Println(client.Follow(ctx, d))
 		break // or until the participant leaves
 	}

@@ -26,14 +26,14 @@ import (
 //
 // Resolve asks the agent that is followed, then the others, each once and for Config.IdleTimeout at most. The
 // error is an *[AgentError] if the last one answered, and wraps ctx.Err() if ctx ended.
-func (f *Client) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
+func (c *Client) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
 	if err != nil {
 		return reconnect.Directive{}, fmt.Errorf("routing: %w", err) // numbers only
 	}
-	for _, agent := range f.agents() {
+	for _, agent := range c.agents() {
 		var d reconnect.Directive
-		d, err = f.resolve(ctx, agent, room, string(body))
+		d, err = c.resolve(ctx, agent, room, string(body))
 		answer, ok := errors.AsType[*AgentError](err)
 		if err == nil || ctx.Err() != nil || ok && answer.Status < http.StatusInternalServerError {
 			return d, err
@@ -47,10 +47,10 @@ const (
 	roomWarnings = time.Minute      // between two warnings
 )
 
-func (f *Client) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.IdleTimeout)
+func (c *Client) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.IdleTimeout)
 	defer cancel()
-	resp, err := f.call(ctx, agent, http.MethodPost, roomPath(room)+"/resolve", strings.NewReader(body))
+	resp, err := c.call(ctx, agent, http.MethodPost, roomPath(room)+"/resolve", strings.NewReader(body))
 	if err != nil {
 		return d, err
 	}
@@ -73,12 +73,12 @@ func (f *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 // Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the
 // first directive comes once the room has a node. If its agent fails, it goes on with another one. If all
 // fail, also for a wrong token, the log has one warning, and no other one of any room for a minute.
-func (f *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
+func (c *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
 		ended := errors.New("routing: the caller has ended it")
 		for failed := 0; ctx.Err() == nil; failed++ {
-			worked, err := f.followRoom(ctx, failed, room, func(data []byte) error {
+			worked, err := c.followRoom(ctx, failed, room, func(data []byte) error {
 				failed = -1 // the next one is that which is followed then
 				var d reconnect.Directive
 				if err := json.Unmarshal(data, &d); err != nil {
@@ -99,19 +99,19 @@ func (f *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Dir
 			if worked {
 				failed = -1
 			}
-			f.lostRoom(ctx, failed, room, err)
+			c.lostRoom(ctx, failed, room, err)
 		}
 	}
 }
 
 // lostRoom logs the end of a stream, and waits before the next one. Thousands may end at a time, and one
 // warning stands for all.
-func (f *Client) lostRoom(ctx context.Context, failed int, room string, err error) {
-	now, last := int64(time.Since(f.started)), f.warned.Load()
-	if failed == len(f.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && f.warned.CompareAndSwap(last, now) {
-		f.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
+func (c *Client) lostRoom(ctx context.Context, failed int, room string, err error) {
+	now, last := int64(time.Since(c.started)), c.warned.Load()
+	if failed == len(c.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && c.warned.CompareAndSwap(last, now) {
+		c.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
 	} else {
-		f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
+		c.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
 	}
 	pause := time.NewTimer(rand.N(min(leastPause<<min(max(failed, 0), 8), longestPause)))
 	defer pause.Stop()
@@ -124,18 +124,18 @@ func (f *Client) lostRoom(ctx context.Context, failed int, room string, err erro
 // followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed
 // any more. The first agent to try is the followed one. A stream that was open for a while, also without a
 // directive, has worked.
-func (f *Client) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
+func (c *Client) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	agents := f.agents()
+	agents := c.agents()
 	agent := agents[try%len(agents)]
-	if c := f.current.Load(); c != nil && c.agent == agent {
-		defer context.AfterFunc(c.ctx, cancel)()
+	if followed := c.current.Load(); followed != nil && followed.agent == agent {
+		defer context.AfterFunc(followed.ctx, cancel)()
 	}
 	idle := time.AfterFunc(roomIdle, cancel)
 	defer idle.Stop()
 	var opened time.Time
-	err := f.events(ctx, agent, roomPath(room)+"/follow", "", func(int) {
+	err := c.events(ctx, agent, roomPath(room)+"/follow", "", func(int) {
 		if opened.IsZero() {
 			opened = time.Now()
 		}
@@ -149,11 +149,11 @@ func (f *Client) followRoom(ctx context.Context, try int, room string, take func
 }
 
 // agents returns all agents, the followed one first.
-func (f *Client) agents() []string {
-	agents := slices.Clone(f.cfg.Agents)
-	if c := f.current.Load(); c != nil {
-		agents = slices.DeleteFunc(agents, func(a string) bool { return a == c.agent })
-		agents = slices.Insert(agents, 0, c.agent)
+func (c *Client) agents() []string {
+	agents := slices.Clone(c.cfg.Agents)
+	if followed := c.current.Load(); followed != nil {
+		agents = slices.DeleteFunc(agents, func(a string) bool { return a == followed.agent })
+		agents = slices.Insert(agents, 0, followed.agent)
 	}
 	return agents
 }

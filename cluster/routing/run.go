@@ -34,20 +34,20 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f := &Client{started: time.Now(), ready: make(chan struct{})}
-	f.cfg, f.own = cfg.withDefaults()
-	f.empty = cfg.errEmpty()
-	f.now.Store(&view{State: &tablewire.State{}, why: ErrNotReady})
-	ctx, f.stop = context.WithCancel(ctx)
-	r := &runner{f: f, reports: make(chan report), agents: slices.Clone(f.cfg.Agents)}
+	c := &Client{started: time.Now(), ready: make(chan struct{})}
+	c.cfg, c.own = cfg.withDefaults()
+	c.empty = cfg.errEmpty()
+	c.now.Store(&view{State: &tablewire.State{}, why: ErrNotReady})
+	ctx, c.stop = context.WithCancel(ctx)
+	r := &runner{client: c, reports: make(chan report), agents: slices.Clone(c.cfg.Agents)}
 	rand.Shuffle(len(r.agents), func(i, j int) { r.agents[i], r.agents[j] = r.agents[j], r.agents[i] })
-	f.wait.Go(func() { r.run(ctx) })
-	return f, nil
+	c.wait.Go(func() { r.run(ctx) })
+	return c, nil
 }
 
 // runner decides which agent is followed. It is for one goroutine.
 type runner struct {
-	f       *Client
+	client  *Client
 	reports chan report
 
 	cluster string   // of the first table that was not stale; "" = not known
@@ -61,8 +61,8 @@ type runner struct {
 }
 
 func (r *runner) run(ctx context.Context) {
-	defer r.f.feed.Close()
-	defer r.f.current.Store(nil)
+	defer r.client.feed.Close()
+	defer r.client.current.Store(nil)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -92,10 +92,10 @@ func (r *runner) take(n report) {
 	default:
 		r.drop(&r.current)
 		r.current, r.other = n.from, nil
-		r.f.current.Store(r.current)
+		r.client.current.Store(r.current)
 		r.current.said(0)
 		r.show(n.state)
-		r.f.cfg.Log.Info("following an agent", "agent", r.current.name, "cluster", n.state.Cluster)
+		r.client.cfg.Log.Info("following an agent", "agent", r.current.name, "cluster", n.state.Cluster)
 	}
 }
 
@@ -103,13 +103,13 @@ func (r *runner) show(s *tablewire.State) {
 	if !s.Stale { // an agent that is cut off may be one of another cluster, at an address that was used again
 		r.cluster = cmp.Or(r.cluster, s.Cluster)
 	}
-	r.f.show(s)
+	r.client.show(s)
 }
 
 // better reports whether the last table is better than a stale one, as long as an agent was not asked that
 // may have the present one.
 func (r *runner) better() bool {
-	last := r.f.now.Load()
+	last := r.client.now.Load()
 	return last.Table != nil && !last.Stale && r.failed < len(r.agents)
 }
 
@@ -119,11 +119,11 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	if doubt == nil {
 		r.drop(&r.other)
 		if r.failed >= len(r.agents) {
-			r.f.cfg.Log.Info("the table is present again", "agent", r.current.name)
+			r.client.cfg.Log.Info("the table is present again", "agent", r.current.name)
 		}
 		r.failed, r.errs = 0, nil
-		r.f.trouble.Store(nil)
-		return r.current.last().Add(r.f.cfg.IdleTimeout + time.Millisecond)
+		r.client.trouble.Store(nil)
+		return r.current.last().Add(r.client.cfg.IdleTimeout + time.Millisecond)
 	}
 	if r.current != nil {
 		r.note(r.current.name, doubt)
@@ -147,7 +147,7 @@ func (r *runner) until() time.Time {
 	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {
 		began = r.other.last()
 	}
-	return began.Add(2 * r.f.cfg.IdleTimeout)
+	return began.Add(2 * r.client.cfg.IdleTimeout)
 }
 
 var errStale = errors.New("its own table may be out of date: it is isolated, or joins again")
@@ -157,9 +157,9 @@ func (r *runner) doubt(now time.Time) error {
 	switch {
 	case r.current == nil:
 		return errors.New("routing: no agent is followed")
-	case now.Sub(r.current.last()) > r.f.cfg.IdleTimeout:
+	case now.Sub(r.current.last()) > r.client.cfg.IdleTimeout:
 		return fmt.Errorf("routing: the agent at %s says nothing: its process is paused, or the network is cut", r.current.name)
-	case r.f.now.Load().Stale:
+	case r.client.now.Load().Stale:
 		return fmt.Errorf("routing: the agent at %s: %w", r.current.name, errStale)
 	}
 	return nil
@@ -168,10 +168,10 @@ func (r *runner) doubt(now time.Time) error {
 // ask opens a stream of the next agent.
 func (r *runner) ask(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithCancel(ctx)
-	r.other, r.asked = &stream{agent: r.agents[0], name: agenturl.Shown(r.agents[0]), f: r.f, ctx: ctx, stop: stop}, now
+	r.other, r.asked = &stream{agent: r.agents[0], name: agenturl.Shown(r.agents[0]), client: r.client, ctx: ctx, stop: stop}, now
 	r.agents = append(r.agents[1:], r.agents[0])
 	other := r.other
-	r.f.wait.Go(func() {
+	r.client.wait.Go(func() {
 		defer stop()
 		other.follow(r.reports)
 	})
@@ -180,11 +180,11 @@ func (r *runner) ask(ctx context.Context, now time.Time) {
 // fail ends a stream, and has the next agent asked after a pause.
 func (r *runner) fail(s *stream, err error) {
 	if s == r.current {
-		r.f.cfg.Log.Warn("agent lost; asking another one", "agent", s.name, "err", err)
-		r.f.current.Store(nil)
+		r.client.cfg.Log.Warn("agent lost; asking another one", "agent", s.name, "err", err)
+		r.client.current.Store(nil)
 		r.drop(&r.current)
 	} else {
-		r.f.cfg.Log.Debug("no table from an agent", "agent", s.name, "err", err)
+		r.client.cfg.Log.Debug("no table from an agent", "agent", s.name, "err", err)
 		r.drop(&r.other)
 	}
 	r.note(s.name, err)
@@ -195,7 +195,7 @@ func (r *runner) fail(s *stream, err error) {
 	}
 	r.next = time.Now().Add(rand.N(pause))
 	if r.failed == len(r.agents) {
-		r.f.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again", "err", *r.f.trouble.Load())
+		r.client.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again", "err", *r.client.trouble.Load())
 	}
 }
 
@@ -213,7 +213,7 @@ func (r *runner) note(agent string, err error) {
 		all = append(all, r.errs[a])
 	}
 	joined := errors.Join(all...)
-	r.f.trouble.Store(&joined)
+	r.client.trouble.Store(&joined)
 }
 
 func (r *runner) drop(s **stream) {
@@ -224,16 +224,16 @@ func (r *runner) drop(s **stream) {
 }
 
 // last returns when the agent last said something.
-func (s *stream) last() time.Time { return s.f.started.Add(time.Duration(s.heard.Load())) }
+func (s *stream) last() time.Time { return s.client.started.Add(time.Duration(s.heard.Load())) }
 
 // show makes a state of the agent the one of lookups.
-func (f *Client) show(s *tablewire.State) {
-	v := f.now.Load().after(s, f.empty)
-	f.now.Store(v)
-	f.feed.Publish(v.state)
+func (c *Client) show(s *tablewire.State) {
+	v := c.now.Load().after(s, c.empty)
+	c.now.Store(v)
+	c.feed.Publish(v.state)
 	select {
-	case <-f.ready:
+	case <-c.ready:
 	default:
-		close(f.ready)
+		close(c.ready)
 	}
 }

@@ -23,13 +23,13 @@ const maxEvent = 32 << 20
 
 // stream is what one agent sends.
 type stream struct {
-	agent string // its address
-	name  string // the same without a password, for people
-	f     *Client
-	ctx   context.Context //nolint:containedctx // of the stream; it ends when the agent is dropped
-	stop  context.CancelFunc
-	heard atomic.Int64 // when it last said something, in ns since the start of the Client
-	bytes atomic.Int64 // that it has sent
+	agent  string // its address
+	name   string // the same without a password, for people
+	client *Client
+	ctx    context.Context //nolint:containedctx // of the stream; it ends when the agent is dropped
+	stop   context.CancelFunc
+	heard  atomic.Int64 // when it last said something, in ns since the start of the Client
+	bytes  atomic.Int64 // that it has sent
 }
 
 // report is news of a stream: a state, or its end.
@@ -43,11 +43,11 @@ type report struct {
 func (s *stream) follow(to chan<- report) {
 	ctx := s.ctx
 	var state *tablewire.State
-	query := url.Values{"keep_alive": {(s.f.cfg.IdleTimeout / 3).String()}}
-	if scope := s.f.cfg.Scope; scope != "" {
+	query := url.Values{"keep_alive": {(s.client.cfg.IdleTimeout / 3).String()}}
+	if scope := s.client.cfg.Scope; scope != "" {
 		query.Set("scope", scope)
 	}
-	err := s.f.events(ctx, s.agent, "/v1/table?"+query.Encode(), "update", s.said, func(data []byte) error {
+	err := s.client.events(ctx, s.agent, "/v1/table?"+query.Encode(), "update", s.said, func(data []byte) error {
 		var u tablewire.Update
 		err := json.Unmarshal(data, &u)
 		if err == nil {
@@ -73,10 +73,10 @@ func send(ctx context.Context, to chan<- report, r report) error {
 // said notes that the agent has sent some bytes, or the headers of the stream.
 func (s *stream) said(bytes int) {
 	s.bytes.Add(int64(bytes))
-	now := time.Since(s.f.started)
+	now := time.Since(s.client.started)
 	s.heard.Store(int64(now))
-	if s.f.current.Load() == s {
-		s.f.heard.Store(int64(now))
+	if s.client.current.Load() == s {
+		s.client.heard.Store(int64(now))
 	}
 }
 
@@ -96,8 +96,8 @@ func (r *saying) Read(b []byte) (int, error) {
 
 // events passes the data of the events of one kind to take, until the stream or ctx ends or take fails. It never
 // returns nil.
-func (f *Client) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
-	resp, err := f.call(ctx, agent, http.MethodGet, path, nil)
+func (c *Client) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
+	resp, err := c.call(ctx, agent, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (e *AgentError) Error() string {
 }
 
 // call makes one request. A response has status 2xx; any other one is an *AgentError.
-func (f *Client) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
+func (c *Client) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
 	base, err := agenturl.Parse(agent)
 	if err != nil {
 		return nil, err // validate has seen it
@@ -148,10 +148,10 @@ func (f *Client) call(ctx context.Context, agent, method, path string, body io.R
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if f.cfg.Token != "" {
-		r.Header.Set("Authorization", "Bearer "+f.cfg.Token)
+	if c.cfg.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
-	resp, err := f.cfg.HTTP.Do(r)
+	resp, err := c.cfg.HTTP.Do(r)
 	if err != nil {
 		if failure, ok := errors.AsType[*url.Error](err); ok {
 			err = failure.Err // without the URL again

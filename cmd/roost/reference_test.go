@@ -216,7 +216,7 @@ func allOfTown(t *testing.T, command string, more ...string) string {
 	seedless.Settings.Join = nil
 	agents[1].Set("GET /v1/stats", seedless)
 	agents[1].Set("GET /v1/members", clusterhttp.Members{
-		Self: "other-001", Digest: 1, Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "other-001"}, State: lease.Active}}, Lost: []clusterhttp.Lost{{ID: "node-a", Reason: lease.Crashed}},
+		Self: "other-001", Digest: 1, Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "other-001"}, State: lease.Active}}, Lost: []clusterhttp.Lost{{Profile: lease.Profile{ID: "node-a"}, Reason: lease.Crashed}},
 	})
 	agents[2].Set("GET /v1/members", clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no answer"})
 	args := append([]string{command, "--all", "--output", "json"}, more...)

@@ -18,20 +18,13 @@ func moving(answer rueidis.RedisResult) bool {
 	return ok && err.IsTryAgain()
 }
 
-// apartResult is the result of an op, by the op's index.
-type apartResult struct {
-	op int
-	pinstore.Result
-}
-
-// swapApart performs some ops with commands of one key each. The comparison and the pin are
-// atomic, as in Swap. The index comes first: an entry without a pin is harmless. The entry of
-// the replaced pin stays, until Index removes it. The needs come last: until then, other
-// callers read the pin without them.
-func (s *Store) swapApart(ctx context.Context, l *link, ops []pinstore.Op, of []int) []apartResult {
+// swapApart performs the ops of batch b with commands of one key each, and sets their results. The
+// comparison and the pin are atomic, as in Swap. The index comes first: an entry without a pin is
+// harmless. The entry of the replaced pin stays, until Index removes it.
+func (s *Store) swapApart(ctx context.Context, l *link, b batch, ops []pinstore.Op, results []pinstore.Result) {
 	var enter, swaps []call
-	for _, i := range of {
-		op := ops[i]
+	for _, i := range b {
+		op := &ops[i]
 		whole := s.swapCall(batch{i}, ops)
 		swaps = append(swaps, call{
 			[]string{s.keys.pin(op.Partition, op.Room)}, append([]string{"swap"}, whole.args...),
@@ -51,46 +44,13 @@ func (s *Store) swapApart(ctx context.Context, l *link, ops []pinstore.Op, of []
 			}
 		}
 	}
-	results := make([]apartResult, len(of))
-	for j, i := range of {
-		results[j].op = i
-		results[j].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), failed)
-	}
 	if failed != nil {
-		return results
+		for _, i := range b {
+			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), failed)
+		}
+		return
 	}
 	for j, answer := range s.apart.run(ctx, l.pins, swaps...) {
-		results[j].Result = s.apartAnswer(ctx, l, ops[of[j]], answer) //nolint:gosec // one answer for each of swaps
+		s.swapResults(l, answer, b[j:j+1], ops, results)
 	}
-	return results
-}
-
-// apartAnswer reads the answer about a pin, and reads or writes its needs.
-func (s *Store) apartAnswer(ctx context.Context, l *link, op pinstore.Op, from rueidis.RedisResult) pinstore.Result {
-	const fields = 4
-	pin := s.keys.pin(op.Partition, op.Room)
-	answer, err := from.ToArray()
-	if err == nil && len(answer) != fields {
-		err = errAnswer
-	}
-	if err != nil {
-		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
-	}
-	result, err := swapResult(answer, l.tracked())
-	text, _ := answer[1].ToString()
-	needs := s.keys.needs(op.Partition, op.Room)
-	switch {
-	case err != nil:
-		result.Err = storeError(fmt.Sprintf("key %.200q", pin), err)
-	case !hasNeeds(text):
-	case result.Done:
-		result.Pin.Needs = op.Set.Needs
-		err := l.plain.Do(ctx, l.plain.B().Set().Key(needs).Value(op.Set.Needs).Px(op.TTL).Build()).Error()
-		if err != nil { // the next refresh writes them
-			result.Fresh = 0
-		}
-	default:
-		result.Pin.Needs, _ = l.plain.Do(ctx, l.plain.B().Get().Key(needs).Build()).ToString()
-	}
-	return result
 }

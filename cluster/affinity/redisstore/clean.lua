@@ -7,7 +7,7 @@
 local index, incs, inc = KEYS[1], KEYS[2], ARGV[1]
 for i = 2, #ARGV do
   local stands = redis.pcall('GET', KEYS[i + 1])
-  local names = type(stands) == 'string' and string.match(stands, '^([^|]+|%d+)|%d+|%d+$')
+  local names = type(stands) == 'string' and string.match(stands, '^([^|]+|%d+)|%d+|%d+|')
   if names ~= inc then
     redis.call('ZREM', index, ARGV[i])
   end

@@ -128,7 +128,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s lasts %d ms (%v); want an hour", key, ttl, err)
 		}
 	}
-	if got := server.Do("GET", "p:{17}:r:stays"); !strings.HasPrefix(got, "c|3|") || !strings.HasSuffix(got, "|2") {
+	if got := server.Do("GET", "p:{17}:r:stays"); !strings.HasPrefix(got, "c|3|") || !strings.HasSuffix(got, "|2|") {
 		t.Errorf("value %q", got)
 	}
 	if got := server.Do("ZRANGE", "p:{17}:u:stays", "0", "-1"); got != "ada/1" {
@@ -213,7 +213,7 @@ func TestStaleIndex(t *testing.T) {
 	// A pin of another incarnation is not returned, even if the index lists it.
 	others := s.keys.pin(17, "3")
 	mine := server.Do("GET", others)
-	server.Do("SET", others, "m|1|5|2")
+	server.Do("SET", others, "m|1|5|2|")
 	if found := list(n); len(found) != 1 || found[0].Room != "150" {
 		t.Errorf("%v; want only 150", found)
 	}
@@ -247,9 +247,9 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	for i, value := range []string{
-		"", "x", "|||", "n|1|2", "n|1|2|3|4", "n|1|x|3", "n|1|2|x", "n|-1|2|3", "n|1|2|-3", "n|1|2|3\n", "n|1|2.5|3",
-		"n|99999999999999999999|2|3", "n|1|9007199254740992|3", "n|1|99999999999999999999999999|3", "n n|1|2|3", "{n}|1|2|3",
-		"n|1|2|99999999999999999999", "|1|2|3", "\x00\xff", strings.Repeat("x", 1<<20),
+		"", "x", "||||", "n|1|2|", "n|1|2|3", "n|1|x|3|", "n|1|2|x|", "n|-1|2|3|", "n|1|2|-3|", "n|1|2|3\n|", "n|1|2.5|3|",
+		"n|99999999999999999999|2|3|", "n|1|9007199254740992|3|", "n|1|99999999999999999999999999|3|", "n n|1|2|3|", "{n}|1|2|3|",
+		"n|1|2|99999999999999999999|", "|1|2|3|", "\x00\xff", strings.Repeat("x", 1<<20), "n|1|2|3|" + strings.Repeat("x", 1<<20),
 	} {
 		room := fmt.Sprint("garbage ", i)
 		key := s.keys.pin(17, room)

@@ -12,7 +12,7 @@
 //
 //  1. Each op of Swap is atomic on the server. A single op is one command, and so is a
 //     batch for one partition; batches share a round trip. Ops that only read take several commands: the
-//     needs may be those of the next pin, of which the store notifies then.
+//     freshness may be that of the next pin, of which the store notifies then.
 //  2. A pin and its entry in the index of its node's rooms change together. No command
 //     scans the keys.
 //  3. All keys of a partition are in one slot of Redis Cluster, all keys have a TTL, and
@@ -39,8 +39,7 @@
 //
 // The number in braces is the partition.
 //
-//	roost:{17}:r:<room>                 string  node|incarnation|epoch|size: the pin; 0 before the size if it has needs
-//	roost:{17}:d:<room>                 string  the pin's needs: what else the room's demand states
+//	roost:{17}:r:<room>                 string  node|incarnation|epoch|size|needs: the pin; needs is what else the room's demand states
 //	roost:{17}:n:<node>|<incarnation>   zset    room → expiry in ms: the rooms of an incarnation
 //	roost:{17}:l                        zset    incarnation → until when it is listed
 //	roost:{17}:u:<room>                 zset    participant → last heartbeat in ms

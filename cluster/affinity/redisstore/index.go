@@ -124,9 +124,6 @@ func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 	var gone []string
 	for i, room := range rooms {
 		pin, err := parsePin(pins[i])
-		if hasNeeds(pins[i]) {
-			pin.Needs = pins[len(rooms)+i]
-		}
 		if err == nil && pin.Incarnation == of.at {
 			r.entries = append(r.entries, pinstore.Entry{Partition: of.partition, Room: room, Pin: pin})
 		} else {
@@ -138,14 +135,13 @@ func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 	}
 }
 
-// pins returns the values of the rooms' pins, and then their needs, "" for none.
+// pins returns the values of the rooms' pins, "" for none.
 func (s *Store) pins(ctx context.Context, shelves []shelf, full []int, pages [][]string) ([][]string, error) {
 	asks := make([]command, len(full))
 	for j, i := range full {
-		rooms := len(pages[i])
-		names := make([]string, 2*rooms)
+		names := make([]string, len(pages[i]))
 		for k, room := range pages[i] {
-			names[k], names[rooms+k] = s.keys.pin(shelves[i].partition, room), s.keys.needs(shelves[i].partition, room)
+			names[k] = s.keys.pin(shelves[i].partition, room)
 		}
 		asks[j] = command{"MGET", names, nil}
 	}

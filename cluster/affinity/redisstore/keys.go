@@ -19,9 +19,6 @@ type keys string
 // pin is the string that holds a room's pin.
 func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
 
-// needs is the string that holds Pin.Needs of a room's pin. It lasts as long as the pin.
-func (k keys) needs(p placement.Partition, room string) string { return k.of(p, ":d:", room) }
-
 // rooms is the zset of an incarnation's rooms in a partition: room → expiry of its pin.
 func (k keys) rooms(p placement.Partition, at string) string { return k.of(p, ":n:", at) }
 
@@ -106,28 +103,22 @@ func parseIncarnation(text string) (lease.Incarnation, error) {
 // maxEpoch is the greatest integer that a double, as in Lua, holds exactly.
 const maxEpoch = 1 << 53
 
-// hasNeeds reports whether the text of a pin says that the pin has needs: by a 0 before its
-// size.
-func hasNeeds(text string) bool {
-	size := text[strings.LastIndexByte(text, '|')+1:]
-	return len(size) > 1 && size[0] == '0'
-}
+const maxNeeds = 8 << 10 // bytes
 
-var errPin = errors.New("it is not node|incarnation|epoch|size")
+var errPin = errors.New("it is not node|incarnation|epoch|size|needs")
 
+// parsePin is for the text of a pin. The id of a node has no |, but needs may have.
 func parsePin(text string) (pinstore.Pin, error) {
-	end := strings.LastIndexByte(text, '|')
-	if end < 0 || strings.Count(text, "|") != 3 {
+	const fields = 5
+	f := strings.SplitN(text, "|", fields)
+	if len(f) != fields {
 		return pinstore.Pin{}, errPin
 	}
-	last := text[end+1:]
-	names := text[:end]
-	end = strings.LastIndexByte(names, '|')
-	at, err := parseIncarnation(names[:end])
-	epoch, epochErr := strconv.ParseUint(names[end+1:], 10, 64)
-	size, sizeErr := strconv.Atoi(last)
-	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 {
+	at, err := parseIncarnation(f[0] + "|" + f[1])
+	epoch, epochErr := strconv.ParseUint(f[2], 10, 64)
+	size, sizeErr := strconv.Atoi(f[3])
+	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 || len(f[4]) > maxNeeds {
 		return pinstore.Pin{}, errPin
 	}
-	return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: size}, nil
+	return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: size, Needs: f[4]}, nil
 }

@@ -96,7 +96,7 @@ func TestApartAsAtOnce(t *testing.T) {
 	server, s := started(t)
 	const epoch = 5_000_000_000_000_000 // in the year 2128: greater than the time
 	pin := func(at lease.Incarnation, epoch uint64) pinstore.Pin {
-		return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: 2}
+		return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: 2, Needs: "p=1|3"}
 	}
 	a, b, c := node("a", 7), node("b", 8), node("c", 9)
 	for name, op := range map[string]pinstore.Op{
@@ -111,11 +111,13 @@ func TestApartAsAtOnce(t *testing.T) {
 	} {
 		op.Partition, op.Room, op.TTL = 17, "r", time.Hour
 		key := s.keys.pin(op.Partition, op.Room)
-		reset := func() { server.Do("SET", key, fmt.Sprintf("a|7|%d|2", uint64(epoch)), "PX", "3600000") }
+		reset := func() { server.Do("SET", key, fmt.Sprintf("a|7|%d|2|p=1|2", uint64(epoch)), "PX", "3600000") }
 		reset()
 		atOnce := swap(t, s, op)
 		reset()
-		apart := s.swapApart(t.Context(), s.link.Load(), []pinstore.Op{op}, []int{0})[0].Result
+		results := make([]pinstore.Result, 1)
+		s.swapApart(t.Context(), s.link.Load(), batch{0}, []pinstore.Op{op}, results)
+		apart := results[0]
 		atOnce.Fresh, apart.Fresh = 0, 0
 		if atOnce != apart {
 			t.Errorf("%s: at once %+v, apart %+v", name, atOnce, apart)

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -33,29 +32,26 @@ func (s *Store) readOn(ctx context.Context, l *link, ops []pinstore.Op, of []int
 		if l.tracked() {
 			caching, answers = answers[0].Error(), answers[1:]
 		}
-		pins, needs, ttls := answers[0], answers[1], answers[2:2+len(b)]
-		answers = answers[2+len(b):]
-		if scattered(pins) || scattered(needs) {
+		pins, ttls := answers[0], answers[1:1+len(b)]
+		answers = answers[1+len(b):]
+		if scattered(pins) {
 			refused = append(refused, b...)
 			continue
 		}
-		s.readResults(l.tracked() && caching == nil, b, ops, results, pins, needs, ttls)
+		s.readResults(l.tracked() && caching == nil, b, ops, results, pins, ttls)
 	}
 	s.swapSplit(ctx, l, ops, refused, results)
 }
 
 // readCommands adds the commands for a batch. The connection tracks the pins since it reads them, so a
-// change after that is notified of; then the needs may be those of the next pin, and the TTL.
+// change after that is notified of; then the TTL may be that of the next pin.
 func (s *Store) readCommands(cmds []rueidis.Completed, l *link, b batch, ops []pinstore.Op) []rueidis.Completed {
 	build := l.pins.B()
-	pins, needs := s.pinsOf(b, ops), make([]string, len(b))
-	for j, i := range b {
-		needs[j] = s.keys.needs(ops[i].Partition, ops[i].Room)
-	}
+	pins := s.pinsOf(b, ops)
 	if l.tracked() {
 		cmds = append(cmds, build.ClientCaching().Yes().Build())
 	}
-	cmds = append(cmds, build.Mget().Key(pins...).Build(), build.Mget().Key(needs...).Build())
+	cmds = append(cmds, build.Mget().Key(pins...).Build())
 	for _, pin := range pins {
 		cmds = append(cmds, build.Pttl().Key(pin).Build())
 	}
@@ -63,11 +59,9 @@ func (s *Store) readCommands(cmds []rueidis.Completed, l *link, b batch, ops []p
 }
 
 // readResults reads the answers for batch b.
-func (s *Store) readResults(tracked bool, b batch, ops []pinstore.Op, results []pinstore.Result, pins, needs rueidis.RedisResult, ttls []rueidis.RedisResult) {
-	texts, err1 := pins.ToArray()
-	more, err2 := needs.ToArray()
-	err := errors.Join(err1, err2)
-	if err == nil && (len(texts) != len(b) || len(more) != len(b)) {
+func (s *Store) readResults(tracked bool, b batch, ops []pinstore.Op, results []pinstore.Result, pins rueidis.RedisResult, ttls []rueidis.RedisResult) {
+	texts, err := pins.ToArray()
+	if err == nil && len(texts) != len(b) {
 		err = errAnswer
 	}
 	for j, i := range b {
@@ -87,9 +81,6 @@ func (s *Store) readResults(tracked bool, b batch, ops []pinstore.Op, results []
 			continue
 		}
 		results[i].Done = text == ""
-		if hasNeeds(text) {
-			results[i].Pin.Needs, _ = more[j].ToString()
-		}
 	}
 }
 

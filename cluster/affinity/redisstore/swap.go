@@ -89,9 +89,7 @@ func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int
 	for i, b := range order {
 		switch {
 		case moving(answers[i]):
-			for _, r := range s.swapApart(ctx, l, ops, b) {
-				results[r.op] = r.Result
-			}
+			s.swapApart(ctx, l, b, ops, results)
 		case scattered(answers[i]) && !onePartition(ops, b):
 			refused = append(refused, b...)
 		default:
@@ -167,7 +165,7 @@ func (s *Store) swapCalls(l *link, order []batch, ops []pinstore.Op) (calls []ca
 }
 
 func (s *Store) swapCall(b batch, ops []pinstore.Op) call {
-	const keysPerOp, argsPerOp = 5, 8
+	const keysPerOp, argsPerOp = 4, 8
 	c := call{
 		keys: make([]string, 0, keysPerOp*len(b)),
 		args: make([]string, 0, argsPerOp*len(b)),
@@ -175,7 +173,7 @@ func (s *Store) swapCall(b batch, ops []pinstore.Op) call {
 	for _, i := range b {
 		op := &ops[i]
 		standing, set := textOf(op.If.Incarnation), textOf(op.Set.Incarnation)
-		c.keys = append(c.keys, s.keys.pin(op.Partition, op.Room), s.keys.needs(op.Partition, op.Room))
+		c.keys = append(c.keys, s.keys.pin(op.Partition, op.Room))
 		if standing != "" {
 			c.keys = append(c.keys, s.keys.rooms(op.Partition, standing))
 		}
@@ -199,7 +197,7 @@ func (s *Store) pinsOf(b batch, ops []pinstore.Op) []string {
 	return pins
 }
 
-const answersPerOp = 4
+const answersPerOp = 3
 
 // swapResults reads the answer for batch b.
 func (s *Store) swapResults(l *link, from rueidis.RedisResult, b batch, ops []pinstore.Op, results []pinstore.Result) {
@@ -252,17 +250,14 @@ func swapResult(answer []rueidis.RedisMessage, tracked bool) (pinstore.Result, e
 	outcome, err1 := answer[0].AsInt64()
 	text, err2 := answer[1].ToString()
 	ttl, err3 := answer[2].AsInt64()
-	needs, err4 := answer[3].ToString()
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return pinstore.Result{}, err
 	}
 	if outcome == outcomeGarbage {
 		return pinstore.Result{}, fmt.Errorf("foreign value %.80q: remove the key", text)
 	}
 	result, err := pinResult(text, ttl, tracked)
-	if err == nil {
-		result.Done, result.Pin.Needs = outcome == outcomeDone, needs
-	}
+	result.Done = err == nil && outcome == outcomeDone
 	return result, err
 }
 
@@ -286,7 +281,7 @@ func check(op *pinstore.Op) error {
 		return errEpoch
 	case op.Set.Size < 0 || op.Set.Size > pinstore.MaxSize:
 		return errSize
-	case len(op.Set.Needs) > 8<<10:
+	case len(op.Set.Needs) > maxNeeds:
 		return errNeeds
 	case op.Set.Incarnation != (lease.Incarnation{}) && op.TTL < time.Millisecond:
 		return errTTL

@@ -2,11 +2,11 @@
 -- one partition.
 --
 -- KEYS     for each op:
---          the room's pin, its needs, the index of If if there is one, and if there is a Set
---          its index and the zset of incarnations of the partition
+--          the room's pin, the index of If if there is one, and if there is a Set its index
+--          and the zset of incarnations of the partition
 -- ARGV     for each op:
 --          room, If incarnation, If epoch, Set incarnation, Set epoch, size, TTL in ms, needs
--- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms, its needs
+-- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms
 --          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned
 --          in its place
 --
@@ -22,9 +22,9 @@ local out, answers = {}, 0
 local longest = {} -- TTL set so far, by index
 local texts = {} -- of times: to write one takes longer than to look it up
 
-local function answer(outcome, pin, ttl, needs)
-  out[answers + 1], out[answers + 2], out[answers + 3], out[answers + 4] = outcome, pin, ttl, needs or ''
-  answers = answers + 4
+local function answer(outcome, pin, ttl)
+  out[answers + 1], out[answers + 2], out[answers + 3] = outcome, pin, ttl
+  answers = answers + 3
 end
 
 -- Only for times: a table with some other Lua fills up to a key that is small.
@@ -72,7 +72,7 @@ local at = {} -- in KEYS, of each op
 for i = 1, n do
   local field = (i - 1) * FIELDS
   pins[i], at[i] = KEYS[k], k
-  k = k + 2 + (ARGV[field + 2] ~= '' and 1 or 0) + (ARGV[field + 4] ~= '' and 2 or 0)
+  k = k + 1 + (ARGV[field + 2] ~= '' and 1 or 0) + (ARGV[field + 4] ~= '' and 2 or 0)
 end
 local found = {} -- by key, false for none
 for i, value in ipairs(redis.call('MGET', unpack(pins))) do
@@ -80,16 +80,15 @@ for i, value in ipairs(redis.call('MGET', unpack(pins))) do
 end
 
 for i = 1, n do
-  local room, ifInc, ifEpoch, setInc, setEpoch, size, ttl, setNeeds = unpack(ARGV, (i - 1) * FIELDS + 1, i * FIELDS)
-  local pin, needs, ifIndex = pins[i], KEYS[at[i] + 1], KEYS[at[i] + 2]
-  local set = at[i] + (ifInc == '' and 2 or 3)
+  local room, ifInc, ifEpoch, setInc, setEpoch, size, ttl, needs = unpack(ARGV, (i - 1) * FIELDS + 1, i * FIELDS)
+  local pin, ifIndex = pins[i], KEYS[at[i] + 1]
+  local set = at[i] + (ifInc == '' and 1 or 2)
   local setIndex, incs = KEYS[set], KEYS[set + 1]
 
   local stands = found[pin]
-  local inc, epoch, more = '', nil, ''
+  local inc, epoch = '', nil
   if stands then
-    -- A pin with needs has a 0 before its size, for which the last release has no meaning.
-    inc, epoch, more = string.match(stands, '^([^|]+|%d+)|(%d+)|(0?)%d+$')
+    inc, epoch = string.match(stands, '^([^|]+|%d+)|(%d+)|%d+|')
   end
 
   if not inc or (epoch and tonumber(epoch) >= MAX_EPOCH) then
@@ -100,7 +99,7 @@ for i = 1, n do
       redis.call('ZREM', ifIndex, room)
     end
     if stands then
-      answer(0, stands, redis.call('PTTL', pin), more == '0' and redis.call('GET', needs))
+      answer(0, stands, redis.call('PTTL', pin))
     else
       answer(0, '', 0)
     end
@@ -110,9 +109,6 @@ for i = 1, n do
       redis.call('DEL', pin)
       redis.call('ZREM', ifIndex, room)
       found[pin] = false
-    end
-    if more == '0' then
-      redis.call('DEL', needs)
     end
     answer(1, '', 0)
 
@@ -125,7 +121,7 @@ for i = 1, n do
     if inc ~= setInc or tonumber(setEpoch) > tonumber(epoch) then
       epoch = text(math.max(ifEpoch + 1, setEpoch + 1, (epoch or 0) + 1, micros))
     end
-    local value = setInc .. '|' .. epoch .. '|' .. (setNeeds ~= '' and '0' or '') .. size
+    local value = setInc .. '|' .. epoch .. '|' .. size .. '|' .. needs
     -- The index comes first: an entry without a pin is harmless, a pin without an
     -- entry would be lost when its node dies.
     enter(setIndex, incs, setInc, room, tonumber(ttl))
@@ -136,13 +132,7 @@ for i = 1, n do
       end
       found[pin] = value
       written[#written + 1] = pin
-      -- A key of its own: the last release accepts pins of four fields only.
-      if setNeeds ~= '' then
-        redis.call('SET', needs, setNeeds, 'PX', ttl)
-      elseif more == '0' then
-        redis.call('DEL', needs)
-      end
-      answer(1, value, tonumber(ttl), setNeeds)
+      answer(1, value, tonumber(ttl))
     else
       redis.call('ZREM', setIndex, room)
       answer(2, 'another type', 0)

@@ -81,7 +81,7 @@ func (h *halves) forward(to io.Writer, from io.Reader) {
 
 const (
 	caching = "*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING"
-	mgetOne = "*2\r\n$4\r\nMGET"
+	pttl    = "*2\r\n$4\r\nPTTL"
 )
 
 // change is what another client does to a pin while a Swap is divided.
@@ -138,20 +138,27 @@ func TestChangeBeforeItIsTracked(t *testing.T) {
 	redistest.Eventually(t, "the change", func() error { return notified.have("claimed") })
 }
 
-// A pin that changes after it is read, and before its needs are: the notification comes before the answer.
+// A pin that changes after it is read, and before its TTL is: the notification comes before the answer, which has the
+// needs of the pin that was read.
 func TestChangeWhileItIsRead(t *testing.T) {
 	server := redistest.Start(t)
-	h := newHalves(t, server.Addr(), mgetOne)
+	h := newHalves(t, server.Addr(), pttl)
 	s, other := ready(t, Options{URL: "redis://" + h.addr}), ready(t, Options{URL: server.URL()})
 	notified := listen(s)
 	for name, change := range changes {
 		change.Partition, change.Room = 17, name
+		var was pinstore.Pin
 		if change.If != (pinstore.Pin{}) {
-			swap(t, other, first(name, node("n", 1)))
+			op := first(name, node("n", 1))
+			op.Set.Needs = "p=1"
+			was = swap(t, other, op).Pin
+		}
+		if change.Set != (pinstore.Pin{}) {
+			change.Set.Needs = "p=2"
 		}
 		notified.reset()
 		got := h.change(t, server, "mget", func() pinstore.Result { return s.Swap(t.Context(), read(name))[0] }, func() { swap(t, other, change) })
-		if got.Err != nil || got.Done != (name == "claimed") || got.Pin.Incarnation != change.If.Incarnation || !slices.Equal(notified.all(), []string{name}) {
+		if got.Err != nil || got.Done != (name == "claimed") || got.Pin != was || !slices.Equal(notified.all(), []string{name}) {
 			t.Errorf("%s: %+v, notified of %q; want the pin as it was, and one notification", name, got, notified.all())
 		}
 		if name == "released" && got.Fresh != 0 {

@@ -82,9 +82,11 @@ func TestChecks(t *testing.T) {
 		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
 		"a cordon":     {after(func(l *Look) { l.Members.Cordons = []report.Cordon{{ID: "node-z"}} }), "members: warn: cordoned: node-z"},
 		"a lost node": {after(func(l *Look) {
-			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
+			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 14_000}, {Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
-		"a leave":    {after(func(l *Look) { l.Members.Lost = []report.Lost{{ID: "node-y", Reason: lease.Departed}} }), ""},
+		"a leave": {after(func(l *Look) {
+			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}}
+		}), ""},
 		"it flaps":   {after(ended("node-z", 3, "crashed", time.Minute)), "members: warn: comes and goes: node-z, ended 3 times within 10m0s, the last 1m0s ago"},
 		"replaced":   {after(ended("node-b", 5, "replaced", time.Minute)), "members: warn: comes and goes: node-b, ended 5 times"},
 		"it flapped": {after(ended("node-b", 9, "crashed", 11*time.Minute)), ""},
@@ -162,7 +164,7 @@ func TestChecks(t *testing.T) {
 
 		"uneven": {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
 		"uneven, and a node is lost": {after(func(l *Look) {
-			l.Table.Balance.Advice, l.Members.Lost = "raise Partitions.", []report.Lost{{ID: "node-z", Reason: lease.Expired}}
+			l.Table.Balance.Advice, l.Members.Lost = "raise Partitions.", []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Expired}}
 		}), "members: warn: lost: node-z + balance: warn: 64 partitions"},
 		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
 		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
@@ -180,11 +182,11 @@ func TestChecks(t *testing.T) {
 		"no seed on one machine": {after(func(l *Look) { l.Stats.Settings.Join, l.Stats.Settings.Addr = nil, "127.0.0.1:7946" }), ""},
 		"the seed is lost": {after(func(l *Look) { // and nothing else: the lost member is named once
 			l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"}
-			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000, Addr: "10.0.0.9:7946"}}
+			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z", Addr: "10.0.0.9:7946"}, Reason: lease.Crashed, AgoMS: 14_000}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
 		"the seed has left": {after(func(l *Look) {
 			l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"}
-			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Departed, Addr: "10.0.0.9:7946"}}
+			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z", Addr: "10.0.0.9:7946"}, Reason: lease.Departed}}
 		}), "seeds: warn: no live member at 10.0.0.9:7946"},
 		"two nodes":   {both(func(l *Look) { l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:2], nil }), ""},
 		"itself only": {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
@@ -196,22 +198,22 @@ func TestChecks(t *testing.T) {
 
 		"a crash": {func(_, a *Look) { a.Stats.Counts.Crashed = 1 }, "losses: warn: expired: 1 more within 2s, 1 since start"},
 		"a crash that is named": {func(_, a *Look) {
-			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 1500}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 1500}}
 		}, "members: warn: lost: node-z crashed 2s ago"},
 		"a crash after one that is named": {func(b, a *Look) {
-			b.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 60_000}}
+			b.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 60_000}}
 			a.Stats.Counts.Crashed, a.Members.Lost = 1, b.Members.Lost
 		}, "members: warn: lost: node-z crashed 1m0s ago + losses: warn: expired: 1 more"},
 		"a crash just before that is named, and one that came back": {func(b, a *Look) {
-			b.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 100, Incarnation: 3}}
-			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 2100, Incarnation: 3}}
+			b.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 3}, Reason: lease.Crashed, AgoMS: 100}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 3}, Reason: lease.Crashed, AgoMS: 2100}}
 		}, "members: warn: lost: node-z crashed 2s ago + losses: warn: expired: 1 more"},
 		"a second crash of one that was named": {func(b, a *Look) {
-			b.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 100, Incarnation: 3}}
-			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 1100, Incarnation: 4}}
+			b.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 3}, Reason: lease.Crashed, AgoMS: 100}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 4}, Reason: lease.Crashed, AgoMS: 1100}}
 		}, "members: warn: lost: node-z crashed 1s ago"},
 		"a crash during a long look": {func(_, a *Look) {
-			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 8000}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 8000}}
 		}, "members: warn: lost: node-z crashed 8s ago"},
 		"heartbeats of a clock that is named": {func(_, a *Look) {
 			a.Stats.Counts.SkewRejected, a.Members.Ahead = 7, []report.Ahead{{ID: "node-z", ByMS: 7010}}
@@ -450,7 +452,7 @@ func TestLostFix(t *testing.T) {
 	} {
 		l := healthyLook()
 		for i, r := range c.reasons {
-			l.Members.Lost = append(l.Members.Lost, report.Lost{ID: lease.NodeID(fmt.Sprint("lost-", i)), Reason: r})
+			l.Members.Lost = append(l.Members.Lost, report.Lost{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("lost-", i))}, Reason: r})
 		}
 		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
 		if do := checks[0].Do; strings.Contains(do, "supervisor") != c.log || strings.Contains(do, "machine") != c.host {

@@ -94,15 +94,12 @@ type Ahead struct {
 
 // Lost is a member that is not live any more, with what was last known of it.
 type Lost struct {
-	ID          lease.NodeID `json:"id"`
-	Reason      lease.Reason `json:"reason"` // left, crashed or expired
-	AgoMS       int64        `json:"ago_ms"`
-	Partitions  int          `json:"partitions"` // that it owned then; others own these since
-	Addr        string       `json:"addr"`       // where it gossiped
-	APIAddr     string       `json:"api_addr"`
-	HTTP        string       `json:"http,omitempty"` // where it served its HTTP API, if others reach that
-	Zone        string       `json:"zone"`
-	Incarnation uint64       `json:"incarnation,string"`
+	lease.Profile
+
+	Reason     lease.Reason `json:"reason"` // left, crashed or expired
+	AgoMS      int64        `json:"ago_ms"`
+	Partitions int          `json:"partitions"`     // that it owned then; others own these since
+	HTTP       string       `json:"http,omitempty"` // where it served its HTTP API, if others reach that
 }
 
 // History answers /v1/history: what this node saw since it was started, oldest first; see

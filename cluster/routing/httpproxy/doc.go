@@ -1,10 +1,10 @@
 // Package httpproxy sends HTTP requests to the server that owns their key: as a reverse proxy, by redirects, or
 // as middleware of the server itself.
 //
-//	f, err := routing.Start(ctx, routing.Config{Agents: agents})
+//	c, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
 //	proxy, err := httpproxy.New(httpproxy.Config{
-//		Place: httpproxy.FromClient(f),
+//		Place: httpproxy.FromClient(c),
 //		Key:   httpproxy.FromPath(2), // /rooms/standup/join: standup
 //	})
 //	…

@@ -23,9 +23,9 @@ import (
 type Place func(key string) (addr string, here bool, err error)
 
 // FromClient returns a Place by a routing client, which is never this process.
-func FromClient(f *routing.Client) Place {
+func FromClient(c *routing.Client) Place {
 	return func(key string) (string, bool, error) {
-		m, err := f.Place(key)
+		m, err := c.Place(key)
 		if err != nil {
 			return "", false, err
 		}

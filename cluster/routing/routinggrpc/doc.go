@@ -1,9 +1,9 @@
 // Package routinggrpc sends each gRPC call to the server that owns its key: a resolver and a balancer for clients, and
 // interceptors for servers. It is a module of its own.
 //
-//	f, err := routing.Start(ctx, routing.Config{Agents: agents})
+//	c, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
-//	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(f)})
+//	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(c)})
 //	…
 //	conn, err := grpc.NewClient("roost:///", append(opts, grpc.WithTransportCredentials(creds))...)
 //	…

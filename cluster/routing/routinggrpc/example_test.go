@@ -41,12 +41,12 @@ func Example() {
 	defer srv.Stop()
 
 	// The gateway.
-	f, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
+	c, err := routing.Start(ctx, routing.Config{Agents: []string{api.URL}, Log: quiet})
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = f.Close() }()
-	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(f)})
+	defer func() { _ = c.Close() }()
+	opts, err := routinggrpc.DialOptions(routinggrpc.Config{Table: routinggrpc.FromClient(c)})
 	if err != nil {
 		panic(err)
 	}

@@ -24,8 +24,8 @@ type Lookups[Member any] interface {
 }
 
 // FromClient is the table of a routing client, with the api_addr of each member.
-func FromClient(f *routing.Client) Table {
-	return TableOf(f, func(m *routing.Member) string { return m.APIAddr })
+func FromClient(c *routing.Client) Table {
+	return TableOf(c, func(m *routing.Member) string { return m.APIAddr })
 }
 
 // TableOf is the table of an agent or of a routing client. addr returns where the gRPC server of a member is,

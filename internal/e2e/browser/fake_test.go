@@ -232,8 +232,7 @@ func (f *fake) lose(reason lease.Reason, from, to int) {
 	f.change(func() {
 		for _, m := range f.members[from-1 : to] {
 			f.lost = append(f.lost, clusterhttp.Lost{
-				ID: m.ID, Reason: reason, AgoMS: 4200, Partitions: f.state.Table.Balance().Counts[m.ID],
-				Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, Incarnation: m.Incarnation,
+				Profile: m.Profile, Reason: reason, AgoMS: 4200, Partitions: f.state.Table.Balance().Counts[m.ID],
 			})
 		}
 		f.members = slices.Delete(f.members, from-1, to)

@@ -44,9 +44,9 @@ func TestBarsEnd(t *testing.T) {
 func TestLostRows(t *testing.T) {
 	f := newFake(t, 8, 64)
 	f.set(func() {
-		f.lost = []clusterhttp.Lost{{ID: "node-90", Reason: lease.Departed, AgoMS: 9000}, {ID: "node-91", Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9}, {ID: "node-92", Reason: lease.Expired, AgoMS: 50_000}}
+		f.lost = []clusterhttp.Lost{{Profile: lease.Profile{ID: "node-90"}, Reason: lease.Departed, AgoMS: 9000}, {Profile: lease.Profile{ID: "node-91"}, Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9}, {Profile: lease.Profile{ID: "node-92"}, Reason: lease.Expired, AgoMS: 50_000}}
 		for i := range 20 {
-			f.lost = append(f.lost, clusterhttp.Lost{ID: lease.NodeID(fmt.Sprint("old-", i)), Reason: lease.Departed})
+			f.lost = append(f.lost, clusterhttp.Lost{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("old-", i))}, Reason: lease.Departed})
 		}
 	})
 	p := open(t, f.URL, 1440, 900)

@@ -79,7 +79,7 @@ func New(ttl time.Duration) *Detector {
 }
 
 // Verdict returns the verdict on an incarnation, if it is known without the store.
-func (j *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time) (v Verdict, known bool) {
+func (d *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time) (v Verdict, known bool) {
 	switch {
 	case at.Number == 0: // no pin, or a released one
 		return Dead, true
@@ -88,13 +88,13 @@ func (j *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.T
 	case replaced(s, at), proven(s, at):
 		return Dead, true
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if s, ok := j.cutOff[at]; ok {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s, ok := d.cutOff[at]; ok {
 		return s.verdict, true
 	}
-	since, ok := j.dead[at]
-	return Dead, ok && now.Sub(since) < j.TTL
+	since, ok := d.dead[at]
+	return Dead, ok && now.Sub(since) < d.TTL
 }
 
 // Record takes the store's answer about an incarnation that is dead by gossip. A
@@ -102,83 +102,83 @@ func (j *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.T
 // a whole TTL: the store may have been away for all nodes. After the store was away, a
 // host that finds a dead incarnation in the pin of its room replaces the pin before
 // others give the room a new home.
-func (j *Detector) Record(at lease.Incarnation, heartbeat bool, now time.Time) Verdict {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (d *Detector) Record(at lease.Incarnation, heartbeat bool, now time.Time) Verdict {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	v := Dead
-	switch since := now.Sub(j.since); {
+	switch since := now.Sub(d.since); {
 	case heartbeat:
 		v = CutOff
-	case since < j.TTL || now.Sub(j.last) > j.TTL/2:
+	case since < d.TTL || now.Sub(d.last) > d.TTL/2:
 		v = Unconfirmed
-	case j.wasAway && since < j.TTL+reclaimTime:
+	case d.wasAway && since < d.TTL+reclaimTime:
 		v = Silent
 	}
 	if v != Dead {
-		first := j.cutOff[at].first
+		first := d.cutOff[at].first
 		switch {
 		case v != CutOff:
-			j.cutOff[at] = split{verdict: v}
+			d.cutOff[at] = split{verdict: v}
 		case first.IsZero():
-			j.cutOff[at] = split{v, now, now}
+			d.cutOff[at] = split{v, now, now}
 		default:
-			j.cutOff[at] = split{v, first, now}
+			d.cutOff[at] = split{v, first, now}
 		}
-		delete(j.dead, at)
+		delete(d.dead, at)
 		return v
 	}
-	delete(j.cutOff, at)
-	j.dead[at] = now
+	delete(d.cutOff, at)
+	d.dead[at] = now
 	return v
 }
 
 // Unknown returns the incarnations that are cut off, to be queried again. died
 // reports that one of them is dead for certain: a later incarnation of its node is
 // live, its process has ended, or it has left.
-func (j *Detector) Unknown(s *cluster.Snapshot, now time.Time) (ask []lease.Incarnation, died bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for at := range j.cutOff {
+func (d *Detector) Unknown(s *cluster.Snapshot, now time.Time) (ask []lease.Incarnation, died bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for at := range d.cutOff {
 		switch {
 		case Live(s, at) != nil:
-			delete(j.cutOff, at)
+			delete(d.cutOff, at)
 		case replaced(s, at), proven(s, at):
-			delete(j.cutOff, at)
+			delete(d.cutOff, at)
 			died = true
 		default:
 			ask = append(ask, at)
 		}
 	}
-	for at, since := range j.dead {
-		if now.Sub(since) > j.TTL {
-			delete(j.dead, at)
+	for at, since := range d.dead {
+		if now.Sub(since) > d.TTL {
+			delete(d.dead, at)
 		}
 	}
 	return ask, died
 }
 
 // Gone reports whether an incarnation is not live by gossip, and not cut off.
-func (j *Detector) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
+func (d *Detector) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
 	switch {
 	case Live(s, at) != nil:
 		return false
 	case proven(s, at):
 		return true
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	_, unknown := j.cutOff[at]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, unknown := d.cutOff[at]
 	return !unknown
 }
 
 // CutOff returns the nodes, by id, whose heartbeats the store has had for longer than a TTL while gossip did
 // not reach them: a heartbeat outlives its node by as much.
-func (j *Detector) CutOff() []lease.NodeID {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (d *Detector) CutOff() []lease.NodeID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var nodes []lease.NodeID
-	for at, s := range j.cutOff {
-		if s.last.Sub(s.first) > j.TTL {
+	for at, s := range d.cutOff {
+		if s.last.Sub(s.first) > d.TTL {
 			nodes = append(nodes, at.Node)
 		}
 	}
@@ -187,90 +187,90 @@ func (j *Detector) CutOff() []lease.NodeID {
 }
 
 // HeartbeatArrived records that a heartbeat of this node has reached the store.
-func (j *Detector) HeartbeatArrived(now time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.stillOut || now.Sub(j.last) > j.TTL/2 {
-		j.lost = j.awaits(now)
-		j.since = now
+func (d *Detector) HeartbeatArrived(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stillOut || now.Sub(d.last) > d.TTL/2 {
+		d.lost = d.awaits(now)
+		d.since = now
 	}
-	j.last, j.stillOut = now, false
+	d.last, d.stillOut = now, false
 }
 
 // StoreAway records that the store was away, and whether it may have lost data. Nodes that it has only kept
 // waiting have nothing to restore but what they host since: others that have noticed nothing hold up nobody.
-func (j *Detector) StoreAway(lost bool, now time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lost = lost || j.awaits(now)
-	j.since, j.last, j.wasAway, j.stillOut = now, time.Time{}, true, true
+func (d *Detector) StoreAway(lost bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lost = lost || d.awaits(now)
+	d.since, d.last, d.wasAway, d.stillOut = now, time.Time{}, true, true
 }
 
 // awaits reports whether a loss of data is so recent that a live node may not have noticed it.
-func (j *Detector) awaits(now time.Time) bool {
-	return j.lost && (j.stillOut || now.Sub(j.since) < j.TTL)
+func (d *Detector) awaits(now time.Time) bool {
+	return d.lost && (d.stillOut || now.Sub(d.since) < d.TTL)
 }
 
 // Reclaiming reports whether the store has come back so recently that hosts may
 // still have to restore their pins. The first call that reaches the store again
 // must not place a room, either.
-func (j *Detector) Reclaiming(now time.Time) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.wasAway && (j.stillOut || now.Sub(j.since) < reclaimTime || j.restores)
+func (d *Detector) Reclaiming(now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.wasAway && (d.stillOut || now.Sub(d.since) < reclaimTime || d.restores)
 }
 
 // Back reports whether the store was away a short while ago, so that nodes may restore
 // their pins. self is whether this node may: until it has restored none for a while, because
 // a node that the store refuses must not hold up the others.
-func (j *Detector) Back(now time.Time) (self, anyNode bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	recent := func(at time.Time) bool { return j.wasAway && !j.stillOut && now.Sub(at) < restoreTime }
-	self = recent(j.since) || recent(j.restored)
-	anyNode = self || recent(j.heard)
-	j.restores = j.restores && anyNode
+func (d *Detector) Back(now time.Time) (self, anyNode bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	recent := func(at time.Time) bool { return d.wasAway && !d.stillOut && now.Sub(at) < restoreTime }
+	self = recent(d.since) || recent(d.restored)
+	anyNode = self || recent(d.heard)
+	d.restores = d.restores && anyNode
 	return self, anyNode
 }
 
 // Restored records that this node has restored pins.
-func (j *Detector) Restored(now time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.restored = now
+func (d *Detector) Restored(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.restored = now
 }
 
 // OthersRestore records whether another node restores pins, and whether one says neither that
 // it does nor that it has.
-func (j *Detector) OthersRestore(restores, silent bool, now time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.restores = restores || silent && j.awaits(now)
-	if j.restores {
-		j.heard = now
+func (d *Detector) OthersRestore(restores, silent bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.restores = restores || silent && d.awaits(now)
+	if d.restores {
+		d.heard = now
 	}
 }
 
 // Sketch returns what the detector knows, with times as ages, up to an age from which on they make no
 // difference: two detectors with the same sketch decide alike from now on. It is for the model of rooms.
-func (j *Detector) Sketch(now time.Time) string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (d *Detector) Sketch(now time.Time) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	age := func(at time.Time, most time.Duration) time.Duration { return min(now.Sub(at), most) }
-	since := age(j.since, max(j.TTL+reclaimTime, restoreTime))
-	if j.stillOut || !j.wasAway { // begins again before it matters for longer
-		since = min(since, j.TTL)
+	since := age(d.since, max(d.TTL+reclaimTime, restoreTime))
+	if d.stillOut || !d.wasAway { // begins again before it matters for longer
+		since = min(since, d.TTL)
 	}
-	verdicts := make(map[lease.Incarnation]Verdict, len(j.cutOff))
-	for at, s := range j.cutOff {
+	verdicts := make(map[lease.Incarnation]Verdict, len(d.cutOff))
+	for at, s := range d.cutOff {
 		verdicts[at] = s.verdict
 	}
-	dead := make(map[lease.Incarnation]time.Duration, len(j.dead))
-	for at, when := range j.dead {
-		dead[at] = age(when, j.TTL)
+	dead := make(map[lease.Incarnation]time.Duration, len(d.dead))
+	for at, when := range d.dead {
+		dead[at] = age(when, d.TTL)
 	}
-	return fmt.Sprint(since, age(j.last, j.TTL/2+1), j.wasAway, j.stillOut, j.awaits(now), j.restores,
-		age(j.heard, restoreTime), age(j.restored, restoreTime), verdicts, dead)
+	return fmt.Sprint(since, age(d.last, d.TTL/2+1), d.wasAway, d.stillOut, d.awaits(now), d.restores,
+		age(d.heard, restoreTime), age(d.restored, restoreTime), verdicts, dead)
 }
 
 // Live returns the member of that incarnation, if it is live. An incarnation later

@@ -1,7 +1,7 @@
 // The facts of one node: a panel at the side.
 
 import { $, ago, attribute, count, eachFrame, h, paint, percent, say, span } from "./dom.js";
-import { load, offset, owned, state } from "./members.js";
+import { load, offset, owned, profile, state } from "./members.js";
 import { colorOf } from "./palette.js";
 import { RoomList } from "./rooms.js";
 import { spark } from "./spark.js";
@@ -65,16 +65,10 @@ export class Drawer {
   #facts(m) {
     const { table, ttl } = this.#model;
     const n = owned(m, this.#model), carried = load(m), clock = offset(m), is = state(m);
-    const labels = Object.entries(m.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(", ");
     const facts = [
       ["State", `${is.text}${m.cordoned ? ` for ${span(m.cordoned.for_ms)}${m.cordoned.reason ? `: ${m.cordoned.reason}` : ""}` : m.flapping_ms ? ` for ${span(m.flapping_ms)}` : m.drains_ms ? ` for ${span(m.drains_ms)} so far` : ""}`, is.level],
-      ["Zone", m.zone || "–"],
-      ["Labels", labels || "–"],
-      ["Gossip", m.addr],
-      ["Application", m.api_addr || "–"],
+      ...stated(m),
       ["Page", pageOf(m.http)],
-      ["Application version", m.app_version || "not stated"],
-      ["roost version", m.roost_version || "not known"],
       ["Lease", m.age_ms ? `${span(m.age_ms)} of ${span(ttl)}` : "–"],
       ["Weight", count(m.weight)],
       ["Load", m.no_load ? "not reported" : carried.share === undefined ? carried.text : `${carried.text}, ${percent(carried.share, 0)}`, carried.level],
@@ -88,6 +82,9 @@ export class Drawer {
     return facts;
   }
 }
+
+// stated is the profile of a node, with a dash for what it does not state.
+const stated = (m) => profile(m).map(([name, text]) => [name, text || "–"]);
 
 // pageOf links to the page of a node, if it states where its agent serves HTTP. The address comes
 // from another node: only http and https are followed.
@@ -106,9 +103,7 @@ function ended(l) {
   return [
     ["State", `${l.reason} ${ago(l.ago_ms)}`, l.reason === "left" ? "" : "bad"],
     ["Partitions", l.partitions ? `owned ${count(l.partitions)}; others own these since` : "owned none"],
-    ["Zone", l.zone || "–"],
-    ["Gossip", l.addr || "not known"],
-    ["Application", l.api_addr || "–"],
+    ...stated(l),
     ["Incarnation", l.incarnation],
   ];
 }

@@ -45,6 +45,20 @@ export function state(m) {
   return { word, text: `${states[m.state] ?? ""} ${word}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : m.drains_ms ? `draining for ${span(m.drains_ms)}` : null };
 }
 
+// profile is what a node states of itself, also of a member that has gone: the drawer shows it, and the filter
+// searches it.
+export function profile(m) {
+  const labels = Object.entries(m.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(", ");
+  return [
+    ["Zone", m.zone],
+    ["Labels", labels],
+    ["Gossip", m.addr],
+    ["Application", m.api_addr],
+    ["Application version", m.app_version],
+    ["roost version", m.roost_version],
+  ];
+}
+
 function weight(m) {
   return m.weight ? { text: count(m.weight) } : { text: "0", level: "warn", title: "weight 0: owns no partitions" };
 }
@@ -119,7 +133,8 @@ export class MemberTable {
     const { members, lost } = this.#model;
     $("members-filter-label").hidden = members.length < filterFrom;
     const wanted = members.length < filterFrom ? "" : $("members-filter").value.trim().toLowerCase();
-    const found = (m) => `${m.id} ${m.zone} ${m.state ?? m.reason} ${m.addr}`.toLowerCase().includes(wanted);
+    const words = (m) => [m.id, m.state ?? m.reason, ...profile(m).map(([, text]) => text)];
+    const found = (m) => !wanted || words(m).join(" ").toLowerCase().includes(wanted);
     const { by } = this.#sort;
     const usual = (m) => Number(this.#sort === columns[0] && m.state === "active"); // by name, the others come first
     const shown = members.filter(found)

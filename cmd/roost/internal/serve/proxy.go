@@ -45,14 +45,14 @@ func (p Proxy) Run(ctx context.Context) error {
 	defer func() { _ = listener.Close() }()
 	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // also for the last requests
 	defer stop()
-	f, err := routing.Start(following, p.Agents)
+	c, err := routing.Start(following, p.Agents)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
+	defer func() { _ = c.Close() }()
 	transport := httpproxy.NewTransport()
 	transport.ResponseHeaderTimeout = p.AnswerWithin
-	p.Place, p.Transport = p.placeBy(f), transport
+	p.Place, p.Transport = p.placeBy(c), transport
 	proxy, err := httpproxy.New(p.Config)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (p Proxy) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		probes := serverOf(probes(ctx, f), log)
+		probes := serverOf(probes(ctx, c), log)
 		defer func() { _ = probes.Close() }()
 		go func() { failed <- probes.Serve(probed) }()
 		log.Info("probes served", "probe", listensAt(probed, p.Probe))
@@ -82,11 +82,11 @@ func (p Proxy) Run(ctx context.Context) error {
 }
 
 // placeBy returns where the server of a key is: by the table, or by pins.
-func (p Proxy) placeBy(f *routing.Client) httpproxy.Place {
+func (p Proxy) placeBy(c *routing.Client) httpproxy.Place {
 	if p.Rooms {
-		return (&pinnedRooms{client: f, log: p.Log}).place
+		return (&pinnedRooms{client: c, log: p.Log}).place
 	}
-	return httpproxy.FromClient(f)
+	return httpproxy.FromClient(c)
 }
 
 // end waits for the requests in progress, and breaks them off after a while.
@@ -146,7 +146,7 @@ func serverOf(h http.Handler, log *slog.Logger) *http.Server {
 
 // probes has /healthz, and /readyz from the first table to the end of ctx. A table that gets old is no
 // failure: all proxies would fail at once, and the last table is the best there is.
-func probes(ctx context.Context, f *routing.Client) http.Handler {
+func probes(ctx context.Context, c *routing.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -155,7 +155,7 @@ func probes(ctx context.Context, f *routing.Client) http.Handler {
 			return
 		}
 		select {
-		case <-f.Ready():
+		case <-c.Ready():
 			_, _ = io.WriteString(w, `{"status":"ready"}`)
 		default:
 			http.Error(w, "no agent has sent a table yet", http.StatusServiceUnavailable)

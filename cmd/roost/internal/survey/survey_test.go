@@ -126,7 +126,7 @@ func (tn *town) members(id string, sees []string) clusterhttp.Members {
 		if reason == "" {
 			m.Members = append(m.Members, clusterhttp.Member{Profile: lease.Profile{ID: lease.NodeID(other), Addr: at}, State: lease.Active, HTTP: tn.at(other)})
 		} else {
-			m.Lost = append(m.Lost, clusterhttp.Lost{ID: lease.NodeID(name), HTTP: tn.at(name), Reason: reason})
+			m.Lost = append(m.Lost, clusterhttp.Lost{Profile: lease.Profile{ID: lease.NodeID(name)}, HTTP: tn.at(name), Reason: reason})
 		}
 	}
 	return m
@@ -294,7 +294,7 @@ func TestLongAnswer(t *testing.T) {
 		members.Members[i].State = lease.Active
 	}
 	for i := range 2000 {
-		members.Lost = append(members.Lost, clusterhttp.Lost{ID: lease.NodeID(fmt.Sprint("l", i)), Reason: lease.Crashed})
+		members.Lost = append(members.Lost, clusterhttp.Lost{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("l", i))}, Reason: lease.Crashed})
 	}
 	members.Lost[0].Reason, members.Lost[1].ID = lease.Reason(long), lease.NodeID(long)
 	tn.raw = map[string]any{

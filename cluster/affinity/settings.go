@@ -1,0 +1,26 @@
+package affinity
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// settingsOf returns the settings that all nodes must share. The store adds its own.
+func settingsOf(node cluster.Config, cfg Config) pinstore.Settings {
+	s := pinstore.Settings{Cluster: node.Cluster, Values: []pinstore.Setting{{Name: "partitions", Value: strconv.Itoa(node.Partitions)}}}
+	if !cfg.AnyCost {
+		s.Values = append(s.Values, pinstore.Setting{Name: settingCost, Value: costsOf(cfg)})
+	}
+	return s
+}
+
+// agree compares the settings of this node, as self, with those of the other nodes.
+func (r *Resolver) agree(self lease.Incarnation) error {
+	ctx, cancel := r.store.Bounded(context.Background())
+	defer cancel()
+	return r.store.agreement.Check(ctx, self, r.agent.Snapshot().Stats.Fences)
+}
