@@ -45,7 +45,7 @@ func (d Detail) Same(o Detail) bool {
 	if d.State != o.State || d.Record == o.Record {
 		return d.State == o.State
 	}
-	return d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && d.Profile.Equal(&o.Profile)
+	return d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && d.Equal(&o.Profile)
 }
 
 // Next returns the state that follows prev on node self, or the first one if
