@@ -6,8 +6,8 @@ import (
 )
 
 // messageOverhead is an upper bound for a message without heartbeats, records, ages and
-// pulls.
-const messageOverhead = 96
+// pulls. Founders, a challenge or an echo, Extra and Handoff come on top of it.
+const messageOverhead = 92
 
 // How often a node sends one row, age or record. After 3·log2(n) random recipients per
 // node, the chance that a given node has not received it is far below one in a
@@ -193,7 +193,7 @@ func (s *Set) addPullLeases(now time.Time, m *Message, free *int) bool {
 // message leaves room for Extra.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
-	free := MaxMessageBytes - MaxExtraBytes - messageOverhead
+	free := MaxMessageBytes - MaxExtraBytes - 2*messageOverhead // with founders and a challenge
 	add := func(e *entry) {
 		if e.recordSize()+maxHeartbeatBytes > free {
 			return
@@ -247,8 +247,7 @@ func (s *Set) addHeartbeat(m *Message, e *entry, free *int, recipients int) bool
 		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
 		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest(),
 	}
-	s.row = appendRow(s.row[:0], &b, m.Stamp, s.self.table)
-	size := len(s.row)
+	size := rowBytes(&b, m.Stamp, s.self.table)
 	if size > *free {
 		return false
 	}
@@ -264,7 +263,7 @@ func (s *Set) addHeartbeat(m *Message, e *entry, free *int, recipients int) bool
 	return true
 }
 
-const maxHeartbeatBytes = 48 + maxRestBytes
+const maxHeartbeatBytes = maxRowFields + maxRestBytes
 
 func (e *entry) recordSize() int {
 	if e.size == 0 {

@@ -85,7 +85,6 @@ type Set struct {
 	cordons    cordons
 	rows       []*entry    // scratch of Compose and Answer
 	candidates []candidate // likewise
-	row        []byte      // scratch of addHeartbeat
 }
 
 // entry is what a Set knows of one incarnation of a node.
