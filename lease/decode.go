@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
@@ -69,7 +70,7 @@ func (d *decoder) field(field int) { //nolint:cyclop // a case for each field
 	case fieldSettings:
 		m.Settings = uint32(d.Uint(math.MaxUint32))
 	case fieldFrom:
-		m.From = handleOf(d.Fixed(handleBytes))
+		m.From = Handle(d.Handle())
 	case fieldStamp:
 		m.Stamp = Stamp(d.Uint(maxStamp))
 	case fieldFlags:
@@ -138,10 +139,10 @@ func (d *decoder) wall() time.Time {
 
 // rowHandles reads the handles of the rows that follow.
 func (d *decoder) rowHandles() {
-	b := d.packed(handleBytes)
+	b := d.packed()
 	d.m.Heartbeats = make([]Heartbeat, len(b)/handleBytes)
 	for i := range d.m.Heartbeats {
-		d.m.Heartbeats[i].Handle = handleOf(b[i*handleBytes:])
+		d.m.Heartbeats[i].Handle = Handle(wire.HandleOf(b[i*handleBytes:]))
 	}
 }
 
@@ -247,7 +248,7 @@ func (d *decoder) bucket() Bucket {
 	b := Bucket{BucketID: d.bucketID(), Nodes: int(d.Uint(MaxNodes))}
 	end := handleBytes + (b.Nodes+1)/2
 	if packed := d.Fixed(end + (b.Nodes+7)/8); packed != nil {
-		b.Digest, b.ages, b.same = uint64(handleOf(packed)), packed[handleBytes:end], packed[end:]
+		b.Digest, b.ages, b.same = wire.HandleOf(packed), packed[handleBytes:end], packed[end:]
 	}
 	d.Leave(outer)
 	return b
@@ -264,7 +265,7 @@ func (d *decoder) bucketDigest() BucketDigest {
 		h.Hashes = make([]uint32, len(b)/4)
 	}
 	for i := range h.Hashes {
-		h.Hashes[i] = uint32(bigEndian(b[4*i:], 4))
+		h.Hashes[i] = binary.BigEndian.Uint32(b[4*i:])
 	}
 	d.Leave(outer)
 	return h
@@ -285,7 +286,7 @@ func (d *decoder) failureReport() FailureReport {
 	outer := d.Enter(3)
 	var a FailureReport
 	if b := d.Fixed(2 * handleBytes); b != nil {
-		a.Subject, a.Watcher = handleOf(b), handleOf(b[handleBytes:])
+		a.Subject, a.Watcher = Handle(wire.HandleOf(b)), Handle(wire.HandleOf(b[handleBytes:]))
 	}
 	a.At = d.m.Stamp - Stamp(d.Uint(uint64(maxAge)))
 	a.Evidence = Evidence(d.Uint(math.MaxInt8))
@@ -322,36 +323,20 @@ func (d *decoder) clusterID() ClusterID {
 }
 
 func (d *decoder) handles() []Handle {
-	b := d.packed(handleBytes)
+	b := d.packed()
 	all := make([]Handle, len(b)/handleBytes)
 	for i := range all {
-		all[i] = handleOf(b[i*handleBytes:])
+		all[i] = Handle(wire.HandleOf(b[i*handleBytes:]))
 	}
 	return all
 }
 
-// packed reads bytes that are a list of at most MaxNodes values of one size.
-func (d *decoder) packed(size int) []byte {
-	b := d.Bytes(MaxNodes * size)
-	if len(b)%size != 0 {
+// packed reads at most MaxNodes handles.
+func (d *decoder) packed() []byte {
+	b := d.Bytes(MaxNodes * handleBytes)
+	if len(b)%handleBytes != 0 {
 		d.Fail("a list of handles has a wrong length")
 		return nil
 	}
 	return b
-}
-
-// handleOf returns the handle at the beginning of b, or 0 if b is nil.
-func handleOf(b []byte) Handle {
-	if b == nil {
-		return 0
-	}
-	return Handle(bigEndian(b, handleBytes))
-}
-
-// bigEndian returns an integer of n bytes, the highest first.
-func bigEndian(b []byte, n int) (v uint64) {
-	for _, b := range b[:n] {
-		v = v<<8 | uint64(b)
-	}
-	return v
 }

@@ -29,7 +29,7 @@ const (
 	MaxCordons      = 64 // in a set, and in a message
 	MaxCordonTime   = 24 * time.Hour
 	MaxReasonBytes  = 128 // of a cordon
-	handleBytes     = handleBits / 8
+	handleBytes     = wire.HandleSize
 	maxRestBytes    = 64 // unknown fields of one row, record or cordon
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
@@ -138,7 +138,7 @@ func (m *Message) write(w *wire.Writer, field int) { //nolint:cyclop // a case f
 	case fieldSettings:
 		w.Uint(uint64(m.Settings))
 	case fieldFrom:
-		writeHandles(w, m.From)
+		w.Handle(uint64(m.From))
 	case fieldStamp:
 		w.Uint(uint64(m.Stamp))
 	case fieldFlags:
@@ -150,7 +150,7 @@ func (m *Message) write(w *wire.Writer, field int) { //nolint:cyclop // a case f
 	case fieldHandles:
 		w.Bin(handleBytes * len(m.Heartbeats))
 		for i := range m.Heartbeats {
-			writeHandle(w, m.Heartbeats[i].Handle)
+			w.RawHandle(uint64(m.Heartbeats[i].Handle))
 		}
 	case fieldRows:
 		table := tableOf(m)
@@ -218,15 +218,10 @@ func writeList[T any](w *wire.Writer, list []T, write func(w *wire.Writer, eleme
 	}
 }
 
-// writeHandle writes a part of what w.Bin began.
-func writeHandle(w *wire.Writer, h Handle) {
-	w.Raw([]byte{byte(h >> 40), byte(h >> 32), byte(h >> 24), byte(h >> 16), byte(h >> 8), byte(h)})
-}
-
 func writeHandles(w *wire.Writer, handles ...Handle) {
 	w.Bin(handleBytes * len(handles))
 	for _, h := range handles {
-		writeHandle(w, h)
+		w.RawHandle(uint64(h))
 	}
 }
 
@@ -238,7 +233,7 @@ func writeBucket(w *wire.Writer, b *Bucket) {
 	w.Uint(b.number())
 	w.Uint(uint64(b.Nodes))
 	w.Bin(handleBytes + len(b.ages) + len(b.same))
-	writeHandle(w, Handle(b.Digest))
+	w.RawHandle(b.Digest)
 	w.Raw(b.ages)
 	w.Raw(b.same)
 }

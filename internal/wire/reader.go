@@ -284,6 +284,18 @@ func (r *Reader) Fixed(n int) []byte {
 	return nil
 }
 
+// Handle reads a handle.
+func (r *Reader) Handle() uint64 { return HandleOf(r.Fixed(HandleSize)) }
+
+// HandleOf returns the handle at the beginning of b, or 0 if b is nil.
+func HandleOf(b []byte) uint64 {
+	if b == nil {
+		return 0
+	}
+	_ = b[HandleSize-1]
+	return uint64(b[0])<<40 | uint64(b[1])<<32 | uint64(b[2])<<24 | uint64(b[3])<<16 | uint64(b[4])<<8 | uint64(b[5])
+}
+
 // Text reads a text of at most limit bytes. It need not be UTF-8.
 func (r *Reader) Text(limit int) string {
 	code, ok := r.next()

@@ -84,13 +84,25 @@ func (w *Writer) Bytes(b []byte) {
 	w.Raw(b)
 }
 
+// Handle appends the six bytes of a handle.
+func (w *Writer) Handle(h uint64) {
+	w.Bin(HandleSize)
+	w.RawHandle(h)
+}
+
+// RawHandle appends a handle as a part of what Bin began.
+func (w *Writer) RawHandle(h uint64) {
+	w.out.b = append(w.out.b, byte(h>>40), byte(h>>32), byte(h>>24), byte(h>>16), byte(h>>8), byte(h))
+}
+
 // Raw appends b as it is: values that are encoded already, or a part of what Bin began.
 func (w *Writer) Raw(b []byte) { w.out.b = append(w.out.b, b...) }
 
-// MaxInteger is the most bytes of an integer, and MaxHeader that of the beginning of an array, of bytes or of a text.
+// Sizes in bytes.
 const (
-	MaxInteger = 9
-	MaxHeader  = 5
+	MaxInteger = 9 // of an integer, at most
+	MaxHeader  = 5 // of the beginning of an array, of bytes or of a text, at most
+	HandleSize = 6 // of a handle within bytes
 )
 
 // BinSize is how many bytes n bytes take.

@@ -1,55 +1,74 @@
 package assignment
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// format is the first byte of an encoded assignment.
-const format = 1
+// format is the first field of an encoded assignment. A format has as many fields as it says: an assignment with others
+// could not be merged.
+const (
+	format       = 1
+	fields       = 10
+	entryFields  = 7
+	leastInEntry = 3
+)
 
 // ErrMalformed is the error of an encoding that cannot be decoded.
 var ErrMalformed = errors.New("assignment: malformed")
 
-// Encode returns the binary form of a, the same for equal assignments: the format,
-// the number of partitions, the version, the ids that occur, the genesis, the quorum,
-// and the entry of each partition. Numbers are of variable length, and refer to ids
-// by their place. It takes 6 to 10 bytes a partition. The encoding of nil is empty.
+// Encode returns the wire form of a, the same for equal assignments; docs/dev/design/wire.md describes it. Ids are
+// written once, and numbers refer to them by their place. It takes 6 to 16 bytes a partition. The wire form of nil is empty.
 func (a *Assignment) Encode() []byte {
 	if a == nil {
 		return nil
 	}
 	ids, index := a.ids()
-	b := make([]byte, 0, 32+16*len(ids)+10*len(a.entries))
-	put := func(numbers ...uint64) {
-		for _, n := range numbers {
-			b = binary.AppendUvarint(b, n)
+	return wire.Append(make([]byte, 0, 32+16*len(ids)+16*len(a.entries)), func(w *wire.Writer) {
+		w.Array(fields)
+		w.Uint(format)
+		w.Uint(uint64(len(a.entries)))
+		w.Uint(a.version)
+		w.Array(len(ids))
+		for _, id := range ids {
+			w.Text(string(id))
 		}
-	}
-	b = append(b, format)
-	put(uint64(len(a.entries)), a.version, uint64(len(ids)))
-	for _, id := range ids {
-		put(uint64(len(id)))
-		b = append(b, id...)
-	}
-	put(a.genesis.since, index[a.genesis.by], a.quorum.version, a.quorum.active, uint64(len(a.quorum.voters)))
-	for _, id := range a.quorum.voters {
-		put(index[id])
-	}
-	for i := range a.entries {
-		e := &a.entries[i]
-		if put(index[e.owner]); e.owner == "" {
-			continue
+		w.Uint(a.genesis.since)
+		w.Uint(index[a.genesis.by])
+		w.Uint(a.quorum.version)
+		w.Uint(a.quorum.active)
+		w.Array(len(a.quorum.voters))
+		for _, id := range a.quorum.voters {
+			w.Uint(index[id])
 		}
-		put(e.version, index[e.from], index[e.by], uint64(e.cause), index[e.deputy], e.stand)
+		w.Array(len(a.entries))
+		for i := range a.entries {
+			a.entries[i].write(w, index)
+		}
+	})
+}
+
+// write writes an entry without the zeroes at its end, and nil for none.
+func (e *entry) write(w *wire.Writer, index map[lease.NodeID]uint64) {
+	if e.owner == "" {
+		w.Nil()
+		return
 	}
-	return b
+	numbers := [entryFields]uint64{index[e.owner], e.version, index[e.by], index[e.from], uint64(e.cause), index[e.deputy], e.stand}
+	n := len(numbers)
+	for n > leastInEntry && numbers[n-1] == 0 {
+		n--
+	}
+	w.Array(n)
+	for _, v := range numbers[:n] {
+		w.Uint(v)
+	}
 }
 
 // ids returns the ids that occur in a, sorted, and the place of each, counted
@@ -78,138 +97,105 @@ func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	return ids, index
 }
 
-// Decode parses the binary form of an assignment of the given number of partitions.
+// Decode parses the wire form of an assignment of the given number of partitions.
 // The result is valid in every part and shares no memory with b. It fails with
 // ErrMalformed.
 func Decode(b []byte, partitions int) (*Assignment, error) {
-	r := reader{b: b}
-	if r.byte() != format {
-		r.fail("unknown format")
-	}
-	if n := r.uvarint(placement.MaxPartitions); r.err == nil && n != uint64(partitions) {
-		r.fail("%d partitions, want %d", n, partitions)
-	}
-	a := r.head()
-	if r.err == nil && len(r.b) < partitions {
-		r.fail("cut short") // an entry takes a byte at least
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	a.entries = make([]entry, partitions)
-	for p := range a.entries {
-		a.entries[p] = r.entry()
-	}
-	if len(r.b) > 0 {
-		r.fail("%d bytes too many", len(r.b))
-	}
-	if r.err != nil {
-		return nil, r.err
+	a := new(Assignment)
+	err := wire.Read(b, func(r *wire.Reader) {
+		d := decoder{Reader: r}
+		d.assignment(a, partitions)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	return a.finish(), nil
 }
 
-// reader keeps the first error; after it, every read returns zero.
-type reader struct {
-	b       []byte
+// decoder reads an assignment.
+type decoder struct {
+	*wire.Reader
 	version uint64 // the assignment's
 	ids     []lease.NodeID
-	err     error
 }
 
-func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+func (d *decoder) assignment(a *Assignment, partitions int) {
+	outer := d.Enter(fields)
+	if d.Uint(math.MaxUint64) != format || d.Left() != fields-1 {
+		d.Fail("unknown format")
 	}
-	r.b = nil
-}
-
-func (r *reader) byte() byte {
-	if len(r.b) == 0 {
-		r.fail("cut short")
-		return 0
+	if n := d.Uint(placement.MaxPartitions); n != uint64(partitions) {
+		d.Fail(fmt.Sprintf("%d partitions, want %d", n, partitions))
 	}
-	first := r.b[0]
-	r.b = r.b[1:]
-	return first
-}
-
-func (r *reader) uvarint(limit uint64) uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || v > limit {
-		r.fail("a number is cut short or out of range")
-		return 0
+	if d.version = d.Uint(maxVersion); d.version == 0 {
+		d.Fail("version 0")
 	}
-	r.b = r.b[n:]
-	return v
-}
-
-// head reads all but the entries.
-func (r *reader) head() *Assignment {
-	if r.version = r.uvarint(maxVersion); r.version == 0 {
-		r.fail("version 0")
-	}
-	r.readIDs()
-	a := &Assignment{version: r.version}
-	a.genesis = genesis{r.uvarint(math.MaxUint64), r.id()}
-	a.quorum = quorum{version: r.uvarint(a.version), active: r.uvarint(lease.MaxNodes)}
-	a.quorum.voters = r.readVoters()
+	d.readIDs()
+	a.version = d.version
+	a.genesis = genesis{d.Uint(math.MaxUint64), d.id()}
+	a.quorum = quorum{version: d.Uint(a.version), active: d.Uint(lease.MaxNodes)}
+	a.quorum.voters = d.readVoters()
 	if a.quorum.active > uint64(len(a.quorum.voters)) {
-		r.fail("%d active members, of %d voters", a.quorum.active, len(a.quorum.voters))
+		d.Fail(fmt.Sprintf("%d active members, of %d voters", a.quorum.active, len(a.quorum.voters)))
 	}
-	return a
+	inner := d.Enter(partitions)
+	if d.Left() != partitions {
+		d.Fail("more entries than partitions")
+		return
+	}
+	a.entries = make([]entry, partitions)
+	for p := range a.entries {
+		a.entries[p] = d.entry()
+	}
+	d.Leave(inner)
+	d.Leave(outer)
 }
 
-func (r *reader) readIDs() {
-	count := r.uvarint(uint64(len(r.b))) // an id takes a byte at least
-	for range count {
-		n := int(r.uvarint(lease.MaxIDBytes))
-		if n > len(r.b) {
-			r.fail("cut short")
-		}
-		if r.err != nil {
-			return
-		}
-		id := lease.NodeID(r.b[:n])
-		r.b = r.b[n:]
+func (d *decoder) readIDs() {
+	outer := d.Enter(0)
+	for d.Left() > 0 {
+		id := lease.NodeID(d.Text(lease.MaxIDBytes))
 		if err := id.Validate(); err != nil {
-			r.fail("%v", err)
+			d.Fail(err.Error())
 		}
-		r.ids = append(r.ids, id)
+		d.ids = append(d.ids, id)
 	}
+	d.Leave(outer)
 }
 
 // readVoters reads ids that are sorted and distinct.
-func (r *reader) readVoters() (voters []lease.NodeID) {
-	for range r.uvarint(uint64(len(r.ids))) {
-		id := r.id()
+func (d *decoder) readVoters() (voters []lease.NodeID) {
+	outer := d.Enter(0)
+	for d.Left() > 0 {
+		id := d.id()
 		if n := len(voters); id == "" || (n > 0 && id <= voters[n-1]) {
-			r.fail("voters out of order")
-			return nil
+			d.Fail("voters out of order")
 		}
 		voters = append(voters, id)
 	}
+	d.Leave(outer)
 	return voters
 }
 
-func (r *reader) id() lease.NodeID {
-	if i := r.uvarint(uint64(len(r.ids))); i > 0 {
-		return r.ids[i-1]
+// id reads the place of an id.
+func (d *decoder) id() lease.NodeID {
+	if i := d.Uint(uint64(len(d.ids))); i > 0 {
+		return d.ids[i-1]
 	}
 	return ""
 }
 
-func (r *reader) entry() entry {
-	e := entry{owner: r.id()}
-	if e.owner == "" {
-		return entry{}
+func (d *decoder) entry() (e entry) {
+	if d.Absent() {
+		return e
 	}
-	e.version = r.uvarint(r.version)
-	e.from, e.by = r.id(), r.id()
-	e.cause = cause(r.uvarint(uint64(causes - 1)))
-	e.deputy, e.stand = r.id(), r.uvarint(r.version)
-	if r.err == nil && (e.version == 0 || (e.deputy != "" && e.stand == 0)) {
-		r.fail("an entry is out of range")
+	outer := d.Enter(leastInEntry)
+	e.owner, e.version, e.by, e.from = d.id(), d.Uint(d.version), d.id(), d.id()
+	e.cause = cause(d.Uint(uint64(causes - 1)))
+	e.deputy, e.stand = d.id(), d.Uint(d.version)
+	if d.Left() > 0 || e.owner == "" || e.version == 0 || (e.deputy != "" && e.stand == 0) {
+		d.Fail("an entry is out of range")
 	}
+	d.Leave(outer)
 	return e
 }
