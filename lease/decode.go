@@ -65,7 +65,7 @@ func (d *decoder) message() {
 }
 
 // field reads one field. The fields that others refer to come first.
-func (d *decoder) field(field int) { //nolint:cyclop // a case for each field
+func (d *decoder) field(field int) { //nolint:cyclop,funlen // a case for each field
 	switch m := d.m; field {
 	case fieldSettings:
 		m.Settings = uint32(d.Uint(math.MaxUint32))

@@ -2,12 +2,15 @@ package lease
 
 import (
 	"bytes"
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"pgregory.net/rapid"
 
 	"github.com/roost-cluster/roost/internal/wire"
@@ -255,4 +258,67 @@ func TestEveryClockStarts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What stands where, as docs/dev/design/wire.md says, to an independent decoder.
+func TestAnotherDecoderReadsMessages(t *testing.T) {
+	const stamp = corpusStamp
+	read := func(m *Message) (fields []any) {
+		t.Helper()
+		handle := &codec.MsgpackHandle{}
+		handle.RawToString = true
+		if err := codec.NewDecoderBytes(Encode(m), handle).Decode(&fields); err != nil {
+			t.Fatal(err)
+		}
+		return fields
+	}
+	check := func(what string, got []any, want ...any) {
+		t.Helper()
+		for i, w := range want {
+			if got, w := fmt.Sprintf("%v", got[i]), fmt.Sprintf("%v", w); got != w {
+				t.Errorf("field %d of %s is %.100q, want %.100q", i, what, got, w)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s has %d fields, want %d", what, len(got), len(want))
+		}
+	}
+	field := func(name string, at int) []any { return read(corpus()[name])[at].([]any) }
+	const from, a, b, d = "\x01\x02\x03\x04\x05\xff", "\xa1\xa2\xa3\xa4\xa5\xa6", "\xb1\xb2\xb3\xb4\xb5\xb6", "\xd1\xd2\xd3\xd4\xd5\xd6"
+	head := []any{1, 0xc0ffee, from, stamp, 0, 3}
+	const none = "<nil>"
+	message := func(name string, fields ...any) {
+		t.Helper()
+		got := read(corpus()[name])
+		for i, f := range fields {
+			if f == "any" {
+				got[len(head)+i] = f
+			}
+		}
+		check(name, got, append(slices.Clone(head), fields...)...)
+	}
+
+	message("gossip", 7, from+a+b+d, "any", "any", none, none, none, "any", none, none, none, none, a)
+	check("an own row", field("gossip", fieldRows)[0].([]any), 2, 3, 12, 1200)
+	check("a row renewed by an age", field("gossip", fieldRows)[1].([]any), 3, 1, 2000, 90, -15, 68000)
+	check("a row with a table", field("gossip", fieldRows)[2].([]any), 1, 1, 0, -1, 4000, 0, 0xfeedface)
+	check("a bucket", field("gossip", fieldAges)[0].([]any), 2, 3, "\x11\x22\x33\x44\x55\x66\x10\x0f\x05")
+	message("founders", none, none, none, none, "\x00\x00\x00\x00\x00\x01"+a)
+	message("extra", none, none, none, none, none, "\x00\x01\x02\xff")
+	message("missed", none, none, none, none, none, none, stamp-5)
+	message("failure-reports", none, none, none, none, none, none, none, none, "any")
+	check("a failure report", field("failure-reports", fieldFailureReports)[1].([]any), a+b, 1500, 2)
+	message("cordons", none, none, none, none, none, none, none, none, none, 0xfeedface, "any")
+	check("a cordon", field("cordons", fieldCordons)[0].([]any), "node-a", 12_000, 600_000, 0, "disk errors since 14:02")
+	message("pull-records", none, none, none, none, none, none, none, none, none, none, none, "\xc1\xc2\xc3\xc4\xc5\xc6\x00\x00\x00\x00\x00\x01")
+	message("pull-buckets", none, none, none, none, none, none, none, none, none, none, none, none, none, "any")
+	check("a pulled bucket", field("pull-buckets", fieldPullBuckets)[1].([]any), 15, "\x00\x00\x00\x01\xf1\xf2\xf3\xf4")
+	message("echo", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, 0x0123456789abcdef)
+	message("handoff", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, "\x00\x01\x02\xff")
+	head[4] = 2
+	message("cordons.request")
+	check("a record", field("gossip", fieldRecords)[0].([]any), "node-a", 1_700_000_000_000_000_000, 3, "10.0.0.1:7946", "10.0.0.1:8401", "eu-1", 100, 2450,
+		1, 1, "", 0, "", false, map[any]any{"role": "sfu", "gen": "2"})
+	check("a full record", field("records", fieldRecords)[0].([]any), "full", 1, 1, "10.0.0.3:7946", "", "", MaxWeight, 0, 1, 1, "v12.345.678-rc.1",
+		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, map[any]any{}, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000)
 }

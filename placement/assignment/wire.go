@@ -24,7 +24,7 @@ const (
 var ErrMalformed = errors.New("assignment: malformed")
 
 // Encode returns the wire form of a, the same for equal assignments; docs/dev/design/wire.md describes it. Ids are
-// written once, and numbers refer to them by their place. It takes 6 to 16 bytes a partition. The wire form of nil is empty.
+// written once, and numbers refer to them by their place. It takes 4 to 16 bytes a partition. The wire form of nil is empty.
 func (a *Assignment) Encode() []byte {
 	if a == nil {
 		return nil
