@@ -40,92 +40,56 @@ type decoder struct {
 }
 
 func (d *decoder) message() {
-	outer := d.Enter(1)
-	if version := d.Uint(math.MaxUint64); !d.Failed() {
-		d.version = version
-	}
-	if d.version < MinWireVersion || d.version > WireVersion {
-		return // the rest may have any form
-	}
-	if d.Left() < headFields-1 {
-		d.Fail("the head is too short")
-	}
-	for field := fieldSettings; field < messageFields && d.Left() > 0; field++ {
-		if field < headFields || !d.Absent() {
-			d.field(field)
+	d.Fields(1, func() {
+		if version := d.Uint(math.MaxUint64); !d.Failed() {
+			d.version = version
 		}
-	}
-	d.Leave(outer)
-	if d.m.Stamp < minStart {
-		d.Fail("the stamp is from before the start of time")
-	}
+		if d.version < MinWireVersion || d.version > WireVersion {
+			d.Fail("an unknown version") // the rest may have any form
+		}
+		if d.Left() < headFields-1 {
+			d.Fail("the head is too short")
+		}
+		d.head()
+		d.body()
+	})
 	if n := len(d.m.Heartbeats); n > 0 && d.m.Heartbeats[n-1].State == 0 {
 		d.Fail("handles without their rows")
 	}
 }
 
-// field reads one field. The fields that others refer to come first.
-func (d *decoder) field(field int) { //nolint:cyclop,funlen // a case for each field
-	switch m := d.m; field {
-	case fieldSettings:
-		m.Settings = uint32(d.Uint(math.MaxUint32))
-	case fieldFrom:
-		m.From = Handle(d.Handle())
-	case fieldStamp:
-		m.Stamp = Stamp(d.Uint(maxStamp))
-	case fieldFlags:
-		flags := d.Uint(math.MaxUint64)
-		m.Provisional, m.PullCordons = flags&flagProvisional != 0, flags&flagPullCordons != 0
-	case fieldSentAt:
-		m.SentAt = d.wall()
-	case fieldTable:
-		d.table = uint32(d.Uint(math.MaxUint32))
-	case fieldHandles:
-		d.rowHandles()
-	case fieldRows:
-		d.rows()
-	case fieldAges:
-		d.ages()
-	case fieldCluster:
-		m.Cluster = d.clusterID()
-	case fieldExtra:
-		m.Extra = slices.Clone(d.Bytes(MaxExtraBytes))
-	case fieldMissed:
-		m.Missed = Stamp(d.Uint(maxStamp))
-	case fieldRecords:
-		m.Records = list(d, d.record, MaxNodes, "records")
-	case fieldFailureReports:
-		m.FailureReports = list(d, d.failureReport, maxReported, "failure reports")
-	case fieldCordoned:
-		m.Cordoned = uint32(d.Uint(math.MaxUint32))
-	case fieldCordons:
-		m.Cordons = list(d, d.cordon, MaxCordons, "cordons")
-	case fieldPullRecords:
-		m.PullRecords = d.handles()
-	case fieldPullLeases:
-		m.PullLeases = d.handles()
-	case fieldPullBuckets:
-		m.PullBuckets = list(d, d.bucketDigest, maxBuckets, "buckets")
-	case fieldChallenge:
-		m.Challenge = d.Uint(math.MaxUint64)
-	case fieldEcho:
-		m.Echo = d.Uint(math.MaxUint64)
-	case fieldHandoff:
-		m.Handoff = slices.Clone(d.Bytes(MaxMessageBytes))
+// head reads what all other fields refer to.
+func (d *decoder) head() {
+	m := d.m
+	m.Settings = uint32(d.Uint(math.MaxUint32))
+	m.From = Handle(d.Handle())
+	if m.Stamp = Stamp(d.Uint(maxStamp)); m.Stamp < minStart {
+		d.Fail("the stamp is from before the start of time")
 	}
+	flags := d.Uint(math.MaxUint64)
+	m.Provisional, m.PullCordons = flags&flagProvisional != 0, flags&flagPullCordons != 0
+	m.SentAt = d.wall()
 }
 
-// list reads an array. More than most elements are a problem.
-func list[T any](d *decoder, element func() T, most int, what string) (all []T) {
-	outer := d.Enter(0)
-	if d.Left() > most {
-		d.Fail("too many " + what)
-	}
-	for d.Left() > 0 {
-		all = append(all, element())
-	}
-	d.Leave(outer)
-	return all
+func (d *decoder) body() {
+	m := d.m
+	d.Optional(func() { d.table = uint32(d.Uint(math.MaxUint32)) })
+	d.Optional(d.rowHandles)
+	d.Optional(d.rows)
+	d.Optional(d.ages)
+	d.Optional(func() { m.Cluster = d.clusterID() })
+	d.Optional(func() { m.Extra = slices.Clone(d.Bytes(MaxExtraBytes)) })
+	d.Optional(func() { m.Missed = Stamp(d.Uint(maxStamp)) })
+	d.Optional(func() { d.List(MaxNodes, func() { m.Records = append(m.Records, d.record()) }) })
+	d.Optional(func() { d.List(maxReported, func() { m.FailureReports = append(m.FailureReports, d.failureReport()) }) })
+	d.Optional(func() { m.Cordoned = uint32(d.Uint(math.MaxUint32)) })
+	d.Optional(func() { d.List(MaxCordons, func() { m.Cordons = append(m.Cordons, d.cordon()) }) })
+	d.Optional(func() { m.PullRecords = d.handles() })
+	d.Optional(func() { m.PullLeases = d.handles() })
+	d.Optional(func() { d.List(maxBuckets, func() { m.PullBuckets = append(m.PullBuckets, d.bucketDigest()) }) })
+	d.Optional(func() { m.Challenge = d.Uint(math.MaxUint64) })
+	d.Optional(func() { m.Echo = d.Uint(math.MaxUint64) })
+	d.Optional(func() { m.Handoff = slices.Clone(d.Bytes(MaxMessageBytes)) })
 }
 
 // wall reads a wall clock, relative to cluster time.
@@ -139,7 +103,7 @@ func (d *decoder) wall() time.Time {
 
 // rowHandles reads the handles of the rows that follow.
 func (d *decoder) rowHandles() {
-	b := d.packed()
+	b := d.packed(MaxNodes, handleBytes)
 	d.m.Heartbeats = make([]Heartbeat, len(b)/handleBytes)
 	for i := range d.m.Heartbeats {
 		d.m.Heartbeats[i].Handle = Handle(wire.HandleOf(b[i*handleBytes:]))
@@ -147,58 +111,59 @@ func (d *decoder) rowHandles() {
 }
 
 func (d *decoder) rows() {
-	outer := d.Enter(0)
-	if d.Left() != len(d.m.Heartbeats) {
-		d.Fail("other rows than handles")
+	at := 0
+	d.List(len(d.m.Heartbeats), func() {
+		d.row(&d.m.Heartbeats[at])
+		at++
+	})
+	if at < len(d.m.Heartbeats) {
+		d.Fail("fewer rows than handles")
 	}
-	for i := range d.m.Heartbeats {
-		d.row(&d.m.Heartbeats[i])
-	}
-	d.Leave(outer)
 }
 
 func (d *decoder) row(b *Heartbeat) {
-	outer := d.Enter(leastInRow)
-	b.State = State(d.Uint(uint64(Left)))
-	b.Version = uint32(d.Uint(math.MaxUint32))
-	b.Renewed = d.m.Stamp - Stamp(d.Uint(uint64(maxAge)))
-	b.Load = d.Int(NoLoad, maxLoad)
-	b.Clock = time.Duration(d.Int(-int64(maxClock/time.Millisecond), int64(maxClock/time.Millisecond))) * time.Millisecond
-	b.At = b.Renewed - Stamp(d.Uint(maxStamp))
-	if b.Table = d.table; !d.Absent() {
-		b.Table = uint32(d.Uint(math.MaxUint32))
-	}
-	b.rest = d.Rest(maxRestBytes)
-	d.Leave(outer)
+	const maxMillis = int64(maxClock / time.Millisecond)
+	b.Table = d.table
+	d.Fields(4, func() {
+		b.State = State(d.Uint(uint64(Left)))
+		b.Version = uint32(d.Uint(math.MaxUint32))
+		b.Renewed = d.m.Stamp - Stamp(d.Uint(uint64(maxAge)))
+		b.At, b.Load = b.Renewed, d.Int(NoLoad, maxLoad)
+		d.Optional(func() { b.Clock = time.Duration(d.Int(-maxMillis, maxMillis)) * time.Millisecond })
+		d.Optional(func() { b.At -= Stamp(d.Uint(maxStamp)) })
+		d.Optional(func() { b.Table = uint32(d.Uint(math.MaxUint32)) })
+		b.rest = d.Rest(maxRestBytes)
+	})
 	if b.State < Settling || b.At <= 0 {
 		d.Fail("a row has no state, or is from before the start of time")
 	}
 }
 
 func (d *decoder) record() *Record {
-	from := d.At()
-	outer := d.Enter(leastInRecord)
 	var rec Record
-	rec.ID = NodeID(d.Text(MaxIDBytes))
-	rec.Incarnation = d.Uint(maxIncarnation)
-	rec.Version = uint32(d.Uint(math.MaxUint32))
-	rec.Addr = d.Text(MaxAddrBytes)
-	rec.APIAddr = d.Text(MaxAddrBytes)
-	rec.Zone = d.Text(MaxZoneBytes)
-	rec.Weight = uint32(d.Uint(MaxWeight))
-	rec.Capacity = d.Int(0, math.MaxInt64)
-	rec.MinWire, rec.MaxWire = uint8(d.Uint(math.MaxUint8)), uint8(d.Uint(math.MaxUint8))
-	rec.RoostVersion = d.Text(MaxRoostVersionBytes)
-	rec.HTTP = uint32(d.Uint(MaxHTTP))
-	rec.Keys = string(d.Bytes(MaxKeysBytes))
-	rec.Handoff = d.Bool()
-	rec.Labels = d.labels()
-	rec.AppVersion = d.Text(MaxAppVersionBytes)
-	rec.Meta = string(d.Bytes(MaxMetaBytes))
-	rec.RecentReturns, rec.FlappingUntil = Stamp(d.Uint(maxStamp)), Stamp(d.Uint(maxStamp))
-	rec.Drains = Stamp(d.Uint(maxStamp))
-	rec.rest = d.Rest(maxRestBytes)
-	d.Leave(outer)
+	from := d.At()
+	d.Fields(10, func() {
+		rec.ID = NodeID(d.Text(MaxIDBytes))
+		rec.Incarnation = d.Uint(maxIncarnation)
+		rec.Version = uint32(d.Uint(math.MaxUint32))
+		rec.Addr = d.Text(MaxAddrBytes)
+		rec.APIAddr = d.Text(MaxAddrBytes)
+		rec.Zone = d.Text(MaxZoneBytes)
+		rec.Weight = uint32(d.Uint(MaxWeight))
+		rec.Capacity = d.Int(0, math.MaxInt64)
+		rec.MinWire, rec.MaxWire = uint8(d.Uint(math.MaxUint8)), uint8(d.Uint(math.MaxUint8))
+		d.Optional(func() { rec.RoostVersion = d.Text(MaxRoostVersionBytes) })
+		d.Optional(func() { rec.HTTP = uint32(d.Uint(MaxHTTP)) })
+		d.Optional(func() { rec.Keys = string(d.Bytes(MaxKeysBytes)) })
+		d.Optional(func() { rec.Handoff = d.Bool() })
+		d.Optional(func() { rec.Labels = d.labels() })
+		d.Optional(func() { rec.AppVersion = d.Text(MaxAppVersionBytes) })
+		d.Optional(func() { rec.Meta = string(d.Bytes(MaxMetaBytes)) })
+		d.Optional(func() { rec.RecentReturns = Stamp(d.Uint(maxStamp)) })
+		d.Optional(func() { rec.FlappingUntil = Stamp(d.Uint(maxStamp)) })
+		d.Optional(func() { rec.Drains = Stamp(d.Uint(maxStamp)) })
+		rec.rest = d.Rest(maxRestBytes)
+	})
 	if d.Failed() {
 		return nil
 	}
@@ -228,7 +193,7 @@ func (d *decoder) labels() (labels map[string]string) {
 
 // ages reads buckets. They share one piece of memory, and none with the message.
 func (d *decoder) ages() {
-	d.m.Ages = list(d, d.bucket, maxBuckets, "buckets")
+	d.List(maxBuckets, func() { d.m.Ages = append(d.m.Ages, d.bucket()) })
 	size := 0
 	for i := range d.m.Ages {
 		size += len(d.m.Ages[i].ages) + len(d.m.Ages[i].same)
@@ -243,31 +208,26 @@ func (d *decoder) ages() {
 }
 
 // bucket reads a bucket that shares memory with the message.
-func (d *decoder) bucket() Bucket {
-	outer := d.Enter(3)
-	b := Bucket{BucketID: d.bucketID(), Nodes: int(d.Uint(MaxNodes))}
-	end := handleBytes + (b.Nodes+1)/2
-	if packed := d.Fixed(end + (b.Nodes+7)/8); packed != nil {
-		b.Digest, b.ages, b.same = wire.HandleOf(packed), packed[handleBytes:end], packed[end:]
-	}
-	d.Leave(outer)
+func (d *decoder) bucket() (b Bucket) {
+	d.Fields(3, func() {
+		b.BucketID, b.Nodes = d.bucketID(), int(d.Uint(MaxNodes))
+		end := handleBytes + (b.Nodes+1)/2
+		if packed := d.Fixed(end + (b.Nodes+7)/8); packed != nil {
+			b.Digest, b.ages, b.same = wire.HandleOf(packed), packed[handleBytes:end], packed[end:]
+		}
+	})
 	return b
 }
 
-func (d *decoder) bucketDigest() BucketDigest {
-	outer := d.Enter(2)
-	h := BucketDigest{BucketID: d.bucketID()}
-	b := d.Bytes(4 * maxHashes)
-	if len(b)%4 != 0 {
-		d.Fail("a list of hashes has a wrong length")
-	}
-	if len(b) > 0 {
+func (d *decoder) bucketDigest() (h BucketDigest) {
+	d.Fields(2, func() {
+		h.BucketID = d.bucketID()
+		b := d.packed(maxHashes, 4)
 		h.Hashes = make([]uint32, len(b)/4)
-	}
-	for i := range h.Hashes {
-		h.Hashes[i] = binary.BigEndian.Uint32(b[4*i:])
-	}
-	d.Leave(outer)
+		for i := range h.Hashes {
+			h.Hashes[i] = binary.BigEndian.Uint32(b[4*i:])
+		}
+	})
 	return h
 }
 
@@ -282,31 +242,29 @@ func (d *decoder) bucketID() (id BucketID) {
 	return id
 }
 
-func (d *decoder) failureReport() FailureReport {
-	outer := d.Enter(3)
-	var a FailureReport
-	if b := d.Fixed(2 * handleBytes); b != nil {
-		a.Subject, a.Watcher = Handle(wire.HandleOf(b)), Handle(wire.HandleOf(b[handleBytes:]))
-	}
-	a.At = d.m.Stamp - Stamp(d.Uint(uint64(maxAge)))
-	a.Evidence = Evidence(d.Uint(math.MaxInt8))
-	d.Leave(outer)
+func (d *decoder) failureReport() (a FailureReport) {
+	d.Fields(3, func() {
+		if b := d.Fixed(2 * handleBytes); b != nil {
+			a.Subject, a.Watcher = Handle(wire.HandleOf(b)), Handle(wire.HandleOf(b[handleBytes:]))
+		}
+		a.At = d.m.Stamp - Stamp(d.Uint(uint64(maxAge)))
+		a.Evidence = Evidence(d.Uint(math.MaxInt8))
+	})
 	if a.Evidence == 0 {
 		d.Fail("failure report without evidence")
 	}
 	return a
 }
 
-func (d *decoder) cordon() Cordon {
-	outer := d.Enter(cordonFields)
-	var c Cordon
-	c.ID = NodeID(d.Text(MaxIDBytes))
-	c.At = d.m.Stamp - Stamp(d.Uint(uint64(oldestCordon)))
-	c.Until = c.At + Stamp(d.Uint(uint64(maxAge)))
-	c.Keep = c.Until + Stamp(d.Uint(uint64(maxAge)))
-	c.Reason = d.Text(MaxReasonBytes)
-	c.rest = string(d.Rest(maxRestBytes))
-	d.Leave(outer)
+func (d *decoder) cordon() (c Cordon) {
+	d.Fields(5, func() {
+		c.ID = NodeID(d.Text(MaxIDBytes))
+		c.At = d.m.Stamp - Stamp(d.Uint(uint64(oldestCordon)))
+		c.Until = c.At + Stamp(d.Uint(uint64(maxAge)))
+		c.Keep = c.Until + Stamp(d.Uint(uint64(maxAge)))
+		c.Reason = d.Text(MaxReasonBytes)
+		c.rest = string(d.Rest(maxRestBytes))
+	})
 	if err := c.Validate(); err != nil {
 		d.Fail(err.Error())
 	}
@@ -323,7 +281,7 @@ func (d *decoder) clusterID() ClusterID {
 }
 
 func (d *decoder) handles() []Handle {
-	b := d.packed()
+	b := d.packed(MaxNodes, handleBytes)
 	all := make([]Handle, len(b)/handleBytes)
 	for i := range all {
 		all[i] = Handle(wire.HandleOf(b[i*handleBytes:]))
@@ -331,11 +289,11 @@ func (d *decoder) handles() []Handle {
 	return all
 }
 
-// packed reads at most MaxNodes handles.
-func (d *decoder) packed() []byte {
-	b := d.Bytes(MaxNodes * handleBytes)
-	if len(b)%handleBytes != 0 {
-		d.Fail("a list of handles has a wrong length")
+// packed reads at most most values of one size.
+func (d *decoder) packed(most, size int) []byte {
+	b := d.Bytes(most * size)
+	if len(b)%size != 0 {
+		d.Fail("a list of handles or hashes has a wrong length")
 		return nil
 	}
 	return b

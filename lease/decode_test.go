@@ -113,6 +113,28 @@ func manyLabels(n, size int) map[string]string {
 	return labels
 }
 
+// The places of the fields.
+const (
+	fieldTable = iota + headFields
+	fieldHandles
+	fieldRows
+	fieldAges
+	fieldCluster
+	fieldExtra
+	fieldMissed
+	fieldRecords
+	fieldFailureReports
+	fieldCordoned
+	fieldCordons
+	fieldPullRecords
+	fieldPullLeases
+	fieldPullBuckets
+	fieldChallenge
+	fieldEcho
+	fieldHandoff
+	messageFields
+)
+
 // hostile returns messages that no program writes, many of which claim more content than
 // they have.
 func hostile() map[string][]byte {

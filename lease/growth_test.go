@@ -34,8 +34,7 @@ func text(s string) []byte { return wire.Append(nil, func(w *wire.Writer) { w.Te
 func grow(array []byte, at int, elements ...[]byte) []byte {
 	n, body := 0, []byte(nil)
 	err := wire.Read(array, func(r *wire.Reader) {
-		r.Enter(0)
-		n, body = r.Left(), r.Rest(MaxMessageBytes)
+		r.Fields(0, func() { n, body = r.Left(), r.Rest(MaxMessageBytes) })
 	})
 	if err != nil {
 		panic(err)

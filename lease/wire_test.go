@@ -301,7 +301,7 @@ func TestAnotherDecoderReadsMessages(t *testing.T) {
 	message("gossip", 7, from+a+b+d, "any", "any", none, none, none, "any", none, none, none, none, a)
 	check("an own row", field("gossip", fieldRows)[0].([]any), 2, 3, 12, 1200)
 	check("a row renewed by an age", field("gossip", fieldRows)[1].([]any), 3, 1, 2000, 90, -15, 68000)
-	check("a row with a table", field("gossip", fieldRows)[2].([]any), 1, 1, 0, -1, 4000, 0, 0xfeedface)
+	check("a row with a table", field("gossip", fieldRows)[2].([]any), 1, 1, 0, -1, 4000, none, 0xfeedface)
 	check("a bucket", field("gossip", fieldAges)[0].([]any), 2, 3, "\x11\x22\x33\x44\x55\x66\x10\x0f\x05")
 	message("founders", none, none, none, none, "\x00\x00\x00\x00\x00\x01"+a)
 	message("extra", none, none, none, none, none, "\x00\x01\x02\xff")
@@ -318,7 +318,7 @@ func TestAnotherDecoderReadsMessages(t *testing.T) {
 	head[4] = 2
 	message("cordons.request")
 	check("a record", field("gossip", fieldRecords)[0].([]any), "node-a", 1_700_000_000_000_000_000, 3, "10.0.0.1:7946", "10.0.0.1:8401", "eu-1", 100, 2450,
-		1, 1, "", 0, "", false, map[any]any{"role": "sfu", "gen": "2"})
+		1, 1, none, none, none, none, map[any]any{"role": "sfu", "gen": "2"})
 	check("a full record", field("records", fieldRecords)[0].([]any), "full", 1, 1, "10.0.0.3:7946", "", "", MaxWeight, 0, 1, 1, "v12.345.678-rc.1",
-		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, map[any]any{}, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000)
+		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, none, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000)
 }

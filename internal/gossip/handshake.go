@@ -125,8 +125,7 @@ func (c *credentials) verify(proof []byte, role byte, s *session) error {
 func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 	var s session
 	_, _ = rand.Read(s.watcher[:]) // never fails
-	hello := appendFrame(c.head(typeWatch), func(w *wire.Writer) {
-		w.Array(2)
+	hello := appendFrame(c.head(typeWatch), 2, func(w *wire.Writer) {
 		w.Uint(watchVersion)
 		w.Bytes(s.watcher[:])
 	})
@@ -134,12 +133,10 @@ func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 		return 0, err
 	}
 	var proof []byte
-	err := readFrame(conn, errWatch, func(r *wire.Reader) {
-		outer := r.Enter(3)
+	err := readFrame(conn, 3, errWatch, func(r *wire.Reader) {
 		s.handle = lease.Handle(r.Handle())
 		copy(s.subject[:], r.Fixed(numberSize))
 		proof = r.Fixed(sha256.Size)
-		r.Leave(outer)
 	})
 	if err == nil {
 		err = c.verify(proof, roleSubject, &s)
@@ -162,22 +159,17 @@ func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 
 // proofFrame is what the watcher says last.
 func proofFrame(proof []byte) []byte {
-	return appendFrame(nil, func(w *wire.Writer) {
-		w.Array(1)
-		w.Bytes(proof)
-	})
+	return appendFrame(nil, 1, func(w *wire.Writer) { w.Bytes(proof) })
 }
 
 // answer is the handshake of the subject, after the type byte and without its last byte.
 func (c *credentials) answer(conn io.ReadWriter, self lease.Handle) error {
 	s := session{handle: self}
-	err := readFrame(conn, errWatch, func(r *wire.Reader) {
-		outer := r.Enter(2)
+	err := readFrame(conn, 2, errWatch, func(r *wire.Reader) {
 		if r.Uint(math.MaxUint64) != watchVersion {
 			r.Fail("another version")
 		}
 		copy(s.watcher[:], r.Fixed(numberSize))
-		r.Leave(outer)
 	})
 	switch {
 	case err != nil:
@@ -186,8 +178,7 @@ func (c *credentials) answer(conn io.ReadWriter, self lease.Handle) error {
 		return errNoHandle
 	}
 	_, _ = rand.Read(s.subject[:]) // never fails
-	answer := appendFrame(nil, func(w *wire.Writer) {
-		w.Array(3)
+	answer := appendFrame(nil, 3, func(w *wire.Writer) {
 		w.Handle(uint64(self))
 		w.Bytes(s.subject[:])
 		w.Bytes(c.proof(c.keys[0], roleSubject, &s))
@@ -196,12 +187,7 @@ func (c *credentials) answer(conn io.ReadWriter, self lease.Handle) error {
 		return err
 	}
 	var proof []byte
-	err = readFrame(conn, errWatch, func(r *wire.Reader) {
-		outer := r.Enter(1)
-		proof = r.Fixed(sha256.Size)
-		r.Leave(outer)
-	})
-	if err != nil {
+	if err := readFrame(conn, 1, errWatch, func(r *wire.Reader) { proof = r.Fixed(sha256.Size) }); err != nil {
 		return err
 	}
 	return c.verify(proof, roleWatcher, &s)

@@ -117,8 +117,7 @@ func (c *counted) Write(b []byte) (int, error) { return len(b), nil }
 
 // watchFrame is the first frame of a watcher.
 func watchFrame() []byte {
-	return appendFrame(nil, func(w *wire.Writer) {
-		w.Array(2)
+	return appendFrame(nil, 2, func(w *wire.Writer) {
 		w.Uint(watchVersion)
 		w.Bytes(make([]byte, numberSize))
 	})
@@ -129,8 +128,7 @@ func watchFrame() []byte {
 func FuzzHandshake(f *testing.F) {
 	c := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil)
 	f.Add(append(watchFrame(), proofFrame(make([]byte, sha256.Size))...))
-	f.Add(appendFrame(nil, func(w *wire.Writer) {
-		w.Array(3)
+	f.Add(appendFrame(nil, 3, func(w *wire.Writer) {
 		w.Handle(7)
 		w.Bytes(make([]byte, numberSize))
 		w.Bytes(make([]byte, sha256.Size))
@@ -203,7 +201,7 @@ func TestOutsidersKeepNoWatcherOut(t *testing.T) {
 		conn := dial(t, "tcp", n)
 		write(t, conn, append(bad.head(typeWatch), watchFrame()...))
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-		if err := readFrame(conn, errWatch, func(r *wire.Reader) { r.Skip() }); err != nil {
+		if err := readFrame(conn, 1, errWatch, func(r *wire.Reader) { r.Skip() }); err != nil {
 			t.Fatal(err)
 		}
 	}

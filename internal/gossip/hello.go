@@ -88,8 +88,7 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 
 // hello returns what a caller says.
 func (c *credentials) hello(number []byte) []byte {
-	return appendFrame(c.head(typeHello), func(w *wire.Writer) {
-		w.Array(4)
+	return appendFrame(c.head(typeHello), 4, func(w *wire.Writer) {
 		w.Uint(helloVersion)
 		w.Bool(!c.sendsPlain)
 		w.Bytes(number)
@@ -135,11 +134,7 @@ func readVerdict(verdict byte, label string) error {
 // readPeer reads what the callee says after its welcome.
 func (c *credentials) readPeer(r io.Reader, number []byte) (p Peer, err error) {
 	var said, proof []byte
-	err = readFrame(r, ErrNoNode, func(r *wire.Reader) {
-		outer := r.Enter(2)
-		said, proof = r.Bytes(maxFrame), r.Fixed(sha256.Size)
-		r.Leave(outer)
-	})
+	err = readFrame(r, 2, ErrNoNode, func(r *wire.Reader) { said, proof = r.Bytes(maxFrame), r.Fixed(sha256.Size) })
 	if err != nil {
 		return p, err
 	}
@@ -148,17 +143,10 @@ func (c *credentials) readPeer(r io.Reader, number []byte) (p Peer, err error) {
 		return p, ErrKey
 	}
 	err = wire.Read(said, func(r *wire.Reader) {
-		outer := r.Enter(2)
-		p.Node = lease.Handle(r.Handle())
-		founders := r.Bytes(lease.MaxFounders * wire.HandleSize)
-		if len(founders)%wire.HandleSize != 0 {
-			r.Fail("a part of a founder")
-			return
-		}
-		for f := range slices.Chunk(founders, wire.HandleSize) {
-			p.Cluster = append(p.Cluster, lease.Handle(wire.HandleOf(f)))
-		}
-		r.Leave(outer)
+		r.Fields(2, func() {
+			p.Node = lease.Handle(r.Handle())
+			r.List(lease.MaxFounders, func() { p.Cluster = append(p.Cluster, lease.Handle(r.Handle())) })
+		})
 	})
 	if err != nil {
 		return Peer{}, ErrNoNode
@@ -171,13 +159,12 @@ func (c *credentials) appendPeer(b []byte, p Peer, number []byte) []byte {
 	said := wire.Append(nil, func(w *wire.Writer) {
 		w.Array(2)
 		w.Handle(uint64(p.Node))
-		w.Bin(len(p.Cluster) * wire.HandleSize)
+		w.Array(len(p.Cluster))
 		for _, founder := range p.Cluster {
-			w.RawHandle(uint64(founder))
+			w.Handle(uint64(founder))
 		}
 	})
-	return appendFrame(b, func(w *wire.Writer) {
-		w.Array(2)
+	return appendFrame(b, 2, func(w *wire.Writer) {
 		w.Bytes(said)
 		w.Bytes(c.mac(c.keys[0], roleCallee, number, said))
 	})
@@ -196,7 +183,7 @@ func (c *vettedConn) answerHello() error {
 	}
 	_, _ = c.head.Discard(h.at) // they are buffered
 	said := hello{label: of}
-	if err := readFrame(c.head, errHead, said.read); err != nil {
+	if err := readFrame(c.head, 1, errHead, said.read); err != nil {
 		return err
 	}
 	answer := c.guard.answer(&said)
@@ -232,11 +219,9 @@ type hello struct {
 }
 
 func (h *hello) read(r *wire.Reader) {
-	outer := r.Enter(1)
 	if h.version = r.Uint(math.MaxUint64); h.version == helloVersion {
 		h.keyed, h.number, h.proof = r.Bool(), r.Fixed(numberSize), r.Fixed(sha256.Size)
 	}
-	r.Leave(outer)
 }
 
 // answer returns the answer to a hello.

@@ -25,7 +25,7 @@ func greet(t *testing.T, conn net.Conn, key []byte) {
 		t.Error(err)
 	}
 	var said hello
-	if err := readFrame(conn, errHead, said.read); err != nil {
+	if err := readFrame(conn, 1, errHead, said.read); err != nil {
 		t.Error(err)
 	}
 	write(t, conn, c.appendPeer([]byte{welcome}, Peer{Node: 9}, said.number))
@@ -96,11 +96,11 @@ func TestHelloOfLaterReleases(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) { c.Self = func() Peer { return Peer{7, lease.ClusterID{3}} } })
 	c, number := newCredentials("test", nil, nil), make([]byte, numberSize)
 	for name, tt := range map[string]struct {
+		n    int
 		says func(w *wire.Writer)
 		want byte
 	}{
-		"more fields": {func(w *wire.Writer) {
-			w.Array(6)
+		"more fields": {6, func(w *wire.Writer) {
 			w.Uint(helloVersion)
 			w.Bool(false)
 			w.Bytes(number)
@@ -108,14 +108,13 @@ func TestHelloOfLaterReleases(t *testing.T) {
 			w.Text("a later field")
 			w.Nil()
 		}, welcome},
-		"another version": {func(w *wire.Writer) {
-			w.Array(2)
+		"another version": {2, func(w *wire.Writer) {
 			w.Uint(helloVersion + 1)
 			w.Map(0)
 		}, otherHello},
 	} {
 		conn := dial(t, "tcp", n)
-		write(t, conn, appendFrame(c.head(typeHello), tt.says))
+		write(t, conn, appendFrame(c.head(typeHello), tt.n, tt.says))
 		var b [1]byte
 		if _, err := io.ReadFull(conn, b[:]); err != nil || b[0] != tt.want {
 			t.Errorf("%s: %d, %v", name, b[0], err)
@@ -127,7 +126,7 @@ func TestHelloOfLaterReleases(t *testing.T) {
 func TestHostileHellos(t *testing.T) {
 	c := newCredentials("test", nil, nil)
 	good := c.hello(make([]byte, numberSize))[len(c.head(typeHello)):]
-	if err := readFrame(bytes.NewReader(good), errHead, new(hello).read); err != nil || good[0] != typeFrame {
+	if err := readFrame(bytes.NewReader(good), 1, errHead, new(hello).read); err != nil || good[0] != typeFrame {
 		t.Fatalf("% x: %v", good, err)
 	}
 	frame := func(array ...byte) []byte { return append([]byte{typeFrame, byte(len(array))}, array...) }
@@ -149,7 +148,7 @@ func TestHostileHellos(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := readFrame(bytes.NewReader(b), errHead, new(hello).read)
+		err := readFrame(bytes.NewReader(b), 1, errHead, new(hello).read)
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, errHead) || got > 4<<10 {
 			t.Errorf("%s: %v, %d bytes allocated", name, err, got)
@@ -175,7 +174,7 @@ func TestAnotherDecoderReadsHellos(t *testing.T) {
 		t.Fatalf("an answer has %v", answer)
 	}
 	peer := read(append([]byte{0, 0}, answer[0].([]byte)...))
-	if want := []any{[]byte{1, 2, 3, 4, 5, 6}, []byte{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2}}; !reflect.DeepEqual(peer, want) {
+	if want := []any{[]byte{1, 2, 3, 4, 5, 6}, []any{[]byte{0, 0, 0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 2}}}; !reflect.DeepEqual(peer, want) {
 		t.Errorf("a peer has %v, want %v", peer, want)
 	}
 }
@@ -190,7 +189,7 @@ func FuzzHello(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := &counted{Reader: bytes.NewReader(b)}
 		var said hello
-		if err := readFrame(r, errHead, said.read); r.n > 2+maxFrame || err == nil && said.version == helloVersion && (len(said.number) != numberSize || len(said.proof) != sha256.Size) {
+		if err := readFrame(r, 1, errHead, said.read); r.n > 2+maxFrame || err == nil && said.version == helloVersion && (len(said.number) != numberSize || len(said.proof) != sha256.Size) {
 			t.Errorf("%+v, %v after %d bytes", said, err, r.n)
 		}
 		r = &counted{Reader: bytes.NewReader(b)}

@@ -70,16 +70,16 @@ func writeList(w *wire.Writer, list []placement.Partition) {
 // receiver of an ask fills in To.
 func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
 	err = wire.Read(b, func(r *wire.Reader) {
-		outer := r.Enter(5)
-		switch kind, number := r.Uint(kindAnswer), r.Uint(math.MaxUint64); kind {
-		case kindAsk:
-			ask = &Ask{Number: number, View: r.Uint(math.MaxUint64), Wants: readList(r), Demands: readList(r)}
-		case kindAnswer:
-			answer = &Answer{Number: number, To: lease.Handle(r.Handle()), Free: readList(r), Runs: readList(r)}
-		default:
-			r.Fail("no kind of message")
-		}
-		r.Leave(outer)
+		r.Fields(5, func() {
+			switch kind, number := r.Uint(kindAnswer), r.Uint(math.MaxUint64); kind {
+			case kindAsk:
+				ask = &Ask{Number: number, View: r.Uint(math.MaxUint64), Wants: readList(r), Demands: readList(r)}
+			case kindAnswer:
+				answer = &Answer{Number: number, To: lease.Handle(r.Handle()), Free: readList(r), Runs: readList(r)}
+			default:
+				r.Fail("no kind of message")
+			}
+		})
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -89,15 +89,14 @@ func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
 
 // readList reads partitions in ascending order.
 func readList(r *wire.Reader) (list []placement.Partition) {
-	outer := r.Enter(0)
-	for next := uint64(0); r.Left() > 0; {
+	next := uint64(0)
+	r.List(placement.MaxPartitions, func() {
 		p := r.Uint(placement.MaxPartitions - 1)
 		if p < next {
 			r.Fail("partitions out of order")
 		}
 		list = append(list, placement.Partition(p))
 		next = p + 1
-	}
-	r.Leave(outer)
+	})
 	return list
 }

@@ -93,16 +93,16 @@ func (n *Node) applyExtra(now time.Time, m *lease.Message) {
 	var kind, version, digest uint64
 	var encoded []byte
 	err := wire.Read(m.Extra, func(r *wire.Reader) {
-		outer := r.Enter(2)
-		switch kind = r.Uint(math.MaxUint64); {
-		case kind == extraStamp && r.Left() < 2:
-			r.Fail("a stamp without a digest")
-		case kind == extraStamp:
-			version, digest = r.Uint(math.MaxUint64), r.Uint(math.MaxUint64)
-		case kind == extraAssignment:
-			encoded = r.Raw()
-		}
-		r.Leave(outer)
+		r.Fields(2, func() {
+			switch kind = r.Uint(math.MaxUint64); {
+			case kind == extraStamp && r.Left() < 2:
+				r.Fail("a stamp without a digest")
+			case kind == extraStamp:
+				version, digest = r.Uint(math.MaxUint64), r.Uint(math.MaxUint64)
+			case kind == extraAssignment:
+				encoded = r.Raw()
+			}
+		})
 	})
 	switch {
 	case err != nil:

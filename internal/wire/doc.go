@@ -1,13 +1,16 @@
 // Package wire reads and writes MessagePack, for all messages that roost has a format for itself.
 //
 //	b := wire.Append(nil, func(w *wire.Writer) {
-//		w.Array(2)
+//		f := w.Fields(1)
 //		w.Text("node-a")
-//		w.Uint(7)
+//		f.Optional(weight != 0, func() { w.Uint(weight) })
+//		f.End(nil)
 //	})
 //	err := wire.Read(b, func(r *wire.Reader) {
-//		r.Enter(2)
-//		name, number = r.Text(64), r.Uint(100)
+//		r.Fields(1, func() {
+//			name = r.Text(64)
+//			r.Optional(func() { weight = r.Uint(100) })
+//		})
 //	})
 //
 // It is a part of github.com/vmihailenco/msgpack/v5 that is safe with the bytes of a stranger. The
@@ -21,7 +24,7 @@
 // So a message costs its reader no more than a small multiple of its own size. A linter forbids
 // the library everywhere else.
 //
-// A message is an array, and so is each part of it that may get further fields. A writer leaves
-// trailing fields out that have their defaults. A reader takes the fields that it knows, and skips
+// A message is an array, and so is each part of it that may get further fields. A writer leaves out
+// fields at the end that are absent. A reader takes the fields that it knows, and skips
 // the ones behind them, or keeps their bytes to pass them on.
 package wire

@@ -114,23 +114,42 @@ func (r *Reader) Left() int { return r.left }
 // At returns how many bytes were read.
 func (r *Reader) At() int { return r.in.at }
 
-// Enter begins to read an array of least elements or more, and returns what [Reader.Leave] needs.
-func (r *Reader) Enter(least int) (outer int) {
+// Fields reads an array of least fields or more. It has read read the fields that it knows, and skips the rest.
+func (r *Reader) Fields(least int, read func()) {
 	n := r.array()
-	outer = r.left
+	outer := r.left
 	if r.left = n; n < least {
 		r.Fail("an array is too short")
 	}
-	return outer
-}
-
-// Leave skips what is left of an array, and goes on behind it.
-func (r *Reader) Leave(outer int) {
+	read()
 	for r.left > 0 {
 		r.Skip()
 	}
 	if r.problem == "" {
 		r.left = outer
+	}
+}
+
+// List has read read each element of an array of at most most elements.
+func (r *Reader) List(most int, read func()) {
+	r.Fields(0, func() {
+		if r.left > most {
+			r.Fail("an array is too long")
+		}
+		for r.left > 0 {
+			read()
+		}
+	})
+}
+
+// Optional has read read the next field, unless it is nil, or behind the end of the array.
+func (r *Reader) Optional(read func()) {
+	switch {
+	case r.left > 0 && r.in.at < len(r.in.b) && r.in.b[r.in.at] == msgpcode.Nil:
+		r.left--
+		r.in.at++
+	case r.left > 0:
+		read()
 	}
 }
 
@@ -174,18 +193,6 @@ func (r *Reader) Map(most int) (n int) {
 	}
 	r.left += 2 * n
 	return n
-}
-
-// Absent reports whether the next field is absent, and skips its place. Behind the end of the array all are.
-func (r *Reader) Absent() bool {
-	if r.left > 0 && (r.in.at >= len(r.in.b) || r.in.b[r.in.at] != msgpcode.Nil) {
-		return false
-	}
-	if r.left > 0 {
-		r.left--
-		r.in.at++
-	}
-	return true
 }
 
 // Uint reads an integer from 0 to limit.

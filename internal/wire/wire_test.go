@@ -59,25 +59,25 @@ func TestRoundTrip(t *testing.T) {
 			}
 		})
 		if err := wire.Read(b, func(r *wire.Reader) {
-			outer := r.Enter(n + 3)
-			for range n {
-				r.Uint(0)
-			}
-			if got := r.Bytes(n); !bytes.Equal(got, content) {
-				t.Errorf("%d bytes are read as %d", n, len(got))
-			}
-			if got := r.Text(n); got != string(content) {
-				t.Errorf("a text of %d bytes is read as one of %d", n, len(got))
-			}
-			if got := r.Map(n); got != n {
-				t.Errorf("a map of %d is read as one of %d", n, got)
-			}
-			for i := range n {
-				if got := r.Uint(uint64(n)); got != uint64(i) || r.Bool() != (i%2 == 0) {
-					t.Errorf("key %d is read as %d", i, got)
+			r.Fields(n+3, func() {
+				for range n {
+					r.Uint(0)
 				}
-			}
-			r.Leave(outer)
+				if got := r.Bytes(n); !bytes.Equal(got, content) {
+					t.Errorf("%d bytes are read as %d", n, len(got))
+				}
+				if got := r.Text(n); got != string(content) {
+					t.Errorf("a text of %d bytes is read as one of %d", n, len(got))
+				}
+				if got := r.Map(n); got != n {
+					t.Errorf("a map of %d is read as one of %d", n, got)
+				}
+				for i := range n {
+					if got := r.Uint(uint64(n)); got != uint64(i) || r.Bool() != (i%2 == 0) {
+						t.Errorf("key %d is read as %d", i, got)
+					}
+				}
+			})
 		}); err != nil {
 			t.Errorf("%d: %v", n, err)
 		}
@@ -103,6 +103,12 @@ func independent(t *testing.T, b []byte) (v any) {
 		t.Fatalf("% x: %v", b, err)
 	}
 	return v
+}
+
+// elements reads an array, and returns how many elements it has.
+func elements(r *wire.Reader, least int) (n int) {
+	r.Fields(least, func() { n = r.Left() })
+	return n
 }
 
 // Each method refuses a value of another type, and one beyond its bound, and returns zero from then on.
@@ -138,22 +144,23 @@ func TestRefuses(t *testing.T) {
 		"nil as a text":                  {[]byte{0xc0}, func(r *wire.Reader) any { return r.Text(9) }},
 		"a text that claims 4 GiB":       {[]byte{0xdb, 255, 255, 255, 255}, func(r *wire.Reader) any { return r.Text(math.MaxInt32) }},
 		"a text beyond the bound":        {[]byte{0xa2, 'x', 'y'}, func(r *wire.Reader) any { return r.Text(1) }},
-		"an array that claims 2^32-1":    {[]byte{0xdd, 255, 255, 255, 255, 0}, func(r *wire.Reader) any { return r.Enter(0) + r.Left() }},
-		"an array that claims 16":        {[]byte{0xdc, 0, 16, 0}, func(r *wire.Reader) any { return r.Enter(0) + r.Left() }},
-		"nil as an array":                {[]byte{0xc0}, func(r *wire.Reader) any { return r.Enter(0) + r.Left() }},
-		"a map as an array":              {[]byte{0x81, 0, 0}, func(r *wire.Reader) any { return r.Enter(0) + r.Left() }},
-		"an array that is too short":     {[]byte{0x91, 0}, func(r *wire.Reader) any { return r.Enter(2) + r.Left() }},
+		"an array that claims 2^32-1":    {[]byte{0xdd, 255, 255, 255, 255, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"an array that claims 16":        {[]byte{0xdc, 0, 16, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"nil as an array":                {[]byte{0xc0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"a map as an array":              {[]byte{0x81, 0, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"an array that is too short":     {[]byte{0x91, 0}, func(r *wire.Reader) any { return elements(r, 2) }},
+		"a list beyond the bound":        {[]byte{0x92, 1, 2}, func(r *wire.Reader) any { n := 0; r.List(1, func() { n++ }); return n }},
 		"a map that claims 2^32-1":       {[]byte{0xdf, 255, 255, 255, 255, 0}, func(r *wire.Reader) any { return r.Map(math.MaxInt32) }},
 		"a map of more keys":             {[]byte{0x82, 0, 0, 1, 0}, func(r *wire.Reader) any { return r.Map(1) }},
 		"an extension as a map":          {[]byte{0xd4, 0, 0, 0x80}, func(r *wire.Reader) any { return r.Map(9) }},
 		"nil as a map":                   {[]byte{0xc0}, func(r *wire.Reader) any { return r.Map(9) }},
 		"a code that does not exist":     {[]byte{0xc1}, func(r *wire.Reader) any { return len(r.Raw()) }},
-		"a rest beyond the bound":        {[]byte{0x92, 1, 2}, func(r *wire.Reader) any { r.Enter(0); return len(r.Rest(1)) }},
-		"a rest that is cut short":       {[]byte{0x92, 1}, func(r *wire.Reader) any { r.Enter(0); return len(r.Rest(9)) }},
+		"a rest beyond the bound":        {[]byte{0x92, 1, 2}, func(r *wire.Reader) any { r.Fields(0, func() { r.Rest(1) }); return 0 }},
+		"a rest that is cut short":       {[]byte{0x92, 1}, func(r *wire.Reader) any { r.Fields(0, func() { r.Rest(9) }); return 0 }},
 		"a second value":                 {[]byte{0, 0}, func(r *wire.Reader) any { return r.Uint(9) }},
 		"a value that is not read":       {[]byte{0}, func(*wire.Reader) any { return 0 }},
 		"a problem of the caller":        {[]byte{0}, func(r *wire.Reader) any { r.Fail("x"); return r.Uint(9) }},
-		"the left elements are nonsense": {[]byte{0x92, 0, 0xc1}, func(r *wire.Reader) any { outer := r.Enter(0); r.Uint(0); r.Leave(outer); return r.Left() }},
+		"the left elements are nonsense": {[]byte{0x92, 0, 0xc1}, func(r *wire.Reader) any { r.Fields(0, func() { r.Uint(0) }); return r.Left() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := wire.Read(c.wire, func(r *wire.Reader) {
@@ -163,7 +170,7 @@ func TestRefuses(t *testing.T) {
 				if name == "a second value" || name == "a value that is not read" {
 					return
 				}
-				if all := fmt.Sprint(r.Failed(), r.Left(), r.Uint(9), r.Int(-9, 9), r.Bool(), len(r.Bytes(9)), r.Text(9), r.Map(9), len(r.Raw()), len(r.Rest(9)), r.Enter(0), r.Absent()); all != "true 0 0 0 false 00 0 0 0 true" {
+				if all := fmt.Sprint(r.Failed(), r.Left(), r.Uint(9), r.Int(-9, 9), r.Bool(), len(r.Bytes(9)), r.Text(9), r.Map(9), len(r.Raw()), len(r.Rest(9)), elements(r, 0)); all != "true 0 0 0 false 00 0 0 0" {
 					t.Errorf("after a problem: %s", all)
 				}
 				r.Skip()
@@ -187,24 +194,28 @@ func TestFieldsOfOtherReleases(t *testing.T) {
 		w.Uint(2)
 		w.Uint(3)
 	})
+	unread := func() { t.Error("a field that is not there is read") }
 	if err := wire.Read(b, func(r *wire.Reader) {
-		outer := r.Enter(2)
-		inner := r.Enter(2)
-		if one, absent := r.Uint(9), r.Absent(); one != 1 || !absent {
-			t.Errorf("%d, absent: %v", one, absent)
-		}
-		rest := r.Rest(9)
-		if n := wire.Count(rest); n != 2 || !bytes.Equal(rest, b[4:len(b)-1]) {
-			t.Errorf("%d elements: % x", n, rest)
-		}
-		if r.Uint(9) != 0 || r.Text(9) != "" || !r.Absent() || r.Enter(0) != 0 || r.Failed() {
-			t.Error("behind the end is something")
-		}
-		r.Leave(inner)
-		if three := r.Uint(9); three != 3 || r.Left() != 0 {
-			t.Errorf("%d behind the inner array, and %d more", three, r.Left())
-		}
-		r.Leave(outer)
+		r.Fields(2, func() {
+			r.Fields(2, func() {
+				if one := r.Uint(9); one != 1 {
+					t.Errorf("%d, want 1", one)
+				}
+				r.Optional(unread)
+				rest := r.Rest(9)
+				if n := wire.Count(rest); n != 2 || !bytes.Equal(rest, b[4:len(b)-1]) {
+					t.Errorf("%d elements: % x", n, rest)
+				}
+				r.Optional(unread)
+				r.List(9, unread)
+				if r.Uint(9) != 0 || r.Text(9) != "" || r.Failed() {
+					t.Error("behind the end is something")
+				}
+			})
+			if three := r.Uint(9); three != 3 || r.Left() != 0 {
+				t.Errorf("%d behind the inner array, and %d more", three, r.Left())
+			}
+		})
 		if r.At() != len(b) {
 			t.Errorf("read %d of %d bytes", r.At(), len(b))
 		}
@@ -214,6 +225,70 @@ func TestFieldsOfOtherReleases(t *testing.T) {
 	if n := wire.Count([]byte{0x92, 1}); n != -1 {
 		t.Errorf("an array that is cut short counts as %d values", n)
 	}
+}
+
+// Fields that are absent are nil, and left out at the end; those of a later release stand behind all others.
+func TestOptionalFields(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		least := rapid.IntRange(0, 20).Draw(t, "least")
+		present := rapid.SliceOfN(rapid.Bool(), 0, 30).Draw(t, "present")
+		later := rapid.SliceOfN(rapid.ByteRange(0, 127), 0, 300).Draw(t, "later") // small integers
+		b := wire.Append([]byte("before"), func(w *wire.Writer) {
+			w.Array(2)
+			f := w.Fields(least)
+			for i := range least {
+				w.Uint(uint64(i))
+			}
+			for i := range present {
+				f.Optional(present[i], func() { w.Uint(uint64(i)) })
+			}
+			f.End(later)
+			w.Text("behind")
+		})[len("before"):]
+		want := make([]any, 0, least)
+		for i := range least {
+			want = append(want, i)
+		}
+		for i, there := range present {
+			if want = append(want, i); !there {
+				want[len(want)-1] = nil
+			}
+		}
+		for len(want) > least && want[len(want)-1] == nil && len(later) == 0 {
+			want = want[:len(want)-1]
+		}
+		for _, v := range later {
+			want = append(want, v)
+		}
+		var got []any
+		if err := codec.NewDecoderBytes(b, &codec.MsgpackHandle{}).Decode(&got); err != nil || fmt.Sprint(got[0]) != fmt.Sprint(want) || fmt.Sprintf("%s", got[1]) != "behind" {
+			t.Fatalf("%v, %v, want %v", got, err, want)
+		}
+		if err := wire.Read(b, func(r *wire.Reader) {
+			r.Fields(2, func() {
+				r.Fields(least, func() {
+					for range least {
+						r.Uint(99)
+					}
+					for i, there := range present {
+						read := false
+						r.Optional(func() { read = r.Uint(99) == uint64(i) })
+						if read != there {
+							t.Fatalf("field %d: present %v, read %v", i, there, read)
+						}
+					}
+					if rest := r.Rest(300); !bytes.Equal(rest, later) {
+						t.Fatalf("later fields % x, want % x", rest, later)
+					}
+				})
+				if s := r.Text(9); s != "behind" {
+					t.Fatalf("%q stands behind", s)
+				}
+			})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // allocated returns how many bytes f allocates.
@@ -267,15 +342,15 @@ func TestValuesAreNotAllocated(t *testing.T) {
 	}
 	read := func() {
 		err := wire.Read(b, func(r *wire.Reader) {
-			outer := r.Enter(100)
-			for range 20 {
-				r.Uint(math.MaxUint64)
-				r.Int(math.MinInt64, 0)
-				r.Bool()
-				r.Bytes(8)
-				r.Raw()
-			}
-			r.Leave(outer)
+			r.Fields(100, func() {
+				for range 20 {
+					r.Uint(math.MaxUint64)
+					r.Int(math.MinInt64, 0)
+					r.Bool()
+					r.Bytes(8)
+					r.Raw()
+				}
+			})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -350,24 +425,31 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte{0xdf, 255, 255, 255, 255}, []byte{6})
 	f.Fuzz(func(t *testing.T, b, calls []byte) {
 		calls = calls[:min(len(calls), 100)]
-		var outer []int
+		n := uint64(len(calls))
 		got := allocated(func() {
 			_ = wire.Read(b, func(r *wire.Reader) {
-				for _, c := range calls {
-					call(r, c, &outer)
+				for len(calls) > 0 {
+					calls = call(r, calls)
 					if r.At() > len(b) || r.Left() < 0 || r.Left() > 3*len(b)+1 {
 						t.Fatalf("at %d of %d, %d elements left", r.At(), len(b), r.Left())
 					}
 				}
 			})
 		})
-		if most := uint64(len(calls)*len(b) + 16<<10); got > most {
+		if most := n*uint64(len(b)) + 16<<10; got > most {
 			t.Errorf("%d bytes are allocated, at most %d", got, most)
 		}
 	})
 }
 
-func call(r *wire.Reader, c byte, outer *[]int) {
+// call makes the first of some calls, with others in it if it takes a function, and returns the remaining ones.
+func call(r *wire.Reader, calls []byte) []byte {
+	c, calls := calls[0], calls[1:]
+	inside := func() {
+		if len(calls) > 0 {
+			calls = call(r, calls)
+		}
+	}
 	switch c % 12 {
 	case 0:
 		r.Uint(math.MaxUint64)
@@ -380,35 +462,37 @@ func call(r *wire.Reader, c byte, outer *[]int) {
 	case 4:
 		_ = r.Text(math.MaxInt32)
 	case 5:
-		r.Fixed(6)
+		r.Handle()
 	case 6:
 		r.Map(math.MaxInt32)
 	case 7:
-		*outer = append(*outer, r.Enter(0))
+		r.Fields(0, inside)
 	case 8:
-		if n := len(*outer); n > 0 {
-			r.Leave((*outer)[n-1])
-			*outer = (*outer)[:n-1]
-		}
+		r.List(math.MaxInt32, func() {
+			inside()
+			r.Skip()
+		})
 	case 9:
 		r.Skip()
 	case 10:
 		r.Rest(math.MaxInt32)
 	case 11:
-		r.Absent()
+		r.Optional(inside)
 	}
+	return calls
 }
 
 func BenchmarkWire(b *testing.B) {
 	buf := make([]byte, 0, 1<<10)
 	write := func(w *wire.Writer) { // like a row
 		for range 50 {
-			w.Array(5)
+			f := w.Fields(4)
 			w.Uint(2)
 			w.Uint(4)
 			w.Uint(1234)
 			w.Int(2450)
-			w.Int(-3)
+			f.Optional(true, func() { w.Int(-3) })
+			f.End(nil)
 		}
 	}
 	b.Run("write", func(b *testing.B) {
@@ -422,17 +506,15 @@ func BenchmarkWire(b *testing.B) {
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {
 			if err := wire.Read(buf, func(r *wire.Reader) {
-				outer := r.Enter(0)
-				for r.Left() > 0 {
-					inner := r.Enter(4)
-					r.Uint(9)
-					r.Uint(9)
-					r.Uint(9999)
-					r.Int(-1, 9999)
-					r.Int(-9, 9)
-					r.Leave(inner)
-				}
-				r.Leave(outer)
+				r.List(50, func() {
+					r.Fields(4, func() {
+						r.Uint(9)
+						r.Uint(9)
+						r.Uint(9999)
+						r.Int(-1, 9999)
+						r.Optional(func() { r.Int(-9, 9) })
+					})
+				})
 			}); err != nil {
 				b.Fatal(err)
 			}

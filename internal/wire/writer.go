@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // Writer appends values to a message. Its methods cannot fail.
@@ -56,6 +58,51 @@ func Size(write func(w *Writer)) int {
 
 // Array begins an array of n elements, which follow.
 func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
+
+// Fields is an array in which fields may be absent. Those at its end are left out, the others are nil.
+type Fields struct {
+	w             *Writer
+	start         int // of the array
+	n, last, size int // fields, fields up to the last that is there, and where that ends
+}
+
+// Fields begins an array. The caller writes least fields, then the optional ones, and then calls End.
+func (w *Writer) Fields(least int) Fields {
+	w.out.b = append(w.out.b, 0) // for the length
+	return Fields{w: w, start: len(w.out.b), n: least, last: least}
+}
+
+// Optional has write write a field, if it is present.
+func (f *Fields) Optional(present bool, write func()) {
+	if f.size == 0 {
+		f.size = len(f.w.out.b)
+	}
+	f.n++
+	if !present {
+		f.w.Nil()
+		return
+	}
+	write()
+	f.last, f.size = f.n, len(f.w.out.b)
+}
+
+// End ends the array with fields that are encoded already.
+func (f *Fields) End(rest []byte) {
+	w := f.w
+	if len(rest) > 0 {
+		w.Raw(rest)
+		f.last, f.size = f.n+Count(rest), len(w.out.b)
+	}
+	if f.size > 0 {
+		w.out.b = w.out.b[:f.size]
+	}
+	if f.last > int(msgpcode.FixedArrayMask) {
+		w.out.b = slices.Insert(w.out.b, f.start, byte(f.last>>8), byte(f.last))
+		w.out.b[f.start-1] = msgpcode.Array16
+		return
+	}
+	w.out.b[f.start-1] = msgpcode.FixedArrayLow | byte(f.last)
+}
 
 // Map begins a map of n keys, each of which is followed by its value.
 func (w *Writer) Map(n int) { _ = w.enc.EncodeMapLen(n) }

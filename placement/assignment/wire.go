@@ -14,10 +14,8 @@ import (
 // format is the first field of an encoded assignment. A format has as many fields as it says: an assignment with others
 // could not be merged.
 const (
-	format       = 1
-	fields       = 10
-	entryFields  = 7
-	leastInEntry = 3
+	format = 1
+	fields = 10
 )
 
 // ErrMalformed is the error of an encoding that cannot be decoded.
@@ -54,21 +52,21 @@ func (a *Assignment) Encode() []byte {
 	})
 }
 
-// write writes an entry without the zeroes at its end, and nil for none.
+// write writes an entry, and nil for none.
 func (e *entry) write(w *wire.Writer, index map[lease.NodeID]uint64) {
 	if e.owner == "" {
 		w.Nil()
 		return
 	}
-	numbers := [entryFields]uint64{index[e.owner], e.version, index[e.by], index[e.from], uint64(e.cause), index[e.deputy], e.stand}
-	n := len(numbers)
-	for n > leastInEntry && numbers[n-1] == 0 {
-		n--
-	}
-	w.Array(n)
-	for _, v := range numbers[:n] {
-		w.Uint(v)
-	}
+	f := w.Fields(3)
+	w.Uint(index[e.owner])
+	w.Uint(e.version)
+	w.Uint(index[e.by])
+	f.Optional(e.from != "", func() { w.Uint(index[e.from]) })
+	f.Optional(e.cause != 0, func() { w.Uint(uint64(e.cause)) })
+	f.Optional(e.deputy != "", func() { w.Uint(index[e.deputy]) })
+	f.Optional(e.stand != 0, func() { w.Uint(e.stand) })
+	f.End(nil)
 }
 
 // ids returns the ids that occur in a, sorted, and the place of each, counted
@@ -104,7 +102,7 @@ func Decode(b []byte, partitions int) (*Assignment, error) {
 	a := new(Assignment)
 	err := wire.Read(b, func(r *wire.Reader) {
 		d := decoder{Reader: r}
-		d.assignment(a, partitions)
+		d.Fields(fields, func() { d.assignment(a, partitions) })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -120,7 +118,6 @@ type decoder struct {
 }
 
 func (d *decoder) assignment(a *Assignment, partitions int) {
-	outer := d.Enter(fields)
 	if d.Uint(math.MaxUint64) != format || d.Left() != fields-1 {
 		d.Fail("unknown format")
 	}
@@ -130,50 +127,43 @@ func (d *decoder) assignment(a *Assignment, partitions int) {
 	if d.version = d.Uint(maxVersion); d.version == 0 {
 		d.Fail("version 0")
 	}
-	d.readIDs()
+	d.List(math.MaxInt32, d.readID)
 	a.version = d.version
 	a.genesis = genesis{d.Uint(math.MaxUint64), d.id()}
 	a.quorum = quorum{version: d.Uint(a.version), active: d.Uint(lease.MaxNodes)}
-	a.quorum.voters = d.readVoters()
+	a.quorum.voters = d.voters()
 	if a.quorum.active > uint64(len(a.quorum.voters)) {
 		d.Fail(fmt.Sprintf("%d active members, of %d voters", a.quorum.active, len(a.quorum.voters)))
 	}
-	inner := d.Enter(partitions)
-	if d.Left() != partitions {
-		d.Fail("more entries than partitions")
-		return
-	}
-	a.entries = make([]entry, partitions)
-	for p := range a.entries {
-		a.entries[p] = d.entry()
-	}
-	d.Leave(inner)
-	d.Leave(outer)
-}
-
-func (d *decoder) readIDs() {
-	outer := d.Enter(0)
-	for d.Left() > 0 {
-		id := lease.NodeID(d.Text(lease.MaxIDBytes))
-		if err := id.Validate(); err != nil {
-			d.Fail(err.Error())
+	d.Fields(partitions, func() {
+		if d.Left() != partitions {
+			d.Fail("more entries than partitions")
+			return
 		}
-		d.ids = append(d.ids, id)
-	}
-	d.Leave(outer)
+		a.entries = make([]entry, partitions)
+		for p := range a.entries {
+			d.Optional(func() { a.entries[p] = d.entry() })
+		}
+	})
 }
 
-// readVoters reads ids that are sorted and distinct.
-func (d *decoder) readVoters() (voters []lease.NodeID) {
-	outer := d.Enter(0)
-	for d.Left() > 0 {
+func (d *decoder) readID() {
+	id := lease.NodeID(d.Text(lease.MaxIDBytes))
+	if err := id.Validate(); err != nil {
+		d.Fail(err.Error())
+	}
+	d.ids = append(d.ids, id)
+}
+
+// voters reads ids that are sorted and distinct.
+func (d *decoder) voters() (voters []lease.NodeID) {
+	d.List(len(d.ids), func() {
 		id := d.id()
 		if n := len(voters); id == "" || (n > 0 && id <= voters[n-1]) {
 			d.Fail("voters out of order")
 		}
 		voters = append(voters, id)
-	}
-	d.Leave(outer)
+	})
 	return voters
 }
 
@@ -186,16 +176,15 @@ func (d *decoder) id() lease.NodeID {
 }
 
 func (d *decoder) entry() (e entry) {
-	if d.Absent() {
-		return e
-	}
-	outer := d.Enter(leastInEntry)
-	e.owner, e.version, e.by, e.from = d.id(), d.Uint(d.version), d.id(), d.id()
-	e.cause = cause(d.Uint(uint64(causes - 1)))
-	e.deputy, e.stand = d.id(), d.Uint(d.version)
-	if d.Left() > 0 || e.owner == "" || e.version == 0 || (e.deputy != "" && e.stand == 0) {
-		d.Fail("an entry is out of range")
-	}
-	d.Leave(outer)
+	d.Fields(3, func() {
+		e.owner, e.version, e.by = d.id(), d.Uint(d.version), d.id()
+		d.Optional(func() { e.from = d.id() })
+		d.Optional(func() { e.cause = cause(d.Uint(uint64(causes - 1))) })
+		d.Optional(func() { e.deputy = d.id() })
+		d.Optional(func() { e.stand = d.Uint(d.version) })
+		if d.Left() > 0 || e.owner == "" || e.version == 0 || (e.deputy != "" && e.stand == 0) {
+			d.Fail("an entry is out of range")
+		}
+	})
 	return e
 }
