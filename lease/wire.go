@@ -43,8 +43,8 @@ var (
 	ErrCordons   = errors.New("lease: too many cordons: wait until one ends")
 )
 
-// A message is an array of fields, and so is each part of it; docs/dev/design/wire.md describes them. The fields of a message at
-// rest come first, so that it is short.
+// A message is an array of fields, and so is each part of it; docs/dev/design/wire.md describes them. The fields of a
+// message at rest come first, so that it is short.
 //
 // A receiver skips fields that it does not know. It keeps those at the ends of rows, records and cordons and passes them
 // on, so nodes of a later release hear each other through it.
@@ -210,8 +210,8 @@ const maxCordonBytes = 3 + 2 + MaxIDBytes + 3*wire.MaxInteger + 2 + MaxReasonByt
 // a moment late.
 const oldestCordon = 2 * maxAge
 
-// writeCordon writes a cordon of a message with the given stamp: the id, how long ago it was decided, how long it lasts, how
-// much longer it is remembered, and the reason.
+// writeCordon writes a cordon of a message with the given stamp: the id, how long ago it was decided, how long it
+// lasts, how much longer it is remembered, and the reason.
 func writeCordon(w *wire.Writer, c *Cordon, at Stamp) {
 	f := w.Fields(5)
 	w.Text(string(c.ID))

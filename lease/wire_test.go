@@ -262,7 +262,7 @@ func TestEveryClockStarts(t *testing.T) {
 
 // What stands where, as docs/dev/design/wire.md says, to an independent decoder.
 func TestAnotherDecoderReadsMessages(t *testing.T) {
-	const stamp = corpusStamp
+	const stamp = Stamp(corpusStamp)
 	read := func(m *Message) (fields []any) {
 		t.Helper()
 		handle := &codec.MsgpackHandle{}
@@ -301,23 +301,23 @@ func TestAnotherDecoderReadsMessages(t *testing.T) {
 	message("gossip", 7, from+a+b+d, "any", "any", none, none, none, "any", none, none, none, none, a)
 	check("an own row", field("gossip", fieldRows)[0].([]any), 2, 3, 12, 1200)
 	check("a row renewed by an age", field("gossip", fieldRows)[1].([]any), 3, 1, 2000, 90, -15, 68000)
-	check("a row with a table", field("gossip", fieldRows)[2].([]any), 1, 1, 0, -1, 4000, none, 0xfeedface)
+	check("a row with a table", field("gossip", fieldRows)[2].([]any), 1, 1, 0, -1, 4000, none, uint32(0xfeedface))
 	check("a bucket", field("gossip", fieldAges)[0].([]any), 2, 3, "\x11\x22\x33\x44\x55\x66\x10\x0f\x05")
 	message("founders", none, none, none, none, "\x00\x00\x00\x00\x00\x01"+a)
 	message("extra", none, none, none, none, none, "\x00\x01\x02\xff")
 	message("missed", none, none, none, none, none, none, stamp-5)
 	message("failure-reports", none, none, none, none, none, none, none, none, "any")
 	check("a failure report", field("failure-reports", fieldFailureReports)[1].([]any), a+b, 1500, 2)
-	message("cordons", none, none, none, none, none, none, none, none, none, 0xfeedface, "any")
+	message("cordons", none, none, none, none, none, none, none, none, none, uint32(0xfeedface), "any")
 	check("a cordon", field("cordons", fieldCordons)[0].([]any), "node-a", 12_000, 600_000, 0, "disk errors since 14:02")
 	message("pull-records", none, none, none, none, none, none, none, none, none, none, none, "\xc1\xc2\xc3\xc4\xc5\xc6\x00\x00\x00\x00\x00\x01")
 	message("pull-buckets", none, none, none, none, none, none, none, none, none, none, none, none, none, "any")
 	check("a pulled bucket", field("pull-buckets", fieldPullBuckets)[1].([]any), 15, "\x00\x00\x00\x01\xf1\xf2\xf3\xf4")
-	message("echo", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, 0x0123456789abcdef)
+	message("echo", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, uint64(0x0123456789abcdef))
 	message("handoff", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, "\x00\x01\x02\xff")
 	head[4] = 2
 	message("cordons.request")
-	check("a record", field("gossip", fieldRecords)[0].([]any), "node-a", 1_700_000_000_000_000_000, 3, "10.0.0.1:7946", "10.0.0.1:8401", "eu-1", 100, 2450,
+	check("a record", field("gossip", fieldRecords)[0].([]any), "node-a", uint64(1_700_000_000_000_000_000), 3, "10.0.0.1:7946", "10.0.0.1:8401", "eu-1", 100, 2450,
 		1, 1, none, none, none, none, map[any]any{"role": "sfu", "gen": "2"})
 	check("a full record", field("records", fieldRecords)[0].([]any), "full", 1, 1, "10.0.0.3:7946", "", "", MaxWeight, 0, 1, 1, "v12.345.678-rc.1",
 		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, none, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000)

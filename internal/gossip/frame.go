@@ -22,8 +22,8 @@ func appendFrame(b []byte, n int, fields func(w *wire.Writer)) []byte {
 	return wire.Append(b, func(w *wire.Writer) { w.Bytes(array) })
 }
 
-// readFrame reads a frame with least fields or more, and no byte beyond it. It fails with malformed if the other side sends
-// something else.
+// readFrame reads a frame with least fields or more, and no byte beyond it. It fails with malformed if the other
+// side sends something else.
 func readFrame(r io.Reader, least int, malformed error, fields func(r *wire.Reader)) error {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

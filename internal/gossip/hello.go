@@ -25,7 +25,8 @@ import (
 //	callee: verdict; if it is welcome, frame: what it says (handle, founders), proof
 //
 // The proof of the caller shows that it has the key. It may be a recorded one: it earns
-// no more than the answer. The proof of the callee covers the number of the caller, and the bytes of what it says.
+// no more than the answer. The proof of the callee covers the number of the caller, and the
+// bytes of what it says.
 
 // typeHello is the first byte of a hello, after the label. memberlist has no message of that type.
 const typeHello = 202

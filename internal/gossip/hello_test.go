@@ -179,8 +179,8 @@ func TestAnotherDecoderReadsHellos(t *testing.T) {
 	}
 }
 
-// FuzzHello gives both sides what an unauthenticated peer may send: the caller believes nothing, and neither reads more than a
-// frame.
+// FuzzHello gives both sides what an unauthenticated peer may send: the caller believes nothing, and neither reads
+// more than a frame.
 func FuzzHello(f *testing.F) {
 	c, number := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil), make([]byte, numberSize)
 	f.Add(c.hello(number)[len(c.head(typeHello)):])

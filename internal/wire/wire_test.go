@@ -182,7 +182,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// A reader that knows fewer fields than the writer skips the others, or keeps them. What an earlier writer has not written is zero.
+// A reader that knows fewer fields than the writer skips the others, or keeps them. What an earlier writer has not
+// written is zero.
 func TestFieldsOfOtherReleases(t *testing.T) {
 	b := wire.Append(nil, func(w *wire.Writer) {
 		w.Array(2)

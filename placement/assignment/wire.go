@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// format is the first field of an encoded assignment. A format has as many fields as it says: an assignment with others
-// could not be merged.
+// format is the first field of an encoded assignment. It has no room for more fields: nodes that know different ones
+// could not merge it.
 const (
 	format = 1
 	fields = 10
@@ -22,7 +22,8 @@ const (
 var ErrMalformed = errors.New("assignment: malformed")
 
 // Encode returns the wire form of a, the same for equal assignments; docs/dev/design/wire.md describes it. Ids are
-// written once, and numbers refer to them by their place. It takes 4 to 16 bytes a partition. The wire form of nil is empty.
+// written once, and numbers refer to them by their place. It takes 4 to 16 bytes a partition. The wire form of nil is
+// empty.
 func (a *Assignment) Encode() []byte {
 	if a == nil {
 		return nil

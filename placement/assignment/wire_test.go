@@ -44,7 +44,7 @@ func TestWire(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(recorded(f, 3, assignment.Coordinator{ID: "a"}, equals("a", "b")...).Encode())
-	f.Add(encoded(1, 3, 1<<53, []string{"b"}, 0, 1, 0, 0, nil, []any{nil, nil, nil})) // the last version, and partitions without an owner
+	f.Add(encoded(1, 3, uint64(1<<53), []string{"b"}, 0, 1, 0, 0, nil, []any{nil, nil, nil})) // the last version, and partitions without an owner
 	for _, b := range hostile() {
 		f.Add(b)
 	}
