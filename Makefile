@@ -10,7 +10,7 @@ FLOODS = $(STEP) 'unauthenticated peers at the gossip port' go test -count=1 -v 
 # race detector would find nothing in them, in six times the time. SHARED are the tests of these in which goroutines share a table.
 export PURE := ./cluster/affinity/internal/liveness ./cluster/affinity/pinstore ./cluster/clusterhttp/dashboard \
 	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/chaos ./internal/docstest ./internal/explore \
-	./internal/handoff ./internal/ledger ./internal/node ./internal/release ./internal/sim ./internal/split ./internal/sse ./internal/tablewire \
+	./internal/handoff ./internal/ledger ./internal/node ./internal/release ./internal/sim ./internal/split ./internal/sse ./internal/tablewire ./internal/wire \
 	./lease ./placement ./placement/assignment ./placement/ring
 
 # Tests of cmd/roost that look keys up thousands of times while agents come and go: all but the loop of the lookups is in other processes.

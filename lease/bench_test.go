@@ -37,8 +37,21 @@ func again(s *Set) {
 	}
 }
 
-// messages are the two kinds of large messages: one packet, and a full sync.
+// restMessage returns a message at rest: the own row, and the ages of all leases.
+func restMessage(s *Set) *Message {
+	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
+	}
+	for _, e := range s.nodes {
+		e.agesSent = 0
+	}
+	m := s.compose(epoch, 1400, 1)
+	m.Cluster = ClusterID{s.Handle()}
+	return m
+}
+
+// messages are a message at rest, the fullest packet, and a full sync.
 var messages = map[string]func(s *Set) *Message{
+	"rest":   restMessage,
 	"gossip": fullMessage,
 	"sync":   func(s *Set) *Message { return s.Sync(epoch) },
 }
@@ -48,6 +61,7 @@ func BenchmarkEncode(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			bench(b, func(s *Set) func() {
 				m := of(s)
+				b.ReportMetric(float64(len(Encode(m))), "bytes")
 				return func() { Encode(m) }
 			})
 		})

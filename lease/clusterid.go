@@ -1,6 +1,10 @@
 package lease
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/roost-cluster/roost/internal/wire"
+)
 
 // ClusterID tells apart clusters that have the same name and settings. It lists the
 // incarnations that founded the cluster, ascending: usually one, and more if parts of the
@@ -22,7 +26,7 @@ func (c ClusterID) Bytes() int {
 	if len(c) == 0 {
 		return 0
 	}
-	return 1 + 1 + len(c)*handleBytes // kind and length of the section
+	return wire.BinSize(len(c) * handleBytes)
 }
 
 // Union returns the id of a cluster of which both are parts. It returns c itself if o adds nothing.

@@ -2,10 +2,10 @@ package lease
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -76,12 +76,17 @@ func digestOfCordons(all []Cordon) uint32 {
 	if len(all) == 0 {
 		return 0
 	}
-	var w writer
+	var b []byte
 	for i := range all {
-		w.cordon(&all[i], all[i].At)
-		w.uvarint(uint64(all[i].At))
+		c := &all[i]
+		for _, part := range []string{string(c.ID), c.Reason, c.rest} {
+			b = append(binary.BigEndian.AppendUint64(b, uint64(len(part))), part...)
+		}
+		for _, at := range []Stamp{c.At, c.Until, c.Keep} {
+			b = binary.BigEndian.AppendUint64(b, uint64(at))
+		}
 	}
-	return max(1, uint32(xxhash.Sum64(w.b)))
+	return max(1, uint32(xxhash.Sum64(b)))
 }
 
 // cordons is what a Set knows of cordoned nodes. Every message has a
@@ -255,69 +260,4 @@ func (c *cordons) Cordoned() []Cordon { return c.inForce }
 // size returns an upper bound of the encoded size of c.
 func (c *Cordon) size() int {
 	return maxCordonBytes - MaxIDBytes - MaxReasonBytes - maxRestBytes + len(c.ID) + len(c.Reason) + len(c.rest)
-}
-
-// maxCordonBytes is an upper bound for the encoded size of a cordon.
-const maxCordonBytes = 2 + 1 + MaxIDBytes + 3*10 + 2 + MaxReasonBytes + maxRestBytes
-
-// oldestCordon bounds the ages of cordons on the wire: an ended cordon is forgotten
-// a moment late.
-const oldestCordon = 2 * maxAge
-
-// cordon appends a cordon to a message with the given stamp, behind its length: the
-// id, how long ago it was decided, how long it lasts, how much longer it is remembered,
-// and the reason.
-func (w *writer) cordon(c *Cordon, at Stamp) {
-	var own writer
-	own.text(string(c.ID))
-	own.uvarint(uint64(min(max(0, at-c.At), oldestCordon)))
-	own.uvarint(uint64(c.Until - c.At))
-	own.uvarint(uint64(c.Keep - c.Until))
-	own.text(c.Reason)
-	w.text(string(own.b) + c.rest)
-}
-
-const flagPullCordons = 1
-
-// cordons appends flags, the digest of all cordons that the sender knows, and some.
-func (w *writer) cordons(m *Message) {
-	if m.Cordoned == 0 && !m.PullCordons && len(m.Cordons) == 0 {
-		return
-	}
-	w.section(sectionCordons, func() {
-		var flags uint64
-		if m.PullCordons {
-			flags |= flagPullCordons
-		}
-		w.uvarint(flags)
-		w.fixed32(m.Cordoned)
-		for i := range m.Cordons {
-			w.cordon(&m.Cordons[i], m.Stamp)
-		}
-	})
-}
-
-// readCordons reads what [writer.cordons] wrote. Fields of a later release are part of
-// a cordon, and passed on with it.
-func (m *Message) readCordons(r *reader) {
-	m.PullCordons = r.uvarint(math.MaxUint64)&flagPullCordons != 0
-	m.Cordoned = r.fixed32()
-	m.Cordons = list(m.Cordons, r, func() Cordon { return r.cordon(m.Stamp) }, MaxCordons, "cordons")
-}
-
-func (r *reader) cordon(at Stamp) Cordon {
-	body := reader{b: r.take(r.uvarint(maxCordonBytes))}
-	var c Cordon
-	c.ID = NodeID(body.text(MaxIDBytes))
-	c.At = at - Stamp(body.uvarint(uint64(oldestCordon)))
-	c.Until = c.At + Stamp(body.uvarint(uint64(maxAge)))
-	c.Keep = c.Until + Stamp(body.uvarint(uint64(maxAge)))
-	c.Reason = body.text(MaxReasonBytes)
-	c.rest = string(body.rest(maxRestBytes))
-	if body.problem != "" {
-		r.fail("cordon: " + body.problem)
-	} else if err := c.Validate(); err != nil {
-		r.fail(err.Error())
-	}
-	return c
 }

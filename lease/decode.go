@@ -4,293 +4,297 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/wire"
 )
 
 // Decode parses the wire form of a message. The result is valid in every part and
 // shares no memory with b. Errors are ErrVersion and ErrMalformed.
 func Decode(b []byte) (*Message, error) {
-	if len(b) == 0 || len(b) > MaxMessageBytes {
+	if len(b) > MaxMessageBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
-	if b[0] < MinWireVersion || b[0] > WireVersion {
-		return nil, fmt.Errorf("%w: %d, this program reads %d to %d", ErrVersion, b[0], MinWireVersion, WireVersion)
+	d := decoder{m: new(Message), version: WireVersion}
+	err := wire.Read(b, func(r *wire.Reader) {
+		d.Reader = r
+		d.message()
+	})
+	switch {
+	case d.version < MinWireVersion || d.version > WireVersion:
+		return nil, fmt.Errorf("%w: %d, this program reads %d to %d", ErrVersion, d.version, MinWireVersion, WireVersion)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	r := reader{b: b[1:]}
-	m := r.message()
-	if r.problem != "" {
-		return nil, fmt.Errorf("%w: %s", ErrMalformed, r.problem)
-	}
-	return m, nil
+	return d.m, nil
 }
 
-// reader reads bounded values from b and keeps the first problem. After a problem, b is
-// empty and every read returns zero.
-type reader struct {
-	b       []byte
-	problem string
+// decoder reads a message.
+type decoder struct {
+	*wire.Reader
+	m       *Message
+	version uint64
+	table   uint32 // that most rows share
 }
 
-func (r *reader) fail(what string) {
-	if r.problem == "" {
-		r.problem = what
-	}
-	r.b = nil
-}
-
-func (r *reader) message() *Message {
-	var m Message
-	table := uint32(0)
-	for last := uint64(0); len(r.b) > 0; {
-		kind := r.uvarint(math.MaxUint64)
-		body := reader{b: r.take(r.uvarint(MaxMessageBytes))}
-		if kind <= last {
-			r.fail("a section comes twice, or the sections are out of order")
+func (d *decoder) message() {
+	d.Fields(1, func() {
+		if version := d.Uint(math.MaxUint64); !d.Failed() {
+			d.version = version
 		}
-		last = kind
-		m.section(kind, &body, &table)
-		if body.problem != "" {
-			r.fail(body.problem)
+		if d.version < MinWireVersion || d.version > WireVersion {
+			d.Fail("an unknown version") // the rest may have any form
 		}
-		if m.Stamp < minStart { // the head comes first
-			r.fail("the head is missing, or its stamp is from before the start of time")
+		if d.Left() < headFields-1 {
+			d.Fail("the head is too short")
 		}
-	}
-	if m.Stamp == 0 {
-		r.fail("no head")
-	}
-	return &m
-}
-
-// section reads one section into m. What stands behind the known fields of the head is
-// skipped, as sections of unknown kinds are.
-func (m *Message) section(kind uint64, r *reader, table *uint32) { //nolint:cyclop // a case for each kind
-	switch kind {
-	case sectionHead:
-		m.Settings, m.From = r.fixed32(), r.handle()
-		m.Stamp = Stamp(r.uvarint(maxStamp))
-		m.Provisional = r.uvarint(math.MaxUint64)&flagProvisional != 0
-		m.SentAt = time.UnixMilli(r.varint(math.MaxInt64))
-	case sectionRows:
-		*table = r.fixed32()
-		m.Heartbeats = make([]Heartbeat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
-		m.Heartbeats = list(m.Heartbeats, r, func() Heartbeat { return r.row(m.Stamp, *table) }, MaxNodes, "rows")
-	case sectionRecords:
-		m.Records = list(m.Records, r, r.record, MaxNodes, "records")
-	case sectionAges:
-		own := reader{b: slices.Clone(r.b)} // buckets share its memory
-		m.Ages = list(m.Ages, &own, own.bucket, maxBuckets, "buckets")
-		if own.problem != "" {
-			r.fail(own.problem)
-		}
-	case sectionPullRecords:
-		m.PullRecords = r.handles()
-	case sectionPullLeases:
-		m.PullLeases = r.handles()
-	case sectionPullBuckets:
-		m.PullBuckets = list(m.PullBuckets, r, r.bucketDigest, maxBuckets, "buckets")
-	case sectionChallenge:
-		m.Challenge = r.fixed64()
-	case sectionEcho:
-		m.Echo = r.fixed64()
-	case sectionExtra:
-		if len(r.b) > MaxExtraBytes {
-			r.fail("extra is too long")
-		}
-		m.Extra = slices.Clone(r.b)
-	case sectionFailureReports:
-		m.FailureReports = list(m.FailureReports, r, func() FailureReport { return r.failureReport(m.Stamp) }, maxReported, "failure reports")
-	case sectionCordons:
-		m.readCordons(r)
-	case sectionHandoff:
-		m.Handoff = slices.Clone(r.b)
-	case sectionMissed:
-		m.Missed = Stamp(min(r.fixed64(), maxStamp))
-	case sectionCluster:
-		m.Cluster = r.clusterID()
+		d.head()
+		d.body()
+	})
+	if n := len(d.m.Heartbeats); n > 0 && d.m.Heartbeats[n-1].State == 0 {
+		d.Fail("handles without their rows")
 	}
 }
 
-// list appends elements until r is read to its end. More than most elements are a problem.
-func list[T any](to []T, r *reader, element func() T, most int, what string) []T {
-	for len(r.b) > 0 {
-		if to = append(to, element()); len(to) > most {
-			r.fail("too many " + what)
-		}
+// head reads what all other fields refer to.
+func (d *decoder) head() {
+	m := d.m
+	m.Settings = uint32(d.Uint(math.MaxUint32))
+	m.From = Handle(d.Handle())
+	if m.Stamp = Stamp(d.Uint(maxStamp)); m.Stamp < minStart {
+		d.Fail("the stamp is from before the start of time")
 	}
-	return to
+	flags := d.Uint(math.MaxUint64)
+	m.Provisional, m.PullCordons = flags&flagProvisional != 0, flags&flagPullCordons != 0
+	m.SentAt = d.wall()
 }
 
-func (r *reader) row(at Stamp, table uint32) Heartbeat {
-	row := reader{b: r.take(uint64(r.fixed8()))}
-	b := Heartbeat{Handle: row.handle(), Table: table}
-	head := row.uvarint(7)
-	b.State = Settling + State(head>>1)
-	b.Version = uint32(row.uvarint(math.MaxUint32))
-	b.Renewed = at - Stamp(row.uvarint(uint64(maxAge)))
-	b.At = b.Renewed - Stamp(row.uvarint(maxStamp))
-	b.Clock = time.Duration(row.varint(int64(maxClock/time.Millisecond))) * time.Millisecond
-	b.Load = int64(row.uvarint(maxLoad+1)) - 1
-	if head&1 != 0 {
-		b.Table = row.fixed32()
-	}
-	b.rest = row.rest(maxRestBytes)
-	if row.problem == "" && b.At <= 0 {
-		row.fail("a heartbeat is from before the start of time")
-	}
-	if row.problem != "" {
-		r.fail("row: " + row.problem)
-	}
-	return b
+func (d *decoder) body() {
+	m := d.m
+	d.Optional(func() { d.table = uint32(d.Uint(math.MaxUint32)) })
+	d.Optional(d.rowHandles)
+	d.Optional(d.rows)
+	d.Optional(d.ages)
+	d.Optional(func() { m.Cluster = d.clusterID() })
+	d.Optional(func() { m.Extra = slices.Clone(d.Bytes(MaxExtraBytes)) })
+	d.Optional(func() { m.Missed = Stamp(d.Uint(maxStamp)) })
+	d.Optional(func() { d.List(MaxNodes, func() { m.Records = append(m.Records, d.record()) }) })
+	d.Optional(func() { d.List(maxReported, func() { m.FailureReports = append(m.FailureReports, d.failureReport()) }) })
+	d.Optional(func() { m.Cordoned = uint32(d.Uint(math.MaxUint32)) })
+	d.Optional(func() { d.List(MaxCordons, func() { m.Cordons = append(m.Cordons, d.cordon()) }) })
+	d.Optional(func() { m.PullRecords = d.handles() })
+	d.Optional(func() { m.PullLeases = d.handles() })
+	d.Optional(func() { d.List(maxBuckets, func() { m.PullBuckets = append(m.PullBuckets, d.bucketDigest()) }) })
+	d.Optional(func() { m.Challenge = d.Uint(math.MaxUint64) })
+	d.Optional(func() { m.Echo = d.Uint(math.MaxUint64) })
+	d.Optional(func() { m.Handoff = slices.Clone(d.Bytes(MaxMessageBytes)) })
 }
 
-func (r *reader) record() *Record {
-	size := r.uvarint(MaxRecordBytes)
-	body := reader{b: r.take(size)}
+// wall reads a wall clock, relative to cluster time.
+func (d *decoder) wall() time.Time {
+	ms := int64(d.m.Stamp) + d.Int(-2*maxWall, 2*maxWall)
+	if ms < -maxWall || ms > maxWall {
+		d.Fail("the wall clock is out of range")
+	}
+	return time.UnixMilli(ms)
+}
+
+// rowHandles reads the handles of the rows that follow.
+func (d *decoder) rowHandles() {
+	b := d.packed(MaxNodes, handleBytes)
+	d.m.Heartbeats = make([]Heartbeat, len(b)/handleBytes)
+	for i := range d.m.Heartbeats {
+		d.m.Heartbeats[i].Handle = Handle(wire.HandleOf(b[i*handleBytes:]))
+	}
+}
+
+func (d *decoder) rows() {
+	at := 0
+	d.List(len(d.m.Heartbeats), func() {
+		d.row(&d.m.Heartbeats[at])
+		at++
+	})
+	if at < len(d.m.Heartbeats) {
+		d.Fail("fewer rows than handles")
+	}
+}
+
+func (d *decoder) row(b *Heartbeat) {
+	const maxMillis = int64(maxClock / time.Millisecond)
+	b.Table = d.table
+	d.Fields(4, func() {
+		b.State = State(d.Uint(uint64(Left)))
+		b.Version = uint32(d.Uint(math.MaxUint32))
+		b.Renewed = d.m.Stamp - Stamp(d.Uint(uint64(maxAge)))
+		b.At, b.Load = b.Renewed, d.Int(NoLoad, maxLoad)
+		d.Optional(func() { b.Clock = time.Duration(d.Int(-maxMillis, maxMillis)) * time.Millisecond })
+		d.Optional(func() { b.At -= Stamp(d.Uint(maxStamp)) })
+		d.Optional(func() { b.Table = uint32(d.Uint(math.MaxUint32)) })
+		b.rest = d.Rest(maxRestBytes)
+	})
+	if b.State < Settling || b.At <= 0 {
+		d.Fail("a row has no state, or is from before the start of time")
+	}
+}
+
+func (d *decoder) record() *Record {
 	var rec Record
-	rec.ID = NodeID(body.text(MaxIDBytes))
-	rec.Incarnation = body.uvarint(maxIncarnation)
-	rec.Version = uint32(body.uvarint(math.MaxUint32))
-	rec.Addr = body.text(MaxAddrBytes)
-	rec.APIAddr = body.text(MaxAddrBytes)
-	rec.Zone = body.text(MaxZoneBytes)
-	rec.Weight = uint32(body.uvarint(MaxWeight))
-	rec.Capacity = body.varint(math.MaxInt64)
-	if n := body.uvarint(MaxLabels); n > 0 {
-		rec.Labels = make(map[string]string, n)
-		for range n {
-			k := body.text(MaxLabelBytes)
-			rec.Labels[k] = body.text(MaxValueBytes)
-		}
+	from := d.At()
+	d.Fields(10, func() {
+		rec.ID = NodeID(d.Text(MaxIDBytes))
+		rec.Incarnation = d.Uint(maxIncarnation)
+		rec.Version = uint32(d.Uint(math.MaxUint32))
+		rec.Addr = d.Text(MaxAddrBytes)
+		rec.APIAddr = d.Text(MaxAddrBytes)
+		rec.Zone = d.Text(MaxZoneBytes)
+		rec.Weight = uint32(d.Uint(MaxWeight))
+		rec.Capacity = d.Int(0, math.MaxInt64)
+		rec.MinWire, rec.MaxWire = uint8(d.Uint(math.MaxUint8)), uint8(d.Uint(math.MaxUint8))
+		d.Optional(func() { rec.RoostVersion = d.Text(MaxRoostVersionBytes) })
+		d.Optional(func() { rec.HTTP = uint32(d.Uint(MaxHTTP)) })
+		d.Optional(func() { rec.Keys = string(d.Bytes(MaxKeysBytes)) })
+		d.Optional(func() { rec.Handoff = d.Bool() })
+		d.Optional(func() { rec.Labels = d.labels() })
+		d.Optional(func() { rec.AppVersion = d.Text(MaxAppVersionBytes) })
+		d.Optional(func() { rec.Meta = string(d.Bytes(MaxMetaBytes)) })
+		d.Optional(func() { rec.RecentReturns = Stamp(d.Uint(maxStamp)) })
+		d.Optional(func() { rec.FlappingUntil = Stamp(d.Uint(maxStamp)) })
+		d.Optional(func() { rec.Drains = Stamp(d.Uint(maxStamp)) })
+		rec.rest = d.Rest(maxRestBytes)
+	})
+	if d.Failed() {
+		return nil
 	}
-	rec.MinWire, rec.MaxWire = body.fixed8(), body.fixed8()
-	rec.Handoff = body.fixed8() != 0
-	rec.RecentReturns, rec.FlappingUntil = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
-	rec.Keys = body.text(MaxKeysBytes)
-	rec.RoostVersion, rec.AppVersion = body.text(MaxRoostVersionBytes), body.text(MaxAppVersionBytes)
-	rec.HTTP = uint32(body.uvarint(MaxHTTP))
-	rec.Drains = Stamp(body.uvarint(maxStamp))
-	rec.Meta = body.text(MaxMetaBytes)
-	rec.rest = body.rest(maxRestBytes)
-	if body.problem != "" {
-		r.fail("record: " + body.problem)
-	} else if err := rec.validate(int(size)); err != nil {
-		r.fail(err.Error())
+	if err := rec.validate(d.At() - from); err != nil {
+		d.Fail(err.Error())
 	}
 	return &rec
 }
 
-// bucket reads a bucket that shares memory with r.
-func (r *reader) bucket() Bucket {
-	b := Bucket{BucketID: r.bucketID()}
-	n := r.uvarint(MaxNodes)
-	b.Nodes, b.Digest = int(n), uint64(r.handle())
-	b.ages, b.same = r.take((n+1)/2), r.take((n+7)/8)
+// labels reads labels in the order of their keys.
+func (d *decoder) labels() (labels map[string]string) {
+	n := d.Map(MaxLabels)
+	if n > 0 {
+		labels = make(map[string]string, n)
+	}
+	last := ""
+	for i := range n {
+		k := d.Text(MaxLabelBytes)
+		labels[k] = d.Text(MaxValueBytes)
+		if i > 0 && k <= last {
+			d.Fail("labels out of order")
+		}
+		last = k
+	}
+	return labels
+}
+
+// ages reads buckets. They share one piece of memory, and none with the message.
+func (d *decoder) ages() {
+	d.List(maxBuckets, func() { d.m.Ages = append(d.m.Ages, d.bucket()) })
+	size := 0
+	for i := range d.m.Ages {
+		size += len(d.m.Ages[i].ages) + len(d.m.Ages[i].same)
+	}
+	own := make([]byte, 0, size)
+	for i := range d.m.Ages {
+		b := &d.m.Ages[i]
+		at, mid := len(own), len(own)+len(b.ages)
+		own = append(append(own, b.ages...), b.same...)
+		b.ages, b.same = own[at:mid:mid], own[mid:len(own):len(own)]
+	}
+}
+
+// bucket reads a bucket that shares memory with the message.
+func (d *decoder) bucket() (b Bucket) {
+	d.Fields(3, func() {
+		b.BucketID, b.Nodes = d.bucketID(), int(d.Uint(MaxNodes))
+		end := handleBytes + (b.Nodes+1)/2
+		if packed := d.Fixed(end + (b.Nodes+7)/8); packed != nil {
+			b.Digest, b.ages, b.same = wire.HandleOf(packed), packed[handleBytes:end], packed[end:]
+		}
+	})
 	return b
 }
 
-// failureReport reads a failure report. What stands behind its known fields is skipped.
-func (r *reader) failureReport(at Stamp) FailureReport {
-	row := reader{b: r.take(uint64(r.fixed8()))}
-	a := FailureReport{Subject: row.handle(), Watcher: row.handle()}
-	a.At = at - Stamp(row.uvarint(uint64(maxAge)))
-	a.Evidence = Evidence(row.uvarint(math.MaxInt8))
-	if row.problem != "" {
-		r.fail("failure report: " + row.problem)
-	} else if a.Evidence == 0 {
-		r.fail("failure report without evidence")
+func (d *decoder) bucketDigest() (h BucketDigest) {
+	d.Fields(2, func() {
+		h.BucketID = d.bucketID()
+		b := d.packed(maxHashes, 4)
+		h.Hashes = make([]uint32, len(b)/4)
+		for i := range h.Hashes {
+			h.Hashes[i] = binary.BigEndian.Uint32(b[4*i:])
+		}
+	})
+	return h
+}
+
+func (d *decoder) bucketID() (id BucketID) {
+	number := d.Uint(1<<(maxBits+1) - 1)
+	if number == 0 {
+		d.Fail("a bucket without a number")
+		return id
+	}
+	id.Bits = uint8(bits.Len64(number) - 1)
+	id.Index = uint32(number) &^ (1 << id.Bits)
+	return id
+}
+
+func (d *decoder) failureReport() (a FailureReport) {
+	d.Fields(3, func() {
+		if b := d.Fixed(2 * handleBytes); b != nil {
+			a.Subject, a.Watcher = Handle(wire.HandleOf(b)), Handle(wire.HandleOf(b[handleBytes:]))
+		}
+		a.At = d.m.Stamp - Stamp(d.Uint(uint64(maxAge)))
+		a.Evidence = Evidence(d.Uint(math.MaxInt8))
+	})
+	if a.Evidence == 0 {
+		d.Fail("failure report without evidence")
 	}
 	return a
 }
 
-func (r *reader) bucketDigest() BucketDigest {
-	h := BucketDigest{BucketID: r.bucketID()}
-	hashes := reader{b: r.take(4 * r.uvarint(maxHashes))}
-	for len(hashes.b) > 0 {
-		h.Hashes = append(h.Hashes, hashes.fixed32())
-	}
-	return h
-}
-
-func (r *reader) bucketID() BucketID {
-	id := BucketID{Bits: uint8(r.uvarint(maxBits))}
-	id.Index = uint32(r.uvarint(1<<id.Bits - 1))
-	return id
-}
-
-// take returns the next n bytes, which share memory with r.
-func (r *reader) take(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.fail("it is cut short")
-		return nil
-	}
-	b := r.b[:n:n]
-	r.b = r.b[n:]
-	return b
-}
-
-// rest returns a copy of all that is left, at most most bytes: fields of a later release.
-func (r *reader) rest(most int) []byte {
-	if len(r.b) > most {
-		r.fail("the unknown fields are too long")
-	}
-	if len(r.b) == 0 {
-		return nil
-	}
-	return slices.Clone(r.take(uint64(len(r.b))))
-}
-
-func (r *reader) uvarint(limit uint64) uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || v > limit {
-		r.fail("a number is cut short or out of range")
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) varint(limit int64) int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 || v > limit || v < -limit {
-		r.fail("a number is cut short or out of range")
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-// fixed reads an integer of n bytes, the highest first.
-func (r *reader) fixed(n uint64) (v uint64) {
-	for _, b := range r.take(n) {
-		v = v<<8 | uint64(b)
-	}
-	return v
-}
-
-func (r *reader) fixed8() uint8   { return uint8(r.fixed(1)) }
-func (r *reader) fixed32() uint32 { return uint32(r.fixed(4)) }
-func (r *reader) fixed64() uint64 { return r.fixed(8) }
-func (r *reader) handle() Handle  { return Handle(r.fixed(handleBytes)) }
-
-func (r *reader) text(limit uint64) string { return string(r.take(r.uvarint(limit))) }
-
-// clusterID reads founders, ascending.
-func (r *reader) clusterID() ClusterID {
-	c := ClusterID(r.handles())
-	if len(c) > MaxFounders || len(c.Union(nil)) != len(c) || !slices.IsSorted(c) {
-		r.fail("the founders of a cluster are too many, or out of order")
+func (d *decoder) cordon() (c Cordon) {
+	d.Fields(5, func() {
+		c.ID = NodeID(d.Text(MaxIDBytes))
+		c.At = d.m.Stamp - Stamp(d.Uint(uint64(oldestCordon)))
+		c.Until = c.At + Stamp(d.Uint(uint64(maxAge)))
+		c.Keep = c.Until + Stamp(d.Uint(uint64(maxAge)))
+		c.Reason = d.Text(MaxReasonBytes)
+		c.rest = string(d.Rest(maxRestBytes))
+	})
+	if err := c.Validate(); err != nil {
+		d.Fail(err.Error())
 	}
 	return c
 }
 
-func (r *reader) handles() (all []Handle) {
-	if len(r.b)%handleBytes != 0 || len(r.b) > MaxNodes*handleBytes {
-		r.fail("a list of handles has a wrong length")
+// clusterID reads founders, ascending.
+func (d *decoder) clusterID() ClusterID {
+	c := ClusterID(d.handles())
+	if len(c) > MaxFounders || len(c.Union(nil)) != len(c) || !slices.IsSorted(c) {
+		d.Fail("the founders of a cluster are too many, or out of order")
 	}
-	for len(r.b) > 0 {
-		all = append(all, r.handle())
+	return c
+}
+
+func (d *decoder) handles() []Handle {
+	b := d.packed(MaxNodes, handleBytes)
+	all := make([]Handle, len(b)/handleBytes)
+	for i := range all {
+		all[i] = Handle(wire.HandleOf(b[i*handleBytes:]))
 	}
 	return all
+}
+
+// packed reads at most most values of one size.
+func (d *decoder) packed(most, size int) []byte {
+	b := d.Bytes(most * size)
+	if len(b)%size != 0 {
+		d.Fail("a list of handles or hashes has a wrong length")
+		return nil
+	}
+	return b
 }

@@ -129,11 +129,11 @@ func ExampleSet_Update() {
 
 // An unknown version has an error of its own, unlike garbage.
 func ExampleDecode() {
-	_, err := lease.Decode([]byte{9, 1})
+	_, err := lease.Decode([]byte{0x92, 9, 1}) // in MessagePack, an array of two integers
 	fmt.Println(err)
-	_, err = lease.Decode([]byte{1, 1})
+	_, err = lease.Decode([]byte{0x92, 1, 1})
 	fmt.Println(err)
 	// Output:
 	// lease: message of an unknown wire version: 9, this program reads 1 to 1
-	// lease: malformed message: a number is cut short or out of range
+	// lease: malformed message: the head is too short
 }

@@ -17,7 +17,7 @@ func seeds(f *testing.F) (all [][]byte) {
 		all = append(all, readCorpus(f, file))
 	}
 	for _, m := range corpus() {
-		all = append(all, later(m, []byte("a later field")))
+		all = append(all, later(m, text("a later field")))
 	}
 	for _, wire := range hostile() {
 		all = append(all, wire)

@@ -3,15 +3,16 @@ package lease
 import (
 	"bytes"
 	"errors"
-	"math"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// later returns how a later release of the same version might write m: with unknown
-// sections, and with fields at the ends of the head, of each row and of each record.
+// later returns how a later release of the same version might write m: with unknown fields at its end, and at the
+// ends of each row and each record.
 func later(m *Message, field []byte) []byte {
 	grown := *m
 	grown.Heartbeats, grown.Records = slices.Clone(m.Heartbeats), nil
@@ -23,27 +24,35 @@ func later(m *Message, field []byte) []byte {
 		r.rest = field
 		grown.Records = append(grown.Records, r)
 	}
-	head, sections := splitHead(Encode(&grown))
-	w := writer{b: []byte{WireVersion}}
-	w.section(sectionHead, func() { w.b = append(append(w.b, head...), "a field of the head"...) })
-	w.b = append(w.b, sections...)
-	w.section(33, func() { w.b = append(w.b, "known to nobody"...) })
-	w.section(34, func() { w.b = append(w.b, 0xff, 0xff, 0xff) })
-	w.section(33_000, func() { w.b = append(w.b, "nor this"...) })
-	w.section(math.MaxUint64, func() {})
-	return w.b
+	return grow(Encode(&grown), messageFields, text("known to nobody"), []byte{0x93, 0xc0, 0x81, 0xa1, 'k', 0xcb, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3}, []byte{0xc0})
 }
 
-// splitHead returns the body of the head of a message, and the sections behind it.
-func splitHead(wire []byte) (head, sections []byte) {
-	r := reader{b: wire[1:]}
-	r.uvarint(sectionHead)
-	head = r.take(r.uvarint(MaxMessageBytes))
-	return head, r.b
+// text returns a text as a field.
+func text(s string) []byte { return wire.Append(nil, func(w *wire.Writer) { w.Text(s) }) }
+
+// grow returns an encoded array with further elements, which begin at a place.
+func grow(array []byte, at int, elements ...[]byte) []byte {
+	n, body := 0, []byte(nil)
+	err := wire.Read(array, func(r *wire.Reader) {
+		r.Fields(0, func() { n, body = r.Left(), r.Rest(MaxMessageBytes) })
+	})
+	if err != nil {
+		panic(err)
+	}
+	return wire.Append(nil, func(w *wire.Writer) {
+		w.Array(max(at, n) + len(elements))
+		w.Raw(body)
+		for ; n < at; n++ {
+			w.Nil()
+		}
+		for _, e := range elements {
+			w.Raw(e)
+		}
+	})
 }
 
 func TestLaterReleasesAreReadable(t *testing.T) {
-	field := []byte("a later field")
+	field := text("a later field")
 	for name, m := range corpus() {
 		got, err := Decode(later(m, field))
 		if err != nil {
@@ -81,7 +90,7 @@ func TestUnknownFieldsAreBounded(t *testing.T) {
 // Fields that this program does not know pass through it, by every way of relaying.
 func TestUnknownFieldsAreRelayed(t *testing.T) {
 	b, c := rec("b", 1), rec("c", 1)
-	field := []byte("a later field")
+	field := text("a later field")
 	left := rec("left", 1)
 	received := messageFrom(epoch, b, []Heartbeat{b.sent(epoch), c.sent(epoch), left.sent(epoch).as(Left)}, b, c, left)
 	start := func() *Set {
@@ -129,7 +138,7 @@ func relapsed(s *Set, r *Record) *Message {
 	at := epoch.Add(testParams.TTL)
 	c := rec("c", 1)
 	b := c.sent(at)
-	b.rest = []byte("a later field")
+	b.rest = text("a later field")
 	s.Apply(at, messageFrom(at, c, []Heartbeat{b}))
 	at = at.Add(ms)
 	s.Expire(at)
@@ -141,14 +150,14 @@ func relapsed(s *Set, r *Record) *Message {
 func TestUnknownFieldsAreReplaced(t *testing.T) {
 	b := rec("b", 1)
 	s := newSet(rec("a", 1))
-	s.Apply(epoch, decode(t, later(hello(epoch, b), []byte("old"))))
+	s.Apply(epoch, decode(t, later(hello(epoch, b), text("old"))))
 	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
 	}
 	at := epoch.Add(100 * ms)
-	s.Apply(at, decode(t, later(messageFrom(at, b, []Heartbeat{b.sent(at)}), []byte("new"))))
+	s.Apply(at, decode(t, later(messageFrom(at, b, []Heartbeat{b.sent(at)}), text("new"))))
 	for _, m := range s.Compose(at, 1400, 1) {
 		for _, row := range m.Heartbeats {
-			if row.Handle == b.Handle() && string(row.rest) == "new" {
+			if row.Handle == b.Handle() && bytes.Equal(row.rest, text("new")) {
 				return
 			}
 		}

@@ -253,7 +253,7 @@ func (s *Set) draft(now time.Time, budget int) *draft {
 // leave message states its age, so that all sets forget it at about the same time. The
 // message leaves room for Extra.
 func (s *Set) Sync(now time.Time) *Message {
-	d := s.draft(now, MaxMessageBytes-MaxExtraBytes-MaxCordons*maxCordonBytes)
+	d := s.draft(now, MaxMessageBytes-MaxExtraBytes-messageOverhead-MaxCordons*maxCordonBytes) // with founders and a challenge
 	d.Cordons = s.cordons.all
 	add := func(e *entry) {
 		if e.recordSize()+maxHeartbeatBytes > d.free {

@@ -98,8 +98,8 @@ type draft struct {
 }
 
 // messageOverhead is an upper bound for a message without heartbeats, records, ages and
-// pulls.
-const messageOverhead = 96
+// pulls. Founders, a challenge or an echo, Extra and Handoff come on top of it.
+const messageOverhead = 92
 
 // heartbeat adds the row of e if it fits.
 func (d *draft) heartbeat(e *entry) bool {
@@ -107,7 +107,7 @@ func (d *draft) heartbeat(e *entry) bool {
 		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
 		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest(),
 	}
-	size := d.core.rowSize(&b, d.Stamp)
+	size := rowBytes(&b, d.Stamp, d.core.self.table) // the message has the row of this node
 	if size > d.free {
 		return false
 	}
@@ -130,13 +130,7 @@ func (d *draft) record(e *entry) {
 	e.recordsSent += int32(d.recipients)
 }
 
-const maxHeartbeatBytes = 48 + maxRestBytes
-
-// rowSize returns the encoded size of a row in a message with a stamp and with the row of this node.
-func (c *core) rowSize(b *Heartbeat, at Stamp) int {
-	c.row = appendRow(c.row[:0], b, at, c.self.table)
-	return len(c.row)
-}
+const maxHeartbeatBytes = maxRowFields + maxRestBytes
 
 func (e *entry) recordSize() int {
 	if e.size == 0 {

@@ -15,7 +15,6 @@ type core struct {
 	spread spread
 	drains drains
 	stats  Stats
-	row    []byte // scratch of rowSize
 }
 
 // table is all that a Set knows of nodes.

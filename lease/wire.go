@@ -1,18 +1,19 @@
 package lease
 
 import (
-	"encoding/binary"
 	"errors"
 	"maps"
 	"math"
 	"slices"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/wire"
 )
 
 // The versions and the size of messages.
 const (
 	// WireVersion is the version of the messages that this program writes. The version is the
-	// first byte of a message. It changes only if a program that skips what it does not know
+	// first field of a message. It changes only if a program that skips what it does not know
 	// would misunderstand a message; see docs/decisions. Two nodes whose ranges have no
 	// version in common refuse each other at a join. The version also covers the format of
 	// Message.Extra.
@@ -28,11 +29,11 @@ const (
 	MaxCordons      = 64 // in a set, and in a message
 	MaxCordonTime   = 24 * time.Hour
 	MaxReasonBytes  = 128 // of a cordon
-	handleBytes     = handleBits / 8
-	minRowBytes     = 1 + handleBytes + 6
+	handleBytes     = wire.HandleSize
 	maxRestBytes    = 64 // unknown fields of one row, record or cordon
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
+	maxWall         = 1 << 61 // milliseconds before or after 1970, of a wall clock
 )
 
 // Errors of [Decode] and [Set.Cordon].
@@ -42,93 +43,73 @@ var (
 	ErrCordons   = errors.New("lease: too many cordons: wait until one ends")
 )
 
-// A message is the version, then sections in ascending order of their kinds: a kind, a
-// length and a body. A receiver skips sections of unknown kinds. The head, each row and each record also begin with
-// their length, so that fields can be added at their ends; a receiver keeps the unknown
-// fields of rows and records, and passes them on. All integers are varints, unless
-// stated. A section that would be empty is left out.
+// A message is an array of fields, and so is each part of it; docs/dev/design/wire.md describes them. The fields of a
+// message at rest come first, so that it is short.
+//
+// A receiver skips fields that it does not know. It keeps those at the ends of rows, records and cordons and passes them
+// on, so nodes of a later release hear each other through it.
+const headFields = 6 // that no message lacks
+
 const (
-	sectionHead           = 1 // settings and sender (fixed), stamp, flags, wall clock
-	sectionRows           = 2 // the table digest that most rows share (fixed), then rows
-	sectionRecords        = 3
-	sectionAges           = 4 // bits, then buckets
-	sectionPullRecords    = 5 // handles (fixed)
-	sectionPullLeases     = 6 // handles (fixed)
-	sectionPullBuckets    = 7 // bits, index and hashes (fixed) of each
-	sectionChallenge      = 8 // fixed
-	sectionEcho           = 9 // fixed
-	sectionExtra          = 10
-	sectionFailureReports = 11
-	sectionCordons        = 12 // flags, digest (fixed), then cordons
-	sectionHandoff        = 13
-	sectionMissed         = 14 // a stamp (fixed)
-	sectionCluster        = 15 // handles (fixed)
+	flagProvisional = 1 << iota
+	flagPullCordons
 )
 
-const flagProvisional = 1
-
-// Encode returns the wire form of m. A row takes 15 to 50 bytes, typically 17; an age
+// Encode returns the wire form of m. A row takes 11 to 52 bytes besides its unknown fields, typically 16 to 21; an age
 // five bits.
 func Encode(m *Message) []byte {
-	w := writer{b: make([]byte, 1, 64+20*len(m.Heartbeats)+128*len(m.Records)+len(m.Extra))}
-	w.b[0] = WireVersion
-	w.section(sectionHead, func() {
-		w.fixed32(m.Settings)
-		w.handle(m.From)
-		w.uvarint(uint64(m.Stamp))
-		var flags uint64
-		if m.Provisional {
-			flags |= flagProvisional
-		}
-		w.uvarint(flags)
-		w.varint(m.SentAt.UnixMilli())
-	})
-	table := tableOf(m)
-	w.list(sectionRows, len(m.Heartbeats), func() {
-		w.fixed32(table)
+	size := 64 + 24*len(m.Heartbeats) + 160*len(m.Records) + 64*len(m.Ages) + len(m.Extra)
+	return wire.Append(make([]byte, 0, size), func(w *wire.Writer) { writeMessage(w, m) })
+}
+
+func writeMessage(w *wire.Writer, m *Message) {
+	table, rows := tableOf(m), len(m.Heartbeats) > 0
+	f := w.Fields(headFields)
+	w.Uint(WireVersion)
+	w.Uint(uint64(m.Settings))
+	w.Handle(uint64(m.From))
+	w.Uint(uint64(m.Stamp))
+	w.Uint(m.flags())
+	w.Int(min(max(m.SentAt.UnixMilli(), -maxWall), maxWall) - int64(m.Stamp))
+	f.Optional(rows, func() { w.Uint(uint64(table)) })
+	f.Optional(rows, func() {
+		w.Bin(handleBytes * len(m.Heartbeats))
 		for i := range m.Heartbeats {
-			w.b = appendRow(w.b, &m.Heartbeats[i], m.Stamp, table)
+			w.RawHandle(uint64(m.Heartbeats[i].Handle))
 		}
 	})
-	w.list(sectionRecords, len(m.Records), func() {
-		for _, r := range m.Records {
-			w.b = appendRecord(w.b, r)
-		}
+	f.Optional(rows, func() { writeList(w, m.Heartbeats, func(b *Heartbeat) { writeRow(w, b, m.Stamp, table) }) })
+	f.Optional(len(m.Ages) > 0, func() { writeList(w, m.Ages, func(b *Bucket) { writeBucket(w, b) }) })
+	f.Optional(len(m.Cluster) > 0, func() { writeHandles(w, m.Cluster...) })
+	f.Optional(len(m.Extra) > 0, func() { w.Bytes(m.Extra) })
+	f.Optional(m.Missed != 0, func() { w.Uint(uint64(m.Missed)) })
+	f.Optional(len(m.Records) > 0, func() { writeList(w, m.Records, func(r **Record) { writeRecord(w, *r) }) })
+	f.Optional(len(m.FailureReports) > 0, func() {
+		writeList(w, m.FailureReports, func(a *FailureReport) { writeFailureReport(w, a, m.Stamp) })
 	})
-	w.list(sectionAges, len(m.Ages), func() {
-		for i := range m.Ages {
-			w.bucket(&m.Ages[i])
-		}
-	})
-	w.list(sectionPullRecords, len(m.PullRecords), func() { w.handles(m.PullRecords) })
-	w.list(sectionPullLeases, len(m.PullLeases), func() { w.handles(m.PullLeases) })
-	w.list(sectionPullBuckets, len(m.PullBuckets), func() {
-		for _, h := range m.PullBuckets {
-			w.uvarint(uint64(h.Bits))
-			w.uvarint(uint64(h.Index))
-			w.uvarint(uint64(len(h.Hashes)))
-			for _, hash := range h.Hashes {
-				w.fixed32(hash)
-			}
-		}
-	})
-	w.number(sectionChallenge, m.Challenge)
-	w.number(sectionEcho, m.Echo)
-	w.list(sectionExtra, len(m.Extra), func() { w.b = append(w.b, m.Extra...) })
-	w.list(sectionFailureReports, len(m.FailureReports), func() {
-		for _, a := range m.FailureReports {
-			w.b = appendFailureReport(w.b, a, m.Stamp)
-		}
-	})
-	w.cordons(m)
-	w.list(sectionHandoff, len(m.Handoff), func() { w.b = append(w.b, m.Handoff...) })
-	w.number(sectionMissed, uint64(m.Missed))
-	w.list(sectionCluster, len(m.Cluster), func() { w.handles(m.Cluster) })
-	return w.b
+	f.Optional(m.Cordoned != 0, func() { w.Uint(uint64(m.Cordoned)) })
+	f.Optional(len(m.Cordons) > 0, func() { writeList(w, m.Cordons, func(c *Cordon) { writeCordon(w, c, m.Stamp) }) })
+	f.Optional(len(m.PullRecords) > 0, func() { writeHandles(w, m.PullRecords...) })
+	f.Optional(len(m.PullLeases) > 0, func() { writeHandles(w, m.PullLeases...) })
+	f.Optional(len(m.PullBuckets) > 0, func() { writeList(w, m.PullBuckets, func(d *BucketDigest) { writeBucketDigest(w, d) }) })
+	f.Optional(m.Challenge != 0, func() { w.Uint(m.Challenge) })
+	f.Optional(m.Echo != 0, func() { w.Uint(m.Echo) })
+	f.Optional(len(m.Handoff) > 0, func() { w.Bytes(m.Handoff) })
+	f.End(nil)
+}
+
+func (m *Message) flags() (flags uint64) {
+	if m.Provisional {
+		flags |= flagProvisional
+	}
+	if m.PullCordons {
+		flags |= flagPullCordons
+	}
+	return flags
 }
 
 // tableOf returns the table digest that most rows of m probably share: that of the
-// first row, the sender's own. Rows with the same digest save four bytes.
+// first row, the sender's own. Rows with the same digest save five bytes.
 func tableOf(m *Message) uint32 {
 	if len(m.Heartbeats) == 0 {
 		return 0
@@ -136,137 +117,141 @@ func tableOf(m *Message) uint32 {
 	return m.Heartbeats[0].Table
 }
 
-// writer appends to a message.
-type writer struct{ b []byte }
-
-func (w *writer) uvarint(v uint64) { w.b = binary.AppendUvarint(w.b, v) }
-func (w *writer) varint(v int64)   { w.b = binary.AppendVarint(w.b, v) }
-func (w *writer) fixed32(v uint32) { w.b = binary.BigEndian.AppendUint32(w.b, v) }
-func (w *writer) handle(h Handle)  { w.b = appendHandle(w.b, h) }
-func (w *writer) flag(set bool) {
-	var b byte
-	if set {
-		b = 1
-	}
-	w.b = append(w.b, b)
-}
-func (w *writer) text(s string) { w.uvarint(uint64(len(s))); w.b = append(w.b, s...) }
-func (w *writer) handles(h []Handle) {
-	for _, h := range h {
-		w.handle(h)
+func writeList[T any](w *wire.Writer, list []T, write func(element *T)) {
+	w.Array(len(list))
+	for i := range list {
+		write(&list[i])
 	}
 }
 
-// section appends what body appends, behind its kind and length.
-func (w *writer) section(kind uint64, body func()) {
-	w.uvarint(kind)
-	start := len(w.b)
-	body()
-	var length [binary.MaxVarintLen64]byte
-	n := binary.PutUvarint(length[:], uint64(len(w.b)-start))
-	w.b = slices.Insert(w.b, start, length[:n]...)
-}
-
-func (w *writer) list(kind uint64, elements int, body func()) {
-	if elements > 0 {
-		w.section(kind, body)
+func writeHandles(w *wire.Writer, handles ...Handle) {
+	w.Bin(handleBytes * len(handles))
+	for _, h := range handles {
+		w.RawHandle(uint64(h))
 	}
 }
 
-func (w *writer) number(kind, v uint64) {
-	if v != 0 {
-		w.section(kind, func() { w.b = binary.BigEndian.AppendUint64(w.b, v) })
-	}
-}
+// number returns the bits and the index of a bucket as one integer: a one, and the bits of the index.
+func (id BucketID) number() uint64 { return 1<<id.Bits | uint64(id.Index) }
 
-func (w *writer) bucket(b *Bucket) {
-	w.uvarint(uint64(b.Bits))
-	w.uvarint(uint64(b.Index))
-	w.uvarint(uint64(b.Nodes))
-	w.handle(Handle(b.Digest))
-	w.b = append(append(w.b, b.ages...), b.same...)
+func writeBucket(w *wire.Writer, b *Bucket) {
+	w.Array(3)
+	w.Uint(b.number())
+	w.Uint(uint64(b.Nodes))
+	w.Bin(handleBytes + len(b.ages) + len(b.same))
+	w.RawHandle(b.Digest)
+	w.Raw(b.ages)
+	w.Raw(b.same)
 }
 
 // bucketBytes is an upper bound for the encoded size of a bucket of n nodes.
-func bucketBytes(n int) int { return 1 + 2 + 3 + handleBytes + (n+1)/2 + (n+7)/8 }
+func bucketBytes(n int) int {
+	number := 1
+	if n >= 1<<7 {
+		number = 3
+	}
+	return 1 + 3 + number + wire.BinSize(handleBytes+(n+1)/2+(n+7)/8)
+}
 
-func appendHandle(b []byte, h Handle) []byte {
-	return append(b, byte(h>>40), byte(h>>32), byte(h>>24), byte(h>>16), byte(h>>8), byte(h))
+func writeBucketDigest(w *wire.Writer, d *BucketDigest) {
+	w.Array(2)
+	w.Uint(d.number())
+	w.Bin(4 * len(d.Hashes))
+	for _, h := range d.Hashes {
+		w.Raw([]byte{byte(h >> 24), byte(h >> 16), byte(h >> 8), byte(h)})
+	}
 }
 
 // maxAge bounds the ages of rows on the wire; every lease is shorter. The encoder bounds
 // ages, too: one odd row must not make a message unreadable.
 const maxAge = Stamp(24 * time.Hour / time.Millisecond)
 
-// appendRow appends a row of a message with the given stamp and table: its length in one
-// byte, the handle, a number for the state (two bits) and whether a table digest follows
-// (the last bit), the version of the record, the age of the latest heartbeat, how much
-// earlier this heartbeat was sent, clock, load plus 1, and the table digest.
-func appendRow(b []byte, heartbeat *Heartbeat, at Stamp, table uint32) []byte {
-	start := len(b)
-	w := writer{b: appendHandle(append(b, 0), heartbeat.Handle)}
-	head := uint64(min(max(heartbeat.State, Settling), Left)-Settling) << 1
-	if heartbeat.Table != table {
-		head |= 1
-	}
-	w.uvarint(head)
-	w.uvarint(uint64(heartbeat.Version))
-	renewed := min(heartbeat.renewed(), at)
-	w.uvarint(uint64(min(at-renewed, maxAge)))
-	w.uvarint(uint64(max(0, renewed-heartbeat.At)))
-	w.varint(inRange(heartbeat.Clock).Milliseconds())
-	w.uvarint(uint64(min(max(NoLoad, heartbeat.Load), maxLoad) + 1))
-	if heartbeat.Table != table {
-		w.fixed32(heartbeat.Table)
-	}
-	w.b = append(w.b, heartbeat.rest...)
-	w.b[start] = byte(len(w.b) - start - 1)
-	return w.b
+// maxRowFields is an upper bound for the encoded size of a row without its unknown fields.
+const maxRowFields = handleBytes + 3 + 1 + 5 + 5 + 3*wire.MaxInteger + 5
+
+// writeRow writes a row of a message with the given stamp and table, but for its handle: state, version of the
+// record, the age of the latest heartbeat, load, clock, how much earlier this heartbeat was sent, and the table digest if
+// it is another one.
+func writeRow(w *wire.Writer, b *Heartbeat, at Stamp, table uint32) {
+	renewed := min(b.renewed(), at)
+	earlier, clock := max(0, renewed-b.At), inRange(b.Clock).Milliseconds()
+	f := w.Fields(4)
+	w.Uint(uint64(min(max(b.State, Settling), Left)))
+	w.Uint(uint64(b.Version))
+	w.Uint(uint64(min(at-renewed, maxAge)))
+	w.Int(min(max(NoLoad, b.Load), maxLoad))
+	f.Optional(clock != 0, func() { w.Int(clock) })
+	f.Optional(earlier != 0, func() { w.Uint(uint64(earlier)) })
+	f.Optional(b.Table != table, func() { w.Uint(uint64(b.Table)) })
+	f.End(b.rest)
+}
+
+// rowBytes returns the encoded size of a row with its handle.
+func rowBytes(b *Heartbeat, at Stamp, table uint32) int {
+	return handleBytes + wire.Size(func(w *wire.Writer) { writeRow(w, b, at, table) })
 }
 
 // maxFailureReportBytes is an upper bound for the encoded size of a failure report.
-const maxFailureReportBytes = 1 + 2*handleBytes + 4 + 1
+const maxFailureReportBytes = 1 + 2 + 2*handleBytes + 5 + 1
 
-// appendFailureReport appends a failure report of a message with the given stamp: its length in
-// one byte, subject, watcher, the time since, and the evidence.
-func appendFailureReport(b []byte, a FailureReport, at Stamp) []byte {
-	start := len(b)
-	w := writer{b: appendHandle(appendHandle(append(b, 0), a.Subject), a.Watcher)}
-	w.uvarint(uint64(min(max(0, at-a.At), maxAge)))
-	w.uvarint(uint64(min(a.Evidence, math.MaxInt8)))
-	w.b[start] = byte(len(w.b) - start - 1)
-	return w.b
+// writeFailureReport writes a failure report of a message with the given stamp: subject and watcher, the time since, and
+// the evidence.
+func writeFailureReport(w *wire.Writer, a *FailureReport, at Stamp) {
+	w.Array(3)
+	writeHandles(w, a.Subject, a.Watcher)
+	w.Uint(uint64(min(max(0, at-a.At), maxAge)))
+	w.Uint(uint64(min(a.Evidence, math.MaxInt8)))
 }
 
-// appendRecord appends a record behind its length.
-func appendRecord(b []byte, r *Record) []byte {
-	var w writer
-	w.text(string(r.ID))
-	w.uvarint(r.Incarnation)
-	w.uvarint(uint64(r.Version))
-	w.text(r.Addr)
-	w.text(r.APIAddr)
-	w.text(r.Zone)
-	w.uvarint(uint64(r.Weight))
-	w.varint(r.Capacity)
-	w.uvarint(uint64(len(r.Labels)))
-	for _, k := range slices.Sorted(maps.Keys(r.Labels)) {
-		w.text(k)
-		w.text(r.Labels[k])
-	}
-	w.b = append(w.b, r.MinWire, r.MaxWire)
-	w.flag(r.Handoff)
-	w.uvarint(uint64(r.RecentReturns))
-	w.uvarint(uint64(r.FlappingUntil))
-	w.text(r.Keys)
-	w.text(r.RoostVersion)
-	w.text(r.AppVersion)
-	w.uvarint(uint64(r.HTTP))
-	w.uvarint(uint64(r.Drains))
-	w.text(r.Meta)
-	w.b = append(w.b, r.rest...)
-	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
+// maxCordonBytes is an upper bound for the encoded size of a cordon.
+const maxCordonBytes = 3 + 2 + MaxIDBytes + 3*wire.MaxInteger + 2 + MaxReasonBytes + maxRestBytes
+
+// oldestCordon bounds the ages of cordons on the wire: an ended cordon is forgotten
+// a moment late.
+const oldestCordon = 2 * maxAge
+
+// writeCordon writes a cordon of a message with the given stamp: the id, how long ago it was decided, how long it
+// lasts, how much longer it is remembered, and the reason.
+func writeCordon(w *wire.Writer, c *Cordon, at Stamp) {
+	f := w.Fields(5)
+	w.Text(string(c.ID))
+	w.Uint(uint64(min(max(0, at-c.At), oldestCordon)))
+	w.Uint(uint64(c.Until - c.At))
+	w.Uint(uint64(c.Keep - c.Until))
+	w.Text(c.Reason)
+	f.End([]byte(c.rest))
+}
+
+func writeRecord(w *wire.Writer, r *Record) {
+	f := w.Fields(10)
+	w.Text(string(r.ID))
+	w.Uint(r.Incarnation)
+	w.Uint(uint64(r.Version))
+	w.Text(r.Addr)
+	w.Text(r.APIAddr)
+	w.Text(r.Zone)
+	w.Uint(uint64(r.Weight))
+	w.Int(r.Capacity)
+	w.Uint(uint64(r.MinWire))
+	w.Uint(uint64(r.MaxWire))
+	f.Optional(r.RoostVersion != "", func() { w.Text(r.RoostVersion) })
+	f.Optional(r.HTTP != 0, func() { w.Uint(uint64(r.HTTP)) })
+	f.Optional(r.Keys != "", func() { w.Bytes([]byte(r.Keys)) })
+	f.Optional(r.Handoff, func() { w.Bool(true) })
+	f.Optional(len(r.Labels) > 0, func() {
+		w.Map(len(r.Labels))
+		for _, k := range slices.Sorted(maps.Keys(r.Labels)) {
+			w.Text(k)
+			w.Text(r.Labels[k])
+		}
+	})
+	f.Optional(r.AppVersion != "", func() { w.Text(r.AppVersion) })
+	f.Optional(r.Meta != "", func() { w.Bytes([]byte(r.Meta)) })
+	f.Optional(r.RecentReturns != 0, func() { w.Uint(uint64(r.RecentReturns)) })
+	f.Optional(r.FlappingUntil != 0, func() { w.Uint(uint64(r.FlappingUntil)) })
+	f.Optional(r.Drains != 0, func() { w.Uint(uint64(r.Drains)) })
+	f.End(r.rest)
 }
 
 // recordBytes returns the encoded size of r.
-func recordBytes(r *Record) int { return len(appendRecord(nil, r)) }
+func recordBytes(r *Record) int { return wire.Size(func(w *wire.Writer) { writeRecord(w, r) }) }

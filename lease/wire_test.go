@@ -2,13 +2,18 @@ package lease
 
 import (
 	"bytes"
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/internal/wire"
 )
 
 func drawRecord(t *rapid.T) *Record {
@@ -34,8 +39,24 @@ func drawRecord(t *rapid.T) *Record {
 	}
 }
 
+// drawRest draws the fields of a later release.
 func drawRest(t *rapid.T) []byte {
-	return rapid.SliceOfN(rapid.Byte(), 0, maxRestBytes).Draw(t, "unknown fields")
+	return wire.Append(nil, func(w *wire.Writer) {
+		for range rapid.IntRange(0, 3).Draw(t, "unknown fields") {
+			switch rapid.IntRange(0, 3).Draw(t, "type") {
+			case 0:
+				w.Int(rapid.Int64().Draw(t, "number"))
+			case 1:
+				w.Bytes(rapid.SliceOfN(rapid.Byte(), 0, 10).Draw(t, "bytes"))
+			case 2:
+				w.Array(2)
+				w.Nil()
+				w.Map(0)
+			case 3:
+				w.Text(rapid.StringN(0, 4, 16).Draw(t, "text"))
+			}
+		}
+	})
 }
 
 // drawHeartbeat draws a heartbeat for a message with the given stamp, of which a few heartbeats may be
@@ -103,6 +124,7 @@ func drawWireMessage(t *rapid.T) *Message {
 		Cordons:  rapid.SliceOfN(rapid.Custom(drawCordon(stamp)), 0, 3).Draw(t, "cordons"),
 		Cordoned: rapid.Uint32().Draw(t, "digest of cordons"), PullCordons: rapid.Bool().Draw(t, "pulls cordons"),
 		FailureReports: rapid.SliceOfN(rapid.Custom(drawFailureReport(stamp)), 0, 3).Draw(t, "failure reports"),
+		Missed:         Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "missed")),
 		Extra:          rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
 		Handoff:        rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "handoff"),
 	}
@@ -111,7 +133,7 @@ func drawWireMessage(t *rapid.T) *Message {
 // onWire returns m with the precision and bounds of the wire.
 func onWire(m *Message) *Message {
 	c := *m
-	c.SentAt = time.UnixMilli(m.SentAt.UnixMilli())
+	c.SentAt = time.UnixMilli(min(max(m.SentAt.UnixMilli(), -maxWall), maxWall))
 	c.Heartbeats = nil
 	for _, b := range m.Heartbeats {
 		latest := min(max(b.At, b.Renewed), m.Stamp) // no heartbeat is later than its message
@@ -150,30 +172,44 @@ func TestSizesAreUpperBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawWireMessage(t)
 		for _, b := range m.Heartbeats {
-			if got := len(appendRow(nil, &b, m.Stamp, 7)); got < minRowBytes || got > maxHeartbeatBytes {
+			if got := rowBytes(&b, m.Stamp, 7); got > maxHeartbeatBytes {
 				t.Fatalf("a row of %d bytes", got)
 			}
 		}
 		for _, b := range m.Ages {
-			w := writer{}
-			if w.bucket(&b); len(w.b) > bucketBytes(b.Nodes) {
-				t.Fatalf("a bucket of %d nodes takes %d bytes, more than %d", b.Nodes, len(w.b), bucketBytes(b.Nodes))
+			if got := wire.Size(func(w *wire.Writer) { writeBucket(w, &b) }); got > bucketBytes(b.Nodes) {
+				t.Fatalf("a bucket of %d nodes takes %d bytes, more than %d", b.Nodes, got, bucketBytes(b.Nodes))
 			}
 		}
 		for _, a := range m.FailureReports {
-			if got := len(appendFailureReport(nil, a, m.Stamp)); got > maxFailureReportBytes {
+			if got := wire.Size(func(w *wire.Writer) { writeFailureReport(w, &a, m.Stamp) }); got > maxFailureReportBytes {
 				t.Fatalf("a failure report of %d bytes", got)
 			}
 		}
-		for _, e := range m.Cordons {
-			w := writer{}
-			if w.cordon(&e, m.Stamp); len(w.b) > e.size() || e.size() > maxCordonBytes {
-				t.Fatalf("a cordon takes %d bytes, more than %d or %d", len(w.b), e.size(), maxCordonBytes)
+		for _, c := range m.Cordons {
+			if got := wire.Size(func(w *wire.Writer) { writeCordon(w, &c, m.Stamp) }); got > c.size() || c.size() > maxCordonBytes {
+				t.Fatalf("a cordon takes %d bytes, more than %d or %d", got, c.size(), maxCordonBytes)
 			}
 		}
-		bare := &Message{Settings: m.Settings, From: m.From, Stamp: m.Stamp, SentAt: m.SentAt, Challenge: m.Challenge, Echo: m.Echo, Cordoned: m.Cordoned}
-		if got := len(Encode(bare)); got > messageOverhead {
-			t.Fatalf("a message without rows takes %d bytes, more than messageOverhead", got)
+		m.Challenge, m.Echo, m.Extra, m.Handoff = 0, 0, nil, nil
+		most := messageOverhead + handleBytes*(len(m.PullRecords)+len(m.PullLeases)) + maxFailureReportBytes*len(m.FailureReports)
+		for i := range m.Heartbeats {
+			most += rowBytes(&m.Heartbeats[i], m.Stamp, tableOf(m))
+		}
+		for _, r := range m.Records {
+			most += recordBytes(r)
+		}
+		for i := range m.Ages {
+			most += bucketBytes(m.Ages[i].Nodes)
+		}
+		for i := range m.PullBuckets {
+			most += 1 + 3 + wire.BinSize(4*len(m.PullBuckets[i].Hashes))
+		}
+		for i := range m.Cordons {
+			most += m.Cordons[i].size()
+		}
+		if got := len(Encode(m)); got > most {
+			t.Fatalf("a message of %d bytes, at most %d by its parts", got, most)
 		}
 	})
 }
@@ -181,24 +217,24 @@ func TestSizesAreUpperBounds(t *testing.T) {
 // The size of a row limits how fast news spreads: at most 24 bytes each.
 func TestRowSize(t *testing.T) {
 	const stamp = 1 << 41 // a day in 2039
-	row := func(b Heartbeat) int { return len(appendRow(nil, &b, stamp, 7)) }
+	row := func(b Heartbeat) int { return rowBytes(&b, stamp, 7) }
 	most := Heartbeat{
 		At: 1, Renewed: stamp, State: Left, Version: math.MaxUint32, Clock: math.MinInt64, Load: math.MaxInt64,
-		Table: 8, rest: make([]byte, maxRestBytes),
+		Table: 8, rest: make([]byte, maxRestBytes), // zeroes, one byte each
 	}
 	for _, tc := range []struct {
 		name      string
 		heartbeat Heartbeat
 		want      int
 	}{
-		{"least", Heartbeat{At: stamp, Load: NoLoad, Table: 7}, minRowBytes},
-		{"sent a second ago", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 15},
-		{"renewed by an age", Heartbeat{At: stamp - 90_000, Renewed: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 17},
+		{"least", Heartbeat{At: stamp, Load: NoLoad, Table: 7}, 11},
+		{"sent a second ago", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 16},
+		{"renewed by an age", Heartbeat{At: stamp - 90_000, Renewed: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 21},
 		{"a day after the last news", Heartbeat{
 			At: stamp - 86_400_000, Renewed: stamp - 5000, State: Active, Version: 300, Clock: -120 * ms, Load: 20_000, Table: 7,
-		}, 21},
-		{"the same while tables differ", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 8}, 19},
-		{"most", most, 104},
+		}, 24},
+		{"the same while tables differ", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 8}, 18},
+		{"most", most, 108},
 	} {
 		got := row(tc.heartbeat)
 		if got != tc.want {
@@ -222,4 +258,67 @@ func TestEveryClockStarts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What stands where, as docs/dev/design/wire.md says, to an independent decoder.
+func TestAnotherDecoderReadsMessages(t *testing.T) {
+	const stamp = Stamp(corpusStamp)
+	read := func(m *Message) (fields []any) {
+		t.Helper()
+		handle := &codec.MsgpackHandle{}
+		handle.RawToString = true
+		if err := codec.NewDecoderBytes(Encode(m), handle).Decode(&fields); err != nil {
+			t.Fatal(err)
+		}
+		return fields
+	}
+	check := func(what string, got []any, want ...any) {
+		t.Helper()
+		for i, w := range want {
+			if got, w := fmt.Sprintf("%v", got[i]), fmt.Sprintf("%v", w); got != w {
+				t.Errorf("field %d of %s is %.100q, want %.100q", i, what, got, w)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s has %d fields, want %d", what, len(got), len(want))
+		}
+	}
+	field := func(name string, at int) []any { return read(corpus()[name])[at].([]any) }
+	const from, a, b, d = "\x01\x02\x03\x04\x05\xff", "\xa1\xa2\xa3\xa4\xa5\xa6", "\xb1\xb2\xb3\xb4\xb5\xb6", "\xd1\xd2\xd3\xd4\xd5\xd6"
+	head := []any{1, 0xc0ffee, from, stamp, 0, 3}
+	const none = "<nil>"
+	message := func(name string, fields ...any) {
+		t.Helper()
+		got := read(corpus()[name])
+		for i, f := range fields {
+			if f == "any" {
+				got[len(head)+i] = f
+			}
+		}
+		check(name, got, append(slices.Clone(head), fields...)...)
+	}
+
+	message("gossip", 7, from+a+b+d, "any", "any", none, none, none, "any", none, none, none, none, a)
+	check("an own row", field("gossip", fieldRows)[0].([]any), 2, 3, 12, 1200)
+	check("a row renewed by an age", field("gossip", fieldRows)[1].([]any), 3, 1, 2000, 90, -15, 68000)
+	check("a row with a table", field("gossip", fieldRows)[2].([]any), 1, 1, 0, -1, 4000, none, uint32(0xfeedface))
+	check("a bucket", field("gossip", fieldAges)[0].([]any), 2, 3, "\x11\x22\x33\x44\x55\x66\x10\x0f\x05")
+	message("founders", none, none, none, none, "\x00\x00\x00\x00\x00\x01"+a)
+	message("extra", none, none, none, none, none, "\x00\x01\x02\xff")
+	message("missed", none, none, none, none, none, none, stamp-5)
+	message("failure-reports", none, none, none, none, none, none, none, none, "any")
+	check("a failure report", field("failure-reports", fieldFailureReports)[1].([]any), a+b, 1500, 2)
+	message("cordons", none, none, none, none, none, none, none, none, none, uint32(0xfeedface), "any")
+	check("a cordon", field("cordons", fieldCordons)[0].([]any), "node-a", 12_000, 600_000, 0, "disk errors since 14:02")
+	message("pull-records", none, none, none, none, none, none, none, none, none, none, none, "\xc1\xc2\xc3\xc4\xc5\xc6\x00\x00\x00\x00\x00\x01")
+	message("pull-buckets", none, none, none, none, none, none, none, none, none, none, none, none, none, "any")
+	check("a pulled bucket", field("pull-buckets", fieldPullBuckets)[1].([]any), 15, "\x00\x00\x00\x01\xf1\xf2\xf3\xf4")
+	message("echo", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, uint64(0x0123456789abcdef))
+	message("handoff", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, "\x00\x01\x02\xff")
+	head[4] = 2
+	message("cordons.request")
+	check("a record", field("gossip", fieldRecords)[0].([]any), "node-a", uint64(1_700_000_000_000_000_000), 3, "10.0.0.1:7946", "10.0.0.1:8401", "eu-1", 100, 2450,
+		1, 1, none, none, none, none, map[any]any{"role": "sfu", "gen": "2"})
+	check("a full record", field("records", fieldRecords)[0].([]any), "full", 1, 1, "10.0.0.3:7946", "", "", MaxWeight, 0, 1, 1, "v12.345.678-rc.1",
+		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, none, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000)
 }

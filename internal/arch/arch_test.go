@@ -16,6 +16,7 @@ const (
 	module = "github.com/roost-cluster/roost/"
 
 	memberlist = "github.com/hashicorp/memberlist"
+	msgpack    = "github.com/vmihailenco/msgpack"
 	redis      = "github.com/redis"
 	prometheus = "github.com/prometheus"
 	otel       = "go.opentelemetry.io"
@@ -33,10 +34,11 @@ var house = []struct {
 	may []string
 	why string
 }{
-	{"lease", nil, "liveness is the ground floor: it depends on no other part"},
+	{"internal/wire", nil, "it reads and writes values, and knows no message"},
+	{"lease", []string{"internal/wire"}, "liveness is the ground floor: it depends on no other part"},
 	{"placement/ring", []string{"lease"}, "a ring has nodes and keys, and no tables"},
 	{"placement", []string{"lease", "placement/ring"}, "ownership follows from the live members alone"},
-	{"placement/assignment", []string{"lease", "placement"}, "an assignment follows from the tables that nodes have computed"},
+	{"placement/assignment", []string{"lease", "placement", "internal/wire"}, "an assignment follows from the tables that nodes have computed"},
 	{"events", []string{"lease", "placement", "events/latest"}, "events are the difference of two snapshots of any origin"},
 	{"placement/placementtest", []string{"lease", "placement"}, "it tests a strategy through the interface alone"},
 	{"cluster/affinity/presence", []string{"lease", "placement", "internal/logqueue", "internal/roomname"}, "presence depends neither on pins nor on the agent"},
@@ -59,10 +61,10 @@ var house = []struct {
 	{"internal/logqueue", nil, "it stands before the handler of any package"},
 	{"internal/release", nil, "what was built is known without any other part"},
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
-	{"internal/gossip", []string{"lease"}, "gossip carries leases, not ownership"},
+	{"internal/gossip", []string{"lease", "internal/wire"}, "gossip carries leases, not ownership"},
 	{"internal/split", []string{"lease"}, "who may own in a split follows from live members and what they said"},
-	{"internal/node", []string{"lease", "placement", "placement/assignment", "events", "internal/handoff", "internal/split"}, "the core of a node decides; the agent around it does the I/O"},
-	{"internal/handoff", []string{"lease", "placement"}, "which run may begin follows from tables, members and messages"},
+	{"internal/node", []string{"lease", "placement", "placement/assignment", "events", "internal/handoff", "internal/split", "internal/wire"}, "the core of a node decides; the agent around it does the I/O"},
+	{"internal/handoff", []string{"lease", "placement", "internal/wire"}, "which run may begin follows from tables, members and messages"},
 	{"internal/explore", nil, "it visits the states of any protocol"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a core or of an agent"},
 	{"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"}, "it puts a virtual network under cores, and nothing of the agent"},
@@ -123,6 +125,12 @@ var bans = []struct {
 		except: []string{"internal/gossip", "internal/simnet"},
 		not:    []string{memberlist + "/..."},
 		why:    "memberlist calls back under its lock and returns live pointers; only internal/gossip handles that",
+	},
+	{
+		in:     []string{"..."},
+		except: []string{"internal/wire"},
+		not:    []string{msgpack + "/..."},
+		why:    "the library trusts what it decodes; only internal/wire compares lengths with the bytes that are there",
 	},
 	{
 		in:     []string{"..."},
@@ -258,6 +266,7 @@ func TestRulesBite(t *testing.T) {
 		{"cluster", "imports", "net/http " + redis + "/rueidis", "embedder's choice"},
 		{"cluster", "pulls in", redis + "/rueidis/internal/cmds " + prometheus + "/client_golang/prometheus", "pays for no"},
 		{"cluster cluster/clustertest", "imports", memberlist, "live pointers"},
+		{"lease internal/gossip cluster", "imports", msgpack + "/v5", "trusts what it decodes"},
 		{"cluster/affinity/pinstore cluster/affinity/redisstore cluster/affinity/affinitytest cluster/routing cluster/routing/httpproxy", "pulls in", "./cluster " + memberlist, "compiles no agent"},
 		{"cluster/affinity cluster/clusterhttp", "imports", prometheus + "/client_golang/prometheus", "plain counters"},
 		{"cmd/roost cmd/roost/internal/settings", "imports", "./cluster/affinity/redisstore", "kinds of stores"},

@@ -17,7 +17,7 @@ const docs = root + "docs/"
 // TestPages: the index lists each page, links lead to a file and a heading, and paths in
 // code spans exist.
 func TestPages(t *testing.T) {
-	pages, decisions := glob(t, docs+"*.md"), glob(t, docs+"decisions/*.md")
+	pages, decisions := glob(t, docs+"*.md"), slices.Concat(glob(t, docs+"decisions/*.md"), glob(t, docs+"dev/design/*.md"))
 	index := read(t, docs+"README.md")
 	for _, page := range pages {
 		if name := filepath.Base(page); name != "README.md" && !strings.Contains(index, "]("+name+")") {

@@ -7,17 +7,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"slices"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // The handshake of a watch stream. Each side proves that it has the key of the cluster, by
 // a MAC over the random numbers of both sides. A recorded handshake proves nothing later.
 //
-//	watcher: label, typeWatch, version, number
-//	subject: handle, number, proof
-//	watcher: proof
+//	watcher: label, typeWatch, frame: version, number
+//	subject: frame: handle, number, proof
+//	watcher: frame: proof
 //	subject: held
 //
 // Afterwards both sides are silent.
@@ -31,7 +33,6 @@ const (
 	held         = 1 // the last byte of the handshake: the subject holds the stream
 
 	numberSize = 16
-	answerSize = 8 + numberSize + sha256.Size
 )
 
 // The roles of the two sides. A proof of one side is none of the other.
@@ -124,20 +125,26 @@ func (c *credentials) verify(proof []byte, role byte, s *session) error {
 func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 	var s session
 	_, _ = rand.Read(s.watcher[:]) // never fails
-	hello := append(append(c.head(typeWatch), watchVersion), s.watcher[:]...)
+	hello := appendFrame(c.head(typeWatch), 2, func(w *wire.Writer) {
+		w.Uint(watchVersion)
+		w.Bytes(s.watcher[:])
+	})
 	if _, err := conn.Write(hello); err != nil {
 		return 0, err
 	}
-	var answer [answerSize]byte
-	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+	var proof []byte
+	err := readFrame(conn, 3, errWatch, func(r *wire.Reader) {
+		s.handle = lease.Handle(r.Handle())
+		copy(s.subject[:], r.Fixed(numberSize))
+		proof = r.Fixed(sha256.Size)
+	})
+	if err == nil {
+		err = c.verify(proof, roleSubject, &s)
+	}
+	if err != nil {
 		return 0, err
 	}
-	s.handle = lease.Handle(binary.BigEndian.Uint64(answer[:]))
-	copy(s.subject[:], answer[8:])
-	if err := c.verify(answer[8+numberSize:], roleSubject, &s); err != nil {
-		return 0, err
-	}
-	if _, err := conn.Write(c.proof(c.keys[0], roleWatcher, &s)); err != nil {
+	if _, err := conn.Write(proofFrame(c.proof(c.keys[0], roleWatcher, &s))); err != nil {
 		return s.handle, err
 	}
 	var last [1]byte
@@ -150,28 +157,38 @@ func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 	return s.handle, nil
 }
 
+// proofFrame is what the watcher says last.
+func proofFrame(proof []byte) []byte {
+	return appendFrame(nil, 1, func(w *wire.Writer) { w.Bytes(proof) })
+}
+
 // answer is the handshake of the subject, after the type byte and without its last byte.
 func (c *credentials) answer(conn io.ReadWriter, self lease.Handle) error {
-	var hello [1 + numberSize]byte
-	if _, err := io.ReadFull(conn, hello[:]); err != nil {
-		return err
-	}
+	s := session{handle: self}
+	err := readFrame(conn, 2, errWatch, func(r *wire.Reader) {
+		if r.Uint(math.MaxUint64) != watchVersion {
+			r.Fail("another version")
+		}
+		copy(s.watcher[:], r.Fixed(numberSize))
+	})
 	switch {
-	case hello[0] != watchVersion:
-		return errWatch
+	case err != nil:
+		return err
 	case self == 0:
 		return errNoHandle
 	}
-	s := session{watcher: [numberSize]byte(hello[1:]), handle: self}
 	_, _ = rand.Read(s.subject[:]) // never fails
-	answer := binary.BigEndian.AppendUint64(nil, uint64(self))
-	answer = append(append(answer, s.subject[:]...), c.proof(c.keys[0], roleSubject, &s)...)
+	answer := appendFrame(nil, 3, func(w *wire.Writer) {
+		w.Handle(uint64(self))
+		w.Bytes(s.subject[:])
+		w.Bytes(c.proof(c.keys[0], roleSubject, &s))
+	})
 	if _, err := conn.Write(answer); err != nil {
 		return err
 	}
-	var proof [sha256.Size]byte
-	if _, err := io.ReadFull(conn, proof[:]); err != nil {
+	var proof []byte
+	if err := readFrame(conn, 1, errWatch, func(r *wire.Reader) { proof = r.Fixed(sha256.Size) }); err != nil {
 		return err
 	}
-	return c.verify(proof[:], roleWatcher, &s)
+	return c.verify(proof, roleWatcher, &s)
 }

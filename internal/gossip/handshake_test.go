@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -114,21 +115,33 @@ func (c *counted) Read(b []byte) (int, error) {
 
 func (c *counted) Write(b []byte) (int, error) { return len(b), nil }
 
+// watchFrame is the first frame of a watcher.
+func watchFrame() []byte {
+	return appendFrame(nil, 2, func(w *wire.Writer) {
+		w.Uint(watchVersion)
+		w.Bytes(make([]byte, numberSize))
+	})
+}
+
 // FuzzHandshake gives both sides what an unauthenticated peer may send: neither accepts it, nor reads
-// more than a proof.
+// more than its frames.
 func FuzzHandshake(f *testing.F) {
 	c := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil)
-	var zero [numberSize]byte
-	f.Add(append(append([]byte{watchVersion}, zero[:]...), make([]byte, sha256.Size)...))
-	f.Add(make([]byte, answerSize+1))
+	f.Add(append(watchFrame(), proofFrame(make([]byte, sha256.Size))...))
+	f.Add(appendFrame(nil, 3, func(w *wire.Writer) {
+		w.Handle(7)
+		w.Bytes(make([]byte, numberSize))
+		w.Bytes(make([]byte, sha256.Size))
+	}))
+	f.Add([]byte{typeFrame, 5, 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{2})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := &counted{Reader: bytes.NewReader(b)}
-		if err := c.answer(r, 7); err == nil || r.n > 1+numberSize+sha256.Size {
+		if err := c.answer(r, 7); err == nil || r.n > 2*(2+maxFrame) {
 			t.Errorf("as subject: %v after %d bytes", err, r.n)
 		}
 		r = &counted{Reader: bytes.NewReader(b)}
-		if h, err := c.watch(r); err == nil || h != 0 || r.n > answerSize {
+		if h, err := c.watch(r); err == nil || h != 0 || r.n > 2+maxFrame {
 			t.Errorf("as watcher: handle %d, %v after %d bytes", h, err, r.n)
 		}
 	})
@@ -139,7 +152,7 @@ func outsider(t *testing.T, n *Node, c *credentials, finish bool) net.Conn {
 	t.Helper()
 	conn := dial(t, "tcp", n)
 	if !finish {
-		write(t, conn, append(c.head(typeWatch), watchVersion))
+		write(t, conn, append(c.head(typeWatch), typeFrame))
 		return conn
 	}
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
@@ -186,9 +199,9 @@ func TestOutsidersKeepNoWatcherOut(t *testing.T) {
 	bad := newCredentials("test", nil, nil)
 	for range maxWatchers {
 		conn := dial(t, "tcp", n)
-		write(t, conn, append(append(bad.head(typeWatch), watchVersion), make([]byte, numberSize)...))
+		write(t, conn, append(bad.head(typeWatch), watchFrame()...))
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-		if _, err := io.ReadFull(conn, make([]byte, answerSize)); err != nil {
+		if err := readFrame(conn, 1, errWatch, func(r *wire.Reader) { r.Skip() }); err != nil {
 			t.Fatal(err)
 		}
 	}

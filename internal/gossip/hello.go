@@ -4,15 +4,16 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"syscall"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -20,21 +21,17 @@ import (
 // does. So it knows early why the two should not: other cluster names or keys, another
 // cluster of the same name, or the node itself.
 //
-//	caller: label, typeHello, version, whether it has a key, number, proof
-//	callee: verdict; if it is welcome: handle, number of founders, founders, proof
+//	caller: label, typeHello, frame: version, whether it has a key, number, proof
+//	callee: verdict; if it is welcome, frame: what it says (handle, founders), proof
 //
 // The proof of the caller shows that it has the key. It may be a recorded one: it earns
-// no more than the answer. The proof of the callee covers the number of the caller.
+// no more than the answer. The proof of the callee covers the number of the caller, and the
+// bytes of what it says.
 
 // typeHello is the first byte of a hello, after the label. memberlist has no message of that type.
 const typeHello = 202
 
-const (
-	helloVersion = 1
-	helloSize    = 1 + 1 + numberSize + sha256.Size // after typeHello
-
-	handleSize = 8
-)
+const helloVersion = 1
 
 // The verdicts. typeBusy is one, too.
 const (
@@ -74,14 +71,7 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 	creds := g.credentials.Load()
 	var number [numberSize]byte
 	_, _ = rand.Read(number[:]) // never fails
-	var keyed byte
-	if !creds.sendsPlain {
-		keyed = 1
-	}
-	m := append(creds.head(typeHello), helloVersion, keyed)
-	m = append(append(m, number[:]...), creds.mac(creds.keys[0], roleCaller, number[:])...)
-	_, err = c.Conn.Write(m)
-	if err != nil {
+	if _, err = c.Conn.Write(creds.hello(number[:])); err != nil {
 		return p, withoutAnswer(err)
 	}
 	verdict, err := c.head.ReadByte()
@@ -95,6 +85,16 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 		return p, withoutAnswer(err)
 	}
 	return p, nil
+}
+
+// hello returns what a caller says.
+func (c *credentials) hello(number []byte) []byte {
+	return appendFrame(c.head(typeHello), 4, func(w *wire.Writer) {
+		w.Uint(helloVersion)
+		w.Bool(!c.sendsPlain)
+		w.Bytes(number)
+		w.Bytes(c.mac(c.keys[0], roleCaller, number))
+	})
 }
 
 // withoutAnswer translates the error of a connection that the other side had accepted.
@@ -134,30 +134,41 @@ func readVerdict(verdict byte, label string) error {
 
 // readPeer reads what the callee says after its welcome.
 func (c *credentials) readPeer(r io.Reader, number []byte) (p Peer, err error) {
-	head := make([]byte, handleSize+1)
-	if _, err := io.ReadFull(r, head); err != nil {
+	var said, proof []byte
+	err = readFrame(r, 2, ErrNoNode, func(r *wire.Reader) { said, proof = r.Bytes(maxFrame), r.Fixed(sha256.Size) })
+	if err != nil {
 		return p, err
 	}
-	founders := int(head[handleSize])
-	if founders > lease.MaxFounders {
-		return p, ErrNoNode
-	}
-	rest := make([]byte, founders*handleSize+sha256.Size)
-	if _, err := io.ReadFull(r, rest); err != nil {
-		return p, err
-	}
-	said := append(head, rest[:founders*handleSize]...)
-	proven := func(key []byte) bool {
-		return hmac.Equal(rest[founders*handleSize:], c.mac(key, roleCallee, number, said))
-	}
+	proven := func(key []byte) bool { return hmac.Equal(proof, c.mac(key, roleCallee, number, said)) }
 	if !slices.ContainsFunc(c.keys, proven) {
 		return p, ErrKey
 	}
-	p.Node = lease.Handle(binary.BigEndian.Uint64(head))
-	for i := range founders {
-		p.Cluster = append(p.Cluster, lease.Handle(binary.BigEndian.Uint64(rest[i*handleSize:])))
+	err = wire.Read(said, func(r *wire.Reader) {
+		r.Fields(2, func() {
+			p.Node = lease.Handle(r.Handle())
+			r.List(lease.MaxFounders, func() { p.Cluster = append(p.Cluster, lease.Handle(r.Handle())) })
+		})
+	})
+	if err != nil {
+		return Peer{}, ErrNoNode
 	}
 	return p, nil
+}
+
+// appendPeer appends what the callee says after its welcome.
+func (c *credentials) appendPeer(b []byte, p Peer, number []byte) []byte {
+	said := wire.Append(nil, func(w *wire.Writer) {
+		w.Array(2)
+		w.Handle(uint64(p.Node))
+		w.Array(len(p.Cluster))
+		for _, founder := range p.Cluster {
+			w.Handle(uint64(founder))
+		}
+	})
+	return appendFrame(b, 2, func(w *wire.Writer) {
+		w.Bytes(said)
+		w.Bytes(c.mac(c.keys[0], roleCallee, number, said))
+	})
 }
 
 // answerHello answers the hello of an incoming stream. It reads nothing of a stream that begins otherwise.
@@ -172,11 +183,11 @@ func (c *vettedConn) answerHello() error {
 		return h.err
 	}
 	_, _ = c.head.Discard(h.at) // they are buffered
-	var m [helloSize]byte
-	if _, err := io.ReadFull(c.head, m[:]); err != nil {
+	said := hello{label: of}
+	if err := readFrame(c.head, 1, errHead, said.read); err != nil {
 		return err
 	}
-	answer := c.guard.answer(of, m[:])
+	answer := c.guard.answer(&said)
 	if err := c.SetWriteDeadline(time.Now().Add(c.guard.headTimeout)); err != nil {
 		return err
 	}
@@ -200,39 +211,47 @@ func (c *vettedConn) noteHello(verdict byte, label string) {
 	}
 }
 
+// hello is what a caller says.
+type hello struct {
+	label         string
+	version       uint64
+	keyed         bool
+	number, proof []byte
+}
+
+func (h *hello) read(r *wire.Reader) {
+	if h.version = r.Uint(math.MaxUint64); h.version == helloVersion {
+		h.keyed, h.number, h.proof = r.Bool(), r.Fixed(numberSize), r.Fixed(sha256.Size)
+	}
+}
+
 // answer returns the answer to a hello.
-func (g *guard) answer(label string, m []byte) []byte {
+func (g *guard) answer(h *hello) []byte {
 	var self Peer
 	if g.self != nil {
 		self = g.self()
 	}
 	creds := g.credentials.Load()
-	answer := []byte{g.welcomes(creds, label, m)}
-	switch {
-	case answer[0] != welcome:
-		return answer
+	switch verdict := g.welcomes(creds, h); {
+	case verdict != welcome:
+		return []byte{verdict}
 	case g.self != nil && self.Node == 0:
 		return []byte{typeBusy}
 	}
-	said := append(binary.BigEndian.AppendUint64(nil, uint64(self.Node)), byte(len(self.Cluster)))
-	for _, founder := range self.Cluster {
-		said = binary.BigEndian.AppendUint64(said, uint64(founder))
-	}
-	return append(append(answer, said...), creds.mac(creds.keys[0], roleCallee, m[2:2+numberSize], said)...)
+	return creds.appendPeer([]byte{welcome}, self, h.number)
 }
 
 // welcomes decides about a hello.
-func (g *guard) welcomes(creds *credentials, label string, m []byte) byte {
-	number, proof := m[2:2+numberSize], m[2+numberSize:]
-	proven := func(key []byte) bool { return hmac.Equal(proof, creds.mac(key, roleCaller, number)) }
-	switch keyed := m[1] == 1; {
-	case label != g.label:
+func (g *guard) welcomes(creds *credentials, h *hello) byte {
+	proven := func(key []byte) bool { return hmac.Equal(h.proof, creds.mac(key, roleCaller, h.number)) }
+	switch {
+	case h.label != g.label:
 		return otherName
-	case m[0] != helloVersion:
+	case h.version != helloVersion:
 		return otherHello
-	case keyed && len(creds.secrets) == 0:
+	case h.keyed && len(creds.secrets) == 0:
 		return needsNoKey
-	case !keyed && !creds.takesPlain:
+	case !h.keyed && !creds.takesPlain:
 		return needsKey
 	case !slices.ContainsFunc(creds.keys, proven):
 		return otherKey

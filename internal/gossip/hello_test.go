@@ -2,12 +2,18 @@ package gossip
 
 import (
 	"bytes"
-	"encoding/binary"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net"
+	"reflect"
+	"runtime"
 	"testing"
 
+	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -15,13 +21,14 @@ import (
 func greet(t *testing.T, conn net.Conn, key []byte) {
 	t.Helper()
 	c := newCredentials("test", key, nil)
-	m := make([]byte, len(c.head(typeHello))+helloSize)
-	if _, err := io.ReadFull(conn, m); err != nil {
+	if _, err := io.ReadFull(conn, make([]byte, len(c.head(typeHello)))); err != nil {
 		t.Error(err)
 	}
-	number := m[len(c.head(typeHello))+2:][:numberSize]
-	said := append(binary.BigEndian.AppendUint64(nil, 9), 0)
-	write(t, conn, append(append([]byte{welcome}, said...), c.mac(c.keys[0], roleCallee, number, said)...))
+	var said hello
+	if err := readFrame(conn, 1, errHead, said.read); err != nil {
+		t.Error(err)
+	}
+	write(t, conn, c.appendPeer([]byte{welcome}, Peer{Node: 9}, said.number))
 }
 
 // Who has no key learns nothing, and who has recorded a hello learns no more than its answer.
@@ -30,41 +37,36 @@ func TestHelloOfOutsiders(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) {
 		c.Key, c.Self = key, func() Peer { return Peer{7, lease.ClusterID{3}} }
 	})
-	answer := func(creds *credentials, keyed byte) []byte {
-		number := make([]byte, numberSize)
-		m := append(creds.head(typeHello), helloVersion, keyed)
-		m = append(append(m, number...), creds.mac(creds.keys[0], roleCaller, number)...)
+	answer := func(creds *credentials) []byte {
 		conn := dial(t, "tcp", n)
-		write(t, conn, m)
+		write(t, conn, creds.hello(make([]byte, numberSize)))
 		b, _ := io.ReadAll(io.LimitReader(conn, 1000))
 		return b
 	}
 	for name, tt := range map[string]struct {
 		creds *credentials
-		keyed byte
 		want  byte
 		why   Why
 	}{
-		"other name": {newCredentials("prod", key, nil), 1, otherName, WrongCluster},
-		"no name":    {newCredentials("", key, nil), 1, otherName, WrongCluster},
-		"no key":     {newCredentials("test", nil, nil), 0, needsKey, WrongKey},
-		"other key":  {newCredentials("test", bytes.Repeat([]byte{8}, 32), nil), 1, otherKey, WrongKey},
+		"other name": {newCredentials("prod", key, nil), otherName, WrongCluster},
+		"no name":    {newCredentials("", key, nil), otherName, WrongCluster},
+		"no key":     {newCredentials("test", nil, nil), needsKey, WrongKey},
+		"other key":  {newCredentials("test", bytes.Repeat([]byte{8}, 32), nil), otherKey, WrongKey},
 	} {
 		before := n.Rejected(tt.why)
-		if got := answer(tt.creds, tt.keyed); len(got) != 1 || got[0] != tt.want {
+		if got := answer(tt.creds); len(got) != 1 || got[0] != tt.want {
 			t.Errorf("%s: answer % x, want %d alone", name, got, tt.want)
 		}
 		eventually(t, name+" is counted", func() bool { return n.Rejected(tt.why) > before })
 	}
 }
 
-// An answer that was recorded, or that names too many founders, is no proof.
+// An answer that was recorded, that was changed, or that names too many founders, is no proof.
 func TestForgedPeers(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	c := newCredentials("test", key, nil)
 	number := make([]byte, numberSize)
-	said := append(binary.BigEndian.AppendUint64(nil, 7), 1, 0, 0, 0, 0, 0, 0, 0, 3)
-	good := append(bytes.Clone(said), c.mac(c.keys[0], roleCallee, number, said)...)
+	good := c.appendPeer(nil, Peer{7, lease.ClusterID{3}}, number)
 	p, err := c.readPeer(bytes.NewReader(good), number)
 	if err != nil || p.Node != 7 || len(p.Cluster) != 1 || p.Cluster[0] != 3 {
 		t.Fatalf("%v, %v", p, err)
@@ -79,9 +81,120 @@ func TestForgedPeers(t *testing.T) {
 		if p, err := c.readPeer(bytes.NewReader(bad), number); err == nil {
 			t.Errorf("byte %d changed: %v", i, p)
 		}
+		if p, err := c.readPeer(bytes.NewReader(good[:i]), number); err == nil {
+			t.Errorf("cut at byte %d: %v", i, p)
+		}
 	}
-	many := append(binary.BigEndian.AppendUint64(nil, 7), 255)
+	many := c.appendPeer(nil, Peer{7, make(lease.ClusterID, lease.MaxFounders+1)}, number)
 	if _, err := c.readPeer(bytes.NewReader(many), number); !errors.Is(err, ErrNoNode) {
 		t.Errorf("many founders: %v", err)
 	}
+}
+
+// A later release of the same version says more, and one of another version says anything.
+func TestHelloOfLaterReleases(t *testing.T) {
+	n, _ := start(t, "a#1", func(c *Config) { c.Self = func() Peer { return Peer{7, lease.ClusterID{3}} } })
+	c, number := newCredentials("test", nil, nil), make([]byte, numberSize)
+	for name, tt := range map[string]struct {
+		n    int
+		says func(w *wire.Writer)
+		want byte
+	}{
+		"more fields": {6, func(w *wire.Writer) {
+			w.Uint(helloVersion)
+			w.Bool(false)
+			w.Bytes(number)
+			w.Bytes(c.mac(c.keys[0], roleCaller, number))
+			w.Text("a later field")
+			w.Nil()
+		}, welcome},
+		"another version": {2, func(w *wire.Writer) {
+			w.Uint(helloVersion + 1)
+			w.Map(0)
+		}, otherHello},
+	} {
+		conn := dial(t, "tcp", n)
+		write(t, conn, appendFrame(c.head(typeHello), tt.n, tt.says))
+		var b [1]byte
+		if _, err := io.ReadFull(conn, b[:]); err != nil || b[0] != tt.want {
+			t.Errorf("%s: %d, %v", name, b[0], err)
+		}
+	}
+}
+
+// What an unauthenticated peer says costs a node no more than a frame, whatever its lengths claim.
+func TestHostileHellos(t *testing.T) {
+	c := newCredentials("test", nil, nil)
+	good := c.hello(make([]byte, numberSize))[len(c.head(typeHello)):]
+	if err := readFrame(bytes.NewReader(good), 1, errHead, new(hello).read); err != nil || good[0] != typeFrame {
+		t.Fatalf("% x: %v", good, err)
+	}
+	frame := func(array ...byte) []byte { return append([]byte{typeFrame, byte(len(array))}, array...) }
+	for name, b := range map[string][]byte{
+		"no frame":               {0x94, 1, 0xc2},
+		"an empty frame":         frame(),
+		"a text":                 frame(0xa1, 'x'),
+		"an empty array":         frame(0x90),
+		"a version alone":        frame(0x91, 1),
+		"version -1":             frame(0x91, 0xff),
+		"version nil":            frame(0x91, 0xc0),
+		"an array of 2^32-1":     frame(0xdd, 0xff, 0xff, 0xff, 0xff, 1),
+		"a number of 4 GiB":      frame(0x94, 1, 0xc2, 0xc6, 0xff, 0xff, 0xff, 0xff),
+		"a short number":         frame(0x94, 1, 0xc2, 0xc4, 1, 0, 0xc4, 0),
+		"a key that is a number": append([]byte{typeFrame, good[1], 0x94, 1, 1}, good[5:]...),
+		"nested arrays":          frame(bytes.Repeat([]byte{0x91}, 255)...),
+		"nested later fields":    frame(append([]byte{0x92, helloVersion + 1}, bytes.Repeat([]byte{0x91}, 253)...)...),
+		"two values":             append([]byte{typeFrame, good[1] + 1}, append(bytes.Clone(good[2:]), 0)...),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := readFrame(bytes.NewReader(b), 1, errHead, new(hello).read)
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, errHead) || got > 4<<10 {
+			t.Errorf("%s: %v, %d bytes allocated", name, err, got)
+		}
+	}
+}
+
+// The fields stand where the page of the wire format says, to an independent decoder.
+func TestAnotherDecoderReadsHellos(t *testing.T) {
+	c, number := newCredentials("", bytes.Repeat([]byte{7}, 32), nil), make([]byte, numberSize)
+	read := func(frame []byte) (v []any) {
+		if err := codec.NewDecoderBytes(frame[2:], &codec.MsgpackHandle{}).Decode(&v); err != nil {
+			t.Error(err)
+		}
+		return v
+	}
+	said := read(c.hello(number)[1:])
+	if want := []any{int64(1), true, number, c.mac(c.keys[0], roleCaller, number)}; !reflect.DeepEqual(said, want) {
+		t.Errorf("a hello has %v, want %v", said, want)
+	}
+	answer := read(c.appendPeer(nil, Peer{0x010203040506, lease.ClusterID{1, 2}}, number))
+	if len(answer) != 2 || !hmac.Equal(answer[1].([]byte), c.mac(c.keys[0], roleCallee, number, answer[0].([]byte))) {
+		t.Fatalf("an answer has %v", answer)
+	}
+	peer := read(append([]byte{0, 0}, answer[0].([]byte)...))
+	if want := []any{[]byte{1, 2, 3, 4, 5, 6}, []any{[]byte{0, 0, 0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 2}}}; !reflect.DeepEqual(peer, want) {
+		t.Errorf("a peer has %v, want %v", peer, want)
+	}
+}
+
+// FuzzHello gives both sides what an unauthenticated peer may send: the caller believes nothing, and neither reads
+// more than a frame.
+func FuzzHello(f *testing.F) {
+	c, number := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil), make([]byte, numberSize)
+	f.Add(c.hello(number)[len(c.head(typeHello)):])
+	f.Add(c.appendPeer(nil, Peer{7, lease.ClusterID{3}}, bytes.Repeat([]byte{1}, numberSize)))
+	f.Add([]byte{typeFrame, 5, 0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := &counted{Reader: bytes.NewReader(b)}
+		var said hello
+		if err := readFrame(r, 1, errHead, said.read); r.n > 2+maxFrame || err == nil && said.version == helloVersion && (len(said.number) != numberSize || len(said.proof) != sha256.Size) {
+			t.Errorf("%+v, %v after %d bytes", said, err, r.n)
+		}
+		r = &counted{Reader: bytes.NewReader(b)}
+		if p, err := c.readPeer(r, number); err == nil || r.n > 2+maxFrame {
+			t.Errorf("%+v, %v after %d bytes", p, err, r.n)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package gossip
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"log"
 	"log/slog"
@@ -92,11 +91,11 @@ func (y *tally) sealed(t *testing.T) (packets, messages int) {
 	for _, w := range y.out {
 		b := w.bytes.Bytes()
 		if len(b) > 0 && b[0] == welcome {
-			b = b[1+handleSize+1+sha256.Size:]
+			b = b[1+2+int(b[2]):]
 		}
 		for len(b) > 2 && b[0] == typeLabel {
 			if b = b[2+int(b[1]):]; len(b) > 0 && b[0] == typeHello {
-				b = b[1+helloSize:]
+				b = b[1+2+int(b[2]):]
 			}
 		}
 		for len(b) >= 5 && b[0] == typeEncrypt {

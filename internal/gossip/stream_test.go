@@ -227,9 +227,7 @@ func TestSilentAfterHello(t *testing.T) {
 		c.StreamTimeout, c.Self = time.Minute, func() Peer { return Peer{7, lease.ClusterID{3}} }
 	})
 	conn := dial(t, "tcp", n)
-	creds, number := newCredentials("test", nil, nil), make([]byte, numberSize)
-	m := append(append(creds.head(typeHello), helloVersion, 0), number...)
-	write(t, conn, append(m, creds.mac(creds.keys[0], roleCaller, number)...))
+	write(t, conn, newCredentials("test", nil, nil).hello(make([]byte, numberSize)))
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if b, err := io.ReadAll(conn); err != nil || len(b) < 2 || b[0] != welcome || b[len(b)-1] != typeBusy {
 		t.Errorf("it gets %v (%v), want a welcome and the end", b, err)

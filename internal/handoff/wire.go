@@ -1,19 +1,19 @@
 package handoff
 
 import (
-	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The wire form of an ask is its kind, the number, the view (fixed), and the partitions
-// that are wanted and demanded. That of an answer is its kind, the number, the handle of
-// the asker (fixed), and the partitions that are free and that run. A list is its
-// length, the first partition, and the difference of each to the one before, less one.
-// All other integers are varints. What stands behind the lists is of a later release.
+// A message is an array: its kind, the number, then of an ask the view, and of an answer the handle of the asker, and
+// two lists of partitions in ascending order: those that are wanted and demanded, or those that are free and that
+// run. What comes behind is of a later release. docs/dev/design/wire.md describes it.
 const (
 	kindAsk    = 1
 	kindAnswer = 2
@@ -27,106 +27,76 @@ var ErrMalformed = errors.New("handoff: malformed message")
 
 // Encode returns the wire form of a, in several messages if it names many partitions.
 func (a Ask) Encode() [][]byte {
-	head := binary.AppendUvarint([]byte{kindAsk}, a.Number)
-	return pack(binary.BigEndian.AppendUint64(head, a.View), a.Wants, a.Demands)
+	return pack(func(w *wire.Writer) {
+		w.Uint(kindAsk)
+		w.Uint(a.Number)
+		w.Uint(a.View)
+	}, a.Wants, a.Demands)
 }
 
 // Encode returns the wire form of a, in several messages if it names many partitions.
 func (a Answer) Encode() [][]byte {
-	head := binary.AppendUvarint([]byte{kindAnswer}, a.Number)
-	return pack(binary.BigEndian.AppendUint64(head, uint64(a.To)), a.Free, a.Runs)
+	return pack(func(w *wire.Writer) {
+		w.Uint(kindAnswer)
+		w.Uint(a.Number)
+		w.Handle(uint64(a.To))
+	}, a.Free, a.Runs)
 }
 
-func pack(head []byte, first, second []placement.Partition) (messages [][]byte) {
+func pack(head func(w *wire.Writer), first, second []placement.Partition) (messages [][]byte) {
 	for len(first)+len(second) > 0 {
 		f := first[:min(len(first), maxListed)]
 		s := second[:min(len(second), maxListed-len(f))]
-		messages = append(messages, appendList(appendList(slices.Clone(head), f), s))
+		messages = append(messages, wire.Append(nil, func(w *wire.Writer) {
+			w.Array(5)
+			head(w)
+			writeList(w, f)
+			writeList(w, s)
+		}))
 		first, second = first[len(f):], second[len(s):]
 	}
 	return messages
 }
 
-func appendList(b []byte, list []placement.Partition) []byte {
+func writeList(w *wire.Writer, list []placement.Partition) {
 	list = slices.Compact(slices.Sorted(slices.Values(list)))
-	b = binary.AppendUvarint(b, uint64(len(list)))
-	next := placement.Partition(0)
+	w.Array(len(list))
 	for _, p := range list {
-		b = binary.AppendUvarint(b, uint64(p-next))
-		next = p + 1
+		w.Uint(uint64(p))
 	}
-	return b
 }
 
 // Decode parses the wire form of an [Ask] or an [Answer]; the other one is nil. The
 // receiver of an ask fills in To.
-func Decode(b []byte) (*Ask, *Answer, error) {
-	r := reader{b: b}
-	kind := r.fixed(1)
-	ask := Ask{Number: r.uvarint()}
-	answer := Answer{Number: ask.Number}
-	switch kind {
-	case kindAsk:
-		ask.View, ask.Wants, ask.Demands = r.fixed(8), r.list(), r.list()
-	case kindAnswer:
-		answer.To, answer.Free, answer.Runs = lease.Handle(r.fixed(8)), r.list(), r.list()
-	default:
-		r.fail()
+func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
+	err = wire.Read(b, func(r *wire.Reader) {
+		r.Fields(5, func() {
+			switch kind, number := r.Uint(kindAnswer), r.Uint(math.MaxUint64); kind {
+			case kindAsk:
+				ask = &Ask{Number: number, View: r.Uint(math.MaxUint64), Wants: readList(r), Demands: readList(r)}
+			case kindAnswer:
+				answer = &Answer{Number: number, To: lease.Handle(r.Handle()), Free: readList(r), Runs: readList(r)}
+			default:
+				r.Fail("no kind of message")
+			}
+		})
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	switch {
-	case r.err != nil:
-		return nil, nil, r.err
-	case kind == kindAsk:
-		return &ask, nil, nil
-	}
-	return nil, &answer, nil
+	return ask, answer, nil
 }
 
-// reader reads values from b and keeps the first problem.
-type reader struct {
-	b   []byte
-	err error
-}
-
-func (r *reader) fail() uint64 {
-	r.b, r.err = nil, ErrMalformed
-	return 0
-}
-
-func (r *reader) fixed(size int) (v uint64) {
-	if len(r.b) < size {
-		return r.fail()
-	}
-	for _, b := range r.b[:size] {
-		v = v<<8 | uint64(b)
-	}
-	r.b = r.b[size:]
-	return v
-}
-
-func (r *reader) uvarint() uint64 {
-	v, size := binary.Uvarint(r.b)
-	if size <= 0 {
-		return r.fail()
-	}
-	r.b = r.b[size:]
-	return v
-}
-
-func (r *reader) list() (list []placement.Partition) {
-	n := r.uvarint()
-	if n > uint64(min(len(r.b), placement.MaxPartitions)) {
-		r.fail()
-		return nil
-	}
-	for next := uint64(0); n > 0; n-- {
-		skip := r.uvarint()
-		if skip >= placement.MaxPartitions-next {
-			r.fail()
-			return nil
+// readList reads partitions in ascending order.
+func readList(r *wire.Reader) (list []placement.Partition) {
+	next := uint64(0)
+	r.List(placement.MaxPartitions, func() {
+		p := r.Uint(placement.MaxPartitions - 1)
+		if p < next {
+			r.Fail("partitions out of order")
 		}
-		list = append(list, placement.Partition(next+skip))
-		next += skip + 1
-	}
+		list = append(list, placement.Partition(p))
+		next = p + 1
+	})
 	return list
 }

@@ -1,11 +1,15 @@
 package handoff
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"pgregory.net/rapid"
 
 	"github.com/roost-cluster/roost/lease"
@@ -28,7 +32,11 @@ func TestRoundTrip(t *testing.T) {
 		first, second := drawList(t, "first"), drawList(t, "second")
 		var got [2][]placement.Partition
 		for _, wire := range (Ask{Number: number, View: view, Wants: first, Demands: second}).Encode() {
-			ask, answer, err := Decode(append(wire, "a later field"...))
+			if wire[0] != 0x95 {
+				t.Fatalf("% x is no array of five fields", wire)
+			}
+			grown := append([]byte{0x97}, wire[1:]...)
+			ask, answer, err := Decode(append(grown, 0xc0, 0x92, 1, 0xa1, 'x'))
 			if err != nil || answer != nil || ask.Number != number || ask.View != view {
 				t.Fatalf("ask %+v, answer %+v, %v", ask, answer, err)
 			}
@@ -42,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 			clear(got[:])
 		}
 		check()
-		to := lease.Handle(view)
+		to := lease.Handle(view >> 16)
 		for _, wire := range (Answer{To: to, Number: number, Free: first, Runs: second}).Encode() {
 			ask, answer, err := Decode(wire)
 			if err != nil || ask != nil || answer.Number != number || answer.To != to {
@@ -57,6 +65,60 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
+// hostile returns messages that no program writes.
+func hostile() [][]byte {
+	return [][]byte{
+		nil,
+		{0x90},
+		{0x91, kindAsk},
+		{0x95, 3, 0, 0, 0x90, 0x90},
+		{0x95, 0xff, 0, 0, 0x90, 0x90},
+		{0x95, kindAsk, 0xff, 0, 0x90, 0x90},
+		{0x95, kindAsk, 0xc0, 0, 0x90, 0x90},
+		{0x95, kindAsk, 0, 0xca, 0, 0, 0, 0, 0x90, 0x90},
+		{0x95, kindAnswer, 0, 7, 0x90, 0x90},
+		{0x95, kindAnswer, 0, 0xc4, 5, 0, 0, 0, 0, 0, 0x90, 0x90},
+		{0x95, kindAsk, 0, 0, 0x92, 1, 1, 0x90},                                               // twice
+		{0x95, kindAsk, 0, 0, 0x92, 2, 1, 0x90},                                               // out of order
+		{0x95, kindAsk, 0, 0, 0x91, 0xce, 0, 1, 0, 0, 0x90},                                   // partition 65,536
+		{0x95, kindAsk, 0, 0, 0x91, 0xff, 0x90},                                               // partition -1
+		{0x95, kindAsk, 0, 0, 0xdd, 0xff, 0xff, 0xff, 0xff, 0x90},                             // 2^32-1 partitions
+		{0x95, kindAsk, 0, 0, 0xdd, 0, 1, 0, 1, 0x90},                                         // more than there are bytes
+		append([]byte{0x96, kindAsk, 0, 0, 0x90, 0x90}, bytes.Repeat([]byte{0x91}, 6<<20)...), // nested
+		append([]byte{0x95, kindAsk, 0, 0, 0x90}, bytes.Repeat([]byte{0x91}, 6<<20)...),
+		{0x95, kindAsk, 0, 0, 0x90, 0x90, 0},
+	}
+}
+
+// A decoder allocates no more than a multiple of the message's bytes.
+func TestDecodeOfHostileMessages(t *testing.T) {
+	for i, wire := range hostile() {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ask, answer, err := Decode(wire)
+		runtime.ReadMemStats(&after)
+		if ask != nil || answer != nil || !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d: %+v, %+v, %v", i, ask, answer, err)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > 4<<10 {
+			t.Errorf("%d: %d bytes take %d", i, len(wire), got)
+		}
+	}
+}
+
+// The fields stand where the page of the wire format says, to an independent decoder.
+func TestAnotherDecoderReadsIt(t *testing.T) {
+	for want, wire := range map[string][]byte{
+		"[1 7 1234 [3 300] [5]]":         Ask{Number: 7, View: 1234, Wants: []placement.Partition{300, 3}, Demands: []placement.Partition{5}}.Encode()[0],
+		"[2 7 [1 2 3 4 5 6] [] [65535]]": Answer{Number: 7, To: 0x010203040506, Runs: []placement.Partition{65535}}.Encode()[0],
+	} {
+		var v any
+		if err := codec.NewDecoderBytes(wire, &codec.MsgpackHandle{}).Decode(&v); err != nil || fmt.Sprint(v) != want {
+			t.Errorf("%v, %v, want %s", v, err, want)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	all := make([]placement.Partition, placement.MaxPartitions)
 	for i := range all {
@@ -65,7 +127,7 @@ func FuzzDecode(f *testing.F) {
 	for _, wire := range slices.Concat(
 		Ask{Number: 1, View: 2, Wants: all[:3], Demands: all[len(all)-2:]}.Encode(),
 		Answer{To: 3, Number: 1 << 60, Free: all[7:8], Runs: all[100:300]}.Encode(),
-		[][]byte{{}, {kindAsk}, {kindAnswer, 0xff}, {3}, append([]byte{kindAsk, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 3}, make([]byte, 1<<16)...)},
+		hostile(),
 	) {
 		f.Add(wire)
 	}

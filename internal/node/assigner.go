@@ -1,10 +1,11 @@
 package node
 
 import (
-	"encoding/binary"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/assignment"
@@ -33,22 +34,26 @@ type assigner struct {
 // startWaiting makes a node that was away itself begin again to wait for the others.
 func (a *assigner) startWaiting(now time.Time) { a.quorum, a.away = now, nil }
 
-// What Extra holds, by its first byte.
+// What Extra holds, by the first field of its array.
 const (
 	extraStamp      = 1 // version and digest of an assignment
 	extraAssignment = 2 // a whole one
 )
 
-// maxStampBytes is how much room a stamp takes in a packet, as a section of it.
-const maxStampBytes = 2 + 1 + binary.MaxVarintLen64 + 8
+// maxStampBytes is how much room a stamp takes in a packet.
+const maxStampBytes = 2 + 1 + 1 + 2*wire.MaxInteger
 
 // encode returns m with the identity of the cluster, and the stamp of this node.
 func (n *Node) encode(m *lease.Message) []byte {
 	m.Cluster = n.identity.cluster
 	if n.assigner.on {
 		a := n.assigner.current
-		m.Extra = binary.AppendUvarint([]byte{extraStamp}, a.Version())
-		m.Extra = binary.BigEndian.AppendUint64(m.Extra, uint64(a.Digest()))
+		m.Extra = wire.Append(nil, func(w *wire.Writer) {
+			w.Array(3)
+			w.Uint(extraStamp)
+			w.Uint(a.Version())
+			w.Uint(uint64(a.Digest()))
+		})
 	}
 	return lease.Encode(m)
 }
@@ -69,7 +74,11 @@ func (n *Node) Sync(now time.Time) []byte {
 	m.Cluster = n.identity.cluster
 	m.Challenge = n.set.StreamNonce(now, n.random())
 	if n.assigner.on && n.assigner.current != nil {
-		m.Extra = append([]byte{extraAssignment}, n.assigner.current.Encode()...)
+		m.Extra = wire.Append(nil, func(w *wire.Writer) {
+			w.Array(2)
+			w.Uint(extraAssignment)
+			w.Raw(n.assigner.current.Encode())
+		})
 	}
 	if len(m.Extra) > lease.MaxExtraBytes { // no healthy cluster gets there
 		n.log(Debug, "assignment exceeds MaxExtraBytes, not sent", "bytes", len(m.Extra))
@@ -83,16 +92,27 @@ func (a *assigner) applyExtra(now time.Time, m *lease.Message) {
 	if !a.on || len(m.Extra) == 0 || m.Settings != a.cfg.Settings {
 		return
 	}
-	switch body := m.Extra[1:]; m.Extra[0] {
-	case extraStamp:
-		version, size := binary.Uvarint(body)
-		if size <= 0 || len(body) != size+8 {
-			a.stats.DecodeErrors++
-			return
-		}
-		a.compare(now, version, placement.Digest(binary.BigEndian.Uint64(body[size:])), a.set.AddrOf(m.From))
-	case extraAssignment:
-		a.merge(now, body)
+	var kind, version, digest uint64
+	var encoded []byte
+	err := wire.Read(m.Extra, func(r *wire.Reader) {
+		r.Fields(2, func() {
+			switch kind = r.Uint(math.MaxUint64); {
+			case kind == extraStamp && r.Left() < 2:
+				r.Fail("a stamp without a digest")
+			case kind == extraStamp:
+				version, digest = r.Uint(math.MaxUint64), r.Uint(math.MaxUint64)
+			case kind == extraAssignment:
+				encoded = r.Raw()
+			}
+		})
+	})
+	switch {
+	case err != nil:
+		a.stats.DecodeErrors++
+	case kind == extraStamp:
+		a.compare(now, version, placement.Digest(digest), a.set.AddrOf(m.From))
+	case kind == extraAssignment:
+		a.merge(now, encoded)
 	}
 }
 

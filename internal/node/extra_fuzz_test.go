@@ -2,11 +2,11 @@ package node
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -19,8 +19,16 @@ func FuzzExtra(f *testing.F) {
 		c.Handoff = time.Minute
 	}
 	f.Add([]byte{}, []byte{})
-	f.Add(binary.BigEndian.AppendUint64(binary.AppendUvarint([]byte{extraStamp}, math.MaxUint64), math.MaxUint64), []byte{1})
-	f.Add([]byte{extraAssignment, 1, 8, 1, 0}, bytes.Repeat([]byte{1}, 30))
+	stamp := wire.Append(nil, func(w *wire.Writer) {
+		w.Array(3)
+		w.Uint(extraStamp)
+		w.Uint(math.MaxUint64)
+		w.Uint(math.MaxUint64)
+	})
+	f.Add(stamp, []byte{0x95, 1, 1, 1, 0x91, 1, 0x90})
+	f.Add([]byte{0x92, extraAssignment, 0x9a, 1, 8, 1, 0x90, 0, 0, 0, 0, 0x90, 0x98, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0}, stamp)
+	f.Add([]byte{0x92, extraAssignment, 0xdd, 255, 255, 255, 255}, bytes.Repeat([]byte{0x91}, 1000))
+	f.Add(append([]byte{0x92, extraAssignment}, bytes.Repeat([]byte{0x91}, 1000)...), []byte{1})
 	f.Fuzz(func(t *testing.T, extra, handoff []byte) {
 		if len(extra)+len(handoff) > 1<<16 {
 			return

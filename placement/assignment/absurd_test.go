@@ -1,7 +1,6 @@
 package assignment_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"testing"
 
@@ -13,8 +12,7 @@ import (
 // at returns an assignment of three partitions without an owner, at a version.
 func at(t *testing.T, version uint64) *assignment.Assignment {
 	t.Helper()
-	b := binary.AppendUvarint([]byte{1, 3}, version)
-	a, err := assignment.Decode(append(b, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0), 3)
+	a, err := assignment.Decode(encoded(1, 3, version, []string{"b"}, 0, 1, 0, 0, []int{}, []any{nil, nil, nil}), 3)
 	if err != nil {
 		t.Fatal(err)
 	}

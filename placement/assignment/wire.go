@@ -1,55 +1,73 @@
 package assignment
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// format is the first byte of an encoded assignment.
-const format = 1
+// format is the first field of an encoded assignment. It has no room for more fields: nodes that know different ones
+// could not merge it.
+const (
+	format = 1
+	fields = 10
+)
 
 // ErrMalformed is the error of an encoding that cannot be decoded.
 var ErrMalformed = errors.New("assignment: malformed")
 
-// Encode returns the binary form of a, the same for equal assignments: the format,
-// the number of partitions, the version, the ids that occur, the genesis, the quorum,
-// and the entry of each partition. Numbers are of variable length, and refer to ids
-// by their place. It takes 6 to 10 bytes a partition. The encoding of nil is empty.
+// Encode returns the wire form of a, the same for equal assignments; docs/dev/design/wire.md describes it. Ids are
+// written once, and numbers refer to them by their place. It takes 4 to 16 bytes a partition. The wire form of nil is
+// empty.
 func (a *Assignment) Encode() []byte {
 	if a == nil {
 		return nil
 	}
 	ids, index := a.ids()
-	b := make([]byte, 0, 32+16*len(ids)+10*len(a.entries))
-	put := func(numbers ...uint64) {
-		for _, n := range numbers {
-			b = binary.AppendUvarint(b, n)
+	return wire.Append(make([]byte, 0, 32+16*len(ids)+16*len(a.entries)), func(w *wire.Writer) {
+		w.Array(fields)
+		w.Uint(format)
+		w.Uint(uint64(len(a.entries)))
+		w.Uint(a.version)
+		w.Array(len(ids))
+		for _, id := range ids {
+			w.Text(string(id))
 		}
-	}
-	b = append(b, format)
-	put(uint64(len(a.entries)), a.version, uint64(len(ids)))
-	for _, id := range ids {
-		put(uint64(len(id)))
-		b = append(b, id...)
-	}
-	put(a.genesis.since, index[a.genesis.by], a.quorum.version, a.quorum.active, uint64(len(a.quorum.voters)))
-	for _, id := range a.quorum.voters {
-		put(index[id])
-	}
-	for i := range a.entries {
-		e := &a.entries[i]
-		if put(index[e.owner]); e.owner == "" {
-			continue
+		w.Uint(a.genesis.since)
+		w.Uint(index[a.genesis.by])
+		w.Uint(a.quorum.version)
+		w.Uint(a.quorum.active)
+		w.Array(len(a.quorum.voters))
+		for _, id := range a.quorum.voters {
+			w.Uint(index[id])
 		}
-		put(e.version, index[e.from], index[e.by], uint64(e.cause), index[e.deputy], e.stand)
+		w.Array(len(a.entries))
+		for i := range a.entries {
+			a.entries[i].write(w, index)
+		}
+	})
+}
+
+// write writes an entry, and nil for none.
+func (e *entry) write(w *wire.Writer, index map[lease.NodeID]uint64) {
+	if e.owner == "" {
+		w.Nil()
+		return
 	}
-	return b
+	f := w.Fields(3)
+	w.Uint(index[e.owner])
+	w.Uint(e.version)
+	w.Uint(index[e.by])
+	f.Optional(e.from != "", func() { w.Uint(index[e.from]) })
+	f.Optional(e.cause != 0, func() { w.Uint(uint64(e.cause)) })
+	f.Optional(e.deputy != "", func() { w.Uint(index[e.deputy]) })
+	f.Optional(e.stand != 0, func() { w.Uint(e.stand) })
+	f.End(nil)
 }
 
 // ids returns the ids that occur in a, sorted, and the place of each, counted
@@ -78,138 +96,96 @@ func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	return ids, index
 }
 
-// Decode parses the binary form of an assignment of the given number of partitions.
+// Decode parses the wire form of an assignment of the given number of partitions.
 // The result is valid in every part and shares no memory with b. It fails with
 // ErrMalformed.
 func Decode(b []byte, partitions int) (*Assignment, error) {
-	r := reader{b: b}
-	if r.byte() != format {
-		r.fail("unknown format")
-	}
-	if n := r.uvarint(placement.MaxPartitions); r.err == nil && n != uint64(partitions) {
-		r.fail("%d partitions, want %d", n, partitions)
-	}
-	a := r.head()
-	if r.err == nil && len(r.b) < partitions {
-		r.fail("cut short") // an entry takes a byte at least
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	a.entries = make([]entry, partitions)
-	for p := range a.entries {
-		a.entries[p] = r.entry()
-	}
-	if len(r.b) > 0 {
-		r.fail("%d bytes too many", len(r.b))
-	}
-	if r.err != nil {
-		return nil, r.err
+	a := new(Assignment)
+	err := wire.Read(b, func(r *wire.Reader) {
+		d := decoder{Reader: r}
+		d.Fields(fields, func() { d.assignment(a, partitions) })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	return a.finish(), nil
 }
 
-// reader keeps the first error; after it, every read returns zero.
-type reader struct {
-	b       []byte
+// decoder reads an assignment.
+type decoder struct {
+	*wire.Reader
 	version uint64 // the assignment's
 	ids     []lease.NodeID
-	err     error
 }
 
-func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+func (d *decoder) assignment(a *Assignment, partitions int) {
+	if d.Uint(math.MaxUint64) != format || d.Left() != fields-1 {
+		d.Fail("unknown format")
 	}
-	r.b = nil
-}
-
-func (r *reader) byte() byte {
-	if len(r.b) == 0 {
-		r.fail("cut short")
-		return 0
+	if n := d.Uint(placement.MaxPartitions); n != uint64(partitions) {
+		d.Fail(fmt.Sprintf("%d partitions, want %d", n, partitions))
 	}
-	first := r.b[0]
-	r.b = r.b[1:]
-	return first
-}
-
-func (r *reader) uvarint(limit uint64) uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || v > limit {
-		r.fail("a number is cut short or out of range")
-		return 0
+	if d.version = d.Uint(maxVersion); d.version == 0 {
+		d.Fail("version 0")
 	}
-	r.b = r.b[n:]
-	return v
-}
-
-// head reads all but the entries.
-func (r *reader) head() *Assignment {
-	if r.version = r.uvarint(maxVersion); r.version == 0 {
-		r.fail("version 0")
-	}
-	r.readIDs()
-	a := &Assignment{version: r.version}
-	a.genesis = genesis{r.uvarint(math.MaxUint64), r.id()}
-	a.quorum = quorum{version: r.uvarint(a.version), active: r.uvarint(lease.MaxNodes)}
-	a.quorum.voters = r.readVoters()
+	d.List(math.MaxInt32, d.readID)
+	a.version = d.version
+	a.genesis = genesis{d.Uint(math.MaxUint64), d.id()}
+	a.quorum = quorum{version: d.Uint(a.version), active: d.Uint(lease.MaxNodes)}
+	a.quorum.voters = d.voters()
 	if a.quorum.active > uint64(len(a.quorum.voters)) {
-		r.fail("%d active members, of %d voters", a.quorum.active, len(a.quorum.voters))
+		d.Fail(fmt.Sprintf("%d active members, of %d voters", a.quorum.active, len(a.quorum.voters)))
 	}
-	return a
-}
-
-func (r *reader) readIDs() {
-	count := r.uvarint(uint64(len(r.b))) // an id takes a byte at least
-	for range count {
-		n := int(r.uvarint(lease.MaxIDBytes))
-		if n > len(r.b) {
-			r.fail("cut short")
-		}
-		if r.err != nil {
+	d.Fields(partitions, func() {
+		if d.Left() != partitions {
+			d.Fail("more entries than partitions")
 			return
 		}
-		id := lease.NodeID(r.b[:n])
-		r.b = r.b[n:]
-		if err := id.Validate(); err != nil {
-			r.fail("%v", err)
+		a.entries = make([]entry, partitions)
+		for p := range a.entries {
+			d.Optional(func() { a.entries[p] = d.entry() })
 		}
-		r.ids = append(r.ids, id)
-	}
+	})
 }
 
-// readVoters reads ids that are sorted and distinct.
-func (r *reader) readVoters() (voters []lease.NodeID) {
-	for range r.uvarint(uint64(len(r.ids))) {
-		id := r.id()
+func (d *decoder) readID() {
+	id := lease.NodeID(d.Text(lease.MaxIDBytes))
+	if err := id.Validate(); err != nil {
+		d.Fail(err.Error())
+	}
+	d.ids = append(d.ids, id)
+}
+
+// voters reads ids that are sorted and distinct.
+func (d *decoder) voters() (voters []lease.NodeID) {
+	d.List(len(d.ids), func() {
+		id := d.id()
 		if n := len(voters); id == "" || (n > 0 && id <= voters[n-1]) {
-			r.fail("voters out of order")
-			return nil
+			d.Fail("voters out of order")
 		}
 		voters = append(voters, id)
-	}
+	})
 	return voters
 }
 
-func (r *reader) id() lease.NodeID {
-	if i := r.uvarint(uint64(len(r.ids))); i > 0 {
-		return r.ids[i-1]
+// id reads the place of an id.
+func (d *decoder) id() lease.NodeID {
+	if i := d.Uint(uint64(len(d.ids))); i > 0 {
+		return d.ids[i-1]
 	}
 	return ""
 }
 
-func (r *reader) entry() entry {
-	e := entry{owner: r.id()}
-	if e.owner == "" {
-		return entry{}
-	}
-	e.version = r.uvarint(r.version)
-	e.from, e.by = r.id(), r.id()
-	e.cause = cause(r.uvarint(uint64(causes - 1)))
-	e.deputy, e.stand = r.id(), r.uvarint(r.version)
-	if r.err == nil && (e.version == 0 || (e.deputy != "" && e.stand == 0)) {
-		r.fail("an entry is out of range")
-	}
+func (d *decoder) entry() (e entry) {
+	d.Fields(3, func() {
+		e.owner, e.version, e.by = d.id(), d.Uint(d.version), d.id()
+		d.Optional(func() { e.from = d.id() })
+		d.Optional(func() { e.cause = cause(d.Uint(uint64(causes - 1))) })
+		d.Optional(func() { e.deputy = d.id() })
+		d.Optional(func() { e.stand = d.Uint(d.version) })
+		if d.Left() > 0 || e.owner == "" || e.version == 0 || (e.deputy != "" && e.stand == 0) {
+			d.Fail("an entry is out of range")
+		}
+	})
 	return e
 }
