@@ -43,28 +43,17 @@ const (
 // maxStampBytes is how much room a stamp takes in a packet.
 const maxStampBytes = 2 + 1 + 1 + 2*wire.MaxInteger
 
-// encode returns m with the identity of the cluster, and the stamp of this node.
-func (n *Node) encode(m *lease.Message) []byte {
-	m.Cluster = n.identity.cluster
-	if n.assigner.on {
-		a := n.assigner.current
-		m.Extra = wire.Append(nil, func(w *wire.Writer) {
-			w.Array(3)
-			w.Uint(extraStamp)
-			w.Uint(a.Version())
-			w.Uint(uint64(a.Digest()))
-		})
+// stamp returns what tells the assignment of this node from others, or nil.
+func (a *assigner) stamp() []byte {
+	if !a.on {
+		return nil
 	}
-	return lease.Encode(m)
-}
-
-// budget is how many bytes a packet may have before it is stamped.
-func (n *Node) budget() int {
-	b := n.cfg.PacketBytes - n.identity.cluster.Bytes()
-	if n.assigner.on {
-		b -= maxStampBytes
-	}
-	return b
+	return wire.Append(nil, func(w *wire.Writer) {
+		w.Array(3)
+		w.Uint(extraStamp)
+		w.Uint(a.current.Version())
+		w.Uint(uint64(a.current.Digest()))
+	})
 }
 
 // Sync returns all that this node knows: its half of a full exchange over a stream.

@@ -239,6 +239,29 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	return e
 }
 
+// encode returns m with the identity of the cluster, and the stamp of this node.
+func (n *Node) encode(m *lease.Message) []byte {
+	m.Cluster = n.identity.cluster
+	m.Extra = n.assigner.stamp()
+	return lease.Encode(m)
+}
+
+// budget is how many bytes a packet may have before it is stamped.
+func (n *Node) budget() int {
+	b := n.cfg.PacketBytes - n.identity.cluster.Bytes()
+	if n.assigner.on {
+		b -= maxStampBytes
+	}
+	return b
+}
+
+// send adds a packet to the next Ready.
+func (n *Node) send(p Packet) {
+	if p.To != "" {
+		n.out.Packets = append(n.out.Packets, p)
+	}
+}
+
 // End releases everything, without a leave message.
 func (n *Node) End(now time.Time) {
 	n.dropLease()

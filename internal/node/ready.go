@@ -147,13 +147,6 @@ func (l *limiter) allow(now time.Time, every time.Duration) bool {
 	return true
 }
 
-// send adds a packet to the next Ready.
-func (n *Node) send(p Packet) {
-	if p.To != "" {
-		n.out.Packets = append(n.out.Packets, p)
-	}
-}
-
 // View is what a node knows at one moment. It is immutable.
 type View struct {
 	Phase    Phase
