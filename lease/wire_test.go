@@ -192,26 +192,52 @@ func TestSizesAreUpperBounds(t *testing.T) {
 			}
 		}
 		m.Challenge, m.Echo, m.Extra, m.Handoff = 0, 0, nil, nil
-		most := messageOverhead + handleBytes*(len(m.PullRecords)+len(m.PullLeases)) + maxFailureReportBytes*len(m.FailureReports)
-		for i := range m.Heartbeats {
-			most += rowBytes(&m.Heartbeats[i], m.Stamp, tableOf(m))
-		}
-		for _, r := range m.Records {
-			most += recordBytes(r)
-		}
-		for i := range m.Ages {
-			most += bucketBytes(m.Ages[i].Nodes)
-		}
-		for i := range m.PullBuckets {
-			most += 1 + 3 + wire.BinSize(4*len(m.PullBuckets[i].Hashes))
-		}
-		for i := range m.Cordons {
-			most += m.Cordons[i].size()
-		}
-		if got := len(Encode(m)); got > most {
+		if got, most := len(Encode(m)), messageOverhead+partsOf(m); got > most {
 			t.Fatalf("a message of %d bytes, at most %d by its parts", got, most)
 		}
 	})
+	largest := &Message{
+		Settings: math.MaxUint32, Stamp: maxStamp, SentAt: time.UnixMilli(math.MaxInt64), Missed: maxStamp, Cordoned: math.MaxUint32,
+		Heartbeats: make([]Heartbeat, maxRows), Ages: make([]Bucket, maxRows), Cordons: make([]Cordon, MaxCordons), PullRecords: make([]Handle, maxRows),
+		PullLeases: make([]Handle, maxRows), PullBuckets: make([]BucketDigest, maxRows), FailureReports: make([]FailureReport, maxRows),
+	}
+	for i := range maxRows {
+		largest.Heartbeats[i].Table = math.MaxUint32
+		largest.Records = append(largest.Records, rec("x", 1))
+	}
+	rest := len(Encode(largest)) - partsOf(largest)
+	for i := range largest.Ages { // but for what the upper bounds of the parts have to spare
+		rest += bucketBytes(0) - wire.Size(func(w *wire.Writer) { writeBucket(w, &largest.Ages[i]) })
+		rest += 4 + wire.BinSize(0) - wire.Size(func(w *wire.Writer) { writeBucketDigest(w, &largest.PullBuckets[i]) })
+		rest += maxFailureReportBytes - wire.Size(func(w *wire.Writer) { writeFailureReport(w, &largest.FailureReports[i], maxStamp) })
+	}
+	for i := range largest.Cordons {
+		rest += largest.Cordons[i].size() - wire.Size(func(w *wire.Writer) { writeCordon(w, &largest.Cordons[i], maxStamp) })
+	}
+	if rest > messageOverhead || rest < messageOverhead-16 {
+		t.Errorf("the largest message takes %d bytes besides its parts, messageOverhead is %d", rest, messageOverhead)
+	}
+}
+
+// partsOf returns an upper bound for the encoded size of what messageOverhead does not cover, part by part.
+func partsOf(m *Message) int {
+	most := handleBytes*(len(m.PullRecords)+len(m.PullLeases)) + maxFailureReportBytes*len(m.FailureReports)
+	for i := range m.Heartbeats {
+		most += rowBytes(&m.Heartbeats[i], m.Stamp, tableOf(m))
+	}
+	for _, r := range m.Records {
+		most += recordBytes(r)
+	}
+	for i := range m.Ages {
+		most += bucketBytes(m.Ages[i].Nodes)
+	}
+	for i := range m.PullBuckets {
+		most += 4 + wire.BinSize(4*len(m.PullBuckets[i].Hashes))
+	}
+	for i := range m.Cordons {
+		most += m.Cordons[i].size()
+	}
+	return most
 }
 
 // The size of a row limits how fast news spreads: at most 24 bytes each.
@@ -219,8 +245,8 @@ func TestRowSize(t *testing.T) {
 	const stamp = 1 << 41 // a day in 2039
 	row := func(b Heartbeat) int { return rowBytes(&b, stamp, 7) }
 	most := Heartbeat{
-		At: 1, Renewed: stamp, State: Left, Version: math.MaxUint32, Clock: math.MinInt64, Load: math.MaxInt64,
-		Table: 8, rest: make([]byte, maxRestBytes), // zeroes, one byte each
+		At: 1, Renewed: stamp - maxAge, State: Left, Version: math.MaxUint32, Clock: math.MinInt64, Load: math.MaxInt64,
+		Table: math.MaxUint32, rest: make([]byte, maxRestBytes), // zeroes, one byte each
 	}
 	for _, tc := range []struct {
 		name      string
@@ -234,7 +260,7 @@ func TestRowSize(t *testing.T) {
 			At: stamp - 86_400_000, Renewed: stamp - 5000, State: Active, Version: 300, Clock: -120 * ms, Load: 20_000, Table: 7,
 		}, 24},
 		{"the same while tables differ", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 8}, 18},
-		{"most", most, 108},
+		{"most", most, maxHeartbeatBytes},
 	} {
 		got := row(tc.heartbeat)
 		if got != tc.want {
