@@ -58,9 +58,17 @@ broken, and 1 if no agent answers.`,
 	}, settings.Setting{
 		Name: "all", Arg: "bool", Set: settings.Bool(&e.all), FlagOnly: true, Usage: "ask the agents of all members, too",
 	}, settings.Setting{
-		Name: "within", Arg: "DURATION", Set: settings.Duration(&e.within), FlagOnly: true, Usage: "with --all: for at most this long (default 2m)",
+		Name:     "within",
+		Arg:      "DURATION",
+		Set:      settings.Duration(&e.within),
+		FlagOnly: true,
+		Usage:    "with --all: for at most this long (default 2m)",
 	}, settings.Setting{
-		Name: "expect", Arg: "N", Set: settings.Number(&e.expect, 1, lease.MaxNodes), FlagOnly: true, Usage: "how many live members there should be: fewer is a failure",
+		Name:     "expect",
+		Arg:      "N",
+		Set:      settings.Number(&e.expect, 1, lease.MaxNodes),
+		FlagOnly: true,
+		Usage:    "how many live members there should be: fewer is a failure",
 	})
 }
 

@@ -66,7 +66,11 @@ func TestMany(t *testing.T) {
 	for i := range *many {
 		id := fmt.Sprintf("n%04d", i)
 		sees[id], tn.hangs[id] = []string{}, i%10 == 9
-		all.Members = append(all.Members, clusterhttp.Member{Profile: lease.Profile{ID: lease.NodeID(id), Addr: "10.11.12.13:7946", APIAddr: "10.11.12.13:3478", Zone: "zone-1"}, State: lease.Active, HTTP: tn.at(id)})
+		all.Members = append(all.Members, clusterhttp.Member{
+			Profile: lease.Profile{ID: lease.NodeID(id), Addr: "10.11.12.13:7946", APIAddr: "10.11.12.13:3478", Zone: "zone-1"},
+			State:   lease.Active,
+			HTTP:    tn.at(id),
+		})
 	}
 	b, err := json.Marshal(all)
 	if err != nil {
