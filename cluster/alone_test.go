@@ -92,7 +92,13 @@ func TestFirstNodeAtLocalhost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			agent, err := cluster.Start(ctx, cluster.Config{ID: "a", Cluster: "alone", Bind: bind, Join: []string{"localhost:" + port}, StartupGrace: 30 * time.Minute})
+			agent, err := cluster.Start(ctx, cluster.Config{
+				ID:           "a",
+				Cluster:      "alone",
+				Bind:         bind,
+				Join:         []string{"localhost:" + port},
+				StartupGrace: 30 * time.Minute,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -116,7 +116,8 @@ func TestDrainWithARunThatHangs(t *testing.T) {
 		defer cancel()
 		err := agent.Drain(ctx)
 		took := time.Since(began)
-		if took < bound || took > bound+2*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), fmt.Sprint(hangs)) {
+		if took < bound || took > bound+2*time.Second || !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(fmt.Sprint(err), fmt.Sprint(hangs)) {
 			t.Errorf("after %v: %v; partition %d hangs", took, err, hangs)
 		}
 		close(released)

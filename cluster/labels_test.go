@@ -17,7 +17,8 @@ import (
 // Labels are replaced as a whole, reach watchers of other members, and survive a fence.
 func TestSetLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Labels = map[string]string{"role": "sfu", "gen": "1"} }})
+		c := clustertest.New(t,
+			clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Labels = map[string]string{"role": "sfu", "gen": "1"} }})
 		c.Start("a", "b", "c")
 		c.WaitAgreed(3 * time.Second)
 		time.Sleep(10 * time.Second)

@@ -281,7 +281,8 @@ func TestBeforeLeavePanics(t *testing.T) {
 		if _, member := other.Member("n00"); member {
 			t.Error("the node is still a member")
 		}
-		if text := log.String(); !strings.Contains(text, "level=ERROR msg=\"function of BeforeLeave panicked\"") || !strings.Contains(text, "leaveruns_test.go") {
+		text := log.String()
+		if !strings.Contains(text, "level=ERROR msg=\"function of BeforeLeave panicked\"") || !strings.Contains(text, "leaveruns_test.go") {
 			t.Errorf("no line with the stack in the log:\n%s", text)
 		}
 	})

@@ -14,7 +14,11 @@ import (
 // What a snapshot keeps of members that are gone does not grow with the cluster.
 func TestLostKeepsNoSnapshot(t *testing.T) {
 	const nodes, rolled = 500, 256
-	table, err := placement.Compute(placement.Input{Partitions: 8, Strategy: placement.Rendezvous(), Nodes: []placement.Node{{ID: "x", Weight: 1}}})
+	table, err := placement.Compute(placement.Input{
+		Partitions: 8,
+		Strategy:   placement.Rendezvous(),
+		Nodes:      []placement.Node{{ID: "x", Weight: 1}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,10 @@ func BenchmarkPublish(b *testing.B) {
 			<-a.Ready()
 			others := lease.Message{Settings: settingsOf(a.cfg).hash(), SentAt: time.Now(), Stamp: lease.Stamp(time.Now().UnixMilli())}
 			for i := range 999 {
-				r := &lease.Record{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Incarnation: 1 << 62, Weight: 100, Addr: "127.0.0.1:1"}, Version: 1}
+				r := &lease.Record{
+					Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Incarnation: 1 << 62, Weight: 100, Addr: "127.0.0.1:1"},
+					Version: 1,
+				}
 				others.Records = append(others.Records, r)
 				others.Heartbeats = append(others.Heartbeats, lease.Heartbeat{Handle: r.Handle(), At: others.Stamp, State: lease.Active, Version: 1})
 			}
@@ -50,7 +53,13 @@ func BenchmarkPublish(b *testing.B) {
 			if n := len(a.Snapshot().Table.Nodes()); n != 999 {
 				b.Fatalf("%d nodes", n)
 			}
-			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp, From: others.From, Heartbeats: others.Heartbeats[500:501]}, 1
+			one, seq := lease.Message{
+				Settings:   others.Settings,
+				SentAt:     time.Now(),
+				Stamp:      others.Stamp,
+				From:       others.From,
+				Heartbeats: others.Heartbeats[500:501],
+			}, 1
 			for b.Loop() {
 				seq++
 				one.Stamp++

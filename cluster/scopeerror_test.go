@@ -58,7 +58,8 @@ func TestEmptyScope(t *testing.T) {
 		if err := c.Agent("n00").Cordon(t.Context(), "n01", time.Minute, "disk errors"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := odd.Place("room-17"); !errors.Is(err, cluster.ErrEmptyScope) || !contains(err, "1 cordoned", "end a cordon") || contains(err, "drain") {
+		if _, err := odd.Place("room-17"); !errors.Is(err, cluster.ErrEmptyScope) ||
+			!contains(err, "1 cordoned", "end a cordon") || contains(err, "drain") {
 			t.Errorf("it is cordoned: %v", err)
 		}
 	})
@@ -129,7 +130,8 @@ func TestScopeRefuses(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 1, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Strategy = placement.LeastPartitions(1, 3) }})
-		if _, err := c.Agent("n00").Scope("even", ofRole("even")); !errors.Is(err, cluster.ErrScopeStrategy) || !contains(err, "least-partitions") {
+		_, err := c.Agent("n00").Scope("even", ofRole("even"))
+		if !errors.Is(err, cluster.ErrScopeStrategy) || !contains(err, "least-partitions") {
 			t.Errorf("a strategy that remembers: %v", err)
 		}
 	})

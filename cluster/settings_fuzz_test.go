@@ -10,7 +10,10 @@ import (
 // FuzzAccept: a node is accepted only with the same settings. Others are refused with the name of a setting.
 func FuzzAccept(f *testing.F) {
 	own := settingsOf(Config{ID: "a"}.WithDefaults())
-	for _, meta := range []string{"", "=", "wire=1-1\n", "wire=9-1", string(own.meta(nil)), string(own.meta(nil)) + "more=1\n", own.equal + "wire=0-2\n", strings.Repeat("a=\n", 100)} {
+	for _, meta := range []string{
+		"", "=", "wire=1-1\n", "wire=9-1", string(own.meta(nil)), string(own.meta(nil)) + "more=1\n",
+		own.equal + "wire=0-2\n", strings.Repeat("a=\n", 100),
+	} {
 		f.Add(meta)
 	}
 	f.Fuzz(func(t *testing.T, meta string) {

@@ -63,7 +63,8 @@ func TestSettingsOfOtherReleases(t *testing.T) {
 		other := own
 		other.wire = wire
 		var refused *SettingsError
-		if err := own.accept("b#1", other.meta(nil)); (err == nil) != accepted || (err != nil && (!errors.As(err, &refused) || refused.Setting != "wire")) {
+		err := own.accept("b#1", other.meta(nil))
+		if (err == nil) != accepted || (err != nil && (!errors.As(err, &refused) || refused.Setting != "wire")) {
 			t.Errorf("wire versions %d to %d: %v", wire[0], wire[1], err)
 		}
 		if own.hash() != other.hash() {

@@ -151,7 +151,8 @@ func TestEnded(t *testing.T) {
 				if c.Agent("n00").Ended(context.Background(), own) {
 					t.Error("the own process has ended")
 				}
-				if own.Number--; !c.Agent("n04").Ended(context.Background(), own) || !c.Agent("n04").Ended(context.Background(), lease.Incarnation{Node: "none", Number: 1}) {
+				if own.Number--; !c.Agent("n04").Ended(context.Background(), own) ||
+					!c.Agent("n04").Ended(context.Background(), lease.Incarnation{Node: "none", Number: 1}) {
 					t.Error("a former incarnation, or an unknown node, has not ended")
 				}
 				if name == "pauses" {

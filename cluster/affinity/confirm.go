@@ -113,7 +113,10 @@ func (k *keeper) refreshOf(h *Hosting, write bool) pinstore.Op {
 
 // claimOf returns the op that pins a hosted room, unless it has a pin.
 func (k *keeper) claimOf(h *Hosting) pinstore.Op {
-	return pinstore.Op{Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
+	return pinstore.Op{
+		Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, k.cache.Least(h.room))}),
+		TTL: k.cfg.PinTTL,
+	}
 }
 
 // confirmBy performs an op for each hosting and takes up the answers.
@@ -299,7 +302,11 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 	k.void = nil
 	replaced := 0
 	for _, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
-		return pinstore.Op{If: pins[h], Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
+		return pinstore.Op{
+			If:  pins[h],
+			Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1, k.cache.Least(h.room))}),
+			TTL: k.cfg.PinTTL,
+		}
 	}) {
 		if res.Done {
 			replaced++

@@ -14,7 +14,14 @@ import (
 
 func hostingOf(room string) *Hosting {
 	self := lease.Incarnation{Node: "a", Number: 1}
-	return &Hosting{room: room, self: self, lost: make(chan struct{}), pin: pinstore.Pin{Incarnation: self, Epoch: 7, Size: 2}, use: use{need: mesh(2)}, kept: mesh(2)}
+	return &Hosting{
+		room: room,
+		self: self,
+		lost: make(chan struct{}),
+		pin:  pinstore.Pin{Incarnation: self, Epoch: 7, Size: 2},
+		use:  use{need: mesh(2)},
+		kept: mesh(2),
+	}
 }
 
 func newHostTable() *hostTable {
@@ -180,7 +187,9 @@ func TestHostTableTake(t *testing.T) {
 	h, _ := table.open(hostingOf("r"), 0, 0)
 	h.pin.Epoch = 0
 	mine := pinstore.Pin{Incarnation: h.self, Epoch: 8, Size: 5}
-	if is := table.take(h, answer{op: pinstore.Op{Set: mine}, res: pinstore.Result{Pin: mine, Done: true, Fresh: time.Second}, asked: now, generation: 3}, 3); is != (taken{}) {
+	if is := table.take(h,
+		answer{op: pinstore.Op{Set: mine}, res: pinstore.Result{Pin: mine, Done: true, Fresh: time.Second}, asked: now, generation: 3},
+		3); is != (taken{}) {
 		t.Errorf("first answer: %+v", is)
 	}
 	if h.pin != mine || h.written != now || h.generation != 3 || h.verify != now.Add(5*time.Second) {

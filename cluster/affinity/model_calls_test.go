@@ -95,7 +95,12 @@ func (p *modelProcess) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.
 }
 
 // Index implements Store.
-func (p *modelProcess) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) (found []pinstore.Entry, _ error) {
+func (p *modelProcess) Index(
+	ctx context.Context,
+	parts []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) (found []pinstore.Entry, _ error) {
 	c := &modelCall{by: p, what: "index"}
 	c.do = func() {
 		found, c.err = p.w.store.index(parts, want, limit)
@@ -109,7 +114,12 @@ func (p *modelProcess) Index(ctx context.Context, parts []placement.Partition, w
 }
 
 // Heartbeat implements Store.
-func (p *modelProcess) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) (alive []bool, _ error) {
+func (p *modelProcess) Heartbeat(
+	ctx context.Context,
+	self lease.Incarnation,
+	ttl time.Duration,
+	ask []lease.Incarnation,
+) (alive []bool, _ error) {
 	c := &modelCall{by: p, what: fmt.Sprint("heartbeat", ask)}
 	c.do = func() {
 		alive, c.err = p.w.store.Heartbeat(context.Background(), self, ttl, ask)

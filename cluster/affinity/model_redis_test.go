@@ -52,7 +52,13 @@ type modelUser struct {
 type modelEpochs struct{ memory, redis uint64 }
 
 func newModelRedis(t *testing.T, server *redistest.Server) *modelRedis {
-	r := &modelRedis{server: server, do: make(chan func()), did: make(chan struct{}), done: make(map[string]int), users: make(map[lease.Incarnation]*modelUser)}
+	r := &modelRedis{
+		server: server,
+		do:     make(chan func()),
+		did:    make(chan struct{}),
+		done:   make(map[string]int),
+		users:  make(map[lease.Incarnation]*modelUser),
+	}
 	go func() {
 		for f := range r.do {
 			go func() { // on its own, as it may end the test
@@ -178,7 +184,13 @@ func (r *modelRedis) notified(u *modelUser) error {
 	return nil
 }
 
-func (r *modelRedis) index(by lease.Incarnation, parts []placement.Partition, want func(lease.Incarnation) bool, limit int, found []pinstore.Entry) {
+func (r *modelRedis) index(
+	by lease.Incarnation,
+	parts []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+	found []pinstore.Entry,
+) {
 	if r == nil {
 		return
 	}

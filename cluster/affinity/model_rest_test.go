@@ -141,7 +141,8 @@ func (p *modelProcess) key(b *strings.Builder) {
 		fmt.Fprint(b, p.k.others.restored, min(time.Since(p.k.others.since), restoredTime+1))
 	}
 	if op := p.op; op != nil {
-		fmt.Fprint(b, op.what, op.view, op.ended, op.log, op.call.what, op.call.taken, op.call.said, p.fences-op.fences, p.r.hosts.endsOf(modelRoom).Load()-op.ends)
+		fmt.Fprint(b, op.what, op.view, op.ended, op.log, op.call.what, op.call.taken, op.call.said,
+			p.fences-op.fences, p.r.hosts.endsOf(modelRoom).Load()-op.ends)
 		for i, a := range op.call.acts {
 			fmt.Fprint(b, a.If.Incarnation, w.rank(a.If.Epoch), a.Set.Incarnation, w.rank(a.Set.Epoch))
 			if op.call.taken {

@@ -32,7 +32,14 @@ const (
 
 // begin starts a call of p, up to the first one of the store.
 func (p *modelProcess) begin(what string, f func(*modelOp)) {
-	op := &modelOp{what: what, view: p.view, ended: p.ended, fences: p.fences, ends: p.r.hosts.endsOf(modelRoom).Load(), hosted: p.r.hosts.get(modelRoom)}
+	op := &modelOp{
+		what:   what,
+		view:   p.view,
+		ended:  p.ended,
+		fences: p.fences,
+		ends:   p.r.hosts.endsOf(modelRoom).Load(),
+		hosted: p.r.hosts.get(modelRoom),
+	}
 	p.op = op
 	go func() {
 		f(op)

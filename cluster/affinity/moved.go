@@ -60,7 +60,8 @@ func (m *Moved) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*m = Moved{
-		j.Room, j.Partition, lease.Incarnation{Node: j.From, Number: j.FromIncarnation}, lease.Incarnation{Node: j.To, Number: j.ToIncarnation}, j.Reason, j.Epoch, j.Addr,
+		j.Room, j.Partition, lease.Incarnation{Node: j.From, Number: j.FromIncarnation},
+		lease.Incarnation{Node: j.To, Number: j.ToIncarnation}, j.Reason, j.Epoch, j.Addr,
 	}
 	return nil
 }

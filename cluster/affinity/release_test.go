@@ -81,7 +81,12 @@ func TestEpochOfEndedHosting(t *testing.T) {
 		h := f.hostAt(o, "r", 2)
 		time.Sleep(5 * time.Second)
 		epoch := h.Epoch()
-		claim := pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: pinstore.Pin{Incarnation: f.incarnation(o), Size: 2}, TTL: time.Hour}
+		claim := pinstore.Op{
+			Partition: f.Agent(o).Partition("r"),
+			Room:      "r",
+			Set:       pinstore.Pin{Incarnation: f.incarnation(o), Size: 2},
+			TTL:       time.Hour,
+		}
 		next := func() {
 			_ = h.Release(t.Context())
 			time.Sleep(time.Millisecond)
@@ -309,7 +314,12 @@ func TestEpochAfterReleaseAndLoss(t *testing.T) {
 			store := &faulty{Store: &tardy{Store: data}}
 			f := newFleet(t, store, affinity.Config{}, "a", "b")
 			o := string(f.owner("r"))
-			claim := pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: pinstore.Pin{Incarnation: f.incarnation(o), Epoch: 1 << 52, Size: 2}, TTL: time.Hour}
+			claim := pinstore.Op{
+				Partition: f.Agent(o).Partition("r"),
+				Room:      "r",
+				Set:       pinstore.Pin{Incarnation: f.incarnation(o), Epoch: 1 << 52, Size: 2},
+				TTL:       time.Hour,
+			}
 			data.Swap(t.Context(), claim)
 			f.resolve(o, "r", 2)
 			first := f.hostAt(o, "r", 2)

@@ -68,7 +68,8 @@ func TestKnownPinIsRead(t *testing.T) {
 			}
 			before := store.swaps.Load()
 			a := f.resolve("a", "r", 2)
-			if trips := store.swaps.Load() - before; a.Source != c.source || trips != c.trips || (a.Epoch > known.Epoch) != (c.source == affinity.Hash) {
+			trips := store.swaps.Load() - before
+			if a.Source != c.source || trips != c.trips || (a.Epoch > known.Epoch) != (c.source == affinity.Hash) {
 				t.Errorf("call %d: %+v after %d round trips, want %d and source %v; epoch %d before", i, a, trips, c.trips, c.source, known.Epoch)
 			}
 			known = a

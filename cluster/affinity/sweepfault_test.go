@@ -106,7 +106,12 @@ func TestShardHangsWhileRoomsBegin(t *testing.T) {
 // sorted is a store with an index in the order of the rooms' names.
 type sorted struct{ pinstore.Store }
 
-func (s sorted) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (s sorted) Index(
+	ctx context.Context,
+	parts []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	all, err := s.Store.Index(ctx, parts, want, 1<<20)
 	slices.SortFunc(all, func(a, b pinstore.Entry) int { return strings.Compare(a.Room, b.Room) })
 	return all[:min(limit, len(all))], err

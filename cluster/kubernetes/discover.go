@@ -73,8 +73,9 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	}
 	found := podsOf(all, d.port, d.near)
 	if len(found.near)+len(found.far) == 0 && len(found.others) > 0 {
-		return nil, fmt.Errorf("kubernetes: the service %s in the namespace %s has no port %q, but %s: name the port of gossip so, or set Options.Port",
-			d.service, d.api.namespace, d.port, strings.Join(found.others, ", "))
+		return nil,
+			fmt.Errorf("kubernetes: the service %s in the namespace %s has no port %q, but %s: name the port of gossip so, or set Options.Port",
+				d.service, d.api.namespace, d.port, strings.Join(found.others, ", "))
 	}
 	return found, nil
 }
@@ -91,9 +92,11 @@ func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 			return nil
 		}
 	}
-	what := fmt.Sprintf("kubernetes: the service %s in the namespace %s does not list the pod %s (%s)", d.service, d.api.namespace, pod.Name, strings.Join(own, ", "))
+	what := fmt.Sprintf("kubernetes: the service %s in the namespace %s does not list the pod %s (%s)", d.service,
+		d.api.namespace, pod.Name, strings.Join(own, ", "))
 	if slices.ContainsFunc(found.addresses, func(a string) bool { return slices.Contains(own, a) }) {
-		return fmt.Errorf("%s with a port %q: add one to the service; if its targetPort is a name, the pod's container needs a port of that name", what, d.port)
+		return fmt.Errorf("%s with a port %q: add one to the service; if its targetPort is a name, the pod's container needs a port of that name",
+			what, d.port)
 	}
 	return fmt.Errorf("%s: compare the selector of the service with the labels of the pod", what)
 }

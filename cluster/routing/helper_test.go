@@ -197,7 +197,16 @@ func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 	for i, m := range s.Members {
 		got := f.Members()[i]
 		want := routing.Member{
-			Profile: lease.Profile{ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, Weight: m.Weight, Capacity: m.Capacity, Incarnation: m.Incarnation, Labels: m.Labels}, State: m.State,
+			Profile: lease.Profile{
+				ID:          m.ID,
+				Addr:        m.Addr,
+				APIAddr:     m.APIAddr,
+				Zone:        m.Zone,
+				Weight:      m.Weight,
+				Capacity:    m.Capacity,
+				Incarnation: m.Incarnation,
+				Labels:      m.Labels,
+			}, State: m.State,
 		}
 		if fmt.Sprint(*got) != fmt.Sprint(want) {
 			return fmt.Sprintf("member %+v, want %+v", *got, want)
@@ -210,7 +219,8 @@ func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 		if (err == nil) != (wantErr == nil) || err == nil && (got.ID != want.ID || got.APIAddr != want.APIAddr) {
 			return fmt.Sprintf("%s is at %v (%v), want %v (%v)", key, got, err, want, wantErr)
 		}
-		if owners := f.Owners(key, 3); len(owners) != len(s.Owners(key, 3)) || len(owners) > 0 && owners[len(owners)-1].ID != s.Owners(key, 3)[len(owners)-1].ID {
+		owners := f.Owners(key, 3)
+		if len(owners) != len(s.Owners(key, 3)) || len(owners) > 0 && owners[len(owners)-1].ID != s.Owners(key, 3)[len(owners)-1].ID {
 			return "other members follow the owner of " + key
 		}
 		for what, ids := range map[string][2]string{
