@@ -82,7 +82,8 @@ func TestMergeOfOneView(t *testing.T) {
 	deal := slices.Concat(slices.Repeat([]lease.NodeID{"a"}, 12), slices.Repeat([]lease.NodeID{"b"}, 12))
 	m := held(t, placement.LeastPartitions(1, 4), deal, "a", "b")
 	m.change(equals("a", "b", "c", "d")...)
-	m.assigned = merge(t, level(t, m.table, assignment.Coordinator{ID: "a"}, 99, false), level(t, m.table, assignment.Coordinator{ID: "b"}, 99, false))
+	m.assigned = merge(t, level(t, m.table, assignment.Coordinator{ID: "a"}, 99, false),
+		level(t, m.table, assignment.Coordinator{ID: "b"}, 99, false))
 	m.compute(m.table.Nodes()...)
 	if got := counts(m.table); !slices.Equal(got, []int{10, 10, 2, 2}) {
 		t.Errorf("after four moves counts are %v", got)

@@ -89,7 +89,13 @@ func TestWireVectors(t *testing.T) {
 	step(assignment.Coordinator{ID: "a", Since: 300, Voters: []lease.NodeID{"a", "b", "c"}, Active: 3}, "a", "b", "c")
 	m.assigned = level(t, m.table, assignment.Coordinator{ID: "a"}, m.assigned.Version(), false)
 	step(assignment.Coordinator{ID: "c", Since: 400, Voters: []lease.NodeID{"a", "c"}, Active: 2}, "a", "c")
-	step(assignment.Coordinator{ID: "c", Since: 400, Voters: []lease.NodeID{"a", "c"}, Active: 1, Gone: func(id lease.NodeID) bool { return id == "b" }}, "c")
+	step(assignment.Coordinator{
+		ID:     "c",
+		Since:  400,
+		Voters: []lease.NodeID{"a", "c"},
+		Active: 1,
+		Gone:   func(id lease.NodeID) bool { return id == "b" },
+	}, "c")
 	const want = "01060503016101620163ac02010501020103030301010100000303020101000001010001000305030502030200000101000100030503050203020000"
 	if got := hex.EncodeToString(m.assigned.Encode()); got != want || m.assigned.Digest().String() != "ce0d7b4629d0ca05" {
 		t.Errorf("%s is %s\nwant %s", m.assigned.Digest(), got, want)

@@ -36,13 +36,17 @@ func TestAccess(t *testing.T) {
 	p.text("#lookup-answer .relays", "node-")
 	p.seeMap()
 	p.text("#legend", "eu-a")
-	eval[any](p, `for (const e of document.querySelectorAll("[role=tabpanel]")) e.hidden = false; document.getElementById("token-box").open = true; document.getElementById("stale").hidden = false; document.getElementById("stale").textContent = "Not connected."; 1`)
+	eval[any](p,
+		`for (const e of document.querySelectorAll("[role=tabpanel]")) e.hidden = false; document.getElementById("token-box").open = true; document.getElementById("stale").hidden = false; document.getElementById("stale").textContent = "Not connected."; 1`)
 
 	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := []string{"button", "link", "textbox", "searchbox", "combobox", "spinbutton", "image", "application", "region", "table", "tab", "tablist", "tabpanel", "DisclosureTriangle", "dialog"}
+	named := []string{
+		"button", "link", "textbox", "searchbox", "combobox", "spinbutton", "image", "application", "region",
+		"table", "tab", "tablist", "tabpanel", "DisclosureTriangle", "dialog",
+	}
 	seen := map[string]int{}
 	for _, n := range tree.Nodes {
 		if n.Ignored || n.Role == nil {
@@ -171,7 +175,10 @@ func TestKeyboard(t *testing.T) {
 		}
 	}
 	visit()
-	for _, want := range []string{"Skip to the content", "theme", "tab-members", "Node", "members-filter", "node-1", "lookup-name", "Look up", "events", "drain"} {
+	for _, want := range []string{
+		"Skip to the content", "theme", "tab-members", "Node", "members-filter", "node-1", "lookup-name",
+		"Look up", "events", "drain",
+	} {
 		if reached[want] != 1 {
 			t.Errorf("the keyboard stops %d times at %s", reached[want], want)
 		}
@@ -243,7 +250,8 @@ func TestNarrow(t *testing.T) {
 			return b.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2));
 		})(document.querySelector("#members-body .name button"))`)
 		p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
-		wide := fmt.Sprintf(`[...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest(".hide, .skip, #self") && e.getBoundingClientRect().right > %d).map(e => e.outerHTML.slice(0, 120)).join("\n")`, width)
+		wide := fmt.Sprintf(`[...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest(".hide, .skip, #self") && e.getBoundingClientRect().right > %d).map(e => e.outerHTML.slice(0, 120)).join("\n")`,
+			width)
 		if got := eval[string](p, wide); got != "" || eval[int64](p, "document.documentElement.scrollWidth") > width {
 			t.Errorf("wider than %d: %.2000s", width, got)
 		}

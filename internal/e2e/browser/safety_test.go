@@ -45,7 +45,9 @@ func TestPolicy(t *testing.T) {
 	// The other checks use the unmodified page.
 	p.do(chromedp.Navigate(f.URL))
 	p.ready(3)
-	if n := eval[int](p, `[...document.scripts].filter(s => !s.src).length + document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor, .meter)").length`); n != 0 {
+	n := eval[int](p,
+		`[...document.scripts].filter(s => !s.src).length + document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor, .meter)").length`)
+	if n != 0 {
 		t.Errorf("%d inline scripts or styles", n)
 	}
 	for what, script := range map[string]string{

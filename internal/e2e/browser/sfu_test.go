@@ -73,7 +73,8 @@ func (s *servers) add(id string) {
 	for _, n := range s.nodes {
 		seeds = append(seeds, n.Gossip)
 	}
-	cmd := exec.Command(s.exe, "node", "-id", id, "-redis", s.redis.URL(), "-join", strings.Join(seeds, ","), "-room-max", "1", "-exit-on-stdin-close")
+	cmd := exec.Command(s.exe, "node", "-id", id, "-redis", s.redis.URL(), "-join", strings.Join(seeds, ","),
+		"-room-max", "1", "-exit-on-stdin-close")
 	cmd.Env = agentproc.Environ()
 	p := agenttest.Start(s.T, cmd)
 	s.ever = append(s.ever, p)
@@ -378,5 +379,6 @@ func (s *servers) relays() {
 
 func (s *servers) print(what string, gaps []time.Duration) {
 	slices.Sort(gaps)
-	s.Logf("%s, %d times: the longest time between two decoded frames: median %v, max %v", what, len(gaps), gaps[len(gaps)/2], gaps[len(gaps)-1])
+	s.Logf("%s, %d times: the longest time between two decoded frames: median %v, max %v", what, len(gaps),
+		gaps[len(gaps)/2], gaps[len(gaps)-1])
 }
