@@ -53,13 +53,14 @@ func BenchmarkPublish(b *testing.B) {
 			if n := len(a.Snapshot().Table.Nodes()); n != 999 {
 				b.Fatalf("%d nodes", n)
 			}
-			one, seq := lease.Message{
+			one := lease.Message{
 				Settings:   others.Settings,
 				SentAt:     time.Now(),
 				Stamp:      others.Stamp,
 				From:       others.From,
 				Heartbeats: others.Heartbeats[500:501],
-			}, 1
+			}
+			seq := 1
 			for b.Loop() {
 				seq++
 				one.Stamp++

@@ -60,7 +60,8 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		asked[i] = k.cache.Begin(room, s.Stats.Fences)
 	}
 	var moved []Moved
-	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) { // after an error the entry is stale, and the next Resolve asks again
+	// After an error the entry is stale, and the next Resolve asks again.
+	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) {
 		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
 			moved = append(moved, m)
 		}

@@ -187,9 +187,13 @@ func TestHostTableTake(t *testing.T) {
 	h, _ := table.open(hostingOf("r"), 0, 0)
 	h.pin.Epoch = 0
 	mine := pinstore.Pin{Incarnation: h.self, Epoch: 8, Size: 5}
-	if is := table.take(h,
-		answer{op: pinstore.Op{Set: mine}, res: pinstore.Result{Pin: mine, Done: true, Fresh: time.Second}, asked: now, generation: 3},
-		3); is != (taken{}) {
+	first := answer{
+		op:         pinstore.Op{Set: mine},
+		res:        pinstore.Result{Pin: mine, Done: true, Fresh: time.Second},
+		asked:      now,
+		generation: 3,
+	}
+	if is := table.take(h, first, 3); is != (taken{}) {
 		t.Errorf("first answer: %+v", is)
 	}
 	if h.pin != mine || h.written != now || h.generation != 3 || h.verify != now.Add(5*time.Second) {

@@ -265,7 +265,8 @@ func (w *modelWorld) check(a *modelAct, op pinstore.Op, before pinstore.Pin, res
 	case home == nil || res.Pin.Incarnation == before.Incarnation:
 	case w.takesBack(a, before):
 	case res.Pin.Epoch != 0 && before.Epoch < w.reverted: // others know of later hostings
-	case a.by.self == before.Incarnation && a.If.Incarnation == a.by.self && (a.If.Epoch == before.Epoch || a.If.Epoch == 0): // by its own word
+	case a.by.self == before.Incarnation && a.If.Incarnation == a.by.self &&
+		(a.If.Epoch == before.Epoch || a.If.Epoch == 0): // by its own word
 	case home.silent && a.view[home.place] != home.self.Number: // it has died twice
 	default:
 		w.breaks(homeStays)

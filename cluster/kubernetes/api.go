@@ -156,8 +156,8 @@ func final(err error) bool {
 		return errors.Is(err, errNoGate)
 	}
 	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // an API server that starts knows no token for a moment
-		return false
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false // an API server that starts knows no token for a moment
 	default:
 		return code >= 400 && code < 500
 	}

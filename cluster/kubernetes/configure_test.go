@@ -61,12 +61,7 @@ func TestConfigure(t *testing.T) {
 			ID: "app-7d4b9-x2x9k", Bind: ":7000", Advertise: "10.0.0.1:7000", Zone: "zone-b",
 		}},
 		"by the caller": {"10.0.0.1", plain, cluster.Config{
-			ID:        "a",
-			Cluster:   "calls",
-			Bind:      "10.0.0.2:1",
-			Advertise: "10.0.0.3:2",
-			Zone:      "z",
-			Labels:    map[string]string{"disk": "hdd", "x": "y"},
+			ID: "a", Cluster: "calls", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"},
 		}, cluster.Config{
 			ID: "a", Cluster: "calls", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"},
 		}},

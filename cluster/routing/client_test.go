@@ -339,10 +339,8 @@ func others(ids []string, id string) []string {
 func TestGoneOwner(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		table := tableOf(t, 8, "n1", "n2")
-		n1, n2 := &tablewire.Member{
-			Profile: lease.Profile{ID: "n1", APIAddr: "n1:1"},
-			State:   lease.Active,
-		}, &tablewire.Member{Profile: lease.Profile{ID: "n2", APIAddr: "n2:1"}, State: lease.Active}
+		n1 := &tablewire.Member{Profile: lease.Profile{ID: "n1", APIAddr: "n1:1"}, State: lease.Active}
+		n2 := &tablewire.Member{Profile: lease.Profile{ID: "n2", APIAddr: "n2:1"}, State: lease.Active}
 		both := &tablewire.State{Table: table, Members: []*tablewire.Member{n1, n2}}
 		one := &tablewire.State{Table: table, Members: []*tablewire.Member{n2}}
 		w.answer("agent", sends(event(t, nil, both)+event(t, both, one)))

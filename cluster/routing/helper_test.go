@@ -206,7 +206,8 @@ func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 				Capacity:    m.Capacity,
 				Incarnation: m.Incarnation,
 				Labels:      m.Labels,
-			}, State: m.State,
+			},
+			State: m.State,
 		}
 		if fmt.Sprint(*got) != fmt.Sprint(want) {
 			return fmt.Sprintf("member %+v, want %+v", *got, want)

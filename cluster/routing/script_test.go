@@ -208,8 +208,8 @@ func TestScriptOtherCluster(t *testing.T) {
 	own.CloseClientConnections()
 	const want = `is of the cluster "db", and not of "roost"`
 	var a answer
-	for until := time.Now().Add(time.Minute); time.Now().Before(until) &&
-		(!strings.Contains(a.Status.Errors[foreign.URL], want) || a.Status.Agent != ""); time.Sleep(20 * time.Millisecond) {
+	waits := func() bool { return !strings.Contains(a.Status.Errors[foreign.URL], want) || a.Status.Agent != "" }
+	for until := time.Now().Add(time.Minute); time.Now().Before(until) && waits(); time.Sleep(20 * time.Millisecond) {
 		a = s.ask(map[string]any{"ask": "status"})
 	}
 	owners := s.ask(map[string]any{"ask": "place", "keys": []string{"room"}}).Owners

@@ -272,7 +272,8 @@ func TestProblems(t *testing.T) {
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining})
 	f.Set("POST /v1/cordon", clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "b"}})
 	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return fakeagent.Healthy()["GET /v1/members"] })
-	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
+	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+		"start one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
 	for command, want := range map[string]string{
 		"leave":                            "the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE",
 		"leave --token-file " + token:      "the agent at ADDR requires a token, and this is not it; give it with --token-file",

@@ -85,8 +85,9 @@ func TestRoutingClients(t *testing.T) {
 			}
 			agents = agents[1:]
 		}
-		// The share of one agent only grows, so no table comes again.
-		eventually(t, func() error { // hundreds of routing clients that come at once reach the limit of connections: the agent closes idle ones, such as this
+		// The share of one agent only grows, so no table comes again. Hundreds of routing clients that come
+		// at once reach the limit of connections, and the agent closes idle ones, such as this.
+		eventually(t, func() error {
 			_, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1))))
 			return err
 		})
@@ -123,9 +124,10 @@ func TestRoutingClients(t *testing.T) {
 		t.Errorf("a change is %v old at a routing client (p99), want %v at most: a second, and the machine was ours by %.0f %%",
 			p99, most, 100*left())
 	}
-	t.Logf("%d routing clients, %d tables, %d lookups: behind the first agent by %v, p99 %v, at most %v, with %.0f %% of the machine; memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
-		crowd, seen, lookups, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], 100*left(), before>>10,
-		after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
+	t.Logf("%d routing clients, %d tables, %d lookups: behind the first agent by %v, p99 %v, at most %v, with %.0f %% of the machine",
+		crowd, seen, lookups, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], 100*left())
+	t.Logf("memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
+		before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
 }
 
 // sightings are when tables were seen first: by each routing client, and last by the streams of agents.

@@ -96,10 +96,11 @@ func jsonOf(t *testing.T, path string) string {
 	owners.Balance.Advice = "raise Partitions"
 	f.Set("GET /v1/partitions", owners)
 	args := append(strings.Fields(inJSON[path]), "--output", "json")
-	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": fakeagent.Partitions(placement.Input{
+	after := fakeagent.Partitions(placement.Input{
 		Partitions: 64,
 		Nodes:      []placement.Node{{ID: "node-a", Weight: 100}, {ID: "node-b", Weight: 100}},
-	}, 13)} {
+	}, 13)
+	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": after} {
 		b, err := json.Marshal(table)
 		if err != nil {
 			t.Fatal(err)

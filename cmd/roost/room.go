@@ -71,9 +71,7 @@ func demandSettings(d *affinity.Demand) []settings.Setting {
 		{Name: "subscribers", Arg: "N", Set: people(&d.Subscribers), Usage: "how many participants only receive"},
 		{Name: "units", Arg: "N", Set: settings.Number(&d.Units, 0, math.MaxInt64), Usage: "what it costs, in place of participants"},
 		{
-			Name:  "prefer",
-			Arg:   "zone:Z|LABEL:V,...",
-			List:  true,
+			Name: "prefer", Arg: "zone:Z|LABEL:V,...", List: true,
 			Usage: "zones and labels, the best first; then anywhere",
 			Set: func(v string) error {
 				d.Prefer = append(d.Prefer, v)

@@ -30,8 +30,8 @@ func TestScopeFlag(t *testing.T) {
 
 	owner := make(map[string]string)
 	for _, p := range []*proc{a, b, c} {
-		for line := range strings.Lines(succeeds(t, "place", "k1", "k2", "k3", "k4", "k5", "k6", "--scope", "sfu",
-			"--output", "json", "--addr", p.Base)) {
+		placed := succeeds(t, "place", "k1", "k2", "k3", "k4", "k5", "k6", "--scope", "sfu", "--output", "json", "--addr", p.Base)
+		for line := range strings.Lines(placed) {
 			var placed clusterhttp.Placed
 			if err := json.Unmarshal([]byte(line), &placed); err != nil || placed.Owner.Labels["role"] != "sfu" {
 				t.Errorf("at %s: %s, %v", p.ID, line, err)

@@ -35,6 +35,7 @@ type simulation struct {
 
 func (p *program) simCommand() *cobra.Command {
 	o, out := new(simulation), new(session.Options)
+	all := append(o.settings(), out.Output("json prints one object; an agreement that was not reached is null"))
 	return p.withSession(&cobra.Command{
 		Use:   "sim [flags]",
 		Short: "Size a cluster before you build it",
@@ -57,17 +58,16 @@ machine loses leases that hold here.`,
   roost sim --nodes 30 --network wan --crash 10 --for 1m
   roost sim --nodes 20 --heartbeat 1s --ttl 3s --for 30s --output json | jq .false_expiries`,
 		Args: cobra.NoArgs,
-	}, out, append(o.settings(), out.Output("json prints one object; an agreement that was not reached is null")),
-		func(ctx context.Context, s *session.Session, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			m, err := p.simulate(ctx, o)
-			if err != nil {
-				return err
-			}
-			return o.print(s, m)
-		})
+	}, out, all, func(ctx context.Context, s *session.Session, _ []string) error {
+		if err := o.check(); err != nil {
+			return err
+		}
+		m, err := p.simulate(ctx, o)
+		if err != nil {
+			return err
+		}
+		return o.print(s, m)
+	})
 }
 
 func (o *simulation) settings() []settings.Setting {

@@ -105,16 +105,20 @@ advice
 
 partition 0: "b won\x1b"
 `,
-		"rooms":                    "ROOM       NODE  SIZE  PARTITION  EPOCH\nroom 1     b     4     7          99\n\"\\u202ex\"  a     0     0          0\n",
-		"rooms --node b --limit 1": "ROOM  NODE  SIZE  PARTITION  EPOCH\nr     b     0     0          0\n\nthere are more than these 1: see --limit and --node\n",
-		"rooms --node a":           "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
-		"rooms --node bb":          "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called bb; did you mean a or b?\n",
-		"room pinned":              "pinned lives on b (partition 7): already pinned.\n" + candidates,
-		"room show pinned":         "pinned lives on b (partition 7): already pinned.\n" + candidates,
-		"room -- pinned":           "pinned lives on b (partition 7): already pinned.\n" + candidates,
-		"room show move --size 9":  "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + candidates,
-		"room doubt":               "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
-		"room huge":                "huge is not pinned, and cannot be now: no node has the capacity.\n" + candidates,
+		"rooms": "ROOM       NODE  SIZE  PARTITION  EPOCH\n" +
+			"room 1     b     4     7          99\n" +
+			"\"\\u202ex\"  a     0     0          0\n",
+		"rooms --node b --limit 1": "ROOM  NODE  SIZE  PARTITION  EPOCH\n" +
+			"r     b     0     0          0\n\n" +
+			"there are more than these 1: see --limit and --node\n",
+		"rooms --node a":          "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
+		"rooms --node bb":         "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called bb; did you mean a or b?\n",
+		"room pinned":             "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room show pinned":        "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room -- pinned":          "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room show move --size 9": "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + candidates,
+		"room doubt":              "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
+		"room huge":               "huge is not pinned, and cannot be now: no node has the capacity.\n" + candidates,
 		"room relays huge -n 5 --publishers 1 --subscribers 900": "relays of huge, the best first: c a\n",
 		"room relays move":               "no further node takes rooms, so move has no relays\n",
 		"room resolve \u202ex --size 2":  "\"\\u202ex\" lives on b (partition 7, override): the owner is full\n",

@@ -170,8 +170,8 @@ func plant(t *testing.T) (program string) {
 	}
 	write(t, filepath.Join(dir, "overlay.json"), text)
 	program = filepath.Join(dir, "chaos")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"),
-		"-o", program, ".").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return program

@@ -117,7 +117,8 @@ func TestMergeKeepsVersion(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
 	one, other := *m, *m
 	one.compute(equals("b")...)
-	winner := assignment.Record(one.table, assignment.Coordinator{ID: "b", Gone: func(lease.NodeID) bool { return true }}) // owner b, version 2
+	all := func(lease.NodeID) bool { return true }
+	winner := assignment.Record(one.table, assignment.Coordinator{ID: "b", Gone: all}) // owner b, version 2
 	other.change(equals("b")...)
 	other.change(equals("c")...) // deputy c, version 3
 	for _, merged := range []*assignment.Assignment{merge(t, winner, other.assigned), merge(t, other.assigned, winner)} {

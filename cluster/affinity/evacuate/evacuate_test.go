@@ -322,9 +322,8 @@ func TestStoreWithGaps(t *testing.T) {
 				hosted := len(f.hostings["a"])
 				var last affinity.Evacuation
 				run := func() error {
-					return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"],
-						evacuate.Plan{Rate: 1000, Deadline: 10 * time.Second},
-						func(p affinity.Evacuation) { last = p })
+					plan := evacuate.Plan{Rate: 1000, Deadline: 10 * time.Second}
+					return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], plan, func(p affinity.Evacuation) { last = p })
 				}
 				err := run()
 				if !errors.Is(err, context.DeadlineExceeded) ||

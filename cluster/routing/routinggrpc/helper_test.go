@@ -184,7 +184,9 @@ func (s *service) StreamingOutputCall(
 	return stream.Send(s.payload())
 }
 
-func (s *service) StreamingInputCall(stream grpc.ClientStreamingServer[grpc_testing.StreamingInputCallRequest, grpc_testing.StreamingInputCallResponse]) error {
+func (s *service) StreamingInputCall(
+	stream grpc.ClientStreamingServer[grpc_testing.StreamingInputCallRequest, grpc_testing.StreamingInputCallResponse],
+) error {
 	s.runs.Add(1)
 	for n := int32(0); ; n++ {
 		_, err := stream.Recv()
@@ -200,7 +202,9 @@ func (s *service) StreamingInputCall(stream grpc.ClientStreamingServer[grpc_test
 	}
 }
 
-func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse]) error {
+func (s *service) FullDuplexCall(
+	stream grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse],
+) error {
 	s.runs.Add(1)
 	for {
 		_, err := stream.Recv()

@@ -31,8 +31,8 @@ func TestKeys(t *testing.T) {
 	o.set("", a.addr)
 	client, conn := clientOf(t, o)
 	key := "café\x00 №1"
-	if _, err := client.UnaryCall(routinggrpc.WithKey(routinggrpc.WithKey(t.Context(), "before"), key),
-		&grpc_testing.SimpleRequest{}); err != nil {
+	twice := routinggrpc.WithKey(routinggrpc.WithKey(t.Context(), "before"), key)
+	if _, err := client.UnaryCall(twice, &grpc_testing.SimpleRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := a.keys.Load(key); !ok {

@@ -77,8 +77,11 @@ func TestAxe(t *testing.T) {
 // obeys fails the test for each rule that the page violates.
 func (p *tab) obeys(where string) {
 	p.t.Helper()
-	text := eval[string](p,
-		`axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(r.violations.map(v => ({ id: v.id, help: v.help, nodes: v.nodes.map(n => n.html.slice(0, 160) + " " + n.failureSummary.slice(0, 300)) }))))`)
+	text := eval[string](p, `axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(r.violations.map(v => ({
+		id: v.id,
+		help: v.help,
+		nodes: v.nodes.map(n => n.html.slice(0, 160) + " " + n.failureSummary.slice(0, 300)),
+	}))))`)
 	var found []struct {
 		ID, Help string
 		Nodes    []string

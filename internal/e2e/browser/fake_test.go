@@ -384,8 +384,10 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 
 func (f *fake) serveRooms(w http.ResponseWriter, r *http.Request) {
 	node := lease.NodeID(r.URL.Query().Get("node"))
-	f.send(w,
-		clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "retro", Node: node, Size: 4}, {Room: "stand-up", Node: node, Size: 12}}})
+	f.send(w, clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
+		{Room: "retro", Node: node, Size: 4},
+		{Room: "stand-up", Node: node, Size: 12},
+	}})
 }
 
 func (f *fake) serveRelays(w http.ResponseWriter, r *http.Request) {
@@ -398,8 +400,12 @@ func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		f.pressed = append(f.pressed, r.PathValue("action")+" "+string(body))
 	}
-	f.send(w,
-		json.RawMessage(`{"touring":false,"most":20,"nodes":[{"id":"node-1","state":"running"},{"id":"node-2","state":"running"},{"id":"node-3","state":"paused"},{"id":"node-4","state":"starting"}]}`))
+	f.send(w, json.RawMessage(`{"touring":false,"most":20,"nodes":[
+		{"id":"node-1","state":"running"},
+		{"id":"node-2","state":"running"},
+		{"id":"node-3","state":"paused"},
+		{"id":"node-4","state":"starting"}
+	]}`))
 }
 
 func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {

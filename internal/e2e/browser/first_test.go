@@ -117,14 +117,14 @@ func (s sight) look(t *testing.T, nodes int) {
 			t.Fatal(err)
 		}
 		p.until(where+": the size", fmt.Sprintf("innerWidth === %d", size.width))
-		if !eval[bool](p,
-			fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q) && e.getBoundingClientRect().bottom <= innerHeight)`,
-				s.selector, want)) {
+		visible := fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e =>
+			e.textContent.includes(%q) && e.getBoundingClientRect().bottom <= innerHeight)`, s.selector, want)
+		if !eval[bool](p, visible) {
 			t.Errorf("%s: not on the first screen: %s", where, want)
 		}
-		if first := `document.querySelector("#members-body tr")`; s.row && size.name != "phone" &&
-			!eval[bool](p,
-				fmt.Sprintf(`%s.querySelector(".id").textContent === %q && %[1]s.getBoundingClientRect().bottom <= innerHeight`, first, id)) {
+		first := fmt.Sprintf(`(row => row.querySelector(".id").textContent === %q && row.getBoundingClientRect().bottom <= innerHeight)(
+			document.querySelector("#members-body tr"))`, id)
+		if s.row && size.name != "phone" && !eval[bool](p, first) {
 			t.Errorf("%s: the node is not the first row", where)
 		}
 		if cut := eval[string](p, `[...document.querySelectorAll(".number, h1")].filter(e => {
@@ -134,8 +134,8 @@ func (s sight) look(t *testing.T, nodes int) {
 		}).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
 			t.Errorf("%s: wider than its place: %s", where, cut)
 		}
-		if eval[bool](p,
-			`((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => {
+		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(
+			...["health-sum", "health-passed-title"].map(id => {
 			const r = document.createRange();
 			r.selectNodeContents(document.getElementById(id));
 			return r.getBoundingClientRect();

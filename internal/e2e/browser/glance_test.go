@@ -19,7 +19,8 @@ func TestLateLease(t *testing.T) {
 	for age, level := range map[int64]string{1900: "", 3100: "warn", 6100: "bad"} {
 		f.set(func() { f.members[1].AgeMS = age })
 		p.until(fmt.Sprintf("%d ms are %q", age, level), fmt.Sprintf(`(row => (row.querySelector(".age").dataset.level ?? "") === %q &&
-			(document.getElementById("lease-bar").dataset.level ?? "") === %q && row.querySelector(".age").textContent === document.getElementById("lease-number").textContent)
+			(document.getElementById("lease-bar").dataset.level ?? "") === %q &&
+			row.querySelector(".age").textContent === document.getElementById("lease-number").textContent)
 			([...document.querySelectorAll("#members-body tr")].find(r => r.querySelector(".id").textContent === "node-2"))`, level, level))
 	}
 	p.text("#lease-note", "node-2")
@@ -59,8 +60,8 @@ func TestLostRows(t *testing.T) {
 	p.text("#store-note", "1.3 ms a call")
 	p.text("#members-number", "8 of 10")
 	p.text("#members-note", "2 lost, 8 active")
-	rows := eval[string](p,
-		`[...document.querySelectorAll("#members-body tr")].map(r => r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)
+	rows := eval[string](p, `[...document.querySelectorAll("#members-body tr")].map(r =>
+		r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)
 	if !strings.HasPrefix(rows, "node-91 lost,node-92 lost,node-90 left,old-0 left,") ||
 		!strings.HasSuffix(rows, ",node-1,node-2,node-3,node-4,node-5,node-6,node-7,node-8") {
 		t.Errorf("the rows are %s", rows)
@@ -82,15 +83,15 @@ func TestPageOfANode(t *testing.T) {
 		p := open(t, f.URL, 1440, 900)
 		p.ready(3)
 		p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
-		p.until(want,
-			fmt.Sprintf(`(e => (e.querySelector("a")?.href ?? e.textContent) === %q)([...document.querySelectorAll("#node-facts dt")].find(e => e.textContent === "Page").nextSibling)`,
-				want))
+		p.until(want, fmt.Sprintf(`(e => (e.querySelector("a")?.href ?? e.textContent) === %q)(
+			[...document.querySelectorAll("#node-facts dt")].find(e => e.textContent === "Page").nextSibling)`, want))
 	}
 }
 
 // Up to eight nodes have a colour each. Beyond that the nodes of a zone share one.
 func TestColoursOfNodes(t *testing.T) {
-	const colours = `Object.values(Object.groupBy([...document.querySelectorAll("#members-body tr")], r => r.style.getPropertyValue("--color")))
+	const colours = `Object.values(Object.groupBy(
+			[...document.querySelectorAll("#members-body tr")], r => r.style.getPropertyValue("--color")))
 		.map(rows => [...new Set(rows.map(r => r.querySelector(".zone").textContent))].join("+") + " " + rows.length).sort().join()`
 	f, p := show(t, 8, 64)
 	if got := eval[string](p, colours); got != "eu-a 1,eu-a 1,eu-b 1,eu-b 1,eu-b 1,eu-c 1,eu-c 1,eu-c 1" {
@@ -103,9 +104,8 @@ func TestColoursOfNodes(t *testing.T) {
 	p.text("#legend", "eu-b")
 	before := eval[string](p, `document.getElementById("map-canvas").toDataURL()`)
 	p.do(press("#legend button"))
-	p.until("the zone is highlighted",
-		fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") && document.getElementById("map-canvas").toDataURL() !== %q`,
-			before))
+	p.until("the zone is highlighted", fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") &&
+		document.getElementById("map-canvas").toDataURL() !== %q`, before))
 }
 
 // Lines have what the agent remembers of half an hour.
@@ -126,9 +126,8 @@ func TestSparklines(t *testing.T) {
 		"members-spark": "Members in the last 30 minutes: 3 to 4", "load-spark": "Load of this node in the last 30 minutes: 0 to 179",
 		"change-spark": "Partitions moved in 10 s in the last 30 minutes: 0 to 6",
 	} {
-		p.until(want,
-			fmt.Sprintf(`document.querySelector("#%s svg")?.getAttribute("aria-label") === %q && document.querySelector("#%s polyline").points.length === 180`,
-				id, want, id))
+		p.until(want, fmt.Sprintf(`document.querySelector("#%s svg")?.getAttribute("aria-label") === %q &&
+			document.querySelector("#%[1]s polyline").points.length === 180`, id, want))
 	}
 }
 

@@ -65,8 +65,9 @@ func TestLive(t *testing.T) {
 
 	_ = b.Close() // like a crash: without a leave
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
-	p.until("the lost row is on top",
-		`(row => row.matches(".gone:not(.left)") && /^node-b/.test(row.textContent) && /owned \d+/.test(row.textContent))(document.querySelector("#members-body tr"))`)
+	p.until("the lost row is on top", `(row =>
+		row.matches(".gone:not(.left)") && /^node-b/.test(row.textContent) && /owned \d+/.test(row.textContent))(
+		document.querySelector("#members-body tr"))`)
 	p.text("#members-number", "2 of 3")
 	p.text("#members-note", "1 lost")
 	p.text("#health-found [data-level=warn] .finding", "lost: node-b ")

@@ -138,7 +138,10 @@ func (s *servers) page(id, query string) *tab {
 
 // watch makes the page count how often it lets go of a connection before each picture comes by the new one.
 const watch = `window.early = 0;
-	const check = () => { if ([...document.querySelectorAll("#pictures li")].some(e => e.dataset.node !== document.getElementById("node").textContent)) early++; };
+	const check = () => {
+		const node = document.getElementById("node").textContent;
+		if ([...document.querySelectorAll("#pictures li")].some(e => e.dataset.node !== node)) early++;
+	};
 	const { send } = WebSocket.prototype, { close } = RTCPeerConnection.prototype;
 	WebSocket.prototype.send = function (data) {
 		if (data.includes('"done"')) check();
@@ -150,7 +153,9 @@ const watch = `window.early = 0;
 	}; 1`
 
 // shownFrames has the number of frames of each picture that a page plays by its present node.
-const shownFrames = `[...document.querySelectorAll("#pictures li")].filter(e => e.dataset.node === document.getElementById("node").textContent).map(e => +e.dataset.frames)`
+const shownFrames = `[...document.querySelectorAll("#pictures li")]
+	.filter(e => e.dataset.node === document.getElementById("node").textContent)
+	.map(e => +e.dataset.frames)`
 
 // plays waits until a page plays one picture, by its present node, and its frames go on.
 func plays(p *tab) {
@@ -346,7 +351,9 @@ func looks(p *tab) {
 			p.t.Errorf("too little contrast in %s:\n%s", theme, low)
 		}
 	}
-	const nameless = `[...document.querySelectorAll("button, input, select, video, [role=img]")].filter(e => e.checkVisibility() && !e.closest("#waiting") && !(e.ariaLabel || e.labels?.length || e.textContent.trim())).map(e => e.outerHTML).join("\n")`
+	const nameless = `[...document.querySelectorAll("button, input, select, video, [role=img]")].filter(e =>
+		e.checkVisibility() && !e.closest("#waiting") && !(e.ariaLabel || e.labels?.length || e.textContent.trim())
+	).map(e => e.outerHTML).join("\n")`
 	if got := eval[string](p, nameless); got != "" {
 		p.t.Errorf("without a name: %s", got)
 	}

@@ -101,8 +101,9 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	}
 	lost := lostOf(before)
 	if len(lost) > 0 && k.install == "" && !k.despiteLost {
-		return fmt.Errorf("%s: %s ended without leaving, or is on the other side of a split, and may still use the former keys: it could not join again. Wait until it is back, or give --despite-lost and change its key file by hand",
-			"--"+k.name, survey.Few(lost))
+		return fmt.Errorf("--%s: %s ended without leaving, or is on the other side of a split, "+
+			"and may still use the former keys: it could not join again. "+
+			"Wait until it is back, or give --despite-lost and change its key file by hand", k.name, survey.Few(lost))
 	}
 	agents, done, err := k.takeAll(ctx, s)
 	if err != nil {

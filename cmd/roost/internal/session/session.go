@@ -271,7 +271,8 @@ func (s *Session) Explain(err error) error {
 		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR",
 			s.Addr, unreachable)
 	case errors.Is(err, context.DeadlineExceeded):
-		text = fmt.Sprintf("no answer from %s within %v\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
+		text = fmt.Sprintf("no answer from %s within %v\n"+
+			"its process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
 			s.Addr, s.Timeout)
 	}
 	return errors.New(agenturl.Redacted(text))

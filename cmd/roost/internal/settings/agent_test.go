@@ -88,7 +88,8 @@ var allowed = cmp.Options{
 // TestSources sets one setting in several sources; the first must win for each kind of
 // setting.
 func TestSources(t *testing.T) {
-	file := "id: f\njoin: [f:1, f:2]\nttl: 30s\nlabel: {from: file, a: 'b,c'}\nstart-draining: true\npartitions: 64\nstrategy: bounded-rendezvous-150\nhttp: off\n"
+	file := "id: f\njoin: [f:1, f:2]\nttl: 30s\nlabel: {from: file, a: 'b,c'}\n" +
+		"start-draining: true\npartitions: 64\nstrategy: bounded-rendezvous-150\nhttp: off\n"
 	for _, c := range []struct {
 		name string
 		args []string
@@ -244,15 +245,16 @@ func everySource(t *testing.T, values, files map[string]string, without ...strin
 		t.Errorf("by flags: %+v", flags)
 	}
 	of := map[string]string{"redis": flags.Cluster.Strategy.Name(), "redis-file": fmt.Sprint(flags.Scopes)}[without[0]]
-	if want := map[string]string{
+	wantOf := map[string]string{
 		"redis":      "least-partitions-2-5+zones",
 		"redis-file": "[{sfu role sfu} {eu zone eu-1}]",
-	}[without[0]]; of != want {
-		t.Errorf("without %s: %s, want %s", without, of, want)
+	}[without[0]]
+	if of != wantOf {
+		t.Errorf("without %s: %s, want %s", without, of, wantOf)
 	}
 	want := affinity.Config{PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, ReportLoad: true}
-	diff := cmp.Diff(want, flags.Rooms)
-	if diff != "" || flags.Store != map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without[0]] {
+	store := map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without[0]]
+	if diff := cmp.Diff(want, flags.Rooms); diff != "" || flags.Store != store {
 		t.Errorf("of Redis %q: %s", flags.Store, diff)
 	}
 	if diff := cmp.Diff(flags, mustLoad(t, nil, env, files), allowed); diff != "" {

@@ -53,17 +53,17 @@ func (a *Agent) joining() []Setting {
 		},
 		{
 			Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise),
-			Usage: "other nodes reach this one here (default: the address of --bind; " +
-				"if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)",
+			Usage: "other nodes reach this one here " +
+				"(default: the address of --bind; if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)",
 		},
 		{
-			Name:  "join",
-			Arg:   "HOST:PORT,...",
-			List:  true,
+			Name: "join", Arg: "HOST:PORT,...", List: true, Set: func(v string) error { c.Join = append(c.Join, v); return nil },
 			Usage: "nodes to join by, or the name of an SRV record (in the --config file: read again when it changes)",
-			Set:   func(v string) error { c.Join = append(c.Join, v); return nil },
 		},
-		{Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap), Usage: "do not wait for --join to answer: this may be the first node"},
+		{
+			Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap),
+			Usage: "do not wait for --join to answer: this may be the first node",
+		},
 		{
 			Name: "min-members", Arg: "N", Default: "1", Set: Number(&c.MinMembers, 1, lease.MaxNodes),
 			Usage: "own nothing while fewer live members than N are seen, this one included: at the start and in a split",
@@ -76,8 +76,11 @@ func (a *Agent) joining() []Setting {
 			Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster),
 			Usage: "the cluster's name; messages of other clusters are dropped",
 		},
-		{Name: "key-file", Arg: "FILE", Set: a.setKeyFile, Usage: "encrypt gossip with the key in FILE, which roost keygen makes; " +
-			"further lines are keys that are accepted, too (read again when it changes)"},
+		{
+			Name: "key-file", Arg: "FILE", Set: a.setKeyFile,
+			Usage: "encrypt gossip with the key in FILE, which roost keygen makes; " +
+				"further lines are keys that are accepted, too (read again when it changes)",
+		},
 		{
 			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
 			Usage: "do not start without --key-file: without a key, whoever reaches --bind can join",
@@ -106,18 +109,13 @@ func (a *Agent) shared() []Setting {
 			Usage: "with --split majority, how long a member that fell silent counts; the same on all nodes",
 		},
 		{
-			Name:    "partitions",
-			Arg:     "N",
-			Default: strconv.Itoa(placement.DefaultPartitions),
-			Usage:   "shares that the keys are cut into; the same on all nodes",
-			Set:     Number(&c.Partitions, 1, placement.MaxPartitions),
+			Name: "partitions", Arg: "N", Default: strconv.Itoa(placement.DefaultPartitions),
+			Set:   Number(&c.Partitions, 1, placement.MaxPartitions),
+			Usage: "shares that the keys are cut into; the same on all nodes",
 		},
 		{
-			Name:    "strategy",
-			Arg:     "NAME",
-			Default: "rendezvous",
-			Usage:   "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
-			Set:     Strategy(&c.Strategy),
+			Name: "strategy", Arg: "NAME", Default: "rendezvous", Set: Strategy(&c.Strategy),
+			Usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
 		},
 		{
 			Name: "scope", Arg: "NAME=LABEL:VALUE,...", List: true, Set: a.addScope,
@@ -125,7 +123,10 @@ func (a *Agent) shared() []Setting {
 				"lookups ask for it by its name (roost place --scope NAME); " +
 				"the same on all nodes, because nodes do not compare their scopes",
 		},
-		{Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork, Usage: "kind of network, which picks the timings"},
+		{
+			Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork,
+			Usage: "kind of network, which picks the timings",
+		},
 		{
 			Name: "heartbeat", Arg: "DURATION", Set: Duration(&c.HeartbeatInterval),
 			Usage: "renew the lease this often; the same on all nodes (default 2s; wan 5s, local 200ms)",
@@ -144,28 +145,43 @@ func (a *Agent) shared() []Setting {
 func (a *Agent) record() []Setting {
 	c := &a.Cluster
 	return []Setting{
-		{Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr, Usage: "address of your application, part of the answer to each lookup of a key"},
-		{Name: "zone", Arg: "ZONE", Set: Text(&c.Zone), Usage: "advertised to other nodes"},
-		{Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel, Usage: "advertised to other nodes"},
+		{
+			Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr,
+			Usage: "address of your application, part of the answer to each lookup of a key",
+		},
+		{
+			Name: "zone", Arg: "ZONE", Set: Text(&c.Zone),
+			Usage: "advertised to other nodes",
+		},
+		{
+			Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel,
+			Usage: "advertised to other nodes",
+		},
 		{
 			Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64),
 			Usage: "units of load that this node can carry, advertised to other nodes",
 		},
-		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
+		{
+			Name: "weight", Arg: "N", Default: "100", Set: a.setWeight,
+			Usage: "this node's share relative to others",
+		},
 		{
 			Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart),
 			Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)",
 		},
 		{
 			Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping),
-			Usage: "own partitions even while this node is flapping (default: " +
-				"a node that crashes three times within ten TTLs owns nothing for a while)",
+			Usage: "own partitions even while this node is flapping " +
+				"(default: a node that crashes three times within ten TTLs owns nothing for a while)",
 		},
 		{
 			Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion),
 			Usage: "version of your application, in at most 64 bytes: members and metrics show it",
 		},
-		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
+		{
+			Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining),
+			Usage: "own nothing until roost undrain",
+		},
 	}
 }
 
@@ -207,11 +223,12 @@ func (a *Agent) rooms() []Setting {
 
 func (a *Agent) process() []Setting {
 	return []Setting{
-		{Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP, Usage: `serve the HTTP API here; "off" serves none`},
 		{
-			Name: "http-token-file",
-			Arg:  "FILE",
-			Set:  a.secret(setTokens(&a.Tokens)),
+			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP,
+			Usage: `serve the HTTP API here; "off" serves none`,
+		},
+		{
+			Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)),
 			Usage: "bearer token that calls which change something must show; " +
 				"needed if --http is not loopback, or --http-client-ca; " +
 				"further lines are tokens that count, too (read again when it changes)",
@@ -225,17 +242,17 @@ func (a *Agent) process() []Setting {
 			Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again when it changes)",
 		},
 		{
-			Name:  "http-host",
-			Arg:   "NAME,...",
-			List:  true,
+			Name: "http-host", Arg: "NAME,...", List: true, Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
 			Usage: "names in the public DNS by which clients call over plain http without a token, besides localhost and IP addresses",
-			Set:   func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
 		},
 		{
 			Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert),
 			Usage: "serve https with the certificate (PEM, with its chain) in FILE; read again when the file changes",
 		},
-		{Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key), Usage: "the key of --http-tls-cert"},
+		{
+			Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key),
+			Usage: "the key of --http-tls-cert",
+		},
 		{
 			Name: "http-client-ca", Arg: "FILE", Set: Nonempty(&a.TLS.ClientCA),
 			Usage: "clients must show a certificate of a CA in FILE; probes of /healthz and /readyz need none",
@@ -263,7 +280,10 @@ func (a *Agent) process() []Setting {
 }
 
 func (a *Agent) configFile() Setting {
-	return Setting{Name: "config", Arg: "FILE", Set: Nonempty(&a.config), Usage: "read YAML from FILE; its keys are the names of these flags"}
+	return Setting{
+		Name: "config", Arg: "FILE", Set: Nonempty(&a.config),
+		Usage: "read YAML from FILE; its keys are the names of these flags",
+	}
 }
 
 // HostPort checks the form of an address.

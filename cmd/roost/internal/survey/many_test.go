@@ -86,7 +86,8 @@ func TestMany(t *testing.T) {
 			answered++
 		}
 	}
-	if answered != *many-*many/10 || len(agents) != *many || tn.most.Load() > 2*atOnce { // an agent may be asked before the last answer was counted
+	// An agent may be asked before the last answer was counted.
+	if answered != *many-*many/10 || len(agents) != *many || tn.most.Load() > 2*atOnce {
 		t.Errorf("%d of %d answered, %d at once", answered, len(agents), tn.most.Load())
 	}
 	hung := newTown(t, sees)

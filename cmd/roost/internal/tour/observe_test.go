@@ -50,8 +50,8 @@ func TestObserveOneThatDied(t *testing.T) {
 	}
 	<-p.Done()
 	tour.nodes[1].Process = p
-	if err := tour.take(t.Context(), observe); err == nil ||
-		!strings.Contains(err.Error(), fmt.Sprintf("b: pid %d ended by itself", p.PID())) {
+	want := fmt.Sprintf("b: pid %d ended by itself", p.PID())
+	if err := tour.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
 }
