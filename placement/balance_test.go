@@ -86,7 +86,8 @@ func TestAdvice(t *testing.T) {
 		{"at the limit", placement.Balance{Counts: counts(32, 32), CV: 0.15}, ""},
 		{"above", placement.Balance{Counts: counts(40, 24), CV: 0.1501}, "raise Partitions from 64 to 128 on every node"},
 		{
-			"ten nodes", placement.Balance{Counts: counts(6, 7, 6, 7, 6, 7, 6, 7, 6, 6), CV: 0.36},
+			"ten nodes",
+			placement.Balance{Counts: counts(6, 7, 6, 7, 6, 7, 6, 7, 6, 6), CV: 0.36},
 			"varies by 36 % between nodes (above 15 %): raise Partitions from 64 to 1024",
 		},
 		{"bad luck at 1024", placement.Balance{Counts: counts(624, 400), CV: 0.2}, "from 1024 to 2048"},

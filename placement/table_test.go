@@ -63,7 +63,8 @@ func TestComputeRejects(t *testing.T) {
 		{"bad id, weightless", placement.Input{Nodes: []placement.Node{{ID: "*"}}, Partitions: 1}, `node id "*"`},
 		{"nameless", placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{assign: []int{0, 1}}}, "placement_test.fixed has no name"},
 		{
-			"failing", placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", err: broken}},
+			"failing",
+			placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", err: broken}},
 			`strategy "s": assign 2 partitions to 2 nodes: broken`,
 		},
 		{

@@ -153,13 +153,15 @@ func TestUsage(t *testing.T) {
 			`ROOST_AGENTS "…@a:1": "http://…@a:1" is neither host:port nor the URL of an agent`,
 		},
 		{
-			[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"},
+			[]string{"members"},
+			map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"},
 			"2 problems:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json",
 		},
 		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
 		{[]string{"room"}, nil, "roost room takes NAME, and got 0 arguments\n"},
 		{
-			[]string{"room", "move"}, nil,
+			[]string{"room", "move"},
+			nil,
 			"roost room move takes NAME and NODE, and got 0 arguments; a room of that name is shown by: roost room show move\nSee `roost room move --help`.",
 		},
 		{[]string{"room", "move", "a"}, nil, "roost room move takes NAME and NODE, and got 1 arguments\n"},
@@ -180,7 +182,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"sim", "--loss", "100"}, nil, `--loss "100": want a percentage from 0 to 99`},
 		{[]string{"sim", "--loss", "NaN"}, nil, `--loss "NaN": want a percentage from 0 to 99`},
 		{
-			[]string{"sim", "--delay", "3ms-1ms"}, nil,
+			[]string{"sim", "--delay", "3ms-1ms"},
+			nil,
 			`--delay "3ms-1ms": want a duration such as 2ms, or two such as 1ms-3ms, the shorter one first`,
 		},
 		{[]string{"sim", "--delay", "0ms"}, nil, `--delay "0ms": want a duration such as 2ms`},

@@ -19,7 +19,7 @@ import (
 )
 
 func (p *program) proxyCommand() *cobra.Command {
-	o := proxyOptions{}
+	o := new(proxyOptions)
 	return p.withSettings(&cobra.Command{
 		Use:   "proxy --key-from path:N|query:NAME|header:NAME|cookie:NAME [flags]",
 		Short: "Send HTTP requests to the server that owns their key",
@@ -47,7 +47,32 @@ requests, and those in progress have 15 s.`,
 		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
   roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
 		Args: cobra.NoArgs,
-	}, []settings.Setting{
+	}, o.settings(), func(ctx context.Context) error {
+		if o.warning != "" {
+			term.Complain(p.stderr, "warning: "+o.warning)
+		}
+		if err := settings.Problems(o.problems()); err != nil {
+			return err
+		}
+		log, endLog := serve.NewLogger(p.stderr, o.logFormat, slog.LevelInfo)
+		defer endLog()
+		o.Log, o.Agents.Log = log, log
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second signal ends the process
+		defer stop()
+		return o.Run(ctx)
+	})
+}
+
+type proxyOptions struct {
+	serve.Proxy
+
+	warning, logFormat string
+	insecure           bool
+}
+
+func (o *proxyOptions) settings() []settings.Setting {
+	return []settings.Setting{
 		{
 			Name: "key-from", Arg: "WHERE", Set: o.setKey,
 			Usage: "where the key is: path:2 (the second segment), query:NAME, header:NAME or cookie:NAME",
@@ -88,28 +113,7 @@ requests, and those in progress have 15 s.`,
 			Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"),
 			Usage: "format of the log on standard error",
 		},
-	}, func(ctx context.Context) error {
-		if o.warning != "" {
-			term.Complain(p.stderr, "warning: "+o.warning)
-		}
-		if err := settings.Problems(o.problems()); err != nil {
-			return err
-		}
-		log, endLog := serve.NewLogger(p.stderr, o.logFormat, slog.LevelInfo)
-		defer endLog()
-		o.Log, o.Agents.Log = log, log
-		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-		context.AfterFunc(ctx, stop) // a second signal ends the process
-		defer stop()
-		return o.Run(ctx)
-	})
-}
-
-type proxyOptions struct {
-	serve.Proxy
-
-	warning, logFormat string
-	insecure           bool
+	}
 }
 
 func (o *proxyOptions) setKey(v string) (err error) {

@@ -47,11 +47,14 @@ func TestRefused(t *testing.T) {
 			[]string{"it is rendezvous here and least-partitions-1-3+zones on x#"},
 		},
 		{
-			"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names differ", `"other"`},
+			"cluster", plain,
+			[]string{"--cluster", "other"},
+			[]string{"the cluster names differ", `"other"`},
 			[]string{`"gossip from outside the cluster rejected"`, `"reason":"wrong_cluster","from":"127.0.0.1","over":"tcp"`, `"cluster":"other"`},
 		},
 		{
-			"key at a plain seed", plain, []string{"--key-file", key},
+			"key at a plain seed", plain,
+			[]string{"--key-file", key},
 			[]string{"the gossip keys differ", "it uses no key, this node does"},
 			[]string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`},
 		},

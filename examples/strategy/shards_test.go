@@ -98,15 +98,18 @@ func TestExplain(t *testing.T) {
 	}{
 		{shards{role: "ssd", pinned: 2}, 4, 1, "b has the best score for it by capacity and weight"},
 		{
-			shards{role: "ssd", pinned: 2}, 0, 0,
+			shards{role: "ssd", pinned: 2},
+			0, 0,
 			"a has the best score for it by capacity and weight among nodes of role ssd, to which it is pinned",
 		},
 		{
-			shards{role: "gpu", pinned: 2}, 0, 0,
+			shards{role: "gpu", pinned: 2},
+			0, 0,
 			"a has the best score for it by capacity and weight; none has the role gpu, to which it is pinned",
 		},
 		{
-			shards{role: "ssd", pinned: 1}, 1, 1,
+			shards{role: "ssd", pinned: 1},
+			1, 1,
 			`b has the best score for it by capacity and weight, and mirrors partition 0, which a in zone "east" has`,
 		},
 	} {

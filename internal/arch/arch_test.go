@@ -40,7 +40,8 @@ var house = []struct {
 	{"events", []string{"lease", "placement", "events/latest"}, "events are the difference of two snapshots of any origin"},
 	{"placement/placementtest", []string{"lease", "placement"}, "it tests a strategy through the interface alone"},
 	{
-		"cluster/affinity/presence", []string{"lease", "placement", "internal/logqueue", "internal/roomname"},
+		"cluster/affinity/presence",
+		[]string{"lease", "placement", "internal/logqueue", "internal/roomname"},
 		"presence depends neither on pins nor on the agent",
 	},
 	{"cluster/affinity/reconnect", []string{"lease"}, "a client that reconnects must not compile the agent"},
@@ -51,7 +52,8 @@ var house = []struct {
 	},
 	{"cluster/routing/httpproxy", []string{"cluster/routing"}, "it asks whom the program names, and a gateway compiles no agent"},
 	{
-		"cluster/routing/routinggrpc", []string{"events", "cluster/routing"},
+		"cluster/routing/routinggrpc",
+		[]string{"events", "cluster/routing"},
 		"it asks the table that the program names, and a gateway compiles no agent",
 	},
 	{"cluster/affinity/pinstore", []string{"lease", "placement"}, "a store compiles neither the agent nor the resolver that uses it"},
@@ -62,11 +64,13 @@ var house = []struct {
 		"where a room fits follows from snapshots, and from what was placed before",
 	},
 	{
-		"cluster/affinity/internal/pincache", []string{"lease", "cluster/affinity/pinstore"},
+		"cluster/affinity/internal/pincache",
+		[]string{"lease", "cluster/affinity/pinstore"},
 		"it holds what the store said, of nodes that it does not know",
 	},
 	{
-		"cluster/affinity/internal/agreement", []string{"lease", "cluster/affinity/pinstore"},
+		"cluster/affinity/internal/agreement",
+		[]string{"lease", "cluster/affinity/pinstore"},
 		"it compares settings by their names, and knows none of them",
 	},
 	{"cluster/affinity/internal/latency", nil, "it counts, and knows nothing of what it counts"},
@@ -80,11 +84,13 @@ var house = []struct {
 		"cluster/affinity/pinstore", "events/latest", "internal/logqueue", "internal/roomname",
 	}, "pins follow the agent's snapshots, and work with any store"},
 	{
-		"cluster/affinity/evacuate", []string{"lease", "cluster", "cluster/affinity", "cluster/affinity/pinstore"},
+		"cluster/affinity/evacuate",
+		[]string{"lease", "cluster", "cluster/affinity", "cluster/affinity/pinstore"},
 		"it asks the resolver as any program does",
 	},
 	{
-		"cluster/affinity/signalling", []string{"cluster/affinity", "cluster/affinity/reconnect", "internal/sse"},
+		"cluster/affinity/signalling",
+		[]string{"cluster/affinity", "cluster/affinity/reconnect", "internal/sse"},
 		"it answers by the resolver, as any program can",
 	},
 	{
@@ -111,7 +117,8 @@ var house = []struct {
 	{"internal/explore", nil, "it visits the states of any protocol"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a core or of an agent"},
 	{
-		"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"},
+		"internal/sim",
+		[]string{"lease", "placement", "events", "internal/node", "internal/ledger"},
 		"it puts a virtual network under cores, and nothing of the agent",
 	},
 	{
@@ -148,11 +155,13 @@ var house = []struct {
 	},
 	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and has no other source"},
 	{
-		"cluster/clusterhttp/report", []string{"lease", "placement", "events", "cluster", "cluster/affinity"},
+		"cluster/clusterhttp/report",
+		[]string{"lease", "placement", "events", "cluster", "cluster/affinity"},
 		"it has the types of answers, and knows neither server nor client",
 	},
 	{
-		"cluster/clusterhttp/doctor", []string{"lease", "cluster", "cluster/clusterhttp/report"},
+		"cluster/clusterhttp/doctor",
+		[]string{"lease", "cluster", "cluster/clusterhttp/report"},
 		"it checks what an agent reports, whichever program asked for it",
 	},
 	{

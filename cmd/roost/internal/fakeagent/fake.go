@@ -114,9 +114,8 @@ func (f *Agent) serveEvents(w http.ResponseWriter, r *http.Request) {
 
 const healthyDigest = 0xabc
 
-// Healthy returns the answers of an agent of a healthy cluster of three, with every field
-// set that an answer can have.
-func Healthy() map[string]any {
+// three returns the members of the cluster, a to c.
+func three() []clusterhttp.Member {
 	members := make([]clusterhttp.Member, 3)
 	for i := range members {
 		members[i] = clusterhttp.Member{
@@ -139,6 +138,13 @@ func Healthy() map[string]any {
 			HTTP:          fmt.Sprintf("http://10.0.0.%d:8401", i+1),
 		}
 	}
+	return members
+}
+
+// Healthy returns the answers of an agent of a healthy cluster of three, with every field
+// set that an answer can have.
+func Healthy() map[string]any {
+	members := three()
 	room := clusterhttp.RoomAssignment{
 		Room:         "r",
 		Partition:    7,

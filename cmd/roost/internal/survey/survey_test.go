@@ -186,26 +186,31 @@ func TestCheck(t *testing.T) {
 	}{
 		"agreed": {map[string][]string{"a": abc, "b": abc, "c": abc}, nil, "a 3, b 3, c 3", nil},
 		"not seen by one": {
-			map[string][]string{"a": abc, "b": abc, "c": {"a", "c"}}, nil, "a 3, b 3, c 2",
+			map[string][]string{"a": abc, "b": abc, "c": {"a", "c"}},
+			nil, "a 3, b 3, c 2",
 			[]string{"warn b is not seen by c"},
 		},
 		"known to others alone": {
-			map[string][]string{"a": {"a", "b"}, "b": abc, "c": abc}, nil, "a 2, b 3, c 3",
+			map[string][]string{"a": {"a", "b"}, "b": abc, "c": abc},
+			nil, "a 2, b 3, c 3",
 			[]string{"warn c is not seen by a"},
 		},
 		"a split, the others by lost": {
-			map[string][]string{"a": {"a", "-b", "-c"}, "b": {"b", "c"}, "c": {"b", "c"}}, nil, "a 1, b 2, c 2",
+			map[string][]string{"a": {"a", "-b", "-c"}, "b": {"b", "c"}, "c": {"b", "c"}},
+			nil, "a 1, b 2, c 2",
 			[]string{"fail sides that do not see each other: a | b, c"},
 		},
 		"lost, and gone": {map[string][]string{"a": {"a", "-x"}}, nil, "a 1", nil},
 		"left, and gone": {map[string][]string{"a": {"a", "=x"}}, nil, "a 1", nil},
 		"left, and runs apart": {
-			map[string][]string{"a": {"a", "=x"}, "x": {"x"}}, nil, "a 1, x 1",
+			map[string][]string{"a": {"a", "=x"}, "x": {"x"}},
+			nil, "a 1, x 1",
 			[]string{"fail sides that do not see each other: a | x"},
 		},
 		"left, and ends": {map[string][]string{"a": {"a", "=ended"}}, nil, "a 1", nil},
 		"lost, and ended": {
-			map[string][]string{"a": {"a", "-ended"}}, nil, "a 1, ended -",
+			map[string][]string{"a": {"a", "-ended"}},
+			nil, "a 1, ended -",
 			[]string{"warn runs, and takes no part: ended ("},
 		},
 		"left, lost for another, and ended": {
@@ -214,25 +219,31 @@ func TestCheck(t *testing.T) {
 			[]string{"warn c is not seen by a", "warn runs, and takes no part: ended ("},
 		},
 		"left, and joins in vain": {
-			map[string][]string{"a": {"a", "=absent"}}, nil, "a 1, absent -",
+			map[string][]string{"a": {"a", "=absent"}},
+			nil, "a 1, absent -",
 			[]string{"warn runs, and takes no part: absent (joining: by UDP"},
 		},
 		"joins": {
-			map[string][]string{"a": {"a", "-x"}, "x": {"x"}}, map[string]string{"x": "joining"}, "a 1, x 1",
+			map[string][]string{"a": {"a", "-x"}, "x": {"x"}},
+			map[string]string{"x": "joining"},
+			"a 1, x 1",
 			[]string{"warn x is not seen by a"},
 		},
 		"runs, and takes no part": {
-			map[string][]string{"a": {"a", "-absent"}}, nil, "a 1, absent -",
+			map[string][]string{"a": {"a", "-absent"}},
+			nil, "a 1, absent -",
 			[]string{"warn runs, and takes no part: absent (joining: by UDP"},
 		},
 		"no answer": {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
 		"no HTTP":   {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
 		"of another cluster": {
-			map[string][]string{"a": {"a", "foreign"}, "foreign": {"a", "foreign", "x"}}, nil, "a 2, foreign -",
+			map[string][]string{"a": {"a", "foreign"}, "foreign": {"a", "foreign", "x"}},
+			nil, "a 2, foreign -",
 			[]string{"warn an agent of another cluster answers for foreign (staging at http://foreign:8401)"},
 		},
 		"lost, and of another": {
-			map[string][]string{"a": {"a", "-foreign"}, "foreign": {"foreign"}}, nil, "a 1, foreign -",
+			map[string][]string{"a": {"a", "-foreign"}, "foreign": {"foreign"}},
+			nil, "a 1, foreign -",
 			[]string{"warn an agent of another cluster answers for foreign ("},
 		},
 		"left, and of another": {map[string][]string{"a": {"a", "=foreign"}, "foreign": {"foreign"}}, nil, "a 1", nil},
@@ -242,7 +253,8 @@ func TestCheck(t *testing.T) {
 			[]string{"warn moved is seen at 10.0.0.1:7946 and http://moved:8401 by a and 1 more, at 10.0.0.2:7946 and http://moved:8401 by moved"},
 		},
 		"another agent's address": {
-			map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}}, nil, "a 2, alias-a -",
+			map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}},
+			nil, "a 2, alias-a -",
 			[]string{"warn no view from alias-a (the agent at "},
 		},
 	} {

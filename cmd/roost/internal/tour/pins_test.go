@@ -108,7 +108,8 @@ func TestMovedPins(t *testing.T) {
 		"an old epoch": {map[string]pin{"lobby": {"a", 18, 3}, "stage": toC}, "lobby", "lobby has epoch 18, it had 18"},
 		"lost":         {map[string]pin{"lobby": {}, "stage": toC}, "lobby was pinned to b, now to nobody", "lobby has epoch 0, it had 18"},
 		"again where it was": {
-			map[string]pin{"attic": toA, "lobby": toA, "stage": toC}, "attic was pinned to a, now to a",
+			map[string]pin{"attic": toA, "lobby": toA, "stage": toC},
+			"attic was pinned to a, now to a",
 			"attic was pinned to a, now to a",
 		},
 	} {
