@@ -343,7 +343,8 @@ func TestFenceOnRealClock(t *testing.T) {
 	mine := b.Owned()
 	stopped.Store(true)
 	eventually(t, "a notices", func() bool { return len(a.Members()) == 1 })
-	eventually(t, "b's own lease runs out by itself", func() bool { return len(b.Owned()) == 0 && !b.Live() && !slices.ContainsFunc(mine, b.Owns) })
+	eventually(t, "b's own lease runs out by itself",
+		func() bool { return len(b.Owned()) == 0 && !b.Live() && !slices.ContainsFunc(mine, b.Owns) })
 	stopped.Store(false)
 	close(resume)
 	waitReady(t, a, b)

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -186,5 +189,115 @@ func TestLargeAssignment(t *testing.T) {
 		if moved := len(c.Agent("new").Owned()); moved > partitions/6+1 {
 			t.Errorf("%d partitions moved", moved)
 		}
+	})
+}
+
+// stopper is a strategy that calls hook before it assigns.
+type stopper struct {
+	placement.Strategy
+	hook func()
+}
+
+func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	s.hook()
+	return s.Strategy.Assign(nodes, partitions)
+}
+
+// What Validate accepts, others can decode.
+func TestLongestRecord(t *testing.T) {
+	cfg := local("b")
+	cfg.Zone = strings.Repeat("z", lease.MaxZoneBytes)
+	cfg.APIAddr = strings.Repeat("a", lease.MaxAddrBytes)
+	cfg.Labels = make(map[string]string)
+	for i := range lease.MaxLabels {
+		longer := local("b")
+		longer.Zone, longer.APIAddr, longer.Labels = cfg.Zone, cfg.APIAddr, make(map[string]string)
+		for k := range i {
+			longer.Labels[fmt.Sprintf("%064d", k)] = strings.Repeat("v", lease.MaxLabelBytes)
+		}
+		if longer.Validate() != nil {
+			break
+		}
+		cfg = longer
+	}
+	a := startAgent(t, local("a"))
+	cfg.Join = []string{a.Addr()}
+	b := startAgent(t, cfg)
+	waitReady(t, a, b)
+}
+
+// Agents go through arbitrary trouble over memberlist. internal/sim has more of it.
+func TestChaos(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := started(t, 6, clustertest.Options{Seed: seed, Jitter: 10 * time.Millisecond})
+				rng := rand.New(rand.NewPCG(seed, 7))
+				for range 20 {
+					trouble(t, c, rng)
+					time.Sleep(time.Duration(rng.IntN(8000)) * time.Millisecond)
+				}
+				c.Heal()
+				for _, id := range c.IDs() {
+					c.Resume(id)
+				}
+				c.Start("last") // its seeds are nodes of all sides: no split outlives its reasons
+				for _, id := range c.IDs() {
+					if err := errors.Join(c.Agent(id).SetWeight(100), c.Agent(id).Undrain(t.Context())); err != nil {
+						t.Errorf("%s: %v", id, err)
+					}
+				}
+				c.WaitAgreed(30 * time.Second)
+			})
+		})
+	}
+}
+
+// trouble does one thing to a random node. A pause ends with the next trouble of its node.
+func trouble(t *testing.T, c *clustertest.Cluster, rng *rand.Rand) {
+	t.Helper()
+	all := c.IDs()
+	id := all[rng.IntN(len(all))]
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in a split, not all can agree
+	defer cancel()
+	op := rng.IntN(7)
+	if op != 6 {
+		c.Resume(id)
+	}
+	switch op {
+	case 0:
+		c.Restart(id)
+	case 1:
+		c.Split(all[:len(all)/2], all[len(all)/2:])
+	case 2:
+		c.Heal()
+	case 3:
+		_ = c.Agent(id).Drain(ctx)
+	case 4:
+		_ = c.Agent(id).SetWeight(uint32(rng.IntN(4)) * 100)
+	case 5:
+		c.SetLoss(float64(rng.IntN(3)) * 0.1)
+	case 6:
+		c.Pause(id)
+	}
+}
+
+// In a split one side owns under SplitMajority, and the other says why it does not.
+func TestSplitMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Split = cluster.SplitMajority }})
+		time.Sleep(30 * time.Second)
+		c.Split([]string{"n00"}, []string{"n01", "n02"})
+		time.Sleep(2 * ttl)
+		few, many := c.Agent("n00"), c.Agent("n01")
+		if s := few.Snapshot(); s.Phase != cluster.PhaseIsolated || s.Isolated == nil || len(few.Owned()) > 0 ||
+			!strings.Contains(s.Isolated.Error(), "1 of 3 voters") {
+			t.Errorf("the one is %v, owns %d partitions: %v", s.Phase, len(few.Owned()), s.Isolated)
+		}
+		if n := len(many.Owned()) + len(c.Agent("n02").Owned()); n != placement.DefaultPartitions || many.Snapshot().Isolated != nil {
+			t.Errorf("the two own %d partitions: %v", n, many.Snapshot().Isolated)
+		}
+		c.Heal()
+		c.WaitAgreed(30 * time.Second)
 	})
 }

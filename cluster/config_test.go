@@ -26,17 +26,30 @@ func TestLongStrategyName(t *testing.T) {
 
 func TestConfigProblems(t *testing.T) {
 	bad := cluster.Config{
-		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp", "dns+name:7946", "http://name:7946"}, Key: []byte("short"),
-		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
-		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, Debounce: -1,
-		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 254),
+		ID:                "a b",
+		Bind:              "nowhere",
+		Advertise:         "x",
+		Join:              []string{"y", ":", ":7946", "seed:ntp", "dns+name:7946", "http://name:7946"},
+		Key:               []byte("short"),
+		Partitions:        placement.MaxPartitions + 1,
+		GossipNodes:       99,
+		Weight:            lease.MaxWeight + 1,
+		Capacity:          -1,
+		HeartbeatInterval: 3 * time.Second,
+		LeaseTTL:          3 * time.Second,
+		MaxSkew:           -1,
+		Debounce:          -1,
+		Cluster:           strings.Repeat("c", 65),
+		Zone:              strings.Repeat("z", 254),
 	}
 	err := bad.Validate()
 	if err == nil {
 		t.Fatal("valid")
 	}
 	for _, part := range []string{
-		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`, `Join "seed:ntp"`, `Join "dns+name:7946"`, `Join "http://name:7946"`, "Key has 5 bytes", "Partitions is 65537",
+		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`,
+		`Join "seed:ntp"`, `Join "dns+name:7946"`, `Join "http://name:7946"`, "Key has 5 bytes",
+		"Partitions is 65537",
 		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "Debounce",
 		"Cluster has 65", "zone has 254",
 	} {
@@ -64,11 +77,16 @@ func TestAdvertiseProblems(t *testing.T) {
 		":7946", "[]:7946", "0.0.0.0:7946", "[::]:7946", "[::ffff:0.0.0.0]:7946", "224.0.0.1:7946", "[ff02::1]:7946", "255.255.255.255:7946",
 	} {
 		err := cluster.Config{ID: "a", Advertise: bad, GossipNodes: 99}.Validate()
-		if err == nil || !strings.Contains(err.Error(), `Advertise "`+bad) || !strings.Contains(err.Error(), "other nodes reach this one") || !strings.Contains(err.Error(), "GossipNodes") {
+		if err == nil || !strings.Contains(err.Error(), `Advertise "`+bad) ||
+			!strings.Contains(err.Error(), "other nodes reach this one") ||
+			!strings.Contains(err.Error(), "GossipNodes") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	for _, good := range []string{"", "10.0.0.1:7946", "[10.0.0.1]:7946", "[fd00::1]:7946", "[fe80::1%eth0]:7946", "127.0.0.1:7946", "node-1:7946", "10.0.0.1:0"} {
+	for _, good := range []string{
+		"", "10.0.0.1:7946", "[10.0.0.1]:7946", "[fd00::1]:7946", "[fe80::1%eth0]:7946", "127.0.0.1:7946",
+		"node-1:7946", "10.0.0.1:0",
+	} {
 		if err := (cluster.Config{ID: "a", Advertise: good}).Validate(); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}

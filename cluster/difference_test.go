@@ -122,32 +122,52 @@ func TestEventKinds(t *testing.T) {
 	}{
 		"nothing": {[]step{{"", func(*Snapshot) {}}}, nil},
 		"load":    {[]step{{"", func(s *Snapshot) { s.of("b").Load = 9 }}}, nil},
-		"crashed": {[]step{{lease.Crashed, without("b")}}, []Event{{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "crashed", Partitions: 18}}},
-		"left":    {[]step{{lease.Departed, without("b")}}, []Event{{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "left", Partitions: 18}}},
+		"crashed": {
+			[]step{{lease.Crashed, without("b")}},
+			[]Event{{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "crashed", Partitions: 18}},
+		},
+		"left": {[]step{{lease.Departed, without("b")}}, []Event{{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "left", Partitions: 18}}},
 		"expired, and back": {[]step{{"", without("b")}, {"", with(&Member{Profile: lease.Profile{ID: "b", Incarnation: 1}})}}, []Event{
 			{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "expired", Partitions: 18}, {Kind: EventReturned, Member: "b", Incarnation: 1},
 		}},
-		"joined":   {[]step{{"", with(&Member{Profile: lease.Profile{ID: "e", Incarnation: 5}})}}, []Event{{Kind: EventJoined, Member: "e", Incarnation: 5}}},
-		"replaced": {[]step{{lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}}, []Event{{Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}}},
+		"joined": {
+			[]step{{"", with(&Member{Profile: lease.Profile{ID: "e", Incarnation: 5}})}},
+			[]Event{{Kind: EventJoined, Member: "e", Incarnation: 5}},
+		},
+		"replaced": {
+			[]step{{lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}},
+			[]Event{{Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}},
+		},
 		"fenced and ready": {[]step{
-			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {"", func(s *Snapshot) {}}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
+			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
+			{"", func(s *Snapshot) {}},
+			{"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReady, Member: "b"}}},
 		"fenced and flapping": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
 			{"", func(s *Snapshot) { s.of("b").State, s.of("b").FlappingUntil = lease.Draining, time.Now() }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventDraining, Member: "b", Reason: "flapping"}}},
 		"fenced and replaced": {[]step{
-			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
+			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
+			{lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }},
+			{"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}}},
 		"fenced, crashed and back": {[]step{
-			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Crashed, without("b")}, {"", with(&Member{Profile: lease.Profile{ID: "b", Incarnation: 2}})},
+			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
+			{lease.Crashed, without("b")},
+			{"", with(&Member{Profile: lease.Profile{ID: "b", Incarnation: 2}})},
 		}, []Event{
-			{Kind: EventFenced, Member: "b"}, {Kind: EventLost, Member: "b", Incarnation: 1, Reason: "crashed"}, {Kind: EventReturned, Member: "b", Incarnation: 2},
+			{Kind: EventFenced, Member: "b"},
+			{Kind: EventLost, Member: "b", Incarnation: 1, Reason: "crashed"},
+			{Kind: EventReturned, Member: "b", Incarnation: 2},
 		}},
 		"drained": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Draining }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventUndrained, Member: "b"}}},
-		"flapping": {[]step{{"", func(s *Snapshot) { s.of("b").State, s.of("b").FlappingUntil = lease.Draining, time.Now() }}}, []Event{{Kind: EventDraining, Member: "b", Reason: "flapping"}}},
+		"flapping": {
+			[]step{{"", func(s *Snapshot) { s.of("b").State, s.of("b").FlappingUntil = lease.Draining, time.Now() }}},
+			[]Event{{Kind: EventDraining, Member: "b", Reason: "flapping"}},
+		},
 		"unhealthy": {[]step{{"", func(s *Snapshot) {
 			s.of("self").State, s.Unhealthy = lease.Draining, errors.New("disk"+strings.Repeat("!", 1000))
 		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "unhealthy", Why: "disk" + strings.Repeat("!", 196)}}},
@@ -165,7 +185,12 @@ func TestEventKinds(t *testing.T) {
 				s.Cordons = nil
 				*s.of("b") = Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 100}, State: lease.Active}
 			}},
-		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventCordoned, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventUncordoned, Member: "b"}}},
+		}, []Event{
+			{Kind: EventDraining, Member: "b"},
+			{Kind: EventCordoned, Member: "b", Why: "slow"},
+			{Kind: EventUndrained, Member: "b"},
+			{Kind: EventUncordoned, Member: "b"},
+		}},
 		"cordoned and uncordoned": {[]step{
 			{"", cordoned("")}, {"", func(s *Snapshot) {
 				s.Cordons = nil
@@ -178,11 +203,18 @@ func TestEventKinds(t *testing.T) {
 		"own fence": {[]step{
 			{"", func(s *Snapshot) { s.Stats.Fences, s.Phase, s.of("self").State = 1, PhaseJoining, lease.Settling }},
 			{"", func(s *Snapshot) { s.Phase, s.of("self").State = PhaseActive, lease.Active }},
-		}, []Event{{Kind: EventFenced, Member: "self", Why: "its clock", Partitions: 11}, {Kind: EventReady, Member: "self", Members: 4, Partitions: 11}}},
+		}, []Event{
+			{Kind: EventFenced, Member: "self", Why: "its clock", Partitions: 11},
+			{Kind: EventReady, Member: "self", Members: 4, Partitions: 11},
+		}},
 		"isolated": {[]step{
-			{"", func(s *Snapshot) { s.Phase, s.Isolated = PhaseIsolated, errors.New("minority") }}, {"", func(s *Snapshot) { s.Isolated = errors.New("smaller") }},
+			{"", func(s *Snapshot) { s.Phase, s.Isolated = PhaseIsolated, errors.New("minority") }},
+			{"", func(s *Snapshot) { s.Isolated = errors.New("smaller") }},
 		}, []Event{{Kind: EventIsolated, Member: "self", Why: "minority", Partitions: 11}}},
-		"left itself": {[]step{{"", func(s *Snapshot) { s.Phase = PhaseOver; without("self")(s) }}}, []Event{{Kind: EventStopped, Member: "self", Reason: "left"}}},
+		"left itself": {
+			[]step{{"", func(s *Snapshot) { s.Phase = PhaseOver; without("self")(s) }}},
+			[]Event{{Kind: EventStopped, Member: "self", Reason: "left"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			script := newScript(t, "a", "b", "c")

@@ -14,7 +14,8 @@ import (
 
 // lineOf says whether numbers of partitions are 0, not which they are.
 func lineOf(e cluster.Event) string {
-	line := strings.Join(slices.DeleteFunc([]string{string(e.Kind), string(e.Member), e.Reason, e.Why}, func(s string) bool { return s == "" }), " ")
+	line := strings.Join(slices.DeleteFunc([]string{string(e.Kind), string(e.Member), e.Reason, e.Why},
+		func(s string) bool { return s == "" }), " ")
 	if e.Members > 0 {
 		line += " members"
 	}
@@ -141,7 +142,8 @@ func TestHistoryOfIsolation(t *testing.T) {
 		a.read = len(a.of.History().Events)
 		c.Crash("c")
 		time.Sleep(20 * time.Second)
-		a.next("too few members", "lost c crashed partitions", "isolated a too few members: it sees 2, itself included, and needs 3 partitions", "fenced b")
+		a.next("too few members", "lost c crashed partitions",
+			"isolated a too few members: it sees 2, itself included, and needs 3 partitions", "fenced b")
 		c.StartWith("c", few)
 		c.WaitAgreed(20 * time.Second)
 		time.Sleep(time.Second)

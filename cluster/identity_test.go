@@ -239,7 +239,8 @@ func TestSeedsThatAreAliases(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
 		inAddresses(t, func(t *testing.T, w *addresses) {
 			a := w.startBehind("a", addr1, map[string]string{bridge: addr1}, seeds(bridge))
-			if log := a.log.String(); strings.Contains(log, "seed_answered=true") || !strings.Contains(log, bridge+": that address leads to this node itself") {
+			log := a.log.String()
+			if strings.Contains(log, "seed_answered=true") || !strings.Contains(log, bridge+": that address leads to this node itself") {
 				t.Errorf("it took its own answer for another node's, or does not say so:\n%s", log)
 			}
 		})

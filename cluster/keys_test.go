@@ -74,3 +74,19 @@ func changeByRestarts(t *testing.T, first []byte) {
 		}
 	}
 }
+
+// The caller may wipe its secrets.
+func TestKeyIsCopied(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	start := func(id string, seeds ...string) *cluster.Agent {
+		cfg := local(id, seeds...)
+		cfg.Key = bytes.Clone(key)
+		a := startAgent(t, cfg)
+		clear(cfg.Key)
+		return a
+	}
+	a := start("a")
+	b := start("b", a.Addr())
+	c := start("c", a.Addr())
+	waitReady(t, a, b, c)
+}

@@ -212,7 +212,8 @@ func TestDiffOfDetails(t *testing.T) {
 		}), lease.Active}
 	}
 	for name, changed := range changes {
-		if b := Diff(at("a1 b1 c1", plain, plain, plain), at("a1 b1 d1", plain, changed, plain)); !slices.Equal(b.Changed, []lease.NodeID{"b"}) || !b.News() {
+		b := Diff(at("a1 b1 c1", plain, plain, plain), at("a1 b1 d1", plain, changed, plain))
+		if !slices.Equal(b.Changed, []lease.NodeID{"b"}) || !b.News() {
 			t.Errorf("%s: %v", name, b.Changed)
 		}
 		if b := Diff(at("a1 b1", plain, plain), at("a1 b2", plain, changed)); len(b.Changed) > 0 {

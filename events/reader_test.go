@@ -44,19 +44,23 @@ func TestReaderStats(t *testing.T) {
 		go RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) { <-ctx.Done() })
 		feed.Publish(states[0])
 		waits.Latest()
-		expect("the first state", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+		expect("the first state",
+			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
 
 		feed.Publish(states[1])
 		feed.Publish(states[2]) // a refresh, but readers have to look first
-		expect("three states", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 3}, ReaderStats{"waits", 1, 2}, ReaderStats{"watch", 3, 2})
+		expect("three states",
+			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 3}, ReaderStats{"waits", 1, 2}, ReaderStats{"watch", 3, 2})
 
 		<-batches
 		waits.Latest()
 		close(hang)
-		expect("all have read", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 0}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+		expect("all have read",
+			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 0}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
 
 		late := Subscribe(ctx, &feed)
-		expect("a first batch is unread", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 2, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+		expect("a first batch is unread",
+			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 2, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
 		<-late
 
 		feed.Publish(states[3])

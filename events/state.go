@@ -85,7 +85,14 @@ func Next(prev *State, self lease.NodeID, table *placement.Table, members []leas
 
 // NextRunning is [Next] for a node with handoff: it owns the partitions that it may run
 // now, whatever the table names, and waits for others of its table. mayOwn only sets MayOwn.
-func NextRunning(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool, run, wait []placement.Partition) *State {
+func NextRunning(
+	prev *State,
+	self lease.NodeID,
+	table *placement.Table,
+	members []lease.Incarnation,
+	mayOwn bool,
+	run, wait []placement.Partition,
+) *State {
 	s := follow(prev, self, table, members, mayOwn)
 	s.waits = wait
 	if len(run) == 0 {

@@ -150,10 +150,13 @@ func TestWatcherEnds(t *testing.T) {
 	}{
 		"cancelled before the start": {true, func(feed *Feed, cancel func()) { feed.Publish(state); cancel() }, nil},
 		"cancelled before any state": {false, func(_ *Feed, cancel func()) { cancel() }, nil},
-		"cancelled while idle":       {false, func(feed *Feed, cancel func()) { feed.Publish(state); synctest.Wait(); cancel() }, []string{"+0@1"}},
-		"closed before the start":    {true, func(feed *Feed, _ func()) { feed.Publish(state); feed.Close() }, []string{"+0@1"}},
-		"closed without any state":   {false, func(feed *Feed, _ func()) { feed.Close() }, nil},
-		"closed while idle":          {false, func(feed *Feed, _ func()) { feed.Publish(state); synctest.Wait(); feed.Close() }, []string{"+0@1"}},
+		"cancelled while idle": {
+			false, func(feed *Feed, cancel func()) { feed.Publish(state); synctest.Wait(); cancel() },
+			[]string{"+0@1"},
+		},
+		"closed before the start":  {true, func(feed *Feed, _ func()) { feed.Publish(state); feed.Close() }, []string{"+0@1"}},
+		"closed without any state": {false, func(feed *Feed, _ func()) { feed.Close() }, nil},
+		"closed while idle":        {false, func(feed *Feed, _ func()) { feed.Publish(state); synctest.Wait(); feed.Close() }, []string{"+0@1"}},
 		"closed at once after a change": {false, func(feed *Feed, _ func()) {
 			feed.Publish(state)
 			synctest.Wait()

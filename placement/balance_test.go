@@ -85,7 +85,11 @@ func TestAdvice(t *testing.T) {
 		{"even", placement.Balance{Counts: counts(32, 32), CV: 0.05}, ""},
 		{"at the limit", placement.Balance{Counts: counts(32, 32), CV: 0.15}, ""},
 		{"above", placement.Balance{Counts: counts(40, 24), CV: 0.1501}, "raise Partitions from 64 to 128 on every node"},
-		{"ten nodes", placement.Balance{Counts: counts(6, 7, 6, 7, 6, 7, 6, 7, 6, 6), CV: 0.36}, "varies by 36 % between nodes (above 15 %): raise Partitions from 64 to 1024"},
+		{
+			"ten nodes",
+			placement.Balance{Counts: counts(6, 7, 6, 7, 6, 7, 6, 7, 6, 6), CV: 0.36},
+			"varies by 36 % between nodes (above 15 %): raise Partitions from 64 to 1024",
+		},
 		{"bad luck at 1024", placement.Balance{Counts: counts(624, 400), CV: 0.2}, "from 1024 to 2048"},
 		{"near the maximum", placement.Balance{Counts: counts(40_000, 10_000), CV: 0.6}, "from 50000 to 65536"},
 		{"at the maximum", placement.Balance{Counts: counts(65_536, 0), CV: 1}, "already at its maximum of 65536"},

@@ -222,7 +222,8 @@ func TestDiffOfNoTable(t *testing.T) {
 	if c := placement.Diff(none, some); c.Moves != nil || placement.KeysMoved(none, some) != 1 || placement.KeysMoved(some, none) != 1 {
 		t.Errorf("to the first table: %+v", c)
 	}
-	if diff := cmp.Diff(placement.Changes{Moves: []placement.Move{}, Before: none.Balance(), After: none.Balance()}, placement.Diff(none, none)); diff != "" || placement.KeysMoved(none, none) != 0 {
+	diff := cmp.Diff(placement.Changes{Moves: []placement.Move{}, Before: none.Balance(), After: none.Balance()}, placement.Diff(none, none))
+	if diff != "" || placement.KeysMoved(none, none) != 0 {
 		t.Error(diff)
 	}
 }

@@ -71,7 +71,8 @@ func (e Export) table() (*Table, error) {
 	}
 	t.digest = digest(t)
 	if t.digest != e.Digest {
-		return nil, fmt.Errorf("its digest is %s, but its content makes %s: it was changed after it was written, or only in part", e.Digest, t.digest)
+		return nil, fmt.Errorf("its digest is %s, but its content makes %s: it was changed after it was written, or only in part",
+			e.Digest, t.digest)
 	}
 	return t, nil
 }
@@ -79,7 +80,8 @@ func (e Export) table() (*Table, error) {
 func (e Export) check() error {
 	switch {
 	case e.Format != exportFormat:
-		return fmt.Errorf("it is of format %d, and this program reads format %d: it is no table, or of another version of roost", e.Format, exportFormat)
+		return fmt.Errorf("it is of format %d, and this program reads format %d: it is no table, or of another version of roost",
+			e.Format, exportFormat)
 	case e.Partitions < 1 || e.Partitions > MaxPartitions:
 		return fmt.Errorf("%d partitions; there must be 1 to %d", e.Partitions, MaxPartitions)
 	case len(e.Owners) != e.Partitions:

@@ -170,7 +170,10 @@ func TestExportOfNoTable(t *testing.T) {
 
 // For any bytes, import returns an error or a consistent table.
 func FuzzImport(f *testing.F) {
-	for _, s := range []placement.Strategy{nil, placement.LeastPartitions(1, 3), placement.Zoned(placement.Bounded(110)), fixed{name: "x", assign: []int{0, 1, 1}}} {
+	for _, s := range []placement.Strategy{
+		nil, placement.LeastPartitions(1, 3), placement.Zoned(placement.Bounded(110)),
+		fixed{name: "x", assign: []int{0, 1, 1}},
+	} {
 		b, err := json.Marshal(mustComputeBy(f, s, 3, equals("a", "b")...).Export(1))
 		if err != nil {
 			f.Fatal(err)

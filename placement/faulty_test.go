@@ -84,8 +84,13 @@ func (s stumbling) Level(nodes []placement.Node, _ []int, _ []placement.Partitio
 func TestPanicInKeepAndLevel(t *testing.T) {
 	fine := func([]placement.Node) {}
 	for name, slip := range slips {
-		table, err := placement.Compute(placement.Input{Nodes: equals("a", "b", "c"), Partitions: 8, Strategy: stumbling{keep: slip, level: fine}})
-		if want := `placement: strategy "by-turns": assign 8 partitions to 3 nodes: panic: `; table != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+		table, err := placement.Compute(placement.Input{
+			Nodes:      equals("a", "b", "c"),
+			Partitions: 8,
+			Strategy:   stumbling{keep: slip, level: fine},
+		})
+		want := `placement: strategy "by-turns": assign 8 partitions to 3 nodes: panic: `
+		if table != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s in Keep: table %v, error %v", name, table, err)
 		}
 		table = mustComputeBy(t, stumbling{keep: fine, level: slip}, 8, equals("a", "b", "c")...)

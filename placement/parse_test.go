@@ -86,7 +86,11 @@ func TestParseStrategy(t *testing.T) {
 
 // A name is an error, or belongs to a strategy that has a name with the same meaning.
 func FuzzParseStrategy(f *testing.F) {
-	for _, name := range []string{"", "rendezvous", "rendezvous+zones", "+zones", "bounded-rendezvous", "bounded-rendezvous-125", "bounded-rendezvous--1", "least-partitions-1-3", "least-partitions-1", "least-partitions-9999999999999999999-1"} {
+	for _, name := range []string{
+		"", "rendezvous", "rendezvous+zones", "+zones", "bounded-rendezvous", "bounded-rendezvous-125",
+		"bounded-rendezvous--1", "least-partitions-1-3", "least-partitions-1",
+		"least-partitions-9999999999999999999-1",
+	} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -135,8 +135,18 @@ func TestTiesGoToTheSmallerID(t *testing.T) {
 		rank  []lease.NodeID
 	}{
 		{"equal", equals(greater, smaller), smaller, []lease.NodeID{smaller, greater}},
-		{"the greater id weighs more", []placement.Node{{ID: smaller, Weight: 1}, {ID: greater, Weight: 2}}, greater, []lease.NodeID{greater, smaller}},
-		{"the smaller id weighs more", []placement.Node{{ID: greater, Weight: 1}, {ID: smaller, Weight: 2}}, smaller, []lease.NodeID{smaller, greater}},
+		{
+			"the greater id weighs more",
+			[]placement.Node{{ID: smaller, Weight: 1}, {ID: greater, Weight: 2}},
+			greater,
+			[]lease.NodeID{greater, smaller},
+		},
+		{
+			"the smaller id weighs more",
+			[]placement.Node{{ID: greater, Weight: 1}, {ID: smaller, Weight: 2}},
+			smaller,
+			[]lease.NodeID{smaller, greater},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			table := mustCompute(t, 64, tt.nodes...)

@@ -65,7 +65,13 @@ func TestNegLog2(t *testing.T) {
 		check(t, -h)
 		check(t, h>>rapid.IntRange(0, 63).Draw(t, "shift"))
 	})
-	for h, want := range map[uint64]uint64{0: 64 << logBits, 1: 64 << logBits, 2: 63 << logBits, 1 << 63: 1 << logBits, 1 << 62: 2 << logBits} {
+	for h, want := range map[uint64]uint64{
+		0:       64 << logBits,
+		1:       64 << logBits,
+		2:       63 << logBits,
+		1 << 63: 1 << logBits,
+		1 << 62: 2 << logBits,
+	} {
 		if got := negLog2(h); got != want {
 			t.Errorf("negLog2(%d) = %#x, want %#x", h, got, want)
 		}

@@ -156,7 +156,10 @@ func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 			nodes[0].Weight = 100 // so that there is an owner
 			partitions := anyPartitions().Draw(t, "partitions")
 			one := &nodes[rapid.IntRange(1, len(nodes)-1).Draw(t, "node")]
-			weights := []uint32{rapid.SampledFrom([]uint32{0, 1, 100}).Draw(t, "light"), rapid.SampledFrom([]uint32{100, 101, 1000}).Draw(t, "heavy")}
+			weights := []uint32{
+				rapid.SampledFrom([]uint32{0, 1, 100}).Draw(t, "light"),
+				rapid.SampledFrom([]uint32{100, 101, 1000}).Draw(t, "heavy"),
+			}
 			one.Weight = weights[0]
 			light := mustComputeBy(t, s, partitions, nodes...)
 			one.Weight = weights[1]

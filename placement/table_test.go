@@ -55,14 +55,34 @@ func TestComputeRejects(t *testing.T) {
 		{"empty id", placement.Input{Nodes: equals("a", ""), Partitions: 1}, `node id "" has 0 bytes`},
 		{"bad byte", placement.Input{Nodes: equals("a", "a b"), Partitions: 1}, `node id "a b": byte ' '`},
 		{"twice", placement.Input{Nodes: equals("b", "a", "b"), Partitions: 1}, `node id "b" is given twice`},
-		{"twice, weightless", placement.Input{Nodes: []placement.Node{{ID: "a"}, {ID: "b", Weight: 1}, {ID: "a"}}, Partitions: 1}, `"a" is given twice`},
+		{
+			"twice, weightless",
+			placement.Input{Nodes: []placement.Node{{ID: "a"}, {ID: "b", Weight: 1}, {ID: "a"}}, Partitions: 1},
+			`"a" is given twice`,
+		},
 		{"bad id, weightless", placement.Input{Nodes: []placement.Node{{ID: "*"}}, Partitions: 1}, `node id "*"`},
 		{"nameless", placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{assign: []int{0, 1}}}, "placement_test.fixed has no name"},
-		{"failing", placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", err: broken}}, `strategy "s": assign 2 partitions to 2 nodes: broken`},
-		{"too short", placement.Input{Nodes: two, Partitions: 3, Strategy: fixed{name: "s", assign: []int{0, 1}}}, `strategy "s": assigned 2 partitions of 3`},
+		{
+			"failing",
+			placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", err: broken}},
+			`strategy "s": assign 2 partitions to 2 nodes: broken`,
+		},
+		{
+			"too short",
+			placement.Input{Nodes: two, Partitions: 3, Strategy: fixed{name: "s", assign: []int{0, 1}}},
+			`strategy "s": assigned 2 partitions of 3`,
+		},
 		{"too long", placement.Input{Nodes: two, Partitions: 1, Strategy: fixed{name: "s", assign: []int{0, 1}}}, "assigned 2 partitions of 1"},
-		{"index too great", placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", assign: []int{0, 2}}}, "assigned partition 1 to node index 2 of 2"},
-		{"index negative", placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", assign: []int{-1, 0}}}, "assigned partition 0 to node index -1 of 2"},
+		{
+			"index too great",
+			placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", assign: []int{0, 2}}},
+			"assigned partition 1 to node index 2 of 2",
+		},
+		{
+			"index negative",
+			placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", assign: []int{-1, 0}}},
+			"assigned partition 0 to node index -1 of 2",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			strategies := []placement.Strategy{tt.in.Strategy}

@@ -60,7 +60,8 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		asked[i] = k.cache.Begin(room, s.Stats.Fences)
 	}
 	var moved []Moved
-	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) { // after an error the entry is stale, and the next Resolve asks again
+	// After an error the entry is stale, and the next Resolve asks again.
+	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) {
 		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
 			moved = append(moved, m)
 		}
@@ -113,7 +114,10 @@ func (k *keeper) refreshOf(h *Hosting, write bool) pinstore.Op {
 
 // claimOf returns the op that pins a hosted room, unless it has a pin.
 func (k *keeper) claimOf(h *Hosting) pinstore.Op {
-	return pinstore.Op{Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
+	return pinstore.Op{
+		Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, k.cache.Least(h.room))}),
+		TTL: k.cfg.PinTTL,
+	}
 }
 
 // confirmBy performs an op for each hosting and takes up the answers.
@@ -299,7 +303,11 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 	k.void = nil
 	replaced := 0
 	for _, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
-		return pinstore.Op{If: pins[h], Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
+		return pinstore.Op{
+			If:  pins[h],
+			Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1, k.cache.Least(h.room))}),
+			TTL: k.cfg.PinTTL,
+		}
 	}) {
 		if res.Done {
 			replaced++

@@ -56,7 +56,13 @@ func TestUnansweredContest(t *testing.T) {
 		store.on = true
 		store.mu.Unlock()
 		for _, h := range hosted {
-			op := pinstore.Op{Partition: placement.Of(h.Room(), 64), Room: h.Room(), If: pinstore.Pin{Incarnation: f.resolve("a", h.Room(), 2).Incarnation}, Set: ghost, TTL: time.Hour}
+			op := pinstore.Op{
+				Partition: placement.Of(h.Room(), 64),
+				Room:      h.Room(),
+				If:        pinstore.Pin{Incarnation: f.resolve("a", h.Room(), 2).Incarnation},
+				Set:       ghost,
+				TTL:       time.Hour,
+			}
 			if res := store.Swap(t.Context(), op)[0]; !res.Done {
 				t.Fatalf("%+v", res)
 			}

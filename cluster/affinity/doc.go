@@ -47,10 +47,12 @@
 //     Host returns.
 //  6. Resolve and Host return within Config.Budget, no matter what the store does.
 //     Hosted rooms stay hosted while the store is away, and their pins are restored
-//     when it is back. Before new rooms get nodes again, some 1.2 s pass. After a lost connection, and so perhaps lost
-//     data, up to a TTL passes while a live node has not said in the store that it has restored its pins. A pin that names a dead incarnation by then, because its node died
-//     meanwhile or the store has older data, is replaced. While the store cannot say
-//     whether that incarnation is dead, for up to a lease's TTL, the room stays.
+//     when it is back. Before new rooms get nodes again, some 1.2 s pass. After a lost
+//     connection, and so perhaps lost data, up to a TTL passes while a live node has not
+//     said in the store that it has restored its pins. A pin that names a dead incarnation
+//     by then, because its node died meanwhile or the store has older data, is replaced.
+//     While the store cannot say whether that incarnation is dead, for up to a lease's TTL,
+//     the room stays.
 //  7. Memory is bounded: by MaxKnown, by the rooms hosted here, and for each subscriber
 //     by a fixed number of rooms.
 //  8. The demand of a room (Size or Publishers and Subscribers or Units, Prefer, Require) is kept with its

@@ -81,7 +81,8 @@ func TestAllDrained(t *testing.T) {
 			}
 		}
 		for id, r := range f.rooms {
-			if _, err := r.Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, cluster.ErrNoMembers) || !strings.Contains(err.Error(), "draining; undrain") {
+			_, err := r.Resolve(t.Context(), "new", affinity.Demand{})
+			if !errors.Is(err, cluster.ErrNoMembers) || !strings.Contains(err.Error(), "draining; undrain") {
 				t.Errorf("a new room at %s: %v", id, err)
 			}
 			if _, err := r.Lookup(t.Context(), "new"); !errors.Is(err, affinity.ErrNoPin) {

@@ -152,7 +152,8 @@ func watchEndings(t *testing.T, start func(id lease.NodeID, seeds []string) memb
 		took["rolling restart by "+how] = worst
 	}
 	for how, e := range took {
-		t.Logf("%-42s another node is named after %4d ms, failed over unasked after %4d ms, late answers %d", how, e.named.Milliseconds(), e.failedOver.Milliseconds(), e.late)
+		t.Logf("%-42s another node is named after %4d ms, failed over unasked after %4d ms, late answers %d", how,
+			e.named.Milliseconds(), e.failedOver.Milliseconds(), e.late)
 	}
 	return took
 }
@@ -168,7 +169,8 @@ func TestEndings(t *testing.T) {
 			return member{f.Agent(string(id)), f.rooms[string(id)]}
 		})
 		for how, e := range took {
-			if planned := how != "crash" && how != "rolling restart by crash"; planned && (max(e.named, e.failedOver) > 500*time.Millisecond || e.late+e.early > 0) {
+			planned := how != "crash" && how != "rolling restart by crash"
+			if planned && (max(e.named, e.failedOver) > 500*time.Millisecond || e.late+e.early > 0) {
 				t.Errorf("%s: %+v", how, e)
 			}
 		}

@@ -1,10 +1,14 @@
 package affinity_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -18,4 +22,52 @@ func ExampleMoved_Directive() {
 	fmt.Println(string(message), err)
 	// Output:
 	// {"room":"standup","to":"node-b","addr":"b.example:443","reason":"node-a died","epoch":7} <nil>
+}
+
+// exampleNode is a cluster of one node, with rooms.
+func exampleNode() (*affinity.Resolver, func()) {
+	log := slog.New(slog.DiscardHandler)
+	agent, err := cluster.Start(context.Background(), cluster.Config{
+		ID: "node-1", Bind: "127.0.0.1:0", Partitions: 8, APIAddr: "media-1.example.org:443", Log: log,
+	})
+	if err != nil {
+		panic(err)
+	}
+	<-agent.Ready()
+	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: log})
+	if err != nil {
+		panic(err)
+	}
+	return rooms, func() { _, _ = rooms.Close(), agent.Close() }
+}
+
+// A media server serves each participant in a call of its own.
+func ExampleResolver_Serve() {
+	rooms, end := exampleNode()
+	defer end()
+	err := rooms.Serve(context.Background(), "standup", affinity.Demand{}, func(_ context.Context, h *affinity.Hosting) error {
+		hosted, _ := rooms.Hosted()
+		fmt.Println(h.Room(), "has", hosted[0].Size, "participant")
+		return nil // the participant left; one who stays waits for the context
+	})
+	fmt.Println(err)
+	// Output:
+	// standup has 1 participant
+	// <nil>
+}
+
+// A signalling server sends a client where its room lives, and each node that it gets.
+func ExampleResolver_Follow() {
+	rooms, end := exampleNode()
+	defer end()
+	ctx := context.Background()
+	if _, err := rooms.Resolve(ctx, "standup", affinity.Demand{Size: 4}); err != nil {
+		fmt.Println(err)
+	}
+	for d := range rooms.Follow(ctx, "standup") {
+		fmt.Println(d.Room, "lives on", d.To, "at", d.Addr)
+		return // a server goes on until the client disconnects
+	}
+	// Output:
+	// standup lives on node-1 at media-1.example.org:443
 }

@@ -117,7 +117,12 @@ func (f *faulty) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result
 	return results
 }
 
-func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (f *faulty) Index(
+	ctx context.Context,
+	parts []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
 	}
@@ -232,7 +237,12 @@ func (s *replaced) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Resu
 	return s.memory().Swap(ctx, ops...)
 }
 
-func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (s *replaced) Index(
+	ctx context.Context,
+	parts []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	return s.memory().Index(ctx, parts, want, limit)
 }
 
@@ -240,6 +250,11 @@ func (s *replaced) Heartbeat(ctx context.Context, self lease.Incarnation, ttl ti
 	return s.memory().Heartbeat(ctx, self, ttl, ask)
 }
 
-func (s *replaced) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
+func (s *replaced) Agree(
+	ctx context.Context,
+	self lease.Incarnation,
+	ttl time.Duration,
+	settings pinstore.Settings,
+) (pinstore.Agreed, error) {
 	return s.memory().Agree(ctx, self, ttl, settings)
 }

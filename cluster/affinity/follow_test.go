@@ -162,7 +162,13 @@ func TestFollowIgnoresRestoredPins(t *testing.T) {
 // The directive of an assignment has the address of its node, and none without a member.
 func TestAssignmentDirective(t *testing.T) {
 	at := lease.Incarnation{Node: "b", Number: 2}
-	a := affinity.Assignment{Room: "r", Incarnation: at, Epoch: 7, Reason: "pinned", Member: &cluster.Member{Profile: lease.Profile{ID: "b", APIAddr: "b.example:443"}}}
+	a := affinity.Assignment{
+		Room:        "r",
+		Incarnation: at,
+		Epoch:       7,
+		Reason:      "pinned",
+		Member:      &cluster.Member{Profile: lease.Profile{ID: "b", APIAddr: "b.example:443"}},
+	}
 	want := reconnect.Directive{Room: "r", To: "b", Addr: "b.example:443", Reason: "pinned", Epoch: 7}
 	if got := a.Directive(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -159,7 +159,8 @@ func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
 	ends := r.hosts.endsOf(room).Load() // before the entry, which is void after the end of a hosting
 	e, s := r.cache.Get(room), r.agent.Snapshot()
-	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences || time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
+	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences ||
+		time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
 		return got, false
 	}
 	return settled{r.assign(s, room, e.Pin, Pinned, liveness.Alive.Reason()), e.Generation, e.Fences, ends}, true

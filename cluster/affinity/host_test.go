@@ -32,7 +32,8 @@ func TestHost(t *testing.T) {
 				continue
 			}
 			var elsewhere *affinity.NotOwnerError
-			if !errors.As(err, &elsewhere) || elsewhere.Owner.Incarnation != a.Incarnation || !errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrSplit) {
+			if !errors.As(err, &elsewhere) || elsewhere.Owner.Incarnation != a.Incarnation ||
+				!errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrSplit) {
 				t.Errorf("%s hosts a room of %s: %v", id, a.Node, err)
 			}
 		}
@@ -122,7 +123,8 @@ func TestHostDuringRelease(t *testing.T) {
 					t.Fatalf("released: %v", err)
 				}
 				time.Sleep(10 * time.Second)
-				if pin := pins(t, store)["r"]; again == h || lost(again) || pin.Epoch == 0 || late && pin.Epoch <= h.Epoch() || pin.Epoch != again.Epoch() {
+				pin := pins(t, store)["r"]
+				if again == h || lost(again) || pin.Epoch == 0 || late && pin.Epoch <= h.Epoch() || pin.Epoch != again.Epoch() {
 					t.Errorf("hosted again: the pin is %+v, the hosting has epoch %d, %v", pin, again.Epoch(), again.Err())
 				}
 			})

@@ -114,7 +114,8 @@ func (s byPartition) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Re
 
 // A fenced node has no table until it has joined again. Then it publishes the rooms that moved meanwhile.
 func TestMovesWhileFenced(t *testing.T) {
-	self, other := &cluster.Member{Profile: lease.Profile{ID: "a", Incarnation: 1, Weight: 1}, State: lease.Active}, &cluster.Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 1}, State: lease.Active}
+	self := &cluster.Member{Profile: lease.Profile{ID: "a", Incarnation: 1, Weight: 1}, State: lease.Active}
+	other := &cluster.Member{Profile: lease.Profile{ID: "b", Incarnation: 1, Weight: 1}, State: lease.Active}
 	table, err := placement.Compute(placement.Input{Partitions: 64, Nodes: []placement.Node{{ID: "a", Weight: 1}}})
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,11 @@ package affinity
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +19,14 @@ import (
 
 func hostingOf(room string) *Hosting {
 	self := lease.Incarnation{Node: "a", Number: 1}
-	return &Hosting{room: room, self: self, lost: make(chan struct{}), pin: pinstore.Pin{Incarnation: self, Epoch: 7, Size: 2}, use: use{need: mesh(2)}, kept: mesh(2)}
+	return &Hosting{
+		room: room,
+		self: self,
+		lost: make(chan struct{}),
+		pin:  pinstore.Pin{Incarnation: self, Epoch: 7, Size: 2},
+		use:  use{need: mesh(2)},
+		kept: mesh(2),
+	}
 }
 
 func newHostTable() *hostTable {
@@ -180,7 +192,13 @@ func TestHostTableTake(t *testing.T) {
 	h, _ := table.open(hostingOf("r"), 0, 0)
 	h.pin.Epoch = 0
 	mine := pinstore.Pin{Incarnation: h.self, Epoch: 8, Size: 5}
-	if is := table.take(h, answer{op: pinstore.Op{Set: mine}, res: pinstore.Result{Pin: mine, Done: true, Fresh: time.Second}, asked: now, generation: 3}, 3); is != (taken{}) {
+	first := answer{
+		op:         pinstore.Op{Set: mine},
+		res:        pinstore.Result{Pin: mine, Done: true, Fresh: time.Second},
+		asked:      now,
+		generation: 3,
+	}
+	if is := table.take(h, first, 3); is != (taken{}) {
 		t.Errorf("first answer: %+v", is)
 	}
 	if h.pin != mine || h.written != now || h.generation != 3 || h.verify != now.Add(5*time.Second) {
@@ -217,3 +235,64 @@ func TestWorklist(t *testing.T) {
 }
 
 func mesh(size int) capacity.Need { return needOf(Demand{Size: size}) }
+
+// A participant who has seen a fence joins no hosting from before it, while the rooms end,
+// open again and are kept. Then the table has the same rooms for all its readers.
+func TestHostTableConcurrent(t *testing.T) {
+	const rooms, fences = 8, 30
+	table := newHostTable()
+	var fenced atomic.Uint64 // of the agent
+	var joins atomic.Uint64
+	var done atomic.Bool
+	var wait sync.WaitGroup
+	loop := func(step func(room string)) {
+		wait.Go(func() {
+			for i := 0; !done.Load(); i++ {
+				step(strconv.Itoa(i % rooms))
+			}
+		})
+	}
+	for range 4 {
+		loop(func(room string) { // a participant joins, as in Resolver.host
+			joins.Add(1)
+			count := fenced.Load()
+			table.fence(count)
+			if h := table.get(room); h != nil {
+				if h.generation < count {
+					t.Errorf("joined a hosting of fence %d after fence %d", h.generation, count)
+				}
+				h.join(mesh(3))
+				return
+			}
+			h := hostingOf(room)
+			h.generation = count
+			_, _ = table.open(h, count, 0)
+		})
+	}
+	loop(func(room string) {
+		if h := table.get(room); h != nil {
+			table.end(h, ErrReleased)
+		}
+	})
+	loop(func(string) { // the keeper
+		write, _, _ := table.due(time.Now(), time.Hour, rooms, 0)
+		table.ops(write, func(h *Hosting) pinstore.Op { return pinstore.Op{Set: h.needed().Pin(h.pin)} })
+		table.needs()
+	})
+	for range fences {
+		fenced.Add(1)
+		for before := joins.Load(); joins.Load() < before+50; {
+			runtime.Gosched()
+		}
+	}
+	done.Store(true)
+	wait.Wait()
+	table.fence(fenced.Load())
+	names := table.names()
+	for i := range rooms {
+		room := strconv.Itoa(i)
+		if h := table.get(room); (h != nil) != slices.Contains(names, room) {
+			t.Errorf("room %s is hosted: %v; the names are %q", room, h != nil, names)
+		}
+	}
+}

@@ -35,7 +35,13 @@ const (
 
 // learn caches the pin that an op has found or made. It returns the move that this
 // proves, unless another caller got the news first.
-func (r *Resolver) learn(s *cluster.Snapshot, op pinstore.Op, asked *pincache.Entry, res pinstore.Result, why string) (m Moved, moved bool) {
+func (r *Resolver) learn(
+	s *cluster.Snapshot,
+	op pinstore.Op,
+	asked *pincache.Entry,
+	res pinstore.Result,
+	why string,
+) (m Moved, moved bool) {
 	if res.Err != nil {
 		return m, false
 	}

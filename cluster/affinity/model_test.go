@@ -85,7 +85,10 @@ func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, stat
 			},
 			MaxStates: states,
 		}
-		for _, name := range []string{oneHome, epochGrows, seenGrows, hostingGrows, homeStays, oneHeir, deadNoHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
+		for _, name := range []string{
+			oneHome, epochGrows, seenGrows, hostingGrows, homeStays, oneHeir, deadNoHeir, readIsLost, fencedIsOut,
+			homeRuns, oneServes, allAgree,
+		} {
 			m.Invariants = append(m.Invariants, explore.Invariant[*modelState]{
 				Name: name, Holds: func(s *modelState) bool { return s.broken != name },
 			})
@@ -110,15 +113,24 @@ var modelWorlds = []struct {
 	{"a cut", "b", small, modelLimits{nodes: 2, sweeps: 1, resolves: 1, cuts: 2, ticks: 1}},
 	{"an outage", "b", small, modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
 	{"a death and a host in an outage", "b", small, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, outages: 1}},
-	{"a late restore of a dead host", "b", large, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, late: 1, wipes: 1, confirmations: true}},
+	{
+		"a late restore of a dead host", "b", large,
+		modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, late: 1, wipes: 1, confirmations: true},
+	},
 	{"an outage and a start", "b", large, modelLimits{nodes: 2, sweeps: 1, cuts: 1, crashes: 1, starts: 1, outages: 1, ticks: 1}},
 	{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
 	{"releases", "b", small, modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
 	{"a loss of data", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 1, wipes: 1}},
 	{"an earlier copy", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, copies: 1, reverts: 1}},
-	{"an earlier copy and a death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1}},
+	{
+		"an earlier copy and a death", "b", medium,
+		modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1},
+	},
 	{"an earlier copy and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, releases: 1, cuts: 1, copies: 1, reverts: 1}},
-	{"an earlier copy and moves", "b", large, modelLimits{nodes: 2, hosts: 2, sweeps: 1, crashes: 1, starts: 1, confirmations: true, copies: 1, reverts: 1}},
+	{
+		"an earlier copy and moves", "b", large,
+		modelLimits{nodes: 2, hosts: 2, sweeps: 1, crashes: 1, starts: 1, confirmations: true, copies: 1, reverts: 1},
+	},
 	{"claims of three", "", large, modelLimits{nodes: 3, resolves: 3, crashes: 1, late: 1, slow: 1}},
 	{"two deaths", "b", large, modelLimits{nodes: 3, sweeps: 2, crashes: 2, ticks: 1, late: 1, confirmations: true}},
 	{"a restart", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, starts: 1, late: 1, slow: 1}},
@@ -133,7 +145,10 @@ var modelWorlds = []struct {
 	{"releases and answers that are lost", "b", large, modelLimits{nodes: 2, hosts: 2, releases: 2, refreshes: 1, late: 1, lost: 1}},
 	{"two losses of data", "b", large, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 2, wipes: 2}},
 	{"two losses of data and a late op", "b", small, modelLimits{nodes: 2, hosts: 1, refreshes: 1, late: 1, wipes: 2}},
-	{"two returns to an earlier copy", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, refreshes: 1, copies: 1, reverts: 2}},
+	{
+		"two returns to an earlier copy", "b", small,
+		modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, refreshes: 1, copies: 1, reverts: 2},
+	},
 	{"two losses of data and a death", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, ticks: 1, wipes: 2}},
 }
 

@@ -60,7 +60,13 @@ func (m *Moved) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*m = Moved{
-		j.Room, j.Partition, lease.Incarnation{Node: j.From, Number: j.FromIncarnation}, lease.Incarnation{Node: j.To, Number: j.ToIncarnation}, j.Reason, j.Epoch, j.Addr,
+		Room:      j.Room,
+		Partition: j.Partition,
+		From:      lease.Incarnation{Node: j.From, Number: j.FromIncarnation},
+		To:        lease.Incarnation{Node: j.To, Number: j.ToIncarnation},
+		Reason:    j.Reason,
+		Epoch:     j.Epoch,
+		Addr:      j.Addr,
 	}
 	return nil
 }

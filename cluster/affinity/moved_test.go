@@ -49,7 +49,14 @@ func readMoves(batches iter.Seq[MovedBatch]) <-chan MovedBatch {
 }
 
 func TestDirective(t *testing.T) {
-	m := Moved{Room: "r", From: lease.Incarnation{Node: "node-a", Number: 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 7, Addr: "b.example:443"}
+	m := Moved{
+		Room:   "r",
+		From:   lease.Incarnation{Node: "node-a", Number: 1},
+		To:     lease.Incarnation{Node: "node-b", Number: 2},
+		Reason: "node-a died",
+		Epoch:  7,
+		Addr:   "b.example:443",
+	}
 	b, err := json.Marshal(m.Directive())
 	want := `{"room":"r","to":"node-b","addr":"b.example:443","reason":"node-a died","epoch":7}`
 	if err != nil || string(b) != want {
@@ -59,7 +66,13 @@ func TestDirective(t *testing.T) {
 
 func TestMovedJSON(t *testing.T) {
 	m := Moved{
-		Room: "r", Partition: 7, From: lease.Incarnation{Node: "node-a", Number: 1<<63 + 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 1 << 52, Addr: "b.example:443",
+		Room:      "r",
+		Partition: 7,
+		From:      lease.Incarnation{Node: "node-a", Number: 1<<63 + 1},
+		To:        lease.Incarnation{Node: "node-b", Number: 2},
+		Reason:    "node-a died",
+		Epoch:     1 << 52,
+		Addr:      "b.example:443",
 	}
 	b, err := json.Marshal(MovedBatch{Moved: []Moved{m}})
 	want := `{"moved":[{"room":"r","partition":7,"from":"node-a","from_incarnation":"9223372036854775809",` +
@@ -238,7 +251,10 @@ func TestMovesLikeReference(t *testing.T) {
 			readers[i] = feed.subscribe("")
 		}
 		incarnation := rapid.Custom(func(t *rapid.T) lease.Incarnation {
-			return lease.Incarnation{Node: lease.NodeID(rapid.StringMatching(`[ab]`).Draw(t, "node")), Number: rapid.Uint64Range(1, 2).Draw(t, "incarnation")}
+			return lease.Incarnation{
+				Node:   lease.NodeID(rapid.StringMatching(`[ab]`).Draw(t, "node")),
+				Number: rapid.Uint64Range(1, 2).Draw(t, "incarnation"),
+			}
 		})
 		anyMove := rapid.Custom(func(t *rapid.T) Moved {
 			return Moved{

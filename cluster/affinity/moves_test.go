@@ -49,7 +49,8 @@ func TestMove(t *testing.T) {
 			"empty name":  {"", to, affinity.ErrName},
 			"no such one": {"r", "", affinity.ErrNotLive},
 		} {
-			if _, err := f.rooms["b"].Move(t.Context(), c.room, lease.NodeID(c.to)); !errors.Is(err, c.want) && (what != "same place" || err != nil) {
+			_, err := f.rooms["b"].Move(t.Context(), c.room, lease.NodeID(c.to))
+			if !errors.Is(err, c.want) && (what != "same place" || err != nil) {
 				t.Errorf("%s: %v, want %v", what, err, c.want)
 			}
 		}
@@ -92,7 +93,8 @@ func TestMoveFrom(t *testing.T) {
 			}
 		}
 		moves.once(t, 100)
-		if a, err := f.rooms["c"].MoveFrom(t.Context(), "r-0", before["r-0"].Incarnation, before["r-0"].Epoch); err != nil || a.Node != f.resolve("b", "r-0", 3).Node {
+		a, err := f.rooms["c"].MoveFrom(t.Context(), "r-0", before["r-0"].Incarnation, before["r-0"].Epoch)
+		if err != nil || a.Node != f.resolve("b", "r-0", 3).Node {
 			t.Errorf("a late caller: %+v, %v", a, err)
 		}
 		if _, err := f.rooms["c"].MoveFrom(t.Context(), "none", before["r-0"].Incarnation, 0); !errors.Is(err, affinity.ErrNoPin) {

@@ -99,7 +99,10 @@ func TestNeedCounted(t *testing.T) {
 		t.Errorf("counted as %+v", got)
 	}
 	// Publishers that were stated stay stated while the room is empty, also in its pin.
-	for _, kept := range []func(capacity.Need) capacity.Need{func(n capacity.Need) capacity.Need { return n }, func(n capacity.Need) capacity.Need { return capacity.NeedIn(n.Pin(pinstore.Pin{})) }} {
+	for _, kept := range []func(capacity.Need) capacity.Need{
+		func(n capacity.Need) capacity.Need { return n },
+		func(n capacity.Need) capacity.Need { return capacity.NeedIn(n.Pin(pinstore.Pin{})) },
+	} {
 		if got := demandOf(kept(webinar.Counted(0)).Counted(1001)); got.Publishers != 1 || got.Subscribers != 1000 {
 			t.Errorf("empty for a while: %+v", got)
 		}
@@ -114,7 +117,8 @@ func TestNeedCounted(t *testing.T) {
 		t.Errorf("pinned as %+v", got)
 	}
 	for _, needs := range []string{"%", "publishers=x", "publishers=-1", "publishers=99999999999999999999", "units=-5", "units=x"} {
-		if got := capacity.NeedIn(pinstore.Pin{Size: 5, Needs: needs}); got.Size() != 5 || got.Publishers < 0 || got.Subscribers < 0 || got.Units != 0 {
+		got := capacity.NeedIn(pinstore.Pin{Size: 5, Needs: needs})
+		if got.Size() != 5 || got.Publishers < 0 || got.Subscribers < 0 || got.Units != 0 {
 			t.Errorf("%q: %+v", needs, got)
 		}
 	}

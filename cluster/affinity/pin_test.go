@@ -30,7 +30,8 @@ func pinned(t *testing.T, a, b *affinity.Resolver) {
 			t.Fatalf("%s: %+v, %v", room, first, err)
 		}
 		for _, node := range []lease.NodeID{"a", "b", "unknown"} {
-			if again, err := b.Pin(t.Context(), room, node, d); err != nil || again.Incarnation != first.Incarnation || again.Epoch != first.Epoch || again.Source != affinity.Pinned {
+			again, err := b.Pin(t.Context(), room, node, d)
+			if err != nil || again.Incarnation != first.Incarnation || again.Epoch != first.Epoch || again.Source != affinity.Pinned {
 				t.Errorf("%s at %s, when it is pinned: %+v, %v", room, node, again, err)
 			}
 		}
@@ -38,7 +39,8 @@ func pinned(t *testing.T, a, b *affinity.Resolver) {
 			t.Errorf("it resolves to %+v, %v", got, err)
 		}
 	}
-	if _, err := a.Pin(t.Context(), "nowhere", "unknown", d); !errors.Is(err, affinity.ErrNotLive) || !strings.Contains(err.Error(), "unknown: it has not joined, or has left: choose") {
+	_, err := a.Pin(t.Context(), "nowhere", "unknown", d)
+	if !errors.Is(err, affinity.ErrNotLive) || !strings.Contains(err.Error(), "unknown: it has not joined, or has left: choose") {
 		t.Errorf("an unknown node: %v", err)
 	}
 	if _, err := a.Lookup(t.Context(), "nowhere"); !errors.Is(err, affinity.ErrNoPin) {
@@ -87,7 +89,8 @@ func TestPinChosenNode(t *testing.T) {
 		if err := f.Agent("b").Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.rooms["a"].Pin(t.Context(), "drained", "b", d); !errors.Is(err, affinity.ErrNotLive) || !strings.Contains(err.Error(), "draining") {
+		_, err := f.rooms["a"].Pin(t.Context(), "drained", "b", d)
+		if !errors.Is(err, affinity.ErrNotLive) || !strings.Contains(err.Error(), "draining") {
 			t.Errorf("a draining node: %v", err)
 		}
 		f.crash("c")
@@ -133,7 +136,14 @@ func TestPinOverRedis(t *testing.T) {
 	var rooms []*affinity.Resolver
 	var agents []*cluster.Agent
 	for _, id := range []string{"a", "b"} {
-		cfg := cluster.Config{ID: id, Cluster: "pins", Bind: "127.0.0.1:0", Network: cluster.Local, LeaseTTL: 10 * time.Second, Capacity: capacity}
+		cfg := cluster.Config{
+			ID:       id,
+			Cluster:  "pins",
+			Bind:     "127.0.0.1:0",
+			Network:  cluster.Local,
+			LeaseTTL: 10 * time.Second,
+			Capacity: capacity,
+		}
 		for _, other := range agents {
 			cfg.Join = append(cfg.Join, other.Addr())
 		}

@@ -72,7 +72,8 @@ func TestPreferences(t *testing.T) {
 		}
 		for i := range 10 {
 			e, err := f.rooms["us-1-a"].Explain(t.Context(), fmt.Sprint("new-", i), d)
-			if err != nil || len(e.Candidates) != 5 || e.Assignment.Member.Zone != "us-1" || !strings.Contains(e.Assignment.Reason, "preference 3 (anywhere)") {
+			if err != nil || len(e.Candidates) != 5 || e.Assignment.Member.Zone != "us-1" ||
+				!strings.Contains(e.Assignment.Reason, "preference 3 (anywhere)") {
 				t.Fatalf("%+v, %v", e, err)
 			}
 			for _, c := range e.Candidates {
@@ -138,7 +139,8 @@ func TestRequire(t *testing.T) {
 			break
 		}
 		e, err := f.rooms["eu-1-a"].Explain(t.Context(), "new", d)
-		if err != nil || len(e.Candidates) != 1 || e.Candidates[0].Preference != 0 || e.Candidates[0].Why != "excluded: lacks recorder=yes" || e.Assignment.Node != "" {
+		if err != nil || len(e.Candidates) != 1 || e.Candidates[0].Preference != 0 ||
+			e.Candidates[0].Why != "excluded: lacks recorder=yes" || e.Assignment.Node != "" {
 			t.Errorf("%+v, %v", e, err)
 		}
 		f.start("us-1-4")

@@ -102,7 +102,8 @@ func TestReportGivesUp(t *testing.T) {
 		for range 2 {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			if a, err := r.Report(ctx, home.Directive()); err != nil || a.Incarnation != home.Incarnation || time.Since(began) != 100*time.Millisecond {
+			a, err := r.Report(ctx, home.Directive())
+			if err != nil || a.Incarnation != home.Incarnation || time.Since(began) != 100*time.Millisecond {
 				t.Errorf("%v, %v after %v", a, err, time.Since(began))
 			}
 			cancel()

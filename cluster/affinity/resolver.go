@@ -136,8 +136,12 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 	}
 	r := &Resolver{
 		agent: agent, cfg: cfg,
-		cache:    pincache.New(cfg.MaxKnown),
-		reserved: capacity.Reservations{Limits: capacity.Ceilings{Soft: cfg.SoftCeiling, Hard: cfg.HardCeiling}, Settle: cfg.Settle, Keep: cfg.PinTTL},
+		cache: pincache.New(cfg.MaxKnown),
+		reserved: capacity.Reservations{
+			Limits: capacity.Ceilings{Soft: cfg.SoftCeiling, Hard: cfg.HardCeiling},
+			Settle: cfg.Settle,
+			Keep:   cfg.PinTTL,
+		},
 		liveness: liveness.New(ttl),
 		silence:  liveness.Silence{TTL: ttl},
 		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
@@ -170,7 +174,8 @@ func (r *Resolver) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if _, err := r.store.Store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
-			r.work.closeErr = fmt.Errorf("affinity: closed, but the store has not removed this node's heartbeat, so other nodes wait until it expires, unless this node leaves: %w", err)
+			r.work.closeErr = fmt.Errorf("affinity: closed, but the store has not removed this node's heartbeat, so other nodes wait until it expires, unless this node leaves: %w",
+				err)
 		}
 		r.store.agreement.Withdraw(ctx)
 		r.shared.looks.wait()

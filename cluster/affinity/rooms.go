@@ -244,7 +244,13 @@ func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarna
 }
 
 // moveFrom is MoveFrom to a node that the room does not leave.
-func (r *Resolver) moveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64, leaves []lease.NodeID) (Assignment, error) {
+func (r *Resolver) moveFrom(
+	ctx context.Context,
+	room string,
+	from lease.Incarnation,
+	epoch uint64,
+	leaves []lease.NodeID,
+) (Assignment, error) {
 	pin, s, err := r.pinOf(ctx, room)
 	if err != nil {
 		return Assignment{}, err
@@ -270,7 +276,14 @@ func (r *Resolver) moveFrom(ctx context.Context, room string, from lease.Incarna
 
 // move replaces the pin of a room by a pin that names a node, if the pin has not changed. If it
 // has, move returns the pin that stands.
-func (r *Resolver) move(ctx context.Context, s *cluster.Snapshot, q capacity.Request, pin pinstore.Pin, to *cluster.Member, reserved capacity.Reservation) (moved Assignment, stands pinstore.Pin, err error) {
+func (r *Resolver) move(
+	ctx context.Context,
+	s *cluster.Snapshot,
+	q capacity.Request,
+	pin pinstore.Pin,
+	to *cluster.Member,
+	reserved capacity.Reservation,
+) (moved Assignment, stands pinstore.Pin, err error) {
 	bounded, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	const why = "moved on request"

@@ -343,7 +343,12 @@ type lateStore struct {
 	late atomic.Bool
 }
 
-func (s *lateStore) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, stated pinstore.Settings) (pinstore.Agreed, error) {
+func (s *lateStore) Agree(
+	ctx context.Context,
+	self lease.Incarnation,
+	ttl time.Duration,
+	stated pinstore.Settings,
+) (pinstore.Agreed, error) {
 	if s.late.Load() {
 		return pinstore.Agreed{}, fmt.Errorf("%w: %w", pinstore.ErrStore, context.DeadlineExceeded)
 	}

@@ -56,7 +56,10 @@ func TestNames(t *testing.T) {
 				do(err)
 				_, err = outsider.ResolveRoom(ctx, here, affinity.Demand{Size: 4})
 				do(err)
-				for _, path := range []string{"/v1/rooms/jane", "/v1/rooms/jane/", "//v1/rooms//jane/resolve", "/v1/rooms/jane/doe/resolve", "/v1/%72ooms/jane/resolve"} {
+				for _, path := range []string{
+					"/v1/rooms/jane", "/v1/rooms/jane/", "//v1/rooms//jane/resolve", "/v1/rooms/jane/doe/resolve",
+					"/v1/%72ooms/jane/resolve",
+				} {
 					resp, err := client.HTTP.Post("http://agent.test"+path, "application/json", strings.NewReader("{}"))
 					do(err)
 					if err == nil {

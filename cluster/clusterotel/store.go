@@ -31,7 +31,12 @@ func (s *store) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 	return results
 }
 
-func (s *store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (s *store) Index(
+	ctx context.Context,
+	partitions []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	ctx, end := s.begin(ctx, "roost.store.index", "roost.partitions", len(partitions))
 	found, err := s.Store.Index(ctx, partitions, want, limit)
 	end(err)

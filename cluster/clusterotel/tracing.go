@@ -116,7 +116,8 @@ func (t *Tracing) textOf(err error) string {
 	var kinds []string
 	for _, kind := range []error{
 		affinity.ErrName, affinity.ErrDemand, affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
-		affinity.ErrChanged, pinstore.ErrStore, affinity.ErrSettings, affinity.ErrFenced, affinity.ErrClosed, presence.ErrName, presence.ErrStore, presence.ErrClosed, cluster.ErrNotReady,
+		affinity.ErrChanged, pinstore.ErrStore, affinity.ErrSettings, affinity.ErrFenced, affinity.ErrClosed,
+		presence.ErrName, presence.ErrStore, presence.ErrClosed, cluster.ErrNotReady,
 		cluster.ErrNoMembers, cluster.ErrClosed, context.DeadlineExceeded, context.Canceled,
 	} {
 		if errors.Is(err, kind) {

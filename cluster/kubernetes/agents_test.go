@@ -119,7 +119,12 @@ func TestFleet(t *testing.T) {
 			s.pod(id, at(id), nil)
 			s.serve("app", "sfu", 7946, append(others, at(id))...)
 			agent := c.StartWith(id, clustertest.WithConfig(func(cfg *cluster.Config) {
-				configured, err := Configure(t.Context(), cluster.Config{ID: id, Log: quiet}, Options{Service: "sfu", Namespace: namespace, Pod: id, API: s.inMemory()})
+				configured, err := Configure(t.Context(), cluster.Config{ID: id, Log: quiet}, Options{
+					Service:   "sfu",
+					Namespace: namespace,
+					Pod:       id,
+					API:       s.inMemory(),
+				})
 				if err != nil {
 					t.Error(err)
 				}

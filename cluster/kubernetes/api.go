@@ -83,7 +83,8 @@ func (o Options) config() (*rest.Config, error) {
 	case errors.Is(err, rest.ErrNotInCluster):
 		return nil, fmt.Errorf("kubernetes: this is no pod; elsewhere set Options.API: %w", err)
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("kubernetes: the pod has no token of a service account; set automountServiceAccountToken: true in its spec: %w", err)
+		return nil, fmt.Errorf("kubernetes: the pod has no token of a service account; set automountServiceAccountToken: true in its spec: %w",
+			err)
 	case err != nil:
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
@@ -106,7 +107,8 @@ func (a *api) ownPod(ctx context.Context) (*corev1.Pod, error) {
 	pod := new(corev1.Pod)
 	err := a.do(ctx, right{"get", "", "pods"}, a.pod, a.core.Get().Namespace(a.namespace).Resource("pods").Name(a.pod), pod)
 	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("%w; the name of this pod is taken from Options.Pod, or else from the host name: pass metadata.name of the downward API", err)
+		err = fmt.Errorf("%w; the name of this pod is taken from Options.Pod, or else from the host name: pass metadata.name of the downward API",
+			err)
 	}
 	return pod, err
 }
@@ -115,7 +117,8 @@ func (a *api) node(ctx context.Context, name string) (*corev1.Node, error) {
 	node := new(corev1.Node)
 	err := a.do(ctx, right{"get", "", "nodes"}, name, a.core.Get().Resource("nodes").Name(name), node)
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w; without that right, set Config.Zone, or run Kubernetes 1.35, which copies the label %s to pods", err, corev1.LabelTopologyZone)
+		err = fmt.Errorf("%w; without that right, set Config.Zone, or run Kubernetes 1.35, which copies the label %s to pods",
+			err, corev1.LabelTopologyZone)
 	}
 	return node, err
 }
@@ -153,8 +156,8 @@ func final(err error) bool {
 		return errors.Is(err, errNoGate)
 	}
 	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // an API server that starts knows no token for a moment
-		return false
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false // an API server that starts knows no token for a moment
 	default:
 		return code >= 400 && code < 500
 	}

@@ -60,7 +60,9 @@ func TestConfigure(t *testing.T) {
 		"all addresses, in short": {"10.0.0.1", zoned, cluster.Config{Bind: ":7000"}, cluster.Config{
 			ID: "app-7d4b9-x2x9k", Bind: ":7000", Advertise: "10.0.0.1:7000", Zone: "zone-b",
 		}},
-		"by the caller": {"10.0.0.1", plain, cluster.Config{ID: "a", Cluster: "calls", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"}}, cluster.Config{
+		"by the caller": {"10.0.0.1", plain, cluster.Config{
+			ID: "a", Cluster: "calls", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"},
+		}, cluster.Config{
 			ID: "a", Cluster: "calls", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"},
 		}},
 	} {
@@ -190,7 +192,8 @@ func TestConfigureWaits(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began = time.Now()
-		if _, err := Configure(ctx, cluster.Config{Log: quiet}, o); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+		_, err = Configure(ctx, cluster.Config{Log: quiet}, o)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
@@ -205,8 +208,14 @@ func TestOwnPod(t *testing.T) {
 	}{
 		"listed":       {func(s *server) { s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.2") }, ""},
 		"other family": {func(s *server) { s.serve("app", "sfu", 7946, "fd00::1") }, ""},
-		"no pods":      {func(s *server) { s.serve("app", "sfu", 7946) }, `the service sfu in the namespace media does not list the pod app-7d4b9-x2x9k (10.0.0.1, fd00::1)`},
-		"others alone": {func(s *server) { s.serve("app", "sfu", 7946, "10.0.0.11") }, "compare the selector of the service with the labels of the pod"},
+		"no pods": {
+			func(s *server) { s.serve("app", "sfu", 7946) },
+			`the service sfu in the namespace media does not list the pod app-7d4b9-x2x9k (10.0.0.1, fd00::1)`,
+		},
+		"others alone": {
+			func(s *server) { s.serve("app", "sfu", 7946, "10.0.0.11") },
+			"compare the selector of the service with the labels of the pod",
+		},
 		"a pod without the port": {func(s *server) {
 			s.serve("app", "sfu", 7946, "10.0.0.2")
 			s.serve("app-2", "sfu", 7946, "10.0.0.1")

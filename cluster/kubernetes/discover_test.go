@@ -111,7 +111,8 @@ func TestDiscoveryLogs(t *testing.T) {
 	step(t.Context(), "")
 	s.change(func() { s.rules = nil }) // a right is withdrawn while members run
 	step(t.Context(), "")
-	if want := `needs a Role in the namespace media with the rule {apiGroups: [\"discovery.k8s.io\"]`; !strings.Contains(lines.String(), want) {
+	want := `needs a Role in the namespace media with the rule {apiGroups: [\"discovery.k8s.io\"]`
+	if !strings.Contains(lines.String(), want) {
 		t.Errorf("no %s in %s", want, lines)
 	}
 	const fails, works = "discovery failed; members stay members, and the latest seeds count", "discovery works again"

@@ -18,7 +18,8 @@ import (
 // Kubernetes asks for one, so that two programs do not use the same name.
 const ReadyCondition = "roost-cluster.github.io/ready"
 
-var errNoGate = errors.New("kubernetes: the pod does not wait for its condition: add readinessGates: [{conditionType: " + ReadyCondition + "}] to its spec")
+var errNoGate = errors.New("kubernetes: the pod does not wait for its condition: " +
+	"add readinessGates: [{conditionType: " + ReadyCondition + "}] to its spec")
 
 // ReportReady keeps the condition [ReadyCondition] of the own pod: true from when the node is active and all
 // members run its table, until it is not active any more. A rollout of pods with that condition among their

@@ -47,7 +47,8 @@ func TestReportReady(t *testing.T) {
 		}
 		<-b.Ready()
 		time.Sleep(10 * time.Second)
-		if phase := b.Snapshot().Phase; phase != cluster.PhaseActive || b.Converged() || a.Snapshot().Diverged() == 0 && b.Snapshot().Diverged() == 0 {
+		phase := b.Snapshot().Phase
+		if phase != cluster.PhaseActive || b.Converged() || a.Snapshot().Diverged() == 0 && b.Snapshot().Diverged() == 0 {
 			t.Fatalf("b is %v, and a and b have one table", phase)
 		}
 		expect("ready, but not in the table of a", "False")
@@ -153,7 +154,8 @@ func TestReportReadyEnds(t *testing.T) {
 			pod.Spec.ReadinessGates = nil
 			s.pods["a"] = pod
 		})
-		if err := ReportReady(ctx, a, o); err == nil || !strings.Contains(err.Error(), "add readinessGates: [{conditionType: "+ReadyCondition+"}]") {
+		err := ReportReady(ctx, a, o)
+		if err == nil || !strings.Contains(err.Error(), "add readinessGates: [{conditionType: "+ReadyCondition+"}]") {
 			t.Error(err)
 		}
 		s.change(func() { clear(s.pods) })

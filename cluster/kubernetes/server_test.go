@@ -55,7 +55,9 @@ func newServer(t *testing.T) *server {
 		}
 		s.rules = append(s.rules, role.Rules...)
 	}
-	s.nodes["node-1"] = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}}}
+	s.nodes["node-1"] = corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}},
+	}
 	s.serve("app", "sfu", 0) // what Kubernetes makes for a Service without pods
 	return s
 }
@@ -134,11 +136,17 @@ func (s *server) serve(name, service string, port int32, addresses ...string) {
 		if strings.Contains(address, ":") {
 			slice.AddressType = discoveryv1.AddressTypeIPv6
 		}
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}})
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{address},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(false)},
+		})
 	}
 	if port != 0 {
 		udp, tcp := corev1.ProtocolUDP, corev1.ProtocolTCP
-		slice.Ports = []discoveryv1.EndpointPort{{Name: new("gossip"), Port: &port, Protocol: &udp}, {Name: new("gossip-stream"), Port: &port, Protocol: &tcp}}
+		slice.Ports = []discoveryv1.EndpointPort{
+			{Name: new("gossip"), Port: &port, Protocol: &udp},
+			{Name: new("gossip-stream"), Port: &port, Protocol: &tcp},
+		}
 	}
 	s.change(func() { s.slices[name] = slice })
 }
@@ -222,7 +230,8 @@ func (s *server) patch(r *http.Request, pod *corev1.Pod) {
 		panic(fmt.Sprint(err, r.Header))
 	}
 	for _, c := range patch.Status.Conditions {
-		pod.Status.Conditions = append(slices.DeleteFunc(slices.Clone(pod.Status.Conditions), func(old corev1.PodCondition) bool { return old.Type == c.Type }), c)
+		pod.Status.Conditions = append(slices.DeleteFunc(slices.Clone(pod.Status.Conditions),
+			func(old corev1.PodCondition) bool { return old.Type == c.Type }), c)
 		s.patched = append(s.patched, string(c.Status))
 	}
 	if s.onPatch != nil {

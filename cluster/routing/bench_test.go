@@ -12,7 +12,13 @@ import (
 
 // A lookup of a routing client beside that of its agent: one caller, and one for each CPU.
 func BenchmarkPlace(b *testing.B) {
-	agent, err := cluster.Start(b.Context(), cluster.Config{ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local, Log: quiet})
+	agent, err := cluster.Start(b.Context(), cluster.Config{
+		ID:        "solo",
+		Bind:      "127.0.0.1:0",
+		Bootstrap: true,
+		Network:   cluster.Local,
+		Log:       quiet,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -68,7 +68,10 @@ func (v *view) after(s *tablewire.State, empty error) *view {
 		case v.owner(n.ID) != nil:
 			next.owners[i] = v.owner(n.ID)
 		default:
-			next.owners[i] = &Member{Profile: lease.Profile{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels}, State: lease.Left}
+			next.owners[i] = &Member{
+				Profile: lease.Profile{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels},
+				State:   lease.Left,
+			}
 		}
 	}
 	if len(s.Running) > 0 {

@@ -339,7 +339,8 @@ func others(ids []string, id string) []string {
 func TestGoneOwner(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		table := tableOf(t, 8, "n1", "n2")
-		n1, n2 := &tablewire.Member{Profile: lease.Profile{ID: "n1", APIAddr: "n1:1"}, State: lease.Active}, &tablewire.Member{Profile: lease.Profile{ID: "n2", APIAddr: "n2:1"}, State: lease.Active}
+		n1 := &tablewire.Member{Profile: lease.Profile{ID: "n1", APIAddr: "n1:1"}, State: lease.Active}
+		n2 := &tablewire.Member{Profile: lease.Profile{ID: "n2", APIAddr: "n2:1"}, State: lease.Active}
 		both := &tablewire.State{Table: table, Members: []*tablewire.Member{n1, n2}}
 		one := &tablewire.State{Table: table, Members: []*tablewire.Member{n2}}
 		w.answer("agent", sends(event(t, nil, both)+event(t, both, one)))
@@ -388,7 +389,8 @@ func TestOtherCluster(t *testing.T) {
 		w.answer("a", foreign)
 		w.answer("b", foreign)
 		time.Sleep(time.Minute)
-		if s := f.Status(); f.Table().Digest() != digest || s.Agent != "" || s.Err == nil || !strings.Contains(s.Err.Error(), `a:8401 is of the cluster "db", and not of "roost"`) {
+		if s := f.Status(); f.Table().Digest() != digest || s.Agent != "" || s.Err == nil ||
+			!strings.Contains(s.Err.Error(), `a:8401 is of the cluster "db", and not of "roost"`) {
 			t.Errorf("%s, %+v", f.Table().Digest(), s)
 		}
 		w.serve("b", clusterServer(w.c.Agent("b")))
@@ -455,7 +457,9 @@ func TestPasswordStaysSecret(t *testing.T) {
 		var log agentproc.Log
 		transport := &http.Transport{DialContext: w.dial}
 		f, err := routing.Start(t.Context(), routing.Config{
-			Agents: []string{"http://me:correct-horse@a:8401"}, HTTP: &http.Client{Transport: transport}, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			Agents: []string{"http://me:correct-horse@a:8401"},
+			HTTP:   &http.Client{Transport: transport},
+			Log:    slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -82,7 +82,8 @@ func TestDeadConnection(t *testing.T) {
 	l := linkTo(t, srv.Listener.Addr().String())
 	cfg, own := Config{IdleTimeout: leastIdle}.withDefaults()
 	defer own.CloseIdleConnections()
-	own.TLSClientConfig = &tls.Config{RootCAs: srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS13} //nolint:forcetypeassert // of httptest
+	trusted := srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs //nolint:forcetypeassert // of httptest
+	own.TLSClientConfig = &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS13}
 	answers := func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -208,7 +208,8 @@ func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 		if (err == nil) != (wantErr == nil) || err == nil && (got.ID != want.ID || got.APIAddr != want.APIAddr) {
 			return fmt.Sprintf("%s is at %v (%v), want %v (%v)", key, got, err, want, wantErr)
 		}
-		if owners := f.Owners(key, 3); len(owners) != len(s.Owners(key, 3)) || len(owners) > 0 && owners[len(owners)-1].ID != s.Owners(key, 3)[len(owners)-1].ID {
+		owners := f.Owners(key, 3)
+		if len(owners) != len(s.Owners(key, 3)) || len(owners) > 0 && owners[len(owners)-1].ID != s.Owners(key, 3)[len(owners)-1].ID {
 			return "other members follow the owner of " + key
 		}
 		for what, ids := range map[string][2]string{

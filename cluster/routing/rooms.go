@@ -67,7 +67,13 @@ func (c *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxEvent)).Decode(&answer); err != nil {
 		return d, fmt.Errorf("routing: unexpected answer of %s: %w", agenturl.Shown(agent), err)
 	}
-	return reconnect.Directive{Room: answer.Room, To: answer.Node.ID, Addr: answer.Node.APIAddr, Reason: answer.Reason, Epoch: answer.Epoch}, nil
+	return reconnect.Directive{
+		Room:   answer.Room,
+		To:     answer.Node.ID,
+		Addr:   answer.Node.APIAddr,
+		Reason: answer.Reason,
+		Epoch:  answer.Epoch,
+	}, nil
 }
 
 // Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the

@@ -49,7 +49,8 @@ func TestResolve(t *testing.T) {
 		for _, room := range []string{"one", "two/..", "../..", "three", "four"} {
 			d, err := f.Resolve(t.Context(), room, 3)
 			at, wantErr := rooms["c"].Resolve(t.Context(), room, affinity.Demand{})
-			if err != nil || wantErr != nil || d.To != at.Node || d.Epoch != at.Epoch || d.Room != room || d.Addr != string(d.To)+".example:9000" || d.Epoch == 0 {
+			if err != nil || wantErr != nil || d.To != at.Node || d.Epoch != at.Epoch || d.Room != room ||
+				d.Addr != string(d.To)+".example:9000" || d.Epoch == 0 {
 				t.Errorf("%+v, %v; want %+v, %v", d, err, at, wantErr)
 			}
 		}

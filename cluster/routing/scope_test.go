@@ -59,14 +59,16 @@ func TestFollowsAScope(t *testing.T) {
 		same("a new role", "a b c ")
 		setRole(t, w.c.Agent("b"), "gateway")
 		same("another role", "a c ")
-		if batch := <-changes; fmt.Sprint(batch.Joined, batch.Left) != "[c] [b]" || len(batch.Moved) == 0 || batch.Digest != scopes["a"].Snapshot().Digest() {
+		batch := <-changes
+		if fmt.Sprint(batch.Joined, batch.Left) != "[c] [b]" || len(batch.Moved) == 0 || batch.Digest != scopes["a"].Snapshot().Digest() {
 			t.Errorf("the changes are %+v", batch)
 		}
 		w.c.Crash("c")
 		same("a crash", "a ")
 		setRole(t, w.c.Agent("a"), "gateway")
 		w.await("no member belongs to the scope", 10*time.Second, func() bool { return len(f.Members()) == 0 })
-		if _, err := f.Place("key"); !errors.Is(err, routing.ErrNoMembers) || !strings.Contains(err.Error(), `none belongs to the scope "sfu & co"`) {
+		_, err := f.Place("key")
+		if !errors.Is(err, routing.ErrNoMembers) || !strings.Contains(err.Error(), `none belongs to the scope "sfu & co"`) {
 			t.Errorf("without members: %v", err)
 		}
 		setRole(t, w.c.Agent("a"), "sfu")
@@ -91,7 +93,8 @@ func TestFollowsAScopeThatIsNew(t *testing.T) {
 		_, err := f.Place("key")
 		text := fmt.Sprint(f.Status().Err)
 		if !errors.Is(err, routing.ErrNotReady) || f.Table() != nil ||
-			!strings.Contains(text, `the agent at a:8401: this node has no scope "sfu & co" and no other scope`) || !strings.Contains(text, `at b:8401: this node has no scope "sfu & co"; it has "web"`) {
+			!strings.Contains(text, `the agent at a:8401: this node has no scope "sfu & co" and no other scope`) ||
+			!strings.Contains(text, `at b:8401: this node has no scope "sfu & co"; it has "web"`) {
 			t.Errorf("no agent has the scope: %v, %s", err, text)
 		}
 		scope := scopeOf(t, w.c.Agent("b"))
@@ -106,7 +109,8 @@ func TestFollowsAScopeThatIsNew(t *testing.T) {
 			t.Errorf("no other one has it: %v, %v, %+v", m, err, f.Status())
 		}
 		scope = scopeOf(t, w.c.Agent("c"))
-		w.await("another one has it", 20*time.Second, func() bool { return f.Status().Agent == "c:8401" && differFrom(f, scope.Snapshot()) == "" })
+		w.await("another one has it", 20*time.Second,
+			func() bool { return f.Status().Agent == "c:8401" && differFrom(f, scope.Snapshot()) == "" })
 	}, roles)
 }
 
@@ -117,7 +121,14 @@ func TestScriptFollowsAScope(t *testing.T) {
 	var urls, join []string
 	for _, id := range []string{"a", "b", "c"} {
 		cfg := cluster.Config{
-			ID: id, Bind: "127.0.0.1:0", APIAddr: id + ".example:9000", Join: join, Network: cluster.Local, LeaseTTL: 10 * time.Second, Partitions: partitions, Log: quiet,
+			ID:         id,
+			Bind:       "127.0.0.1:0",
+			APIAddr:    id + ".example:9000",
+			Join:       join,
+			Network:    cluster.Local,
+			LeaseTTL:   10 * time.Second,
+			Partitions: partitions,
+			Log:        quiet,
 		}
 		roles(&cfg)
 		agent, err := cluster.Start(t.Context(), cfg)
@@ -153,7 +164,8 @@ func TestScriptFollowsAScope(t *testing.T) {
 		setRole(t, agent, "gateway")
 	}
 	s.awaits("without members", func(a answer) bool { return len(a.Members) == 0 })
-	if got := s.ask(map[string]any{"ask": "place", "keys": keys[:1]}).Owners[0]; !strings.HasSuffix(got, `or none belongs to the scope "sfu & co"`) {
+	got := s.ask(map[string]any{"ask": "place", "keys": keys[:1]}).Owners[0]
+	if !strings.HasSuffix(got, `or none belongs to the scope "sfu & co"`) {
 		t.Errorf("without members: %s", got)
 	}
 }

@@ -67,7 +67,8 @@ func TestScriptCredentials(t *testing.T) {
 		"http://me:sec/ret@a:1": "http://…@a:1", "ftp://me:secret@a:1": "ftp://…@a:1", "http://me:secret@a:1?x": "http://…@a:1?x",
 	} {
 		out, err := exec.CommandContext(t.Context(), "node", "testdata/routing.mjs", addr).CombinedOutput()
-		if want := fmt.Sprintf("%q is neither host:port nor the URL of an agent", shown); err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "sec") {
+		want := fmt.Sprintf("%q is neither host:port nor the URL of an agent", shown)
+		if err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "sec") {
 			t.Errorf("a refused address: %v\n%s\nwant %s", err, out, want)
 		}
 	}
@@ -96,7 +97,8 @@ func TestScriptDigest(t *testing.T) {
 	other := &tablewire.State{Table: tableOf(t, partitions, "n1")}
 	lost := strings.Replace(event(t, first, first), first.Table.Digest().String(), other.Table.Digest().String(), 1)
 	host := answers(t, sends(event(t, nil, first)+event(t, first, first)+lost))
-	startScript(t, host).fails("http://"+host, fmt.Sprintf("its digest is %s, but its content makes %s", other.Table.Digest(), first.Table.Digest()))
+	startScript(t, host).fails("http://"+host,
+		fmt.Sprintf("its digest is %s, but its content makes %s", other.Table.Digest(), first.Table.Digest()))
 }
 
 // routing.mjs does not keep an event of any length.

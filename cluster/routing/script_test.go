@@ -132,7 +132,14 @@ func TestScript(t *testing.T) {
 	var urls, join []string
 	for _, id := range []string{"a", "b", "c"} {
 		agent, err := cluster.Start(t.Context(), cluster.Config{
-			ID: id, Bind: "127.0.0.1:0", APIAddr: id + ".example:9000", Join: join, Network: cluster.Local, LeaseTTL: 10 * time.Second, Partitions: partitions, Log: quiet,
+			ID:         id,
+			Bind:       "127.0.0.1:0",
+			APIAddr:    id + ".example:9000",
+			Join:       join,
+			Network:    cluster.Local,
+			LeaseTTL:   10 * time.Second,
+			Partitions: partitions,
+			Log:        quiet,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +208,8 @@ func TestScriptOtherCluster(t *testing.T) {
 	own.CloseClientConnections()
 	const want = `is of the cluster "db", and not of "roost"`
 	var a answer
-	for until := time.Now().Add(time.Minute); time.Now().Before(until) && (!strings.Contains(a.Status.Errors[foreign.URL], want) || a.Status.Agent != ""); time.Sleep(20 * time.Millisecond) {
+	waits := func() bool { return !strings.Contains(a.Status.Errors[foreign.URL], want) || a.Status.Agent != "" }
+	for until := time.Now().Add(time.Minute); time.Now().Before(until) && waits(); time.Sleep(20 * time.Millisecond) {
 		a = s.ask(map[string]any{"ask": "status"})
 	}
 	owners := s.ask(map[string]any{"ask": "place", "keys": []string{"room"}}).Owners
@@ -212,7 +220,8 @@ func TestScriptOtherCluster(t *testing.T) {
 
 func scriptDiffers(s *script, snap *cluster.Snapshot, url string, keys []string) string {
 	a := s.ask(map[string]any{"ask": "status"})
-	if a.Status.Agent != url || len(a.Status.Errors) > 0 || len(a.Members) != len(snap.Members) || len(a.Seen.Members) != len(snap.Members) || a.Status.Age > 5000 {
+	if a.Status.Agent != url || len(a.Status.Errors) > 0 || len(a.Members) != len(snap.Members) ||
+		len(a.Seen.Members) != len(snap.Members) || a.Status.Age > 5000 {
 		return fmt.Sprintf("%+v, want %s", a, url)
 	}
 	for i, at := range s.ask(map[string]any{"ask": "place", "keys": keys}).Owners {
@@ -220,7 +229,8 @@ func scriptDiffers(s *script, snap *cluster.Snapshot, url string, keys []string)
 		if err != nil || at != fmt.Sprint(m.ID, " ", m.APIAddr) {
 			return fmt.Sprintf("%s is at %q, want %+v, %v", keys[i], at, m, err)
 		}
-		if p := snap.Table.OwnerIndex(placement.Of(keys[i], partitions)); a.Seen.Owners[int(placement.Of(keys[i], partitions))] != string(snap.Table.Nodes()[p].ID) {
+		p := snap.Table.OwnerIndex(placement.Of(keys[i], partitions))
+		if a.Seen.Owners[int(placement.Of(keys[i], partitions))] != string(snap.Table.Nodes()[p].ID) {
 			return "the changes do not add up to the owner of " + keys[i]
 		}
 	}

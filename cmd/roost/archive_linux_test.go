@@ -40,7 +40,8 @@ func copyTree(t *testing.T) *tree {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.sh(fmt.Sprintf("git -C %[1]q ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -C %[1]q -T - 2>/dev/null | tar -x", root))
+	c.sh(fmt.Sprintf("git -C %[1]q ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -C %[1]q -T - 2>/dev/null | tar -x",
+		root))
 	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n## [0.98.7] - 2001-02-03\n\n### Added\n\n- A line.\n")
 	c.sh(`sed -i -E 's|^(\s+github.com/roost-cluster/roost) v.*|\1 v0.98.7|' cluster/clusterotel/go.mod cluster/routing/routinggrpc/go.mod cluster/kubernetes/go.mod`)
 	c.sh("sed -i 's/^version: .*/version: 0.98.7/; s/^appVersion: .*/appVersion: v0.98.7/' deploy/helm/roost/Chart.yaml")
@@ -110,11 +111,26 @@ func TestReleaseRefused(t *testing.T) {
 		{"touch new", "v0.98.7", "the tree has changes that are not committed"},
 		{"rm new; mkdir -p dist/v0.98.7", "v0.98.7", "dist/v0.98.7 exists"},
 		{"rmdir dist/v0.98.7; git tag v0.98.7; git commit -q --allow-empty -m later", "v0.98.7", "the tag v0.98.7 is at commit " + c.at},
-		{"git tag -d v0.98.7; sed -i 's/^appVersion: .*/appVersion: v0.98.6/' deploy/helm/roost/Chart.yaml; git commit -qam older", "v0.98.7", "deploy/helm/roost/Chart.yaml is not of v0.98.7"},
-		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/kubernetes/go.mod; git commit -qam older", "v0.98.7", "cluster/kubernetes/go.mod does not require roost v0.98.7"},
-		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/routing/routinggrpc/go.mod; git commit -qam older", "v0.98.7", "routinggrpc/go.mod does not require roost v0.98.7"},
-		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/clusterotel/go.mod; git commit -qam older", "v0.98.7", "clusterotel/go.mod does not require roost v0.98.7"},
-		{"git reset -q --hard " + c.at + "; git rm -q lease/testdata/wire/v0.98.7/join.hex; git commit -qm incomplete", "v0.98.7", "lease/testdata/wire/v0.98.7 is no copy of lease/testdata/wire/next"},
+		{
+			"git tag -d v0.98.7; sed -i 's/^appVersion: .*/appVersion: v0.98.6/' deploy/helm/roost/Chart.yaml; git commit -qam older",
+			"v0.98.7", "deploy/helm/roost/Chart.yaml is not of v0.98.7",
+		},
+		{
+			"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/kubernetes/go.mod; git commit -qam older", "v0.98.7",
+			"cluster/kubernetes/go.mod does not require roost v0.98.7",
+		},
+		{
+			"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/routing/routinggrpc/go.mod; git commit -qam older",
+			"v0.98.7", "routinggrpc/go.mod does not require roost v0.98.7",
+		},
+		{
+			"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/clusterotel/go.mod; git commit -qam older",
+			"v0.98.7", "clusterotel/go.mod does not require roost v0.98.7",
+		},
+		{
+			"git reset -q --hard " + c.at + "; git rm -q lease/testdata/wire/v0.98.7/join.hex; git commit -qm incomplete",
+			"v0.98.7", "lease/testdata/wire/v0.98.7 is no copy of lease/testdata/wire/next",
+		},
 	} {
 		c.sh(tt.before)
 		if out, err := c.run("scripts/release.sh '" + tt.version + "'"); err == nil || !strings.Contains(out, tt.want) {
@@ -135,7 +151,8 @@ func releaseTwice(t *testing.T) (first, second released) {
 	var wg sync.WaitGroup
 	for _, script := range []string{
 		"scripts/release.sh v0.98.7 " + first.dir,
-		fmt.Sprintf("umask 077; export TZ=Asia/Tokyo GOFLAGS=-ldflags=-w GOAMD64=v2; git clone -q . %[1]s; cd %[1]s; scripts/release.sh v0.98.7 %[2]s", elsewhere, second.dir),
+		fmt.Sprintf("umask 077; export TZ=Asia/Tokyo GOFLAGS=-ldflags=-w GOAMD64=v2; git clone -q . %[1]s; cd %[1]s; scripts/release.sh v0.98.7 %[2]s",
+			elsewhere, second.dir),
 	} {
 		wg.Go(func() {
 			if out, err := c.run(script); err != nil {
@@ -149,7 +166,8 @@ func releaseTwice(t *testing.T) (first, second released) {
 	}
 	name := fmt.Sprintf("roost_v0.98.7_%s_%s", runtime.GOOS, runtime.GOARCH)
 	root := t.TempDir()
-	if out, err := exec.Command("bash", "-euc", fmt.Sprintf("cd %s; sha256sum --check SHA256SUMS; tar -xpf %s.tar.gz -C %s", first.dir, name, root)).CombinedOutput(); err != nil {
+	if out, err := exec.Command("bash", "-euc",
+		fmt.Sprintf("cd %s; sha256sum --check SHA256SUMS; tar -xpf %s.tar.gz -C %s", first.dir, name, root)).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	first.unpacked = filepath.Join(root, name)
@@ -177,9 +195,14 @@ func checkArchive(t *testing.T, first, second released) {
 	if err := errors.Join(err, json.Unmarshal(out, &got)); err != nil || got != want {
 		t.Errorf("roost version prints %+v, want %+v: %v", got, want, err)
 	}
-	for file, has := range map[string]string{"LICENSE": "Apache License", "README.md": "# roost", "THIRD_PARTY_LICENSES": "==== github.com/hashicorp/memberlist v"} {
+	for file, has := range map[string]string{
+		"LICENSE":              "Apache License",
+		"README.md":            "# roost",
+		"THIRD_PARTY_LICENSES": "==== github.com/hashicorp/memberlist v",
+	} {
 		b, err := os.ReadFile(filepath.Join(first.unpacked, file))
-		if info, problem := os.Stat(filepath.Join(first.unpacked, file)); problem != nil || info.Mode() != 0o644 || info.ModTime().UTC().Year() != 2001 {
+		info, problem := os.Stat(filepath.Join(first.unpacked, file))
+		if problem != nil || info.Mode() != 0o644 || info.ModTime().UTC().Year() != 2001 {
 			t.Errorf("%s: %v, %v", file, info, problem)
 		}
 		if !strings.Contains(string(b), has) {

@@ -18,13 +18,21 @@ import (
 
 // clientCommand completes a command that speaks to an agent: the flags are its own and
 // the common ones.
-func (p *program) clientCommand(cmd *cobra.Command, do func(context.Context, *session.Session, []string) error, own ...settings.Setting) *cobra.Command {
+func (p *program) clientCommand(
+	cmd *cobra.Command,
+	do func(context.Context, *session.Session, []string) error,
+	own ...settings.Setting,
+) *cobra.Command {
 	o := new(session.Options)
 	return p.withSession(cmd, o, append(own, o.Settings()...), do)
 }
 
 // scopedCommand is clientCommand with --scope.
-func (p *program) scopedCommand(cmd *cobra.Command, do func(context.Context, *session.Session, []string) error, own ...settings.Setting) *cobra.Command {
+func (p *program) scopedCommand(
+	cmd *cobra.Command,
+	do func(context.Context, *session.Session, []string) error,
+	own ...settings.Setting,
+) *cobra.Command {
 	o := new(session.Options)
 	return p.withSession(cmd, o, slices.Concat(own, []settings.Setting{o.Scope()}, o.Settings()), do)
 }
@@ -64,7 +72,10 @@ func (p *program) viewCommand(cmd *cobra.Command, f *session.Viewer, own ...sett
 }
 
 // call is a command that makes one call and prints the answer as JSON or as a sentence.
-func call[T any](ask func(context.Context, *session.Session, []string) (T, error), sentence func(T) string) func(context.Context, *session.Session, []string) error {
+func call[T any](
+	ask func(context.Context, *session.Session, []string) (T, error),
+	sentence func(T) string,
+) func(context.Context, *session.Session, []string) error {
 	return func(ctx context.Context, s *session.Session, args []string) error {
 		ctx, cancel := s.Bound(ctx)
 		defer cancel()
@@ -154,7 +165,12 @@ func sameOrNot(inSync bool) term.Toned {
 }
 
 func stateOf(m clusterhttp.Member) term.Toned {
-	tones := map[lease.State]term.Tone{lease.Active: term.Good, lease.Settling: term.Warning, lease.Draining: term.Warning, lease.Left: term.Bad}
+	tones := map[lease.State]term.Tone{
+		lease.Active:   term.Good,
+		lease.Settling: term.Warning,
+		lease.Draining: term.Warning,
+		lease.Left:     term.Bad,
+	}
 	text := m.State.String()
 	if m.Cordoned != nil && m.State == lease.Draining {
 		text = "cordoned"

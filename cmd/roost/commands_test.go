@@ -147,11 +147,23 @@ func TestUsage(t *testing.T) {
 		{[]string{"health"}, map[string]string{"ROOST_TTL": "6s"}, "until when is the next report due? give --ttl DURATION"},
 		{[]string{"members", "--addr", "8401"}, nil, `--addr "8401": want HOST:PORT or a URL`},
 		{[]string{"members", "--addr", "me:secret@h:1?x"}, nil, `--addr "…@h:1?x": want HOST:PORT or a URL`},
-		{[]string{"proxy", "--key-from", "path:1"}, map[string]string{"ROOST_AGENTS": "a:1,http://me:sec/ret@a:1"}, `ROOST_AGENTS "…@a:1": "http://…@a:1" is neither host:port nor the URL of an agent`},
-		{[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"}, "2 problems:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json"},
+		{
+			[]string{"proxy", "--key-from", "path:1"},
+			map[string]string{"ROOST_AGENTS": "a:1,http://me:sec/ret@a:1"},
+			`ROOST_AGENTS "…@a:1": "http://…@a:1" is neither host:port nor the URL of an agent`,
+		},
+		{
+			[]string{"members"},
+			map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"},
+			"2 problems:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json",
+		},
 		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
 		{[]string{"room"}, nil, "roost room takes NAME, and got 0 arguments\n"},
-		{[]string{"room", "move"}, nil, "roost room move takes NAME and NODE, and got 0 arguments; a room of that name is shown by: roost room show move\nSee `roost room move --help`."},
+		{
+			[]string{"room", "move"},
+			nil,
+			"roost room move takes NAME and NODE, and got 0 arguments; a room of that name is shown by: roost room show move\nSee `roost room move --help`.",
+		},
 		{[]string{"room", "move", "a"}, nil, "roost room move takes NAME and NODE, and got 1 arguments\n"},
 		{[]string{"room", "mvoe", "a", "b"}, nil, "roost room takes NAME, and got 3 arguments; did you mean roost room move?\n"},
 		{[]string{"room", "a", "--size", "-1"}, nil, `--size "-1": want a whole number from 0 to 1000000`},
@@ -169,7 +181,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"sim", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to`},
 		{[]string{"sim", "--loss", "100"}, nil, `--loss "100": want a percentage from 0 to 99`},
 		{[]string{"sim", "--loss", "NaN"}, nil, `--loss "NaN": want a percentage from 0 to 99`},
-		{[]string{"sim", "--delay", "3ms-1ms"}, nil, `--delay "3ms-1ms": want a duration such as 2ms, or two such as 1ms-3ms, the shorter one first`},
+		{
+			[]string{"sim", "--delay", "3ms-1ms"},
+			nil,
+			`--delay "3ms-1ms": want a duration such as 2ms, or two such as 1ms-3ms, the shorter one first`,
+		},
 		{[]string{"sim", "--delay", "0ms"}, nil, `--delay "0ms": want a duration such as 2ms`},
 		{[]string{"sim", "--nodes", "5", "--crash", "5"}, nil, "--crash 5: at most 4 of 5 nodes can crash, since one has to see it"},
 		{[]string{"sim", "--ttl", "1s"}, nil, "LeaseTTL (1s) must be at least 1.3 times HeartbeatInterval (2s)"},
@@ -201,7 +217,8 @@ func TestKeygen(t *testing.T) {
 		t.Errorf("the file: %v, %v", info, err)
 	}
 	content, warning, err := settings.Token(path)
-	if key, _ := base64.StdEncoding.DecodeString(content); err != nil || warning != "" || len(key) != 32 || content == strings.TrimSpace(first) {
+	key, _ := base64.StdEncoding.DecodeString(content)
+	if err != nil || warning != "" || len(key) != 32 || content == strings.TrimSpace(first) {
 		t.Errorf("the file holds %d bytes, warning %q, %v", len(key), warning, err)
 	}
 	code, _, problem := roost(t, "keygen", "--out", path)
@@ -258,7 +275,8 @@ func TestProblems(t *testing.T) {
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining})
 	f.Set("POST /v1/cordon", clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "b"}})
 	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return fakeagent.Healthy()["GET /v1/members"] })
-	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
+	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+		"start one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
 	for command, want := range map[string]string{
 		"leave":                            "the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE",
 		"leave --token-file " + token:      "the agent at ADDR requires a token, and this is not it; give it with --token-file",
@@ -290,7 +308,10 @@ func TestDrainRoomsAgreement(t *testing.T) {
 	}{
 		"at once": {1, 1, ""},
 		"later":   {2, 2, ""},
-		"never":   {0, 2, "roost: a is draining: 0 rooms are left, 7 have moved, 0 have ended, but not every member has agreed within 7s; it stays that way: see roost members\n"},
+		"never": {
+			0, 2,
+			"roost: a is draining: 0 rooms are left, 7 have moved, 0 have ended, but not every member has agreed within 7s; it stays that way: see roost members\n",
+		},
 	} {
 		for _, output := range []string{"table", "json"} {
 			f := fakeagent.New(t)
@@ -332,8 +353,12 @@ func TestDrainRoomsWithoutRedis(t *testing.T) {
 // line the URL is.
 func TestPasswordStaysHidden(t *testing.T) {
 	const url = "redis://user:hunter2@localhost:1/0"
-	for _, content := range []string{"redis: redis://:hunter2@h:x", "redis: [redis://:hunter2@h, b]", "redis redis://:hunter2@h", "reddis: " + url, "redis:\n  - [" + url + "]"} {
-		if code, out, problem := roost(t, "agent", "--config", secretFile(t, content)); code != exitUsage || strings.Contains(out+problem, "hunter2") {
+	for _, content := range []string{
+		"redis: redis://:hunter2@h:x", "redis: [redis://:hunter2@h, b]", "redis redis://:hunter2@h",
+		"reddis: " + url, "redis:\n  - [" + url + "]",
+	} {
+		code, out, problem := roost(t, "agent", "--config", secretFile(t, content))
+		if code != exitUsage || strings.Contains(out+problem, "hunter2") {
 			t.Errorf("%q: %d %q %q", content, code, out, problem)
 		}
 	}

@@ -112,5 +112,8 @@ until two reports follow each other in time. --ttl 0 ends that: no report is exp
 			}
 			return fmt.Sprintf("%s expects the next report within %v", c.Self, ttl)
 		})(ctx, s, nil)
-	}, settings.Setting{Name: "ttl", Arg: "DURATION", FlagOnly: true, Set: span(&ttl, &given), Usage: "when the next report is late, 100ms to 1h; 0: no report is expected"})
+	}, settings.Setting{
+		Name: "ttl", Arg: "DURATION", FlagOnly: true, Set: span(&ttl, &given),
+		Usage: "when the next report is late, 100ms to 1h; 0: no report is expected",
+	})
 }

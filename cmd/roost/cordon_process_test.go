@@ -37,7 +37,8 @@ func TestCordonCommand(t *testing.T) {
 	t.Parallel()
 	args := []string{"--heartbeat", "400ms", "--ttl", "4s"}
 	a, b, c := trio(t, args...)
-	if out := succeeds(t, "cordon", "b", "--for", "1h", "--reason", "slow disk", "--addr", a.Base); out != "b is cordoned for 1h0m0s, and every member has agreed\n" {
+	out := succeeds(t, "cordon", "b", "--for", "1h", "--reason", "slow disk", "--addr", a.Base)
+	if out != "b is cordoned for 1h0m0s, and every member has agreed\n" {
 		t.Errorf("cordon prints %q", out)
 	}
 	inState(t, b, "cordoned")
@@ -53,7 +54,8 @@ func TestCordonCommand(t *testing.T) {
 	b = agent(t, "b", append(args, "--join", c.Gossip)...)
 	inState(t, b, "cordoned")
 	agree(t, a, b, c)
-	if code, _, problem := roost(t, "cordon", "z", "--for", "1m", "--addr", b.Base); code != exitFailed || problem != "roost: no member has this id: see /v1/members\n" {
+	code, _, problem := roost(t, "cordon", "z", "--for", "1m", "--addr", b.Base)
+	if code != exitFailed || problem != "roost: no member has this id: see /v1/members\n" {
 		t.Errorf("cordon z: %d %q", code, problem)
 	}
 	if out := succeeds(t, "uncordon", "b", "--addr", b.Base); out != "b is not cordoned, and every member has agreed\n" {
@@ -72,7 +74,8 @@ func TestHealthCommand(t *testing.T) {
 	}
 	inState(t, b, "unhealthy")
 	b.Logs("health check failing; partitions released", "no report for 300ms")
-	if code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base); code != exitBroken || !strings.Contains(out, "it is unhealthy: no report for 300ms") {
+	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base)
+	if code != exitBroken || !strings.Contains(out, "it is unhealthy: no report for 300ms") {
 		t.Errorf("doctor: %d\n%s", code, out)
 	}
 	agree(t, a, b, c)

@@ -35,9 +35,15 @@ within an hour.`,
 		Args: cobra.NoArgs,
 	}, []settings.Setting{
 		{Name: "nodes", Arg: "N", Default: "5", Set: settings.Number(&o.Nodes, 2, 20), Usage: "how many nodes to start with"},
-		{Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8400", Set: demoHTTP(&o.HTTP), Usage: "where the dashboard and the API are, on this machine; nowhere with --once"},
+		{
+			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8400", Set: demoHTTP(&o.HTTP),
+			Usage: "where the dashboard and the API are, on this machine; nowhere with --once",
+		},
 		{Name: "once", Arg: "bool", Set: settings.Bool(&o.Once), Usage: "end after the last step; fail if a check did not hold"},
-		{Name: "seed", Arg: "N", Default: "1", Set: settings.Number(&o.Seed, 0, math.MaxInt64), Usage: "picks the rooms, and the nodes that things happen to"},
+		{
+			Name: "seed", Arg: "N", Default: "1", Set: settings.Number(&o.Seed, 0, math.MaxInt64),
+			Usage: "picks the rooms, and the nodes that things happen to",
+		},
 		{
 			Name: "redis", Arg: "URL", Secret: true, Set: sharedStore(&o.Redis),
 			Usage: "pin rooms on this Redis instead of in this process; a password in it is better given in ROOST_REDIS",

@@ -100,7 +100,13 @@ func TestKubernetesStarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	here := strings.NewReplacer("0.0.0.0:7946", "127.0.0.1:0", "0.0.0.0:8401", "127.0.0.1:0", "/etc/roost/", dir+"/", "calls:7946", "127.0.0.1:1", "sfu:7946", "127.0.0.1:1")
+	here := strings.NewReplacer(
+		"0.0.0.0:7946", "127.0.0.1:0",
+		"0.0.0.0:8401", "127.0.0.1:0",
+		"/etc/roost/", dir+"/",
+		"calls:7946", "127.0.0.1:1",
+		"sfu:7946", "127.0.0.1:1",
+	)
 	for name, r := range runs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

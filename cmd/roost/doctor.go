@@ -54,13 +54,17 @@ broken, and 1 if no agent answers.`,
 		}
 		return exitError(map[doctor.Verdict]int{doctor.Warn: exitWarned, doctor.Fail: exitBroken}[d.Status])
 	}, settings.Setting{
-		Name: "over", Arg: "DURATION", Default: "2s", Set: settings.Duration(&e.over), FlagOnly: true, Usage: "look twice, this far apart",
+		Name: "over", Arg: "DURATION", Default: "2s", Set: settings.Duration(&e.over), FlagOnly: true,
+		Usage: "look twice, this far apart",
 	}, settings.Setting{
-		Name: "all", Arg: "bool", Set: settings.Bool(&e.all), FlagOnly: true, Usage: "ask the agents of all members, too",
+		Name: "all", Arg: "bool", Set: settings.Bool(&e.all), FlagOnly: true,
+		Usage: "ask the agents of all members, too",
 	}, settings.Setting{
-		Name: "within", Arg: "DURATION", Set: settings.Duration(&e.within), FlagOnly: true, Usage: "with --all: for at most this long (default 2m)",
+		Name: "within", Arg: "DURATION", Set: settings.Duration(&e.within), FlagOnly: true,
+		Usage: "with --all: for at most this long (default 2m)",
 	}, settings.Setting{
-		Name: "expect", Arg: "N", Set: settings.Number(&e.expect, 1, lease.MaxNodes), FlagOnly: true, Usage: "how many live members there should be: fewer is a failure",
+		Name: "expect", Arg: "N", Set: settings.Number(&e.expect, 1, lease.MaxNodes), FlagOnly: true,
+		Usage: "how many live members there should be: fewer is a failure",
 	})
 }
 

@@ -27,13 +27,20 @@ func healthyStats() clusterhttp.Stats {
 
 // TestDoctorCommand: exit codes and output, also of an agent without a view.
 func TestDoctorCommand(t *testing.T) {
-	joining := clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, Message: "joining: no node", State: "joining"}
+	joining := clusterhttp.Problem{
+		Status:  http.StatusServiceUnavailable,
+		Code:    clusterhttp.CodeNotReady,
+		Message: "joining: no node",
+		State:   "joining",
+	}
 	ended := clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "the agent has left"}
 	seedless := healthyStats()
 	seedless.Settings.Join = nil
 	doubt := healthyStats()
 	doubt.Rooms.StoreDoubt = true
-	flapping := clusterhttp.History{Events: slices.Repeat([]clusterhttp.Event{{Kind: cluster.EventLost, Member: "node-b", Reason: "crashed"}}, 3)}
+	flapping := clusterhttp.History{
+		Events: slices.Repeat([]clusterhttp.Event{{Kind: cluster.EventLost, Member: "node-b", Reason: "crashed"}}, 3),
+	}
 	for name, c := range map[string]struct {
 		path         string
 		answer       any
@@ -64,7 +71,8 @@ func TestDoctorCommand(t *testing.T) {
 	}
 
 	f := fakeagent.New(t)
-	if code, out, _ := roostIn(t, f.Env, "doctor", "--over", "1ms", "--expect", "4"); code != exitBroken || !strings.Contains(out, "fail  expected  3 members, and not 4") {
+	code, out, _ := roostIn(t, f.Env, "doctor", "--over", "1ms", "--expect", "4")
+	if code != exitBroken || !strings.Contains(out, "fail  expected  3 members, and not 4") {
 		t.Errorf("with too few members: %d\n%s", code, out)
 	}
 	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]
@@ -74,7 +82,13 @@ func TestDoctorCommand(t *testing.T) {
 }
 
 func TestCheckLines(t *testing.T) {
-	c := doctor.Check{Name: "clocks", Status: doctor.Warn, Finding: "far from the others: b", Means: "a node that is ahead is fenced", Do: "have NTP set the clock"}
+	c := doctor.Check{
+		Name:    "clocks",
+		Status:  doctor.Warn,
+		Finding: "far from the others: b",
+		Means:   "a node that is ahead is fenced",
+		Do:      "have NTP set the clock",
+	}
 	want := `warn  clocks    far from the others: b
                 means: a node that is ahead
                        is fenced
@@ -210,7 +224,11 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 		if i > 0 {
 			id := lease.NodeID(fmt.Sprintf("other-%03d", i))
 			members.Members = append(members.Members, clusterhttp.Member{
-				Profile: lease.Profile{ID: id, Addr: "10.0.0.9:7946", Weight: 100}, State: lease.Active, AgeMS: 500, InSync: true, HTTP: "http://" + f.Env["ROOST_ADDR"],
+				Profile: lease.Profile{ID: id, Addr: "10.0.0.9:7946", Weight: 100},
+				State:   lease.Active,
+				AgeMS:   500,
+				InSync:  true,
+				HTTP:    "http://" + f.Env["ROOST_ADDR"],
 			})
 		}
 	}
@@ -245,7 +263,8 @@ func TestDoctorAllWithin(t *testing.T) {
 	f := town(t, 70)
 	code, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "5s")
 	var rest, first int // 6 from other-065 on; a busy machine has not begun with 64 by then
-	_, _ = fmt.Sscanf(out[max(0, strings.LastIndex(out, "warn  views")):], "warn views %d of 73 agents were not asked: other-%d", &rest, &first)
+	_, _ = fmt.Sscanf(out[max(0, strings.LastIndex(out, "warn  views")):],
+		"warn views %d of 73 agents were not asked: other-%d", &rest, &first)
 	if code != exitWarned || rest == 0 || rest+first != 71 || problem != "" {
 		t.Errorf("exits with %d\n%s%s", code, out, problem)
 	}

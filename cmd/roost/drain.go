@@ -46,9 +46,18 @@ have gone. Ctrl-C ends the command, and the rooms move on; roost undrain ends th
 		}
 		return drainOrNot(ctx, s, "draining: it owns nothing, and every member has agreed", s.Drain)
 	},
-		settings.Setting{Name: "rooms", Arg: "bool", FlagOnly: true, Set: settings.Bool(&away), Usage: "move the rooms of the node to others, too, and wait until none is left"},
-		settings.Setting{Name: "rate", Arg: "N", FlagOnly: true, Set: settings.Number(&rate, 1, 100_000), Usage: "how many rooms move in a second (default 10)"},
-		settings.Setting{Name: "deadline", Arg: "DURATION", FlagOnly: true, Set: settings.Duration(&deadline), Usage: "rooms move faster than --rate if they have to, and the command fails if any is left then"},
+		settings.Setting{
+			Name: "rooms", Arg: "bool", FlagOnly: true, Set: settings.Bool(&away),
+			Usage: "move the rooms of the node to others, too, and wait until none is left",
+		},
+		settings.Setting{
+			Name: "rate", Arg: "N", FlagOnly: true, Set: settings.Number(&rate, 1, 100_000),
+			Usage: "how many rooms move in a second (default 10)",
+		},
+		settings.Setting{
+			Name: "deadline", Arg: "DURATION", FlagOnly: true, Set: settings.Duration(&deadline),
+			Usage: "rooms move faster than --rate if they have to, and the command fails if any is left then",
+		},
 	)
 }
 
@@ -128,7 +137,8 @@ func (p *program) sayIfSilent(terminal term.Terminal, stats clusterhttp.Stats, b
 		if terminal.Moves {
 			terminal.Replace(p.stderr, nil)
 		}
-		term.Complain(p.stderr, fmt.Sprintf("warning: no room moves while Redis does not answer %s (%s)", stats.Self, term.Printable(stats.Rooms.StoreProblem)))
+		term.Complain(p.stderr,
+			fmt.Sprintf("warning: no room moves while Redis does not answer %s (%s)", stats.Self, term.Printable(stats.Rooms.StoreProblem)))
 	}
 	return true
 }

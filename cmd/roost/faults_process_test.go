@@ -76,16 +76,21 @@ func TestFaultsAreNamed(t *testing.T) {
 		{
 			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
 			want: agenttest.Views{
-				Doctor: []string{"b warn ready: it is draining"},
-				Passes: []string{"members: 2 of 3 own; draining: b", "seeds: all of them are members: 127.0.0.1:"}, Members: []string{"a active", "b draining", "c active", "b has been draining for "},
-				History: []string{"draining b"}, Log: []string{"ownership changed"},
+				Doctor:  []string{"b warn ready: it is draining"},
+				Passes:  []string{"members: 2 of 3 own; draining: b", "seeds: all of them are members: 127.0.0.1:"},
+				Members: []string{"a active", "b draining", "c active", "b has been draining for "},
+				History: []string{"draining b"},
+				Log:     []string{"ownership changed"},
 			},
 		},
 		{
 			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // it left, and does not become a member again
 			want: agenttest.Views{
-				Page:    []string{"warn members: heard over TCP alone: b at 127.0.0.1:"},
-				Doctor:  []string{"warn members: heard over TCP alone: b at 127.0.0.1:", "warn views: runs, and takes no part: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:"},
+				Page: []string{"warn members: heard over TCP alone: b at 127.0.0.1:"},
+				Doctor: []string{
+					"warn members: heard over TCP alone: b at 127.0.0.1:",
+					"warn views: runs, and takes no part: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:",
+				},
 				Members: []string{"a active", "c active", "b is heard over TCP alone: ", "b left "},
 				History: []string{"draining b", "lost b left"}, Log: []string{"ownership changed", "member left b left"},
 			},
@@ -101,7 +106,12 @@ func TestFaultsAreNamed(t *testing.T) {
 		},
 		{name: "Redis down", redis: true, begin: (*faulty).killRedis, want: silent("connection refused; breaker: ")},
 		{name: "Redis hangs", redis: true, begin: func(f *faulty) { f.link.Hang() }, want: silent("not within 150ms; breaker: ")},
-		{name: "Redis slow", redis: true, begin: func(f *faulty) { f.link.Delay(200 * time.Millisecond) }, want: silent("not within 150ms; breaker: ")},
+		{
+			name:  "Redis slow",
+			redis: true,
+			begin: func(f *faulty) { f.link.Delay(200 * time.Millisecond) },
+			want:  silent("not within 150ms; breaker: "),
+		},
 		{
 			name: "too few partitions", args: []string{"--partitions", "2"}, begin: (*faulty).waitForUneven,
 			want: finds("fail balance: 2 partitions on 3 nodes"),
@@ -164,7 +174,8 @@ func (f *faulty) pinRooms() {
 func (f *faulty) advertiseNothing() {
 	f.t.Helper()
 	f.b.Stop(timeout)
-	b := launch(f.t, "b", append(f.args, "--join", f.c.Gossip, "--http", f.b.Base, "--advertise", fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(f.t)))...)
+	b := launch(f.t, "b",
+		append(f.args, "--join", f.c.Gossip, "--http", f.b.Base, "--advertise", fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(f.t)))...)
 	f.b.Process = b.Process
 }
 
@@ -172,7 +183,8 @@ func (f *faulty) advertiseNothing() {
 func (f *faulty) waitForUneven() {
 	f.t.Helper()
 	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")
-	if _, out, _ := roost(f.t, "doctor", "--addr", f.c.Base, "--over", "1ms"); !strings.Contains(out, "stop all agents, and start all with that --partitions") {
+	_, out, _ := roost(f.t, "doctor", "--addr", f.c.Base, "--over", "1ms")
+	if !strings.Contains(out, "stop all agents, and start all with that --partitions") {
 		f.t.Errorf("no fix in\n%s", out)
 	}
 	f.at = agenttest.Observe(f.t, f.c.Client, f.c.Log)

@@ -22,8 +22,10 @@ import (
 )
 
 var (
-	floods   = flag.Bool("floods", false, "run all attacks of TestFloods, for longer, with the timings of a LAN, and print the table; takes minutes")
-	floodExe = flag.String("flood-exe", "", "the roost binary to attack, of any release; nothing is asserted then; default: built from this tree, and checked")
+	floods = flag.Bool("floods", false,
+		"run all attacks of TestFloods, for longer, with the timings of a LAN, and print the table; takes minutes")
+	floodExe = flag.String("flood-exe", "",
+		"the roost binary to attack, of any release; nothing is asserted then; default: built from this tree, and checked")
 )
 
 // flood is what unauthenticated peers without the key do to the TCP side of a gossip port: connections,

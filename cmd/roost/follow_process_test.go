@@ -85,8 +85,9 @@ func TestRoutingClients(t *testing.T) {
 			}
 			agents = agents[1:]
 		}
-		// The share of one agent only grows, so no table comes again.
-		eventually(t, func() error { // hundreds of routing clients that come at once reach the limit of connections: the agent closes idle ones, such as this
+		// The share of one agent only grows, so no table comes again. Hundreds of routing clients that come
+		// at once reach the limit of connections, and the agent closes idle ones, such as this.
+		eventually(t, func() error {
 			_, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1))))
 			return err
 		})
@@ -120,10 +121,13 @@ func TestRoutingClients(t *testing.T) {
 		t.Errorf("the agents had %d tables after %d changes", seen, changes)
 	}
 	if p99, most := late[len(late)*99/100], stretched(time.Second, left()); p99 > most {
-		t.Errorf("a change is %v old at a routing client (p99), want %v at most: a second, and the machine was ours by %.0f %%", p99, most, 100*left())
+		t.Errorf("a change is %v old at a routing client (p99), want %v at most: a second, and the machine was ours by %.0f %%",
+			p99, most, 100*left())
 	}
-	t.Logf("%d routing clients, %d tables, %d lookups: behind the first agent by %v, p99 %v, at most %v, with %.0f %% of the machine; memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
-		crowd, seen, lookups, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], 100*left(), before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
+	t.Logf("%d routing clients, %d tables, %d lookups: behind the first agent by %v, p99 %v, at most %v, with %.0f %% of the machine",
+		crowd, seen, lookups, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], 100*left())
+	t.Logf("memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
+		before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
 }
 
 // sightings are when tables were seen first: by each routing client, and last by the streams of agents.
@@ -245,7 +249,8 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = behind.Close() }()
-	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--probe", "127.0.0.1:0", "--answer-within", "1s", "--agents", behind.Addr().String())
+	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0",
+		"--probe", "127.0.0.1:0", "--answer-within", "1s", "--agents", behind.Addr().String())
 	cmd.Env = agentproc.Environ()
 	proxy := agenttest.Start(t, cmd)
 	logged := func(line string) (addr string) {
@@ -269,14 +274,16 @@ func TestProxy(t *testing.T) {
 			}
 			defer func() { _ = resp.Body.Close() }()
 			body, err := io.ReadAll(resp.Body)
-			if resp.StatusCode != want || !strings.Contains(string(body), text) || want == 503 && strings.Contains(url, addr) && resp.Header.Get("Retry-After") == "" {
+			if resp.StatusCode != want || !strings.Contains(string(body), text) ||
+				want == 503 && strings.Contains(url, addr) && resp.Header.Get("Retry-After") == "" {
 				err = fmt.Errorf("%s: %s %q, want %d %s", url, resp.Status, body, want, text)
 			}
 			return err
 		}
 	}
 	for _, early := range []func() error{
-		answers("http://"+addr+"/rooms/x", 503, "no agent has sent a table yet"), answers("http://"+probe+"/readyz", 503, "no agent has sent a table yet"),
+		answers("http://"+addr+"/rooms/x", 503, "no agent has sent a table yet"),
+		answers("http://"+probe+"/readyz", 503, "no agent has sent a table yet"),
 		answers("http://"+probe+"/healthz", 200, "ok"),
 	} {
 		if err := early(); err != nil {
@@ -361,7 +368,8 @@ func TestProxyUsage(t *testing.T) {
 		"--probe 203.0.113.9:1: cannot lis": {"--key-from", "path:1", "--listen", "127.0.0.1:0", "--probe", "203.0.113.9:1"},
 		"--probe \"here\": want HOST:PORT":  {"--key-from", "path:1", "--probe", "here"},
 	} {
-		if code, out, problem := roost(t, append([]string{"proxy"}, args...)...); code == exitOK || out != "" || !strings.Contains(problem, want) {
+		code, out, problem := roost(t, append([]string{"proxy"}, args...)...)
+		if code == exitOK || out != "" || !strings.Contains(problem, want) {
 			t.Errorf("%v: %d %q %q", args, code, out, problem)
 		}
 	}

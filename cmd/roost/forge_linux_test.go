@@ -172,7 +172,12 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 			m := f.asB()
 			for _, watcher := range f.of {
 				for _, e := range []lease.Evidence{lease.Refused, lease.Silent} {
-					m.FailureReports = append(m.FailureReports, lease.FailureReport{Subject: subject(i).Handle(), Watcher: watcher.Handle(), At: m.Stamp, Evidence: e})
+					m.FailureReports = append(m.FailureReports, lease.FailureReport{
+						Subject:  subject(i).Handle(),
+						Watcher:  watcher.Handle(),
+						At:       m.Stamp,
+						Evidence: e,
+					})
 				}
 			}
 			return m
@@ -249,7 +254,12 @@ func invent(nodes int) func(context.Context, *testing.T, *scene) {
 			for n := range each {
 				n += i * each % nodes
 				r := &lease.Record{
-					Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("invented", n)), Incarnation: 1, Weight: 100, Addr: fmt.Sprint("127.0.0.9:", 20000+n)}, Version: 1, MinWire: lease.MinWireVersion, MaxWire: lease.WireVersion,
+					Profile: lease.Profile{
+						ID:          lease.NodeID(fmt.Sprint("invented", n)),
+						Incarnation: 1,
+						Weight:      100,
+						Addr:        fmt.Sprint("127.0.0.9:", 20000+n),
+					}, Version: 1, MinWire: lease.MinWireVersion, MaxWire: lease.WireVersion,
 				}
 				m.Records = append(m.Records, r)
 				m.Heartbeats = append(m.Heartbeats, lease.Heartbeat{Handle: r.Handle(), At: m.Stamp, Renewed: m.Stamp, State: lease.Active, Version: 1})

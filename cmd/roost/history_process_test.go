@@ -62,7 +62,8 @@ func TestHistoryCommand(t *testing.T) {
 	expect("undrained b", "moved true gained false lost true")
 	succeeds(t, "leave", "--addr", c.Base)
 	expect("draining c", "moved true gained true lost false", "lost c left")
-	if out := succeeds(t, "history", "--addr", a.Base); strings.Count(out, "\n") != 1+len(want) || !strings.Contains(out, " d     crashed, owned ") {
+	out := succeeds(t, "history", "--addr", a.Base)
+	if strings.Count(out, "\n") != 1+len(want) || !strings.Contains(out, " d     crashed, owned ") {
 		t.Errorf("history prints\n%s", out)
 	}
 }

@@ -188,7 +188,8 @@ func adviceOnPlain(send, have []lease.NodeID) string {
 	if len(send) > 0 {
 		return fmt.Sprintf("Plain text is sent by %s: any host that reaches a gossip port can join, and read.", fewOf(send))
 	}
-	return fmt.Sprintf("Plain text is sent by none, and accepted by %s: once all encrypt, remove it there. Until then any host can join.", fewOf(have))
+	return fmt.Sprintf("Plain text is sent by none, and accepted by %s: once all encrypt, remove it there. Until then any host can join.",
+		fewOf(have))
 }
 
 // adviceOnKey is about the key that some members send with, and others have or lack.

@@ -85,7 +85,10 @@ func TestKeyRotation(t *testing.T) {
 	clients.Wait()
 	agree(t, agents...)
 	for _, a := range agents {
-		for _, bad := range []string{"member left", "member lost", "stalled", "unable to decrypt", "undecryptable", strings.TrimSpace(former), strings.TrimSpace(next)} {
+		for _, bad := range []string{
+			"member left", "member lost", "stalled", "unable to decrypt", "undecryptable",
+			strings.TrimSpace(former), strings.TrimSpace(next),
+		} {
 			if strings.Contains(a.Text(), bad) {
 				t.Errorf("%s logs %q", a.ID, bad)
 			}
@@ -198,7 +201,8 @@ func changeKeys(t *testing.T, former, one string) {
 			if b, err := os.ReadFile(filepath.Join(dir, p.ID)); err != nil || string(b) != step.file {
 				t.Errorf("after %v the file of %s has %d keys, %v", step.args, p.ID, strings.Count(string(b), "\n"), err)
 			}
-			if _, out, _ := roost(t, "doctor", "--addr", p.Base, "--over", "100ms"); strings.Contains(out, "warn  key") || strings.Contains(out, "warn  settings") {
+			_, out, _ := roost(t, "doctor", "--addr", p.Base, "--over", "100ms")
+			if strings.Contains(out, "warn  key") || strings.Contains(out, "warn  settings") {
 				t.Errorf("after %v: %s", step.args, out)
 			}
 		}
@@ -211,7 +215,10 @@ func changeKeys(t *testing.T, former, one string) {
 	agents[2] = start("c", "--join", a.Gossip)
 	sees(4)
 	for _, p := range append(agents, silent) {
-		for _, bad := range []string{"member lost", "stalled", "unable to decrypt", "undecryptable", strings.TrimSpace(former), strings.TrimSpace(next)} {
+		for _, bad := range []string{
+			"member lost", "stalled", "unable to decrypt", "undecryptable", strings.TrimSpace(former),
+			strings.TrimSpace(next),
+		} {
 			if bad != cluster.PlainText && strings.Contains(p.Text(), bad) {
 				t.Errorf("%s logs %q", p.ID, bad)
 			}
@@ -227,12 +234,14 @@ func changeKeys(t *testing.T, former, one string) {
 	}
 	sees(3)
 	eventually(t, func() error {
-		if code, out := keys("--remove", one); code != exitFailed || !strings.Contains(out, "silent ended without leaving") || !strings.Contains(out, "--despite-lost") {
+		code, out := keys("--remove", one)
+		if code != exitFailed || !strings.Contains(out, "silent ended without leaving") || !strings.Contains(out, "--despite-lost") {
 			return fmt.Errorf("with a lost member: %d %s", code, out)
 		}
 		return nil
 	})
-	if code, out := keys("--remove", one, "--despite-lost"); code != exitOK || !strings.Contains(out, "Change the key file of silent by hand") {
+	code, out := keys("--remove", one, "--despite-lost")
+	if code != exitOK || !strings.Contains(out, "Change the key file of silent by hand") {
 		t.Errorf("despite the lost member: %d %s", code, out)
 	}
 }
@@ -262,13 +271,18 @@ func TestKeysNotSent(t *testing.T) {
 		}
 	}
 	open := agent(t, "open", append(calm(), "--key-file", secretFile(t, succeeds(t, "keygen")))...)
-	if code, _, problem := roost(t, "keys", "--addr", open.Base, "--install", key); code != exitFailed || !strings.Contains(problem, "give the agent a token") {
+	code, _, problem := roost(t, "keys", "--addr", open.Base, "--install", key)
+	if code != exitFailed || !strings.Contains(problem, "give the agent a token") {
 		t.Errorf("an agent without a token: %d %s", code, problem)
 	}
 	plain := agent(t, "plain", append(calm(), "--http-token-file", token)...)
-	for _, c := range []struct{ step, key, want string }{{"--install", key, "not saved: there is no --key-file"}, {"--remove", cluster.PlainText, ""}} {
+	for _, c := range []struct{ step, key, want string }{
+		{"--install", key, "not saved: there is no --key-file"},
+		{"--remove", cluster.PlainText, ""},
+	} {
 		code, out, problem := roost(t, "keys", "--addr", plain.Base, "--token-file", token, c.step, c.key)
-		if done := c.want != ""; (code == exitOK) != done || !strings.Contains(out, c.want) || !done && !strings.Contains(problem, "used to send by this node") {
+		done := c.want != ""
+		if (code == exitOK) != done || !strings.Contains(out, c.want) || !done && !strings.Contains(problem, "used to send by this node") {
 			t.Errorf("an agent without a key, %s: %d %s%s", c.step, code, out, problem)
 		}
 	}
@@ -318,13 +332,17 @@ func TestAdviceOnKeys(t *testing.T) {
 		all  []keysOf
 		want []string
 	}{
-		"no key":  {[]keysOf{node("a", ""), node("b", "")}, []string{"No member states a gossip key: the cluster has none, or is of a release that does not state keys."}},
+		"no key": {
+			[]keysOf{node("a", ""), node("b", "")},
+			[]string{"No member states a gossip key: the cluster has none, or is of a release that does not state keys."},
+		},
 		"one key": {[]keysOf{node("a", "1"), node("b", "1")}, []string{"1 is what all members send with."}},
 		"one has the next": {[]keysOf{node("a", "1", "2"), node("b", "1")}, []string{
 			"1 is what all members send with.", "2 is accepted by a, but not by b: add it there if it is the new key, or else remove it.",
 		}},
 		"all have the next": {[]keysOf{node("a", "1", "2"), node("b", "1", "2")}, []string{
-			"1 is what all members send with.", "2 is accepted by all, and used by none: make it the first line if it is the new key, or else remove it.",
+			"1 is what all members send with.",
+			"2 is accepted by all, and used by none: make it the first line if it is the new key, or else remove it.",
 		}},
 		"one sends with the next": {[]keysOf{node("a", "2", "1"), node("b", "1", "2")}, []string{
 			"1 is accepted by all, and used to send by b.", "2 is accepted by all, and used to send by a.", first,
@@ -333,10 +351,15 @@ func TestAdviceOnKeys(t *testing.T) {
 			"1 is accepted by b, but not by a: add it there if it is the new key, or else remove it.", "2 is what all members send with.",
 		}},
 		"too early": {[]keysOf{node("a", "2", "1"), node("b", "1"), node("c", "")}, []string{
-			"No key is stated by c.", "1 is accepted by all, and used to send by b.", "2 is not accepted by b, but used to send by a: add it there now.", first,
+			"No key is stated by c.", "1 is accepted by all, and used to send by b.",
+			"2 is not accepted by b, but used to send by a: add it there now.", first,
 		}},
-		"seven nodes": {[]keysOf{node("a", "1"), node("b", "1"), node("c", "1"), node("d", "1"), node("e", "1"), node("f", "1"), node("g", "1", "2")}, []string{
-			"1 is what all members send with.", "2 is accepted by g, but not by a, b, c, d, e, 1 more: add it there if it is the new key, or else remove it.",
+		"seven nodes": {[]keysOf{
+			node("a", "1"), node("b", "1"), node("c", "1"), node("d", "1"), node("e", "1"), node("f", "1"),
+			node("g", "1", "2"),
+		}, []string{
+			"1 is what all members send with.",
+			"2 is accepted by g, but not by a, b, c, d, e, 1 more: add it there if it is the new key, or else remove it.",
 		}},
 	} {
 		if diff := cmp.Diff(c.want, adviceOnKeys(c.all)); diff != "" {

@@ -147,10 +147,14 @@ func (p *program) root() *cobra.Command {
 	}{
 		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.proxyCommand(), p.simCommand(), p.keygenCommand()}},
 		{"ask", "Ask an agent:", []*cobra.Command{
-			p.membersCommand(), p.keysCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand(), p.historyCommand(),
+			p.membersCommand(), p.keysCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(),
+			p.roomsCommand(), p.watchCommand(), p.historyCommand(),
 		}},
 		{"health", "Check a cluster:", []*cobra.Command{p.doctorCommand(), p.topCommand()}},
-		{"change", "Change a node:", []*cobra.Command{p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand(), p.cordonCommand(), p.uncordonCommand(), p.healthCommand(), p.roomCommand()}},
+		{"change", "Change a node:", []*cobra.Command{
+			p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand(), p.cordonCommand(),
+			p.uncordonCommand(), p.healthCommand(), p.roomCommand(),
+		}},
 		{"compare", "Compare tables of owners:", []*cobra.Command{p.planCommand(), p.diffCommand()}},
 		{"more", "More:", []*cobra.Command{p.versionCommand(), exitCodesTopic()}},
 	} {

@@ -54,7 +54,10 @@ than every second at 100 agents, 4 s at 200, and 30 s at 550 or more.`,
 			return viewAll(ctx, s)
 		}
 		return viewMembers(ctx, s)
-	}}, settings.Setting{Name: "all", Arg: "bool", Set: settings.Bool(&all), FlagOnly: true, Usage: "ask the agents of all members what they see"})
+	}}, settings.Setting{
+		Name: "all", Arg: "bool", Set: settings.Bool(&all), FlagOnly: true,
+		Usage: "ask the agents of all members what they see",
+	})
 }
 
 func viewMembers(ctx context.Context, s *session.Session) (session.View, error) {
@@ -83,7 +86,10 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	}
 	page := term.Page(head, func(row func(...any)) {
 		for _, n := range m.Members {
-			cells := []any{marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync)}
+			cells := []any{
+				marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n),
+				term.OrDash(n.Zone), sameOrNot(n.InSync),
+			}
 			if versions {
 				cells = append(cells, term.OrDash(n.AppVersion), term.OrDash(n.RoostVersion))
 			}
@@ -116,21 +122,25 @@ func lostLine(l clusterhttp.Lost) string {
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, c := range m.Cordons {
-		lines = append(lines, fmt.Sprintf("\n%s is cordoned for another %v: %s", c.ID, left(c.ForMS), term.Printable(cmp.Or(c.Reason, "no reason given"))))
+		lines = append(lines,
+			fmt.Sprintf("\n%s is cordoned for another %v: %s", c.ID, left(c.ForMS), term.Printable(cmp.Or(c.Reason, "no reason given"))))
 	}
 	for _, n := range m.Members {
 		switch {
 		case n.FlappingMS > 0:
-			lines = append(lines, fmt.Sprintf("\n%s is flapping and owns nothing for another %v: it came and went too often", n.ID, left(n.FlappingMS)))
+			lines = append(lines,
+				fmt.Sprintf("\n%s is flapping and owns nothing for another %v: it came and went too often", n.ID, left(n.FlappingMS)))
 		case n.DrainsMS > 0:
 			lines = append(lines, fmt.Sprintf("\n%s has been draining for %v", n.ID, left(n.DrainsMS)))
 		}
 	}
 	for _, n := range m.Ahead {
-		lines = append(lines, fmt.Sprintf("\n%s is rejected: its clock is %v ahead", n.ID, (time.Duration(n.ByMS)*time.Millisecond).Round(100*time.Millisecond)))
+		lines = append(lines,
+			fmt.Sprintf("\n%s is rejected: its clock is %v ahead", n.ID, (time.Duration(n.ByMS)*time.Millisecond).Round(100*time.Millisecond)))
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.StreamsAlone)) {
-		lines = append(lines, fmt.Sprintf("\n%s is heard over TCP alone: UDP does not get through to %s, or back", id, term.Printable(m.StreamsAlone[id])))
+		lines = append(lines,
+			fmt.Sprintf("\n%s is heard over TCP alone: UDP does not get through to %s, or back", id, term.Printable(m.StreamsAlone[id])))
 	}
 	for _, l := range m.Lost {
 		lines = append(lines, "\n"+lostLine(l))

@@ -100,7 +100,11 @@ func (o *plan) settings() []settings.Setting {
 			Set: settings.Number(&o.partitions, 1, placement.MaxPartitions),
 		},
 		{Name: "strategy", Arg: "NAME", FlagOnly: true, Usage: "another strategy: " + placement.Strategies, Set: settings.Strategy(&o.strategy)},
-		{Name: "from", Arg: "FILE", FlagOnly: true, Usage: "start from this table instead of the agent's; - is the standard input", Set: settings.Nonempty(&o.from)},
+		{
+			Name: "from", Arg: "FILE", FlagOnly: true,
+			Usage: "start from this table instead of the agent's; - is the standard input",
+			Set:   settings.Nonempty(&o.from),
+		},
 	}
 }
 
@@ -183,7 +187,8 @@ func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 		case seen[id]:
 			problem("%s %s: the same node is named twice", flag, term.Printable(string(id)))
 		case at < 0 && want:
-			problem("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s", flag, term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
+			problem("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s", flag,
+				term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
 		case at >= 0 && !want:
 			problem("%s %s: it is there already; for another weight use --weight %s=N", flag, id, id)
 		}

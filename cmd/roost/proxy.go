@@ -19,7 +19,7 @@ import (
 )
 
 func (p *program) proxyCommand() *cobra.Command {
-	o := proxyOptions{}
+	o := new(proxyOptions)
 	return p.withSettings(&cobra.Command{
 		Use:   "proxy --key-from path:N|query:NAME|header:NAME|cookie:NAME [flags]",
 		Short: "Send HTTP requests to the server that owns their key",
@@ -47,21 +47,7 @@ requests, and those in progress have 15 s.`,
 		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
   roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
 		Args: cobra.NoArgs,
-	}, []settings.Setting{
-		{Name: "key-from", Arg: "WHERE", Set: o.setKey, Usage: "where the key is: path:2 (the second segment), query:NAME, header:NAME or cookie:NAME"},
-		{Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: address(&o.Listen), Usage: "take requests here; port 0 takes a free one"},
-		{Name: "probe", Arg: "HOST:PORT", Set: address(&o.Probe), Usage: "serve /healthz, and /readyz once there is a table, here"},
-		{Name: "agents", Arg: "HOST:PORT,...", List: true, Default: clusterhttp.DefaultBase, Set: o.addAgent, Usage: "HTTP addresses of two or three agents to follow, with https:// in front if they have --http-tls-cert"},
-		{Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.Agents.Scope), Usage: "send requests to the owners in this scope instead of those among all members: see --scope of roost agent"},
-		{Name: "rooms", Arg: "bool", Set: settings.Bool(&o.Rooms), Usage: "keys are rooms: send requests where they are pinned"},
-		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads, or for --rooms"},
-		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
-		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
-		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},
-		{Name: "retry-timeout", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.RetryTimeout), Usage: "send a request again for this long"},
-		{Name: "answer-within", Arg: "DURATION", Set: settings.Duration(&o.AnswerWithin), Usage: "give up on a server that sends no headers of an answer for this long (default: wait)"},
-		{Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"), Usage: "format of the log on standard error"},
-	}, func(ctx context.Context) error {
+	}, o.settings(), func(ctx context.Context) error {
 		if o.warning != "" {
 			term.Complain(p.stderr, "warning: "+o.warning)
 		}
@@ -83,6 +69,51 @@ type proxyOptions struct {
 
 	warning, logFormat string
 	insecure           bool
+}
+
+func (o *proxyOptions) settings() []settings.Setting {
+	return []settings.Setting{
+		{
+			Name: "key-from", Arg: "WHERE", Set: o.setKey,
+			Usage: "where the key is: path:2 (the second segment), query:NAME, header:NAME or cookie:NAME",
+		},
+		{
+			Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: address(&o.Listen),
+			Usage: "take requests here; port 0 takes a free one",
+		},
+		{Name: "probe", Arg: "HOST:PORT", Set: address(&o.Probe), Usage: "serve /healthz, and /readyz once there is a table, here"},
+		{
+			Name: "agents", Arg: "HOST:PORT,...", List: true, Default: clusterhttp.DefaultBase, Set: o.addAgent,
+			Usage: "HTTP addresses of two or three agents to follow, with https:// in front if they have --http-tls-cert",
+		},
+		{
+			Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.Agents.Scope),
+			Usage: "send requests to the owners in this scope instead of those among all members: see --scope of roost agent",
+		},
+		{Name: "rooms", Arg: "bool", Set: settings.Bool(&o.Rooms), Usage: "keys are rooms: send requests where they are pinned"},
+		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads, or for --rooms"},
+		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
+		{
+			Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect),
+			Usage: "answer 307 with the address of the owner: clients must reach the servers",
+		},
+		{
+			Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.Scheme, "http", "https"),
+			Usage: "how servers are spoken to whose address has none",
+		},
+		{
+			Name: "retry-timeout", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.RetryTimeout),
+			Usage: "send a request again for this long",
+		},
+		{
+			Name: "answer-within", Arg: "DURATION", Set: settings.Duration(&o.AnswerWithin),
+			Usage: "give up on a server that sends no headers of an answer for this long (default: wait)",
+		},
+		{
+			Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"),
+			Usage: "format of the log on standard error",
+		},
+	}
 }
 
 func (o *proxyOptions) setKey(v string) (err error) {
@@ -119,7 +150,8 @@ func (o *proxyOptions) problems() (problems []error) {
 	}
 	for _, agent := range o.Agents.Agents {
 		if o.Agents.Token != "" && !o.insecure && !agenturl.Private(agent) {
-			problems = append(problems, fmt.Errorf("--agents %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", agent))
+			problems = append(problems,
+				fmt.Errorf("--agents %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", agent))
 		}
 	}
 	return problems

@@ -69,8 +69,11 @@ func TestDoctorOnRedis(t *testing.T) {
 		url     func(u *url.URL)
 		want    []string
 	}{
-		"password": {url: func(u *url.URL) { u.User = url.UserPassword("", "not-"+password) }, want: []string{"WRONGPASS", "set the user and the password right"}},
-		"no user":  {url: func(u *url.URL) { u.User = nil }, want: []string{"NOAUTH", "set the user and the password right"}},
+		"password": {
+			url:  func(u *url.URL) { u.User = url.UserPassword("", "not-"+password) },
+			want: []string{"WRONGPASS", "set the user and the password right"},
+		},
+		"no user": {url: func(u *url.URL) { u.User = nil }, want: []string{"NOAUTH", "set the user and the password right"}},
 		"rights": {
 			problem: func(_ *testing.T, redis *redistest.Server) {
 				redis.Do("ACL", "SETUSER", "poor", "on", ">"+password, "~*", "+@all", "-evalsha", "-eval")
@@ -86,9 +89,13 @@ func TestDoctorOnRedis(t *testing.T) {
 		},
 		"full": {problem: func(_ *testing.T, redis *redistest.Server) { redis.Full(true) }, want: []string{"OOM", "give Redis more memory"}},
 		"loading": {
-			problem: func(t *testing.T, redis *redistest.Server) { t.Cleanup(redis.RestartLoading()) }, want: []string{"LOADING", "wait until Redis has loaded"},
+			problem: func(t *testing.T, redis *redistest.Server) { t.Cleanup(redis.RestartLoading()) },
+			want:    []string{"LOADING", "wait until Redis has loaded"},
 		},
-		"down": {problem: func(_ *testing.T, redis *redistest.Server) { redis.Kill() }, want: []string{"connection refused", "see whether Redis runs, and listens"}},
+		"down": {
+			problem: func(_ *testing.T, redis *redistest.Server) { redis.Kill() },
+			want:    []string{"connection refused", "see whether Redis runs, and listens"},
+		},
 		"name": {url: func(u *url.URL) { u.Host = "redis.invalid:6379" }, want: []string{"lookup redis.invalid", "why the name has no address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +147,9 @@ func TestAnotherRedis(t *testing.T) {
 	a.Logs("live nodes send no heartbeats to this store")
 	err := errors.Join(
 		doctorSays(t, a, "2 live nodes of this cluster without heartbeats in Redis at "+redis.Addr()+"/0: none, other", "restart those nodes"),
-		doctorSays(t, other, "3 live nodes of this cluster without heartbeats in Redis at "+redis.Addr()+"/1: a, b, none", "this node may be the one"))
+		doctorSays(t, other,
+			"3 live nodes of this cluster without heartbeats in Redis at "+redis.Addr()+"/1: a, b, none",
+			"this node may be the one"))
 	if err != nil {
 		t.Error(err)
 	}

@@ -23,13 +23,32 @@ import (
 
 // inJSON has a command line for each command with an answer as JSON.
 var inJSON = map[string]string{
-	"roost members": "members", "roost keys": "keys", "roost partitions": "partitions", "roost place": "place k", "roost owners": "owners k",
-	"roost rooms": "rooms", "roost history": "history", "roost watch": "watch", "roost doctor": "doctor --over 1ms",
-	"roost plan": "plan --add node-d", "roost diff": "diff OLD NEW",
-	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100", "roost cordon": "cordon node-b --for 1m", "roost uncordon": "uncordon node-b", "roost health": "health --ttl 9s",
-	"roost room": "room r", "roost room show": "room show r", "roost room resolve": "room resolve r", "roost room relays": "room relays r",
-	"roost room move": "room move r node-b", "roost room release": "room release r", "roost version": "version",
-	"roost sim": "sim --nodes 3 --for 1s",
+	"roost members":      "members",
+	"roost keys":         "keys",
+	"roost partitions":   "partitions",
+	"roost place":        "place k",
+	"roost owners":       "owners k",
+	"roost rooms":        "rooms",
+	"roost history":      "history",
+	"roost watch":        "watch",
+	"roost doctor":       "doctor --over 1ms",
+	"roost plan":         "plan --add node-d",
+	"roost diff":         "diff OLD NEW",
+	"roost drain":        "drain",
+	"roost undrain":      "undrain",
+	"roost leave":        "leave",
+	"roost weight":       "weight 100",
+	"roost cordon":       "cordon node-b --for 1m",
+	"roost uncordon":     "uncordon node-b",
+	"roost health":       "health --ttl 9s",
+	"roost room":         "room r",
+	"roost room show":    "room show r",
+	"roost room resolve": "room resolve r",
+	"roost room relays":  "room relays r",
+	"roost room move":    "room move r node-b",
+	"roost room release": "room release r",
+	"roost version":      "version",
+	"roost sim":          "sim --nodes 3 --for 1s",
 }
 
 // notInJSON are the others, and why.
@@ -77,7 +96,11 @@ func jsonOf(t *testing.T, path string) string {
 	owners.Balance.Advice = "raise Partitions"
 	f.Set("GET /v1/partitions", owners)
 	args := append(strings.Fields(inJSON[path]), "--output", "json")
-	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": fakeagent.Partitions(placement.Input{Partitions: 64, Nodes: []placement.Node{{ID: "node-a", Weight: 100}, {ID: "node-b", Weight: 100}}}, 13)} {
+	after := fakeagent.Partitions(placement.Input{
+		Partitions: 64,
+		Nodes:      []placement.Node{{ID: "node-a", Weight: 100}, {ID: "node-b", Weight: 100}},
+	}, 13)
+	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": after} {
 		b, err := json.Marshal(table)
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +158,9 @@ func TestReference(t *testing.T) {
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(&b, "\n### roost completion\n\n```\n%s\n```\n\nNode ids, rooms and the words that a flag takes are completed, too.\n", completionExample)
+	_, _ = fmt.Fprintf(&b,
+		"\n### roost completion\n\n```\n%s\n```\n\nNode ids, rooms and the words that a flag takes are completed, too.\n",
+		completionExample)
 
 	const path = "../../docs/cli.md"
 	page, err := os.ReadFile(path)
@@ -216,7 +241,10 @@ func allOfTown(t *testing.T, command string, more ...string) string {
 	seedless.Settings.Join = nil
 	agents[1].Set("GET /v1/stats", seedless)
 	agents[1].Set("GET /v1/members", clusterhttp.Members{
-		Self: "other-001", Digest: 1, Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "other-001"}, State: lease.Active}}, Lost: []clusterhttp.Lost{{Profile: lease.Profile{ID: "node-a"}, Reason: lease.Crashed}},
+		Self:    "other-001",
+		Digest:  1,
+		Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "other-001"}, State: lease.Active}},
+		Lost:    []clusterhttp.Lost{{Profile: lease.Profile{ID: "node-a"}, Reason: lease.Crashed}},
 	})
 	agents[2].Set("GET /v1/members", clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no answer"})
 	args := append([]string{command, "--all", "--output", "json"}, more...)
@@ -249,7 +277,8 @@ func ownFlags(cmd *cobra.Command) string {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.SortFlags = false
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		common := f.Name == "help" || slices.ContainsFunc(new(session.Options).Settings(), func(s settings.Setting) bool { return s.Name == f.Name })
+		common := f.Name == "help" ||
+			slices.ContainsFunc(new(session.Options).Settings(), func(s settings.Setting) bool { return s.Name == f.Name })
 		if !common {
 			own.AddFlag(f)
 		}

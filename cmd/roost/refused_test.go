@@ -46,9 +46,23 @@ func TestRefused(t *testing.T) {
 			[]string{"setting strategy must be equal on all nodes: it is least-partitions-1-3+zones here and rendezvous on plain#"},
 			[]string{"it is rendezvous here and least-partitions-1-3+zones on x#"},
 		},
-		{"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names differ", `"other"`}, []string{`"gossip from outside the cluster rejected"`, `"reason":"wrong_cluster","from":"127.0.0.1","over":"tcp"`, `"cluster":"other"`}},
-		{"key at a plain seed", plain, []string{"--key-file", key}, []string{"the gossip keys differ", "it uses no key, this node does"}, []string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`}},
-		{"no key at a keyed seed", keyed, nil, []string{"the gossip keys differ", "it uses a key, this node has none"}, []string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`}},
+		{
+			"cluster", plain,
+			[]string{"--cluster", "other"},
+			[]string{"the cluster names differ", `"other"`},
+			[]string{`"gossip from outside the cluster rejected"`, `"reason":"wrong_cluster","from":"127.0.0.1","over":"tcp"`, `"cluster":"other"`},
+		},
+		{
+			"key at a plain seed", plain,
+			[]string{"--key-file", key},
+			[]string{"the gossip keys differ", "it uses no key, this node does"},
+			[]string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`},
+		},
+		{
+			"no key at a keyed seed", keyed, nil,
+			[]string{"the gossip keys differ", "it uses a key, this node has none"},
+			[]string{`"reason":"wrong_key","from":"127.0.0.1","over":"tcp"`},
+		},
 		{"another key", keyed, []string{"--key-file", other}, []string{"the gossip keys differ"}, []string{`"reason":"wrong_key"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -85,9 +99,11 @@ func TestPortTaken(t *testing.T) {
 	a := agent(t, "a", calm()...)
 	launch(t, "b", "--bind", a.Gossip).Exits(exitFailed, "cannot listen on "+a.Gossip+" (is another agent running there?)")
 	launch(t, "c", "--http", a.Base).Exits(exitFailed, "--http "+a.Base+": cannot listen (is another agent running there?)")
-	launch(t, "g", "--bind", "192.0.2.1:7946").Exits(exitFailed, "cannot listen on 192.0.2.1:7946 (this machine has no such address: bind to one that it has, and advertise")
+	launch(t, "g", "--bind", "192.0.2.1:7946").Exits(exitFailed,
+		"cannot listen on 192.0.2.1:7946 (this machine has no such address: bind to one that it has, and advertise")
 	token := secretFile(t, strings.Repeat("t", 32))
-	launch(t, "h", "--http", "192.0.2.1:8401", "--http-token-file", token).Exits(exitFailed, "--http 192.0.2.1:8401: cannot listen (this machine has no such address)")
+	launch(t, "h", "--http", "192.0.2.1:8401", "--http-token-file", token).Exits(exitFailed,
+		"--http 192.0.2.1:8401: cannot listen (this machine has no such address)")
 	launch(t, "d", "--http", "0.0.0.0:0").Exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
 	off := agent(t, "e", "--http", "off", "--log-level", "error")
 	if off.Base != settings.Off {

@@ -49,7 +49,8 @@ func TestMixedReleases(t *testing.T) {
 // scripts/skipped.sh says so.
 func previousTag(t *testing.T) string {
 	t.Helper()
-	out, _ := exec.Command("git", "-c", "versionsort.suffix=-", "tag", "--list", "v*", "--sort=-version:refname", "--merged", "HEAD", "--no-contains", "HEAD").Output()
+	out, _ := exec.Command("git", "-c", "versionsort.suffix=-", "tag", "--list", "v*", "--sort=-version:refname",
+		"--merged", "HEAD", "--no-contains", "HEAD").Output()
 	tag, _, _ := strings.Cut(string(out), "\n")
 	if tag == "" {
 		t.Skip("SKIPPED: there is no release before this commit: git finds no tag v*. In a shallow clone, run: git fetch --unshallow --tags")

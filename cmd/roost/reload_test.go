@@ -141,7 +141,14 @@ func TestWatchedFiles(t *testing.T) {
 		return string(b)
 	}
 	dir := t.TempDir()
-	files := map[string]string{"roost.yaml": "log-level: info\n", "token": "former\n", "read": "look\n", "key": former, "cert": pem(cert), "cert-key": pem(certKey)}
+	files := map[string]string{
+		"roost.yaml": "log-level: info\n",
+		"token":      "former\n",
+		"read":       "look\n",
+		"key":        former,
+		"cert":       pem(cert),
+		"cert-key":   pem(certKey),
+	}
 	mount(t, dir, files)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	a := agent(t, "a", append(calm(), "--config", at("roost.yaml"), "--http-token-file", at("token"), "--http-read-token-file", at("read"),
@@ -198,7 +205,8 @@ func TestWatchedFiles(t *testing.T) {
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
 		words := strings.Join(strings.Fields(out), " ")
-		if code != exitWarned || !strings.Contains(words, "settings cannot be read again for") || !strings.Contains(words, "roost.yaml: ") || !strings.Contains(words, "cert-key") || metric() != "0" {
+		if code != exitWarned || !strings.Contains(words, "settings cannot be read again for") ||
+			!strings.Contains(words, "roost.yaml: ") || !strings.Contains(words, "cert-key") || metric() != "0" {
 			return fmt.Errorf("doctor: %d %s; metric %s", code, out, metric())
 		}
 		return nil
@@ -208,7 +216,8 @@ func TestWatchedFiles(t *testing.T) {
 	a.Logs("take effect with a restart", "zone")
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
-		if code != exitWarned || !strings.Contains(out, "not in force before a restart: zone") || strings.Contains(out, "cannot be read") || metric() != "1" {
+		if code != exitWarned || !strings.Contains(out, "not in force before a restart: zone") ||
+			strings.Contains(out, "cannot be read") || metric() != "1" {
 			return fmt.Errorf("doctor: %d %s; metric %s", code, out, metric())
 		}
 		return nil
@@ -216,7 +225,8 @@ func TestWatchedFiles(t *testing.T) {
 	files["roost.yaml"] = "log-level: info\n"
 	mount(t, dir, files)
 	eventually(t, func() error {
-		if _, out := call("next", "doctor", "--over", "100ms"); strings.Contains(out, "warn  settings") || !strings.Contains(out, "ok    settings") {
+		_, out := call("next", "doctor", "--over", "100ms")
+		if strings.Contains(out, "warn  settings") || !strings.Contains(out, "ok    settings") {
 			return errors.New(out)
 		}
 		return nil
@@ -248,7 +258,8 @@ func TestReloadWhileJoining(t *testing.T) {
 		}
 	}
 	write("join: " + hangs.Addr().String() + "\n")
-	cmd := exec.Command(agenttest.Binary(t), append([]string{"agent", "--id", "late", "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", config}, calm()...)...)
+	cmd := exec.Command(agenttest.Binary(t),
+		append([]string{"agent", "--id", "late", "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", config}, calm()...)...)
 	cmd.Env = agentproc.Environ()
 	p := agenttest.Start(t, cmd)
 	logs := func(part string) {
@@ -320,7 +331,8 @@ func TestRedisPassword(t *testing.T) {
 	if n := other.Do("DBSIZE"); n != "0" {
 		t.Errorf("%s keys in the other Redis", n)
 	}
-	if code, out, _ := roost(t, "doctor", "--addr", a.Base, "--over", "100ms"); code == exitOK || !strings.Contains(out, "not in force before a restart: redis-file") {
+	code, out, _ := roost(t, "doctor", "--addr", a.Base, "--over", "100ms")
+	if code == exitOK || !strings.Contains(out, "not in force before a restart: redis-file") {
 		t.Errorf("doctor: %d %s", code, out)
 	}
 	for _, password := range []string{"roost:one", "roost:two", "roost:three"} {

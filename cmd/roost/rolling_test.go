@@ -260,10 +260,12 @@ func (r *rolling) report(steps []step) {
 		r.t.Log(s)
 	}
 	r.t.Logf("medians: %v", step{
-		share: median(steps, func(s step) int { return s.share }),
-		away:  median(steps, func(s step) time.Duration { return s.away }), awayDiffered: median(steps, func(s step) time.Duration { return s.awayDiffered }),
-		back: median(steps, func(s step) time.Duration { return s.back }), backDiffered: median(steps, func(s step) time.Duration { return s.backDiffered }),
-		ended: median(steps, func(s step) time.Duration { return s.ended }),
+		share:        median(steps, func(s step) int { return s.share }),
+		away:         median(steps, func(s step) time.Duration { return s.away }),
+		awayDiffered: median(steps, func(s step) time.Duration { return s.awayDiffered }),
+		back:         median(steps, func(s step) time.Duration { return s.back }),
+		backDiffered: median(steps, func(s step) time.Duration { return s.backDiffered }),
+		ended:        median(steps, func(s step) time.Duration { return s.ended }),
 	})
 	made, took := r.callers.made.Load(), time.Since(r.began)
 	r.t.Logf("%d lookups in %v, %.0f a second; %d problems, %d went on to a second node",

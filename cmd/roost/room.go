@@ -63,14 +63,21 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 func demandSettings(d *affinity.Demand) []settings.Setting {
 	people := func(to *int) func(string) error { return settings.Number(to, 0, min(pinstore.MaxSize, math.MaxInt32)) }
 	return []settings.Setting{
-		{Name: "size", Arg: "N", Default: "0", Set: people(&d.Size), Usage: "how many participants it has or is expected to have, if all publish"},
+		{
+			Name: "size", Arg: "N", Default: "0", Set: people(&d.Size),
+			Usage: "how many participants it has or is expected to have, if all publish",
+		},
 		{Name: "publishers", Arg: "N", Set: people(&d.Publishers), Usage: "how many participants publish, in place of --size"},
 		{Name: "subscribers", Arg: "N", Set: people(&d.Subscribers), Usage: "how many participants only receive"},
 		{Name: "units", Arg: "N", Set: settings.Number(&d.Units, 0, math.MaxInt64), Usage: "what it costs, in place of participants"},
-		{Name: "prefer", Arg: "zone:Z|LABEL:V,...", List: true, Usage: "zones and labels, the best first; then anywhere", Set: func(v string) error {
-			d.Prefer = append(d.Prefer, v)
-			return d.Validate()
-		}},
+		{
+			Name: "prefer", Arg: "zone:Z|LABEL:V,...", List: true,
+			Usage: "zones and labels, the best first; then anywhere",
+			Set: func(v string) error {
+				d.Prefer = append(d.Prefer, v)
+				return d.Validate()
+			},
+		},
 		{Name: "require", Arg: "K=V,...", List: true, Usage: "labels that its node must have", Set: func(v string) error {
 			label, value, ok := strings.Cut(v, "=")
 			if !ok || label == "" {
@@ -127,7 +134,8 @@ func whereabouts(d clusterhttp.RoomDetail, demand affinity.Demand) string {
 	case d.Source == affinity.Degraded:
 		return fmt.Sprintf("%s probably lives on %s.", name, at)
 	case d.Node.ID == "":
-		return fmt.Sprintf("%s is not pinned, and cannot be now: %s.", name, strings.TrimPrefix(strings.TrimPrefix(d.Reason, "affinity: "), "cluster: "))
+		return fmt.Sprintf("%s is not pinned, and cannot be now: %s.", name,
+			strings.TrimPrefix(strings.TrimPrefix(d.Reason, "affinity: "), "cluster: "))
 	}
 	return fmt.Sprintf("%s is not pinned. With %v it would go to %s.", name, demand, at)
 }
@@ -227,7 +235,10 @@ and after each move of a room.`,
 		session.Nudge(ctx, s.MovedRooms, changed)
 	}},
 		settings.Setting{Name: "node", Arg: "ID", Set: settings.Text(&v.node), Usage: "only those of this node"},
-		settings.Setting{Name: "limit", Arg: "N", Default: "1000", Set: settings.Number(&v.limit, 1, 10_000), Usage: "list this many, at most 10000"},
+		settings.Setting{
+			Name: "limit", Arg: "N", Default: "1000", Set: settings.Number(&v.limit, 1, 10_000),
+			Usage: "list this many, at most 10000",
+		},
 	)
 	_ = cmd.RegisterFlagCompletionFunc("node", p.complete(memberIDs))
 	return cmd

@@ -287,7 +287,8 @@ func TestSettingsOnRedis(t *testing.T) {
 	agree(t, a)
 	other := append(brisk(), "--redis", redis.URL(), "--partitions", "64")
 	for range 2 {
-		launch(t, "x", other...).Exits(exitFailed, "agent failed", "settings differ from those of other nodes", "partitions is 64 here and 1024 on a")
+		launch(t, "x", other...).Exits(exitFailed, "agent failed", "settings differ from those of other nodes",
+			"partitions is 64 here and 1024 on a")
 	}
 	if _, err := a.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err != nil {
 		t.Error(err)
@@ -309,7 +310,8 @@ func TestForgottenJoin(t *testing.T) {
 	}
 	a, b := agents[0], agents[1]
 	pinRoom(t, a, "room", 2)
-	if at, err := b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err == nil && at.Source != affinity.Degraded && at.Node.ID != "a" {
+	at, err := b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
+	if err == nil && at.Source != affinity.Degraded && at.Node.ID != "a" {
 		t.Errorf("b gives the room of a another home: %+v", at)
 	}
 	eventually(t, func() error {
@@ -321,7 +323,8 @@ func TestForgottenJoin(t *testing.T) {
 		return err
 	})
 	b.Logs("nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them")
-	if code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base); code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis and out of reach of gossip: a") {
+	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base)
+	if code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis and out of reach of gossip: a") {
 		t.Errorf("doctor: %d\n%s", code, out)
 	}
 	if n := values(t, metricsOf(t, b.Base))["roost_rooms_nodes_cut_off"]; n != 1 {
@@ -344,8 +347,10 @@ func TestOtherClusterOnRedis(t *testing.T) {
 		agree(t, agents[len(agents)-1])
 	}
 	a, x := agents[0], agents[1]
-	x.Logs("settings differ from those of other nodes; placing no rooms", "gossip key (by its fingerprint) is ", " on a; ", "if this is another cluster, give it another name")
-	if _, err := x.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); !errors.Is(err, affinity.ErrSettings) || !strings.Contains(err.Error(), "settings differ") {
+	x.Logs("settings differ from those of other nodes; placing no rooms", "gossip key (by its fingerprint) is ",
+		" on a; ", "if this is another cluster, give it another name")
+	_, err := x.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
+	if !errors.Is(err, affinity.ErrSettings) || !strings.Contains(err.Error(), "settings differ") {
 		t.Errorf("the second cluster places a room: %v", err)
 	}
 	if s, err := x.Stats(t.Context()); err != nil || !strings.Contains(s.Rooms.Refused, "settings differ") {
@@ -375,7 +380,8 @@ func TestProxyRooms(t *testing.T) {
 	b := agent(t, "b", append(args, "--api-addr", apps["b"], "--join", a.Gossip)...)
 	agree(t, a, b)
 	proxy := func(args ...string) string {
-		cmd := exec.Command(agenttest.Binary(t), append([]string{"proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--agents", a.Addrs.HTTP + "," + b.Addrs.HTTP}, args...)...)
+		cmd := exec.Command(agenttest.Binary(t),
+			append([]string{"proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--agents", a.Addrs.HTTP + "," + b.Addrs.HTTP}, args...)...)
 		cmd.Env = agentproc.Environ()
 		p := agenttest.Start(t, cmd)
 		var addr string

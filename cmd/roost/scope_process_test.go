@@ -30,7 +30,8 @@ func TestScopeFlag(t *testing.T) {
 
 	owner := make(map[string]string)
 	for _, p := range []*proc{a, b, c} {
-		for line := range strings.Lines(succeeds(t, "place", "k1", "k2", "k3", "k4", "k5", "k6", "--scope", "sfu", "--output", "json", "--addr", p.Base)) {
+		placed := succeeds(t, "place", "k1", "k2", "k3", "k4", "k5", "k6", "--scope", "sfu", "--output", "json", "--addr", p.Base)
+		for line := range strings.Lines(placed) {
 			var placed clusterhttp.Placed
 			if err := json.Unmarshal([]byte(line), &placed); err != nil || placed.Owner.Labels["role"] != "sfu" {
 				t.Errorf("at %s: %s, %v", p.ID, line, err)
@@ -40,12 +41,14 @@ func TestScopeFlag(t *testing.T) {
 			}
 			owner[placed.Key] = string(placed.Owner.ID)
 		}
-		if out := succeeds(t, "owners", "k1", "--scope", "eu", "--addr", p.Base); !strings.Contains(out, "\n1     c ") || strings.Contains(out, "\n2") {
+		out := succeeds(t, "owners", "k1", "--scope", "eu", "--addr", p.Base)
+		if !strings.Contains(out, "\n1     c ") || strings.Contains(out, "\n2") {
 			t.Errorf("the owners at %s: %s", p.ID, out)
 		}
 	}
 	out := succeeds(t, "partitions", "--scope", "sfu", "--addr", c.Base)
-	if !strings.Contains(out, "\na ") || !strings.Contains(out, "\nb ") || strings.Contains(out, "\nc ") || !strings.Contains(out, "not compared with others, which do not state") {
+	if !strings.Contains(out, "\na ") || !strings.Contains(out, "\nb ") || strings.Contains(out, "\nc ") ||
+		!strings.Contains(out, "not compared with others, which do not state") {
 		t.Errorf("partitions: %s", out)
 	}
 	watch := inBackground(t, nil, "watch", "--scope", "eu", "--addr", c.Base)
@@ -76,18 +79,22 @@ func TestScopeFlag(t *testing.T) {
 		"mcu": "no member of the scope can own anything: none of the 3 live members matches",
 	} {
 		for _, args := range [][]string{{"place", "k"}, {"owners", "k"}} {
-			if code, _, problem := roost(t, append(args, "--scope", name, "--addr", c.Base)...); code != exitFailed || !strings.Contains(problem, want) {
+			code, _, problem := roost(t, append(args, "--scope", name, "--addr", c.Base)...)
+			if code != exitFailed || !strings.Contains(problem, want) {
 				t.Errorf("%v in %s: %d %q, want %q", args, name, code, problem, want)
 			}
 		}
 	}
-	if code, _, problem := roost(t, "watch", "--scope", "web", "--addr", c.Base); code != exitFailed || !strings.Contains(problem, `no scope "web"`) {
+	code, _, problem := roost(t, "watch", "--scope", "web", "--addr", c.Base)
+	if code != exitFailed || !strings.Contains(problem, `no scope "web"`) {
 		t.Errorf("watch: %d %q", code, problem)
 	}
-	if code, _, problem := roost(t, "proxy", "--key-from", "path:1", "--rooms", "--scope", "sfu"); code != exitUsage || !strings.Contains(problem, "use one of them") {
+	code, _, problem = roost(t, "proxy", "--key-from", "path:1", "--rooms", "--scope", "sfu")
+	if code != exitUsage || !strings.Contains(problem, "use one of them") {
 		t.Errorf("rooms and a scope: %d %q", code, problem)
 	}
-	if code, _, problem := roost(t, "agent", "--id", "d", "--scope", "sfu=role:sfu", "--strategy", "least-partitions"); code != exitUsage || !strings.Contains(problem, "remembers owners, which scopes cannot") {
+	code, _, problem = roost(t, "agent", "--id", "d", "--scope", "sfu=role:sfu", "--strategy", "least-partitions")
+	if code != exitUsage || !strings.Contains(problem, "remembers owners, which scopes cannot") {
 		t.Errorf("a strategy with a memory: %d %q", code, problem)
 	}
 }

@@ -35,6 +35,7 @@ type simulation struct {
 
 func (p *program) simCommand() *cobra.Command {
 	o, out := new(simulation), new(session.Options)
+	all := append(o.settings(), out.Output("json prints one object; an agreement that was not reached is null"))
 	return p.withSession(&cobra.Command{
 		Use:   "sim [flags]",
 		Short: "Size a cluster before you build it",
@@ -57,7 +58,7 @@ machine loses leases that hold here.`,
   roost sim --nodes 30 --network wan --crash 10 --for 1m
   roost sim --nodes 20 --heartbeat 1s --ttl 3s --for 30s --output json | jq .false_expiries`,
 		Args: cobra.NoArgs,
-	}, out, append(o.settings(), out.Output("json prints one object; an agreement that was not reached is null")), func(ctx context.Context, s *session.Session, _ []string) error {
+	}, out, all, func(ctx context.Context, s *session.Session, _ []string) error {
 		if err := o.check(); err != nil {
 			return err
 		}
@@ -74,14 +75,32 @@ func (o *simulation) settings() []settings.Setting {
 	list := []settings.Setting{
 		{Name: "nodes", Arg: "N", Default: "100", Set: settings.Number(&o.trial.Nodes, 2, lease.MaxNodes-1), Usage: "how many nodes start"},
 		{Name: "loss", Arg: "PERCENT", Default: "0", Set: percent(&o.loss), Usage: "share of packets that the network loses"},
-		{Name: "delay", Arg: "MIN-MAX", Set: o.setDelay, Usage: "how long a packet takes, at random in between (default 1ms-3ms; wan 50ms-150ms)"},
-		{Name: "for", Arg: "DURATION", Default: "2m", Set: settings.Duration(&o.trial.Rest), Usage: "virtual time in which no node comes or goes"},
-		{Name: "crash", Arg: "N", Default: "1", Set: settings.Number(&o.trial.Crash, 0, lease.MaxNodes), Usage: "how many nodes crash at once, at the end"},
-		{Name: "network", Arg: "lan|wan", Default: "lan", Set: settings.OneOf(&o.network, "lan", "wan"), Usage: "kind of network, which picks delays and timings"},
+		{
+			Name: "delay", Arg: "MIN-MAX", Set: o.setDelay,
+			Usage: "how long a packet takes, at random in between (default 1ms-3ms; wan 50ms-150ms)",
+		},
+		{
+			Name: "for", Arg: "DURATION", Default: "2m", Set: settings.Duration(&o.trial.Rest),
+			Usage: "virtual time in which no node comes or goes",
+		},
+		{
+			Name: "crash", Arg: "N", Default: "1", Set: settings.Number(&o.trial.Crash, 0, lease.MaxNodes),
+			Usage: "how many nodes crash at once, at the end",
+		},
+		{
+			Name: "network", Arg: "lan|wan", Default: "lan", Set: settings.OneOf(&o.network, "lan", "wan"),
+			Usage: "kind of network, which picks delays and timings",
+		},
 		{Name: "heartbeat", Arg: "DURATION", Set: settings.Duration(&c.HeartbeatInterval), Usage: "renew leases this often (default 2s; wan 5s)"},
 		{Name: "ttl", Arg: "DURATION", Set: settings.Duration(&c.LeaseTTL), Usage: "a lease ends when it is this old (default 6s; wan 20s)"},
-		{Name: "gossip-nodes", Arg: "N", Set: settings.Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many nodes at a time (default 3; wan 4)"},
-		{Name: "seed", Arg: "N", Default: "1", Set: settings.Number(&o.seed, 0, math.MaxInt64), Usage: "picks delays and losses, and the nodes that leave and crash"},
+		{
+			Name: "gossip-nodes", Arg: "N", Set: settings.Number(&c.GossipNodes, 1, cluster.MaxGossipNodes),
+			Usage: "send news to this many nodes at a time (default 3; wan 4)",
+		},
+		{
+			Name: "seed", Arg: "N", Default: "1", Set: settings.Number(&o.seed, 0, math.MaxInt64),
+			Usage: "picks delays and losses, and the nodes that leave and crash",
+		},
 	}
 	for i := range list {
 		list[i].FlagOnly = true // ROOST_TTL is that of an agent
@@ -113,7 +132,8 @@ func (o *simulation) setDelay(v string) error {
 // check completes the settings, and compares settings that depend on each other.
 func (o *simulation) check() error {
 	if o.trial.Crash >= o.trial.Nodes {
-		return settings.UsageError(fmt.Sprintf("--crash %d: at most %d of %d nodes can crash, since one has to see it", o.trial.Crash, o.trial.Nodes-1, o.trial.Nodes))
+		return settings.UsageError(fmt.Sprintf("--crash %d: at most %d of %d nodes can crash, since one has to see it",
+			o.trial.Crash, o.trial.Nodes-1, o.trial.Nodes))
 	}
 	o.timings.ID = "any"
 	least, most := time.Millisecond, 3*time.Millisecond
@@ -235,7 +255,12 @@ func (o *simulation) answer(m sim.Measurement) simulated {
 	for _, agree := range []struct {
 		to   **int64
 		took time.Duration
-	}{{&a.AgreeMS.Start, m.Agree.Start}, {&a.AgreeMS.Join, m.Agree.Join}, {&a.AgreeMS.Leave, m.Agree.Leave}, {&a.AgreeMS.Crash, m.Agree.Crash}} {
+	}{
+		{&a.AgreeMS.Start, m.Agree.Start},
+		{&a.AgreeMS.Join, m.Agree.Join},
+		{&a.AgreeMS.Leave, m.Agree.Leave},
+		{&a.AgreeMS.Crash, m.Agree.Crash},
+	} {
 		if agree.took != sim.Never {
 			*agree.to = new(agree.took.Milliseconds())
 		}

@@ -19,7 +19,12 @@ import (
 
 // TestTables: tables line up, and no text of another node can harm a terminal.
 func TestTables(t *testing.T) {
-	evil := clusterhttp.Member{Profile: lease.Profile{ID: "b", Addr: "10.2\x07:7946", APIAddr: "\x1b[2Jx\n", Zone: "z\u202e", Weight: 1, Capacity: 9}, State: lease.Settling, AgeMS: 61_234, Load: 7}
+	evil := clusterhttp.Member{
+		Profile: lease.Profile{ID: "b", Addr: "10.2\x07:7946", APIAddr: "\x1b[2Jx\n", Zone: "z\u202e", Weight: 1, Capacity: 9},
+		State:   lease.Settling,
+		AgeMS:   61_234,
+		Load:    7,
+	}
 	node := clusterhttp.Member{Profile: lease.Profile{ID: "b"}, State: lease.Active}
 	detail := func(room string, pinned bool, at clusterhttp.Member, source affinity.Source, why string) clusterhttp.RoomDetail {
 		a := clusterhttp.RoomAssignment{Room: room, Partition: 7, Node: at, Source: source, Reason: why}
@@ -30,9 +35,12 @@ func TestTables(t *testing.T) {
 	}
 	f := fakeagent.New(t)
 	for request, answer := range map[string]any{
-		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{Profile: lease.Profile{ID: "a", Addr: "10.0.0.1:7946", Weight: 100}, State: lease.Active, AgeMS: 1, InSync: true}, evil}},
-		"GET /v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
-		"GET /v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
+		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{
+			{Profile: lease.Profile{ID: "a", Addr: "10.0.0.1:7946", Weight: 100}, State: lease.Active, AgeMS: 1, InSync: true},
+			evil,
+		}},
+		"GET /v1/place":  clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
+		"GET /v1/owners": clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
 		"GET /v1/partitions": clusterhttp.Partitions{
 			Export: placement.Export{Partitions: 8, Strategy: "s\n", Digest: 0x123, Version: 9},
 			Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Diverged: 2,
@@ -40,18 +48,34 @@ func TestTables(t *testing.T) {
 		"GET /v1/rooms?limit=1000": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
 			{Room: "room 1", Node: "b", Size: 4, Partition: 7, Epoch: 99}, {Room: "\u202ex", Node: "a"},
 		}},
-		"GET /v1/rooms?limit=1&node=b":                               clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "r", Node: "b"}}, Truncated: true},
-		"GET /v1/rooms?limit=1000&node=a":                            clusterhttp.Rooms{},
-		"GET /v1/rooms?limit=1000&node=bb":                           clusterhttp.Rooms{},
-		"GET /v1/rooms/pinned?size=0":                                detail("pinned", true, node, affinity.Pinned, "already pinned"),
-		"GET /v1/rooms/move?size=9":                                  detail("move", false, node, affinity.Hash, "it owns it"),
-		"GET /v1/rooms/doubt?size=0":                                 detail("doubt", false, node, affinity.Degraded, "it was known to"),
-		"GET /v1/rooms/huge?size=0":                                  detail("huge", false, clusterhttp.Member{}, affinity.Hash, "no node has the capacity"),
-		"GET /v1/rooms/huge/relays?n=5&publishers=1&subscribers=900": clusterhttp.RoomRelays{Room: "huge", Relays: []clusterhttp.Member{{Profile: lease.Profile{ID: "c"}, State: lease.Active}, {Profile: lease.Profile{ID: "a"}, State: lease.Active}}},
-		"GET /v1/rooms/move/relays?n=2&size=0":                       clusterhttp.RoomRelays{Room: "move", Relays: []clusterhttp.Member{}},
-		"POST /v1/rooms/%E2%80%AEx/resolve":                          clusterhttp.RoomAssignment{Room: "\u202ex", Partition: 7, Node: node, Source: affinity.Override, Reason: "the owner is full"},
-		"POST /v1/rooms/%2E%2E/move":                                 clusterhttp.RoomAssignment{Room: "..", Node: node, Source: affinity.Pinned, Reason: "moved on request"},
-		"DELETE /v1/rooms/a%2Fb":                                     clusterhttp.ReleasedRoom{Room: "a/b"},
+		"GET /v1/rooms?limit=1&node=b": clusterhttp.Rooms{
+			Rooms:     []clusterhttp.PinnedRoom{{Room: "r", Node: "b"}},
+			Truncated: true,
+		},
+		"GET /v1/rooms?limit=1000&node=a":  clusterhttp.Rooms{},
+		"GET /v1/rooms?limit=1000&node=bb": clusterhttp.Rooms{},
+		"GET /v1/rooms/pinned?size=0":      detail("pinned", true, node, affinity.Pinned, "already pinned"),
+		"GET /v1/rooms/move?size=9":        detail("move", false, node, affinity.Hash, "it owns it"),
+		"GET /v1/rooms/doubt?size=0":       detail("doubt", false, node, affinity.Degraded, "it was known to"),
+		"GET /v1/rooms/huge?size=0": detail("huge", false, clusterhttp.Member{},
+			affinity.Hash, "no node has the capacity"),
+		"GET /v1/rooms/huge/relays?n=5&publishers=1&subscribers=900": clusterhttp.RoomRelays{
+			Room: "huge",
+			Relays: []clusterhttp.Member{
+				{Profile: lease.Profile{ID: "c"}, State: lease.Active},
+				{Profile: lease.Profile{ID: "a"}, State: lease.Active},
+			},
+		},
+		"GET /v1/rooms/move/relays?n=2&size=0": clusterhttp.RoomRelays{Room: "move", Relays: []clusterhttp.Member{}},
+		"POST /v1/rooms/%E2%80%AEx/resolve": clusterhttp.RoomAssignment{
+			Room:      "\u202ex",
+			Partition: 7,
+			Node:      node,
+			Source:    affinity.Override,
+			Reason:    "the owner is full",
+		},
+		"POST /v1/rooms/%2E%2E/move": clusterhttp.RoomAssignment{Room: "..", Node: node, Source: affinity.Pinned, Reason: "moved on request"},
+		"DELETE /v1/rooms/a%2Fb":     clusterhttp.ReleasedRoom{Room: "a/b"},
 	} {
 		f.Set(request, answer)
 	}
@@ -81,16 +105,20 @@ advice
 
 partition 0: "b won\x1b"
 `,
-		"rooms":                    "ROOM       NODE  SIZE  PARTITION  EPOCH\nroom 1     b     4     7          99\n\"\\u202ex\"  a     0     0          0\n",
-		"rooms --node b --limit 1": "ROOM  NODE  SIZE  PARTITION  EPOCH\nr     b     0     0          0\n\nthere are more than these 1: see --limit and --node\n",
-		"rooms --node a":           "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
-		"rooms --node bb":          "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called bb; did you mean a or b?\n",
-		"room pinned":              "pinned lives on b (partition 7): already pinned.\n" + candidates,
-		"room show pinned":         "pinned lives on b (partition 7): already pinned.\n" + candidates,
-		"room -- pinned":           "pinned lives on b (partition 7): already pinned.\n" + candidates,
-		"room show move --size 9":  "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + candidates,
-		"room doubt":               "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
-		"room huge":                "huge is not pinned, and cannot be now: no node has the capacity.\n" + candidates,
+		"rooms": "ROOM       NODE  SIZE  PARTITION  EPOCH\n" +
+			"room 1     b     4     7          99\n" +
+			"\"\\u202ex\"  a     0     0          0\n",
+		"rooms --node b --limit 1": "ROOM  NODE  SIZE  PARTITION  EPOCH\n" +
+			"r     b     0     0          0\n\n" +
+			"there are more than these 1: see --limit and --node\n",
+		"rooms --node a":          "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
+		"rooms --node bb":         "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called bb; did you mean a or b?\n",
+		"room pinned":             "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room show pinned":        "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room -- pinned":          "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room show move --size 9": "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + candidates,
+		"room doubt":              "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
+		"room huge":               "huge is not pinned, and cannot be now: no node has the capacity.\n" + candidates,
 		"room relays huge -n 5 --publishers 1 --subscribers 900": "relays of huge, the best first: c a\n",
 		"room relays move":               "no further node takes rooms, so move has no relays\n",
 		"room resolve \u202ex --size 2":  "\"\\u202ex\" lives on b (partition 7, override): the owner is full\n",
@@ -108,7 +136,8 @@ partition 0: "b won\x1b"
 // TestStaleTable: no command shows the table of an isolated, fenced or stalled agent as that of the cluster.
 func TestStaleTable(t *testing.T) {
 	f, h := fakeagent.New(t), fakeagent.Healthy()
-	placed, ranked, table := h["GET /v1/place"].(clusterhttp.Placed), h["GET /v1/owners"].(clusterhttp.Ranked), h["GET /v1/partitions"].(clusterhttp.Partitions)
+	placed, ranked, table := h["GET /v1/place"].(clusterhttp.Placed), h["GET /v1/owners"].(clusterhttp.Ranked),
+		h["GET /v1/partitions"].(clusterhttp.Partitions)
 	for _, stale := range []bool{false, true} {
 		placed.Stale, ranked.Stale, table.Stale = stale, stale, stale
 		f.Set("GET /v1/place", placed)
@@ -129,7 +158,8 @@ func TestStaleTable(t *testing.T) {
 				t.Errorf("%s, stale %v: %d %q", command, stale, code, problem)
 			}
 		}
-		if _, out, problem := roostIn(t, f.Env, "place", "k", "--output", "json"); problem != "" || strings.Contains(out, `"stale":true`) != stale {
+		_, out, problem := roostIn(t, f.Env, "place", "k", "--output", "json")
+		if problem != "" || strings.Contains(out, `"stale":true`) != stale {
 			t.Errorf("as JSON: %q %q", out, problem)
 		}
 	}
@@ -218,8 +248,13 @@ func TestBatchLines(t *testing.T) {
 	}
 	lines := batchLines(time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC), events.Batch{
 		Version: 7, Joined: []lease.NodeID{"c"}, Left: []lease.NodeID{"b", "d"},
-		Reasons:  map[lease.NodeID]lease.Reason{"b": lease.Crashed, "d": lease.Departed},
-		Moved:    []events.Move{{Partition: 1, From: "b", To: "c"}, {Partition: 2, From: "", To: "a"}, {Partition: 9, From: "b", To: "c"}, {Partition: 3, From: "a", To: ""}},
+		Reasons: map[lease.NodeID]lease.Reason{"b": lease.Crashed, "d": lease.Departed},
+		Moved: []events.Move{
+			{Partition: 1, From: "b", To: "c"},
+			{Partition: 2, From: "", To: "a"},
+			{Partition: 9, From: "b", To: "c"},
+			{Partition: 3, From: "a", To: ""},
+		},
 		Released: owned(3), Acquired: owned(2, 4, 6, 8, 10, 12),
 	})
 	want := `03:04:05  v7     left      b (crashed)

@@ -104,9 +104,15 @@ func TestTLS(t *testing.T) {
 		args []string
 		want string // "": it succeeds
 	}{
-		"ours":           {[]string{"--addr", secure, "--ca", ours.file, "--cert", good, "--cert-key", goodKey}, ""},
-		"none":           {[]string{"--addr", secure, "--ca", ours.file}, "requires a certificate of its --http-client-ca; give one with --cert and --cert-key"},
-		"expired":        {[]string{"--addr", secure, "--ca", ours.file, "--cert", old, "--cert-key", oldKey}, "rejects this client's certificate"},
+		"ours": {[]string{"--addr", secure, "--ca", ours.file, "--cert", good, "--cert-key", goodKey}, ""},
+		"none": {
+			[]string{"--addr", secure, "--ca", ours.file},
+			"requires a certificate of its --http-client-ca; give one with --cert and --cert-key",
+		},
+		"expired": {
+			[]string{"--addr", secure, "--ca", ours.file, "--cert", old, "--cert-key", oldKey},
+			"rejects this client's certificate",
+		},
 		"foreign":        {[]string{"--addr", secure, "--ca", ours.file, "--cert", foreign, "--cert-key", foreignKey}, "of its --http-client-ca"},
 		"plain":          {[]string{"--addr", a.Base}, "speaks https: put https:// in front of its address"},
 		"wrong CA":       {[]string{"--addr", secure, "--ca", theirs.file}, "name the CA of the agent's certificate with --ca"},
@@ -224,7 +230,8 @@ func TestTokenOverPlainHTTP(t *testing.T) {
 			}
 		}
 	}
-	if _, _, problem := roost(t, "leave", "--addr", "192.0.2.1:1", "--token-file", token, "--insecure", "--timeout", "100ms"); strings.Contains(problem, "could read") {
+	_, _, problem := roost(t, "leave", "--addr", "192.0.2.1:1", "--token-file", token, "--insecure", "--timeout", "100ms")
+	if strings.Contains(problem, "could read") {
 		t.Error(problem)
 	}
 }
@@ -271,7 +278,8 @@ func TestGuardedReads(t *testing.T) {
 		}
 	}
 	succeeds(t, "members", "--addr", a.Base, "--token-file", look)
-	if code, _, problem := roost(t, "drain", "--addr", a.Base, "--token-file", look); code == 0 || !strings.Contains(problem, "this is not it") {
+	code, _, problem := roost(t, "drain", "--addr", a.Base, "--token-file", look)
+	if code == 0 || !strings.Contains(problem, "this is not it") {
 		t.Errorf("drain with the token for reads: %d %s", code, problem)
 	}
 }

@@ -48,7 +48,8 @@ func TestTopGolden(t *testing.T) {
 	isolated.stats.State, stalled.stats.State = "isolated", "joining"
 	var log []term.Line
 	for i := range 9 {
-		log = append(log, batchLines(healthy.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})...)
+		log = append(log,
+			batchLines(healthy.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})...)
 	}
 	var got strings.Builder
 	for _, p := range []struct {
@@ -82,7 +83,11 @@ func TestTopGolden(t *testing.T) {
 // TestTopAged: an overdue answer shows before the timeout, and a known problem stays.
 func TestTopAged(t *testing.T) {
 	v := healthyTop()
-	for after, want := range map[time.Duration]string{0: "", 13 * time.Second: "", 14 * time.Second: "its process may be paused, or its machine starved"} {
+	for after, want := range map[time.Duration]string{
+		0:                "",
+		13 * time.Second: "",
+		14 * time.Second: "its process may be paused, or its machine starved",
+	} {
 		if got := v.aged(v.at.Add(after), 10*time.Second).problem; got != want {
 			t.Errorf("after %v: %q, want %q", after, got, want)
 		}

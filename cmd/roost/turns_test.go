@@ -26,14 +26,16 @@ func TestTurns(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return slices.ContainsFunc(d.Checks, func(c doctor.Check) bool {
-			return strings.HasPrefix(c.Finding, "two processes with one id: x at ") && strings.Contains(c.Finding, one.Gossip) && strings.Contains(c.Finding, two.Gossip)
+			return strings.HasPrefix(c.Finding, "two processes with one id: x at ") &&
+				strings.Contains(c.Finding, one.Gossip) && strings.Contains(c.Finding, two.Gossip)
 		})
 	}
 	for turn := 0; !named(); turn++ {
 		if turn == 20 { // three are enough, if the seed sees each of them
 			t.Fatal("doctor does not name the two processes")
 		}
-		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this one at `+one.Gossip, "and one at "+two.Gossip, "give each its own id (--id)")
+		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this one at `+one.Gossip,
+			"and one at "+two.Gossip, "give each its own id (--id)")
 		one, two = two, start(one.Gossip) // as its supervisor does
 	}
 	two.Logs("flapping: it comes and goes", `"former_addr":"`+one.Gossip)

@@ -16,7 +16,8 @@ func TestVersions(t *testing.T) {
 	if out := succeeds(t, "members", "--addr", a.Base); strings.Contains(out, "VERSION") {
 		t.Errorf("a column of versions that nobody states:\n%s", out)
 	}
-	b := agent(t, "b", append(brisk(), "--join", a.Gossip, "--app-version", "sfu 2026.11.24-rc1+build.7f3c9a2e", "--label", "rack=r1", "--api-addr", "10.0.0.7:3478")...)
+	b := agent(t, "b", append(brisk(), "--join", a.Gossip, "--app-version", "sfu 2026.11.24-rc1+build.7f3c9a2e",
+		"--label", "rack=r1", "--api-addr", "10.0.0.7:3478")...)
 	agree(t, a, b)
 	m, err := a.Members(t.Context())
 	if err != nil {
@@ -33,7 +34,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s runs roost %q, another member %q", n.ID, n.RoostVersion, m.Members[0].RoostVersion)
 		}
 	}
-	if out := succeeds(t, "members", "--addr", a.Base); !strings.Contains(out, "VERSION") || !strings.Contains(out, "sfu 2026.11.24-rc1+build.7f3c9a2e") {
+	out := succeeds(t, "members", "--addr", a.Base)
+	if !strings.Contains(out, "VERSION") || !strings.Contains(out, "sfu 2026.11.24-rc1+build.7f3c9a2e") {
 		t.Errorf("%s", out)
 	}
 	eventually(t, func() error {

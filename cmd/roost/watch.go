@@ -60,7 +60,8 @@ is printed first; changes in between are not. --timeout has no effect here.`,
 // one node to another.
 func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	add := func(what, format string, args ...any) {
-		lines = append(lines, term.TextLine(fmt.Sprintf("%s  v%-4d  %-8s  %s", at.Format(time.TimeOnly), b.Version, what, fmt.Sprintf(format, args...))))
+		lines = append(lines,
+			term.TextLine(fmt.Sprintf("%s  v%-4d  %-8s  %s", at.Format(time.TimeOnly), b.Version, what, fmt.Sprintf(format, args...))))
 	}
 	for _, id := range b.Left {
 		add("left", "%s%s", id, because(b.Reasons[id]))

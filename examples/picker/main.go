@@ -43,7 +43,10 @@ func start(ctx context.Context, id, role string, join ...string) (*node, error) 
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, id) })}
+	server := &http.Server{
+		ReadHeaderTimeout: time.Second,
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, id) }),
+	}
 	go func() { _ = server.Serve(l) }()
 	agent, err := cluster.Start(ctx, cluster.Config{
 		ID: id, Bind: "127.0.0.1:0", APIAddr: l.Addr().String(), Join: join, Labels: map[string]string{"role": role},
@@ -126,7 +129,8 @@ func run(ctx context.Context) (err error) {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("%s: %d of 100 keys of role %s are answered, by %s\n", what, sum(counts), role, strings.Join(slices.Sorted(maps.Keys(counts)), " and "))
+			fmt.Printf("%s: %d of 100 keys of role %s are answered, by %s\n", what, sum(counts), role,
+				strings.Join(slices.Sorted(maps.Keys(counts)), " and "))
 		}
 		return nil
 	}

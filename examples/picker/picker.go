@@ -68,7 +68,10 @@ func (p *Picker) connect(ctx context.Context) {
 
 func newPeer(m *cluster.Member) *Peer {
 	dialer := &net.Dialer{Timeout: time.Second}
-	return &Peer{m.ID, "http://" + m.APIAddr, &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}}}
+	return &Peer{
+		m.ID, "http://" + m.APIAddr,
+		&http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}},
+	}
 }
 
 // Pick returns the peer that serves a key, which may be this node: self says so.

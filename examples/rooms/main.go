@@ -88,7 +88,12 @@ func main() {
 }
 
 // directive returns where the room of home lives after a batch.
-func directive(ctx context.Context, batch affinity.MovedBatch, home reconnect.Directive, resolve func(context.Context, string) (reconnect.Directive, error)) (reconnect.Directive, error) {
+func directive(
+	ctx context.Context,
+	batch affinity.MovedBatch,
+	home reconnect.Directive,
+	resolve func(context.Context, string) (reconnect.Directive, error),
+) (reconnect.Directive, error) {
 	if batch.Resync { // moves were dropped, perhaps this room's
 		return resolve(ctx, home.Room)
 	}

@@ -22,9 +22,17 @@ import (
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"r": "r | r r~1", "r~1": "r r~1 | r r~1 r~2", "r~2": "r r~1 r~2 | r r~1 r~2 r~3",
-		"~1": "~1 | ~1 ~1~1", "r~": "r~ | r~ r~~1", "r~0": "r~0 | r~0 r~0~1", "a~b": "a~b | a~b a~b~1",
-		"r~01": "r~01 | r~01 r~01~1", "r~+1": "r~+1 | r~+1 r~+1~1", "r~1~1": "r~1~1 | r~1~1 r~1~1~1", "r~1~1~1": "r~1~1 r~1~1~1 | r~1~1 r~1~1~1 r~1~1~2",
+		"r":       "r | r r~1",
+		"r~1":     "r r~1 | r r~1 r~2",
+		"r~2":     "r r~1 r~2 | r r~1 r~2 r~3",
+		"~1":      "~1 | ~1 ~1~1",
+		"r~":      "r~ | r~ r~~1",
+		"r~0":     "r~0 | r~0 r~0~1",
+		"a~b":     "a~b | a~b a~b~1",
+		"r~01":    "r~01 | r~01 r~01~1",
+		"r~+1":    "r~+1 | r~+1 r~+1~1",
+		"r~1~1":   "r~1~1 | r~1~1 r~1~1~1",
+		"r~1~1~1": "r~1~1 r~1~1~1 | r~1~1 r~1~1~1 r~1~1~2",
 	} {
 		if got := strings.Join(chain(name, 0), " ") + " | " + strings.Join(chain(name, 1), " "); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)

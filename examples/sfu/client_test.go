@@ -119,7 +119,10 @@ func TestSilentClients(t *testing.T) {
 func TestBadOffers(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
-	for _, offer := range []string{"", "junk", "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=sendonly\r\n"} {
+	for _, offer := range []string{
+		"", "junk",
+		"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=sendonly\r\n",
+	} {
 		r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, "http://"+p.nodes[0].addr+"/whip/room", strings.NewReader(offer))
 		if err != nil {
 			t.Fatal(err)

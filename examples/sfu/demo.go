@@ -162,7 +162,9 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer end()
 	_, _ = fmt.Fprintf(out, "join a call of your own, which moves with its room: open http://%s twice\n", addr)
-	_, _ = fmt.Fprintf(out, "3 nodes, %d rooms with a publisher and 2 subscribers each; the longest gap of a subscriber: p50 p95 max\n", demoRooms)
+	_, _ = fmt.Fprintf(out,
+		"3 nodes, %d rooms with a publisher and 2 subscribers each; the longest gap of a subscriber: p50 p95 max\n",
+		demoRooms)
 	if err := crowd.fill(ctx, demoRooms, 2); err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ func (f *farm) add(ctx context.Context, id string, args ...string) error {
 	for _, n := range f.all() {
 		seeds = append(seeds, n.Gossip)
 	}
-	all := append([]string{"node", "-id", id, "-redis", f.redis, "-join", strings.Join(seeds, ","), "-exit-on-stdin-close"}, slices.Concat(f.args, args)...)
+	all := append([]string{"node", "-id", id, "-redis", f.redis, "-join", strings.Join(seeds, ","), "-exit-on-stdin-close"},
+		slices.Concat(f.args, args)...)
 	cmd := exec.Command(f.exe, all...) //nolint:gosec // the caller names the program
 	cmd.Env = agentproc.Environ()
 	p, err := f.start(cmd)

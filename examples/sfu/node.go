@@ -94,11 +94,12 @@ func (n *node) close(ctx context.Context) error {
 
 // message is what clients and nodes send over the WebSocket of a participant.
 type message struct {
-	Offer  string               `json:"offer,omitempty"`  // from the client, once
-	Relay  bool                 `json:"relay,omitempty"`  // with the offer: it comes from a node, which forwards the room
-	Answer string               `json:"answer,omitempty"` // to it, once
-	Home   *reconnect.Directive `json:"home,omitempty"`   // with the answer: this node. Otherwise the room lives there, or there is a relay of it
-	Done   bool                 `json:"done,omitempty"`   // from the client: the other node serves me
+	Offer  string `json:"offer,omitempty"`  // from the client, once
+	Relay  bool   `json:"relay,omitempty"`  // with the offer: it comes from a node, which forwards the room
+	Answer string `json:"answer,omitempty"` // to it, once
+	// Home is this node if it comes with the answer. Otherwise the room lives there, or there is a relay of it.
+	Home *reconnect.Directive `json:"home,omitempty"`
+	Done bool                 `json:"done,omitempty"` // from the client: the other node serves me
 }
 
 // largestMessage is what an offer of many tracks fits into.

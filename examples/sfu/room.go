@@ -60,7 +60,8 @@ func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.
 // when the participant has gone or the room is lost: see elsewhere.
 func (f *fleet) serve(ctx context.Context, room string, senders int, run func(context.Context, *call, reconnect.Directive) error) error {
 	receivers := 1 - senders
-	return f.rooms.Serve(ctx, room, affinity.Demand{Publishers: senders, Subscribers: receivers}, func(ctx context.Context, h *affinity.Hosting) error {
+	demand := affinity.Demand{Publishers: senders, Subscribers: receivers}
+	return f.rooms.Serve(ctx, room, demand, func(ctx context.Context, h *affinity.Hosting) error {
 		c := f.count(h, senders, receivers)
 		defer f.count(h, -senders, -receivers)
 		return run(ctx, c, reconnect.Directive{Room: room, To: f.agent.Snapshot().Self.ID, Addr: f.agent.Config().APIAddr, Epoch: h.Epoch()})

@@ -50,7 +50,8 @@ func TestSoak(t *testing.T) {
 	tr := &trial{TB: t}
 	const rooms, subscribers, large, every = 60, 300, 24, 20 * time.Second
 	args := []string{"-room-max", "10"}
-	tr.run(plan{nodes: "abcd", args: func(string) []string { return args }}, func(tr *trial) { soaked(tr, args, rooms, subscribers, large, every) })
+	tr.run(plan{nodes: "abcd", args: func(string) []string { return args }},
+		func(tr *trial) { soaked(tr, args, rooms, subscribers, large, every) })
 	if line := agenttest.Starved(tr.started, tr.causes...); line != "" {
 		t.Logf("a node had no CPU for as long as a lease at times: %s", line)
 	}
@@ -78,7 +79,9 @@ func soaked(tr *trial, args []string, rooms, subscribers, large int, every time.
 	tr.settles("all calls")
 	s.Logf("%d nodes, %d rooms with a publisher each, %d subscribers, %d of them in one room with relays: 50 packets of sound and %d pictures a second",
 		len(tr.farm.ids()), rooms, subscribers, large, time.Second/pictureEvery)
-	s.Logf("%-10s %8s %8s %8s %6s %5s %7s   %-22s %-22s %s", "fault", "at", "took", "settled", "rooms", "moved", "gave up", "sound: p50 p95 max", "picture: p50 p95 max", "of subscribers of the rooms that moved, otherwise of all")
+	s.Logf("%-10s %8s %8s %8s %6s %5s %7s   %-22s %-22s %s", "fault", "at", "took", "settled", "rooms", "moved",
+		"gave up", "sound: p50 p95 max", "picture: p50 p95 max",
+		"of subscribers of the rooms that moved, otherwise of all")
 	began := time.Now()
 	s.next = began
 	for n := 0; n == 0 || time.Since(began) < *soakFor; n++ {

@@ -27,7 +27,8 @@ const token = "correct-horse-battery"
 func startNode(t *testing.T, id string, args ...string) *node {
 	t.Helper()
 	n := &node{addr: fmt.Sprint("127.0.0.1:", redistest.FreePort(t))}
-	n.Agent = agenttest.Run(t, id, append([]string{"--api-addr", n.addr, "--heartbeat", "500ms", "--ttl", "3s", "--capacity", "1000"}, args...)...)
+	n.Agent = agenttest.Run(t, id,
+		append([]string{"--api-addr", n.addr, "--heartbeat", "500ms", "--ttl", "3s", "--capacity", "1000"}, args...)...)
 	n.Token = token
 	server := exec.Command("node", "server.mjs")
 	server.Env = append(agentproc.Environ(), "AGENT=http://"+n.Base, "LISTEN="+n.addr, "ROOST_TOKEN="+token)

@@ -97,9 +97,21 @@ func TestExplain(t *testing.T) {
 		want  string
 	}{
 		{shards{role: "ssd", pinned: 2}, 4, 1, "b has the best score for it by capacity and weight"},
-		{shards{role: "ssd", pinned: 2}, 0, 0, "a has the best score for it by capacity and weight among nodes of role ssd, to which it is pinned"},
-		{shards{role: "gpu", pinned: 2}, 0, 0, "a has the best score for it by capacity and weight; none has the role gpu, to which it is pinned"},
-		{shards{role: "ssd", pinned: 1}, 1, 1, `b has the best score for it by capacity and weight, and mirrors partition 0, which a in zone "east" has`},
+		{
+			shards{role: "ssd", pinned: 2},
+			0, 0,
+			"a has the best score for it by capacity and weight among nodes of role ssd, to which it is pinned",
+		},
+		{
+			shards{role: "gpu", pinned: 2},
+			0, 0,
+			"a has the best score for it by capacity and weight; none has the role gpu, to which it is pinned",
+		},
+		{
+			shards{role: "ssd", pinned: 1},
+			1, 1,
+			`b has the best score for it by capacity and weight, and mirrors partition 0, which a in zone "east" has`,
+		},
 	} {
 		if got := tt.s.Explain(nodes, tt.p, tt.owner); got != tt.want {
 			t.Errorf("%s, partition %d: %s\nwant %s", tt.s.Name(), tt.p, got, tt.want)
@@ -127,8 +139,19 @@ func TestMoves(t *testing.T) {
 // without other rules, owners are those of rendezvous hashing with capacity times
 // weight as the weight, up to the greatest numbers.
 func TestCapacity(t *testing.T) {
-	for capacity, weight := range map[int64]uint32{0: 100, 1: 100, 5: 500, 42_949_672: 4_294_967_200, 42_949_673: math.MaxUint32, math.MaxInt64: math.MaxUint32} {
-		nodes := []placement.Node{{ID: "a", Weight: 100, Capacity: capacity}, {ID: "b", Weight: 100, Capacity: 2}, {ID: "c", Weight: 50, Capacity: 2}}
+	for capacity, weight := range map[int64]uint32{
+		0:             100,
+		1:             100,
+		5:             500,
+		42_949_672:    4_294_967_200,
+		42_949_673:    math.MaxUint32,
+		math.MaxInt64: math.MaxUint32,
+	} {
+		nodes := []placement.Node{
+			{ID: "a", Weight: 100, Capacity: capacity},
+			{ID: "b", Weight: 100, Capacity: 2},
+			{ID: "c", Weight: 50, Capacity: 2},
+		}
 		got, err := shards{}.Assign(nodes, 1024)
 		if err != nil {
 			t.Fatal(err)

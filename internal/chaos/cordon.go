@@ -86,7 +86,8 @@ func (w *world) checkSameCordons(side []*process) {
 			w.fail("cordon", "%s knows %+v, %s knows %+v", p.ID, p.cordoned, side[0].ID, known)
 		}
 		for e, decision := range w.decisions {
-			if _, ok := decision.knownBy[p]; ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < decision.end && !slices.Contains(known, e) {
+			_, ok := decision.knownBy[p]
+			if ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < decision.end && !slices.Contains(known, e) {
 				w.fail("cordon", "%s has forgotten %+v, which %s knew", side[0].ID, e, p.ID)
 			}
 		}

@@ -20,7 +20,8 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "how many run side by side")
 	flag.BoolVar(&o.first, "first", false, "stop at the first failure")
 	flag.BoolVar(&o.verbose, "v", false, "print each schedule and the log lines of all nodes")
-	flag.BoolVar(&o.traces, "traces", false, "print for each seed a hash of all messages and one of all decisions, to compare two versions of the core")
+	flag.BoolVar(&o.traces, "traces", false,
+		"print for each seed a hash of all messages and one of all decisions, to compare two versions of the core")
 	flag.BoolVar(&o.shrink, "shrink", false, "print the same for failures alone, with as few faults as still fail")
 	flag.Parse()
 	if *one >= 0 {

@@ -57,7 +57,8 @@ var bugs = []bug{
 	r.join.stop()`,
 	}}},
 	{name: "an old heartbeat revives", edits: []edit{{
-		"lease/failures.go", `return at-known.at > 2*f.params.tick()`, `return at-known.at > 2*f.params.tick() || planted("an old heartbeat revives")`,
+		"lease/failures.go", `return at-known.at > 2*f.params.tick()`,
+		`return at-known.at > 2*f.params.tick() || planted("an old heartbeat revives")`,
 	}}},
 	{name: "a leave message is not relayed", edits: []edit{
 		{"lease/table.go", `		if e.left() {`, `		if e.left() && !planted("a leave message is not relayed") {`},
@@ -74,7 +75,8 @@ var bugs = []bug{
 		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a loss in between is no event")) {`,
 	}}},
 	{name: "one watcher confirms a failure", edits: []edit{{
-		"lease/failures.go", `return all >= enough || refusals`, `return all >= enough || (all > 0 && planted("one watcher confirms a failure")) || refusals`,
+		"lease/failures.go", `return all >= enough || refusals`,
+		`return all >= enough || (all > 0 && planted("one watcher confirms a failure")) || refusals`,
 	}}},
 	{name: "a suspect is reported unasked", edits: []edit{{
 		"internal/node/watch.go", `		case s.asked < questions ||`, `		case s.asked < questions && !planted("a suspect is reported unasked") ||`,
@@ -168,7 +170,8 @@ func plant(t *testing.T) (program string) {
 	}
 	write(t, filepath.Join(dir, "overlay.json"), text)
 	program = filepath.Join(dir, "chaos")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return program

@@ -77,7 +77,8 @@ func TestFileNames(t *testing.T) {
 // TestFlags: each flag on a page is a flag of a command or of the agent.
 func TestFlags(t *testing.T) {
 	flags := read(t, docs+"cli.md") + read(t, docs+"settings.md")
-	for _, file := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"decisions/*.md"), []string{root + "README.md", root + "CONTRIBUTING.md"}) {
+	for _, file := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"decisions/*.md"),
+		[]string{root + "README.md", root + "CONTRIBUTING.md"}) {
 		text := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(read(t, file), "")
 		for _, m := range span.FindAllString(text, -1) {
 			for _, flag := range regexp.MustCompile(`(?:^|[ `+"`"+`])(--[a-z-]+)`).FindAllStringSubmatch(m, -1) {

@@ -153,7 +153,8 @@ func (p *page) addText(text, norun string) string {
 // addIndented finds the commands of help texts.
 func (p *page) addIndented(text string) {
 	for line := range strings.Lines(text) {
-		if m := indented.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil && isCommand.MatchString(m[1]) && !isUsage.MatchString(m[1]) {
+		m := indented.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if m != nil && isCommand.MatchString(m[1]) && !isUsage.MatchString(m[1]) {
 			p.add(m[1], "")
 		}
 	}

@@ -18,7 +18,8 @@ func TestHardCeilingOnRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	const cost, ceiling, joins = 10, 40, 20
-	f := newFleet(t, setup{URL: redis.URL(), Capacity: ceiling, HardCeiling: 100, Budget: timeout, Settle: 10 * timeout}, "a", "b", "c", "d", "e")
+	with := setup{URL: redis.URL(), Capacity: ceiling, HardCeiling: 100, Budget: timeout, Settle: 10 * timeout}
+	f := newFleet(t, with, "a", "b", "c", "d", "e")
 	var placed, full atomic.Int64
 	var wait sync.WaitGroup
 	begin := make(chan struct{})

@@ -136,7 +136,12 @@ func (m *meter) moved() map[string]int {
 	return maps.Clone(m.moves)
 }
 
-func (m *meter) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (m *meter) Index(
+	ctx context.Context,
+	parts []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	return m.Store.Index(ctx, parts, want, limit)

@@ -68,7 +68,8 @@ func (f *fleet) report(homes map[string]affinity.Assignment) map[string][]affini
 				var a affinity.Assignment
 				var err error
 				again := func() bool { // on a starved machine the store may not answer in time
-					return time.Since(began) < timeout && (errors.Is(err, pinstore.ErrStore) || err == nil && (a.Incarnation == home.Incarnation || a.Source == affinity.Degraded))
+					return time.Since(began) < timeout &&
+						(errors.Is(err, pinstore.ErrStore) || err == nil && (a.Incarnation == home.Incarnation || a.Source == affinity.Degraded))
 				}
 				for first := true; first || again(); first = false {
 					a, err = f.nodes[i%len(f.nodes)].rooms.Report(f.t.Context(), home.Directive())
@@ -108,7 +109,8 @@ func TestReportsOfTheDead(t *testing.T) {
 	alive := slices.Collect(maps.Keys(homes))[:8]
 	for i, room := range alive {
 		a, err := f.nodes[i%4].rooms.Report(t.Context(), homes[room].Directive())
-		if pin := look.mustPins(alive)[room]; err != nil || a.Incarnation != homes[room].Incarnation || a.Epoch != homes[room].Epoch || pin.Epoch != a.Epoch {
+		pin := look.mustPins(alive)[room]
+		if err != nil || a.Incarnation != homes[room].Incarnation || a.Epoch != homes[room].Epoch || pin.Epoch != a.Epoch {
 			t.Errorf("%s lives on %v; the answer is %v, %v, the pin %+v", room, homes[room], a, err, pin)
 		}
 	}

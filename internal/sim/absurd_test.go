@@ -36,15 +36,17 @@ func TestAbsurdValues(t *testing.T) {
 		"an incarnation beyond":                 func(f *forgery) { later(f, math.MaxUint64, lease.Active) },
 		"its leave message":                     func(f *forgery) { f.heartbeat.State = lease.Left },
 		"its record, last version":              func(f *forgery) { f.record.Version, f.heartbeat.Version = math.MaxUint32, math.MaxUint32 },
-		"its record, next version":              func(f *forgery) { f.record.Version, f.heartbeat.Version = f.record.Version+1, f.heartbeat.Version+1 },
-		"its row, last version":                 func(f *forgery) { f.Records, f.heartbeat.Version = nil, math.MaxUint32 },
-		"the latest time":                       stamped(maxStart),
-		"a time near the latest":                stamped(maxStart - 1),
-		"a time beyond":                         stamped(2*maxStart - 1),
-		"a heartbeat of the far future":         func(f *forgery) { f.heartbeat.At += 6000; f.Stamp += 6000 },
-		"the greatest load":                     func(f *forgery) { f.heartbeat.Load = math.MaxInt64 - 2 },
-		"the clock of the farthest past":        func(f *forgery) { f.heartbeat.Clock = -99 * year },
-		"a clock of the future":                 func(f *forgery) { f.heartbeat.Clock = 99 * year },
+		"its record, next version": func(f *forgery) {
+			f.record.Version, f.heartbeat.Version = f.record.Version+1, f.heartbeat.Version+1
+		},
+		"its row, last version":          func(f *forgery) { f.Records, f.heartbeat.Version = nil, math.MaxUint32 },
+		"the latest time":                stamped(maxStart),
+		"a time near the latest":         stamped(maxStart - 1),
+		"a time beyond":                  stamped(2*maxStart - 1),
+		"a heartbeat of the far future":  func(f *forgery) { f.heartbeat.At += 6000; f.Stamp += 6000 },
+		"the greatest load":              func(f *forgery) { f.heartbeat.Load = math.MaxInt64 - 2 },
+		"the clock of the farthest past": func(f *forgery) { f.heartbeat.Clock = -99 * year },
+		"a clock of the future":          func(f *forgery) { f.heartbeat.Clock = 99 * year },
 	} {
 		for _, times := range []int{1, 20} {
 			if times > 1 && strings.Contains(name, "incarnation") {

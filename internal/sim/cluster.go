@@ -76,9 +76,17 @@ func New(opts Options) *Cluster {
 		opts: opts, begin: begin, now: begin, nodes: make(map[string]*Process),
 		rng: rand.New(rand.NewPCG(opts.Seed, 1)), outsider: Process{Addr: "203.0.113.1:7946"},
 		net: network{
-			delay: opts.Delay, jitter: opts.Jitter, loss: opts.Loss, rng: rand.New(rand.NewPCG(opts.Seed, 2)),
-			lossOf: make(map[string]loss), gone: make(map[string]bool), refuses: make(map[string]bool),
-			streamRng: rand.New(rand.NewPCG(opts.Seed, 4)), byAddr: make(map[string]*Process), cuts: make(map[link]bool), resets: make(map[link]bool),
+			delay:     opts.Delay,
+			jitter:    opts.Jitter,
+			loss:      opts.Loss,
+			rng:       rand.New(rand.NewPCG(opts.Seed, 2)),
+			lossOf:    make(map[string]loss),
+			gone:      make(map[string]bool),
+			refuses:   make(map[string]bool),
+			streamRng: rand.New(rand.NewPCG(opts.Seed, 4)),
+			byAddr:    make(map[string]*Process),
+			cuts:      make(map[link]bool),
+			resets:    make(map[link]bool),
 		},
 	}
 }

@@ -140,7 +140,10 @@ func TestDamping(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s, of %d, no damping: %v", tt.name, tt.nodes, tt.noDamping), func(t *testing.T) {
 			t.Parallel()
-			c := &comesAndGoes{fleet: started(t, tt.nodes, sim.Options{Seed: uint64(tt.nodes), Config: func(cfg *node.Config) { cfg.DisableFlapDamping = tt.noDamping }})}
+			c := &comesAndGoes{fleet: started(t, tt.nodes, sim.Options{
+				Seed:   uint64(tt.nodes),
+				Config: func(cfg *node.Config) { cfg.DisableFlapDamping = tt.noDamping },
+			})}
 			c.id = c.IDs()[tt.nodes-1]
 			c.Run(10 * time.Second)
 			before := c.changes()

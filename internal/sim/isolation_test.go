@@ -112,7 +112,8 @@ func TestCrashBelowMinMembers(t *testing.T) {
 	all := ids(10)
 	before := c.Owners()
 	c.Crash(all[0], all[1])
-	c.await("eight own everything", ttl+time.Second, func() bool { return c.owned(all[2:]...) == placement.DefaultPartitions && c.converged() })
+	c.await("eight own everything", ttl+time.Second,
+		func() bool { return c.owned(all[2:]...) == placement.DefaultPartitions && c.converged() })
 	c.agree(time.Second)
 	c.Crash(all[2])
 	c.await("seven are isolated", ttl+time.Second, func() bool { return c.inPhase(node.Isolated, all[3:]...) })

@@ -29,7 +29,12 @@ func TestLargeRecords(t *testing.T) {
 				if m.FalseExpiries > 0 || m.OldestAge > ttl*3/4 || m.Packets > 25 {
 					t.Errorf("%+v", m)
 				}
-				for change, took := range map[string]time.Duration{"mass start": m.Agree.Start, "join": m.Agree.Join, "leave": m.Agree.Leave, "crash": m.Agree.Crash} {
+				for change, took := range map[string]time.Duration{
+					"mass start": m.Agree.Start,
+					"join":       m.Agree.Join,
+					"leave":      m.Agree.Leave,
+					"crash":      m.Agree.Crash,
+				} {
 					if took == sim.Never || took > 3*time.Second {
 						t.Errorf("agreement %v after a %s", took, change)
 					}

@@ -245,7 +245,10 @@ func TestMajorityCutDuringJoins(t *testing.T) {
 // members, and go on.
 func TestMajorityDuringRollingRestart(t *testing.T) {
 	for _, fleetOf := range []struct{ nodes, restarted int }{{12, 7}, {5, 2}} {
-		for lost, lose := range map[string]func(fleet, string){"host": func(c fleet, id string) { c.Vanish(id) }, "paused": func(c fleet, id string) { c.Pause(id) }} {
+		for lost, lose := range map[string]func(fleet, string){
+			"host":   func(c fleet, id string) { c.Vanish(id) },
+			"paused": func(c fleet, id string) { c.Pause(id) },
+		} {
 			c := startedLongAgo(t, fleetOf.nodes, majority(41))
 			all := ids(fleetOf.nodes)
 			for _, id := range all[:fleetOf.restarted] {
@@ -258,7 +261,8 @@ func TestMajorityDuringRollingRestart(t *testing.T) {
 			c.Run(2 * ttl)
 			if n := c.owned(others...); n != placement.DefaultPartitions {
 				v := c.Node(all[0]).View()
-				t.Errorf("%d of %d nodes restarted, then one is lost (%s): the others own %d partitions; %v, %v", fleetOf.restarted, fleetOf.nodes, lost, n, v.Phase, v.Isolated)
+				t.Errorf("%d of %d nodes restarted, then one is lost (%s): the others own %d partitions; %v, %v",
+					fleetOf.restarted, fleetOf.nodes, lost, n, v.Phase, v.Isolated)
 			}
 		}
 	}
@@ -313,7 +317,10 @@ func TestMajorityReplaced(t *testing.T) {
 // A firewall that resets streams cuts off a side at any time after a crash, while the replacement is new: two
 // sides never own at once.
 func TestMajorityResetsAfterReplacement(t *testing.T) {
-	delays := []time.Duration{0, 300 * time.Millisecond, 2 * time.Second, 4 * time.Second, 6 * time.Second, 7 * time.Second, 8 * time.Second, 9 * time.Second, 11 * time.Second}
+	delays := []time.Duration{
+		0, 300 * time.Millisecond, 2 * time.Second, 4 * time.Second, 6 * time.Second, 7 * time.Second,
+		8 * time.Second, 9 * time.Second, 11 * time.Second,
+	}
 	if testing.Short() {
 		delays = delays[4:6]
 	}

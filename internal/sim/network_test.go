@@ -52,7 +52,8 @@ func TestNoTableOfBeforeFence(t *testing.T) {
 				c.Run(10 * time.Millisecond)
 				v, others := p.View(), c.Node("n00").View()
 				if v.Stats.Fences > 0 && !v.Stale && len(v.Table.Owned("n01")) > 0 {
-					t.Fatalf("clock %v ahead: at %v, in phase %v, it shows a table of %d nodes, the others one of %d", ahead, c.Elapsed(), v.Phase, len(v.Table.Nodes()), len(others.Table.Nodes()))
+					t.Fatalf("clock %v ahead: at %v, in phase %v, it shows a table of %d nodes, the others one of %d",
+						ahead, c.Elapsed(), v.Phase, len(v.Table.Nodes()), len(others.Table.Nodes()))
 				}
 			}
 		}

@@ -105,7 +105,8 @@ func FuzzApply(f *testing.F) {
 		}
 		for _, from := range []*State{from, nil} {
 			s, err := u.Apply(from)
-			if err == nil && (s.Table.Digest() != u.Digest || !slices.IsSortedFunc(s.Members, func(a, b *Member) int { return slices.Compare([]byte(a.ID), []byte(b.ID)) })) {
+			if err == nil && (s.Table.Digest() != u.Digest ||
+				!slices.IsSortedFunc(s.Members, func(a, b *Member) int { return slices.Compare([]byte(a.ID), []byte(b.ID)) })) {
 				t.Errorf("%s: %+v", b, s)
 			}
 		}

@@ -272,7 +272,8 @@ func (a *Assignment) Why(p placement.Partition, holder lease.NodeID) string {
 	case e.owner == "":
 		return ""
 	case e.deputy == holder:
-		return fmt.Sprintf("%s stands in, since version %d of the assignment, for its owner %s, which is away or drains", holder, e.stand, e.owner)
+		return fmt.Sprintf("%s stands in, since version %d of the assignment, for its owner %s, which is away or drains",
+			holder, e.stand, e.owner)
 	case e.owner != holder:
 		return fmt.Sprintf("its owner %s is away or drains, and %s takes over", e.owner, holder)
 	case e.cause == causeLevel:

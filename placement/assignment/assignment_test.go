@@ -82,7 +82,8 @@ func TestMergeOfOneView(t *testing.T) {
 	deal := slices.Concat(slices.Repeat([]lease.NodeID{"a"}, 12), slices.Repeat([]lease.NodeID{"b"}, 12))
 	m := held(t, placement.LeastPartitions(1, 4), deal, "a", "b")
 	m.change(equals("a", "b", "c", "d")...)
-	m.assigned = merge(t, level(t, m.table, assignment.Coordinator{ID: "a"}, 99, false), level(t, m.table, assignment.Coordinator{ID: "b"}, 99, false))
+	m.assigned = merge(t, level(t, m.table, assignment.Coordinator{ID: "a"}, 99, false),
+		level(t, m.table, assignment.Coordinator{ID: "b"}, 99, false))
 	m.compute(m.table.Nodes()...)
 	if got := counts(m.table); !slices.Equal(got, []int{10, 10, 2, 2}) {
 		t.Errorf("after four moves counts are %v", got)
@@ -116,7 +117,8 @@ func TestMergeKeepsVersion(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
 	one, other := *m, *m
 	one.compute(equals("b")...)
-	winner := assignment.Record(one.table, assignment.Coordinator{ID: "b", Gone: func(lease.NodeID) bool { return true }}) // owner b, version 2
+	all := func(lease.NodeID) bool { return true }
+	winner := assignment.Record(one.table, assignment.Coordinator{ID: "b", Gone: all}) // owner b, version 2
 	other.change(equals("b")...)
 	other.change(equals("c")...) // deputy c, version 3
 	for _, merged := range []*assignment.Assignment{merge(t, winner, other.assigned), merge(t, other.assigned, winner)} {

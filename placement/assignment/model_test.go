@@ -414,7 +414,10 @@ func (l modelLimits) explore(f modelFault, states int) explore.Result[string] {
 		},
 	}
 	for _, name := range []string{allAgree, nothingLost, returns} {
-		m.Invariants = append(m.Invariants, explore.Invariant[*modelWorld]{Name: name, Holds: func(w *modelWorld) bool { return w.atRest() != name }})
+		m.Invariants = append(m.Invariants, explore.Invariant[*modelWorld]{
+			Name:  name,
+			Holds: func(w *modelWorld) bool { return w.atRest() != name },
+		})
 	}
 	return m.Run()
 }

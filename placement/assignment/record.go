@@ -43,7 +43,8 @@ func Record(t *placement.Table, c Coordinator) *Assignment {
 		e.record(holder, c, next.version)
 		changed = changed || *e != before
 	}
-	if q := (quorum{next.version, slices.Clone(c.Voters), uint64(c.Active)}); q.active != next.quorum.active || !slices.Equal(q.voters, next.quorum.voters) {
+	q := quorum{next.version, slices.Clone(c.Voters), uint64(c.Active)}
+	if q.active != next.quorum.active || !slices.Equal(q.voters, next.quorum.voters) {
 		next.quorum, changed = q, true
 	}
 	if !changed {

@@ -183,7 +183,13 @@ func TestWireVectors(t *testing.T) {
 	step(assignment.Coordinator{ID: "a", Since: 300, Voters: []lease.NodeID{"a", "b", "c"}, Active: 3}, "a", "b", "c")
 	m.assigned = level(t, m.table, assignment.Coordinator{ID: "a"}, m.assigned.Version(), false)
 	step(assignment.Coordinator{ID: "c", Since: 400, Voters: []lease.NodeID{"a", "c"}, Active: 2}, "a", "c")
-	step(assignment.Coordinator{ID: "c", Since: 400, Voters: []lease.NodeID{"a", "c"}, Active: 1, Gone: func(id lease.NodeID) bool { return id == "b" }}, "c")
+	step(assignment.Coordinator{
+		ID:     "c",
+		Since:  400,
+		Voters: []lease.NodeID{"a", "c"},
+		Active: 1,
+		Gone:   func(id lease.NodeID) bool { return id == "b" },
+	}, "c")
 	const want = "9a01060593a161a162a163cd012c0105019201039695030301010195030301020197010101c0c0030595030503020297010101c0c00305950305030202"
 	if got := hex.EncodeToString(m.assigned.Encode()); got != want || m.assigned.Digest().String() != "26c2a169c5e02f1b" {
 		t.Errorf("%s is %s\nwant %s", m.assigned.Digest(), got, want)

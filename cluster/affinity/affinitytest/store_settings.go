@@ -12,7 +12,11 @@ import (
 
 // stating returns settings of a cluster of this test's own.
 func (p *pins) stating(since int64, partitions, cost string) pinstore.Settings {
-	return pinstore.Settings{Cluster: p.room, Since: since, Values: []pinstore.Setting{{Name: "partitions", Value: partitions}, {Name: "cost", Value: cost}}}
+	return pinstore.Settings{
+		Cluster: p.room,
+		Since:   since,
+		Values:  []pinstore.Setting{{Name: "partitions", Value: partitions}, {Name: "cost", Value: cost}},
+	}
 }
 
 // agree states settings that must agree with those of the others.
@@ -26,7 +30,13 @@ func (p *pins) agree(s pinstore.Store, self lease.Incarnation, ttl time.Duration
 }
 
 // differ states settings, of which one must differ from what want.By states, or another one of by.
-func (p *pins) differ(s pinstore.Store, self lease.Incarnation, settings pinstore.Settings, want pinstore.Difference, by ...lease.Incarnation) {
+func (p *pins) differ(
+	s pinstore.Store,
+	self lease.Incarnation,
+	settings pinstore.Settings,
+	want pinstore.Difference,
+	by ...lease.Incarnation,
+) {
 	p.Helper()
 	got, err := s.Agree(p.Context(), self, long, settings)
 	if len(got.Differ) == 1 && slices.Contains(by, got.Differ[0].By) {

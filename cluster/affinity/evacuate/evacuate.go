@@ -47,11 +47,13 @@ var ErrNotDraining = errors.New("evacuate: the node is not draining")
 
 const (
 	defaultRate = 10
-	abreast     = 4                      // rooms that move at the same time: the resolver has more than 4 calls of the store wait for each other
-	burst       = 100 * time.Millisecond // of the rate, at once, after moves that took too long
-	most        = 1 << 20                // rooms in one list
-	listTime    = 10 * time.Second       // for one query of all partitions
-	pause       = time.Second            // after a list or a round that failed
+	// abreast is how many rooms move at the same time: the resolver has more than 4 calls of the store
+	// wait for each other.
+	abreast  = 4
+	burst    = 100 * time.Millisecond // of the rate, at once, after moves that took too long
+	most     = 1 << 20                // rooms in one list
+	listTime = 10 * time.Second       // for one query of all partitions
+	pause    = time.Second            // after a list or a round that failed
 )
 
 // Run moves all rooms that live on the agent's node to other nodes, the ones of least cost first, and returns

@@ -44,8 +44,12 @@ func inFleet(t *testing.T, n int, cfg affinity.Config, test func(t *testing.T, f
 		cfg.Log = slog.New(slog.DiscardHandler)
 		store := &gappy{Store: pinstore.NewMemory()}
 		f := &fleet{
-			Cluster: clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) { c.Capacity, c.Partitions = 100_000, 64 }}),
-			t:       t, store: store, rooms: make(map[string]*affinity.Resolver), hostings: make(map[string][]*affinity.Hosting), moves: make(map[string]int),
+			Cluster:  clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) { c.Capacity, c.Partitions = 100_000, 64 }}),
+			t:        t,
+			store:    store,
+			rooms:    make(map[string]*affinity.Resolver),
+			hostings: make(map[string][]*affinity.Hosting),
+			moves:    make(map[string]int),
 		}
 		f.Start("a", "b", "c")
 		for _, id := range []string{"a", "b", "c"} {
@@ -140,7 +144,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("the first to move was %s, the last one %s", first, end)
 		}
 		for _, h := range f.hostings["a"] {
-			if elsewhere, ok := errors.AsType[*affinity.NotOwnerError](h.Err()); !ok || elsewhere.Owner.Member == nil || elsewhere.Owner.Node == "a" {
+			elsewhere, ok := errors.AsType[*affinity.NotOwnerError](h.Err())
+			if !ok || elsewhere.Owner.Member == nil || elsewhere.Owner.Node == "a" {
 				t.Fatalf("%s is lost because of %v", h.Room(), h.Err())
 			}
 		}
@@ -287,7 +292,9 @@ func TestNoCapacity(t *testing.T) {
 		}
 		hosted := len(f.hostings["a"])
 		err := run()
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), affinity.ErrNoCapacity.Error()) || last.Left != hosted || last.Failed > hosted {
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), affinity.ErrNoCapacity.Error()) || last.Left != hosted ||
+			last.Failed > hosted {
 			t.Errorf("%v, %+v of %d rooms", err, last, hosted)
 		}
 		full(0)
@@ -315,10 +322,12 @@ func TestStoreWithGaps(t *testing.T) {
 				hosted := len(f.hostings["a"])
 				var last affinity.Evacuation
 				run := func() error {
-					return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 1000, Deadline: 10 * time.Second}, func(p affinity.Evacuation) { last = p })
+					plan := evacuate.Plan{Rate: 1000, Deadline: 10 * time.Second}
+					return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], plan, func(p affinity.Evacuation) { last = p })
 				}
 				err := run()
-				if !errors.Is(err, context.DeadlineExceeded) || (gaps.hide && (last.Left != hosted || last.Moved > 0)) || (!gaps.hide && last.Moved != hosted) {
+				if !errors.Is(err, context.DeadlineExceeded) ||
+					(gaps.hide && (last.Left != hosted || last.Moved > 0)) || (!gaps.hide && last.Moved != hosted) {
 					t.Errorf("with gaps: %v, %+v of %d rooms", err, last, hosted)
 				}
 				if gaps.problem != nil && !strings.Contains(err.Error(), gaps.problem.Error()) {
@@ -358,7 +367,12 @@ func (s *gappy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 	return results
 }
 
-func (s *gappy) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (s *gappy) Index(
+	ctx context.Context,
+	partitions []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	found, err := s.Store.Index(ctx, partitions, want, limit)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -177,7 +177,12 @@ func (m *Memory) sweep(now time.Time, most int) {
 }
 
 // Index implements Store.
-func (m *Memory) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]Entry, error) {
+func (m *Memory) Index(
+	ctx context.Context,
+	partitions []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fail(err)
 	}

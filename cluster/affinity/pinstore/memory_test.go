@@ -18,7 +18,12 @@ func TestMemoryIsBounded(t *testing.T) {
 		for range 500 {
 			var ops []Op
 			for i := range pins {
-				ops = append(ops, Op{Room: fmt.Sprint("r-", i), If: pins[i], Set: Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Hour})
+				ops = append(ops, Op{
+					Room: fmt.Sprint("r-", i),
+					If:   pins[i],
+					Set:  Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}},
+					TTL:  time.Hour,
+				})
 			}
 			for i, res := range m.Swap(t.Context(), ops...) {
 				if !res.Done {
@@ -55,7 +60,8 @@ func TestMemoryCopy(t *testing.T) {
 	if res := c.Swap(t.Context(), Op{Room: "first"})[0]; res.Pin != first.Pin {
 		t.Errorf("the copy has %v, want %v", res.Pin, first.Pin)
 	}
-	if found, err := c.Index(t.Context(), []placement.Partition{0}, func(lease.Incarnation) bool { return true }, 10); err != nil || len(found) != 1 {
+	found, err := c.Index(t.Context(), []placement.Partition{0}, func(lease.Incarnation) bool { return true }, 10)
+	if err != nil || len(found) != 1 {
 		t.Errorf("the index of the copy has %v, %v", found, err)
 	}
 	if alive, err := c.Heartbeat(t.Context(), lease.Incarnation{}, 0, []lease.Incarnation{at}); err != nil || !alive[0] {
@@ -80,7 +86,10 @@ func TestMemoryClusters(t *testing.T) {
 	m := NewMemory()
 	state := func(node lease.NodeID, ttl time.Duration, cluster, partitions string) Agreed {
 		t.Helper()
-		got, err := m.Agree(t.Context(), lease.Incarnation{Node: node, Number: 1}, ttl, Settings{Cluster: cluster, Values: []Setting{{"partitions", partitions}}})
+		got, err := m.Agree(t.Context(), lease.Incarnation{Node: node, Number: 1}, ttl, Settings{
+			Cluster: cluster,
+			Values:  []Setting{{"partitions", partitions}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,12 @@ func (w *wire) set(f func()) {
 }
 
 // pass records a call, and returns the store or an error.
-func (w *wire) pass(ctx context.Context, gate *chan struct{}, log *[][]presence.Participant, participants []presence.Participant) (presence.Store, error) {
+func (w *wire) pass(
+	ctx context.Context,
+	gate *chan struct{},
+	log *[][]presence.Participant,
+	participants []presence.Participant,
+) (presence.Store, error) {
 	w.mu.Lock()
 	*log = append(*log, slices.Clone(participants))
 	down, store, open := w.down, w.Store, *gate

@@ -64,8 +64,14 @@ func TestPaceDefaults(t *testing.T) {
 	rest := Pace{MinAsk: 100 * time.Millisecond, MaxAsk: 250 * time.Millisecond, AskFor: 15 * time.Second}
 	for _, c := range []struct{ give, want Pace }{
 		{Pace{}, Pace{3, 3 * time.Second, 5 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MaxAsk, rest.AskFor}},
-		{Pace{-1, -1, -1, -1, -1, -1, -1}, Pace{3, 3 * time.Second, 3 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MinAsk, rest.AskFor}},
-		{Pace{MinWait: 10 * time.Second, MinAsk: time.Second}, Pace{3, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond, time.Second, time.Second, rest.AskFor}},
+		{
+			Pace{-1, -1, -1, -1, -1, -1, -1},
+			Pace{3, 3 * time.Second, 3 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MinAsk, rest.AskFor},
+		},
+		{
+			Pace{MinWait: 10 * time.Second, MinAsk: time.Second},
+			Pace{3, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond, time.Second, time.Second, rest.AskFor},
+		},
 		{Pace{1, 1, 2, 3, 4, 5, 6}, Pace{1, 1, 2, 3, 4, 5, 6}},
 	} {
 		if got := c.give.withDefaults(); got != c.want {
@@ -188,19 +194,34 @@ func TestMachineSeeks(t *testing.T) {
 	for _, c := range []struct{ name, script, want, end string }{
 		{"lost, new node at once", "L.n.c", "ask 0s, b 0s", "connected"},
 		{"lost, the node is there", "L.s.c", "ask 0s, a 0s", "connected"},
-		{"lost, the node refuses until the room has another one", "L.s.x.s.s.n.c", "ask 0s, a 0s, ask 100ms, a 125ms, ask 200ms, b 200ms", "connected"},
+		{
+			"lost, the node refuses until the room has another one", "L.s.x.s.s.n.c",
+			"ask 0s, a 0s, ask 100ms, a 125ms, ask 200ms, b 200ms", "connected",
+		},
 		{"news interrupts an attempt", "L.s..s.n.c", "ask 0s, a 0s, ask 100ms, ask 200ms, b 200ms", "connected"},
 		{"a directive interrupts a resolve", "L.D.c", "ask 0s, b 0s", "connected"},
 		{"an old answer is not tried", "L.e.e.n.c", "ask 0s, ask 100ms, ask 200ms, b 200ms", "connected"},
 		{"no answer: the target may be there", "L.u.c", "ask 0s, a 0s", "connected"},
 		{"an answer without an epoch names another node", "L.o.c", "ask 0s, o 0s", "connected"},
 		{"the store is back", "L.o.x.n.c", "ask 0s, o 0s, ask 100ms, b 100ms", "connected"},
-		{"two answers without an epoch", "L.o.x.p.o.p.x.o.p.n.c", "ask 0s, o 0s, ask 100ms, ask 200ms, p 225ms, ask 300ms, ask 400ms, ask 500ms, b 500ms", "connected"},
-		{"two answers without an epoch, short connections", "L.o.cL.p.o.cL.o.p.s.c", "ask 0s, o 0s, ask 100ms, ask 200ms, p 225ms, ask 300ms, ask 400ms, ask 500ms, o 550ms", "connected"},
-		{"the dead node refuses for a while, then another one without an epoch", "L.s.x.s.s.x.o.c", "ask 0s, a 0s, ask 100ms, a 125ms, ask 200ms, o 200ms", "connected"},
+		{
+			"two answers without an epoch", "L.o.x.p.o.p.x.o.p.n.c",
+			"ask 0s, o 0s, ask 100ms, ask 200ms, p 225ms, ask 300ms, ask 400ms, ask 500ms, b 500ms", "connected",
+		},
+		{
+			"two answers without an epoch, short connections", "L.o.cL.p.o.cL.o.p.s.c",
+			"ask 0s, o 0s, ask 100ms, ask 200ms, p 225ms, ask 300ms, ask 400ms, ask 500ms, o 550ms", "connected",
+		},
+		{
+			"the dead node refuses for a while, then another one without an epoch", "L.s.x.s.s.x.o.c",
+			"ask 0s, a 0s, ask 100ms, a 125ms, ask 200ms, o 200ms", "connected",
+		},
 		{"directive, refused, at once", "D.x.s.s.c", "b 0s, ask 0s, ask 100ms, b 125ms", "connected"},
 		{"directive, refused, and another node", "D.x.n.c", "b 0s, ask 0s, c 0s", "connected"},
-		{"refusals are none of the three attempts", "D.x.s..s.f.f.f.s.f", "b 0s, ask 0s, ask 100ms, b 125ms, ask 225ms, b 3.225s, b 6.225s, b 9.225s", "gave up"},
+		{
+			"refusals are none of the three attempts", "D.x.s..s.f.f.f.s.f",
+			"b 0s, ask 0s, ask 100ms, b 125ms, ask 225ms, b 3.225s, b 6.225s, b 9.225s", "gave up",
+		},
 		{"failed, then lost news", "D.f.c", "b 0s, b 3s", "connected"},
 		{"another node does not wait for the pace", "D.fD.c", "b 0s, c 0s", "connected"},
 		{"the same node after a failure", "D.fB.fB.c", "b 0s, b 3s, b 6s", "connected"},
@@ -223,7 +244,8 @@ func TestMachineSeeks(t *testing.T) {
 			t.Errorf("%s, %s: got  %s\nwant %s", c.name, c.script, got, c.want)
 		}
 		step, _ := k.Next(k.now)
-		if end := map[bool]string{true: "gave up"}[errors.Is(k.Err(), ErrGaveUp)]; c.end != "" && (step != StepDone || end != strings.TrimPrefix(c.end, "connected")) {
+		end := map[bool]string{true: "gave up"}[errors.Is(k.Err(), ErrGaveUp)]
+		if c.end != "" && (step != StepDone || end != strings.TrimPrefix(c.end, "connected")) {
 			t.Errorf("%s: ends with step %d, error %v; want %s", c.name, step, k.Err(), c.end)
 		}
 	}

@@ -30,7 +30,15 @@ func start(t *testing.T, api string, ids ...string) []*affinity.Resolver {
 	var agents []*cluster.Agent
 	var all []*affinity.Resolver
 	for _, id := range ids {
-		cfg := cluster.Config{ID: id, Bind: "127.0.0.1:0", Bootstrap: len(agents) == 0, Network: cluster.Local, LeaseTTL: time.Minute, Partitions: 64, Log: quiet}
+		cfg := cluster.Config{
+			ID:         id,
+			Bind:       "127.0.0.1:0",
+			Bootstrap:  len(agents) == 0,
+			Network:    cluster.Local,
+			LeaseTTL:   time.Minute,
+			Partitions: 64,
+			Log:        quiet,
+		}
 		if api != "" {
 			cfg.APIAddr = id + api
 		}
@@ -116,7 +124,8 @@ func TestHandlers(t *testing.T) {
 		t.Errorf("where: %v %+v", resp, home)
 	}
 	resp, _ = ask(t, s, "POST", "/whip/r?token=a%2Fb", "v=0")
-	if at := resp.header.Get("Location"); resp.status != 307 || at != "https://"+home.Addr+"/whip/r?token=a%2Fb" || resp.header.Get("Cache-Control") != "no-store" {
+	at := resp.header.Get("Location")
+	if resp.status != 307 || at != "https://"+home.Addr+"/whip/r?token=a%2Fb" || resp.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("whip: %d to %q", resp.status, at)
 	}
 	lost, _ := json.Marshal(home)

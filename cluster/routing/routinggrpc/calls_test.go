@@ -262,7 +262,8 @@ func TestNoTable(t *testing.T) {
 	client, _ := clientOf(t, o, timeout(200*time.Millisecond))
 	began := time.Now()
 	_, err := unary(t, client, "a")
-	if took := time.Since(began); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no table yet") || took < 900*time.Millisecond {
+	took := time.Since(began)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no table yet") || took < 900*time.Millisecond {
 		t.Errorf("%v after %v", err, took)
 	}
 	a := serve(t)

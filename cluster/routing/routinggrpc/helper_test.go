@@ -134,7 +134,8 @@ func serve(t *testing.T, changes ...func(*service)) *service {
 		s.asked()
 		return !s.rejects.Load()
 	}}
-	s.Server = grpc.NewServer(s.creds, grpc.StatsHandler(s), grpc.ChainUnaryInterceptor(check.Unary), grpc.ChainStreamInterceptor(check.Stream))
+	s.Server = grpc.NewServer(s.creds, grpc.StatsHandler(s), grpc.ChainUnaryInterceptor(check.Unary),
+		grpc.ChainStreamInterceptor(check.Stream))
 	grpc_testing.RegisterTestServiceServer(s.Server, s)
 	if s.change != nil {
 		s.change(s.Server)
@@ -172,7 +173,10 @@ func (s *service) UnaryCall(ctx context.Context, _ *grpc_testing.SimpleRequest) 
 	return &grpc_testing.SimpleResponse{ServerId: s.addr}, s.answer(ctx)
 }
 
-func (s *service) StreamingOutputCall(_ *grpc_testing.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse]) error {
+func (s *service) StreamingOutputCall(
+	_ *grpc_testing.StreamingOutputCallRequest,
+	stream grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse],
+) error {
 	s.runs.Add(1)
 	if err := s.answer(stream.Context()); err != nil {
 		return err
@@ -180,7 +184,9 @@ func (s *service) StreamingOutputCall(_ *grpc_testing.StreamingOutputCallRequest
 	return stream.Send(s.payload())
 }
 
-func (s *service) StreamingInputCall(stream grpc.ClientStreamingServer[grpc_testing.StreamingInputCallRequest, grpc_testing.StreamingInputCallResponse]) error {
+func (s *service) StreamingInputCall(
+	stream grpc.ClientStreamingServer[grpc_testing.StreamingInputCallRequest, grpc_testing.StreamingInputCallResponse],
+) error {
 	s.runs.Add(1)
 	for n := int32(0); ; n++ {
 		_, err := stream.Recv()
@@ -196,7 +202,9 @@ func (s *service) StreamingInputCall(stream grpc.ClientStreamingServer[grpc_test
 	}
 }
 
-func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse]) error {
+func (s *service) FullDuplexCall(
+	stream grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse],
+) error {
 	s.runs.Add(1)
 	for {
 		_, err := stream.Recv()

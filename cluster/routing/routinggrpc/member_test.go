@@ -146,7 +146,9 @@ func (r *room) UnaryCall(ctx context.Context, _ *grpc_testing.SimpleRequest) (*g
 }
 
 // FullDuplexCall answers each message, and ends the stream with UNAVAILABLE when the room has moved.
-func (r *room) FullDuplexCall(stream grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse]) error {
+func (r *room) FullDuplexCall(
+	stream grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse],
+) error {
 	for first := true; ; first = false {
 		switch _, err := stream.Recv(); {
 		case errors.Is(err, io.EOF):

@@ -31,7 +31,8 @@ func TestKeys(t *testing.T) {
 	o.set("", a.addr)
 	client, conn := clientOf(t, o)
 	key := "café\x00 №1"
-	if _, err := client.UnaryCall(routinggrpc.WithKey(routinggrpc.WithKey(t.Context(), "before"), key), &grpc_testing.SimpleRequest{}); err != nil {
+	twice := routinggrpc.WithKey(routinggrpc.WithKey(t.Context(), "before"), key)
+	if _, err := client.UnaryCall(twice, &grpc_testing.SimpleRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := a.keys.Load(key); !ok {
@@ -69,7 +70,8 @@ func TestKeys(t *testing.T) {
 	if _, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{}); err != nil {
 		t.Errorf("a hook: %v", err)
 	}
-	if _, err := client.EmptyCall(ctx, &grpc_testing.Empty{}); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "another method") {
+	if _, err := client.EmptyCall(ctx, &grpc_testing.Empty{}); status.Code(err) != codes.Internal ||
+		!strings.Contains(err.Error(), "another method") {
 		t.Errorf("the error of a hook: %v", err)
 	}
 }

@@ -68,7 +68,8 @@ func buildBinary() {
 		return
 	}
 	// Of go build and go run, only the latter finds a linked program in the cache of Go. cp runs in place of it.
-	out, err := exec.Command("go", "run", "-C", strings.TrimSpace(string(root)), "-race=false", "-exec", "cp", "./cmd/roost", binary.dir).CombinedOutput()
+	out, err := exec.Command("go", "run", "-C", strings.TrimSpace(string(root)), "-race=false", "-exec", "cp",
+		"./cmd/roost", binary.dir).CombinedOutput()
 	if err != nil {
 		binary.err = fmt.Errorf("go run: %w\n%s", err, out)
 	}

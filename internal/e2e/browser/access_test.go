@@ -36,13 +36,19 @@ func TestAccess(t *testing.T) {
 	p.text("#lookup-answer .relays", "node-")
 	p.seeMap()
 	p.text("#legend", "eu-a")
-	eval[any](p, `for (const e of document.querySelectorAll("[role=tabpanel]")) e.hidden = false; document.getElementById("token-box").open = true; document.getElementById("stale").hidden = false; document.getElementById("stale").textContent = "Not connected."; 1`)
+	eval[any](p, `for (const e of document.querySelectorAll("[role=tabpanel]")) e.hidden = false;
+		document.getElementById("token-box").open = true;
+		document.getElementById("stale").hidden = false;
+		document.getElementById("stale").textContent = "Not connected."; 1`)
 
 	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := []string{"button", "link", "textbox", "searchbox", "combobox", "spinbutton", "image", "application", "region", "table", "tab", "tablist", "tabpanel", "DisclosureTriangle", "dialog"}
+	named := []string{
+		"button", "link", "textbox", "searchbox", "combobox", "spinbutton", "image", "application", "region",
+		"table", "tab", "tablist", "tabpanel", "DisclosureTriangle", "dialog",
+	}
 	seen := map[string]int{}
 	for _, n := range tree.Nodes {
 		if n.Ignored || n.Role == nil {
@@ -60,13 +66,17 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	for what, script := range map[string]string{
-		"ids given twice":          `[...document.querySelectorAll("[id]")].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i).join()`,
-		"first-level headings":     `document.querySelectorAll("h1").length === 1 ? "" : "not one"`,
-		"positive tabindex":        `[...document.querySelectorAll("[tabindex]")].filter(e => e.tabIndex > 0).map(e => e.id).join()`,
-		"references to nothing":    `["aria-labelledby", "aria-describedby", "for"].flatMap(a => [...document.querySelectorAll("[" + a + "]")].map(e => e.getAttribute(a))).filter(id => !document.getElementById(id)).join()`,
-		"state in colour alone":    `[...document.querySelectorAll("tbody .state")].filter(e => !/(active|draining)/.test(e.textContent)).map(e => e.textContent).join()`,
-		"language":                 `document.documentElement.lang === "en" ? "" : "none"`,
-		"chips that say no state":  `[...document.querySelectorAll(".chip")].filter(e => !e.hasAttribute("aria-pressed")).map(e => e.textContent).join()`,
+		"ids given twice":      `[...document.querySelectorAll("[id]")].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i).join()`,
+		"first-level headings": `document.querySelectorAll("h1").length === 1 ? "" : "not one"`,
+		"positive tabindex":    `[...document.querySelectorAll("[tabindex]")].filter(e => e.tabIndex > 0).map(e => e.id).join()`,
+		"references to nothing": `["aria-labelledby", "aria-describedby", "for"]
+			.flatMap(a => [...document.querySelectorAll("[" + a + "]")].map(e => e.getAttribute(a)))
+			.filter(id => !document.getElementById(id)).join()`,
+		"state in colour alone": `[...document.querySelectorAll("tbody .state")]
+			.filter(e => !/(active|draining)/.test(e.textContent)).map(e => e.textContent).join()`,
+		"language": `document.documentElement.lang === "en" ? "" : "none"`,
+		"chips that say no state": `[...document.querySelectorAll(".chip")]
+			.filter(e => !e.hasAttribute("aria-pressed")).map(e => e.textContent).join()`,
 		"column that is sorted by": `document.querySelectorAll("th[aria-sort]").length === 1 ? "" : "not one"`,
 	} {
 		if got := eval[string](p, script); got != "" {
@@ -146,7 +156,9 @@ func TestKeyboard(t *testing.T) {
 		for range 40 {
 			p.do(chromedp.KeyEvent(kb.Tab))
 			at := eval[string](p, `(() => { const e = document.activeElement, s = getComputedStyle(e);
-				return (e === document.body ? "" : e.id || e.textContent) + (e !== document.body && (s.outlineStyle === "none" || parseFloat(s.outlineWidth) < 1) ? " unseen" : ""); })()`)
+				if (e === document.body) return "";
+				const unseen = s.outlineStyle === "none" || parseFloat(s.outlineWidth) < 1;
+				return (e.id || e.textContent) + (unseen ? " unseen" : ""); })()`)
 			if strings.HasSuffix(at, " unseen") {
 				t.Errorf("the focus is invisible on %s", at)
 			}
@@ -163,7 +175,8 @@ func TestKeyboard(t *testing.T) {
 				p.do(chromedp.KeyEvent(kb.Enter))
 				p.until("sorted, the greatest first", `(() => {
 					const n = [...document.querySelectorAll("tbody .partitions")].map(e => parseInt(e.textContent));
-					return n.length === 12 && n.every((v, i) => i === 0 || v <= n[i - 1]) && document.querySelector("[data-column=partitions]").ariaSort === "descending"; })()`)
+					return n.length === 12 && n.every((v, i) => i === 0 || v <= n[i - 1]) &&
+						document.querySelector("[data-column=partitions]").ariaSort === "descending"; })()`)
 				p.do(chromedp.KeyEvent(kb.Home), chromedp.KeyEvent(kb.Enter))
 			case "drain":
 				return
@@ -171,7 +184,10 @@ func TestKeyboard(t *testing.T) {
 		}
 	}
 	visit()
-	for _, want := range []string{"Skip to the content", "theme", "tab-members", "Node", "members-filter", "node-1", "lookup-name", "Look up", "events", "drain"} {
+	for _, want := range []string{
+		"Skip to the content", "theme", "tab-members", "Node", "members-filter", "node-1", "lookup-name",
+		"Look up", "events", "drain",
+	} {
 		if reached[want] != 1 {
 			t.Errorf("the keyboard stops %d times at %s", reached[want], want)
 		}
@@ -243,7 +259,9 @@ func TestNarrow(t *testing.T) {
 			return b.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2));
 		})(document.querySelector("#members-body .name button"))`)
 		p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
-		wide := fmt.Sprintf(`[...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest(".hide, .skip, #self") && e.getBoundingClientRect().right > %d).map(e => e.outerHTML.slice(0, 120)).join("\n")`, width)
+		wide := fmt.Sprintf(`[...document.querySelectorAll("body *")].filter(e =>
+			e.checkVisibility() && !e.closest(".hide, .skip, #self") && e.getBoundingClientRect().right > %d
+		).map(e => e.outerHTML.slice(0, 120)).join("\n")`, width)
 		if got := eval[string](p, wide); got != "" || eval[int64](p, "document.documentElement.scrollWidth") > width {
 			t.Errorf("wider than %d: %.2000s", width, got)
 		}

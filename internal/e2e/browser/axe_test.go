@@ -24,7 +24,8 @@ func axe(t *testing.T) string {
 		t.Skip("it takes a browser")
 	}
 	dir := t.TempDir()
-	npm := exec.CommandContext(t.Context(), "npm", "install", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--silent", "axe-core@4.14.1")
+	npm := exec.CommandContext(t.Context(), "npm", "install", "--prefix", dir, "--ignore-scripts", "--no-audit",
+		"--no-fund", "--silent", "axe-core@4.14.1")
 	if out, err := npm.CombinedOutput(); err != nil {
 		t.Fatalf("npm (scripts/deps.sh installs it) brings no axe-core: %v\n%s", err, out)
 	}
@@ -76,7 +77,11 @@ func TestAxe(t *testing.T) {
 // obeys fails the test for each rule that the page violates.
 func (p *tab) obeys(where string) {
 	p.t.Helper()
-	text := eval[string](p, `axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(r.violations.map(v => ({ id: v.id, help: v.help, nodes: v.nodes.map(n => n.html.slice(0, 160) + " " + n.failureSummary.slice(0, 300)) }))))`)
+	text := eval[string](p, `axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(r.violations.map(v => ({
+		id: v.id,
+		help: v.help,
+		nodes: v.nodes.map(n => n.html.slice(0, 160) + " " + n.failureSummary.slice(0, 300)),
+	}))))`)
 	var found []struct {
 		ID, Help string
 		Nodes    []string

@@ -49,7 +49,11 @@ func TestEvacuationIsShown(t *testing.T) {
 	if left, err := n.other.Rooms(context.WithoutCancel(t.Context()), "node-a", 1000); err != nil || len(left) != 0 {
 		t.Errorf("the store still has %d rooms of the node, %v", len(left), err)
 	}
-	if !eval[bool](p, fmt.Sprintf(`said.some((text) => { const [left, moved] = text.match(/\d+/g) || [0, 0]; return +left > 0 && +moved > 0 && +left + +moved === %d; })`, here)) {
+	progress := fmt.Sprintf(`said.some((text) => {
+		const [left, moved] = text.match(/\d+/g) || [0, 0];
+		return +left > 0 && +moved > 0 && +left + +moved === %d;
+	})`, here)
+	if !eval[bool](p, progress) {
 		t.Errorf("the page showed no progress: %q", eval[[]string](p, `said`))
 	}
 	if v := eval[float64](p, `document.getElementById("evacuated").position`); v != 1 {

@@ -53,7 +53,13 @@ type fake struct {
 }
 
 func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
-	f := &fake{t: t, partitions: partitions, mangle: strings.NewReplacer(mangle...), streams: make(map[chan string]bool), short: make(map[bool]int)}
+	f := &fake{
+		t:          t,
+		partitions: partitions,
+		mangle:     strings.NewReplacer(mangle...),
+		streams:    make(map[chan string]bool),
+		short:      make(map[bool]int),
+	}
 	for i := range nodes {
 		f.members = append(f.members, member(i+1))
 	}
@@ -279,7 +285,13 @@ func answers[T any](f *fake, as func() T) http.HandlerFunc {
 
 func (f *fake) asMembers() clusterhttp.Members {
 	answer := clusterhttp.Members{
-		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true, Lost: f.lost, StreamsAlone: maps.Clone(f.alone),
+		Self:         f.members[0].ID,
+		Members:      f.members,
+		Version:      f.state.Version,
+		Digest:       f.state.Digest(),
+		Converged:    true,
+		Lost:         f.lost,
+		StreamsAlone: maps.Clone(f.alone),
 	}
 	for _, m := range f.members {
 		if !m.InSync {
@@ -371,7 +383,10 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 
 func (f *fake) serveRooms(w http.ResponseWriter, r *http.Request) {
 	node := lease.NodeID(r.URL.Query().Get("node"))
-	f.send(w, clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "retro", Node: node, Size: 4}, {Room: "stand-up", Node: node, Size: 12}}})
+	f.send(w, clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
+		{Room: "retro", Node: node, Size: 4},
+		{Room: "stand-up", Node: node, Size: 12},
+	}})
 }
 
 func (f *fake) serveRelays(w http.ResponseWriter, r *http.Request) {
@@ -384,7 +399,12 @@ func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		f.pressed = append(f.pressed, r.PathValue("action")+" "+string(body))
 	}
-	f.send(w, json.RawMessage(`{"touring":false,"most":20,"nodes":[{"id":"node-1","state":"running"},{"id":"node-2","state":"running"},{"id":"node-3","state":"paused"},{"id":"node-4","state":"starting"}]}`))
+	f.send(w, json.RawMessage(`{"touring":false,"most":20,"nodes":[
+		{"id":"node-1","state":"running"},
+		{"id":"node-2","state":"running"},
+		{"id":"node-3","state":"paused"},
+		{"id":"node-4","state":"starting"}
+	]}`))
 }
 
 func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {

@@ -195,7 +195,8 @@ func TestClocksDiffer(t *testing.T) {
 	p.text("#events", "1 room moved")
 	f.leave("node-3")
 	p.text("#events", "node-3 left")
-	if seen := eval[string](p, `document.getElementById("events").textContent`); strings.Index(seen, "node-3 left") > strings.Index(seen, "1 room moved") {
+	seen := eval[string](p, `document.getElementById("events").textContent`)
+	if strings.Index(seen, "node-3 left") > strings.Index(seen, "1 room moved") {
 		t.Errorf("the newest is not the first: %s", seen)
 	}
 	p.text("#events-said", "node-3 left")
@@ -203,7 +204,13 @@ func TestClocksDiffer(t *testing.T) {
 	f.moveRoom("retro")
 	p.until("another move", `document.getElementById("events").textContent.split("1 room moved").length === 3`)
 	f.set(func() {
-		f.past.Events = append(f.past.Events, clusterhttp.Event{At: left, Kind: cluster.EventWeight, Member: "node-2", Weight: 50, OldWeight: 100})
+		f.past.Events = append(f.past.Events, clusterhttp.Event{
+			At:        left,
+			Kind:      cluster.EventWeight,
+			Member:    "node-2",
+			Weight:    50,
+			OldWeight: 100,
+		})
 	})
 	p.text("#events-said", "node-2 has weight 50")
 }

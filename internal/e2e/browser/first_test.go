@@ -25,8 +25,14 @@ type sight struct {
 var sights = []sight{
 	{"healthy", func(*fake, int) {}, "#health-sum", "checks pass", false},
 	{"killed", func(f *fake, node int) { f.lose(lease.Crashed, node, node) }, "#health-found .finding", "lost: %s crashed 4s ago", true},
-	{"late", func(f *fake, node int) { f.set(func() { f.members[node-1].AgeMS = 4400 }) }, "#health-found .finding", "about to expire at 6s: %s 4.4s", false},
-	{"drained", func(f *fake, node int) { f.change(func() { f.members[node-1].State = lease.Draining }) }, "#members-note", "%s draining", true},
+	{
+		"late", func(f *fake, node int) { f.set(func() { f.members[node-1].AgeMS = 4400 }) },
+		"#health-found .finding", "about to expire at 6s: %s 4.4s", false,
+	},
+	{
+		"drained", func(f *fake, node int) { f.change(func() { f.members[node-1].State = lease.Draining }) },
+		"#members-note", "%s draining", true,
+	},
 	{
 		"wrong advertise", func(f *fake, node int) { // it is no member
 			f.change(func() {
@@ -45,7 +51,10 @@ var sights = []sight{
 		},
 		"#health-found .finding", "heard over TCP alone: %s at 10.0.", true,
 	},
-	{"cut", func(f *fake, node int) { f.lose(lease.Expired, node, len(f.members)) }, "#health-found .finding", "lost: %s expired 4s ago", true},
+	{
+		"cut", func(f *fake, node int) { f.lose(lease.Expired, node, len(f.members)) }, "#health-found .finding",
+		"lost: %s expired 4s ago", true,
+	},
 	{
 		"Redis down", func(f *fake, _ int) {
 			f.set(func() {
@@ -75,7 +84,11 @@ func (s sight) look(t *testing.T, nodes int) {
 			f.members[i].Load = f.members[i].Load * 3 / 4
 		}
 		for i := range 180 {
-			f.past.Samples = append(f.past.Samples, clusterhttp.Sample{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: nodes, Load: int64(900 + 40*(i%13))})
+			f.past.Samples = append(f.past.Samples, clusterhttp.Sample{
+				At:      time.Now().Add(time.Duration(i-180) * 10 * time.Second),
+				Members: nodes,
+				Load:    int64(900 + 40*(i%13)),
+			})
 		}
 	})
 	node := nodes * 2 / 3
@@ -87,22 +100,31 @@ func (s sight) look(t *testing.T, nodes int) {
 		want = fmt.Sprintf(s.text, id)
 	}
 	p.text(s.selector, want)
-	p.until("it is live", `document.getElementById("link").dataset.state === "live" && document.getElementById("members-number").textContent !== "–"`)
+	p.until("it is live",
+		`document.getElementById("link").dataset.state === "live" && document.getElementById("members-number").textContent !== "–"`)
 	for _, size := range []struct {
 		name          string
 		width, height int64
 	}{{"phone", 390, 844}, {"laptop", 1366, 768}, {"wide", 1920, 1080}} {
 		where := fmt.Sprintf("%d nodes, %s, on a %s", nodes, s.name, size.name)
-		metrics := emulation.SetDeviceMetricsOverrideParams{Width: size.width, Height: size.height, DeviceScaleFactor: 1, Mobile: size.name == "phone"}
+		metrics := emulation.SetDeviceMetricsOverrideParams{
+			Width:             size.width,
+			Height:            size.height,
+			DeviceScaleFactor: 1,
+			Mobile:            size.name == "phone",
+		}
 		if _, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, metrics); err != nil {
 			t.Fatal(err)
 		}
 		p.until(where+": the size", fmt.Sprintf("innerWidth === %d", size.width))
-		if !eval[bool](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q) && e.getBoundingClientRect().bottom <= innerHeight)`, s.selector, want)) {
+		visible := fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e =>
+			e.textContent.includes(%q) && e.getBoundingClientRect().bottom <= innerHeight)`, s.selector, want)
+		if !eval[bool](p, visible) {
 			t.Errorf("%s: not on the first screen: %s", where, want)
 		}
-		if first := `document.querySelector("#members-body tr")`; s.row && size.name != "phone" &&
-			!eval[bool](p, fmt.Sprintf(`%s.querySelector(".id").textContent === %q && %[1]s.getBoundingClientRect().bottom <= innerHeight`, first, id)) {
+		first := fmt.Sprintf(`(row => row.querySelector(".id").textContent === %q && row.getBoundingClientRect().bottom <= innerHeight)(
+			document.querySelector("#members-body tr"))`, id)
+		if s.row && size.name != "phone" && !eval[bool](p, first) {
 			t.Errorf("%s: the node is not the first row", where)
 		}
 		if cut := eval[string](p, `[...document.querySelectorAll(".number, h1")].filter(e => {
@@ -112,7 +134,8 @@ func (s sight) look(t *testing.T, nodes int) {
 		}).map(e => e.id || e.tagName).join() + (document.documentElement.scrollWidth > innerWidth ? " the page" : "")`); cut != "" {
 			t.Errorf("%s: wider than its place: %s", where, cut)
 		}
-		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => {
+		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(
+			...["health-sum", "health-passed-title"].map(id => {
 			const r = document.createRange();
 			r.selectNodeContents(document.getElementById(id));
 			return r.getBoundingClientRect();

@@ -19,7 +19,8 @@ func TestLateLease(t *testing.T) {
 	for age, level := range map[int64]string{1900: "", 3100: "warn", 6100: "bad"} {
 		f.set(func() { f.members[1].AgeMS = age })
 		p.until(fmt.Sprintf("%d ms are %q", age, level), fmt.Sprintf(`(row => (row.querySelector(".age").dataset.level ?? "") === %q &&
-			(document.getElementById("lease-bar").dataset.level ?? "") === %q && row.querySelector(".age").textContent === document.getElementById("lease-number").textContent)
+			(document.getElementById("lease-bar").dataset.level ?? "") === %q &&
+			row.querySelector(".age").textContent === document.getElementById("lease-number").textContent)
 			([...document.querySelectorAll("#members-body tr")].find(r => r.querySelector(".id").textContent === "node-2"))`, level, level))
 	}
 	p.text("#lease-note", "node-2")
@@ -37,14 +38,19 @@ func TestBarsEnd(t *testing.T) {
 	p.until("a load without a bar", "!"+load)
 	f.leave("node-2")
 	p.text("#lease-note", "no other member")
-	p.until("an empty bar", `(bar => !bar.dataset.level && Number(bar.style.getPropertyValue("--share")) === 0)(document.getElementById("lease-bar"))`)
+	p.until("an empty bar",
+		`(bar => !bar.dataset.level && Number(bar.style.getPropertyValue("--share")) === 0)(document.getElementById("lease-bar"))`)
 }
 
 // Lost members come first, then members that left by themselves, then all live members.
 func TestLostRows(t *testing.T) {
 	f := newFake(t, 8, 64)
 	f.set(func() {
-		f.lost = []clusterhttp.Lost{{Profile: lease.Profile{ID: "node-90"}, Reason: lease.Departed, AgoMS: 9000}, {Profile: lease.Profile{ID: "node-91"}, Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9}, {Profile: lease.Profile{ID: "node-92"}, Reason: lease.Expired, AgoMS: 50_000}}
+		f.lost = []clusterhttp.Lost{
+			{Profile: lease.Profile{ID: "node-90"}, Reason: lease.Departed, AgoMS: 9000},
+			{Profile: lease.Profile{ID: "node-91"}, Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9},
+			{Profile: lease.Profile{ID: "node-92"}, Reason: lease.Expired, AgoMS: 50_000},
+		}
 		for i := range 20 {
 			f.lost = append(f.lost, clusterhttp.Lost{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("old-", i))}, Reason: lease.Departed})
 		}
@@ -54,8 +60,10 @@ func TestLostRows(t *testing.T) {
 	p.text("#store-note", "1.3 ms a call")
 	p.text("#members-number", "8 of 10")
 	p.text("#members-note", "2 lost, 8 active")
-	rows := eval[string](p, `[...document.querySelectorAll("#members-body tr")].map(r => r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)
-	if !strings.HasPrefix(rows, "node-91 lost,node-92 lost,node-90 left,old-0 left,") || !strings.HasSuffix(rows, ",node-1,node-2,node-3,node-4,node-5,node-6,node-7,node-8") {
+	rows := eval[string](p, `[...document.querySelectorAll("#members-body tr")].map(r =>
+		r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)
+	if !strings.HasPrefix(rows, "node-91 lost,node-92 lost,node-90 left,old-0 left,") ||
+		!strings.HasSuffix(rows, ",node-1,node-2,node-3,node-4,node-5,node-6,node-7,node-8") {
 		t.Errorf("the rows are %s", rows)
 	}
 	p.text("#members-more", "15 more members have gone")
@@ -75,13 +83,15 @@ func TestPageOfANode(t *testing.T) {
 		p := open(t, f.URL, 1440, 900)
 		p.ready(3)
 		p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
-		p.until(want, fmt.Sprintf(`(e => (e.querySelector("a")?.href ?? e.textContent) === %q)([...document.querySelectorAll("#node-facts dt")].find(e => e.textContent === "Page").nextSibling)`, want))
+		p.until(want, fmt.Sprintf(`(e => (e.querySelector("a")?.href ?? e.textContent) === %q)(
+			[...document.querySelectorAll("#node-facts dt")].find(e => e.textContent === "Page").nextSibling)`, want))
 	}
 }
 
 // Up to eight nodes have a colour each. Beyond that the nodes of a zone share one.
 func TestColoursOfNodes(t *testing.T) {
-	const colours = `Object.values(Object.groupBy([...document.querySelectorAll("#members-body tr")], r => r.style.getPropertyValue("--color")))
+	const colours = `Object.values(Object.groupBy(
+			[...document.querySelectorAll("#members-body tr")], r => r.style.getPropertyValue("--color")))
 		.map(rows => [...new Set(rows.map(r => r.querySelector(".zone").textContent))].join("+") + " " + rows.length).sort().join()`
 	f, p := show(t, 8, 64)
 	if got := eval[string](p, colours); got != "eu-a 1,eu-a 1,eu-b 1,eu-b 1,eu-b 1,eu-c 1,eu-c 1,eu-c 1" {
@@ -94,14 +104,21 @@ func TestColoursOfNodes(t *testing.T) {
 	p.text("#legend", "eu-b")
 	before := eval[string](p, `document.getElementById("map-canvas").toDataURL()`)
 	p.do(press("#legend button"))
-	p.until("the zone is highlighted", fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") && document.getElementById("map-canvas").toDataURL() !== %q`, before))
+	p.until("the zone is highlighted", fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") &&
+		document.getElementById("map-canvas").toDataURL() !== %q`, before))
 }
 
 // Lines have what the agent remembers of half an hour.
 func TestSparklines(t *testing.T) {
 	f := newFake(t, 3, 64)
 	for i := range 180 {
-		f.past.Samples = append(f.past.Samples, clusterhttp.Sample{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: 3 + i/90, Load: int64(i), Moved: i % 7, Owned: 20})
+		f.past.Samples = append(f.past.Samples, clusterhttp.Sample{
+			At:      time.Now().Add(time.Duration(i-180) * 10 * time.Second),
+			Members: 3 + i/90,
+			Load:    int64(i),
+			Moved:   i % 7,
+			Owned:   20,
+		})
 	}
 	p := open(t, f.URL, 1440, 900)
 	p.ready(3)
@@ -109,7 +126,8 @@ func TestSparklines(t *testing.T) {
 		"members-spark": "Members in the last 30 minutes: 3 to 4", "load-spark": "Load of this node in the last 30 minutes: 0 to 179",
 		"change-spark": "Partitions moved in 10 s in the last 30 minutes: 0 to 6",
 	} {
-		p.until(want, fmt.Sprintf(`document.querySelector("#%s svg")?.getAttribute("aria-label") === %q && document.querySelector("#%s polyline").points.length === 180`, id, want, id))
+		p.until(want, fmt.Sprintf(`document.querySelector("#%s svg")?.getAttribute("aria-label") === %q &&
+			document.querySelector("#%[1]s polyline").points.length === 180`, id, want))
 	}
 }
 
@@ -132,7 +150,8 @@ func TestLossAtOnce(t *testing.T) {
 	f.set(func() { f.overdue = true }) // lists of members are from before the loss
 	f.set(func() { f.refuses = true }) // there is no place for another examination
 	f.lose(lease.Crashed, 2, 2)
-	p.until("the lost row", `(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
+	p.until("the lost row",
+		`(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
 	p.text("#members-number", "2 of 3")
 	wait(t, "a short examination", func() bool { return asked(true) > 0 })
 	answered = asked(false)
@@ -152,7 +171,8 @@ func TestUnexamined(t *testing.T) {
 	f.set(func() { f.refuses = false })
 	p.until("the checks pass again", passes)
 	resume := f.pause() // without a connection at once, not after the 10 s of a busy agent
-	p.until("it is doubted", `/^Not checked for \d s/.test(document.getElementById("health-sum").textContent) && document.title === "(?) media · roost"`)
+	p.until("it is doubted",
+		`/^Not checked for \d s/.test(document.getElementById("health-sum").textContent) && document.title === "(?) media · roost"`)
 	resume()
 	p.until("the checks pass at last", passes)
 }

@@ -65,7 +65,9 @@ func TestLive(t *testing.T) {
 
 	_ = b.Close() // like a crash: without a leave
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
-	p.until("the lost row is on top", `(row => row.matches(".gone:not(.left)") && /^node-b/.test(row.textContent) && /owned \d+/.test(row.textContent))(document.querySelector("#members-body tr"))`)
+	p.until("the lost row is on top", `(row =>
+		row.matches(".gone:not(.left)") && /^node-b/.test(row.textContent) && /owned \d+/.test(row.textContent))(
+		document.querySelector("#members-body tr"))`)
 	p.text("#members-number", "2 of 3")
 	p.text("#members-note", "1 lost")
 	p.text("#health-found [data-level=warn] .finding", "lost: node-b ")
@@ -173,7 +175,8 @@ func TestOperate(t *testing.T) {
 	if w := a.Snapshot().Self.Weight; w != 50 {
 		t.Errorf("the weight is %d", w)
 	}
-	if kept := eval[string](p, `JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])`); kept != fmt.Sprintf(`[{},{},"","%s/"]`, address) {
+	kept := eval[string](p, `JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])`)
+	if kept != fmt.Sprintf(`[{},{},"","%s/"]`, address) {
 		t.Errorf("kept: %s", kept)
 	}
 }
@@ -191,7 +194,8 @@ func TestDemo(t *testing.T) {
 		p.until(b, fmt.Sprintf(`%s?.disabled === false && (%s.click(), true)`, press, press))
 	}
 	want := []string{
-		"Add a node", "Drain node-1", "Pause node-1", "Kill node-1", "Undrain node-2", "Pause node-2", "Kill node-2", "Resume node-3", "Kill node-3",
+		"Add a node", "Drain node-1", "Pause node-1", "Kill node-1", "Undrain node-2", "Pause node-2",
+		"Kill node-2", "Resume node-3", "Kill node-3",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("buttons %q", names)

@@ -27,7 +27,9 @@ func TestPolicy(t *testing.T) {
 		plain := httptest.NewRecorder()
 		page.ServeHTTP(plain, r)
 		maps.Copy(w.Header(), plain.Header())
-		const scripts = `<script>window.hacked = "inline"</script><img src="none.png" onerror="window.hacked = 'handler'"><a id="trap" href="javascript:window.hacked='link'">x</a>`
+		const scripts = `<script>window.hacked = "inline"</script>` +
+			`<img src="none.png" onerror="window.hacked = 'handler'">` +
+			`<a id="trap" href="javascript:window.hacked='link'">x</a>`
 		_, _ = io.WriteString(w, strings.Replace(plain.Body.String(), "<header", scripts+"<header", 1))
 	}))
 	defer injecting.Close()
@@ -45,16 +47,21 @@ func TestPolicy(t *testing.T) {
 	// The other checks use the unmodified page.
 	p.do(chromedp.Navigate(f.URL))
 	p.ready(3)
-	if n := eval[int](p, `[...document.scripts].filter(s => !s.src).length + document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor, .meter)").length`); n != 0 {
+	const inline = `[...document.scripts].filter(s => !s.src).length +
+		document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor, .meter)").length`
+	if n := eval[int](p, inline); n != 0 {
 		t.Errorf("%d inline scripts or styles", n)
 	}
 	for what, script := range map[string]string{
-		"markup":          `try { document.body.insertAdjacentHTML("beforeend", "<img src=x onerror=hacked()>"); "was read" } catch (e) { "refused" }`,
+		"markup": `try {
+			document.body.insertAdjacentHTML("beforeend", "<img src=x onerror=hacked()>"); "was read"
+		} catch (e) { "refused" }`,
 		"another origin":  `violation("connect-src", fetch("http://127.0.0.1:1/"))`,
 		"another's image": `violation("img-src", (() => { const i = new Image(); i.src = "http://127.0.0.1:1/x.png"; return i.decode(); })())`,
 	} {
 		const violation = `var violation = (directive, tried) => new Promise(done => {
-			document.addEventListener("securitypolicyviolation", e => done(e.effectiveDirective === directive ? "refused" : e.effectiveDirective), { once: true });
+			const violated = e => done(e.effectiveDirective === directive ? "refused" : e.effectiveDirective);
+			document.addEventListener("securitypolicyviolation", violated, { once: true });
 			const failed = () => setTimeout(done, 5000, "it was tried");
 			tried.then(failed, failed);
 		}); `
@@ -95,7 +102,8 @@ func TestHostile(t *testing.T) {
 	p.text("#lookup-answer .because", evil)
 	f.leave("node-3")
 	p.text("#events", evil+" left")
-	if got := eval[string](p, `String(window.was) + document.querySelectorAll("img, script").length`); got != "undefined3" { // the brand, two scripts
+	got := eval[string](p, `String(window.was) + document.querySelectorAll("img, script").length`)
+	if got != "undefined3" { // the brand, two scripts
 		t.Errorf("got %s", got)
 	}
 	p.clean(f.URL)

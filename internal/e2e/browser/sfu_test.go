@@ -73,7 +73,8 @@ func (s *servers) add(id string) {
 	for _, n := range s.nodes {
 		seeds = append(seeds, n.Gossip)
 	}
-	cmd := exec.Command(s.exe, "node", "-id", id, "-redis", s.redis.URL(), "-join", strings.Join(seeds, ","), "-room-max", "1", "-exit-on-stdin-close")
+	cmd := exec.Command(s.exe, "node", "-id", id, "-redis", s.redis.URL(), "-join", strings.Join(seeds, ","),
+		"-room-max", "1", "-exit-on-stdin-close")
 	cmd.Env = agentproc.Environ()
 	p := agenttest.Start(s.T, cmd)
 	s.ever = append(s.ever, p)
@@ -137,7 +138,10 @@ func (s *servers) page(id, query string) *tab {
 
 // watch makes the page count how often it lets go of a connection before each picture comes by the new one.
 const watch = `window.early = 0;
-	const check = () => { if ([...document.querySelectorAll("#pictures li")].some(e => e.dataset.node !== document.getElementById("node").textContent)) early++; };
+	const check = () => {
+		const node = document.getElementById("node").textContent;
+		if ([...document.querySelectorAll("#pictures li")].some(e => e.dataset.node !== node)) early++;
+	};
 	const { send } = WebSocket.prototype, { close } = RTCPeerConnection.prototype;
 	WebSocket.prototype.send = function (data) {
 		if (data.includes('"done"')) check();
@@ -149,7 +153,9 @@ const watch = `window.early = 0;
 	}; 1`
 
 // shownFrames has the number of frames of each picture that a page plays by its present node.
-const shownFrames = `[...document.querySelectorAll("#pictures li")].filter(e => e.dataset.node === document.getElementById("node").textContent).map(e => +e.dataset.frames)`
+const shownFrames = `[...document.querySelectorAll("#pictures li")]
+	.filter(e => e.dataset.node === document.getElementById("node").textContent)
+	.map(e => +e.dataset.frames)`
 
 // plays waits until a page plays one picture, by its present node, and its frames go on.
 func plays(p *tab) {
@@ -345,7 +351,9 @@ func looks(p *tab) {
 			p.t.Errorf("too little contrast in %s:\n%s", theme, low)
 		}
 	}
-	const nameless = `[...document.querySelectorAll("button, input, select, video, [role=img]")].filter(e => e.checkVisibility() && !e.closest("#waiting") && !(e.ariaLabel || e.labels?.length || e.textContent.trim())).map(e => e.outerHTML).join("\n")`
+	const nameless = `[...document.querySelectorAll("button, input, select, video, [role=img]")].filter(e =>
+		e.checkVisibility() && !e.closest("#waiting") && !(e.ariaLabel || e.labels?.length || e.textContent.trim())
+	).map(e => e.outerHTML).join("\n")`
 	if got := eval[string](p, nameless); got != "" {
 		p.t.Errorf("without a name: %s", got)
 	}
@@ -378,5 +386,6 @@ func (s *servers) relays() {
 
 func (s *servers) print(what string, gaps []time.Duration) {
 	slices.Sort(gaps)
-	s.Logf("%s, %d times: the longest time between two decoded frames: median %v, max %v", what, len(gaps), gaps[len(gaps)/2], gaps[len(gaps)-1])
+	s.Logf("%s, %d times: the longest time between two decoded frames: median %v, max %v", what, len(gaps),
+		gaps[len(gaps)/2], gaps[len(gaps)-1])
 }

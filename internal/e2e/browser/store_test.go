@@ -88,7 +88,8 @@ func TestRedisStops(t *testing.T) {
 	}
 
 	n.redis.Restart()
-	p.until("all is well again", `document.getElementById("health").dataset.level === "good" && document.getElementById("store-number").textContent === "Up"`)
+	p.until("all is well again",
+		`document.getElementById("health").dataset.level === "good" && document.getElementById("store-number").textContent === "Up"`)
 	p.clean(n.address)
 }
 
@@ -120,7 +121,8 @@ func TestRoomsOfANode(t *testing.T) {
 	for _, room := range here {
 		p.text("#rooms-body th", room)
 	}
-	p.until("the largest first", `(n => n.length === 3 && n[0] > n[1] && n[1] > n[2])([...document.querySelectorAll("#rooms-body td:nth-child(2)")].map(e => +e.textContent))`)
+	p.until("the largest first", `(n => n.length === 3 && n[0] > n[1] && n[1] > n[2])(
+		[...document.querySelectorAll("#rooms-body td:nth-child(2)")].map(e => +e.textContent))`)
 
 	p.do(press(fmt.Sprintf(`#rooms-body [aria-label="Move %s"]`, here[0])), chromedp.WaitVisible(chromedp.CSS("#confirm")))
 	p.text("#confirm", fmt.Sprintf("Move %s to node-b?", here[0]))

@@ -53,7 +53,8 @@ func TestManyWindows(t *testing.T) {
 	pages[0].text("#link[title^='another window']", "every second")
 	fire := func(i int, event string) { eval[any](pages[i], event+"; 1") }
 	hide := func(i int, hidden bool) {
-		fire(i, fmt.Sprintf(`Object.defineProperty(document, "hidden", { get: () => %v, configurable: true }), document.dispatchEvent(new Event("visibilitychange"))`, hidden))
+		fire(i, fmt.Sprintf(`Object.defineProperty(document, "hidden", { get: () => %v, configurable: true }),
+			document.dispatchEvent(new Event("visibilitychange"))`, hidden))
 	}
 	fire(2, `dispatchEvent(new Event("focus"))`)
 	live(2)

@@ -113,7 +113,8 @@ func TestAgents(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("%s has no secret for %s: %+v", s.Name, arg, s.Secrets)
 			}
-			if c := s.Secrets[i]; c.UID != user[1] || c.GID != user[2] || c.Mode == nil || *c.Mode != 0o400 || p.Secrets[secret].Environment == "" || s.ReadOnly {
+			c := s.Secrets[i]
+			if c.UID != user[1] || c.GID != user[2] || c.Mode == nil || *c.Mode != 0o400 || p.Secrets[secret].Environment == "" || s.ReadOnly {
 				t.Errorf("%s: the secret is %+v, of %+v; the user is %q", arg, c, p.Secrets[secret], user)
 			}
 		}
@@ -194,7 +195,8 @@ func TestGrafana(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d := sources.Datasources; len(d) != 1 || d[0].Type != "prometheus" || !d[0].IsDefault || d[0].URL != "http://prometheus:9090" || p.Services["prometheus"].Ports[0].Target != 9090 {
+	if d := sources.Datasources; len(d) != 1 || d[0].Type != "prometheus" || !d[0].IsDefault ||
+		d[0].URL != "http://prometheus:9090" || p.Services["prometheus"].Ports[0].Target != 9090 {
 		t.Errorf("its sources are %+v", d)
 	}
 	if b := boards.Providers; len(b) != 1 || b[0].Type != "file" {
@@ -202,7 +204,8 @@ func TestGrafana(t *testing.T) {
 	}
 	path := boards.Providers[0].Options.Path
 	found, err := filepath.Glob(filepath.Join(mounted(t, s, path), "*.json"))
-	if err != nil || len(found) != 1 || *s.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] != filepath.Join(path, filepath.Base(found[0])) {
+	if err != nil || len(found) != 1 ||
+		*s.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] != filepath.Join(path, filepath.Base(found[0])) {
 		t.Errorf("below %s are %q, %v; it begins with %s", path, found, err, *s.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
 	}
 }

@@ -57,7 +57,12 @@ func TestAgents(t *testing.T) {
 // runOf expands variables, as the kubelet does.
 func runOf(t *testing.T, c corev1.Container, ip string) run {
 	t.Helper()
-	fields := map[string]string{"metadata.name": "calls-0", "metadata.namespace": "calls", "status.podIP": ip, "metadata.labels['topology.kubernetes.io/zone']": "zone-a"}
+	fields := map[string]string{
+		"metadata.name":      "calls-0",
+		"metadata.namespace": "calls",
+		"status.podIP":       ip,
+		"metadata.labels['topology.kubernetes.io/zone']": "zone-a",
+	}
 	values := make(map[string]string)
 	expand := func(s string) string {
 		for name, value := range values {

@@ -318,11 +318,16 @@ func TestValues(t *testing.T) {
 		t.Errorf("the image is %s, want %s", o.agent(t).Image, want)
 	}
 	if *o.set.Spec.Replicas != 5 || pod.PriorityClassName != "high" || pod.NodeSelector["pool"] != "media" || len(pod.Tolerations) != 1 ||
-		pod.Affinity == nil || len(pod.ImagePullSecrets) != 1 || len(pod.TopologySpreadConstraints) != 1 || o.budget.Spec.MaxUnavailable.String() != "10%" ||
+		pod.Affinity == nil || len(pod.ImagePullSecrets) != 1 || len(pod.TopologySpreadConstraints) != 1 ||
+		o.budget.Spec.MaxUnavailable.String() != "10%" ||
 		o.set.Spec.Template.Labels["team"] != "media" {
 		t.Errorf("%+v\n%+v", o.set.Spec, o.budget.Spec)
 	}
-	for _, refused := range []string{"replica: 3", "settings: {--ttl: 10s}", "image: {digest: latest}", `secret: ""`, "containers: [{name: sfu}]", "networkPolicy: {enable: false}", "podAnnotations: {port: 8401}", "nodeSelector: {gpu: true}"} {
+	for _, refused := range []string{
+		"replica: 3", "settings: {--ttl: 10s}", "image: {digest: latest}", `secret: ""`,
+		"containers: [{name: sfu}]", "networkPolicy: {enable: false}", "podAnnotations: {port: 8401}",
+		"nodeSelector: {gpu: true}",
+	} {
 		if _, err := render(t, refused); err == nil {
 			t.Errorf("%s is accepted", refused)
 		}
@@ -385,8 +390,10 @@ func TestSameAsManifest(t *testing.T) {
 		t.Errorf("the container is %+v\nin the manifest %+v", chart, plain)
 	}
 	a, b := o.set.Spec, manifest.set.Spec
-	if a.PodManagementPolicy != b.PodManagementPolicy || *a.Replicas != *b.Replicas || !reflect.DeepEqual(a.Template.Spec.SecurityContext, b.Template.Spec.SecurityContext) ||
-		*a.Template.Spec.TerminationGracePeriodSeconds != *b.Template.Spec.TerminationGracePeriodSeconds || !maps.Equal(a.Template.Annotations, b.Template.Annotations) {
+	if a.PodManagementPolicy != b.PodManagementPolicy || *a.Replicas != *b.Replicas ||
+		!reflect.DeepEqual(a.Template.Spec.SecurityContext, b.Template.Spec.SecurityContext) ||
+		*a.Template.Spec.TerminationGracePeriodSeconds != *b.Template.Spec.TerminationGracePeriodSeconds ||
+		!maps.Equal(a.Template.Annotations, b.Template.Annotations) {
 		t.Errorf("the set is %+v\nin the manifest %+v", a, b)
 	}
 }

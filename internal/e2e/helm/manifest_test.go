@@ -59,7 +59,8 @@ func TestManifest(t *testing.T) {
 		t.Errorf("the set has no service %q", o.set.Spec.ServiceName)
 	}
 	pod := o.set.Spec.Template
-	checkSelectors(t, pod.Labels, service.Spec.Selector, o.budget.Spec.Selector.MatchLabels, o.policy.Spec.PodSelector.MatchLabels, o.set.Spec.Selector.MatchLabels)
+	checkSelectors(t, pod.Labels, service.Spec.Selector, o.budget.Spec.Selector.MatchLabels,
+		o.policy.Spec.PodSelector.MatchLabels, o.set.Spec.Selector.MatchLabels)
 	checkPolicy(t, *o.policy, pod.Spec)
 }
 
@@ -79,7 +80,8 @@ func TestEmbedded(t *testing.T) {
 	)
 	documents(t, deploy+"kubernetes/embedded.yaml", &account, &role, &binding, &zone, &zoneBinding, &service, &budget, &policy, &deployment)
 	pod := deployment.Spec.Template
-	checkSelectors(t, pod.Labels, service.Spec.Selector, budget.Spec.Selector.MatchLabels, policy.Spec.PodSelector.MatchLabels, deployment.Spec.Selector.MatchLabels)
+	checkSelectors(t, pod.Labels, service.Spec.Selector, budget.Spec.Selector.MatchLabels,
+		policy.Spec.PodSelector.MatchLabels, deployment.Spec.Selector.MatchLabels)
 	checkPolicy(t, policy, pod.Spec)
 	if *account.AutomountServiceAccountToken || !*pod.Spec.AutomountServiceAccountToken || pod.Spec.ServiceAccountName != account.Name {
 		t.Errorf("the pods run as %q", pod.Spec.ServiceAccountName)

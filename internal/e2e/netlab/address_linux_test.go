@@ -191,7 +191,11 @@ func TestAddressIsOfNoUse(t *testing.T) {
 		{"empty host", ":", append(join, "--bind", "0.0.0.0:7946", "--advertise", ":7946"), "has no host"},
 		{"any address", ":", append(join, "--bind", "0.0.0.0:7946", "--advertise", "[::]:7946"), "is not the address of one host"},
 		{"another family", ":", []string{"--bind", "0.0.0.0:7946", "--join", "[fd00::1]:7946"}, "of another family"},
-		{"a bridge alone", "ip addr flush dev eth0; ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0; ip link set docker0 up", append(join, "--bind", "0.0.0.0:7946"), "bridges (172.17.0.1)"},
+		{
+			"a bridge alone",
+			"ip addr flush dev eth0; ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0; ip link set docker0 up",
+			append(join, "--bind", "0.0.0.0:7946"), "bridges (172.17.0.1)",
+		},
 	} {
 		l.startAfter(3, tc.script, append([]string{"--http", "off"}, tc.args...)...)
 		h := l.nodes[3]

@@ -29,7 +29,8 @@ type fault struct {
 // that it had two and how many had at a time, time from the begin of the fault until
 // all had owners again, time from its end to agreement; state of the node at fault.
 func TestFaults(t *testing.T) {
-	all := slices.Concat(splits(), firewalls(), losses(), udpCuts(), cuts(), resets(), []fault{vanish(), hungDNS()}, deaths(), restarts(), pauses(), settings())
+	all := slices.Concat(splits(), firewalls(), losses(), udpCuts(), cuts(), resets(), []fault{vanish(), hungDNS()},
+		deaths(), restarts(), pauses(), settings())
 	for k, f := range all {
 		if !f.short && !*long {
 			continue

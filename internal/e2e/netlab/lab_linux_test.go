@@ -23,7 +23,8 @@ import (
 
 var (
 	long = flag.Bool("long", false, "run all faults, with the timings of a LAN, and print the table; takes a quarter of an hour")
-	exe  = flag.String("exe", "", "the roost binary to measure, of any release; nothing is asserted then; default: built from this tree, and judged")
+	exe  = flag.String("exe", "",
+		"the roost binary to measure, of any release; nothing is asserted then; default: built from this tree, and judged")
 )
 
 // insideVar says that this process runs in namespaces of its own.
@@ -120,7 +121,9 @@ func newLab(t *testing.T, number, n int, join func(l *lab) []string, args ...str
 	if err := os.WriteFile(token, []byte(rand.Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.args = slices.Concat(timings(), []string{"--http-token-file", token, "--partitions", fmt.Sprint(partitions), "--join", strings.Join(join(l), ",")}, args)
+	l.args = slices.Concat(timings(),
+		[]string{"--http-token-file", token, "--partitions", fmt.Sprint(partitions), "--join", strings.Join(join(l), ",")},
+		args)
 	l.must("ip link add br%[1]d type bridge && ip addr add 10.99.%[1]d.254/24 dev br%[1]d && ip link set br%[1]d up", number)
 	l.must("nft add table bridge lab%[1]d && nft add chain bridge lab%[1]d f '{ type filter hook forward priority 0; }'", number)
 	for i := 1; i <= n; i++ {

@@ -28,7 +28,8 @@ func TestFaultsAreNamed(t *testing.T) {
 			},
 			agenttest.Views{
 				Doctor: []string{
-					"fail views: sides that do not see each other: n1, n2 | n3", "warn members: lost: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " ",
+					"fail views: sides that do not see each other: n1, n2 | n3",
+					"warn members: lost: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " ",
 					"n3 fail seeds: alone, although it was started to join ", "n3 warn members: lost: n1 expired ",
 				},
 				Page: []string{"warn members: lost: n3 " + lost + " "}, Members: []string{"n1 active", "n2 active", "n3 " + lost + " "},

@@ -48,7 +48,16 @@ type observation struct {
 // observe begins to look. faulty is the host at fault, or 0.
 func (l *lab) observe(faulty int) *observation {
 	now := time.Now()
-	o := &observation{l: l, faulty: faulty, hosts: maps.Clone(l.nodes), stop: make(chan struct{}), before: l.counts(), began: now, last: now, unowned: now}
+	o := &observation{
+		l:       l,
+		faulty:  faulty,
+		hosts:   maps.Clone(l.nodes),
+		stop:    make(chan struct{}),
+		before:  l.counts(),
+		began:   now,
+		last:    now,
+		unowned: now,
+	}
 	o.owners() // so that each has a last answer
 	pause := 100 * time.Millisecond
 	if *long {

@@ -115,7 +115,9 @@ func settings() []fault {
 		advertise("n5 advertises the address of n1", 1),
 		wrong("the log of n5 is not read", func(l *lab) {
 			// The pipe is full, and only the agent itself could read it.
-			l.startAfter(5, fmt.Sprintf(`mkfifo %[1]s; exec 2<>%[1]s; dd if=/dev/zero bs=4096 count=16 1>&2 2>/dev/null`, l.t.TempDir()+"/log"), "--log-level", "debug")
+			l.startAfter(5,
+				fmt.Sprintf(`mkfifo %[1]s; exec 2<>%[1]s; dd if=/dev/zero bs=4096 count=16 1>&2 2>/dev/null`, l.t.TempDir()+"/log"),
+				"--log-level", "debug")
 		}),
 	}
 }

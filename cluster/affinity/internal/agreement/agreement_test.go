@@ -176,7 +176,9 @@ type owned struct {
 
 func (o *owned) Agree(context.Context, lease.Incarnation, time.Duration, pinstore.Settings) (pinstore.Agreed, error) {
 	o.calls++
-	return pinstore.Agreed{Differ: []pinstore.Difference{{Setting: "cluster", Ours: `"c"`, Theirs: `"prod"`, By: lease.Incarnation{Node: "a", Number: 1}}}}, nil
+	return pinstore.Agreed{
+		Differ: []pinstore.Difference{{Setting: "cluster", Ours: `"c"`, Theirs: `"prod"`, By: lease.Incarnation{Node: "a", Number: 1}}},
+	}, nil
 }
 
 // The error of a node of another cluster names both clusters, and says what to change.
@@ -187,7 +189,10 @@ func TestAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := a.Refused()
-	for _, text := range []string{`cluster "prod" has the keys of this store (so says a)`, `this node is of cluster "c": give each cluster a prefix`} {
+	for _, text := range []string{
+		`cluster "prod" has the keys of this store (so says a)`,
+		`this node is of cluster "c": give each cluster a prefix`,
+	} {
 		if !errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v; want an ErrSettings with %q", err, text)
 		}
@@ -200,7 +205,12 @@ func TestAnotherCluster(t *testing.T) {
 // trialOnly is a store that answers trials alone.
 type trialOnly struct{ pinstore.Store }
 
-func (s trialOnly) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
+func (s trialOnly) Agree(
+	ctx context.Context,
+	self lease.Incarnation,
+	ttl time.Duration,
+	settings pinstore.Settings,
+) (pinstore.Agreed, error) {
 	if !settings.Trial {
 		return pinstore.Agreed{}, pinstore.ErrStore
 	}

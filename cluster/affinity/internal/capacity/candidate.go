@@ -47,7 +47,13 @@ func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings
 	rank := ranking(s, q.Partition)
 	list := make([]Candidate, 0, len(s.Members))
 	for i, m := range s.Members {
-		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Preference: q.Preferences.preference(i)}
+		c := Candidate{
+			Member:     m,
+			Reserved:   reserved(m.ID),
+			Ceiling:    limits.SoftOf(m),
+			Taken:      m.ID == taken,
+			Preference: q.Preferences.preference(i),
+		}
 		place, ranked := rank[m.ID]
 		c.Why = c.why(q, ranked && place == 0)
 		switch why := q.Bars(m); {

@@ -22,7 +22,14 @@ func aSnapshot(t *rapid.T) *cluster.Snapshot {
 	in := placement.Input{Partitions: 8}
 	for i := range rapid.IntRange(1, 6).Draw(t, "members") {
 		m := &cluster.Member{
-			Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("n", i)), Incarnation: rapid.Uint64Range(1, 3).Draw(t, "incarnation"), Weight: rapid.SampledFrom([]uint32{100, 100, 0}).Draw(t, "weight"), Capacity: rapid.SampledFrom([]int64{0, 100, 100, 200}).Draw(t, "capacity")}, State: rapid.SampledFrom([]lease.State{lease.Active, lease.Active, lease.Draining, lease.Settling}).Draw(t, "state"), Load: rapid.SampledFrom([]int64{lease.NoLoad, 0, 40, 75, 90, 150}).Draw(t, "load"),
+			Profile: lease.Profile{
+				ID:          lease.NodeID(fmt.Sprint("n", i)),
+				Incarnation: rapid.Uint64Range(1, 3).Draw(t, "incarnation"),
+				Weight:      rapid.SampledFrom([]uint32{100, 100, 0}).Draw(t, "weight"),
+				Capacity:    rapid.SampledFrom([]int64{0, 100, 100, 200}).Draw(t, "capacity"),
+			},
+			State: rapid.SampledFrom([]lease.State{lease.Active, lease.Active, lease.Draining, lease.Settling}).Draw(t, "state"),
+			Load:  rapid.SampledFrom([]int64{lease.NoLoad, 0, 40, 75, 90, 150}).Draw(t, "load"),
 		}
 		s.Members = append(s.Members, m)
 		if m.State == lease.Active {
@@ -193,7 +200,11 @@ func TestNobody(t *testing.T) {
 		s.Members = append(s.Members, &cluster.Member{Profile: lease.Profile{ID: id, Weight: 100, Incarnation: 1}, State: lease.Active})
 	}
 	s.Members[3].State = lease.Draining
-	table, err := placement.Compute(placement.Input{Nodes: []placement.Node{{ID: "a", Weight: 100}}, Partitions: 8, Strategy: placement.Rendezvous()})
+	table, err := placement.Compute(placement.Input{
+		Nodes:      []placement.Node{{ID: "a", Weight: 100}},
+		Partitions: 8,
+		Strategy:   placement.Rendezvous(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,16 +129,23 @@ func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func
 	}
 	switch {
 	case len(full) > 0:
-		return q.Preferences.choice(s, q, leastLoaded(full, rank), 0, "every node that may have it is above its ceiling; this is the least loaded"), nil
+		return q.Preferences.choice(s, q, leastLoaded(full, rank), 0,
+			"every node that may have it is above its ceiling; this is the least loaded"), nil
 	case limits.Hard > 0:
-		return Choice{}, fmt.Errorf("%w for %v of %q, which cost %d units, among the nodes that meet %s", ErrNoCapacity, q.Need, q.Room, q.Cost, q.Preferences.text())
+		return Choice{}, fmt.Errorf("%w for %v of %q, which cost %d units, among the nodes that meet %s",
+			ErrNoCapacity, q.Need, q.Room, q.Cost, q.Preferences.text())
 	}
 	return q.Preferences.choice(s, q, best, 0, "the best node for its partition; none reports capacity and load"), nil
 }
 
 // sorted returns the members that may have the room by preferences, and those without headroom and below
 // the hard ceiling.
-func (l *Preferences) sorted(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (preferences [][]Candidate, full []Candidate) {
+func (l *Preferences) sorted(
+	s *cluster.Snapshot,
+	q Request,
+	limits Ceilings,
+	reserved func(lease.NodeID) int64,
+) (preferences [][]Candidate, full []Candidate) {
 	preferences = make([][]Candidate, len(l.prefer)+1)
 	for i, m := range s.Members {
 		preference := l.preference(i)

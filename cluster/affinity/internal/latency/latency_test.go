@@ -10,13 +10,28 @@ import (
 
 func TestHistogram(t *testing.T) {
 	var h Histogram
-	for _, took := range []time.Duration{-1, 0, time.Millisecond, time.Millisecond + 1, 150 * time.Millisecond, time.Second, time.Second + 1, time.Hour} {
+	for _, took := range []time.Duration{
+		-1, 0, time.Millisecond, time.Millisecond + 1, 150 * time.Millisecond, time.Second, time.Second + 1,
+		time.Hour,
+	} {
 		h.Add(took)
 	}
 	const ms = time.Millisecond
 	want := Counts{
 		Calls: 8, Took: time.Hour + 2*time.Second + 152*ms + 1,
-		Within: map[time.Duration]uint64{ms / 2: 2, ms: 3, 2 * ms: 4, 5 * ms: 4, 10 * ms: 4, 20 * ms: 4, 50 * ms: 4, 100 * ms: 4, 200 * ms: 5, 500 * ms: 5, time.Second: 6},
+		Within: map[time.Duration]uint64{
+			ms / 2:      2,
+			ms:          3,
+			2 * ms:      4,
+			5 * ms:      4,
+			10 * ms:     4,
+			20 * ms:     4,
+			50 * ms:     4,
+			100 * ms:    4,
+			200 * ms:    5,
+			500 * ms:    5,
+			time.Second: 6,
+		},
 	}
 	if diff := cmp.Diff(want, h.Counts()); diff != "" {
 		t.Error(diff)

@@ -39,15 +39,35 @@ func TestLiveness(t *testing.T) {
 		want  Verdict
 		known bool
 	}{
-		"none":                        {snap: members(first), want: Dead, known: true},
-		"released":                    {snap: members(first), of: lease.Incarnation{Node: "a"}, want: Dead, known: true},
-		"live by gossip":              {snap: members(first), of: first, want: Alive, known: true},
-		"later than gossip knows":     {snap: members(first), of: second, want: Alive, known: true},
-		"replaced":                    {snap: members(second), of: first, want: Dead, known: true},
-		"not known to gossip":         {snap: members(), of: first, now: at(6), want: Dead},
-		"alive by the store":          {do: func(l *Detector) { l.Record(first, true, at(6)) }, snap: members(), of: first, now: at(6), want: CutOff, known: true},
-		"dead by the store":           {do: func(l *Detector) { l.Record(first, false, at(6)) }, snap: members(), of: first, now: at(6), want: Dead, known: true},
-		"dead by the store, long ago": {do: func(l *Detector) { l.Record(first, false, at(6)) }, snap: members(), of: first, now: at(12), want: Dead},
+		"none":                    {snap: members(first), want: Dead, known: true},
+		"released":                {snap: members(first), of: lease.Incarnation{Node: "a"}, want: Dead, known: true},
+		"live by gossip":          {snap: members(first), of: first, want: Alive, known: true},
+		"later than gossip knows": {snap: members(first), of: second, want: Alive, known: true},
+		"replaced":                {snap: members(second), of: first, want: Dead, known: true},
+		"not known to gossip":     {snap: members(), of: first, now: at(6), want: Dead},
+		"alive by the store": {
+			do:    func(l *Detector) { l.Record(first, true, at(6)) },
+			snap:  members(),
+			of:    first,
+			now:   at(6),
+			want:  CutOff,
+			known: true,
+		},
+		"dead by the store": {
+			do:    func(l *Detector) { l.Record(first, false, at(6)) },
+			snap:  members(),
+			of:    first,
+			now:   at(6),
+			want:  Dead,
+			known: true,
+		},
+		"dead by the store, long ago": {
+			do:   func(l *Detector) { l.Record(first, false, at(6)) },
+			snap: members(),
+			of:   first,
+			now:  at(12),
+			want: Dead,
+		},
 		"store was away": {do: func(l *Detector) {
 			l.StoreAway(true, at(6))
 			l.HeartbeatArrived(at(7))
@@ -57,7 +77,14 @@ func TestLiveness(t *testing.T) {
 			l.HeartbeatArrived(at(10))
 			l.Record(first, false, at(10))
 		}, snap: members(), of: first, now: at(10), want: Unconfirmed, known: true},
-		"own heartbeats are late": {do: func(l *Detector) { l.Record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: Unconfirmed, known: true},
+		"own heartbeats are late": {
+			do:    func(l *Detector) { l.Record(first, false, at(9.5)) },
+			snap:  members(),
+			of:    first,
+			now:   at(9.5),
+			want:  Unconfirmed,
+			known: true,
+		},
 		"dead for a host, just after the store was away": {do: func(l *Detector) {
 			l.StoreAway(true, at(6))
 			for i := range 7 {

@@ -21,7 +21,8 @@ type looked struct {
 func newLooked(members int) *looked {
 	l := &looked{Silence: Silence{TTL: 6 * time.Second}, now: time.Unix(1e9, 0)}
 	for i := range members {
-		l.members = append(l.members, &cluster.Member{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("n%04d", i)), Incarnation: 1, Capacity: 100}})
+		l.members = append(l.members,
+			&cluster.Member{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("n%04d", i)), Incarnation: 1, Capacity: 100}})
 	}
 	return l
 }

@@ -165,7 +165,15 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 	if pin.Epoch < asked.Least() {
 		return false
 	}
-	e := &Entry{Pin: pin, fresh: fresh, Generation: asked.Asked, Fences: asked.Fences, Confirmed: true, Learned: time.Now(), begun: asked.begun}
+	e := &Entry{
+		Pin:        pin,
+		fresh:      fresh,
+		Generation: asked.Asked,
+		Fences:     asked.Fences,
+		Confirmed:  true,
+		Learned:    time.Now(),
+		begun:      asked.begun,
+	}
 	old := any(asked)
 	for !c.rooms.CompareAndSwap(room, old, e) {
 		var ok bool

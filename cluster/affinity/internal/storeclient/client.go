@@ -142,7 +142,12 @@ func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) [
 
 // Heartbeat sends this node's heartbeat for the keeper and detects that the store is
 // away. back reports the first answer after that.
-func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) (alive []bool, back bool, err error) {
+func (c *Client) Heartbeat(
+	ctx context.Context,
+	self lease.Incarnation,
+	ttl time.Duration,
+	ask []lease.Incarnation,
+) (alive []bool, back bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.budget)
 	defer cancel()
 	if alive, err = c.Store.Heartbeat(ctx, self, ttl, ask); err != nil {

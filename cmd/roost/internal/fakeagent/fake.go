@@ -114,17 +114,47 @@ func (f *Agent) serveEvents(w http.ResponseWriter, r *http.Request) {
 
 const healthyDigest = 0xabc
 
-// Healthy returns the answers of an agent of a healthy cluster of three, with every field
-// set that an answer can have.
-func Healthy() map[string]any {
+// three returns the members of the cluster, a to c.
+func three() []clusterhttp.Member {
 	members := make([]clusterhttp.Member, 3)
 	for i := range members {
 		members[i] = clusterhttp.Member{
-			Profile: lease.Profile{ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), APIAddr: "sfu:3478", Zone: "z1", Weight: 100, Capacity: 500, Labels: map[string]string{"rack": "r1"}, Incarnation: 7}, State: lease.Active, AgeMS: int64(500 * (i + 1)), Load: int64(150 * i), ClockOffsetMS: int64(i), InSync: true, Keys: []string{"1a2b3c4d", "9f8e7d6c"}, HTTP: fmt.Sprintf("http://10.0.0.%d:8401", i+1),
+			Profile: lease.Profile{
+				ID:          lease.NodeID("node-" + string(rune('a'+i))),
+				Addr:        fmt.Sprintf("10.0.0.%d:7946", i+1),
+				APIAddr:     "sfu:3478",
+				Zone:        "z1",
+				Weight:      100,
+				Capacity:    500,
+				Labels:      map[string]string{"rack": "r1"},
+				Incarnation: 7,
+			},
+			State:         lease.Active,
+			AgeMS:         int64(500 * (i + 1)),
+			Load:          int64(150 * i),
+			ClockOffsetMS: int64(i),
+			InSync:        true,
+			Keys:          []string{"1a2b3c4d", "9f8e7d6c"},
+			HTTP:          fmt.Sprintf("http://10.0.0.%d:8401", i+1),
 		}
 	}
+	return members
+}
+
+// Healthy returns the answers of an agent of a healthy cluster of three, with every field
+// set that an answer can have.
+func Healthy() map[string]any {
+	members := three()
 	room := clusterhttp.RoomAssignment{
-		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "already pinned", Epoch: 9, Hosted: true, TouchWithinS: 600,
+		Room:         "r",
+		Partition:    7,
+		Node:         members[1],
+		Incarnation:  7,
+		Source:       affinity.Pinned,
+		Reason:       "already pinned",
+		Epoch:        9,
+		Hosted:       true,
+		TouchWithinS: 600,
 	}
 	changed := clusterhttp.Changed{Self: "node-a", State: lease.Draining, Weight: 100, Load: 1, Converged: true}
 	in := placement.Input{Partitions: 64}
@@ -139,7 +169,10 @@ func Healthy() map[string]any {
 		"GET /v1/place":      clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
 		"GET /v1/owners":     clusterhttp.Ranked{Key: "k", Partition: 7, Owners: members, Why: "highest score"},
 		"GET /v1/stats": clusterhttp.Stats{
-			Self: "node-a", State: "active", Counts: cluster.Stats{CoreStats: cluster.CoreStats{Divergences: 4, DivergedTime: 800 * time.Millisecond}}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Self:   "node-a",
+			State:  "active",
+			Counts: cluster.Stats{CoreStats: cluster.CoreStats{Divergences: 4, DivergedTime: 800 * time.Millisecond}},
+			Rooms:  &affinity.Stats{Breaker: "closed"},
 			Settings: clusterhttp.Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
 				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
@@ -148,8 +181,19 @@ func Healthy() map[string]any {
 		"GET /v1/history": clusterhttp.History{
 			Self: "node-a", Now: time.Unix(1000, 0).UTC(),
 			Events: []clusterhttp.Event{{
-				At: time.Unix(900, 0).UTC(), Kind: cluster.EventLost, Member: "node-d", Incarnation: 7, Reason: "crashed", Why: "why", Members: 3, Partitions: 16,
-				Moved: 16, Gained: 5, Lost: 1, Weight: 100, OldWeight: 50,
+				At:          time.Unix(900, 0).UTC(),
+				Kind:        cluster.EventLost,
+				Member:      "node-d",
+				Incarnation: 7,
+				Reason:      "crashed",
+				Why:         "why",
+				Members:     3,
+				Partitions:  16,
+				Moved:       16,
+				Gained:      5,
+				Lost:        1,
+				Weight:      100,
+				OldWeight:   50,
 			}},
 			Samples: []clusterhttp.Sample{{At: time.Unix(990, 0).UTC(), Members: 3, Owned: 21, Moved: 16, Load: 150}},
 		},
@@ -169,8 +213,11 @@ func Healthy() map[string]any {
 		"POST /v1/leave":           changed,
 		"POST /v1/weight":          changed,
 		"POST /v1/health":          changed,
-		"POST /v1/cordon":          clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b", ForMS: 60_000, Reason: "disk"}, Converged: true},
-		"DELETE /v1/cordon":        clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b"}, Converged: true},
+		"POST /v1/cordon": clusterhttp.Cordoned{
+			Cordon:    clusterhttp.Cordon{ID: "node-b", ForMS: 60_000, Reason: "disk"},
+			Converged: true,
+		},
+		"DELETE /v1/cordon": clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b"}, Converged: true},
 	}
 }
 

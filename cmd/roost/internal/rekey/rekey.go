@@ -39,8 +39,14 @@ func (k *Step) Settings() []settings.Setting {
 	return []settings.Setting{
 		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
 		{Name: "use", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.use), Usage: "have all agents send with the key of this fingerprint"},
-		{Name: "remove", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.remove), Usage: "have all agents drop the key of this fingerprint; plain = have them refuse plain text"},
-		{Name: "despite-lost", Arg: "bool", FlagOnly: true, Set: settings.Bool(&k.despiteLost), Usage: "take --use or --remove although members are lost: they cannot join again until their key files are changed"},
+		{
+			Name: "remove", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.remove),
+			Usage: "have all agents drop the key of this fingerprint; plain = have them refuse plain text",
+		},
+		{
+			Name: "despite-lost", Arg: "bool", FlagOnly: true, Set: settings.Bool(&k.despiteLost),
+			Usage: "take --use or --remove although members are lost: they cannot join again until their key files are changed",
+		},
 	}
 }
 
@@ -95,7 +101,9 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	}
 	lost := lostOf(before)
 	if len(lost) > 0 && k.install == "" && !k.despiteLost {
-		return fmt.Errorf("%s: %s ended without leaving, or is on the other side of a split, and may still use the former keys: it could not join again. Wait until it is back, or give --despite-lost and change its key file by hand", "--"+k.name, survey.Few(lost))
+		return fmt.Errorf("--%s: %s ended without leaving, or is on the other side of a split, "+
+			"and may still use the former keys: it could not join again. "+
+			"Wait until it is back, or give --despite-lost and change its key file by hand", k.name, survey.Few(lost))
 	}
 	agents, done, err := k.takeAll(ctx, s)
 	if err != nil {
@@ -304,7 +312,8 @@ func (r result) advice(failed, unsaved, others []string) (lines []string) {
 	did := map[string]string{"install": "accept " + r.Key, "use": "send with " + r.Key, "remove": "have dropped " + r.Key}[r.Step]
 	switch {
 	case len(failed) > 0:
-		lines = append(lines, fmt.Sprintf("Not done at %s: repeat the command, or change the key file there, before the next step.", survey.Few(failed)))
+		lines = append(lines,
+			fmt.Sprintf("Not done at %s: repeat the command, or change the key file there, before the next step.", survey.Few(failed)))
 	case r.Step == "install":
 		lines = append(lines, fmt.Sprintf("All %s %s. Next: roost keys --use %s", term.Plural(len(r.Agents), "agent"), did, r.Key))
 	case r.Step == "use" && len(others) > 0:
@@ -316,7 +325,8 @@ func (r result) advice(failed, unsaved, others []string) (lines []string) {
 		lines = append(lines, fmt.Sprintf("A restart undoes this at %s: put the keys into the key file there.", survey.Few(unsaved)))
 	}
 	if len(r.Lost) > 0 {
-		lines = append(lines, fmt.Sprintf("Change the key file of %s by hand before a start: the node was lost, and could not be asked.", survey.Few(r.Lost)))
+		lines = append(lines,
+			fmt.Sprintf("Change the key file of %s by hand before a start: the node was lost, and could not be asked.", survey.Few(r.Lost)))
 	}
 	return lines
 }

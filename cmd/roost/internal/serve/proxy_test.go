@@ -36,7 +36,13 @@ func TestProxyWaitsForWebSockets(t *testing.T) {
 	}))
 	defer app.Close()
 	agent, err := cluster.Start(t.Context(), cluster.Config{
-		ID: "a", Bind: "127.0.0.1:0", APIAddr: app.Listener.Addr().String(), Bootstrap: true, Network: cluster.Local, LeaseTTL: time.Minute, Log: quiet,
+		ID:        "a",
+		Bind:      "127.0.0.1:0",
+		APIAddr:   app.Listener.Addr().String(),
+		Bootstrap: true,
+		Network:   cluster.Local,
+		LeaseTTL:  time.Minute,
+		Log:       quiet,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,13 @@ func (f *files) changed() bool {
 
 // start starts an agent with its scopes. If settings change while it joins that need no restart, it gives up,
 // and returns the new ones.
-func (r Reloading) start(ctx context.Context, c cluster.Config, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) (*cluster.Agent, *settings.Agent, error) {
+func (r Reloading) start(
+	ctx context.Context,
+	c cluster.Config,
+	running settings.Agent,
+	hangups <-chan os.Signal,
+	log *slog.Logger,
+) (*cluster.Agent, *settings.Agent, error) {
 	joining, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	watching, stop := context.WithCancel(ctx)

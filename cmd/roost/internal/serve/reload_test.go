@@ -69,7 +69,8 @@ func (r *reloading) write(name, content string) {
 // written is left alone.
 func TestFaultyFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := reloads(t, map[string]string{"roost.yaml": "log-level: info\n", "token": "one\n"}, "--config=DIR/roost.yaml", "--http-token-file=DIR/token")
+		r := reloads(t, map[string]string{"roost.yaml": "log-level: info\n", "token": "one\n"},
+			"--config=DIR/roost.yaml", "--http-token-file=DIR/token")
 		time.Sleep(time.Minute)
 		if r.log.String() != "" || r.report().Problem != "" {
 			t.Fatalf("without a change: %s", r.log)

@@ -65,7 +65,13 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 }
 
 // runWith is run with one state of the settings. It returns the next one if that comes while it joins.
-func runWith(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading, received <-chan os.Signal) (*settings.Agent, error) {
+func runWith(
+	ctx context.Context,
+	a settings.Agent,
+	log *slog.Logger,
+	reloading Reloading,
+	received <-chan os.Signal,
+) (*settings.Agent, error) {
 	running := a
 	a.Cluster.Log, a.Rooms.Log = log, log
 	web, err := listenHTTP(ctx, a, log)

@@ -66,7 +66,8 @@ func TestJoining(t *testing.T) {
 		if r.StatusCode != c.status || !strings.Contains(string(body), c.part) {
 			t.Errorf("%s %s: %s %.300s, want %d and %s", c.method, c.path, r.Status, body, c.status, c.part)
 		}
-		if c.path == "/metrics" && c.status == 200 && (!slices.Equal(samples(string(body)), phases) || strings.Count(string(body), "# TYPE") < 20) {
+		if c.path == "/metrics" && c.status == 200 &&
+			(!slices.Equal(samples(string(body)), phases) || strings.Count(string(body), "# TYPE") < 20) {
 			t.Errorf("%s", body)
 		}
 	}

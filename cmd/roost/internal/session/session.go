@@ -36,9 +36,15 @@ type Options struct {
 // Settings returns the settings of these options.
 func (o *Options) Settings() []settings.Setting {
 	return []settings.Setting{
-		{Name: "addr", Arg: "HOST:PORT", Default: clusterhttp.DefaultBase, Set: o.setAddr, Usage: "where the agent serves HTTP; with https:// in front if it has --http-tls-cert"},
+		{
+			Name: "addr", Arg: "HOST:PORT", Default: clusterhttp.DefaultBase, Set: o.setAddr,
+			Usage: "where the agent serves HTTP; with https:// in front if it has --http-tls-cert",
+		},
 		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agent requires one"},
-		{Name: "ca", Arg: "FILE", Set: settings.Nonempty(&o.ca), Usage: "trust certificates of the CAs in FILE alone (default: those of this machine)"},
+		{
+			Name: "ca", Arg: "FILE", Set: settings.Nonempty(&o.ca),
+			Usage: "trust certificates of the CAs in FILE alone (default: those of this machine)",
+		},
 		{Name: "cert", Arg: "FILE", Set: settings.Nonempty(&o.cert), Usage: "certificate of this client, if the agent has --http-client-ca"},
 		{Name: "cert-key", Arg: "FILE", Set: settings.Nonempty(&o.key), Usage: "the key of --cert"},
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
@@ -54,7 +60,10 @@ func (o *Options) Output(usage string) settings.Setting {
 
 // Scope is the setting of commands that ask about owners. ROOST_SCOPE is that of an agent.
 func (o *Options) Scope() settings.Setting {
-	return settings.Setting{Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.scope), Usage: "ask about this scope instead of all members: see --scope of roost agent"}
+	return settings.Setting{
+		Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.scope),
+		Usage: "ask about this scope instead of all members: see --scope of roost agent",
+	}
 }
 
 func (o *Options) readToken(path string) (err error) {
@@ -185,7 +194,8 @@ func (o *Options) problems() (problems []error) {
 		problems = append(problems, fmt.Errorf("--addr %q: certificates need https:// in front of the address", o.addr))
 	}
 	if o.exposed(o.addr) {
-		problems = append(problems, fmt.Errorf("--addr %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", o.addr))
+		problems = append(problems,
+			fmt.Errorf("--addr %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", o.addr))
 	}
 	return problems
 }
@@ -258,9 +268,12 @@ func (s *Session) Explain(err error) error {
 	case errors.As(err, &problem):
 		text = problem.Message // the code is for programs
 	case errors.As(err, &unreachable) && unreachable.Op != "remote error":
-		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR", s.Addr, unreachable)
+		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR",
+			s.Addr, unreachable)
 	case errors.Is(err, context.DeadlineExceeded):
-		text = fmt.Sprintf("no answer from %s within %v\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout", s.Addr, s.Timeout)
+		text = fmt.Sprintf("no answer from %s within %v\n"+
+			"its process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
+			s.Addr, s.Timeout)
 	}
 	return errors.New(agenturl.Redacted(text))
 }

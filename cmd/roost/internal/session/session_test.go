@@ -63,7 +63,9 @@ func TestWithheld(t *testing.T) {
 // Connections to any number of agents stay open for the next round.
 func TestConnectionsAreKept(t *testing.T) {
 	o := new(Options)
-	s, err := o.Open(o.Settings(), settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}, io.Discard, io.Discard)
+	s, err := o.Open(o.Settings(),
+		settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}, io.Discard,
+		io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,10 @@ import "testing"
 
 // No content of a configuration file, a key or a token does more than fail.
 func FuzzFile(f *testing.F) {
-	for _, text := range []string{"", "a: b", "a: [b, c]\na: d", "a: {b: c}", "a: &x [1]\nb: *x", "? [a]\n: b", "--- 1\n--- 2", "a: !!binary x", "a: 1e400", "\xff"} {
+	for _, text := range []string{
+		"", "a: b", "a: [b, c]\na: d", "a: {b: c}", "a: &x [1]\nb: *x", "? [a]\n: b", "--- 1\n--- 2",
+		"a: !!binary x", "a: 1e400", "\xff",
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -43,14 +43,27 @@ func (a *Agent) Settings() (all []Setting) {
 func (a *Agent) joining() []Setting {
 	c := &a.Cluster
 	return []Setting{
-		{Name: "id", Arg: "ID", Set: Nonempty(&c.ID), Usage: "this node's name, unique in the cluster and the same after a restart (default: the host name)"},
-		{Name: "bind", Arg: "HOST:PORT", Default: "127.0.0.1:7946", Set: Nonempty(&c.Bind), Usage: "gossip here, by UDP and TCP; port 0 takes a free one"},
-		{Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise), Usage: "other nodes reach this one here (default: the address of --bind; if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)"},
 		{
-			Name: "join", Arg: "HOST:PORT,...", List: true, Usage: "nodes to join by, or the name of an SRV record (in the --config file: read again when it changes)",
-			Set: func(v string) error { c.Join = append(c.Join, v); return nil },
+			Name: "id", Arg: "ID", Set: Nonempty(&c.ID),
+			Usage: "this node's name, unique in the cluster and the same after a restart (default: the host name)",
 		},
-		{Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap), Usage: "do not wait for --join to answer: this may be the first node"},
+		{
+			Name: "bind", Arg: "HOST:PORT", Default: "127.0.0.1:7946", Set: Nonempty(&c.Bind),
+			Usage: "gossip here, by UDP and TCP; port 0 takes a free one",
+		},
+		{
+			Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise),
+			Usage: "other nodes reach this one here " +
+				"(default: the address of --bind; if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)",
+		},
+		{
+			Name: "join", Arg: "HOST:PORT,...", List: true, Set: func(v string) error { c.Join = append(c.Join, v); return nil },
+			Usage: "nodes to join by, or the name of an SRV record (in the --config file: read again when it changes)",
+		},
+		{
+			Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap),
+			Usage: "do not wait for --join to answer: this may be the first node",
+		},
 		{
 			Name: "min-members", Arg: "N", Default: "1", Set: Number(&c.MinMembers, 1, lease.MaxNodes),
 			Usage: "own nothing while fewer live members than N are seen, this one included: at the start and in a split",
@@ -59,14 +72,27 @@ func (a *Agent) joining() []Setting {
 			Name: "handoff", Arg: "DURATION", Set: Duration(&c.Handoff),
 			Usage: "when a partition moves, wait this long at most for its former owner; at least the TTL (default: off)",
 		},
-		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
-		{Name: "key-file", Arg: "FILE", Set: a.setKeyFile, Usage: "encrypt gossip with the key in FILE, which roost keygen makes; further lines are keys that are accepted, too (read again when it changes)"},
-		{Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey), Usage: "do not start without --key-file: without a key, whoever reaches --bind can join"},
+		{
+			Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster),
+			Usage: "the cluster's name; messages of other clusters are dropped",
+		},
+		{
+			Name: "key-file", Arg: "FILE", Set: a.setKeyFile,
+			Usage: "encrypt gossip with the key in FILE, which roost keygen makes; " +
+				"further lines are keys that are accepted, too (read again when it changes)",
+		},
+		{
+			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
+			Usage: "do not start without --key-file: without a key, whoever reaches --bind can join",
+		},
 		{
 			Name: "gossip-allow", Arg: "CIDR,...", List: true, Set: a.addNetwork,
 			Usage: "take gossip from these networks alone, such as 10.0.0.0/8; they have to hold the addresses of all nodes (default: all networks)",
 		},
-		{Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)"},
+		{
+			Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes),
+			Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)",
+		},
 	}
 }
 
@@ -75,43 +101,87 @@ func (a *Agent) shared() []Setting {
 	return []Setting{
 		{
 			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
-			Usage: "who owns in a network split: each side everything, or the side with most members alone (for three nodes or more, and crashes two TTLs apart); the same on all nodes",
+			Usage: "who owns in a network split: each side everything, or the side with most members alone " +
+				"(for three nodes or more, and crashes two TTLs apart); the same on all nodes",
 		},
 		{
 			Name: "split-forget", Arg: "DURATION", Default: "10m", Set: Duration(&c.SplitForget),
 			Usage: "with --split majority, how long a member that fell silent counts; the same on all nodes",
 		},
 		{
-			Name: "partitions", Arg: "N", Default: strconv.Itoa(placement.DefaultPartitions), Usage: "shares that the keys are cut into; the same on all nodes",
-			Set: Number(&c.Partitions, 1, placement.MaxPartitions),
+			Name: "partitions", Arg: "N", Default: strconv.Itoa(placement.DefaultPartitions),
+			Set:   Number(&c.Partitions, 1, placement.MaxPartitions),
+			Usage: "shares that the keys are cut into; the same on all nodes",
 		},
 		{
-			Name: "strategy", Arg: "NAME", Default: "rendezvous", Usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
-			Set: Strategy(&c.Strategy),
+			Name: "strategy", Arg: "NAME", Default: "rendezvous", Set: Strategy(&c.Strategy),
+			Usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
 		},
 		{
 			Name: "scope", Arg: "NAME=LABEL:VALUE,...", List: true, Set: a.addScope,
-			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; lookups ask for it by its name (roost place --scope NAME); the same on all nodes, because nodes do not compare their scopes",
+			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; " +
+				"lookups ask for it by its name (roost place --scope NAME); " +
+				"the same on all nodes, because nodes do not compare their scopes",
 		},
-		{Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork, Usage: "kind of network, which picks the timings"},
-		{Name: "heartbeat", Arg: "DURATION", Set: Duration(&c.HeartbeatInterval), Usage: "renew the lease this often; the same on all nodes (default 2s; wan 5s, local 200ms)"},
-		{Name: "ttl", Arg: "DURATION", Set: Duration(&c.LeaseTTL), Usage: "a lease ends when it is this old; the same on all nodes (default 6s; wan 20s, local 1s)"},
-		{Name: "max-skew", Arg: "DURATION", Default: "5s", Set: Duration(&c.MaxSkew), Usage: "how far a node's clock may be ahead; the same on all nodes"},
+		{
+			Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork,
+			Usage: "kind of network, which picks the timings",
+		},
+		{
+			Name: "heartbeat", Arg: "DURATION", Set: Duration(&c.HeartbeatInterval),
+			Usage: "renew the lease this often; the same on all nodes (default 2s; wan 5s, local 200ms)",
+		},
+		{
+			Name: "ttl", Arg: "DURATION", Set: Duration(&c.LeaseTTL),
+			Usage: "a lease ends when it is this old; the same on all nodes (default 6s; wan 20s, local 1s)",
+		},
+		{
+			Name: "max-skew", Arg: "DURATION", Default: "5s", Set: Duration(&c.MaxSkew),
+			Usage: "how far a node's clock may be ahead; the same on all nodes",
+		},
 	}
 }
 
 func (a *Agent) record() []Setting {
 	c := &a.Cluster
 	return []Setting{
-		{Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr, Usage: "address of your application, part of the answer to each lookup of a key"},
-		{Name: "zone", Arg: "ZONE", Set: Text(&c.Zone), Usage: "advertised to other nodes"},
-		{Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel, Usage: "advertised to other nodes"},
-		{Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64), Usage: "units of load that this node can carry, advertised to other nodes"},
-		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
-		{Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
-		{Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping), Usage: "own partitions even while this node is flapping (default: a node that crashes three times within ten TTLs owns nothing for a while)"},
-		{Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion), Usage: "version of your application, in at most 64 bytes: members and metrics show it"},
-		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
+		{
+			Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr,
+			Usage: "address of your application, part of the answer to each lookup of a key",
+		},
+		{
+			Name: "zone", Arg: "ZONE", Set: Text(&c.Zone),
+			Usage: "advertised to other nodes",
+		},
+		{
+			Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel,
+			Usage: "advertised to other nodes",
+		},
+		{
+			Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64),
+			Usage: "units of load that this node can carry, advertised to other nodes",
+		},
+		{
+			Name: "weight", Arg: "N", Default: "100", Set: a.setWeight,
+			Usage: "this node's share relative to others",
+		},
+		{
+			Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart),
+			Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)",
+		},
+		{
+			Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping),
+			Usage: "own partitions even while this node is flapping " +
+				"(default: a node that crashes three times within ten TTLs owns nothing for a while)",
+		},
+		{
+			Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion),
+			Usage: "version of your application, in at most 64 bytes: members and metrics show it",
+		},
+		{
+			Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining),
+			Usage: "own nothing until roost undrain",
+		},
 	}
 }
 
@@ -124,10 +194,18 @@ func (a *Agent) rooms() []Setting {
 	return []Setting{
 		{
 			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
-			Usage: "pin rooms to nodes by capacity, on this Redis: redis://user:password@host:6379/0; other users of this machine can read a password here, so better use ROOST_REDIS or --redis-file; memory: pins in this process, for an agent that is alone",
+			Usage: "pin rooms to nodes by capacity, on this Redis: redis://user:password@host:6379/0; " +
+				"other users of this machine can read a password here, so better use ROOST_REDIS or --redis-file; " +
+				"memory: pins in this process, for an agent that is alone",
 		},
-		{Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }), Usage: "the same, with the URL in FILE; another user and password are read again when it changes"},
-		{Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL), Usage: "how long a pin outlives the last request for its room (default 1h)"},
+		{
+			Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }),
+			Usage: "the same, with the URL in FILE; another user and password are read again when it changes",
+		},
+		{
+			Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL),
+			Usage: "how long a pin outlives the last request for its room (default 1h)",
+		},
 		{
 			Name: "soft-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.SoftCeiling, 1, maxCeiling),
 			Usage: "share of its --capacity up to which a node is given new rooms, as long as another has headroom (default 80)",
@@ -145,33 +223,67 @@ func (a *Agent) rooms() []Setting {
 
 func (a *Agent) process() []Setting {
 	return []Setting{
-		{Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP, Usage: `serve the HTTP API here; "off" serves none`},
-		{Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)), Usage: "bearer token that calls which change something must show; needed if --http is not loopback, or --http-client-ca; further lines are tokens that count, too (read again when it changes)"},
-		{Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads), Usage: "all other calls must show the token, too, but /healthz, /readyz and /reconnect.mjs; in a browser it is the password"},
-		{Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)), Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again when it changes)"},
 		{
-			Name: "http-host", Arg: "NAME,...", List: true, Usage: "names in the public DNS by which clients call over plain http without a token, besides localhost and IP addresses",
-			Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
+			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP,
+			Usage: `serve the HTTP API here; "off" serves none`,
 		},
-		{Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert), Usage: "serve https with the certificate (PEM, with its chain) in FILE; read again when the file changes"},
-		{Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key), Usage: "the key of --http-tls-cert"},
-		{Name: "http-client-ca", Arg: "FILE", Set: Nonempty(&a.TLS.ClientCA), Usage: "clients must show a certificate of a CA in FILE; probes of /healthz and /readyz need none"},
+		{
+			Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)),
+			Usage: "bearer token that calls which change something must show; " +
+				"needed if --http is not loopback, or --http-client-ca; " +
+				"further lines are tokens that count, too (read again when it changes)",
+		},
+		{
+			Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads),
+			Usage: "all other calls must show the token, too, but /healthz, /readyz and /reconnect.mjs; in a browser it is the password",
+		},
+		{
+			Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)),
+			Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again when it changes)",
+		},
+		{
+			Name: "http-host", Arg: "NAME,...", List: true, Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
+			Usage: "names in the public DNS by which clients call over plain http without a token, besides localhost and IP addresses",
+		},
+		{
+			Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert),
+			Usage: "serve https with the certificate (PEM, with its chain) in FILE; read again when the file changes",
+		},
+		{
+			Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key),
+			Usage: "the key of --http-tls-cert",
+		},
+		{
+			Name: "http-client-ca", Arg: "FILE", Set: Nonempty(&a.TLS.ClientCA),
+			Usage: "clients must show a certificate of a CA in FILE; probes of /healthz and /readyz need none",
+		},
 		{
 			Name: "shutdown-delay", Arg: "DURATION", Set: Duration(&a.ShutdownDelay),
-			Usage: "after SIGTERM keep answering this long, owning nothing and with /readyz failing, until load balancers have turned away (default: five gossip intervals, 1s on a lan)",
+			Usage: "after SIGTERM keep answering this long, owning nothing and with /readyz failing, " +
+				"until load balancers have turned away (default: five gossip intervals, 1s on a lan)",
 		},
-		{Name: "log-format", Arg: "text|json", Default: "text", Set: OneOf(&a.LogFormat, "text", "json"), Usage: "format of the log on standard error"},
-		{Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel, Usage: "least level that is logged (in the --config file: read again when it changes)"},
+		{
+			Name: "log-format", Arg: "text|json", Default: "text", Set: OneOf(&a.LogFormat, "text", "json"),
+			Usage: "format of the log on standard error",
+		},
+		{
+			Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel,
+			Usage: "least level that is logged (in the --config file: read again when it changes)",
+		},
 		{
 			Name: "exit-on-stdin-close", Arg: "bool", Set: Bool(&a.StdinCloses),
-			Usage: "end at once, without a leave message, when standard input ends; for programs that start an agent as their child, so that it never outlives them",
+			Usage: "end at once, without a leave message, when standard input ends; " +
+				"for programs that start an agent as their child, so that it never outlives them",
 		},
 		a.configFile(),
 	}
 }
 
 func (a *Agent) configFile() Setting {
-	return Setting{Name: "config", Arg: "FILE", Set: Nonempty(&a.config), Usage: "read YAML from FILE; its keys are the names of these flags"}
+	return Setting{
+		Name: "config", Arg: "FILE", Set: Nonempty(&a.config),
+		Usage: "read YAML from FILE; its keys are the names of these flags",
+	}
 }
 
 // HostPort checks the form of an address.

@@ -25,10 +25,14 @@ func TestReload(t *testing.T) {
 		live    string
 		restart string
 	}{
-		"nothing":       {},
-		"seeds":         {file: map[string]string{"roost.yaml": "ttl: 30s\njoin: [10.0.0.2:1, 10.0.0.3:1]\n"}, live: "join"},
-		"no seeds":      {file: map[string]string{"roost.yaml": "ttl: 30s\n"}, live: "join"},
-		"level and TTL": {file: map[string]string{"roost.yaml": "join: [10.0.0.1:1]\nttl: 40s\nlog-level: debug\n"}, live: "log-level", restart: "ttl"},
+		"nothing":  {},
+		"seeds":    {file: map[string]string{"roost.yaml": "ttl: 30s\njoin: [10.0.0.2:1, 10.0.0.3:1]\n"}, live: "join"},
+		"no seeds": {file: map[string]string{"roost.yaml": "ttl: 30s\n"}, live: "join"},
+		"level and TTL": {
+			file:    map[string]string{"roost.yaml": "join: [10.0.0.1:1]\nttl: 40s\nlog-level: debug\n"},
+			live:    "log-level",
+			restart: "ttl",
+		},
 		"key":           {file: map[string]string{"key": other + "\n" + key}, live: "key-file"},
 		"tokens":        {file: map[string]string{"token": "one\nthree\n", "read": "four"}, live: "http-token-file http-read-token-file"},
 		"password":      {file: map[string]string{"url": "redis://:q@127.0.0.1:1/0"}, live: "redis-file"},
@@ -40,7 +44,11 @@ func TestReload(t *testing.T) {
 		"no Redis":      {args: strings.Replace(full, " --redis-file DIR/url", "", 1), restart: "redis-file"},
 		"Redis by flag": {args: strings.Replace(full, "--redis-file DIR/url", "--redis redis://:q@127.0.0.1:1/0", 1), live: "redis redis-file"},
 		"no key":        {args: strings.Replace(full, "--key-file DIR/key ", "", 1), restart: "key-file"},
-		"first key":     {from: strings.Replace(full, "--key-file DIR/key ", "", 1), file: map[string]string{"key": "plain\n" + key}, live: "key-file"},
+		"first key": {
+			from: strings.Replace(full, "--key-file DIR/key ", "", 1),
+			file: map[string]string{"key": "plain\n" + key},
+			live: "key-file",
+		},
 		"key at once":   {from: strings.Replace(full, "--key-file DIR/key ", "", 1), restart: "key-file"},
 		"no read token": {args: strings.Replace(full, " --http-read-token-file DIR/read", "", 1), restart: "http-read-token-file"},
 		"a scope":       {args: full + " --scope sfu=role:sfu", restart: "scope"},

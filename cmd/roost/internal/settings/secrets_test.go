@@ -18,7 +18,8 @@ func TestSeveralKeys(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
 	line := func(key []byte) string { return base64.StdEncoding.EncodeToString(key) + "\n" }
 	a, err := load(t, []string{"--key-file=DIR/keys"}, nil, map[string]string{"keys": line(one) + "  " + line(two)})
-	if c := a.Cluster; err != nil || !bytes.Equal(c.Key, one) || len(c.OldKeys) != 1 || !bytes.Equal(c.OldKeys[0], two) || cluster.KeyFingerprint(one) == cluster.KeyFingerprint(two) {
+	if c := a.Cluster; err != nil || !bytes.Equal(c.Key, one) || len(c.OldKeys) != 1 ||
+		!bytes.Equal(c.OldKeys[0], two) || cluster.KeyFingerprint(one) == cluster.KeyFingerprint(two) {
 		t.Errorf("%v, %v, %v", c.Key, c.OldKeys, err)
 	}
 	_, err = load(t, []string{"--key-file=DIR/keys"}, nil, map[string]string{"keys": line(one) + "\n" + line(two)})
@@ -144,13 +145,19 @@ func TestStoreURL(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("%q: %v, want %q", url, err, want)
 		}
-		for source, args := range map[string][]string{"flag": {"--redis=" + url}, "file": {"--redis-file=DIR/secret"}, "config": {"--config=DIR/c"}, "environment": nil} {
+		for source, args := range map[string][]string{
+			"flag":        {"--redis=" + url},
+			"file":        {"--redis-file=DIR/secret"},
+			"config":      {"--config=DIR/c"},
+			"environment": nil,
+		} {
 			env := map[string]string{}
 			if source == "environment" {
 				env["ROOST_REDIS"] = url
 			}
 			o, err := load(t, args, env, map[string]string{"secret": url, "c": "redis: '" + url + "'\n"})
-			if source == "config" && strings.ContainsAny(url, "\x00\n") || source == "environment" && url == "" || source == "file" && strings.HasSuffix(url, "\n") {
+			if source == "config" && strings.ContainsAny(url, "\x00\n") || source == "environment" && url == "" ||
+				source == "file" && strings.HasSuffix(url, "\n") {
 				continue // not what the test means
 			}
 			if (err == nil) != (want == "") || err != nil && strings.Contains(err.Error(), "hunter2") || err == nil && o.Store != url {
@@ -178,7 +185,10 @@ func TestStoreTogether(t *testing.T) {
 // TestPrefix: two clusters on one Redis never share a key.
 func TestPrefix(t *testing.T) {
 	seen := make(map[string]string)
-	for _, name := range []string{"roost", "a", "a:", "a:b", "a%3Ab", "a%", "{17}", "%7B17%7D", "*", "ä", "a b", "A", "a_b-c.d", "lives", strings.Repeat("x", 57)} {
+	for _, name := range []string{
+		"roost", "a", "a:", "a:b", "a%3Ab", "a%", "{17}", "%7B17%7D", "*", "ä", "a b", "A", "a_b-c.d", "lives",
+		strings.Repeat("x", 57),
+	} {
 		prefix, err := store.Prefix(name)
 		if err != nil {
 			t.Errorf("%q: %v", name, err)
@@ -197,7 +207,8 @@ func TestPrefix(t *testing.T) {
 		}
 	}
 	for _, name := range []string{strings.Repeat("x", 58), strings.Repeat("{", 20)} {
-		if _, err := load(t, []string{"--redis=redis://h", "--cluster=" + name}, nil, nil); err == nil || !strings.Contains(err.Error(), "too long for keys on Redis") {
+		_, err := load(t, []string{"--redis=redis://h", "--cluster=" + name}, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "too long for keys on Redis") {
 			t.Errorf("%q: %v", name, err)
 		}
 		if _, err := load(t, []string{"--cluster=" + name}, nil, nil); err != nil {

@@ -58,7 +58,8 @@ func unanswered(agents []Agent) (found []doctor.Check) {
 			"see whether UDP and TCP get through between them and the others, and to the address that they advertise (--advertise)",
 		},
 		{
-			foreign, "an agent of another cluster answers for ", "what it sees is not compared here; what the agent of the node itself sees is not known",
+			foreign, "an agent of another cluster answers for ",
+			"what it sees is not compared here; what the agent of the node itself sees is not known",
 			"see which process serves HTTP there: the address has a new owner, or a proxy or a port leads to another agent",
 		},
 		{

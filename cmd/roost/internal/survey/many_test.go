@@ -66,7 +66,11 @@ func TestMany(t *testing.T) {
 	for i := range *many {
 		id := fmt.Sprintf("n%04d", i)
 		sees[id], tn.hangs[id] = []string{}, i%10 == 9
-		all.Members = append(all.Members, clusterhttp.Member{Profile: lease.Profile{ID: lease.NodeID(id), Addr: "10.11.12.13:7946", APIAddr: "10.11.12.13:3478", Zone: "zone-1"}, State: lease.Active, HTTP: tn.at(id)})
+		all.Members = append(all.Members, clusterhttp.Member{
+			Profile: lease.Profile{ID: lease.NodeID(id), Addr: "10.11.12.13:7946", APIAddr: "10.11.12.13:3478", Zone: "zone-1"},
+			State:   lease.Active,
+			HTTP:    tn.at(id),
+		})
 	}
 	b, err := json.Marshal(all)
 	if err != nil {
@@ -82,7 +86,8 @@ func TestMany(t *testing.T) {
 			answered++
 		}
 	}
-	if answered != *many-*many/10 || len(agents) != *many || tn.most.Load() > 2*atOnce { // an agent may be asked before the last answer was counted
+	// An agent may be asked before the last answer was counted.
+	if answered != *many-*many/10 || len(agents) != *many || tn.most.Load() > 2*atOnce {
 		t.Errorf("%d of %d answered, %d at once", answered, len(agents), tn.most.Load())
 	}
 	hung := newTown(t, sees)

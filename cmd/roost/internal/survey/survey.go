@@ -278,7 +278,8 @@ func served(at string) bool {
 		return false
 	}
 	u, err := url.Parse(at)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Port() != "" && at == (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Port() != "" &&
+		at == (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
 // reason says in a line why there is no answer.

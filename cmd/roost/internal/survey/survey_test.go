@@ -110,7 +110,11 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case call == "v1/members":
 		answer = tn.members(id, sees)
 	default:
-		answer = clusterhttp.Stats{Self: lease.NodeID(id), State: tn.state[id], Settings: clusterhttp.Settings{Cluster: cmp.Or(map[string]string{"foreign": "staging"}[id], "roost")}}
+		answer = clusterhttp.Stats{
+			Self:     lease.NodeID(id),
+			State:    tn.state[id],
+			Settings: clusterhttp.Settings{Cluster: cmp.Or(map[string]string{"foreign": "staging"}[id], "roost")},
+		}
 	}
 	_ = json.NewEncoder(w).Encode(answer)
 }
@@ -124,7 +128,11 @@ func (tn *town) members(id string, sees []string) clusterhttp.Members {
 			at = "10.0.0.2:7946"
 		}
 		if reason == "" {
-			m.Members = append(m.Members, clusterhttp.Member{Profile: lease.Profile{ID: lease.NodeID(other), Addr: at}, State: lease.Active, HTTP: tn.at(other)})
+			m.Members = append(m.Members, clusterhttp.Member{
+				Profile: lease.Profile{ID: lease.NodeID(other), Addr: at},
+				State:   lease.Active,
+				HTTP:    tn.at(other),
+			})
 		} else {
 			m.Lost = append(m.Lost, clusterhttp.Lost{Profile: lease.Profile{ID: lease.NodeID(name)}, HTTP: tn.at(name), Reason: reason})
 		}
@@ -144,7 +152,9 @@ func TestMain(m *testing.M) {
 func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []Agent {
 	t.Helper()
 	o := new(session.Options)
-	s, err := o.Open(o.Settings(), settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(name string) string { return tn.env[name] }}, t.Output(), t.Output())
+	s, err := o.Open(o.Settings(),
+		settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(name string) string { return tn.env[name] }},
+		t.Output(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,26 +184,79 @@ func TestCheck(t *testing.T) {
 		rows  string   // the agents and how many members they see
 		want  []string // findings that are not ok
 	}{
-		"agreed":                            {map[string][]string{"a": abc, "b": abc, "c": abc}, nil, "a 3, b 3, c 3", nil},
-		"not seen by one":                   {map[string][]string{"a": abc, "b": abc, "c": {"a", "c"}}, nil, "a 3, b 3, c 2", []string{"warn b is not seen by c"}},
-		"known to others alone":             {map[string][]string{"a": {"a", "b"}, "b": abc, "c": abc}, nil, "a 2, b 3, c 3", []string{"warn c is not seen by a"}},
-		"a split, the others by lost":       {map[string][]string{"a": {"a", "-b", "-c"}, "b": {"b", "c"}, "c": {"b", "c"}}, nil, "a 1, b 2, c 2", []string{"fail sides that do not see each other: a | b, c"}},
-		"lost, and gone":                    {map[string][]string{"a": {"a", "-x"}}, nil, "a 1", nil},
-		"left, and gone":                    {map[string][]string{"a": {"a", "=x"}}, nil, "a 1", nil},
-		"left, and runs apart":              {map[string][]string{"a": {"a", "=x"}, "x": {"x"}}, nil, "a 1, x 1", []string{"fail sides that do not see each other: a | x"}},
-		"left, and ends":                    {map[string][]string{"a": {"a", "=ended"}}, nil, "a 1", nil},
-		"lost, and ended":                   {map[string][]string{"a": {"a", "-ended"}}, nil, "a 1, ended -", []string{"warn runs, and takes no part: ended ("}},
-		"left, lost for another, and ended": {map[string][]string{"a": {"a", "b", "=ended"}, "b": {"a", "b", "c", "=ended"}, "c": {"a", "b", "c", "-ended"}}, nil, "a 2, b 3, c 3, ended -", []string{"warn c is not seen by a", "warn runs, and takes no part: ended ("}},
-		"left, and joins in vain":           {map[string][]string{"a": {"a", "=absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
-		"joins":                             {map[string][]string{"a": {"a", "-x"}, "x": {"x"}}, map[string]string{"x": "joining"}, "a 1, x 1", []string{"warn x is not seen by a"}},
-		"runs, and takes no part":           {map[string][]string{"a": {"a", "-absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
-		"no answer":                         {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
-		"no HTTP":                           {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
-		"of another cluster":                {map[string][]string{"a": {"a", "foreign"}, "foreign": {"a", "foreign", "x"}}, nil, "a 2, foreign -", []string{"warn an agent of another cluster answers for foreign (staging at http://foreign:8401)"}},
-		"lost, and of another":              {map[string][]string{"a": {"a", "-foreign"}, "foreign": {"foreign"}}, nil, "a 1, foreign -", []string{"warn an agent of another cluster answers for foreign ("}},
-		"left, and of another":              {map[string][]string{"a": {"a", "=foreign"}, "foreign": {"foreign"}}, nil, "a 1", nil},
-		"at two addresses":                  {map[string][]string{"a": {"a", "b", "moved"}, "b": {"a", "b", "moved"}, "moved": {"a", "b", "moved"}}, nil, "a 3, b 3, moved 3", []string{"warn moved is seen at 10.0.0.1:7946 and http://moved:8401 by a and 1 more, at 10.0.0.2:7946 and http://moved:8401 by moved"}},
-		"another agent's address":           {map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}}, nil, "a 2, alias-a -", []string{"warn no view from alias-a (the agent at "}},
+		"agreed": {map[string][]string{"a": abc, "b": abc, "c": abc}, nil, "a 3, b 3, c 3", nil},
+		"not seen by one": {
+			map[string][]string{"a": abc, "b": abc, "c": {"a", "c"}},
+			nil, "a 3, b 3, c 2",
+			[]string{"warn b is not seen by c"},
+		},
+		"known to others alone": {
+			map[string][]string{"a": {"a", "b"}, "b": abc, "c": abc},
+			nil, "a 2, b 3, c 3",
+			[]string{"warn c is not seen by a"},
+		},
+		"a split, the others by lost": {
+			map[string][]string{"a": {"a", "-b", "-c"}, "b": {"b", "c"}, "c": {"b", "c"}},
+			nil, "a 1, b 2, c 2",
+			[]string{"fail sides that do not see each other: a | b, c"},
+		},
+		"lost, and gone": {map[string][]string{"a": {"a", "-x"}}, nil, "a 1", nil},
+		"left, and gone": {map[string][]string{"a": {"a", "=x"}}, nil, "a 1", nil},
+		"left, and runs apart": {
+			map[string][]string{"a": {"a", "=x"}, "x": {"x"}},
+			nil, "a 1, x 1",
+			[]string{"fail sides that do not see each other: a | x"},
+		},
+		"left, and ends": {map[string][]string{"a": {"a", "=ended"}}, nil, "a 1", nil},
+		"lost, and ended": {
+			map[string][]string{"a": {"a", "-ended"}},
+			nil, "a 1, ended -",
+			[]string{"warn runs, and takes no part: ended ("},
+		},
+		"left, lost for another, and ended": {
+			map[string][]string{"a": {"a", "b", "=ended"}, "b": {"a", "b", "c", "=ended"}, "c": {"a", "b", "c", "-ended"}},
+			nil, "a 2, b 3, c 3, ended -",
+			[]string{"warn c is not seen by a", "warn runs, and takes no part: ended ("},
+		},
+		"left, and joins in vain": {
+			map[string][]string{"a": {"a", "=absent"}},
+			nil, "a 1, absent -",
+			[]string{"warn runs, and takes no part: absent (joining: by UDP"},
+		},
+		"joins": {
+			map[string][]string{"a": {"a", "-x"}, "x": {"x"}},
+			map[string]string{"x": "joining"},
+			"a 1, x 1",
+			[]string{"warn x is not seen by a"},
+		},
+		"runs, and takes no part": {
+			map[string][]string{"a": {"a", "-absent"}},
+			nil, "a 1, absent -",
+			[]string{"warn runs, and takes no part: absent (joining: by UDP"},
+		},
+		"no answer": {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
+		"no HTTP":   {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
+		"of another cluster": {
+			map[string][]string{"a": {"a", "foreign"}, "foreign": {"a", "foreign", "x"}},
+			nil, "a 2, foreign -",
+			[]string{"warn an agent of another cluster answers for foreign (staging at http://foreign:8401)"},
+		},
+		"lost, and of another": {
+			map[string][]string{"a": {"a", "-foreign"}, "foreign": {"foreign"}},
+			nil, "a 1, foreign -",
+			[]string{"warn an agent of another cluster answers for foreign ("},
+		},
+		"left, and of another": {map[string][]string{"a": {"a", "=foreign"}, "foreign": {"foreign"}}, nil, "a 1", nil},
+		"at two addresses": {
+			map[string][]string{"a": {"a", "b", "moved"}, "b": {"a", "b", "moved"}, "moved": {"a", "b", "moved"}},
+			nil, "a 3, b 3, moved 3",
+			[]string{"warn moved is seen at 10.0.0.1:7946 and http://moved:8401 by a and 1 more, at 10.0.0.2:7946 and http://moved:8401 by moved"},
+		},
+		"another agent's address": {
+			map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}},
+			nil, "a 2, alias-a -",
+			[]string{"warn no view from alias-a (the agent at "},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tn := newTown(t, c.sees)
@@ -227,7 +290,16 @@ func TestCheck(t *testing.T) {
 // without it, and to this machine only if the first agent is there. Over plain http it goes with --insecure alone.
 func TestTrust(t *testing.T) {
 	t.Parallel()
-	tn := newTown(t, map[string][]string{"a": {"a", "b", "c", "here", "any"}, "b": {"b", "evil"}, "c": {"c", "d"}, "d": {"d"}, "evil": {"evil", "worse"}, "worse": {"worse"}, "here": {"here"}, "any": {"any"}})
+	tn := newTown(t, map[string][]string{
+		"a":     {"a", "b", "c", "here", "any"},
+		"b":     {"b", "evil"},
+		"c":     {"c", "d"},
+		"d":     {"d"},
+		"evil":  {"evil", "worse"},
+		"worse": {"worse"},
+		"here":  {"here"},
+		"any":   {"any"},
+	})
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("sesame-sesame-sesame-sesame-sesame"), 0o600); err != nil {
 		t.Fatal(err)
@@ -236,7 +308,11 @@ func TestTrust(t *testing.T) {
 	for _, id := range []string{"a", "c", "d", "evil", "worse"} {
 		tn.urls[id] = "https://" + id + ":8401"
 	}
-	for first, want := range map[string]string{"https://a:8401": "a c d", "http://127.0.0.1:8401": "a any c d here", "http://a:8401": "a b c d evil worse"} {
+	for first, want := range map[string]string{
+		"https://a:8401":        "a c d",
+		"http://127.0.0.1:8401": "a any c d here",
+		"http://a:8401":         "a b c d evil worse",
+	} {
 		tn.told.Clear()
 		tn.urls["a"] = first
 		tn.env = map[string]string{"ROOST_TOKEN_FILE": token, "ROOST_INSECURE": fmt.Sprint(first == "http://a:8401")}
@@ -263,13 +339,24 @@ func TestHostileAnswer(t *testing.T) {
 	for i := range 2 * lease.MaxNodes {
 		full.meet(lease.NodeID(fmt.Sprint(i)), "http://10.0.0.1:8401", false, "")
 	}
-	if len(full.known) != lease.MaxNodes || len(full.next) != lease.MaxNodes || full.meet("0", "", false, "") != "0" || full.meet("new", "", false, "") != "" {
+	if len(full.known) != lease.MaxNodes || len(full.next) != lease.MaxNodes ||
+		full.meet("0", "", false, "") != "0" || full.meet("new", "", false, "") != "" {
 		t.Errorf("knows %d, asks %d", len(full.known), len(full.next))
 	}
 	for at, want := range map[string]bool{
-		"http://10.0.0.1:8401": true, "https://sfu-1.example:8401": true, "https://[fd00::1]:8401": true,
-		"http://10.0.0.1": false, "10.0.0.1:8401": false, "http://:8401": false, "ftp://10.0.0.1:8401": false, "http://a@10.0.0.1:8401": false,
-		"http://10.0.0.1:8401/": false, "http://10.0.0.1:8401/v1/leave?": false, "http://10.0.0.1:8401?a=b": false, "http://10.0.0.1:8401#a": false, "http://10.0.0.1:x": false,
+		"http://10.0.0.1:8401":           true,
+		"https://sfu-1.example:8401":     true,
+		"https://[fd00::1]:8401":         true,
+		"http://10.0.0.1":                false,
+		"10.0.0.1:8401":                  false,
+		"http://:8401":                   false,
+		"ftp://10.0.0.1:8401":            false,
+		"http://a@10.0.0.1:8401":         false,
+		"http://10.0.0.1:8401/":          false,
+		"http://10.0.0.1:8401/v1/leave?": false,
+		"http://10.0.0.1:8401?a=b":       false,
+		"http://10.0.0.1:8401#a":         false,
+		"http://10.0.0.1:x":              false,
 	} {
 		one := &taking{known: make(map[lease.NodeID]*Agent)}
 		if one.meet("b", at, true, ""); len(one.next) == 1 != want || one.known["b"].HTTP != "" != want {
@@ -288,7 +375,10 @@ func TestLongAnswer(t *testing.T) {
 	tn := newTown(t, map[string][]string{"a": {"a", "b", "foreign"}})
 	long := strings.Repeat("long", 1<<18)
 	members := clusterhttp.Members{Self: "b", Members: []clusterhttp.Member{
-		{Profile: lease.Profile{ID: "a", Addr: "10.0.0.9:7946" + long}}, {Profile: lease.Profile{ID: "b", Addr: long}}, {Profile: lease.Profile{ID: "d"}, HTTP: "http://" + long + ":8401"}, {Profile: lease.Profile{ID: lease.NodeID(long)}},
+		{Profile: lease.Profile{ID: "a", Addr: "10.0.0.9:7946" + long}},
+		{Profile: lease.Profile{ID: "b", Addr: long}},
+		{Profile: lease.Profile{ID: "d"}, HTTP: "http://" + long + ":8401"},
+		{Profile: lease.Profile{ID: lease.NodeID(long)}},
 	}}
 	for i := range members.Members {
 		members.Members[i].State = lease.Active
@@ -298,8 +388,10 @@ func TestLongAnswer(t *testing.T) {
 	}
 	members.Lost[0].Reason, members.Lost[1].ID = lease.Reason(long), lease.NodeID(long)
 	tn.raw = map[string]any{
-		"b/v1/members": members, "b/v1/stats": clusterhttp.Stats{State: long, Settings: clusterhttp.Settings{Cluster: "roost"}},
-		"foreign/v1/members": clusterhttp.Members{Self: "foreign"}, "foreign/v1/stats": clusterhttp.Stats{Settings: clusterhttp.Settings{Cluster: long}},
+		"b/v1/members":       members,
+		"b/v1/stats":         clusterhttp.Stats{State: long, Settings: clusterhttp.Settings{Cluster: "roost"}},
+		"foreign/v1/members": clusterhttp.Members{Self: "foreign"},
+		"foreign/v1/stats":   clusterhttp.Stats{Settings: clusterhttp.Settings{Cluster: long}},
 	}
 	agents := tn.take(t, "a", nil)
 	if len(agents) != 4 || agents[1].View == nil || len(agents[1].View.Lost) != 256 || agents[3].foreign == "" {

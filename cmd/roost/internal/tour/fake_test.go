@@ -63,14 +63,24 @@ func (f *fakes) aboutRooms(a answer, r *http.Request) any {
 		return clusterhttp.ReleasedRoom{Room: room}
 	case r.Method == http.MethodPost && f.guesses > 0:
 		f.guesses--
-		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{Profile: lease.Profile{ID: "a"}, State: lease.Active}, Source: affinity.Degraded, Reason: "a guess"}
+		return clusterhttp.RoomAssignment{
+			Room:   room,
+			Node:   clusterhttp.Member{Profile: lease.Profile{ID: "a"}, State: lease.Active},
+			Source: affinity.Degraded,
+			Reason: "a guess",
+		}
 	case r.Method == http.MethodPost:
 		p := a.pins[room]
 		source := affinity.Pinned
 		if p.size == bigSize && !f.claimed {
 			f.claimed, source = true, affinity.Override
 		}
-		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{Profile: lease.Profile{ID: p.node}, State: lease.Active}, Source: source, Hosted: p.node == a.node}
+		return clusterhttp.RoomAssignment{
+			Room:   room,
+			Node:   clusterhttp.Member{Profile: lease.Profile{ID: p.node}, State: lease.Active},
+			Source: source,
+			Hosted: p.node == a.node,
+		}
 	}
 	var list clusterhttp.Rooms
 	for room, p := range a.pins {

@@ -58,7 +58,8 @@ type result struct {
 func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there? --http 127.0.0.1:0 finds a free port): %w", addr, err)
+		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there? --http 127.0.0.1:0 finds a free port): %w",
+			addr, err)
 	}
 	f := &front{addr: listener.Addr().String(), ended: make(chan struct{})}
 	mux := http.NewServeMux()

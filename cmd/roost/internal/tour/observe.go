@@ -18,7 +18,11 @@ const (
 // poll looks until there is nothing to wait for. progress is shown to people; without
 // progress, look is done. It returns the time since the given moment, and false if ctx
 // ended first.
-func (t *tour) poll(ctx context.Context, since time.Time, look func() (progress string, err error)) (took time.Duration, done bool, err error) {
+func (t *tour) poll(
+	ctx context.Context,
+	since time.Time,
+	look func() (progress string, err error),
+) (took time.Duration, done bool, err error) {
 	defer t.out.waited()
 	for {
 		progress, err := look()

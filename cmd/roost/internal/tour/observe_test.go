@@ -50,7 +50,8 @@ func TestObserveOneThatDied(t *testing.T) {
 	}
 	<-p.Done()
 	tour.nodes[1].Process = p
-	if err := tour.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("b: pid %d ended by itself", p.PID())) {
+	want := fmt.Sprintf("b: pid %d ended by itself", p.PID())
+	if err := tour.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -130,10 +131,12 @@ func TestBrokenStep(t *testing.T) {
 		"a partition": {"bbcabc", homes, []string{"no partition moved: partition 0 moved from a to b"}},
 		"moved":       {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "c"}, []string{moved + "yard was pinned to b, now to c"}},
 		"lost": {"abcabc", map[string]lease.NodeID{"attic": "a"}, []string{
-			moved + "yard was pinned to b, now to nobody", "all 3 agents list the same 2 pins, one for each room: yard has no pin, says a (and 2 more)", host,
+			moved + "yard was pinned to b, now to nobody",
+			"all 3 agents list the same 2 pins, one for each room: yard has no pin, says a (and 2 more)", host,
 		}},
 		"orphaned": {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
-			moved + "yard was pinned to b, now to d", "no pin names a node that is gone: yard is pinned to d says a, which is no member (and 2 more)", host,
+			moved + "yard was pinned to b, now to d",
+			"no pin names a node that is gone: yard is pinned to d says a, which is no member (and 2 more)", host,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

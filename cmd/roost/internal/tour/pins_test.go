@@ -47,11 +47,16 @@ func TestPins(t *testing.T) {
 		},
 		"another size": {damage: setPin(0, "yard", pin{"c", 17, 4}), pins: "yard is pinned for 4 people says a, 3 are there"},
 		"an orphan": {
-			damage: all(func(a *answer) { a.pins["yard"] = pin{"d", 17, 3} }), orphans: "yard is pinned to d says a, which is no member (and 2 more)",
-			resolved: "a sends people of yard to c, it is pinned to d", hosted: "yard is hosted by c, it is pinned to d",
+			damage:   all(func(a *answer) { a.pins["yard"] = pin{"d", 17, 3} }),
+			orphans:  "yard is pinned to d says a, which is no member (and 2 more)",
+			resolved: "a sends people of yard to c, it is pinned to d",
+			hosted:   "yard is hosted by c, it is pinned to d",
 		},
-		"an orphan by one agent": {damage: one(1, func(a *answer) { delete(a.members, "c") }), orphans: "yard is pinned to c says b, which is no member"},
-		"sent elsewhere":         {mislead: func(v []visit) { v[1].homes[0].node = "b" }, resolved: "b sends people of attic to b, it is pinned to a"},
+		"an orphan by one agent": {
+			damage:  one(1, func(a *answer) { delete(a.members, "c") }),
+			orphans: "yard is pinned to c says b, which is no member",
+		},
+		"sent elsewhere": {mislead: func(v []visit) { v[1].homes[0].node = "b" }, resolved: "b sends people of attic to b, it is pinned to a"},
 		"sent nowhere": {
 			mislead:  func(v []visit) { v[0].homes[0], v[1].homes[0], v[2].homes[0] = home{}, home{}, home{} },
 			resolved: "a sends people of attic to nobody", hosted: "attic has no host",
@@ -96,10 +101,17 @@ func TestMovedPins(t *testing.T) {
 		"nothing moved":      {nil, "", "lobby is still pinned to b (and 1 more)"},
 		"those of b":         {map[string]pin{"lobby": toA, "stage": toC}, "lobby was pinned to b, now to a (and 1 more)", ""},
 		"one is left behind": {map[string]pin{"lobby": toA}, "lobby was pinned to b, now to a", "stage is still pinned to b"},
-		"one moved along":    {map[string]pin{"attic": toC, "lobby": toA, "stage": toC}, "attic was pinned to a, now to c (and 2 more)", "attic was pinned to a, now to c"},
-		"an old epoch":       {map[string]pin{"lobby": {"a", 18, 3}, "stage": toC}, "lobby", "lobby has epoch 18, it had 18"},
-		"lost":               {map[string]pin{"lobby": {}, "stage": toC}, "lobby was pinned to b, now to nobody", "lobby has epoch 0, it had 18"},
-		"again where it was": {map[string]pin{"attic": toA, "lobby": toA, "stage": toC}, "attic was pinned to a, now to a", "attic was pinned to a, now to a"},
+		"one moved along": {
+			map[string]pin{"attic": toC, "lobby": toA, "stage": toC},
+			"attic was pinned to a, now to c (and 2 more)", "attic was pinned to a, now to c",
+		},
+		"an old epoch": {map[string]pin{"lobby": {"a", 18, 3}, "stage": toC}, "lobby", "lobby has epoch 18, it had 18"},
+		"lost":         {map[string]pin{"lobby": {}, "stage": toC}, "lobby was pinned to b, now to nobody", "lobby has epoch 0, it had 18"},
+		"again where it was": {
+			map[string]pin{"attic": toA, "lobby": toA, "stage": toC},
+			"attic was pinned to a, now to a",
+			"attic was pinned to a, now to a",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := maps.Clone(before)

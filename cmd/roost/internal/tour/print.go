@@ -150,7 +150,9 @@ type row struct {
 
 func (p *printer) summary(rows []row) {
 	p.line("")
-	p.line("%s", p.paint(term.Heading, fmt.Sprintf("%-18s %17s  %9s  %6s  %6s  %7s  %s", "What happened", "partitions moved", "expected", "rooms", "pinned", "agreed", "checks")))
+	heading := fmt.Sprintf("%-18s %17s  %9s  %6s  %6s  %7s  %s",
+		"What happened", "partitions moved", "expected", "rooms", "pinned", "agreed", "checks")
+	p.line("%s", p.paint(term.Heading, heading))
 	for _, r := range rows {
 		held := p.paint(term.Good, "held")
 		if r.held < r.checks {

@@ -118,7 +118,8 @@ func TestOnce(t *testing.T) {
 func TestNoRedis(t *testing.T) {
 	w := startWalk(t, Options{Nodes: 2, Once: true, Redis: "redis://:open-sesame@127.0.0.1:1"})
 	err := <-w.ended
-	if err == nil || !strings.HasPrefix(err.Error(), "--redis: ") || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, w), "sesame") {
+	if err == nil || !strings.HasPrefix(err.Error(), "--redis: ") || !strings.Contains(err.Error(), "store") ||
+		strings.Contains(fmt.Sprint(err, w), "sesame") {
 		t.Errorf("%v\n%s", err, w)
 	}
 }
@@ -241,7 +242,8 @@ func TestAgentThatFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "node-1") || !strings.Contains(out.String(), "the port is taken") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if err := Run(t.Context(), Options{Nodes: 2, Exe: exe + "er", Once: true, Out: out}); err == nil || !strings.Contains(err.Error(), "start node-1") {
+	err = Run(t.Context(), Options{Nodes: 2, Exe: exe + "er", Once: true, Out: out})
+	if err == nil || !strings.Contains(err.Error(), "start node-1") {
 		t.Errorf("no binary: %v", err)
 	}
 }

@@ -36,12 +36,14 @@ func (t *tour) gather(ctx context.Context) error {
 		return err
 	}
 	t.holdings(t.seen)
-	t.out.fact("asked", fmt.Sprintf("%s times in %s", count(len(visits)*len(t.parties)), seconds(asked)), "each agent for each room, all agents at once")
+	t.out.fact("asked", fmt.Sprintf("%s times in %s", count(len(visits)*len(t.parties)), seconds(asked)),
+		"each agent for each room, all agents at once")
 	t.askedAgain()
 	t.out.fact("by the hash", fmt.Sprintf("%s of %s rooms", count(t.byHash(pins)), count(len(t.parties))), "")
 	t.out.fact("loads known after", seconds(heard), "a room of n people costs n·(n-1) streams")
 	t.out.line("")
-	t.conclude(samePins(t.parties, t.seen), oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins), check{"every agent has heard how many streams each node carries", problem})
+	t.conclude(samePins(t.parties, t.seen), oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins),
+		check{"every agent has heard how many streams each node carries", problem})
 	return nil
 }
 
