@@ -198,10 +198,10 @@ func TestSizesAreUpperBounds(t *testing.T) {
 	})
 	largest := &Message{
 		Settings: math.MaxUint32, Stamp: maxStamp, SentAt: time.UnixMilli(math.MaxInt64), Missed: maxStamp, Cordoned: math.MaxUint32,
-		Heartbeats: make([]Heartbeat, maxRows), Ages: make([]Bucket, maxRows), Cordons: make([]Cordon, MaxCordons), PullRecords: make([]Handle, maxRows),
-		PullLeases: make([]Handle, maxRows), PullBuckets: make([]BucketDigest, maxRows), FailureReports: make([]FailureReport, maxRows),
+		Heartbeats: make([]Heartbeat, maxCandidates), Ages: make([]Bucket, maxCandidates), Cordons: make([]Cordon, MaxCordons), PullRecords: make([]Handle, maxCandidates),
+		PullLeases: make([]Handle, maxCandidates), PullBuckets: make([]BucketDigest, maxCandidates), FailureReports: make([]FailureReport, maxCandidates),
 	}
-	for i := range maxRows {
+	for i := range maxCandidates {
 		largest.Heartbeats[i].Table = math.MaxUint32
 		largest.Records = append(largest.Records, rec("x", 1))
 	}
