@@ -268,8 +268,8 @@ func TestSnapshotOfAScope(t *testing.T) {
 		agent, w := c.Agent("n00"), c.scopes["n00"][0]
 		s, replaced := w.Latest()
 		if w.Snapshot() != s || len(s.Members) != 3 || len(s.Table.Nodes()) != 3 || s.Digest() == agent.Snapshot().Digest() {
-			c.t.Errorf("it has %d members, %d candidates, table %v; the agent has %v", len(s.Members),
-				len(s.Table.Nodes()), s.Digest(), agent.Snapshot().Digest())
+			c.t.Errorf("it has %d members, %d candidates, table %v; the agent has %v",
+				len(s.Members), len(s.Table.Nodes()), s.Digest(), agent.Snapshot().Digest())
 		}
 		for _, m := range s.Members {
 			if m.Labels["role"] != "even" || !s.InSync(m) {

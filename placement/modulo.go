@@ -49,6 +49,6 @@ func (modulo) Rank(nodes []Node, p Partition, n int) []int {
 
 // Explain implements [Explainer].
 func (modulo) Explain(nodes []Node, p Partition, owner int) string {
-	return fmt.Sprintf("%d mod %d nodes is %d, and %s is number %d in the order of ids, counted from 0", p,
-		len(nodes), owner, nodes[owner].ID, owner)
+	return fmt.Sprintf("%d mod %d nodes is %d, and %s is number %d in the order of ids, counted from 0",
+		p, len(nodes), owner, nodes[owner].ID, owner)
 }

@@ -152,8 +152,8 @@ func watchEndings(t *testing.T, start func(id lease.NodeID, seeds []string) memb
 		took["rolling restart by "+how] = worst
 	}
 	for how, e := range took {
-		t.Logf("%-42s another node is named after %4d ms, failed over unasked after %4d ms, late answers %d", how,
-			e.named.Milliseconds(), e.failedOver.Milliseconds(), e.late)
+		t.Logf("%-42s another node is named after %4d ms, failed over unasked after %4d ms, late answers %d",
+			how, e.named.Milliseconds(), e.failedOver.Milliseconds(), e.late)
 	}
 	return took
 }

@@ -91,8 +91,8 @@ func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 			return nil
 		}
 	}
-	what := fmt.Sprintf("kubernetes: the service %s in the namespace %s does not list the pod %s (%s)", d.service,
-		d.api.namespace, pod.Name, strings.Join(own, ", "))
+	what := fmt.Sprintf("kubernetes: the service %s in the namespace %s does not list the pod %s (%s)",
+		d.service, d.api.namespace, pod.Name, strings.Join(own, ", "))
 	if slices.ContainsFunc(found.addresses, func(a string) bool { return slices.Contains(own, a) }) {
 		return fmt.Errorf("%s with a port %q: add one to the service; if its targetPort is a name, the pod's container needs a port of that name",
 			what, d.port)

@@ -141,8 +141,8 @@ func (c change) print(s *session.Session) error {
 	if len(d.Moves) > 0 {
 		page = append(append(page, term.Line{}), flows(d.Moves)(columns)...)
 	}
-	text := fmt.Sprintf("\nmax/mean %.2f -> %.2f, variation %s -> %s\n", d.Before.MaxMean, d.After.MaxMean,
-		term.Percent(d.Before.CV), term.Percent(d.After.CV))
+	text := fmt.Sprintf("\nmax/mean %.2f -> %.2f, variation %s -> %s\n",
+		d.Before.MaxMean, d.After.MaxMean, term.Percent(d.Before.CV), term.Percent(d.After.CV))
 	if advice := d.After.Advice(); advice != "" {
 		text += advice + "\n"
 	}

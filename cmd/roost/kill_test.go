@@ -218,8 +218,8 @@ func TestConfirmedFailure(t *testing.T) {
 		{"abort, as after a panic", func(p *proc) { p.Signal(syscall.SIGABRT) }},
 	} {
 		learned := f.end(slot, tt.end)
-		t.Logf("%s: known by all after %v, median %v", tt.name, learned[len(learned)-1].Round(time.Millisecond),
-			learned[len(learned)/2].Round(time.Millisecond))
+		t.Logf("%s: known by all after %v, median %v",
+			tt.name, learned[len(learned)-1].Round(time.Millisecond), learned[len(learned)/2].Round(time.Millisecond))
 		if last := learned[len(learned)-1]; last > proven {
 			t.Errorf("%s: the last agent learned of it after %v", tt.name, last)
 		}

@@ -80,7 +80,11 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	for i := range lasting.Lost {
 		lasting.Lost[i].AgoMS = 0
 	}
-	head, versions := "ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", differ(m.Members)
+	head := "ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE"
+	// Versions are worth columns if applications state theirs, or if members run different versions of roost.
+	versions := slices.ContainsFunc(m.Members, func(n clusterhttp.Member) bool {
+		return n.AppVersion != "" || n.RoostVersion != m.Members[0].RoostVersion
+	})
 	if versions {
 		head += "\tVERSION\tROOST"
 	}
@@ -97,14 +101,6 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 		}
 	}, waitsOf(m)...)
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
-}
-
-// differ reports whether versions are worth columns: applications state theirs, or members run different
-// versions of roost.
-func differ(members []clusterhttp.Member) bool {
-	return slices.ContainsFunc(members, func(n clusterhttp.Member) bool {
-		return n.AppVersion != "" || n.RoostVersion != members[0].RoostVersion
-	})
 }
 
 // lostLine says how a member has gone, and what it owned.

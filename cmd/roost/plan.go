@@ -187,8 +187,8 @@ func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 		case seen[id]:
 			problem("%s %s: the same node is named twice", flag, term.Printable(string(id)))
 		case at < 0 && want:
-			problem("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s", flag,
-				term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
+			problem("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s",
+				flag, term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
 		case at >= 0 && !want:
 			problem("%s %s: it is there already; for another weight use --weight %s=N", flag, id, id)
 		}

@@ -134,8 +134,8 @@ func whereabouts(d clusterhttp.RoomDetail, demand affinity.Demand) string {
 	case d.Source == affinity.Degraded:
 		return fmt.Sprintf("%s probably lives on %s.", name, at)
 	case d.Node.ID == "":
-		return fmt.Sprintf("%s is not pinned, and cannot be now: %s.", name,
-			strings.TrimPrefix(strings.TrimPrefix(d.Reason, "affinity: "), "cluster: "))
+		return fmt.Sprintf("%s is not pinned, and cannot be now: %s.",
+			name, strings.TrimPrefix(strings.TrimPrefix(d.Reason, "affinity: "), "cluster: "))
 	}
 	return fmt.Sprintf("%s is not pinned. With %v it would go to %s.", name, demand, at)
 }

@@ -29,8 +29,8 @@ func newOutbound(home reconnect.Directive) outbound {
 
 // dial opens the WebSocket, and exchanges offer and answer. A node that does not host the room says who does.
 func (o *outbound) dial(ctx context.Context, client *http.Client, relay bool, follow func(reconnect.Directive)) (err error) {
-	o.ws, _, err = websocket.Dial(ctx, "ws://"+o.home.Addr+"/join/"+url.PathEscape(o.home.Room),
-		&websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does
+	at := "ws://" + o.home.Addr + "/join/" + url.PathEscape(o.home.Room)
+	o.ws, _, err = websocket.Dial(ctx, at, &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does
 	if err != nil {
 		return err
 	}

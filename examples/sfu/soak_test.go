@@ -79,8 +79,8 @@ func soaked(tr *trial, args []string, rooms, subscribers, large int, every time.
 	tr.settles("all calls")
 	s.Logf("%d nodes, %d rooms with a publisher each, %d subscribers, %d of them in one room with relays: 50 packets of sound and %d pictures a second",
 		len(tr.farm.ids()), rooms, subscribers, large, time.Second/pictureEvery)
-	s.Logf("%-10s %8s %8s %8s %6s %5s %7s   %-22s %-22s %s", "fault", "at", "took", "settled", "rooms", "moved",
-		"gave up", "sound: p50 p95 max", "picture: p50 p95 max",
+	s.Logf("%-10s %8s %8s %8s %6s %5s %7s   %-22s %-22s %s",
+		"fault", "at", "took", "settled", "rooms", "moved", "gave up", "sound: p50 p95 max", "picture: p50 p95 max",
 		"of subscribers of the rooms that moved, otherwise of all")
 	began := time.Now()
 	s.next = began

@@ -65,8 +65,8 @@ func TestConsumerKeepsVersions(t *testing.T) {
 		"go.yaml.in/yaml/v3 v3.0.4 becomes v3.0.5",     // the least that the Redis client requires, for its own tests
 	}
 	if !slices.Equal(changed, want) {
-		t.Errorf("of the %d modules of a program, package cluster changes\n  %s\nwant\n  %s", len(before),
-			strings.Join(changed, "\n  "), strings.Join(want, "\n  "))
+		t.Errorf("of the %d modules of a program, package cluster changes\n  %s\nwant\n  %s",
+			len(before), strings.Join(changed, "\n  "), strings.Join(want, "\n  "))
 	}
 	for path, version := range theirs {
 		if before[path] != version {

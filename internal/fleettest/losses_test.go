@@ -96,8 +96,8 @@ func TestFlushedRooms(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%d of %d pins restored within %v; %d joins meanwhile", a.rooms.Stats().Repinned, len(rooms),
-		time.Since(since).Round(10*time.Millisecond), joins)
+	t.Logf("%d of %d pins restored within %v; %d joins meanwhile",
+		a.rooms.Stats().Repinned, len(rooms), time.Since(since).Round(10*time.Millisecond), joins)
 	fallen := 0
 	for i, h := range hosted {
 		if lost(h) {

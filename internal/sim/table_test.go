@@ -128,8 +128,8 @@ func TestStrategyFails(t *testing.T) {
 			for _, id := range old {
 				p := c.Node(id)
 				if v := p.View(); len(v.Live.Members) != 4 || len(v.Table.Nodes()) != 3 || !p.Live() || len(p.Owned()) == 0 {
-					t.Errorf("%s: %d members, a table of %d nodes, live %v, owns %d", id, len(v.Live.Members),
-						len(v.Table.Nodes()), p.Live(), len(p.Owned()))
+					t.Errorf("%s: %d members, a table of %d nodes, live %v, owns %d",
+						id, len(v.Live.Members), len(v.Table.Nodes()), p.Live(), len(p.Owned()))
 				}
 				if lines := book.find("node="+id+" ", "strategy failed; keeping the last table", "brittle", tt.reason); len(lines) != 2 {
 					t.Errorf("%s logged the problem %d times in 90 s", id, len(lines))

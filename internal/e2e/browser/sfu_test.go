@@ -386,6 +386,6 @@ func (s *servers) relays() {
 
 func (s *servers) print(what string, gaps []time.Duration) {
 	slices.Sort(gaps)
-	s.Logf("%s, %d times: the longest time between two decoded frames: median %v, max %v", what, len(gaps),
-		gaps[len(gaps)/2], gaps[len(gaps)-1])
+	s.Logf("%s, %d times: the longest time between two decoded frames: median %v, max %v",
+		what, len(gaps), gaps[len(gaps)/2], gaps[len(gaps)-1])
 }

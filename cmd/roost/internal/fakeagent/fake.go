@@ -146,15 +146,8 @@ func three() []clusterhttp.Member {
 func Healthy() map[string]any {
 	members := three()
 	room := clusterhttp.RoomAssignment{
-		Room:         "r",
-		Partition:    7,
-		Node:         members[1],
-		Incarnation:  7,
-		Source:       affinity.Pinned,
-		Reason:       "already pinned",
-		Epoch:        9,
-		Hosted:       true,
-		TouchWithinS: 600,
+		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "already pinned",
+		Epoch: 9, Hosted: true, TouchWithinS: 600,
 	}
 	changed := clusterhttp.Changed{Self: "node-a", State: lease.Draining, Weight: 100, Load: 1, Converged: true}
 	in := placement.Input{Partitions: 64}

@@ -63,9 +63,8 @@ func TestWithheld(t *testing.T) {
 // Connections to any number of agents stay open for the next round.
 func TestConnectionsAreKept(t *testing.T) {
 	o := new(Options)
-	s, err := o.Open(o.Settings(),
-		settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}, io.Discard,
-		io.Discard)
+	from := settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}
+	s, err := o.Open(o.Settings(), from, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -147,8 +147,8 @@ func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 		problems = append(problems, fmt.Errorf("%s: there is no --key-file; roost keygen makes a key", given["require-key"].origin))
 	}
 	if a.requireKey && a.takesPlain() {
-		problems = append(problems,
-			fmt.Errorf("%s: the key file has the line plain, so any host could join; remove it when all nodes encrypt", given["require-key"].origin))
+		problems = append(problems, fmt.Errorf("%s: the key file has the line plain, so any host could join; remove it when all nodes encrypt",
+			given["require-key"].origin))
 	}
 	if scopes := given["scope"]; len(a.Scopes) > 0 && !scopes.bad && placement.Remembers(c.Strategy) {
 		problems = append(problems, fmt.Errorf("%s: strategy %q: %w", scopes.origin, c.Strategy.Name(), cluster.ErrScopeStrategy))

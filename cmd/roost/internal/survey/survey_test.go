@@ -152,9 +152,8 @@ func TestMain(m *testing.M) {
 func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []Agent {
 	t.Helper()
 	o := new(session.Options)
-	s, err := o.Open(o.Settings(),
-		settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(name string) string { return tn.env[name] }},
-		t.Output(), t.Output())
+	from := settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(name string) string { return tn.env[name] }}
+	s, err := o.Open(o.Settings(), from, t.Output(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,8 @@ func (t *tour) gather(ctx context.Context) error {
 		return err
 	}
 	t.holdings(t.seen)
-	t.out.fact("asked", fmt.Sprintf("%s times in %s", count(len(visits)*len(t.parties)), seconds(asked)),
-		"each agent for each room, all agents at once")
+	times := fmt.Sprintf("%s times in %s", count(len(visits)*len(t.parties)), seconds(asked))
+	t.out.fact("asked", times, "each agent for each room, all agents at once")
 	t.askedAgain()
 	t.out.fact("by the hash", fmt.Sprintf("%s of %s rooms", count(t.byHash(pins)), count(len(t.parties))), "")
 	t.out.fact("loads known after", seconds(heard), "a room of n people costs n·(n-1) streams")
