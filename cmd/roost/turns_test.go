@@ -36,5 +36,5 @@ func TestTurns(t *testing.T) {
 		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this one at `+one.Gossip, "and one at "+two.Gossip, "give each its own id (--id)")
 		one, two = two, start(one.Gossip) // as its supervisor does
 	}
-	two.Logs("flapping: it comes and goes", `"former_addr":"`+one.Gossip)
+	two.Logs("owns nothing", "flapping", "a process with its id was at "+one.Gossip)
 }
