@@ -188,7 +188,7 @@ func (d *damping) stateFlapping(now time.Time) {
 
 // why returns why this node is flapping.
 func (d *damping) why(now time.Time) string {
-	reason := fmt.Sprintf("%d returns within ten TTLs", d.returns(now))
+	reason := fmt.Sprintf("it came back %d times lately", d.returns(now))
 	if former, left := d.set.Former(); former != nil && !left && former.Addr != d.set.Self().Addr {
 		reason += fmt.Sprintf("; a process with its id was at %s before, and may still run there", former.Addr)
 	}
