@@ -56,6 +56,7 @@ func (l *lifecycle) hold(now time.Time, h Hold) (began bool) {
 			level = Error
 		case CauseDraining:
 			level = Info
+		case CauseDuplicate, CauseIsolated, CauseUnhealthy, CauseFlapping, CauseCordoned:
 		}
 		if !h.Until.IsZero() {
 			attrs = append(attrs, "for", h.Until.Sub(now))
