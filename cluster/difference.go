@@ -128,12 +128,18 @@ func (m *Member) drains() bool { return m.State == lease.Draining && !m.cordoned
 func (d *difference) draining(m *Member) Event {
 	e := Event{Kind: EventDraining, Member: m.ID}
 	switch {
-	case m.ID == d.self && d.s.Unhealthy != nil:
-		e.Reason, e.Why = "unhealthy", fmt.Sprintf("%.200s", d.s.Unhealthy.Error()) // it may be a whole page
+	case m.ID == d.self:
+		e.becauseOf(d.s, CauseUnhealthy, CauseFlapping, CauseDraining)
 	case !m.FlappingUntil.IsZero():
-		e.Reason = "flapping"
+		e.Reason = string(CauseFlapping)
 	}
 	return e
+}
+
+// becauseOf explains an event by the first hold of s that may be its cause.
+func (e *Event) becauseOf(s *Snapshot, causes ...Cause) {
+	h, _ := s.Held(causes...)
+	e.Reason, e.Why = string(h.Cause), fmt.Sprintf("%.200s", h.Reason) // it may be a whole page
 }
 
 // cordons adds which cordons began and ended.
@@ -167,7 +173,9 @@ func (h *history) life(d *difference) {
 	switch {
 	case s.Phase == PhaseIsolated && old.Phase != PhaseIsolated:
 		h.ready = false
-		add(Event{Kind: EventIsolated, Why: s.Isolated.Error(), Partitions: old.owned()})
+		e := Event{Kind: EventIsolated, Partitions: old.owned()}
+		e.becauseOf(s, CauseDuplicate, CauseIsolated)
+		add(e)
 	case s.Phase == PhaseActive && !h.ready && s.State != old.State:
 		h.ready = true
 		add(Event{Kind: EventReady, Members: len(s.Members), Partitions: len(s.State.Table.Owned(d.self))})

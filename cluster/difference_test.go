@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -169,7 +168,7 @@ func TestEventKinds(t *testing.T) {
 			[]Event{{Kind: EventDraining, Member: "b", Reason: "flapping"}},
 		},
 		"unhealthy": {[]step{{"", func(s *Snapshot) {
-			s.of("self").State, s.Unhealthy = lease.Draining, errors.New("disk"+strings.Repeat("!", 1000))
+			s.of("self").State, s.Holds = lease.Draining, []Hold{{Cause: CauseUnhealthy, Reason: "disk" + strings.Repeat("!", 1000)}, {Cause: CauseDraining}}
 		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "unhealthy", Why: "disk" + strings.Repeat("!", 196)}}},
 		"cordoned, told to drain, uncordoned": {[]step{
 			{"", cordoned("slow")}, {"", drained}, {"", func(s *Snapshot) { s.Cordons = nil }},
@@ -208,9 +207,11 @@ func TestEventKinds(t *testing.T) {
 			{Kind: EventReady, Member: "self", Members: 4, Partitions: 11},
 		}},
 		"isolated": {[]step{
-			{"", func(s *Snapshot) { s.Phase, s.Isolated = PhaseIsolated, errors.New("minority") }},
-			{"", func(s *Snapshot) { s.Isolated = errors.New("smaller") }},
-		}, []Event{{Kind: EventIsolated, Member: "self", Why: "minority", Partitions: 11}}},
+			{"", func(s *Snapshot) {
+				s.Phase, s.Holds = PhaseIsolated, []Hold{{Cause: CauseIsolated, Reason: "minority"}}
+			}},
+			{"", func(s *Snapshot) { s.Holds = []Hold{{Cause: CauseIsolated, Reason: "smaller"}} }},
+		}, []Event{{Kind: EventIsolated, Member: "self", Reason: "isolated", Why: "minority", Partitions: 11}}},
 		"left itself": {
 			[]step{{"", func(s *Snapshot) { s.Phase = PhaseOver; without("self")(s) }}},
 			[]Event{{Kind: EventStopped, Member: "self", Reason: "left"}},

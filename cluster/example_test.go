@@ -89,7 +89,7 @@ func ExampleAgent_History() {
 	// Output:
 	// started "node-1" ""
 	// ready "node-1" ""
-	// draining "node-1" ""
+	// draining "node-1" "draining"
 	// moved "" ""
 	// stopped "node-1" "left"
 }

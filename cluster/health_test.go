@@ -61,8 +61,8 @@ func TestHealthChecks(t *testing.T) {
 				p.become(sick)
 				time.Sleep(10 * time.Second)
 				s := b.Snapshot()
-				if s.Unhealthy == nil || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
-					t.Errorf("unhealthy because of %v, %v, owns %d, after %d failures", s.Unhealthy, s.Self.State, len(b.Owned()), s.Stats.HealthFailures)
+				if _, unhealthy := s.Held(cluster.CauseUnhealthy); !unhealthy || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
+					t.Errorf("holds %v, %v, owns %d, after %d failures", s.Holds, s.Self.State, len(b.Owned()), s.Stats.HealthFailures)
 				}
 				if age := b.LoopAge(); age > time.Second {
 					t.Errorf("the loop stood still for %v", age)
@@ -70,8 +70,8 @@ func TestHealthChecks(t *testing.T) {
 				p.become(healthy)
 				time.Sleep(70 * time.Second)
 				c.WaitAgreed(0)
-				if b.Snapshot().Unhealthy != nil || len(b.Owned()) == 0 {
-					t.Errorf("unhealthy because of %v, owns %d", b.Snapshot().Unhealthy, len(b.Owned()))
+				if len(b.Snapshot().Holds) > 0 || len(b.Owned()) == 0 {
+					t.Errorf("holds %v, owns %d", b.Snapshot().Holds, len(b.Owned()))
 				}
 				if p.overlaps.Load() {
 					t.Error("two checks ran at a time")
@@ -113,8 +113,8 @@ func TestReportHealth(t *testing.T) {
 			t.Fatal("an application that reports in time is unhealthy")
 		}
 		time.Sleep(2 * time.Second)
-		if why := a.Snapshot().Unhealthy; why == nil || !strings.Contains(why.Error(), "no report for 2s") || len(a.Owned()) > 0 {
-			t.Errorf("unhealthy because of %v, owns %d", why, len(a.Owned()))
+		if h, _ := a.Snapshot().Held(cluster.CauseUnhealthy); h.Reason != "no report for 2s" || len(a.Owned()) > 0 {
+			t.Errorf("unhealthy because of %q, owns %d", h.Reason, len(a.Owned()))
 		}
 		if err := a.Undrain(t.Context()); err != nil { // does not wait for the end of the unhealthy state
 			t.Error(err)

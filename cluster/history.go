@@ -29,12 +29,12 @@ const (
 	EventStarted    EventKind = "started"    // this agent: Incarnation
 	EventReady      EventKind = "ready"      // the node takes part in placement
 	EventFenced     EventKind = "fenced"     // the node gave up its partitions by itself; this node: Why, Partitions
-	EventIsolated   EventKind = "isolated"   // this node owns nothing: Why, Partitions
+	EventIsolated   EventKind = "isolated"   // this node owns nothing: Reason, Why, Partitions
 	EventStopped    EventKind = "stopped"    // this agent: Reason "left" or "closed"
 	EventJoined     EventKind = "joined"     // a new member: Incarnation, Addr
 	EventReturned   EventKind = "returned"   // a member is back, or was replaced: Incarnation, Addr, Reason
 	EventLost       EventKind = "lost"       // a member is not live any more: Incarnation, Reason, Partitions
-	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "flapping" or "unhealthy" (with Why), or none if it was requested
+	EventDraining   EventKind = "draining"   // the node begins to drain: Reason; this node: Why
 	EventUndrained  EventKind = "undrained"  // the node drains no longer
 	EventCordoned   EventKind = "cordoned"   // the node owns nothing, for all members: Why
 	EventUncordoned EventKind = "uncordoned" // its cordon ended
@@ -49,7 +49,7 @@ type Event struct {
 	Member      lease.NodeID // "" = the event is about the table, or about several members
 	Incarnation uint64
 	Addr        string // where a member that joined or returned gossips
-	Reason      string // of a loss: a lease.Reason
+	Reason      string // of a loss: a lease.Reason; of EventIsolated and EventDraining: a Cause, if it is known
 	Why         string // for people
 	Members     int    // live ones, or those that the event is about
 	Partitions  int    // that the node, or the nodes, owned

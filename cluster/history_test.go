@@ -89,7 +89,7 @@ func TestHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle()
-		b.next("own drain", "draining b", "moved true false true")
+		b.next("own drain", "draining b draining by command", "moved true false true")
 		if err := c.Agent("b").Undrain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestHistory(t *testing.T) {
 		a.next("leave", "draining b", "moved true true false", "lost b left")
 		b.of = left
 		b.next("own leave", "cordoned c slow disk", "moved true true false", "uncordoned c", "moved true false true",
-			"draining b", "moved true false true", "stopped b left")
+			"draining b draining by command", "moved true false true", "stopped b left")
 	})
 }
 
@@ -143,7 +143,7 @@ func TestHistoryOfIsolation(t *testing.T) {
 		c.Crash("c")
 		time.Sleep(20 * time.Second)
 		a.next("too few members", "lost c crashed partitions",
-			"isolated a too few members: it sees 2, itself included, and needs 3 partitions", "fenced b")
+			"isolated a isolated too few members: it sees 2, itself included, and needs 3 partitions", "fenced b")
 		c.StartWith("c", few)
 		c.WaitAgreed(20 * time.Second)
 		time.Sleep(time.Second)

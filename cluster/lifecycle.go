@@ -122,7 +122,7 @@ func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time,
 	var last *Snapshot
 	err := a.change(ctx, "drain", command, func(s *Snapshot) bool {
 		last = s
-		return !time.Now().Before(at) && s.holds <= len(s.overdue) && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
+		return !time.Now().Before(at) && s.runsLeft <= len(s.overdue) && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
 	})
 	return a.explainRuns(ctx, last, err)
 }
@@ -131,12 +131,12 @@ func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time,
 // drain saw last.
 func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) error {
 	switch {
-	case last == nil || last.holds == 0 || errors.Is(err, ErrClosed):
+	case last == nil || last.runsLeft == 0 || errors.Is(err, ErrClosed):
 		return err
 	case err == nil:
 		err = fmt.Errorf("cluster: drain: %w: Handoff (%v) is over", context.DeadlineExceeded, a.cfg.Handoff)
 	}
-	return runsLeft(ctx, err, last.holds, last.overdue, "the draining goes on")
+	return runsLeft(ctx, err, last.runsLeft, last.overdue, "the draining goes on")
 }
 
 // runsLeft returns err with the runs that a call waited for in vain, and what happens nevertheless. some are
@@ -154,12 +154,12 @@ func runsLeft(ctx context.Context, err error, runs int, some []placement.Partiti
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
 // members run a table with it. With Config.SlowStart, that is its first share. It returns
-// without such a table if the node is cordoned, flapping or unhealthy.
+// without such a table if the node has another [Hold].
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
-		_, cordoned := s.CordonOf(s.Self.ID)
-		return s.Converged() && (s.placed(s.Self.ID) > 0 || s.Self.Weight == 0 || s.Unhealthy != nil || cordoned || !s.Self.FlappingUntil.IsZero())
+		other := slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Cause != CauseDraining })
+		return s.Converged() && (s.placed(s.Self.ID) > 0 || s.Self.Weight == 0 || other)
 	})
 }
 

@@ -16,8 +16,8 @@ func (l *loop) show() {
 	v := l.core.View()
 	s := &Snapshot{
 		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed, Left: v.Live.Left, Ahead: v.Live.Ahead, StreamsAlone: v.StreamsAlone,
-		Fenced: v.Stale, Unreachable: v.Unreachable, Unhealthy: v.Unhealthy, Isolated: v.Isolated, Spared: v.Live.Spared,
-		lease: v.Lease, divergence: v.Diverged, holds: v.Holds, overdue: v.Overdue, Stats: l.stats(v.Stats),
+		Fenced: v.Stale, Unreachable: v.Unreachable, Holds: holdsOf(v.Holds, a.env.ClockOffset), Spared: v.Live.Spared,
+		lease: v.Lease, divergence: v.Diverged, runsLeft: v.RunsLeft, overdue: v.Overdue, Stats: l.stats(v.Stats),
 	}
 	switch {
 	case v.Ended:

@@ -107,20 +107,15 @@ type Snapshot struct {
 	// has lost the address; nil = it is not known. The node looks while others do not answer it.
 	Unreachable error
 
-	// Unhealthy is why the application of this node is unhealthy, by Config.Health or by its reports; nil =
-	// it is healthy, or nothing is known. While it is unhealthy, the node drains.
-	Unhealthy error
+	// Holds is why this node owns nothing, in the order in which the causes are to be solved; nil = there is no
+	// such reason. A node that is joining, settling or of weight 0 owns nothing, either.
+	Holds []Hold
 
 	// Cordons are the ones in force, by id, also of nodes that are not members at present.
 	// An active member shows as Draining while it is cordoned. Spared says that cordons
 	// have no effect: no other member could own anything.
 	Cordons []Cordon
 	Spared  bool
-
-	// Isolated is why the node owns nothing in PhaseIsolated: it sees too few members
-	// (Config.MinMembers), is in the minority of a split (Config.Split), or a process that was
-	// started later may run under its id. nil in others.
-	Isolated error
 
 	why        error // for a key without owner
 	lease      *node.OwnLease
@@ -129,7 +124,7 @@ type Snapshot struct {
 	lost       []Lost    // the latest first
 	digest     uint32    // of the agent's table, as heartbeats carry it
 	divergence int
-	holds      int                   // partitions that run here and that the table gives to others
+	runsLeft   int                   // partitions that run here and that the table gives to others
 	overdue    []placement.Partition // of them, whose runs were told to end, and have not within Config.Handoff
 
 	// runners has the members that run a partition which the table gives to another one.
@@ -326,17 +321,16 @@ type CoreStats struct {
 //	   │               ▲────────┤ too few members, a minority, or a suspected duplicate
 //	   └────────────────────────┘ its own lease expired
 //
-// Draining is not a phase: it is a command that holds in all phases. A node also drains
-// while it is unhealthy or flapping (Member.FlappingUntil), and for all members while it is
-// cordoned.
+// A [Hold] is not a phase. A node with a hold owns nothing in any phase, and an active node then shows as draining. The
+// holds duplicate and isolated make it isolated, and the hold clock_ahead keeps it settling.
 type Phase uint8
 
 // The phases.
 const (
 	PhaseJoining  = Phase(node.Joining)  // no seed has answered yet
 	PhaseSettling = Phase(node.Settling) // a member that owns nothing yet
-	PhaseIsolated = Phase(node.Isolated) // owns nothing: Snapshot.Isolated says why
-	PhaseActive   = Phase(node.Active)   // takes part in placement, draining or not
+	PhaseIsolated = Phase(node.Isolated) // owns nothing by the hold isolated or duplicate, or settles after that
+	PhaseActive   = Phase(node.Active)   // takes part in placement, except while it has a hold
 	PhaseOver     = Phase(node.Over)     // left or closed
 )
 

@@ -31,6 +31,8 @@ type (
 	Balance = report.Balance
 	// Stats answers /v1/stats.
 	Stats = report.Stats
+	// Hold is a reason for which a node owns nothing.
+	Hold = report.Hold
 	// Settings are the settings that a reader of counters needs.
 	Settings = report.Settings
 	// Rejection is report.Rejection.

@@ -72,8 +72,9 @@
 // /healthz depends on this process alone: a failure of peers or of the network must not restart it. It
 // responds with stalled when the agent's loop has not gone round for a TTL: a strategy does not return, or
 // the process was paused until a moment ago. /readyz has a Problem with the field state while the node is
-// joining (its lease expired), settling, isolated (it sees too few members), unhealthy (its application is),
-// flapping (it came and went too often), cordoned, draining or left.
+// joining (its lease expired), settling or left, or has a hold: then state is the cause of the first one
+// (duplicate, clock_ahead, isolated, unhealthy, flapping, cordoned or draining), and the message explains it.
+// A node is also isolated while it settles after that. /v1/stats has all holds.
 //
 // A node that is isolated, or joins again after its lease expired, answers lookups by its last table, with
 // stale set. It owns nothing then. While it joins again, /v1/members has the last known members, with stale

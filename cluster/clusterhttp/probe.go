@@ -1,7 +1,6 @@
 package clusterhttp
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"sync"
@@ -42,36 +41,35 @@ func (a *api) stalled() *Problem {
 
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	p := &Problem{Status: http.StatusServiceUnavailable, Code: CodeNotReady}
+	s := a.agent.Snapshot()
 	switch p.State = a.state(); p.State {
 	case "active":
 		writeJSON(w, http.StatusOK, status{"ready"})
 		return
-	case "joining":
-		p.Message = "joining: this node's lease expired; it is rejoining"
-		if why := a.agent.Snapshot().Waits; why != nil {
-			p.Message += ": " + why.Error()
-		}
-	case "settling":
-		p.Message = "settling: this node has not taken its place yet"
-	case "isolated":
-		p.Message = "isolated: this node owns nothing: " + a.cutOff()
-	case "unhealthy":
-		p.Message = fmt.Sprintf("unhealthy: this node owns nothing, because its application is unhealthy: %v", a.agent.Snapshot().Unhealthy)
-	case "flapping":
-		left := max(0, time.Until(a.agent.Snapshot().Self.FlappingUntil)).Round(time.Second)
-		p.Message = fmt.Sprintf("flapping: this node came and went too often; it owns nothing for another %v", left)
-	case "cordoned":
-		p.Message = "cordoned: this node owns nothing until its cordon ends"
-		if e, ok := a.agent.Snapshot().CordonOf(a.self); ok {
-			p.Message += fmt.Sprintf(", in %v: %s", time.Until(e.Until).Round(time.Second), cmp.Or(e.Reason, "no reason given"))
-		}
-	case "draining":
-		p.Message = "draining: this node releases its partitions"
-	default:
+	case "left":
 		p = a.problemOf(cluster.ErrClosed)
 		p.State = "left"
+	case "joining":
+		p.Message = "joining: this node's lease expired; it is rejoining"
+		if s.Waits != nil {
+			p.Message += ": " + s.Waits.Error()
+		}
+	default:
+		p.Message = p.State + ": this node has not taken its place yet"
+		if len(s.Holds) > 0 {
+			p.Message = explain(s)
+		}
 	}
 	p.write(w)
+}
+
+// explain says why this node owns nothing, and what to do.
+func explain(s *cluster.Snapshot) string {
+	e := holdOf(s.Holds[0]).Explain()
+	if s.Unreachable != nil {
+		e.Finding += "; " + s.Unreachable.Error()
+	}
+	return fmt.Sprintf("not ready: %s. This means: %s. What to do: %s", e.Finding, e.Means, e.Do)
 }
 
 const (
@@ -184,23 +182,7 @@ func (a *api) look() doctor.Look {
 	return l
 }
 
-// isolated returns why this node is isolated; "" = it is not.
-func (a *api) isolated() string {
-	if why := a.agent.Snapshot().Isolated; why != nil {
-		return why.Error()
-	}
-	return ""
-}
-
-// cutOff is isolated, with the reason why others do not reach this node, if it is known.
-func (a *api) cutOff() string {
-	if why := a.agent.Snapshot().Unreachable; why != nil {
-		return a.isolated() + "; " + why.Error()
-	}
-	return a.isolated()
-}
-
-// state returns the phase of this node, by its own knowledge.
+// state returns the phase of this node, by its own knowledge, or the cause of its first hold.
 func (a *api) state() string {
 	s := a.agent.Snapshot()
 	switch {
@@ -208,27 +190,13 @@ func (a *api) state() string {
 		return "left"
 	case s.Waits != nil, s.Fenced, s.Self.Age() > a.ttl: // the process was paused; its loop may not know yet
 		return "joining"
+	case len(s.Holds) > 0:
+		return string(s.Holds[0].Cause)
 	case s.Phase == cluster.PhaseIsolated:
 		return "isolated"
-	case s.Self.State == lease.Draining:
-		return whyDraining(s)
 	case s.Self.State == lease.Active && s.Table != nil:
 		return "active"
 	default:
 		return "settling"
 	}
-}
-
-// whyDraining returns the state of a node that drains, by the reason.
-func whyDraining(s *cluster.Snapshot) string {
-	_, cordoned := s.CordonOf(s.Self.ID)
-	switch {
-	case s.Unhealthy != nil:
-		return "unhealthy"
-	case !s.Self.FlappingUntil.IsZero():
-		return "flapping"
-	case cordoned:
-		return "cordoned"
-	}
-	return "draining"
 }

@@ -187,7 +187,7 @@ func TestIsolated(t *testing.T) {
 		expect(t, get("/v1/partitions"), 200, `"stale":true`)
 		expect(t, get("/v1/owned"), 200, `"partitions":[]`)
 		expect(t, get("/v1/stats"), 200, `"state":"isolated"`)
-		expect(t, get("/v1/stats"), 200, `"isolated":"too few members: it sees 1`)
+		expect(t, get("/v1/stats"), 200, `"holds":[{"cause":"isolated","reason":"too few members: it sees 1`)
 		expect(t, get("/v1/stats"), 200, `"min_members":2,"split":"continue"`)
 		expect(t, get("/v1/stats"), 200, `"fences":0`)
 		expect(t, get("/v1/members"), 200, `"converged":false`)

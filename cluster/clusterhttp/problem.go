@@ -20,7 +20,7 @@ import (
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
-	State   string `json:"state,omitempty"` // of /readyz: joining, settling, isolated, unhealthy, flapping, cordoned, draining or left
+	State   string `json:"state,omitempty"` // of /readyz: as in Stats
 
 	Status int `json:"-"` // of the HTTP response
 }

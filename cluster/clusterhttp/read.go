@@ -136,15 +136,12 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 func (a *api) statsOf() Stats {
 	cfg := a.agent.Config()
 	stats := Stats{
-		Self: a.self, State: a.state(), Isolated: a.isolated(), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
+		Self: a.self, State: a.state(), Holds: holdsOf(a.agent.Snapshot()), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
 		Settings: Settings{
 			Cluster: cfg.Cluster, Partitions: cfg.Partitions, Strategy: cfg.Strategy.Name(),
 			HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(),
 			MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: cfg.MinMembers, Split: string(cfg.Split), Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
 		},
-	}
-	if unhealthy := a.agent.Snapshot().Unhealthy; unhealthy != nil {
-		stats.Unhealthy = unhealthy.Error()
 	}
 	if why := a.agent.Snapshot().Waits; why != nil {
 		stats.Waits = why.Error()
@@ -165,6 +162,21 @@ func (a *api) statsOf() Stats {
 		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation
 	}
 	return stats
+}
+
+func holdsOf(s *cluster.Snapshot) (all []Hold) {
+	for _, h := range s.Holds {
+		all = append(all, holdOf(h))
+	}
+	return all
+}
+
+func holdOf(h cluster.Hold) Hold {
+	hold := Hold{Cause: h.Cause, Reason: h.Reason}
+	if !h.Until.IsZero() {
+		hold.ForMS = max(1, time.Until(h.Until).Milliseconds())
+	}
+	return hold
 }
 
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {

@@ -30,7 +30,7 @@ func nodeFamilies() []family {
 		counter("node_fences_total", "Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
 		gauge("node_healthy", "0 while the application of this node is unhealthy, so that the node owns nothing; else 1.", func(v *view) float64 {
-			if v.Unhealthy != nil {
+			if _, unhealthy := v.Held(cluster.CauseUnhealthy); unhealthy {
 				return 0
 			}
 			return 1

@@ -73,7 +73,7 @@ func TestHealthCommand(t *testing.T) {
 		t.Errorf("health prints %q", out)
 	}
 	inState(t, b, "unhealthy")
-	b.Logs("health check failing; partitions released", "no report for 300ms")
+	b.Logs("owns nothing", "unhealthy", "no report for 300ms")
 	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base)
 	if code != exitBroken || !strings.Contains(out, "it is unhealthy: no report for 300ms") {
 		t.Errorf("doctor: %d\n%s", code, out)
@@ -83,7 +83,7 @@ func TestHealthCommand(t *testing.T) {
 		succeeds(t, "health", "--ttl", "1h", "--addr", b.Base)
 	}
 	inState(t, b, "")
-	b.Logs("health check passing again")
+	b.Logs("hold ended", "unhealthy")
 	if out := succeeds(t, "health", "--ttl", "0", "--addr", b.Base); out != "b expects no further report\n" {
 		t.Errorf("health prints %q", out)
 	}

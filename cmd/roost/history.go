@@ -86,7 +86,7 @@ func detailOf(e clusterhttp.Event) string {
 
 func partsOf(e clusterhttp.Event) (parts []string) {
 	for _, text := range []string{e.Reason, e.Why} {
-		if text != "" {
+		if text != "" && text != string(e.Kind) {
 			parts = append(parts, term.Printable(text))
 		}
 	}

@@ -246,7 +246,7 @@ func (v topView) summary() term.Line {
 	}
 	divergence := term.Toned{Text: "the same table everywhere", Tone: term.Good}
 	switch {
-	case v.stats.State == "isolated" || v.stats.State == "joining":
+	case v.stats.Isolated() || v.stats.State == "joining":
 		divergence = term.Toned{Text: "the last table of this node, which is " + v.stats.State, Tone: term.Warning}
 	case v.members.Diverged > 0:
 		divergence = term.Toned{Text: term.Plural(v.members.Diverged, "member") + " with another table", Tone: term.Warning}

@@ -38,5 +38,5 @@ func TestTurns(t *testing.T) {
 			"and one at "+two.Gossip, "give each its own id (--id)")
 		one, two = two, start(one.Gossip) // as its supervisor does
 	}
-	two.Logs("flapping: it comes and goes", `"former_addr":"`+one.Gossip)
+	two.Logs("owns nothing", "flapping", "a process with its id was at "+one.Gossip)
 }

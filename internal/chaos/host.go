@@ -88,7 +88,7 @@ func (w *world) drainAndLeave(id string) {
 // mayLeave ends a node that leaves in good order and has nothing left to wait for.
 func (w *world) mayLeave(p *process) {
 	h, v := w.hosts[p.ID], p.View()
-	done := v.Diverged == 0 && v.Holds == 0
+	done := v.Diverged == 0 && v.RunsLeft == 0
 	if h.leaves == 0 || h.paused || (!done && w.Elapsed() < h.leaves) {
 		return
 	}

@@ -111,16 +111,16 @@ var bugs = []bug{
 		}`,
 	}}},
 	{name: "a suspected duplicate owns partitions", edits: []edit{{
-		"internal/node/lifecycle.go", `	case other != nil:`, `	case other != nil && !planted("a suspected duplicate owns partitions"):`,
+		"internal/node/lifecycle.go", `	if other != nil {`, `	if other != nil && !planted("a suspected duplicate owns partitions") {`,
 	}}},
 	{name: "a node that was suspended is not fenced", soon: true, edits: []edit{{
 		"internal/node/node.go", `	if e.Suspended {`, `	if e.Suspended && !planted("a node that was suspended is not fenced") {`,
 	}}},
 	{name: "one failed check makes unhealthy", soon: true, edits: []edit{{
-		"internal/node/health.go", `	if err != nil {
-		needed = failures`, `	if err != nil && !planted("one failed check makes unhealthy") {
+		"internal/node/health.go", `	if why != "" {
+		needed = failures`, `	if why != "" && !planted("one failed check makes unhealthy") {
 		needed = failures
-	} else if err != nil {
+	} else if why != "" {
 		needed = 1`,
 	}}},
 }

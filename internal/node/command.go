@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -12,10 +13,8 @@ import (
 // Drain makes the node give up what it owns. It stays a member.
 func (n *Node) Drain(now time.Time) {
 	n.checkLease(now)
-	if !n.life.draining { // Leave drains, even a node that is draining
-		n.life.draining = true
+	if n.life.hold(now, Hold{Cause: CauseDraining, Reason: "by command"}) { // Leave drains, even a node that is draining
 		n.announce(now)
-		n.log(Info, "draining")
 	}
 	n.tables.publish(now)
 }
@@ -39,22 +38,20 @@ func (n *Node) DrainAt(now, at time.Time) {
 // beginDrains begins the planned drains whose moment has come.
 func (n *Node) beginDrains(now time.Time) {
 	n.note(n.set.BeginDrains(now))
-	if n.set.Drains() && !n.life.draining && n.life.phase != Over {
-		n.life.draining = true
+	if n.set.Drains() && !n.life.holds.has(CauseDraining) && n.life.phase != Over {
+		n.life.hold(now, Hold{Cause: CauseDraining, Reason: "as planned"})
 		n.announce(now)
-		n.log(Info, "draining")
 	}
 }
 
 // Undrain makes the node a candidate for ownership again: see comeBack.
 func (n *Node) Undrain(now time.Time) {
 	n.checkLease(now)
-	n.life.draining = false
+	n.life.release(CauseDraining)
 	if n.set.Self().Drains != 0 {
 		n.set.Update(func(r *lease.Record) { r.Drains = 0 })
 	}
 	n.announce(now)
-	n.log(Info, "undraining")
 	n.tables.comeBack(now)
 }
 
@@ -180,6 +177,17 @@ type cordons struct {
 func (c *cordons) couldDoWithout(id lease.NodeID) bool {
 	v := c.set.View()
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
+}
+
+// hold adds the hold of this node's cordon.
+func (c *cordons) hold(v *lease.View, all holds) holds {
+	for _, o := range v.Cordoned {
+		if o.ID == c.self && !v.Spared {
+			all = maps.Clone(all)
+			all[CauseCordoned] = Hold{Cause: CauseCordoned, Until: v.Local(o.Until), Reason: cmp.Or(o.Reason, "no reason given")}
+		}
+	}
+	return all
 }
 
 // reportCordons logs which cordons have begun or ended.

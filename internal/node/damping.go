@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -111,7 +112,6 @@ func (d *damping) endHold(now time.Time, look bool) {
 	default:
 		return
 	}
-	d.log(Info, "no longer flapping")
 	d.stateFlapping(now)
 }
 
@@ -152,9 +152,6 @@ func (d *damping) formerCrashed(now time.Time) (crashed bool) {
 		}
 	case left && !d.countsUntil.IsZero() && now.Sub(d.examined) < d.ttl:
 		d.countsUntil, d.until = time.Time{}, time.Time{}
-		if d.life.flapping {
-			d.log(Info, "no longer flapping")
-		}
 		d.stateFlapping(now)
 	}
 	return false
@@ -167,33 +164,35 @@ func (d *damping) countReturn(now time.Time) {
 		d.forgive(now)
 	}
 	d.stateFlapping(now)
-	if !d.until.IsZero() {
-		attrs := []any{"for", d.until.Sub(now), "returns", d.returns(now)}
-		if former, left := d.set.Former(); former != nil && !left && former.Addr != d.set.Self().Addr {
-			attrs = append(attrs, "former_addr", former.Addr) // perhaps a process that runs there under the same id
-		}
-		d.log(Warn, "flapping: it comes and goes; this node owns nothing", attrs...)
-	}
 }
 
 // stateFlapping states in the record whether this node is flapping.
 func (d *damping) stateFlapping(now time.Time) {
 	damped := *d.set.Self()
-	damped.RecentReturns, damped.FlappingUntil = d.set.Stamp(d.countsUntil), 0
-	if d.life.flapping = !d.until.IsZero(); d.life.flapping {
-		damped.FlappingUntil = d.set.Stamp(d.until)
-	}
+	damped.RecentReturns, damped.FlappingUntil = d.set.Stamp(d.countsUntil), d.set.Stamp(d.until)
 	if damped.Validate() == nil {
 		d.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
 	} else { // a record may be as long as it can be; a node that cannot say so is not flapping
-		d.until, d.life.flapping = time.Time{}, false
+		d.until = time.Time{}
 	}
-	d.announce(now)
-	if d.life.flapping {
-		d.tables.publish(now)
-	} else {
+	if d.until.IsZero() {
+		d.life.release(CauseFlapping)
+		d.announce(now)
 		d.tables.comeBack(now)
+		return
 	}
+	d.life.hold(now, Hold{Cause: CauseFlapping, Until: d.until, Reason: d.why(now)})
+	d.announce(now)
+	d.tables.publish(now)
+}
+
+// why returns why this node is flapping.
+func (d *damping) why(now time.Time) string {
+	reason := fmt.Sprintf("it came back %d times lately", d.returns(now))
+	if former, left := d.set.Former(); former != nil && !left && former.Addr != d.set.Self().Addr {
+		reason += fmt.Sprintf("; a process with its id was at %s before, and may still run there", former.Addr)
+	}
+	return reason
 }
 
 // canSpare reports whether at least half of the members that could own partitions may do so,

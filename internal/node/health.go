@@ -1,7 +1,7 @@
 package node
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -15,7 +15,7 @@ type health struct {
 	reports verdict
 	every   time.Duration // as the latest report promises the next one; 0 = none is expected
 	until   time.Time     // when that is late; zero = it is late already, or none is expected
-	unsaid  bool          // the application is unhealthy since the start, and the log does not say so yet
+	tried   bool          // there was a check
 }
 
 // How many results in a row change a verdict. One failed check of a slow application must not
@@ -26,27 +26,27 @@ const (
 	successesInARow = 2
 )
 
-var errUnchecked = errors.New("not checked yet")
+const unchecked = "not checked yet"
 
 // verdict is what one source says of the application.
 type verdict struct {
-	why   error // that the application is unhealthy; nil = it is healthy
-	other int   // results in a row that contradict the verdict
+	why   string // the application is unhealthy; "" = it is healthy
+	other int    // results in a row that contradict the verdict
 }
 
-// note takes in a result. A failure changes the verdict after the given number in a row.
-func (v *verdict) note(err error, failures int) {
-	if (err == nil) == (v.why == nil) {
-		v.why, v.other = err, 0
+// note takes in a result, as in why. A failure changes the verdict after the given number in a row.
+func (v *verdict) note(why string, failures int) {
+	if (why == "") == (v.why == "") {
+		v.why, v.other = why, 0
 		return
 	}
 	v.other++
 	needed := successesInARow
-	if err != nil {
+	if why != "" {
 		needed = failures
 	}
 	if v.other >= needed {
-		v.why, v.other = err, 0
+		v.why, v.other = why, 0
 	}
 }
 
@@ -54,7 +54,7 @@ func (v *verdict) note(err error, failures int) {
 // check succeeds.
 func (h *health) begin(checked bool) {
 	if checked {
-		h.checks, h.unsaid = verdict{why: errUnchecked, other: successesInARow - 1}, true
+		h.checks = verdict{why: unchecked, other: successesInARow - 1}
 	}
 }
 
@@ -65,7 +65,7 @@ func (h *health) report(now time.Time, every time.Duration) {
 		return
 	}
 	h.until = now.Add(every)
-	h.reports.note(nil, 1)
+	h.reports.note("", 1)
 }
 
 // expire notes whether the next report is late.
@@ -74,7 +74,7 @@ func (h *health) expire(now time.Time) (late bool) {
 		return false
 	}
 	h.until = time.Time{}
-	h.reports.note(fmt.Errorf("no report for %v", h.every), 1)
+	h.reports.note(fmt.Sprintf("no report for %v", h.every), 1)
 	return true
 }
 
@@ -85,26 +85,21 @@ func (h *health) paused(d time.Duration) {
 	}
 }
 
-// why returns why the application is unhealthy; nil = it is healthy.
-func (h *health) why() error {
-	if h.checks.why != nil {
-		return h.checks.why
-	}
-	return h.reports.why
-}
+// why returns why the application is unhealthy; "" = it is healthy.
+func (h *health) why() string { return cmp.Or(h.checks.why, h.reports.why) }
 
 // Checked reports the result of a check of this node's application.
 func (n *Node) Checked(now time.Time, err error) {
 	n.checkLease(now)
-	second := !errors.Is(n.health.checks.why, errUnchecked)
-	n.health.checks.note(err, failuresInARow)
-	if err == nil {
-		return
+	why := ""
+	if err != nil {
+		n.stats.HealthFailures++
+		if why = cmp.Or(err.Error(), "no reason given"); n.health.checks.why == unchecked && !n.health.tried {
+			why = unchecked // an application that starts with this node may fail the first check: that is no news
+		}
 	}
-	n.stats.HealthFailures++
-	if n.health.unsaid && second && n.health.checks.why != nil { // an application that starts with this node may fail the first check
-		n.health.logUnhealthy(err)
-	}
+	n.health.tried = true
+	n.health.checks.note(why, failuresInARow)
 }
 
 // Reported notes that the application is healthy, and promises its next report within a time; 0 =
@@ -120,22 +115,13 @@ func (h *health) applyHealth(now time.Time) {
 		h.stats.HealthFailures++
 	}
 	why := h.why()
-	if (why != nil) == h.life.unhealthy || h.life.phase == Over {
+	if h.life.phase == Over || why == h.life.holds[CauseUnhealthy].Reason || !h.life.holdWhile(now, CauseUnhealthy, why) {
 		return
 	}
-	h.life.unhealthy = why != nil
 	h.announce(now)
-	if why == nil {
-		h.unsaid = false
-		h.log(Info, "health check passing again")
+	if why == "" {
 		h.tables.comeBack(now)
-		return
+	} else {
+		h.tables.publish(now)
 	}
-	h.logUnhealthy(why)
-	h.tables.publish(now)
-}
-
-func (h *health) logUnhealthy(why error) {
-	h.unsaid = false
-	h.log(Warn, "health check failing; partitions released", "err", why)
 }

@@ -30,11 +30,11 @@ func TestVerdictOfChecks(t *testing.T) {
 		h.begin(true)
 		got := []string{h.verdict()}
 		for _, r := range results {
-			var err error
+			why := ""
 			if r == '-' {
-				err = errSick
+				why = errSick.Error()
 			}
-			h.checks.note(err, failuresInARow)
+			h.checks.note(why, failuresInARow)
 			got = append(got, h.verdict())
 		}
 		if all := strings.Join(got, " "); all != want {
@@ -44,7 +44,7 @@ func TestVerdictOfChecks(t *testing.T) {
 }
 
 func (h *health) verdict() string {
-	if h.why() != nil {
+	if h.why() != "" {
 		return "unhealthy"
 	}
 	return "healthy"
@@ -92,7 +92,7 @@ func TestVerdictOfReports(t *testing.T) {
 					h.report(ms(now), time.Duration(ttl)*time.Millisecond)
 				}
 				h.expire(ms(now))
-				if is := h.why() != nil; is != unhealthy {
+				if is := h.why() != ""; is != unhealthy {
 					if unhealthy = is; unhealthy {
 						got = strings.TrimSpace(got + " " + fmt.Sprint(now) + "-")
 					} else {
@@ -144,8 +144,8 @@ func TestUnhealthy(t *testing.T) {
 	}
 	b.Checked(w.now, errSick)
 	check("two failures in a row", lease.Draining)
-	if v := b.View(); !errors.Is(v.Unhealthy, errSick) || v.Stats.HealthFailures != 3 {
-		t.Errorf("it is unhealthy because of %v, after %d failures", v.Unhealthy, v.Stats.HealthFailures)
+	if v := b.View(); len(v.Holds) != 1 || v.Holds[0].Cause != CauseUnhealthy || v.Holds[0].Reason != errSick.Error() || v.Stats.HealthFailures != 3 {
+		t.Errorf("it owns nothing because of %+v, after %d failures", v.Holds, v.Stats.HealthFailures)
 	}
 	b.Undrain(w.now)
 	check("undrained", lease.Draining)
@@ -172,7 +172,7 @@ func TestCheckedFromTheStart(t *testing.T) {
 			w.nodes["b"].Checked(w.now, errSick)
 			w.run(time.Second)
 		}
-		if n := w.logged("b", "health check failing; partitions released"); n != want {
+		if n := w.logged("b", "owns nothing", "cause", "unhealthy"); n != want {
 			t.Errorf("%d lines after %d failed checks, want %d", n, failures, want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestCheckedFromTheStart(t *testing.T) {
 		w.nodes["b"].Checked(w.now, nil)
 	}
 	w.run(time.Second)
-	if n := w.logged("b", "health check passing again"); n != 1 {
+	if n := w.logged("b", "hold ended", "cause", "unhealthy"); n != 1 {
 		t.Errorf("%d lines when the health check passes again", n)
 	}
 	if w.owned("b") == 0 {

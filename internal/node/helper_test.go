@@ -136,9 +136,9 @@ func (w *network) owned(id string) int {
 }
 
 // logged counts the lines of a node with a message.
-func (w *network) logged(id, message string) (count int) {
+func (w *network) logged(id, message string, attrs ...any) (count int) {
 	for _, e := range w.last[id].Log {
-		if e.Message == message {
+		if e.Message == message && slices.Equal(e.Attrs[:min(len(attrs), len(e.Attrs))], attrs) {
 			count++
 		}
 	}

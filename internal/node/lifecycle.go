@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,16 +17,16 @@ import (
 //	   │               ▲────────┤ too few members, a minority, or a later process
 //	   └────────────────────────┘ its own lease expired
 //
-// Draining is not a phase: it is a command that holds in all phases. A node with an unhealthy
-// application drains likewise, and so does a flapping node.
+// A [Hold] is not a phase. A node with a hold owns nothing in any phase: an active node then announces draining. The holds
+// duplicate and isolated make the node isolated, and the hold clock_ahead keeps it settling.
 type Phase uint8
 
 // The phases.
 const (
 	Joining  Phase = iota // no seed has answered yet
 	Settling              // a member that owns nothing yet
-	Isolated              // owns nothing: sees too few members, is in a minority, or may have a later process of its id
-	Active                // takes part in placement, draining or not
+	Isolated              // owns nothing, by the hold isolated or duplicate, or settles after that
+	Active                // takes part in placement, except while it has a hold
 	Over                  // left or closed
 )
 
@@ -38,13 +37,12 @@ func (p Phase) String() string {
 
 // lifecycle moves a node from phase to phase.
 type lifecycle struct {
+	*Node
 	debounce, grace time.Duration
 
 	phase       Phase
-	draining    bool      // by command
-	unhealthy   bool      // the node's application is
-	flapping    bool      // the node comes and goes too often
-	clockFenced bool      // settling because the own clock is ahead
+	holds       holds
+	clockFenced bool      // settling because the clock of an active node went ahead
 	settleAt    time.Time // when settling ends if no other node is active
 	settleBy    time.Time // when settling ends even if nodes keep joining
 	coldStart   bool      // no other node owned anything at the join
@@ -90,6 +88,9 @@ func (l *lifecycle) settle(now time.Time, othersActive bool) bool {
 func (l *lifecycle) fence() {
 	l.phase = Joining
 	l.clockFenced = false
+	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated} { // it has to look again
+		delete(l.holds, c)
+	}
 }
 
 // fenceClock sends the node back to settling until its clock is right.
@@ -107,6 +108,9 @@ func (l *lifecycle) isolate() {
 	l.settleAt = time.Time{}
 }
 
+// isolates reports whether a hold makes the node isolated.
+func (l *lifecycle) isolates() bool { return l.holds.has(CauseDuplicate) || l.holds.has(CauseIsolated) }
+
 // settles reports whether the node is a member that is not active yet.
 func (l *lifecycle) settles() bool { return l.phase == Settling || l.phase == Isolated }
 
@@ -120,20 +124,7 @@ func (l *lifecycle) places() bool {
 // and by its last table while it is isolated.
 func (l *lifecycle) publishes() bool { return l.places() || l.phase == Isolated }
 
-// state returns the lease state to announce.
-func (l *lifecycle) state() lease.State {
-	switch {
-	case l.phase == Over:
-		return lease.Left
-	case l.phase != Active:
-		return lease.Settling
-	case l.draining || l.unhealthy || l.flapping:
-		return lease.Draining
-	}
-	return lease.Active
-}
-
-// announce sends the state that follows from phase and commands.
+// announce sends the state that follows from phase and holds.
 func (n *Node) announce(now time.Time) {
 	state := n.life.state()
 	n.slowStart.slowStartOrNot(now, state)
@@ -150,11 +141,7 @@ func (i *isolation) settle(now time.Time) {
 	if !i.life.settles() {
 		return
 	}
-	if i.clock.clockAhead() {
-		i.clock.warnClock(now)
-		return
-	}
-	if i.isolated(now) {
+	if i.clock.holdClock(now) || i.isolated(now) {
 		return
 	}
 	if i.changed {
@@ -177,8 +164,6 @@ type isolation struct {
 	side   split.Verdict
 	looked time.Time // at the voters
 	seen   uint64    // changes of the live set by then
-	why    error     // as of the last look; nil = this node may own partitions
-	limit  limiter
 }
 
 func isolationOf(cfg Config) isolation {
@@ -189,40 +174,42 @@ func isolationOf(cfg Config) isolation {
 	return i
 }
 
-// update takes the number of live members and a suspected duplicate, and reports whether the answer changed.
-func (i *isolation) update(members int, other *lease.Record) (changed bool) {
-	was := i.why != nil
-	switch {
-	case other != nil:
-		i.why = fmt.Errorf("suspected duplicate: another process, at %s, may run under its id, and was started later: if it does, give each its own id", other.Addr)
-	case members < i.least:
-		i.why = fmt.Errorf("too few members: it sees %d, itself included, and needs %d", members, i.least)
-	case i.voters == nil || i.side.Owns:
-		i.why = nil
-	case i.side.Why == split.Elders:
-		i.why = errors.New("it is new, and the members that it found are isolated")
-	default:
-		i.why = fmt.Errorf("minority: it sees %d of %d voters", i.side.Votes, i.side.Seats)
+// duplicate returns why a later process of this node's id may run; "" = none is suspected.
+func (i *isolation) duplicate(other *lease.Record) string {
+	if other != nil {
+		return fmt.Sprintf("another process, at %s, may run under its id, and was started later", other.Addr)
 	}
-	return (i.why != nil) != was
+	return ""
+}
+
+// tooFew returns why the members that this node sees do not allow it to own anything; "" = they do.
+func (i *isolation) tooFew(members int) string {
+	switch {
+	case members < i.least:
+		return fmt.Sprintf("too few members: it sees %d, itself included, and needs %d", members, i.least)
+	case i.voters == nil || i.side.Owns:
+		return ""
+	case i.side.Why == split.Elders:
+		return "it is new, and the members that it found are isolated"
+	}
+	return fmt.Sprintf("minority: it sees %d of %d voters", i.side.Votes, i.side.Seats)
 }
 
 // isolated isolates this node while it may own nothing, and reports whether it does. Once it
 // may, it settles for as long as a node that has just joined.
 func (i *isolation) isolated(now time.Time) bool {
 	i.countVoters(now)
-	changed := i.update(i.set.Live(), i.set.SuspectedDuplicate())
+	was := i.life.isolates()
+	i.life.holdWhile(now, CauseDuplicate, i.duplicate(i.set.SuspectedDuplicate()))
+	i.life.holdWhile(now, CauseIsolated, i.tooFew(i.set.Live()))
+	is := i.life.isolates()
 	switch {
-	case i.why != nil && i.life.phase != Isolated:
+	case is && i.life.phase != Isolated:
 		i.isolate(now)
-	case changed && i.life.phase == Isolated && i.why == nil:
+	case was && !is:
 		i.life.wait(now, !i.othersOwn())
-		i.log(Info, "isolation over; settling", "members", i.set.Live())
 	}
-	if i.why != nil && i.limit.allow(now, time.Minute) {
-		i.log(Warn, "isolated: owns nothing", "why", i.why)
-	}
-	return i.why != nil
+	return is
 }
 
 // countVoters looks at the voters when the live set has changed, and with each heartbeat.
@@ -261,7 +248,6 @@ func (i *isolation) members() []split.Member {
 // that are pinned here stay as well: the own lease holds, and the store decides about them.
 func (i *isolation) isolate(now time.Time) {
 	i.life.isolate()
-	i.limit = limiter{}
 	if i.set.State() != lease.Settling {
 		i.announce(now)
 	}

@@ -53,17 +53,17 @@ func TestPhases(t *testing.T) {
 		places bool
 	}{
 		{lifecycle{phase: Joining}, lease.Settling, false},
-		{lifecycle{phase: Joining, draining: true}, lease.Settling, false},
+		{lifecycle{phase: Joining, holds: holds{CauseDraining: {}}}, lease.Settling, false},
 		{lifecycle{phase: Settling}, lease.Settling, false},
-		{lifecycle{phase: Settling, clockFenced: true}, lease.Settling, true},
+		{lifecycle{phase: Settling, clockFenced: true, holds: holds{CauseClockAhead: {}}}, lease.Settling, true},
 		{lifecycle{phase: Isolated}, lease.Settling, false},
-		{lifecycle{phase: Isolated, draining: true}, lease.Settling, false},
+		{lifecycle{phase: Isolated, holds: holds{CauseDraining: {}}}, lease.Settling, false},
 		{lifecycle{phase: Active}, lease.Active, true},
-		{lifecycle{phase: Active, draining: true}, lease.Draining, true},
-		{lifecycle{phase: Active, unhealthy: true}, lease.Draining, true},
-		{lifecycle{phase: Joining, unhealthy: true}, lease.Settling, false},
+		{lifecycle{phase: Active, holds: holds{CauseDraining: {}}}, lease.Draining, true},
+		{lifecycle{phase: Active, holds: holds{CauseUnhealthy: {}}}, lease.Draining, true},
+		{lifecycle{phase: Joining, holds: holds{CauseUnhealthy: {}}}, lease.Settling, false},
 		{lifecycle{phase: Over}, lease.Left, false},
-		{lifecycle{phase: Over, draining: true}, lease.Left, false},
+		{lifecycle{phase: Over, holds: holds{CauseDraining: {}}}, lease.Left, false},
 	} {
 		if got := tt.life.state(); got != tt.state || tt.life.places() != tt.places {
 			t.Errorf("%+v: announces %v, places %v", tt.life, got, tt.life.places())
@@ -109,11 +109,13 @@ func TestIsolation(t *testing.T) {
 		"at the limit":              {2, []look{{2, false, false, nil}, {1, true, true, nil}, {2, false, true, nil}, {1, true, true, nil}}},
 		"another process of its id": {2, []look{{3, true, true, later}, {1, true, false, later}, {3, false, true, nil}, {1, true, true, nil}}},
 	} {
-		i := isolation{least: tt.least}
+		i, was := isolation{least: tt.least}, false
 		for at, look := range tt.looks {
-			if changed := i.update(look.members, look.other); (i.why != nil) != look.tooFew || changed != look.changed {
-				t.Errorf("%s, look %d: %+v, changed: %v, want %+v", name, at, i, changed, look)
+			is := i.tooFew(look.members) != "" || i.duplicate(look.other) != ""
+			if is != look.tooFew || (is != was) != look.changed {
+				t.Errorf("%s, look %d: %v, want %+v", name, at, is, look)
 			}
+			was = is
 		}
 	}
 }

@@ -70,7 +70,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 			when:  schedule{renewEvery: cfg.HeartbeatInterval, every: cfg.GossipInterval},
 			load:  lease.NoLoad,
 		},
-		life:      lifecycle{debounce: cfg.Debounce, grace: cfg.StartupGrace, draining: cfg.StartDraining},
+		life:      lifecycle{debounce: cfg.Debounce, grace: cfg.StartupGrace, holds: make(holds)},
 		isolation: isolationOf(cfg),
 		stall:     stall{ttl: cfg.LeaseTTL, lastTurn: now},
 		rejoin:    rejoin{debounce: cfg.Debounce},
@@ -85,8 +85,12 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	if n.join.begin(now, cfg.StartupGrace); cfg.Bootstrap {
 		n.join.until = now
 	}
-	n.health.begin(cfg.Checked)
-	n.life.unhealthy = n.health.why() != nil
+	if n.health.begin(cfg.Checked); cfg.Checked {
+		n.life.holds[CauseUnhealthy] = Hold{Cause: CauseUnhealthy, Reason: n.health.why()} // the log does not say so yet
+	}
+	if cfg.StartDraining {
+		n.life.hold(now, Hold{Cause: CauseDraining, Reason: "since its start"})
+	}
 	n.heartbeat(now)
 	n.renew(now)
 	n.out.Show = true
@@ -95,7 +99,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 
 // connect has each part know the node.
 func (n *Node) connect() {
-	n.waiting.Node, n.join.Node, n.rejoin.Node, n.reach.Node, n.address.Node = n, n, n, n, n
+	n.life.Node, n.waiting.Node, n.join.Node, n.rejoin.Node, n.reach.Node, n.address.Node = n, n, n, n, n, n
 	n.asleep.Node, n.clock.Node, n.watch.Node, n.health.Node, n.damping.Node = n, n, n, n, n
 	n.identity.Node, n.cordons.Node = n, n
 	n.isolation.Node, n.slowStart.Node, n.assigner.Node, n.handing.Node, n.tables.Node = n, n, n, n, n

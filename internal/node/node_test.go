@@ -196,7 +196,7 @@ func TestClockFence(t *testing.T) {
 	if v.Phase != Settling || len(v.State.Owned()) != 0 || c.stats.Fences != 1 || v.Table.Digest() != w.nodes["a"].tables.table.Digest() {
 		t.Errorf("%v, owns %d, %d fences, table %v", v.Phase, len(v.State.Owned()), c.stats.Fences, v.Table)
 	}
-	if n := w.logged("c", "fenced: own clock is ahead of the cluster's; set the clock"); n != 2 {
+	if n := w.logged("c", "owns nothing", "cause", "clock_ahead"); n != 2 {
 		t.Errorf("logged %d times in 90 s", n)
 	}
 	if n := w.logged("a", "rejected heartbeats from a clock too far ahead; set the clock of their sender"); n != 2 {

@@ -82,8 +82,7 @@ func (s *stall) discarded(now time.Time) bool {
 // clock fences this node while its clock is ahead of the cluster's, and names the others whose clocks are.
 type clock struct {
 	*Node
-	skew  skew
-	limit limiter
+	skew skew
 }
 
 // clockAhead reports whether the own clock is so far ahead that others reject the
@@ -96,23 +95,23 @@ func (c *clock) clockAhead() bool {
 	return c.set.ClockAhead() > limit
 }
 
-// checkClock fences this node while its clock is too far ahead.
+// checkClock fences an active node whose clock is too far ahead.
 func (c *clock) checkClock(now time.Time) {
-	if c.life.phase != Active || !c.clockAhead() {
-		return
+	if c.life.phase == Active && c.holdClock(now) {
+		c.life.fenceClock(now)
+		c.tables.fence(now, "own clock is ahead of the cluster's")
+		c.announce(now)
 	}
-	c.life.fenceClock(now)
-	c.tables.fence(now, "own clock is ahead of the cluster's")
-	c.announce(now)
-	c.warnClock(now)
 }
 
-// warnClock logs once a minute why this node owns nothing.
-func (c *clock) warnClock(now time.Time) {
-	if c.limit.allow(now, time.Minute) {
-		c.log(Error, "fenced: own clock is ahead of the cluster's; set the clock",
-			"ahead", c.set.ClockAhead(), "max_skew", c.cfg.MaxSkew)
+// holdClock holds while the own clock is too far ahead, and reports whether it is.
+func (c *clock) holdClock(now time.Time) (ahead bool) {
+	reason := ""
+	if ahead = c.clockAhead(); ahead {
+		reason = fmt.Sprintf("its clock is %v ahead of the cluster's, and may be %v ahead at most", c.set.ClockAhead().Round(time.Millisecond), c.cfg.MaxSkew)
 	}
+	c.life.holdWhile(now, CauseClockAhead, reason)
+	return ahead
 }
 
 // aheadOf names the first senders of rejected heartbeats.

@@ -159,12 +159,15 @@ type View struct {
 	Stats    Stats
 
 	// Runners has the members that run a partition which the table gives to another one:
-	// lookups name them. Holds counts the partitions that run here, or are winding down
+	// lookups name them. RunsLeft counts the partitions that run here, or are winding down
 	// here, and that the table gives to others. Overdue are the partitions among them whose runs
 	// were stopped, and have not returned within the bound.
-	Runners map[placement.Partition]lease.NodeID
-	Holds   int
-	Overdue []placement.Partition
+	Runners  map[placement.Partition]lease.NodeID
+	RunsLeft int
+	Overdue  []placement.Partition
+
+	// Holds is why the node owns nothing: see Hold. What has to be solved first comes first.
+	Holds []Hold
 
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
@@ -176,9 +179,6 @@ type View struct {
 	// streams: packets do not get through between them and this node both ways.
 	StreamsAlone map[lease.NodeID]string
 
-	// Isolated is why the node may own nothing in the phase of that name; nil in others.
-	Isolated error
-
 	// Fenced is why the node was fenced the last time; "" = never.
 	Fenced string
 
@@ -186,9 +186,6 @@ type View struct {
 	// nodes of which it knows that they are not live any more, and why.
 	Stale bool
 	Gone  map[lease.Incarnation]lease.Reason
-
-	// Unhealthy is why the node's application is unhealthy; nil = it is healthy, or nothing is known of it.
-	Unhealthy error
 }
 
 // Handle returns the handle of this node, which answers watchers.
@@ -198,6 +195,7 @@ func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 func (n *Node) View() View {
 	v := n.Glance()
 	v.Live = n.set.View()
+	v.Holds = n.cordons.hold(v.Live, n.life.holds).list()
 	if v.Stale {
 		v.Gone = n.set.Ended()
 	}
@@ -207,18 +205,15 @@ func (n *Node) View() View {
 	return v
 }
 
-// Glance returns a View without Live.
+// Glance returns a View without Live, and without the hold of a cordon.
 func (n *Node) Glance() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Stale: n.tables.outdated(), State: n.tables.state,
 		Unreachable: n.address.reason, Fenced: n.tables.fenced, Diverged: n.tables.divergence.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(), Unhealthy: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.state.Holds(), Overdue: n.handing.overdueRuns(),
+		Waits: n.waitsFor(), Holds: n.life.holds.list(), Runners: n.handing.otherRunners(), RunsLeft: n.handing.state.Holds(), Overdue: n.handing.overdueRuns(),
 	}
 	if !n.ended {
 		v.Table = n.tables.table
-	}
-	if v.Phase == Isolated {
-		v.Isolated = n.isolation.why
 	}
 	v.Stats.Stats = n.set.Stats()
 	v.Stats.Divergences, v.Stats.DivergedTime = n.tables.divergence.times, n.tables.divergence.total

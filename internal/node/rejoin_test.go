@@ -136,7 +136,7 @@ func TestNoHoldWithoutWord(t *testing.T) {
 			b.damping.countReturn(w.now)
 		}
 		w.run(time.Second)
-		if said, flapping := b.set.Self().FlappingUntil > 0, b.life.flapping; said == full || flapping == full || b.damping.until.IsZero() != full {
+		if said, flapping := b.set.Self().FlappingUntil > 0, b.life.holds.has(CauseFlapping); said == full || flapping == full || b.damping.until.IsZero() != full {
 			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, flapping)
 		}
 	}
@@ -152,14 +152,14 @@ func TestLateLeave(t *testing.T) {
 		b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: at, SentAt: w.now, Records: []*lease.Record{past}, Heartbeats: heartbeats})
 		b.Ready(w.now)
 	}
-	if hear(); !b.life.flapping || b.set.Self().FlappingUntil == 0 {
+	if hear(); !b.life.holds.has(CauseFlapping) || b.set.Self().FlappingUntil == 0 {
 		t.Fatal("not flapping after a crash")
 	}
 	w.run(100 * time.Millisecond)
 	at := a.set.Stamp(w.now)
 	hear(lease.Heartbeat{Handle: lease.Incarnation{Node: "b", Number: 1}.Handle(), At: at, Renewed: at, State: lease.Left})
-	if b.life.flapping || b.set.Self().FlappingUntil != 0 || b.set.Self().RecentReturns != 0 {
-		t.Errorf("flapping after a leave message: %v, %+v", b.life.flapping, b.set.Self())
+	if b.life.holds.has(CauseFlapping) || b.set.Self().FlappingUntil != 0 || b.set.Self().RecentReturns != 0 {
+		t.Errorf("flapping after a leave message: %v, %+v", b.life.holds.has(CauseFlapping), b.set.Self())
 	}
 	if _, err := lease.Decode(b.Sync(w.now)); err != nil {
 		t.Errorf("nobody can read its state: %v", err)

@@ -250,7 +250,7 @@ func (c *Cluster) Crash(ids ...string) {
 func (c *Cluster) Leave(id string) {
 	p := c.Node(id)
 	p.Drain()
-	c.RunUntil(func() bool { return p.View().Diverged == 0 && p.View().Holds == 0 }, max(p.ttl, p.bound))
+	c.RunUntil(func() bool { return p.View().Diverged == 0 && p.View().RunsLeft == 0 }, max(p.ttl, p.bound))
 	c.sendLeave(p)
 	c.Run(lastWords)
 	c.exit(p)

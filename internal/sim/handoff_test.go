@@ -154,7 +154,7 @@ func TestLookupsFollow(t *testing.T) {
 func (x *handing) follows() bool {
 	return !slices.ContainsFunc(x.IDs(), func(id string) bool {
 		v := x.Node(id).View()
-		return v.Holds > 0 || len(v.Runners) > 0
+		return v.RunsLeft > 0 || len(v.Runners) > 0
 	})
 }
 

@@ -72,8 +72,8 @@ func TestMajority(t *testing.T) {
 				c.isolated(part...)
 				for _, id := range part {
 					v := c.Node(id).View()
-					if v.Table == nil || v.Isolated == nil || !strings.Contains(v.Isolated.Error(), "minority") {
-						t.Fatalf("%s: table %v, why %v", id, v.Table, v.Isolated)
+					if v.Table == nil || len(v.Holds) != 1 || v.Holds[0].Cause != node.CauseIsolated || !strings.Contains(v.Holds[0].Reason, "minority") {
+						t.Fatalf("%s: table %v, holds %v", id, v.Table, v.Holds)
 					}
 				}
 			}
@@ -262,7 +262,7 @@ func TestMajorityDuringRollingRestart(t *testing.T) {
 			if n := c.owned(others...); n != placement.DefaultPartitions {
 				v := c.Node(all[0]).View()
 				t.Errorf("%d of %d nodes restarted, then one is lost (%s): the others own %d partitions; %v, %v",
-					fleetOf.restarted, fleetOf.nodes, lost, n, v.Phase, v.Isolated)
+					fleetOf.restarted, fleetOf.nodes, lost, n, v.Phase, v.Holds)
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func TestMajorityReplaced(t *testing.T) {
 				for range 110 {
 					c.Run(100 * time.Millisecond)
 					if c.owned(c.IDs()...) == 0 {
-						t.Fatalf("seed %d: after the crash of %s of %d nodes nobody owns anything: %v", seed, id, n, c.Node(c.IDs()[0]).View().Isolated)
+						t.Fatalf("seed %d: after the crash of %s of %d nodes nobody owns anything: %v", seed, id, n, c.Node(c.IDs()[0]).View().Holds)
 					}
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -17,56 +18,50 @@ func (e Examination) agent() Check {
 		s.Cluster, e.Addr, plural(len(e.After.Members.Members), "member"), s.Partitions, s.Strategy)}
 }
 
-func (e Examination) ready() Check {
-	switch state := e.After.Stats.State; state {
-	case "draining":
-		return Check{
-			"ready", Warn, "it is draining" + e.drainsFor(e.After.Stats.Self), "it owns nothing, and /readyz fails on purpose",
-			"nothing if the node is being taken down; otherwise roost undrain",
-		}
-	case "unhealthy":
-		return Check{
-			"ready", Fail, "it is unhealthy: " + e.After.Stats.Unhealthy, "it owns nothing, and stays a member",
-			"see why its health check fails; the node owns again by itself after two good checks or reports in a row",
-		}
-	case "flapping":
-		return Check{
-			"ready", Warn, "it is flapping", "it came and went too often, and owns nothing until it has stayed for a while: roost members shows how long",
-			"see why its process ends or its network fails: its log, and that of its supervisor. If the log says that two processes use its id, give each its own --id. Once fixed, roost leave and a start end the wait",
-		}
-	case "cordoned":
-		return Check{
-			"ready", Warn, "it is cordoned", "it owns nothing until the end: roost members shows the end and the reason",
-			"nothing if the reason holds; otherwise roost uncordon " + string(e.After.Stats.Self),
-		}
-	case "settling":
-		return Check{
-			"ready", Warn, "it is settling", "it has joined and owns nothing yet",
-			"look again in ten seconds; if it still settles, its log has the reason: a clock ahead of the others fences a node",
-		}
-	case "isolated":
-		return Check{
-			"ready", Fail, "it is isolated: " + e.After.Stats.Isolated,
-			"it owns nothing, and answers lookups by its last table, if it has one",
-			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If another process runs under its id, give each its own --id. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
-		}
+// ready lists why the agent is not ready: all holds, and the phase of a node that takes no part yet.
+func (e Examination) ready() (found []Check) {
+	s := e.After.Stats
+	switch s.State {
 	case "joining", "left":
-		if why := e.After.Stats.Waits; why != "" {
-			do := "see whether firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; it joins by itself"
-			if e.After.Stats.Unreachable != "" {
-				do = moved
-			}
-			return Check{
-				"ready", Fail, "it is joining: " + why, "it owns nothing until other members answer it by UDP and TCP",
-				do,
-			}
+		found = append(found, e.away())
+	case "settling":
+		found = append(found, Check{"ready", Warn, "it is settling", "it has joined and owns nothing yet", "look again in ten seconds; if it still settles, its log has the reason"})
+	case "isolated":
+		if len(s.Holds) == 0 {
+			found = append(found, Check{"ready", Warn, "it is no longer isolated, and settles", "it owns nothing yet", "look again in ten seconds"})
 		}
+	}
+	for _, h := range s.Holds {
+		x := h.Explain()
+		c := Check{"ready", Fail, x.Finding, x.Means, x.Do}
+		if x.Usual {
+			c.Status = Warn
+		}
+		if h.Cause == cluster.CauseDraining {
+			c.Finding += e.drainsFor(s.Self)
+		}
+		found = append(found, c)
+	}
+	if len(found) == 0 {
+		found = []Check{{Name: "ready", Finding: "it takes part in placement"}}
+	}
+	return found
+}
+
+// away explains an agent that is no member.
+func (e Examination) away() Check {
+	s := e.After.Stats
+	if s.Waits == "" {
 		return Check{
-			"ready", Fail, "it is " + state, "its own lease expired: the process was paused, or sends failed, for longer than the lease lasts",
+			"ready", Fail, "it is " + s.State, "its own lease expired: the process was paused, or sends failed, for longer than the lease lasts",
 			"see its log for \"fenced\", and for a seed that does not answer; look for a starved machine, a paused VM, a dead network",
 		}
 	}
-	return Check{Name: "ready", Finding: "it takes part in placement"}
+	do := "see whether firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; it joins by itself"
+	if s.Unreachable != "" {
+		do = moved
+	}
+	return Check{"ready", Fail, "it is joining: " + s.Waits, "it owns nothing until other members answer it by UDP and TCP", do}
 }
 
 // moved is what to do on a node whose address is wrong.
@@ -85,7 +80,7 @@ func (e Examination) address() []Check {
 func (e Examination) drainsFor(id lease.NodeID) string {
 	for _, m := range e.After.Members.Members {
 		if m.ID == id && m.DrainsMS > 0 {
-			return fmt.Sprintf(" for %v", ms(m.DrainsMS).Round(time.Second))
+			return fmt.Sprintf(" (for %v)", ms(m.DrainsMS).Round(time.Second))
 		}
 	}
 	return ""
@@ -186,8 +181,8 @@ func (e Examination) tables() Check {
 	switch {
 	case e.After.Members.Digest == 0:
 		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no lookup", Do: "see ready"}
-	case e.After.Stats.State == "isolated", e.After.Stats.State == "joining":
-		return Check{Name: "tables", Finding: "not checked while it is " + e.After.Stats.State + ": it keeps its last table"}
+	case e.After.Stats.Isolated():
+		return Check{Name: "tables", Finding: "not checked while it is isolated: it keeps its last table"}
 	case len(lasting) > 0:
 		return Check{
 			"tables", Warn, fmt.Sprintf("another table during all of %v: %s (%s)", e.Over, few(lasting), history),

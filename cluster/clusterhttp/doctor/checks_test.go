@@ -40,6 +40,17 @@ func healthyLook() Look {
 	}
 }
 
+// held adds a hold to a look.
+func held(c cluster.Cause, reason string) func(l *Look) {
+	return func(l *Look) {
+		h := report.Hold{Cause: c, Reason: reason}
+		if c == cluster.CauseCordoned || c == cluster.CauseFlapping {
+			h.ForMS = 52_000
+		}
+		l.Stats.State, l.Stats.Holds = string(c), append(l.Stats.Holds, h)
+	}
+}
+
 // reading sets how many states a reader of events is behind.
 func reading(l *Look, behind uint64) {
 	l.Stats.Readers = []events.ReaderStats{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
@@ -58,21 +69,22 @@ func TestChecks(t *testing.T) {
 		want   string // of checks that are not ok: name: verdict: part of the finding
 	}{
 		"healthy": {func(_, _ *Look) {}, ""},
-		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
+		"drain":   {both(held(cluster.CauseDraining, "by command")), "ready: warn: it is draining: by command"},
 		"drain, and since when": {both(func(l *Look) {
-			l.Stats.State, l.Members.Members[0].State, l.Members.Members[0].DrainsMS = "draining", lease.Draining, 754_000
-		}), "ready: warn: it is draining for 12m34s"},
+			held(cluster.CauseDraining, "as planned")(l)
+			l.Members.Members[0].State, l.Members.Members[0].DrainsMS = lease.Draining, 754_000
+		}), "ready: warn: it is draining: as planned (for 12m34s)"},
 		"settle": {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
-		"few":    {after(func(l *Look) { l.Stats.State, l.Stats.Isolated = "isolated", "it sees 3" }), "ready: fail: isolated: it sees 3"},
+		"few":    {after(held(cluster.CauseIsolated, "it sees 3")), "ready: fail: it is isolated: it sees 3"},
 		"all few": {after(func(l *Look) {
-			l.Stats.State = "isolated"
+			held(cluster.CauseIsolated, "it sees 3")(l)
 			for i := range l.Members.Members {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "ready: fail: isolated"},
-		"unhealthy":           {after(func(l *Look) { l.Stats.State, l.Stats.Unhealthy = "unhealthy", "no disk" }), "ready: fail: no disk"},
-		"cordoned":            {after(func(l *Look) { l.Stats.State = "cordoned" }), "ready: warn: cordoned"},
-		"flapping":            {after(func(l *Look) { l.Stats.State = "flapping" }), "ready: warn: flapping"},
+		"unhealthy":           {after(held(cluster.CauseUnhealthy, "no disk")), "ready: fail: it is unhealthy: no disk"},
+		"cordoned":            {after(held(cluster.CauseCordoned, "slow disk")), "ready: warn: it is cordoned for another 52s: slow disk"},
+		"flapping":            {after(held(cluster.CauseFlapping, "3 returns")), "ready: warn: it is flapping for another 52s: 3 returns"},
 		"for how long":        {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
 		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
 		"a node that streams alone reach": {both(func(l *Look) {
@@ -302,7 +314,7 @@ func drainAll(l *Look, which ...int) {
 // An isolated agent has its last table, which says nothing of the others.
 func TestTablesWhileIsolated(t *testing.T) {
 	l := healthyLook()
-	l.Stats.State = "isolated"
+	held(cluster.CauseIsolated, "it sees 3")(&l)
 	for _, inSync := range []bool{true, false} {
 		l.Members.Members[1].InSync = inSync
 		if c := (Examination{Before: l, After: l}).tables(); c.Status != OK || !strings.Contains(c.Finding, "not checked while it is isolated") {

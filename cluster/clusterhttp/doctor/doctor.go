@@ -77,7 +77,8 @@ type Examination struct {
 // Diagnose carries out all checks.
 func (e Examination) Diagnose() Diagnosis {
 	d := Diagnosis{Self: e.After.Stats.Self, Addr: e.Addr, OverMS: e.Over.Milliseconds()}
-	checks := []Check{e.agent(), e.ready(), e.leases(), e.clocks()}
+	checks := append([]Check{e.agent()}, e.ready()...)
+	checks = append(checks, e.leases(), e.clocks())
 	if e.After.Stats.State == "joining" { // what it knows of the others is from before, and ready has the cause
 		for _, name := range []string{"tables", "balance", "members", "seeds"} {
 			checks = append(checks, Check{Name: name, Finding: "not checked while it joins"})

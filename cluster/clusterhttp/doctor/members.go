@@ -24,7 +24,7 @@ func (e Examination) members() (found []Check) {
 	switch {
 	case e.After.Members.Stale:
 		found = append(found, Check{Name: "members", Finding: fmt.Sprintf("not checked: these are the last %d that it knew", total)})
-	case e.After.Stats.State == "isolated": // nodes that are isolated with it say that they settle
+	case e.After.Stats.Isolated(): // nodes that are isolated with it say that they settle
 		found = append(found, Check{
 			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", plural(total, "member")),
 		})

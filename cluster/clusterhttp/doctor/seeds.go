@@ -15,7 +15,7 @@ func (e Examination) seeds() Check {
 	f := e.findSeeds()
 	alone := len(e.After.Members.Members) < 2
 	itself := "it forms a cluster of its own, and assumes that it owns every key"
-	if e.After.Stats.State == "isolated" {
+	if e.After.Stats.Isolated() {
 		itself = "it does not find the other nodes, and owns nothing without them"
 	}
 	switch {

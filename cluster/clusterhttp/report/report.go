@@ -159,11 +159,10 @@ type Balance struct {
 // Stats answers /v1/stats: the counters of this agent since its start, and its
 // settings.
 type Stats struct {
-	Self      lease.NodeID `json:"self"`
-	State     string       `json:"state"`               // joining, settling, isolated, active, unhealthy, flapping, cordoned, draining or left
-	Unhealthy string       `json:"unhealthy,omitempty"` // why the application of this node is unhealthy
-	Isolated  string       `json:"isolated,omitempty"`  // why it is isolated, for people
-	Waits     string       `json:"waits,omitempty"`     // why it goes on joining: a seed that does not answer, or no UDP
+	Self  lease.NodeID `json:"self"`
+	State string       `json:"state"`           // left, joining, the cause of the first hold, active, isolated (settling after that) or settling
+	Holds []Hold       `json:"holds,omitempty"` // why this node owns nothing: what has to be solved first comes first
+	Waits string       `json:"waits,omitempty"` // why it goes on joining: a seed that does not answer, or no UDP
 
 	// Unreachable is why other nodes cannot reach this one at its advertised address, as far as it knows.
 	Unreachable string `json:"unreachable,omitempty"`

@@ -325,7 +325,7 @@ func (f *fake) asStats() clusterhttp.Stats {
 }
 
 // stale is false for a stalled agent: its state may say so a heartbeat earlier than its answers.
-func (f *fake) stale() bool { return f.stats.State == "isolated" }
+func (f *fake) stale() bool { return f.stats.Isolated() }
 
 func (f *fake) asHistory() clusterhttp.History {
 	past := f.past

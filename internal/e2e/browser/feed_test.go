@@ -170,8 +170,20 @@ func TestLastTable(t *testing.T) {
 	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), "user-7"+kb.Enter))
 	p.text("#lookup-answer .verdict", "owns")
 	p.seeMap()
-	for _, state := range []string{"isolated", "", "joining", ""} { // one that joins and has a table is stalled
-		f.set(func() { f.stats.State = state })
+	hold := func(c cluster.Cause) clusterhttp.Hold { return clusterhttp.Hold{Cause: c, Reason: "it is a test"} }
+	for _, at := range []struct {
+		state string // one that joins and has a table is stalled
+		holds []clusterhttp.Hold
+	}{
+		{"isolated", []clusterhttp.Hold{hold(cluster.CauseIsolated)}}, {"", nil},
+		{"duplicate", []clusterhttp.Hold{hold(cluster.CauseDuplicate)}}, {"", nil},
+		{"clock_ahead", []clusterhttp.Hold{hold(cluster.CauseClockAhead), hold(cluster.CauseIsolated)}}, {"isolated", nil}, {"", nil}, {"joining", nil}, {"", nil},
+	} {
+		state := at.state
+		f.set(func() { f.stats.State, f.stats.Holds = state, at.holds })
+		for _, h := range at.holds {
+			p.text("#health-found", h.Explain().Finding)
+		}
 		stale := state != ""
 		for _, selector := range []string{"#lookup-answer .why", "#lookup-said", "#map-note"} {
 			p.until(fmt.Sprintf("%s while the agent is %q", selector, state),

@@ -73,7 +73,7 @@ export function sentence(e) {
     case "joined": return `${who} joined`;
     case "returned": return e.reason ? `${who} restarted: the process before ${e.reason === "replaced" ? "was replaced" : e.reason}` : `${who} ${are} back`;
     case "lost": return `${who} ${e.reason}${owned ? `; others own ${its} ${owned}` : ""}`;
-    case "draining": return `${who} ${are} draining${e.reason ? ` (${e.reason})` : ""}${because}`;
+    case "draining": return `${who} ${are} draining${e.reason && e.reason !== e.kind ? ` (${e.reason})` : ""}${because}`;
     case "undrained": return `${who} ${are} active again`;
     case "cordoned": return `${who} ${are} cordoned${because}`;
     case "uncordoned": return `${who} ${are} no longer cordoned`;

@@ -132,7 +132,7 @@ export class Health {
 // signsOf returns what changes in a model when the findings do, for most problems.
 function signsOf({ members, lost, ahead, alone, ttl, stats }) {
   const late = members.filter((m) => m.state !== "active" || m.age_ms > ttl * 2 / 3);
-  return JSON.stringify([late.map((m) => [m.id, m.state]), lost.map((l) => [l.id, l.reason]), ahead.map((a) => a.id), alone, stats?.state, stats?.rooms?.store_doubt, stats?.rooms?.refused, stats?.rooms?.cut_off, stats?.rooms?.silent, stats?.rooms?.store_problem]);
+  return JSON.stringify([late.map((m) => [m.id, m.state]), lost.map((l) => [l.id, l.reason]), ahead.map((a) => a.id), alone, stats?.state, stats?.holds?.map((h) => h.cause), stats?.rooms?.store_doubt, stats?.rooms?.refused, stats?.rooms?.cut_off, stats?.rooms?.silent, stats?.rooms?.store_problem]);
 }
 
 function sum(found) {

@@ -42,7 +42,10 @@ export class Model {
 
   // stale reports whether the agent is isolated, fenced or stalled: its table is from before. One that is
   // fenced or stalled says that it is joining.
-  get stale() { return ["isolated", "joining"].includes(this.stats?.state); }
+  get stale() {
+    const { state, holds = [] } = this.stats ?? {};
+    return ["isolated", "joining"].includes(state) || holds.some((h) => ["isolated", "duplicate"].includes(h.cause));
+  }
 
   // age is how old the history is, in ms.
   get age() { return Date.now() - this.#remembered; }

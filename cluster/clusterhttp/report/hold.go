@@ -1,0 +1,74 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// Hold is a reason for which the agent's node owns nothing; see cluster.Hold.
+type Hold struct {
+	Cause  cluster.Cause `json:"cause"`
+	ForMS  int64         `json:"for_ms,omitempty"` // until its end; 0 = it ends when its cause does
+	Reason string        `json:"reason"`           // for people
+}
+
+// Explanation says in words why a node owns nothing.
+type Explanation struct {
+	Finding string // what has happened
+	Means   string
+	Do      string
+	Usual   bool // somebody may have wanted it, or it passes by itself
+}
+
+// explanations has the words for each cause: /readyz, the doctor and the dashboard all use these.
+var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a table
+	cluster.CauseDuplicate: {
+		"it suspects a duplicate", "it owns nothing until the other process has been silent for a TTL; if that process runs, this one ends",
+		"see whether two processes have this id; if so, give each its own --id", false,
+	},
+	cluster.CauseClockAhead: {
+		"its clock is ahead", "the other nodes reject its heartbeats, so it owns nothing",
+		"have NTP set the clock, and see why it did not; then it owns again by itself", false,
+	},
+	cluster.CauseIsolated: {
+		"it is isolated", "it owns nothing, and answers lookups by its last table, if it has one",
+		"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If the cluster has become smaller for good, a restart with a lower --min-members; " +
+			"after a crash of most members under --split majority, a restart of the survivors, all at once", false,
+	},
+	cluster.CauseUnhealthy: {
+		"it is unhealthy", "it owns nothing, and stays a member",
+		"see why its health check fails; the node owns again by itself after two good checks or reports in a row", false,
+	},
+	cluster.CauseFlapping: {
+		"it is flapping", "it came and went too often, and owns nothing until it has stayed for a while",
+		"see why its process ends or its network fails: its log, and that of its supervisor. If the log says that two processes use its id, give each its own --id. " +
+			"Once fixed, roost leave and a start end the wait", true,
+	},
+	cluster.CauseCordoned: {"it is cordoned", "it owns nothing until the cordon ends", "nothing if the reason holds; otherwise roost uncordon, with its id", true},
+	cluster.CauseDraining: {"it is draining", "it owns nothing on purpose", "nothing if the node is being taken down; otherwise roost undrain", true},
+}
+
+// Explain puts a hold into words.
+func (h Hold) Explain() Explanation {
+	e, ok := explanations[h.Cause]
+	if !ok { // of a later release
+		e = Explanation{Finding: "its hold is " + string(h.Cause), Means: "it owns nothing", Do: "see its log"}
+	}
+	if h.ForMS > 0 {
+		e.Finding += fmt.Sprintf(" for another %v", (time.Duration(h.ForMS) * time.Millisecond).Round(time.Second))
+	}
+	if h.Reason != "" {
+		e.Finding += ": " + h.Reason
+	}
+	return e
+}
+
+// Isolated reports whether the node is isolated, or settles after that: it keeps its last table.
+func (s Stats) Isolated() bool {
+	return s.State == "isolated" || slices.ContainsFunc(s.Holds, func(h Hold) bool {
+		return h.Cause == cluster.CauseIsolated || h.Cause == cluster.CauseDuplicate
+	})
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Hold is a reason for which a node owns nothing. There may be several at a time.
+type Hold struct {
+	Cause  Cause
+	Until  time.Time // when it ends by itself; zero = when its cause does
+	Reason string    // what has happened, for people
+
+	logged time.Time // the last time; zero = never
+}
+
+// Cause is the kind of a hold.
+type Cause string
+
+// The causes, in the order in which they are to be solved: an earlier one may be why there is a later one.
+const (
+	CauseDuplicate  Cause = "duplicate"   // a later process may run under its id
+	CauseClockAhead Cause = "clock_ahead" // others reject its heartbeats, because its clock is ahead
+	CauseIsolated   Cause = "isolated"    // it sees too few members, or is in the minority of a split
+	CauseUnhealthy  Cause = "unhealthy"   // its application is
+	CauseFlapping   Cause = "flapping"    // it comes and goes too often
+	CauseCordoned   Cause = "cordoned"    // a member has cordoned it; of View alone
+	CauseDraining   Cause = "draining"    // it was told to drain
+)
+
+// holds are the holds of a node.
+type holds map[Cause]Hold
+
+func (h holds) has(c Cause) bool { _, ok := h[c]; return ok }
+
+// list returns the holds in the order of their causes.
+func (h holds) list() (all []Hold) {
+	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated, CauseUnhealthy, CauseFlapping, CauseCordoned, CauseDraining} {
+		if hold, ok := h[c]; ok {
+			all = append(all, hold)
+		}
+	}
+	return all
+}
+
+// hold begins a hold, or replaces its end and reason, and reports whether it is new. The caller announces the
+// state that follows. The log says so when a hold begins or gets another end, and once a minute while it is stated again.
+func (l *lifecycle) hold(now time.Time, h Hold) (began bool) {
+	last, held := l.holds[h.Cause]
+	if h.logged = last.logged; h.logged.IsZero() || now.Sub(h.logged) >= time.Minute || !h.Until.Equal(last.Until) {
+		h.logged = now
+		level, attrs := Warn, []any{"cause", string(h.Cause), "reason", h.Reason}
+		switch h.Cause {
+		case CauseClockAhead:
+			level = Error
+		case CauseDraining:
+			level = Info
+		case CauseDuplicate, CauseIsolated, CauseUnhealthy, CauseFlapping, CauseCordoned:
+		}
+		if !h.Until.IsZero() {
+			attrs = append(attrs, "for", h.Until.Sub(now))
+		}
+		l.log(level, "owns nothing", attrs...)
+	}
+	l.holds[h.Cause] = h
+	return !held
+}
+
+// release ends a hold, and reports whether there was one. The caller announces the state that follows.
+func (l *lifecycle) release(c Cause) (ended bool) {
+	if ended = l.holds.has(c); ended {
+		delete(l.holds, c)
+		l.log(Info, "hold ended", "cause", string(c), "state", l.state().String())
+	}
+	return ended
+}
+
+// holdWhile holds while there is a reason, and reports whether the hold began or ended.
+func (l *lifecycle) holdWhile(now time.Time, c Cause, reason string) (changed bool) {
+	if reason == "" {
+		return l.release(c)
+	}
+	return l.hold(now, Hold{Cause: c, Reason: reason})
+}
+
+// state returns the lease state to announce.
+func (l *lifecycle) state() lease.State {
+	switch {
+	case l.phase == Over:
+		return lease.Left
+	case l.phase != Active:
+		return lease.Settling
+	case len(l.holds) > 0:
+		return lease.Draining
+	}
+	return lease.Active
+}
