@@ -175,9 +175,15 @@ func TestLastTable(t *testing.T) {
 		state string // one that joins and has a table is stalled
 		holds []clusterhttp.Hold
 	}{
-		{"isolated", []clusterhttp.Hold{hold(cluster.CauseIsolated)}}, {"", nil},
-		{"duplicate", []clusterhttp.Hold{hold(cluster.CauseDuplicate)}}, {"", nil},
-		{"clock_ahead", []clusterhttp.Hold{hold(cluster.CauseClockAhead), hold(cluster.CauseIsolated)}}, {"isolated", nil}, {"", nil}, {"joining", nil}, {"", nil},
+		{"isolated", []clusterhttp.Hold{hold(cluster.CauseIsolated)}},
+		{},
+		{"duplicate", []clusterhttp.Hold{hold(cluster.CauseDuplicate)}},
+		{},
+		{"clock_ahead", []clusterhttp.Hold{hold(cluster.CauseClockAhead), hold(cluster.CauseIsolated)}},
+		{"isolated", nil},
+		{},
+		{"joining", nil},
+		{},
 	} {
 		state := at.state
 		f.set(func() { f.stats.State, f.stats.Holds = state, at.holds })
