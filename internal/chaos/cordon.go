@@ -60,9 +60,7 @@ func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 			w.fail("cordon", "%s knows a cordon again: %+v", p.ID, e)
 		}
 		decision.knownBy[p] = true
-		// A process that was suspended, and is cut off, does not know how late it is.
-		lags := p.woke > decision.at && w.calm.cut >= p.woke
-		if !w.stepped && !lags && w.Elapsed()-max(decision.end, p.active) > endsWithin {
+		if !w.stepped && !w.lags(p, decision) && w.Elapsed()-max(decision.end, p.active) > endsWithin {
 			w.fail("cordon", "%s knows a cordon that ended %v ago: %+v", p.ID, w.Elapsed()-decision.end, e)
 		}
 	}
@@ -77,6 +75,9 @@ func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	}
 	p.cordoned = cordoned
 }
+
+// lags reports whether a process does not know how late it is: it was suspended since a decision, and is cut off.
+func (w *world) lags(p *process, d *decision) bool { return p.woke > d.at && w.calm.cut >= p.woke }
 
 // checkSameCordons compares the cordons that the nodes of a side know.
 func (w *world) checkSameCordons(side []*process) {
