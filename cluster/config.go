@@ -258,11 +258,20 @@ type timings struct {
 func (n Network) timings() timings {
 	switch n {
 	case WAN:
-		return timings{5 * time.Second, 20 * time.Second, time.Second, 30 * time.Second, 10 * time.Second, 500 * time.Millisecond, 10 * time.Second, 4, gossip.WAN}
+		return timings{
+			5 * time.Second, 20 * time.Second, time.Second, 30 * time.Second, 10 * time.Second,
+			500 * time.Millisecond, 10 * time.Second, 4, gossip.WAN,
+		}
 	case Local:
-		return timings{200 * time.Millisecond, 6 * time.Second, 10 * time.Millisecond, 2 * time.Second, time.Second, 20 * time.Millisecond, time.Second, 3, gossip.Local}
+		return timings{
+			200 * time.Millisecond, 6 * time.Second, 10 * time.Millisecond, 2 * time.Second, time.Second,
+			20 * time.Millisecond, time.Second, 3, gossip.Local,
+		}
 	default:
-		return timings{2 * time.Second, 6 * time.Second, 250 * time.Millisecond, 10 * time.Second, 10 * time.Second, 200 * time.Millisecond, 2500 * time.Millisecond, 3, gossip.LAN}
+		return timings{
+			2 * time.Second, 6 * time.Second, 250 * time.Millisecond, 10 * time.Second, 10 * time.Second,
+			200 * time.Millisecond, 2500 * time.Millisecond, 3, gossip.LAN,
+		}
 	}
 }
 
@@ -337,9 +346,12 @@ func (c Config) Validate() error {
 	}
 	c.checkKeys(problem)
 	c.checkAllowed(problem)
-	problem(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
+	problem(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d",
+		c.Partitions, placement.MaxPartitions)
 	size := len(settingsOf(c).meta(make(lease.ClusterID, lease.MaxFounders)))
-	problem(size > gossip.MaxMeta, "the settings that nodes compare take %d bytes, at most %d: Strategy has a name of %d", size, gossip.MaxMeta, len(c.Strategy.Name()))
+	problem(size > gossip.MaxMeta,
+		"the settings that nodes compare take %d bytes, at most %d: Strategy has a name of %d", size,
+		gossip.MaxMeta, len(c.Strategy.Name()))
 	problem(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	problem(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
 	c.checkIsolation(problem)
@@ -359,19 +371,25 @@ func (c Config) checkAdvertise(problem func(bad bool, format string, args ...any
 	}
 	problem(host == "", "Advertise %q has no host (is a variable empty?): set the host:port at which other nodes reach this one", c.Advertise)
 	if ip, err := netip.ParseAddr(host); err == nil {
-		problem(!gossip.Usable(ip), "Advertise %q is not the address of one host: set the host:port at which other nodes reach this one, or leave it empty", c.Advertise)
+		problem(!gossip.Usable(ip),
+			"Advertise %q is not the address of one host: set the host:port at which other nodes reach this one, or leave it empty",
+			c.Advertise)
 	}
 }
 
 func (c Config) checkIsolation(problem func(bad bool, format string, args ...any)) {
-	problem(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes, "MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
+	problem(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes,
+		"MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
 	problem(c.Split != SplitContinue && c.Split != SplitMajority, "Split is %q; it must be %s or %s", c.Split, SplitContinue, SplitMajority)
-	problem(c.Split == SplitMajority && (c.SplitForget < c.LeaseTTL || c.SplitForget > 24*time.Hour), "SplitForget is %v; it must be %v (LeaseTTL) to 24h", c.SplitForget, c.LeaseTTL)
+	problem(c.Split == SplitMajority && (c.SplitForget < c.LeaseTTL || c.SplitForget > 24*time.Hour),
+		"SplitForget is %v; it must be %v (LeaseTTL) to 24h", c.SplitForget, c.LeaseTTL)
 }
 
 func (c Config) checkKeys(problem func(bad bool, format string, args ...any)) {
-	problem(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText, "Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
-	problem(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
+	problem(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText,
+		"Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
+	problem(len(c.Key) == 0 && len(c.OldKeys) > 0,
+		"OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
 	for _, key := range c.OldKeys {
 		problem(!aesKey(key) && string(key) != PlainText, "OldKeys has a key of %d bytes; it must have 16, 24 or 32, or be PlainText", len(key))
 	}
@@ -379,12 +397,18 @@ func (c Config) checkKeys(problem func(bad bool, format string, args ...any)) {
 
 func (c Config) checkTimings(problem func(bad bool, format string, args ...any)) {
 	// A heartbeat can be a tenth of the interval late, and the own lease ends an eighth of the TTL early.
-	problem(10*c.LeaseTTL < 13*c.HeartbeatInterval, "LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), or leases end between two heartbeats", c.LeaseTTL, c.HeartbeatInterval)
-	problem(c.Handoff != 0 && (c.Handoff < c.LeaseTTL || c.Handoff > 24*time.Hour), "Handoff is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h", c.Handoff, c.LeaseTTL)
+	problem(10*c.LeaseTTL < 13*c.HeartbeatInterval,
+		"LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), or leases end between two heartbeats",
+		c.LeaseTTL, c.HeartbeatInterval)
+	problem(c.Handoff != 0 && (c.Handoff < c.LeaseTTL || c.Handoff > 24*time.Hour),
+		"Handoff is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h",
+		c.Handoff, c.LeaseTTL)
 	problem(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
 	problem(c.Health != nil && c.HealthInterval < 10*time.Millisecond, "HealthInterval is %v, at least 10ms", c.HealthInterval)
 	shortest := node.SlowStartSteps * c.Debounce // steps within one debounce would be gathered into one
-	problem(c.SlowStart != 0 && (c.SlowStart < shortest || c.SlowStart > 24*time.Hour), "SlowStart is %v; it must be 0, or %v (%d times Debounce) to 24h", c.SlowStart, shortest, node.SlowStartSteps)
+	problem(c.SlowStart != 0 && (c.SlowStart < shortest || c.SlowStart > 24*time.Hour),
+		"SlowStart is %v; it must be 0, or %v (%d times Debounce) to 24h", c.SlowStart, shortest,
+		node.SlowStartSteps)
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -405,16 +429,23 @@ func (c Config) checkTimings(problem func(bad bool, format string, args ...any))
 func (c Config) warnings() []string {
 	var w []string
 	if 2*c.LeaseTTL < 5*c.HeartbeatInterval {
-		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): one lost heartbeat can end a lease", c.LeaseTTL, c.HeartbeatInterval))
+		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): one lost heartbeat can end a lease",
+			c.LeaseTTL, c.HeartbeatInterval))
 	}
 	plain := func(k []byte) bool { return string(k) == PlainText }
 	if slices.ContainsFunc(c.keys(), plain) && !loopback(c.Bind) {
-		w = append(w, fmt.Sprintf("gossip on %s accepts plain text besides the key: any host that reaches the port can send in the name of any node; remove it once all nodes encrypt", c.Bind))
+		w = append(w,
+			fmt.Sprintf("gossip on %s accepts plain text besides the key: any host that reaches the port can send in the name of any node; remove it once all nodes encrypt",
+				c.Bind))
 	}
 	if len(c.Key) == 0 && !loopback(c.Bind) {
-		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: any host that reaches the port can send in the name of any node; set a Key (--key-file)", c.Bind))
+		w = append(w,
+			fmt.Sprintf("gossip on %s is not encrypted: any host that reaches the port can send in the name of any node; set a Key (--key-file)",
+				c.Bind))
 		if c.Cluster == defaultCluster {
-			w = append(w, fmt.Sprintf("Cluster has the default name %q: a seed that is of another cluster by mistake would unite the two; set a name of its own (--cluster)", c.Cluster))
+			w = append(w,
+				fmt.Sprintf("Cluster has the default name %q: a seed that is of another cluster by mistake would unite the two; set a name of its own (--cluster)",
+					c.Cluster))
 		}
 	}
 	return w

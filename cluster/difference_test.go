@@ -168,7 +168,10 @@ func TestEventKinds(t *testing.T) {
 			[]Event{{Kind: EventDraining, Member: "b", Reason: "flapping"}},
 		},
 		"unhealthy": {[]step{{"", func(s *Snapshot) {
-			s.of("self").State, s.Holds = lease.Draining, []Hold{{Cause: CauseUnhealthy, Reason: "disk" + strings.Repeat("!", 1000)}, {Cause: CauseDraining}}
+			s.of("self").State, s.Holds = lease.Draining, []Hold{
+				{Cause: CauseUnhealthy, Reason: "disk" + strings.Repeat("!", 1000)},
+				{Cause: CauseDraining},
+			}
 		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "unhealthy", Why: "disk" + strings.Repeat("!", 196)}}},
 		"cordoned, told to drain, uncordoned": {[]step{
 			{"", cordoned("slow")}, {"", drained}, {"", func(s *Snapshot) { s.Cordons = nil }},

@@ -24,8 +24,9 @@ var (
 	ErrEmptyScope = errors.New("no member of the scope can own anything")
 
 	// ErrScopeExists, ErrManyScopes and ErrScopeStrategy are why Scope refuses.
-	ErrScopeExists   = errors.New("the agent already has a scope with this name: use the first one, which Agent.Scopes has, or choose another name")
-	ErrManyScopes    = fmt.Errorf("the agent already has %d scopes, the most that its loop computes: make one for each role or zone, not for each tenant or room", MaxScopes)
+	ErrScopeExists = errors.New("the agent already has a scope with this name: use the first one, which Agent.Scopes has, or choose another name")
+	ErrManyScopes  = fmt.Errorf("the agent already has %d scopes, the most that its loop computes: make one for each role or zone, not for each tenant or room",
+		MaxScopes)
 	ErrScopeStrategy = errors.New("the agent's strategy remembers owners, which scopes cannot: use one without a memory, such as Rendezvous or Bounded")
 
 	// ErrAhead is why DrainAt and LeaveAt refuse a moment.

@@ -61,7 +61,8 @@ func TestHealthChecks(t *testing.T) {
 				p.become(sick)
 				time.Sleep(10 * time.Second)
 				s := b.Snapshot()
-				if _, unhealthy := s.Held(cluster.CauseUnhealthy); !unhealthy || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
+				_, unhealthy := s.Held(cluster.CauseUnhealthy)
+				if !unhealthy || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
 					t.Errorf("holds %v, %v, owns %d, after %d failures", s.Holds, s.Self.State, len(b.Owned()), s.Stats.HealthFailures)
 				}
 				if age := b.LoopAge(); age > time.Second {

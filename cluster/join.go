@@ -225,6 +225,7 @@ func (c Config) checkAllowed(problem func(bad bool, format string, args ...any))
 	for _, seed := range c.Join {
 		at, err := netip.ParseAddrPort(seed)
 		holds := func(n netip.Prefix) bool { return n.Contains(at.Addr().Unmap().WithZone("")) }
-		problem(err == nil && !slices.ContainsFunc(c.GossipAllow, holds), "Join has %s, which is in no network of GossipAllow: its answers would be dropped", seed)
+		problem(err == nil && !slices.ContainsFunc(c.GossipAllow, holds),
+			"Join has %s, which is in no network of GossipAllow: its answers would be dropped", seed)
 	}
 }

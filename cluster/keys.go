@@ -118,7 +118,8 @@ func (a *Agent) UseKey(fingerprint string) error {
 		}
 		// The members of before a fence may have changed their keys since, and this node has to follow to
 		// join them again.
-		if ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) }); ids != "" && at > 0 && !a.Snapshot().Fenced {
+		ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) })
+		if ids != "" && at > 0 && !a.Snapshot().Fenced {
 			return nil, fmt.Errorf("%w: %s", ErrKeyLacking, ids)
 		}
 		used := keys[at]

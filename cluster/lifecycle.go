@@ -149,7 +149,8 @@ func runsLeft(ctx context.Context, err error, runs int, some []placement.Partiti
 	if len(some) > 0 {
 		such = fmt.Sprintf(", such as %d", some[0])
 	}
-	return fmt.Errorf("%w: partitions whose handler in RunOwned has not returned: %d%s; the handler ignores the end of its context, needs more time, or waits for this call; %s", err, runs, such, then)
+	return fmt.Errorf("%w: partitions whose handler in RunOwned has not returned: %d%s; the handler ignores the end of its context, needs more time, or waits for this call; %s",
+		err, runs, such, then)
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
@@ -218,7 +219,8 @@ func (a *Agent) part() error {
 	case <-a.parted:
 		return a.partErr
 	case <-time.After(beforeLeaveTime):
-		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node leaves nevertheless", context.DeadlineExceeded, beforeLeaveTime)
+		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node leaves nevertheless",
+			context.DeadlineExceeded, beforeLeaveTime)
 	}
 }
 

@@ -279,9 +279,11 @@ func (sc *Scope) whyEmpty(matching []*Member, live int) error {
 	case sc.table == nil:
 		return fmt.Errorf("cluster: scope %q: %w: it has no table: %w", sc.name, ErrNotReady, sc.problem.err)
 	case len(matching) == 0:
-		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start one that does, or check what match compares, such as labels", sc.name, ErrEmptyScope, live)
+		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start one that does, or check what match compares, such as labels",
+			sc.name, ErrEmptyScope, live)
 	}
-	return fmt.Errorf("cluster: scope %q: %w: %d of the %d live members match: %s", sc.name, ErrEmptyScope, len(matching), live, barred(matching))
+	return fmt.Errorf("cluster: scope %q: %w: %d of the %d live members match: %s", sc.name, ErrEmptyScope,
+		len(matching), live, barred(matching))
 }
 
 // follow returns the state of the scope after prev: prev itself if nothing has changed.

@@ -15,9 +15,24 @@ func (l *loop) show() {
 	a := l.agent
 	v := l.core.View()
 	s := &Snapshot{
-		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed, Left: v.Live.Left, Ahead: v.Live.Ahead, StreamsAlone: v.StreamsAlone,
-		Fenced: v.Stale, Unreachable: v.Unreachable, Holds: holdsOf(v.Holds, a.env.ClockOffset), Spared: v.Live.Spared,
-		lease: v.Lease, divergence: v.Diverged, runsLeft: v.RunsLeft, overdue: v.Overdue, Stats: l.stats(v.Stats),
+		Members:      make([]*Member, len(v.Live.Members)),
+		Table:        v.Table,
+		State:        v.State,
+		Phase:        Phase(v.Phase),
+		Waits:        v.Waits,
+		Crashed:      v.Live.Crashed,
+		Left:         v.Live.Left,
+		Ahead:        v.Live.Ahead,
+		StreamsAlone: v.StreamsAlone,
+		Fenced:       v.Stale,
+		Unreachable:  v.Unreachable,
+		Holds:        holdsOf(v.Holds, a.env.ClockOffset),
+		Spared:       v.Live.Spared,
+		lease:        v.Lease,
+		divergence:   v.Diverged,
+		runsLeft:     v.RunsLeft,
+		overdue:      v.Overdue,
+		Stats:        l.stats(v.Stats),
 	}
 	switch {
 	case v.Ended:
@@ -110,7 +125,10 @@ func ownersOf(t *placement.Table, live, last []*Member) []*Member {
 			owners[i] = next(&last, n.ID)
 		}
 		if owners[i] == nil { // gone since the table was computed
-			owners[i] = &Member{Profile: lease.Profile{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels}, Load: lease.NoLoad}
+			owners[i] = &Member{
+				Profile: lease.Profile{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels},
+				Load:    lease.NoLoad,
+			}
 		}
 	}
 	return owners
@@ -147,12 +165,23 @@ func (l *loop) stats(k node.Stats) Stats {
 	watched, watchers := a.gossip.Streams()
 	key, sealed := a.gossip.Sealed()
 	return Stats{
-		CoreStats:   CoreStats(k),
-		PacketsSent: l.sent.packets, BytesSent: l.sent.bytes, SendErrors: l.sent.errors,
-		PacketsReceived: a.in.packets.Load(), BytesReceived: a.in.bytes.Load(),
-		InboxDropped: a.in.dropped.Load(), GuardDropped: a.gossip.Dropped(),
-		WrongKey: a.gossip.Rejected(gossip.WrongKey), WrongCluster: a.gossip.Rejected(gossip.WrongCluster), NotAllowed: a.gossip.Rejected(gossip.NotAllowed),
-		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
-		Watched: watched, Watchers: watchers, SealedWith: key, Sealed: sealed,
+		CoreStats:       CoreStats(k),
+		PacketsSent:     l.sent.packets,
+		BytesSent:       l.sent.bytes,
+		SendErrors:      l.sent.errors,
+		PacketsReceived: a.in.packets.Load(),
+		BytesReceived:   a.in.bytes.Load(),
+		InboxDropped:    a.in.dropped.Load(),
+		GuardDropped:    a.gossip.Dropped(),
+		WrongKey:        a.gossip.Rejected(gossip.WrongKey),
+		WrongCluster:    a.gossip.Rejected(gossip.WrongCluster),
+		NotAllowed:      a.gossip.Rejected(gossip.NotAllowed),
+		Requests:        a.requests.Load(),
+		Misrouted:       a.misrouted.Load(),
+		LogDropped:      a.lines.Dropped(),
+		Watched:         watched,
+		Watchers:        watchers,
+		SealedWith:      key,
+		Sealed:          sealed,
 	}
 }

@@ -56,7 +56,16 @@ func (m *Member) Has(label, value string) bool {
 
 func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member {
 	member := Member{
-		Profile: m.Profile, State: m.State, Load: m.Load, Meta: m.Meta, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), cordoned: m.Cordoned,
+		Profile:     m.Profile,
+		State:       m.State,
+		Load:        m.Load,
+		Meta:        m.Meta,
+		ClockOffset: m.Clock,
+		TableDigest: m.Table,
+		keys:        m.Keys,
+		http:        m.HTTP,
+		renewed:     m.Renewed.Add(-clockOffset),
+		cordoned:    m.Cordoned,
 	}
 	if m.FlappingUntil > 0 {
 		member.FlappingUntil = v.Local(m.FlappingUntil).Add(-clockOffset)

@@ -30,8 +30,13 @@ func TestAnswerExpired(t *testing.T) {
 		{name: "expired", sender: b, history: []*Message{hello(epoch, b)}, at: now, answered: true},
 		{name: "too far ahead", sender: b, history: []*Message{hello(epoch, b).by(time.Hour)}, at: epoch, answered: true},
 		{
-			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b), messageFrom(epoch, later, []Heartbeat{later.sent(epoch.Add(-2 * time.Second))}, later)},
-			at: epoch, answered: true, record: true, heartbeat: Active,
+			name:      "replaced by a live one",
+			sender:    b,
+			history:   []*Message{hello(epoch, b), messageFrom(epoch, later, []Heartbeat{later.sent(epoch.Add(-2 * time.Second))}, later)},
+			at:        epoch,
+			answered:  true,
+			record:    true,
+			heartbeat: Active,
 		},
 		{
 			name: "replaced by a crashed one", sender: b,

@@ -50,8 +50,18 @@ func TestFloodsAreBounded(t *testing.T) {
 		"failure reports": func(i int, m *Message) {
 			m.Records = append(m.Records, rec("c", 1))
 			m.Heartbeats = append(m.Heartbeats, rec("c", 1).sent(epoch))
-			m.FailureReports = append(m.FailureReports, FailureReport{Subject: rec("c", 1).Handle(), Watcher: Handle(i), At: stampAt(epoch), Evidence: Refused})
-			m.FailureReports = append(m.FailureReports, FailureReport{Subject: Handle(i), Watcher: rec("b", 1).Handle(), At: stampAt(epoch), Evidence: Refused})
+			m.FailureReports = append(m.FailureReports, FailureReport{
+				Subject:  rec("c", 1).Handle(),
+				Watcher:  Handle(i),
+				At:       stampAt(epoch),
+				Evidence: Refused,
+			})
+			m.FailureReports = append(m.FailureReports, FailureReport{
+				Subject:  Handle(i),
+				Watcher:  rec("b", 1).Handle(),
+				At:       stampAt(epoch),
+				Evidence: Refused,
+			})
 		},
 		"handles ahead": func(i int, m *Message) {
 			m.Heartbeats = append(m.Heartbeats, Heartbeat{Handle: Handle(i), At: stampAt(epoch), Clock: time.Duration(i) * time.Hour})

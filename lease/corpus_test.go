@@ -58,7 +58,16 @@ func corpus() map[string]*Message {
 		own,
 		{Handle: 0xa1a2a3a4a5a6, At: stamp - 70_000, Renewed: stamp - 2000, State: Draining, Version: 1, Clock: -15 * ms, Load: 90, Table: 7},
 		{Handle: 0xb1b2b3b4b5b6, At: stamp, Renewed: stamp, State: Settling, Version: 1, Clock: 4 * time.Second, Load: NoLoad, Table: 0xfeedface},
-		{Handle: 0xd1d2d3d4d5d6, At: stamp - maxAge, Renewed: stamp - maxAge, State: Left, Version: math.MaxUint32, Clock: -maxClock, Load: maxLoad, Table: 7},
+		{
+			Handle:  0xd1d2d3d4d5d6,
+			At:      stamp - maxAge,
+			Renewed: stamp - maxAge,
+			State:   Left,
+			Version: math.MaxUint32,
+			Clock:   -maxClock,
+			Load:    maxLoad,
+			Table:   7,
+		},
 	}
 	ages := []Bucket{
 		{BucketID: BucketID{Bits: 1, Index: 0}, Nodes: 3, Digest: 0x112233445566, ages: []byte{0x10, 0x0f}, same: []byte{0x05}},
@@ -78,7 +87,11 @@ func corpus() map[string]*Message {
 		"pull-records": corpusMessage(func(m *Message) { m.PullRecords = []Handle{0xc1c2c3c4c5c6, 1} }),
 		"pull-leases":  corpusMessage(func(m *Message) { m.Heartbeats, m.PullLeases = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
 		"pull-buckets": corpusMessage(func(m *Message) {
-			m.PullBuckets = []BucketDigest{{}, {BucketID: BucketID{Bits: 3, Index: 7}, Hashes: []uint32{1, 0xf1f2f3f4}}, {BucketID: BucketID{Bits: 12, Index: 4095}}}
+			m.PullBuckets = []BucketDigest{
+				{},
+				{BucketID: BucketID{Bits: 3, Index: 7}, Hashes: []uint32{1, 0xf1f2f3f4}},
+				{BucketID: BucketID{Bits: 12, Index: 4095}},
+			}
 		}),
 		"challenge": corpusMessage(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),
 		"echo":      corpusMessage(func(m *Message) { m.Echo = 0x0123456789abcdef }),

@@ -409,7 +409,8 @@ func (w *modelWorld) own() {
 // key has all that the future depends on.
 func (w *modelWorld) key() string {
 	u := w.used
-	return w.knowledge() + string([]byte{byte(u.ticks), byte(u.heartbeats), byte(u.deaths), byte(u.starts), byte(u.falsely), byte(u.failureReports)})
+	return w.knowledge() +
+		string([]byte{byte(u.ticks), byte(u.heartbeats), byte(u.deaths), byte(u.starts), byte(u.falsely), byte(u.failureReports)})
 }
 
 // knowledge has what the sets know, and what was sent.

@@ -24,7 +24,8 @@ func later(m *Message, field []byte) []byte {
 		r.rest = field
 		grown.Records = append(grown.Records, r)
 	}
-	return grow(Encode(&grown), messageFields, text("known to nobody"), []byte{0x93, 0xc0, 0x81, 0xa1, 'k', 0xcb, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3}, []byte{0xc0})
+	return grow(Encode(&grown), messageFields, text("known to nobody"),
+		[]byte{0x93, 0xc0, 0x81, 0xa1, 'k', 0xcb, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3}, []byte{0xc0})
 }
 
 // text returns a text as a field.

@@ -378,7 +378,9 @@ func TestManySmallSteps(t *testing.T) {
 				heard, paused = true, now
 			}
 			ahead += step
-			m := messageFrom(now.Add(ahead), c, []Heartbeat{c.sent(now.Add(ahead)), {Handle: s.self.handle, At: s.self.at, State: Active, Version: 1}}, c)
+			m := messageFrom(now.Add(ahead), c,
+				[]Heartbeat{c.sent(now.Add(ahead)), {Handle: s.self.handle, At: s.self.at, State: Active, Version: 1}},
+				c)
 			m.Echo = s.Question(now, 7).Challenge // otherwise this node may have been suspended
 			s.Apply(now, m)
 			if !heard {

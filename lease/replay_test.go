@@ -14,7 +14,8 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	before := messageFrom(epoch.Add(-behind), b, []Heartbeat{b.sent(epoch.Add(-behind)), c.sent(epoch.Add(-behind - time.Second))}, b, c)
 	s.Apply(epoch.Add(-behind), before)
 	wantIDs(t, s, "a/1", "b/1", "c/1")
-	if e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Heartbeat{b.sent(epoch)})); !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
+	e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Heartbeat{b.sent(epoch)}))
+	if !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
 		t.Fatalf("%+v, cluster time %v", e, s.time)
 	}
 	want := messageFrom(epoch, b, nil)

@@ -92,7 +92,8 @@ func (w *napWorld) own(i int) *napper {
 func (w *napWorld) send(i int, m *Message) { w.sendTo(-1, i, m) }
 
 func (w *napWorld) sendTo(to, i int, m *Message) {
-	text := fmt.Sprintf("%s at %d to %d: challenge %x, echo %x, rows %v", w.nodes[i].id, m.Stamp-stampAt(epoch), to, m.Challenge, m.Echo, len(m.Heartbeats))
+	text := fmt.Sprintf("%s at %d to %d: challenge %x, echo %x, rows %v", w.nodes[i].id, m.Stamp-stampAt(epoch), to,
+		m.Challenge, m.Echo, len(m.Heartbeats))
 	if !slices.ContainsFunc(w.sent, func(o napMessage) bool { return o.text == text }) {
 		w.sent = append(slices.Clone(w.sent), napMessage{m, i, to, text})
 	}
@@ -110,7 +111,8 @@ func (w *napWorld) ask(i int) *Message {
 // hear has a node receive a message, and do what follows.
 func (w *napWorld) hear(i int, m *Message) {
 	n := w.own(i)
-	if e := n.set.known[m.From]; w.fault == obedient && m.Challenge+m.Echo == 0 && e != nil && e.status == live && m.Stamp > n.set.time.at(n.now) {
+	if e := n.set.known[m.From]; w.fault == obedient && m.Challenge+m.Echo == 0 && e != nil && e.status == live &&
+		m.Stamp > n.set.time.at(n.now) {
 		n.set.advance(n.now, m.Stamp-n.set.time.at(n.now))
 	}
 	if w.fault == trusting {

@@ -43,7 +43,8 @@ func TestSuspended(t *testing.T) {
 				m.Echo = s.Question(now, 7).Challenge
 			}
 			e := s.Apply(now, carry(t, m))
-			if moved := s.time.at(now) > stampAt(now)+1; e.Counts != tc.counts || e.Suspended != tc.suspended || moved != (tc.counts && tc.ahead > 0) {
+			moved := s.time.at(now) > stampAt(now)+1
+			if e.Counts != tc.counts || e.Suspended != tc.suspended || moved != (tc.counts && tc.ahead > 0) {
 				t.Errorf("%+v, cluster time has moved: %v", e, moved)
 			}
 		})

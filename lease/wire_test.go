@@ -197,9 +197,18 @@ func TestSizesAreUpperBounds(t *testing.T) {
 		}
 	})
 	largest := &Message{
-		Settings: math.MaxUint32, Stamp: maxStamp, SentAt: time.UnixMilli(math.MaxInt64), Missed: maxStamp, Cordoned: math.MaxUint32,
-		Heartbeats: make([]Heartbeat, maxCandidates), Ages: make([]Bucket, maxCandidates), Cordons: make([]Cordon, MaxCordons), PullRecords: make([]Handle, maxCandidates),
-		PullLeases: make([]Handle, maxCandidates), PullBuckets: make([]BucketDigest, maxCandidates), FailureReports: make([]FailureReport, maxCandidates),
+		Settings:       math.MaxUint32,
+		Stamp:          maxStamp,
+		SentAt:         time.UnixMilli(math.MaxInt64),
+		Missed:         maxStamp,
+		Cordoned:       math.MaxUint32,
+		Heartbeats:     make([]Heartbeat, maxCandidates),
+		Ages:           make([]Bucket, maxCandidates),
+		Cordons:        make([]Cordon, MaxCordons),
+		PullRecords:    make([]Handle, maxCandidates),
+		PullLeases:     make([]Handle, maxCandidates),
+		PullBuckets:    make([]BucketDigest, maxCandidates),
+		FailureReports: make([]FailureReport, maxCandidates),
 	}
 	for i := range maxCandidates {
 		largest.Heartbeats[i].Table = math.MaxUint32
@@ -255,7 +264,11 @@ func TestRowSize(t *testing.T) {
 	}{
 		{"least", Heartbeat{At: stamp, Load: NoLoad, Table: 7}, 11},
 		{"sent a second ago", Heartbeat{At: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 16},
-		{"renewed by an age", Heartbeat{At: stamp - 90_000, Renewed: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7}, 21},
+		{
+			"renewed by an age",
+			Heartbeat{At: stamp - 90_000, Renewed: stamp - 1234, State: Active, Version: 4, Clock: 3 * ms, Load: 2450, Table: 7},
+			21,
+		},
 		{"a day after the last news", Heartbeat{
 			At: stamp - 86_400_000, Renewed: stamp - 5000, State: Active, Version: 300, Clock: -120 * ms, Load: 20_000, Table: 7,
 		}, 24},
@@ -336,15 +349,18 @@ func TestAnotherDecoderReadsMessages(t *testing.T) {
 	check("a failure report", field("failure-reports", fieldFailureReports)[1].([]any), a+b, 1500, 2)
 	message("cordons", none, none, none, none, none, none, none, none, none, uint32(0xfeedface), "any")
 	check("a cordon", field("cordons", fieldCordons)[0].([]any), "node-a", 12_000, 600_000, 0, "disk errors since 14:02")
-	message("pull-records", none, none, none, none, none, none, none, none, none, none, none, "\xc1\xc2\xc3\xc4\xc5\xc6\x00\x00\x00\x00\x00\x01")
+	message("pull-records", none, none, none, none, none, none, none, none, none, none, none,
+		"\xc1\xc2\xc3\xc4\xc5\xc6\x00\x00\x00\x00\x00\x01")
 	message("pull-buckets", none, none, none, none, none, none, none, none, none, none, none, none, none, "any")
 	check("a pulled bucket", field("pull-buckets", fieldPullBuckets)[1].([]any), 15, "\x00\x00\x00\x01\xf1\xf2\xf3\xf4")
 	message("echo", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, uint64(0x0123456789abcdef))
 	message("handoff", none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, none, "\x00\x01\x02\xff")
 	head[4] = 2
 	message("cordons.request")
-	check("a record", field("gossip", fieldRecords)[0].([]any), "node-a", uint64(1_700_000_000_000_000_000), 3, "10.0.0.1:7946", "10.0.0.1:8401", "eu-1", 100, 2450,
+	check("a record", field("gossip", fieldRecords)[0].([]any), "node-a", uint64(1_700_000_000_000_000_000), 3,
+		"10.0.0.1:7946", "10.0.0.1:8401", "eu-1", 100, 2450,
 		1, 1, none, none, none, none, map[any]any{"role": "sfu", "gen": "2"})
-	check("a full record", field("records", fieldRecords)[0].([]any), "full", 1, 1, "10.0.0.3:7946", "", "", MaxWeight, 0, 1, 1, "v12.345.678-rc.1",
+	check("a full record", field("records", fieldRecords)[0].([]any), "full", 1, 1, "10.0.0.3:7946", "", "",
+		MaxWeight, 0, 1, 1, "v12.345.678-rc.1",
 		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, none, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000)
 }

@@ -95,12 +95,14 @@ func (d Demand) ruleProblems() (problems []string) {
 	}
 	for _, preference := range d.Prefer {
 		if label, value, _ := strings.Cut(preference, ":"); label == "" || value == "" || len(preference) > maxRuleBytes {
-			problems = append(problems, fmt.Sprintf("prefer %.140q; it must be zone:NAME or LABEL:VALUE, in at most %d bytes", preference, maxRuleBytes))
+			problems = append(problems,
+				fmt.Sprintf("prefer %.140q; it must be zone:NAME or LABEL:VALUE, in at most %d bytes", preference, maxRuleBytes))
 		}
 	}
 	for label, value := range d.Require {
 		if label == "" || strings.Contains(label, "=") || len(label)+len(value) >= maxRuleBytes {
-			problems = append(problems, fmt.Sprintf("require %.140q; it must be a label without =, and its value, in less than %d bytes", label, maxRuleBytes))
+			problems = append(problems,
+				fmt.Sprintf("require %.140q; it must be a label without =, and its value, in less than %d bytes", label, maxRuleBytes))
 		}
 	}
 	return problems

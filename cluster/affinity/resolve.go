@@ -90,7 +90,15 @@ type settled struct {
 // ask settles a room with the store, by a time, unless there is a shortcut by then. Concurrent
 // callers for the same room in the same flight share the answer. serves: they are about to
 // serve the room here.
-func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singleflight.Group, room string, d Demand, serves bool, shortcut func() (settled, bool)) (settled, error) {
+func (r *Resolver) ask(
+	ctx context.Context,
+	until time.Time,
+	flight *singleflight.Group,
+	room string,
+	d Demand,
+	serves bool,
+	shortcut func() (settled, bool),
+) (settled, error) {
 	answer := flight.DoChan(room, func() (any, error) {
 		if got, ok := shortcut(); ok {
 			return got, nil

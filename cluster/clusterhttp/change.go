@@ -72,7 +72,12 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 // perform runs a change and waits until all members have agreed, for as long as the caller
 // wants at most. The change happens even if the caller disconnects or does not wait: the agent's
 // call has its own goroutine and deadline.
-func (a *api) perform(w http.ResponseWriter, r *http.Request, wait time.Duration, do func(context.Context) error) (converged bool, _ *Problem) {
+func (a *api) perform(
+	w http.ResponseWriter,
+	r *http.Request,
+	wait time.Duration,
+	do func(context.Context) error,
+) (converged bool, _ *Problem) {
 	a.audit(r)
 	// The server's WriteTimeout must not cut off a response after a long wait.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + a.sendTime))
@@ -169,7 +174,8 @@ var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 // and never goes out.
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if !a.guard.guardChanges && !certified(r) { // any process on this machine may call
-		return nil, problem(http.StatusForbidden, CodeForbidden, "gossip keys are changed by callers that prove themselves alone: give the agent a token (--http-token-file)")
+		return nil, problem(http.StatusForbidden, CodeForbidden,
+			"gossip keys are changed by callers that prove themselves alone: give the agent a token (--http-token-file)")
 	}
 	step, p := a.keyStep(r)
 	if p != nil {
@@ -311,7 +317,12 @@ func wrongField(err error) string {
 	if kind == reflect.String {
 		return field + " must be a string, not a " + wrong.Value
 	}
-	if other, ok := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Map: "an object", reflect.Struct: "an object", reflect.Bool: "true or false"}[kind]; ok {
+	if other, ok := map[reflect.Kind]string{
+		reflect.Slice:  "a list",
+		reflect.Map:    "an object",
+		reflect.Struct: "an object",
+		reflect.Bool:   "true or false",
+	}[kind]; ok {
 		want = other
 	}
 	return fmt.Sprintf("%s must be %s, not %.80s", field, want, strings.TrimPrefix(wrong.Value, "number "))

@@ -282,7 +282,10 @@ func (c *Client) problem(resp *http.Response) error {
 	b, err := readAll(resp.Body)
 	switch {
 	case resp.StatusCode/100 == 3:
-		p = &Problem{Code: CodeBadRequest, Message: fmt.Sprintf("%s redirects to %.200s: name that address if it is the agent's", c.where(), resp.Header.Get("Location"))}
+		p = &Problem{
+			Code:    CodeBadRequest,
+			Message: fmt.Sprintf("%s redirects to %.200s: name that address if it is the agent's", c.where(), resp.Header.Get("Location")),
+		}
 	case bytes.HasPrefix(b, []byte("Client sent an HTTP request to an HTTPS server")): // in the words of net/http
 		p = &Problem{Code: CodeBadRequest, Message: c.where() + " speaks https: put https:// in front of its address"}
 	case err != nil || json.Unmarshal(b, p) != nil || p.Code == "":

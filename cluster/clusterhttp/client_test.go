@@ -154,14 +154,26 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrNotReady, 503, CodeNotReady, "this node has not computed a table yet; try again in a second"},
 		{cluster.ErrNoMembers, 503, CodeNoMembers, "no member can own anything: r1"},
 		{cluster.ErrClosed, 503, CodeClosed, "the agent has left or was closed"},
-		{cluster.ErrStalled, 503, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect"},
+		{
+			cluster.ErrStalled, 503, CodeStalled,
+			"the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect",
+		},
 		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},
-		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, cordoned or of weight 0"},
+		{
+			cluster.ErrLastCandidate, 409, CodeLastCandidate,
+			"no other member could own anything: all are draining, settling, cordoned or of weight 0",
+		},
 		{cluster.ErrCordons, 409, CodeCordons, "too many nodes are cordoned: end a cordon, or wait until one ends"},
-		{cluster.ErrLoadComputed, 409, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load"},
+		{
+			cluster.ErrLoadComputed, 409, CodeLoadComputed,
+			"this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load",
+		},
 		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start"},
 		{cluster.ErrUnknownKey, 404, CodeUnknownKey, "this node has no gossip key with this fingerprint: install it first: r1"},
-		{cluster.ErrKeyLacking, 409, CodeKeyLacking, "live members do not accept this gossip key: r1; install it there first, or wait until their records have spread"},
+		{
+			cluster.ErrKeyLacking, 409, CodeKeyLacking,
+			"live members do not accept this gossip key: r1; install it there first, or wait until their records have spread",
+		},
 		{cluster.ErrKeyInUse, 409, CodeKeyInUse, "this gossip key is used to send: r1"},
 		{cluster.ErrManyKeys, 409, CodeManyKeys, "a node states 4 gossip keys at most: remove one first: r1"},
 		{affinity.ErrNoPin, 404, CodeNoPin, "the room is not pinned: r1"},
@@ -172,9 +184,15 @@ func TestProblemIs(t *testing.T) {
 		{pinstore.ErrStore, 503, CodeStore, "the store does not answer: r1"},
 		{affinity.ErrSettings, 503, CodeSettings, "settings differ from those of other nodes: r1"},
 		// No code stands for these.
-		{affinity.ErrFenced, 503, CodeNotReady, "this node's own lease expired, because the process was paused or could not send; it joins again by itself; try again in a second"},
+		{
+			affinity.ErrFenced, 503, CodeNotReady,
+			"this node's own lease expired, because the process was paused or could not send; it joins again by itself; try again in a second",
+		},
 		{affinity.ErrClosed, 503, CodeClosed, "this node is leaving and no longer hosts rooms"},
-		{fmt.Errorf("%w: %w", pinstore.ErrStore, cluster.ErrNotReady), 503, CodeStore, "the store does not answer: " + cluster.ErrNotReady.Error() + ": r1"},
+		{
+			fmt.Errorf("%w: %w", pinstore.ErrStore, cluster.ErrNotReady), 503, CodeStore,
+			"the store does not answer: " + cluster.ErrNotReady.Error() + ": r1",
+		},
 		{io.EOF, 500, CodeInternal, "EOF: r1"},
 		{io.EOF, 400, CodeBadRequest, ""},
 	}
@@ -275,17 +293,26 @@ func TestClientMeetsOutsiders(t *testing.T) {
 		want   string // in the error of Members
 		stream string // in that of Events
 	}{
-		"a web page":           {text(200, "text/html", "<html>"), "unexpected response from agent.test:8401", `of type "text/html"`},
-		"an error page":        {text(502, "text/html", "<html>"), "unexpected response from agent.test:8401: 502 Bad Gateway", "502"},
-		"another error":        {text(500, "application/json", `{"error":true}`), "500", "500"},
-		"a Problem":            {text(503, "application/json", `{"error":"later","code":"not_ready"}`), "later (not_ready)", "later (not_ready)"},
-		"no end":               {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, "more than 32 MB", "too long"},
-		"a Problem of no end":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); flood(w) }, "unexpected response", "unexpected response"},
-		"an end":               {hijack(""), "no agent answers at agent.test:8401", "no agent answers"},
-		"an end in the middle": {hijack("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata"), "unexpected EOF", "unexpected EOF"},
-		"bad events":           {text(200, "text/event-stream", "event: batch\ndata: {\n\n"), "unexpected response", "unexpected event from agent.test:8401"},
-		"no events":            {text(200, "text/event-stream", ""), "unexpected response", "has ended the stream of events: EOF"},
-		"another protocol":     {hijack("SSH-2.0-OpenSSH_9.2\r\n"), "no agent answers at agent.test:8401", "no agent answers"},
+		"a web page":    {text(200, "text/html", "<html>"), "unexpected response from agent.test:8401", `of type "text/html"`},
+		"an error page": {text(502, "text/html", "<html>"), "unexpected response from agent.test:8401: 502 Bad Gateway", "502"},
+		"another error": {text(500, "application/json", `{"error":true}`), "500", "500"},
+		"a Problem":     {text(503, "application/json", `{"error":"later","code":"not_ready"}`), "later (not_ready)", "later (not_ready)"},
+		"no end":        {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, "more than 32 MB", "too long"},
+		"a Problem of no end": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); flood(w) }, "unexpected response",
+			"unexpected response",
+		},
+		"an end": {hijack(""), "no agent answers at agent.test:8401", "no agent answers"},
+		"an end in the middle": {
+			hijack("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata"),
+			"unexpected EOF", "unexpected EOF",
+		},
+		"bad events": {
+			text(200, "text/event-stream", "event: batch\ndata: {\n\n"), "unexpected response",
+			"unexpected event from agent.test:8401",
+		},
+		"no events":        {text(200, "text/event-stream", ""), "unexpected response", "has ended the stream of events: EOF"},
+		"another protocol": {hijack("SSH-2.0-OpenSSH_9.2\r\n"), "no agent answers at agent.test:8401", "no agent answers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := serve(t, &http.Server{Handler: tc.h}).client(t)
@@ -416,7 +443,13 @@ func TestClientEventsOfStoppedAgent(t *testing.T) {
 // The wait that the client requests follows from the caller's deadline.
 func TestClientTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for within, want := range map[time.Duration]string{0: "10s", time.Second: "900ms", 5 * time.Minute: "4m30s", time.Hour: "10m0s", -time.Second: "0s"} {
+		for within, want := range map[time.Duration]string{
+			0:               "10s",
+			time.Second:     "900ms",
+			5 * time.Minute: "4m30s",
+			time.Hour:       "10m0s",
+			-time.Second:    "0s",
+		} {
 			ctx := t.Context()
 			if within != 0 {
 				var cancel context.CancelFunc

@@ -32,7 +32,10 @@ import (
 //	load a=400             set the load of a node
 //	http                   a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
-	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/cordon", "testdata/flapping", "testdata/life", "testdata/lost", "testdata/rooms", "testdata/scopes"} {
+	for _, script := range []string{
+		"testdata/contract", "testdata/errors", "testdata/cordon", "testdata/flapping", "testdata/life",
+		"testdata/lost", "testdata/rooms", "testdata/scopes",
+	} {
 		t.Run(script, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := story{handlers: make(map[string]http.Handler)}

@@ -21,7 +21,8 @@ import (
 // docs/performance.md has the measured cost.
 const perStream = 64 << 10
 
-var crowd = flag.Int("crowd", wantedCrowd, "clients in TestCrowd: 10 at least, and some 4,000 at most under the race detector, which allows 8,128 goroutines")
+var crowd = flag.Int("crowd", wantedCrowd,
+	"clients in TestCrowd: 10 at least, and some 4,000 at most under the race detector, which allows 8,128 goroutines")
 
 // TestCrowd connects a crowd of clients to the events of one agent; every tenth client
 // never reads. The others miss no change, lookups work, and the memory of the agent stays

@@ -66,7 +66,8 @@ func (g *guard) admit(r *http.Request) *Problem {
 		return problem(http.StatusForbidden, CodeForbidden, "%s", err)
 	}
 	if !g.guardChanges && r.Header.Get("Origin") != "" && rebound(r) && !g.named(r) {
-		return problem(http.StatusForbidden, CodeForbidden, "without a token, web pages may change this node only from localhost, an IP address or an https origin")
+		return problem(http.StatusForbidden, CodeForbidden,
+			"without a token, web pages may change this node only from localhost, an IP address or an https origin")
 	}
 	if g.guardChanges && !g.operates(r) {
 		return problem(http.StatusUnauthorized, CodeUnauthorized, "this needs the header Authorization: Bearer, with the token of the agent")
@@ -83,9 +84,11 @@ func (g *guard) admitRead(r *http.Request) *Problem {
 	case g.known(r):
 		return nil
 	case g.guardReads:
-		return problem(http.StatusUnauthorized, CodeUnauthorized, "this needs the header Authorization: Bearer, with a token of the agent; in a browser the token is the password, of any user")
+		return problem(http.StatusUnauthorized, CodeUnauthorized,
+			"this needs the header Authorization: Bearer, with a token of the agent; in a browser the token is the password, of any user")
 	case rebound(r) && public(r) && !g.named(r):
-		return problem(http.StatusForbidden, CodeForbidden, "over plain http without a token, this is read by an IP address, localhost or a host name that the agent knows (--http-host): another name may be a web page's trick")
+		return problem(http.StatusForbidden, CodeForbidden,
+			"over plain http without a token, this is read by an IP address, localhost or a host name that the agent knows (--http-host): another name may be a web page's trick")
 	}
 	return nil
 }

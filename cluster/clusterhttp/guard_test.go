@@ -22,8 +22,14 @@ import (
 const token = "correct horse battery staple"
 
 var (
-	readPaths   = []string{"/v1/place?key=a", "/v1/owners?key=a", "/v1/members", "/v1/partitions", "/v1/owned", "/v1/history", "/healthz", "/readyz"}
-	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/health", "/v1/cordon", "/v1/keys", "/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x/report", "/v1/rooms/x"}
+	readPaths = []string{
+		"/v1/place?key=a", "/v1/owners?key=a", "/v1/members", "/v1/partitions", "/v1/owned", "/v1/history",
+		"/healthz", "/readyz",
+	}
+	changePaths = []string{
+		"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/health", "/v1/cordon", "/v1/keys",
+		"/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x/report", "/v1/rooms/x",
+	}
 )
 
 // Every change without the token is rejected and has no effect; reads need no token. With
@@ -284,7 +290,8 @@ func TestRefusalsAreLoggedSparingly(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		if len(lines) != 3 || !strings.HasSuffix(lines[0], "suppressed=0") || !strings.HasSuffix(lines[1], "suppressed=999") || !strings.HasSuffix(lines[2], "suppressed=999") {
+		if len(lines) != 3 || !strings.HasSuffix(lines[0], "suppressed=0") ||
+			!strings.HasSuffix(lines[1], "suppressed=999") || !strings.HasSuffix(lines[2], "suppressed=999") {
 			t.Errorf("2,500 rejections in 2.5 s make %d lines: %.600q", len(lines), lines)
 		}
 	})

@@ -146,12 +146,27 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	}
 	cfg := agent.Config()
 	a := &api{
-		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
-		guard: newGuard(opts), requests: requests{most: opts.MaxStreams + maxCalls, mostWriting: maxWriting, mostHeld: maxHeld}, streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesWithoutToken(opts)),
-		whole: newRing(agent, agent), scopes: scopes{rings: make(map[string]*ring)},
-		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examinations: examinations{latest: make(map[time.Duration]*examination)},
-		sources: opts.Sources, saveKeys: opts.SaveKeys,
-		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
+		agent:        agent,
+		self:         lease.NodeID(cfg.ID),
+		ttl:          cfg.LeaseTTL,
+		log:          opts.Log,
+		mux:          http.NewServeMux(),
+		guard:        newGuard(opts),
+		requests:     requests{most: opts.MaxStreams + maxCalls, mostWriting: maxWriting, mostHeld: maxHeld},
+		streams:      make(chan struct{}, opts.MaxStreams),
+		strange:      make(chan struct{}, placesWithoutToken(opts)),
+		whole:        newRing(agent, agent),
+		scopes:       scopes{rings: make(map[string]*ring)},
+		rooms:        opts.Rooms,
+		hostFor:      opts.HostFor,
+		listing:      make(chan struct{}, 1),
+		examinations: examinations{latest: make(map[time.Duration]*examination)},
+		sources:      opts.Sources,
+		saveKeys:     opts.SaveKeys,
+		keepAlive:    opts.KeepAlive,
+		bodyTime:     bodyTime,
+		sendTime:     sendTime,
+		compressors:  newCompressors(),
 	}
 	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil}))
 	if opts.Metrics != nil {
@@ -212,7 +227,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = a.bound(w, r)
 	w = q
 	if !admitted {
-		p := problem(http.StatusServiceUnavailable, CodeBusy, "all %d places for requests are taken, by requests that wait or by clients that do not read; a request with a token needs none", a.requests.most)
+		p := problem(http.StatusServiceUnavailable, CodeBusy,
+			"all %d places for requests are taken, by requests that wait or by clients that do not read; a request with a token needs none",
+			a.requests.most)
 		a.refused.warn(a.log, "request rejected", r, p.Message)
 		p.write(w)
 		return
@@ -278,7 +295,8 @@ func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 			b = &body{plain: plain}
 		}
 		if q, ok := w.(*request); ok && !q.hold(b) {
-			problem(http.StatusServiceUnavailable, CodeBusy, "clients do not read %d MB of answers; try again in a second", a.requests.mostHeld>>20).write(w)
+			problem(http.StatusServiceUnavailable, CodeBusy,
+				"clients do not read %d MB of answers; try again in a second", a.requests.mostHeld>>20).write(w)
 			return
 		}
 		sent := b.plain

@@ -70,7 +70,8 @@ func TestHolds(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				all := a.Snapshot().Holds
-				if len(all) != 1 || all[0].Cause != cause || !strings.Contains(all[0].Reason, tt.reason) || all[0].Until.IsZero() == tt.ends || len(a.Owned()) > 0 {
+				if len(all) != 1 || all[0].Cause != cause || !strings.Contains(all[0].Reason, tt.reason) ||
+					all[0].Until.IsZero() == tt.ends || len(a.Owned()) > 0 {
 					t.Fatalf("%+v, owns %d", all, len(a.Owned()))
 				}
 				explains(t, h, cause)
@@ -102,7 +103,8 @@ func explains(t *testing.T, h *api, causes ...cluster.Cause) {
 		if hold.Cause != causes[i] || !strings.Contains(e.Finding, hold.Reason) || strings.Contains(e.Finding, "its hold is") {
 			t.Errorf("%+v: %+v, want %s", hold, e, causes[i])
 		}
-		if first := i == 0; first != (strings.Contains(problem.Message, e.Finding) && strings.Contains(problem.Message, e.Means) && strings.Contains(problem.Message, e.Do)) {
+		if first := i == 0; first != (strings.Contains(problem.Message, e.Finding) &&
+			strings.Contains(problem.Message, e.Means) && strings.Contains(problem.Message, e.Do)) {
 			t.Errorf("hold %d: /readyz says %q; want %+v", i, problem.Message, e)
 		}
 		if !slices.ContainsFunc(diagnosis.Checks, func(c doctor.Check) bool {

@@ -84,7 +84,10 @@ var bodies = []attempt{
 	{sent: loaded + "Transfer-Encoding: chunked\r\n\r\n-1\r\n", want: "400 bad_request 0s"},
 	{sent: loaded + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", want: "400 bad_request 0s"},
 	{sent: loaded + "Transfer-Encoding: chunked\r\n\r\n1;" + strings.Repeat("x", 64<<10), want: "400 bad_request 0s"},
-	{sent: loaded + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat(" ", 4096)+"\r\n", 17), want: "413 bad_request 10s"},
+	{
+		sent: loaded + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat(" ", 4096)+"\r\n", 17),
+		want: "413 bad_request 10s",
+	},
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n" + `{"units":7}`, want: "100 200 120s"},
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "100 400 bad_request 10s"},
 	{sent: loaded + "Expect: a-miracle\r\nContent-Length: 11\r\n\r\n", want: "417 15s"},
@@ -99,9 +102,18 @@ var bodies = []attempt{
 	{sent: "POST /v1/load" + tail + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "401 unauthorized 10s"},
 	{sent: "POST /v1/nothing" + tail + auth + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "404 not_found 10s"},
 	// Chunks count, not the Content-Length next to them nor their content.
-	{sent: loaded + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(`{"units":7}`) + "GET /healthz" + tail + "\r\n", want: "200 200 120s"},
-	{sent: loaded + "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" + chunked("POST /v1/drain"+tail+auth+"\r\n"), want: "400 bad_request 120s"},
-	{sent: "GET /v1/members" + tail + "Content-Length: 200000\r\n\r\n" + strings.Repeat(" ", 200_000) + "GET /healthz" + tail + "\r\n", want: "200 200 120s"},
+	{
+		sent: loaded + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(`{"units":7}`) + "GET /healthz" + tail + "\r\n",
+		want: "200 200 120s",
+	},
+	{
+		sent: loaded + "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" + chunked("POST /v1/drain"+tail+auth+"\r\n"),
+		want: "400 bad_request 120s",
+	},
+	{
+		sent: "GET /v1/members" + tail + "Content-Length: 200000\r\n\r\n" + strings.Repeat(" ", 200_000) + "GET /healthz" + tail + "\r\n",
+		want: "200 200 120s",
+	},
 }
 
 // Ways around guarded paths and methods. All have the token, so that a missing token is
@@ -133,7 +145,10 @@ var paths = []attempt{
 	{sent: "get /v1/members" + tail + "\r\n", want: "401 unauthorized 120s"}, // another method than GET
 	{sent: "post /v1/drain" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "GET /v1/drain" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
-	{sent: "GET /v1/drain" + tail + auth + "X-HTTP-Method-Override: POST\r\nX-Method-Override: POST\r\n\r\n", want: "405 method_not_allowed 120s"},
+	{
+		sent: "GET /v1/drain" + tail + auth + "X-HTTP-Method-Override: POST\r\nX-Method-Override: POST\r\n\r\n",
+		want: "405 method_not_allowed 120s",
+	},
 	{sent: "GET /v1/drain?_method=POST" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "GET /v1/members" + tail + "X-Original-URL: /v1/drain\r\nX-Rewrite-URL: /v1/drain\r\n\r\n", want: "200 120s"},
 	{sent: "GET http://evil.example/v1/members" + tail + "\r\n", want: "403 forbidden 120s"},
@@ -149,9 +164,21 @@ var slow = []attempt{
 	{sent: "GET /v1/members" + tail, want: "5s"},
 	{sent: "GET /v1/members" + tail + "Name: value", pause: 700 * time.Millisecond, want: "5s: 400 5s"},
 	{sent: "GET /v1/members" + tail + strings.Repeat("Name: value\r\n", 1000), pause: 3 * time.Millisecond, want: "5s: 400 5s"},
-	{sent: loaded + "Content-Length: 1000\r\n\r\n" + strings.Repeat(" ", 1000), pause: 20 * time.Millisecond, want: "12s: 400 bad_request 12s"},
-	{sent: loaded + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\n \r\n", 1000), pause: 20 * time.Millisecond, want: "13s: 400 bad_request 13s"},
-	{sent: "POST /v1/load" + tail + "Content-Length: 1000\r\n\r\n" + strings.Repeat(" ", 1000), pause: 20 * time.Millisecond, want: "11s: 401 unauthorized 11s"},
+	{
+		sent:  loaded + "Content-Length: 1000\r\n\r\n" + strings.Repeat(" ", 1000),
+		pause: 20 * time.Millisecond,
+		want:  "12s: 400 bad_request 12s",
+	},
+	{
+		sent:  loaded + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\n \r\n", 1000),
+		pause: 20 * time.Millisecond,
+		want:  "13s: 400 bad_request 13s",
+	},
+	{
+		sent:  "POST /v1/load" + tail + "Content-Length: 1000\r\n\r\n" + strings.Repeat(" ", 1000),
+		pause: 20 * time.Millisecond,
+		want:  "11s: 401 unauthorized 11s",
+	},
 }
 
 // TestHostileRequests sends all of these concurrently.
@@ -214,7 +241,10 @@ func tokens() (all []attempt) {
 		all,
 		attempt{sent: "POST /v1/drain?token=" + escaped + "&access_token=" + escaped + tail + "\r\n", want: "401 unauthorized 120s"},
 		attempt{sent: "POST http://" + escaped + "@localhost/v1/drain" + tail + "\r\n", want: "401 unauthorized 120s"},
-		attempt{sent: "POST /v1/drain" + tail + "Transfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n0\r\n" + auth + "\r\n", want: "401 unauthorized 120s"},
+		attempt{
+			sent: "POST /v1/drain" + tail + "Transfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n0\r\n" + auth + "\r\n",
+			want: "401 unauthorized 120s",
+		},
 	)
 }
 

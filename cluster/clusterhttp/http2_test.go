@@ -103,7 +103,12 @@ func (c *h2Conn) ask(path string, n int) {
 		for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", path}} {
 			_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
-		err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		err := c.framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID:      uint32(2*i + 1),
+			BlockFragment: block.Bytes(),
+			EndStream:     true,
+			EndHeaders:    true,
+		})
 		if err != nil {
 			c.t.Error(err)
 			return

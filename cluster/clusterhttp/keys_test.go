@@ -71,7 +71,8 @@ func TestKeys(t *testing.T) {
 				}
 				continue
 			}
-			if got := strings.Join(k.Keys, " "); err != nil || got != s.want || k.Self != c.Agent(s.id).Snapshot().Self.ID || k.Unsaved != "disk full" {
+			got := strings.Join(k.Keys, " ")
+			if err != nil || got != s.want || k.Self != c.Agent(s.id).Snapshot().Self.ID || k.Unsaved != "disk full" {
 				t.Errorf("%s at %s: %+v, %v, want %s", s.step, s.id, k, err, s.want)
 			}
 		}
@@ -116,7 +117,8 @@ func TestKeysRefused(t *testing.T) {
 		expect(t, do(open, "POST", "/v1/keys", install), 403, "callers that prove themselves")
 		expect(t, do(guarded, "POST", "/v1/keys", install), 401, CodeUnauthorized)
 		for _, body := range []string{
-			"", "{}", `{"use":""}`, `{"install":"x"}`, `{"install":"eA=="}`, `{"install":5}`, `{"use":"0123abcd","remove":"0123abcd"}`, `{"use":"0123ABCD"}`,
+			"", "{}", `{"use":""}`, `{"install":"x"}`, `{"install":"eA=="}`, `{"install":5}`,
+			`{"use":"0123abcd","remove":"0123abcd"}`, `{"use":"0123ABCD"}`,
 			`{"remove":"0123abc"}`, `{"key":"` + key + `"}`, install + install,
 		} {
 			w := do(guarded, "POST", "/v1/keys", body, auth)

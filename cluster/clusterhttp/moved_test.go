@@ -58,7 +58,8 @@ func TestMovedEvents(t *testing.T) {
 		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines[1], "data: ")), &b); err != nil {
 			t.Fatal(err)
 		}
-		if len(b.Moved) != 1 || b.Resync || b.Moved[0].Room != "room" || string(b.Moved[0].To.Node) != to || b.Moved[0].Epoch != moved.Epoch || b.Moved[0].Addr != to+".example:9000" {
+		if len(b.Moved) != 1 || b.Resync || b.Moved[0].Room != "room" || string(b.Moved[0].To.Node) != to ||
+			b.Moved[0].Epoch != moved.Epoch || b.Moved[0].Addr != to+".example:9000" {
 			t.Errorf("%+v", b)
 		}
 		_ = h.rooms["a"].Close() // the rooms end, the stream does not

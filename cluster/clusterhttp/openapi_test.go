@@ -71,8 +71,12 @@ func calls() []call {
 	people := whole(0, pinstore.MaxSize)
 	demand := map[string]any{
 		"size": people, "publishers": people, "subscribers": people, "units": whole(0, 0),
-		"prefer":  map[string]any{"type": "array", "items": text(128), "maxItems": 8},
-		"require": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string", "maxLength": 127}, "maxProperties": 8},
+		"prefer": map[string]any{"type": "array", "items": text(128), "maxItems": 8},
+		"require": map[string]any{
+			"type":                 "object",
+			"additionalProperties": map[string]any{"type": "string", "maxLength": 127},
+			"maxProperties":        8,
+		},
 		"touch":   map[string]any{"type": "boolean"},
 		"no_host": map[string]any{"type": "boolean"},
 	}
@@ -85,42 +89,151 @@ func calls() []call {
 		{"require", "LABEL=VALUE, separated by commas", text(8 * 129), false},
 	}
 	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
-	scope := parameter{"scope", "a scope of this node, in place of all members: version and digest are then those of the scope's table, in_sync and diverged still those of the agent's table. Unknown: 404 no_such_scope. Without a member that can own anything: 503 empty_scope", text(64), false}
+	scope := parameter{
+		"scope",
+		"a scope of this node, in place of all members: version and digest are then those of the scope's table, in_sync and diverged still those of the agent's table. Unknown: 404 no_such_scope. Without a member that can own anything: 503 empty_scope",
+		text(64), false,
+	}
 	nothing := object("", map[string]any{})
-	cordon := object("id", map[string]any{"id": text(64), "for_ms": whole(1, 86_400_000), "reason": map[string]any{"type": "string", "maxLength": 128}})
+	cordon := object("id", map[string]any{
+		"id":     text(64),
+		"for_ms": whole(1, 86_400_000),
+		"reason": map[string]any{"type": "string", "maxLength": 128},
+	})
 	keys := object("", map[string]any{"install": text(44), "use": text(8), "remove": text(8)})
 	rooms := object("", map[string]any{"rate": whole(0, maxRate), "deadline_ms": whole(0, int(maxDeadline.Milliseconds()))})
 	report := object("to", map[string]any{"to": text(64), "epoch": whole(0, 0)})
 	cordon["required"] = []any{"for_ms", "id"}
 	return []call{
 		{"GET", "/v1/place", "The owner of a key.", []parameter{key, scope}, nil, 200, Placed{}, []int{400, 404, 503}},
-		{"GET", "/v1/owners", "The best members for a key, the owner first, and why.", []parameter{key, {"n", "number of members; default 3", whole(1, maxOwners), false}, scope}, nil, 200, Ranked{}, []int{400, 404, 503}},
+		{
+			"GET", "/v1/owners", "The best members for a key, the owner first, and why.",
+			[]parameter{key, {"n", "number of members; default 3", whole(1, maxOwners), false}, scope},
+			nil, 200,
+			Ranked{},
+			[]int{400, 404, 503},
+		},
 		{"GET", "/v1/members", "The live members.", nil, nil, 200, Members{}, []int{503}},
 		{"GET", "/v1/partitions", "The table of owners, and its balance.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
 		{"GET", "/v1/owned", "The partitions of this node.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
 		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
-		{"GET", "/v1/history", "What this node saw since its start: the last 200 events, and samples of half an hour.", nil, nil, 200, History{}, []int{503}},
-		{"GET", "/v1/doctor", "What the agent finds wrong with itself and its cluster, what it means and what to do.", []parameter{{"over", "how far apart its two looks are, such as 500ms; up to 5s, default 2s", text(20), false}}, nil, 200, doctor.Diagnosis{}, []int{400, 503}},
-		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch); with a scope batch alone.", []parameter{last, scope}, nil, 200, nil, []int{400, 404, 503}},
-		{"GET", "/v1/table", "The table and the members as server-sent events: update (TableUpdate), the first one whole.", []parameter{{"keep_alive", "how long to be silent before a comment, such as 300ms: 100ms to 1m, default 15s", text(20), false}, scope}, nil, 200, nil, []int{400, 404, 503}},
+		{
+			"GET", "/v1/history",
+			"What this node saw since its start: the last 200 events, and samples of half an hour.", nil, nil, 200,
+			History{},
+			[]int{503},
+		},
+		{
+			"GET", "/v1/doctor",
+			"What the agent finds wrong with itself and its cluster, what it means and what to do.",
+			[]parameter{{"over", "how far apart its two looks are, such as 500ms; up to 5s, default 2s", text(20), false}},
+			nil, 200,
+			doctor.Diagnosis{},
+			[]int{400, 503},
+		},
+		{
+			"GET", "/v1/events",
+			"Changes as server-sent events: batch (EventBatch) and moved (MovedBatch); with a scope batch alone.",
+			[]parameter{last, scope},
+			nil, 200, nil,
+			[]int{400, 404, 503},
+		},
+		{
+			"GET", "/v1/table",
+			"The table and the members as server-sent events: update (TableUpdate), the first one whole.",
+			[]parameter{{"keep_alive", "how long to be silent before a comment, such as 300ms: 100ms to 1m, default 15s", text(20), false}, scope},
+			nil, 200, nil,
+			[]int{400, 404, 503},
+		},
 		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
-		{"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.", []parameter{wait}, object("", map[string]any{"rooms": rooms}), 200, Changed{}, []int{400, 401, 403, 413, 415, 501, 503}},
+		{
+			"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.",
+			[]parameter{wait},
+			object("", map[string]any{"rooms": rooms}), 200,
+			Changed{},
+			[]int{400, 401, 403, 413, 415, 501, 503},
+		},
 		{"POST", "/v1/undrain", "Own partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/leave", "Leave the cluster; the response comes first.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/load", "Report this node's load.", nil, object("units", map[string]any{"units": whole(0, 0)}), 200, Changed{}, []int{400, 401, 403, 409, 413, 415, 503}},
-		{"POST", "/v1/weight", "Set this node's weight.", nil, object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/health", "Report that the application of this node is healthy.", nil, object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/cordon", "Have a member own nothing for some time, in the view of all.", []parameter{wait}, cordon, 200, Cordoned{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
-		{"DELETE", "/v1/cordon", "End a cordon before its time.", []parameter{wait}, object("id", map[string]any{"id": text(64)}), 200, Cordoned{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
-		{"POST", "/v1/keys", "Change the gossip keys of this node by one step: install a key, use one to send, or remove one.", nil, keys, 200, Keys{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
+		{
+			"POST", "/v1/load", "Report this node's load.", nil,
+			object("units", map[string]any{"units": whole(0, 0)}), 200,
+			Changed{},
+			[]int{400, 401, 403, 409, 413, 415, 503},
+		},
+		{
+			"POST", "/v1/weight", "Set this node's weight.", nil,
+			object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200,
+			Changed{},
+			[]int{400, 401, 403, 413, 415, 503},
+		},
+		{
+			"POST", "/v1/health", "Report that the application of this node is healthy.", nil,
+			object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200,
+			Changed{},
+			[]int{400, 401, 403, 413, 415, 503},
+		},
+		{
+			"POST", "/v1/cordon", "Have a member own nothing for some time, in the view of all.",
+			[]parameter{wait},
+			cordon, 200,
+			Cordoned{},
+			[]int{400, 401, 403, 404, 409, 413, 415, 503},
+		},
+		{
+			"DELETE", "/v1/cordon", "End a cordon before its time.",
+			[]parameter{wait},
+			object("id", map[string]any{"id": text(64)}), 200,
+			Cordoned{},
+			[]int{400, 401, 403, 404, 409, 413, 415, 503},
+		},
+		{
+			"POST", "/v1/keys",
+			"Change the gossip keys of this node by one step: install a key, use one to send, or remove one.", nil,
+			keys, 200,
+			Keys{},
+			[]int{400, 401, 403, 404, 409, 413, 415, 503},
+		},
 		{"GET", "/v1/rooms", "The pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
-		{"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", preferences, nil, 200, RoomDetail{}, []int{400, 501, 503}},
-		{"GET", "/v1/rooms/{room}/relays", "The best further nodes for a room that is too large for its own.", slices.Concat(preferences, []parameter{{"n", "number of nodes; default 2", whole(1, maxOwners), false}}), nil, 200, RoomRelays{}, []int{400, 501, 503}},
+		{
+			"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", preferences, nil,
+			200,
+			RoomDetail{},
+			[]int{400, 501, 503},
+		},
+		{
+			"GET", "/v1/rooms/{room}/relays", "The best further nodes for a room that is too large for its own.",
+			slices.Concat(preferences, []parameter{{"n", "number of nodes; default 2", whole(1, maxOwners), false}}),
+			nil, 200,
+			RoomRelays{},
+			[]int{400, 501, 503},
+		},
 		{"DELETE", "/v1/rooms/{room}", "Release a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
-		{"POST", "/v1/rooms/{room}/resolve", "The node of a room; pins the room if needed.", nil, object("", demand), 200, RoomAssignment{}, []int{400, 401, 403, 413, 415, 501, 503}},
-		{"POST", "/v1/rooms/{room}/move", "Move a room to another node.", nil, object("to", map[string]any{"to": text(64)}), 200, RoomAssignment{}, []int{400, 401, 403, 404, 409, 413, 415, 501, 503}},
-		{"POST", "/v1/rooms/{room}/report", "The node of a room, for a client that has lost it; waits for the confirmation if its node has ended.", nil, report, 200, RoomAssignment{}, []int{400, 401, 403, 404, 413, 415, 501, 503}},
-		{"GET", "/v1/rooms/{room}/follow", "Where a room lives, and each node that it gets, as server-sent events (Directive).", nil, nil, 200, nil, []int{400, 501, 503}},
+		{
+			"POST", "/v1/rooms/{room}/resolve", "The node of a room; pins the room if needed.", nil,
+			object("", demand), 200,
+			RoomAssignment{},
+			[]int{400, 401, 403, 413, 415, 501, 503},
+		},
+		{
+			"POST", "/v1/rooms/{room}/move", "Move a room to another node.", nil,
+			object("to", map[string]any{"to": text(64)}), 200,
+			RoomAssignment{},
+			[]int{400, 401, 403, 404, 409, 413, 415, 501, 503},
+		},
+		{
+			"POST", "/v1/rooms/{room}/report",
+			"The node of a room, for a client that has lost it; waits for the confirmation if its node has ended.",
+			nil, report, 200,
+			RoomAssignment{},
+			[]int{400, 401, 403, 404, 413, 415, 501, 503},
+		},
+		{
+			"GET", "/v1/rooms/{room}/follow",
+			"Where a room lives, and each node that it gets, as server-sent events (Directive).", nil, nil, 200,
+			nil,
+			[]int{400, 501, 503},
+		},
 		{"GET", "/healthz", "Liveness of the agent.", nil, nil, 200, status{}, []int{503}},
 		{"GET", "/readyz", "Readiness of this node.", nil, nil, 200, status{}, []int{503}},
 	}
@@ -174,7 +287,8 @@ func (s schemas) ref(t reflect.Type) map[string]any {
 	case t.PkgPath() == reflect.TypeFor[tablewire.Update]().PkgPath():
 		name = "Table" + name
 	case t.PkgPath() != reflect.TypeFor[Member]().PkgPath() && (name == "Stats" || name == "Balance"):
-		name = strings.ToUpper(t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+1:][:1]) + t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+2:] + name
+		name = strings.ToUpper(t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+1:][:1]) +
+			t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+2:] + name
 	}
 	if _, done := s[name]; !done {
 		s[name] = nil // it may refer to itself

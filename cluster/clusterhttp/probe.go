@@ -36,7 +36,9 @@ func (a *api) stalled() *Problem {
 	if age <= a.ttl {
 		return nil
 	}
-	return problem(http.StatusServiceUnavailable, CodeStalled, "the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU", age.Round(time.Millisecond), a.ttl)
+	return problem(http.StatusServiceUnavailable, CodeStalled,
+		"the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU",
+		age.Round(time.Millisecond), a.ttl)
 }
 
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {

@@ -90,17 +90,32 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrNoMembers, http.StatusServiceUnavailable, CodeNoMembers, "", ""},
 	{cluster.ErrEmptyScope, http.StatusServiceUnavailable, CodeEmptyScope, "", ""},
 	{cluster.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "the agent has left or was closed", ""},
-	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
+	{
+		cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled,
+		"the agent's loop stands still: a strategy does not return, or the process gets no CPU",
+		"; the change may still take effect",
+	},
 	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},
-	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, cordoned or of weight 0", ""},
+	{
+		cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate,
+		"no other member could own anything: all are draining, settling, cordoned or of weight 0", "",
+	},
 	{cluster.ErrCordons, http.StatusConflict, CodeCordons, "too many nodes are cordoned: end a cordon, or wait until one ends", ""},
-	{cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed, "this agent computes its load from its rooms (--report-load), so it takes no posted load", ": post none, or restart the agent without --report-load"},
+	{
+		cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed,
+		"this agent computes its load from its rooms (--report-load), so it takes no posted load",
+		": post none, or restart the agent without --report-load",
+	},
 	{cluster.ErrSealed, http.StatusConflict, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start", ""},
 	{cluster.ErrUnknownKey, http.StatusNotFound, CodeUnknownKey, "", ""},
 	{cluster.ErrKeyLacking, http.StatusConflict, CodeKeyLacking, "", "; install it there first, or wait until their records have spread"},
 	{cluster.ErrKeyInUse, http.StatusConflict, CodeKeyInUse, "", ""},
 	{cluster.ErrManyKeys, http.StatusConflict, CodeManyKeys, "", ""},
-	{cluster.ErrFenced, http.StatusServiceUnavailable, CodeNotReady, "this node's own lease expired, because the process was paused or could not send; it joins again by itself", "; try again in a second"},
+	{
+		cluster.ErrFenced, http.StatusServiceUnavailable, CodeNotReady,
+		"this node's own lease expired, because the process was paused or could not send; it joins again by itself",
+		"; try again in a second",
+	},
 	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
 }
 

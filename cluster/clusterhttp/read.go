@@ -92,8 +92,18 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 		ahead = append(ahead, report.Ahead{ID: id, ByMS: s.Ahead[id].Milliseconds()})
 	}
 	return Members{
-		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(), Stale: s.Fenced || a.stalled() != nil,
-		Converged: s.Converged(), Diverged: s.Diverged(), Cordons: cordons(s), Spared: s.Spared, Ahead: ahead, StreamsAlone: s.StreamsAlone, Lost: lostOf(s),
+		Self:         a.self,
+		Members:      members,
+		Version:      s.Version(),
+		Digest:       s.Digest(),
+		Stale:        s.Fenced || a.stalled() != nil,
+		Converged:    s.Converged(),
+		Diverged:     s.Diverged(),
+		Cordons:      cordons(s),
+		Spared:       s.Spared,
+		Ahead:        ahead,
+		StreamsAlone: s.StreamsAlone,
+		Lost:         lostOf(s),
 	}
 }
 
@@ -138,9 +148,16 @@ func (a *api) statsOf() Stats {
 	stats := Stats{
 		Self: a.self, State: a.state(), Holds: holdsOf(a.agent.Snapshot()), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
 		Settings: Settings{
-			Cluster: cfg.Cluster, Partitions: cfg.Partitions, Strategy: cfg.Strategy.Name(),
-			HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(),
-			MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: cfg.MinMembers, Split: string(cfg.Split), Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
+			Cluster:     cfg.Cluster,
+			Partitions:  cfg.Partitions,
+			Strategy:    cfg.Strategy.Name(),
+			HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(),
+			TTLMS:       cfg.LeaseTTL.Milliseconds(),
+			MaxSkewMS:   cfg.MaxSkew.Milliseconds(),
+			MinMembers:  cfg.MinMembers,
+			Split:       string(cfg.Split),
+			Addr:        a.agent.Addr(),
+			Join:        append([]string{}, cfg.Join...),
 		},
 	}
 	if why := a.agent.Snapshot().Waits; why != nil {
@@ -181,7 +198,13 @@ func holdOf(h cluster.Hold) Hold {
 
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	member := Member{
-		Profile: m.Profile, State: m.State, AgeMS: ageOf(m), Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, ClockOffsetMS: m.ClockOffset.Milliseconds(), InSync: s.InSync(m),
+		Profile:       m.Profile,
+		State:         m.State,
+		AgeMS:         ageOf(m),
+		Load:          max(0, m.Load),
+		NoLoad:        m.Load == lease.NoLoad,
+		ClockOffsetMS: m.ClockOffset.Milliseconds(),
+		InSync:        s.InSync(m),
 	}
 	if e, cordoned := s.CordonOf(m.ID); cordoned {
 		own := cordonOf(e)

@@ -51,7 +51,8 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 				t.Errorf("%d partitions, counts %v, want %v", all.Partitions, all.Counts, counts)
 			}
 			// the response can be read as a table.
-			if table, err := all.Table(); err != nil || table.Digest() != a.Snapshot().Digest() || !cmp.Equal(table.Nodes(), a.Snapshot().Table.Nodes()) {
+			table, err := all.Table()
+			if err != nil || table.Digest() != a.Snapshot().Digest() || !cmp.Equal(table.Nodes(), a.Snapshot().Table.Nodes()) {
 				t.Errorf("%s returns a table that is read as %v of %v, %v", id, table.Digest(), table.Nodes(), err)
 			}
 			if owned := decoded[Owned](t, h, "/v1/owned"); fmt.Sprint(owned.Partitions) != fmt.Sprint(a.Owned()) || string(owned.Self) != id {
@@ -84,7 +85,8 @@ func TestHistory(t *testing.T) {
 		c.Crash("b")
 		time.Sleep(20 * time.Second)
 		got, want := decoded[History](t, h, "/v1/history"), c.Agent("a").History()
-		if got.Self != "a" || !got.Now.Equal(time.Now().Truncate(time.Millisecond)) || len(got.Events) != len(want.Events) || len(got.Samples) != len(want.Samples) || len(got.Samples) < 2 {
+		if got.Self != "a" || !got.Now.Equal(time.Now().Truncate(time.Millisecond)) ||
+			len(got.Events) != len(want.Events) || len(got.Samples) != len(want.Samples) || len(got.Samples) < 2 {
 			t.Fatalf("%+v, want %+v", got, want)
 		}
 		var kinds []string
@@ -100,7 +102,8 @@ func TestHistory(t *testing.T) {
 			t.Error(diff)
 		}
 		crash, samples := got.Events[2], got.Samples[len(got.Samples)-1]
-		if crash.Member != "b" || crash.Reason != "crashed" || crash.Partitions == 0 || crash.Incarnation == 0 || samples.Members != 2 || samples.Owned == 0 {
+		if crash.Member != "b" || crash.Reason != "crashed" || crash.Partitions == 0 || crash.Incarnation == 0 ||
+			samples.Members != 2 || samples.Owned == 0 {
 			t.Errorf("%+v, %+v", crash, samples)
 		}
 		if text := do(h, "GET", "/v1/history", "").Body.String(); !strings.Contains(text, `"kind":"lost","member":"b","incarnation":"`) ||
@@ -153,7 +156,10 @@ func TestAnswerWithoutJSON(t *testing.T) {
 
 // param agrees with url.ParseQuery, for one parameter and without semicolons.
 func FuzzParam(f *testing.F) {
-	for _, q := range []string{"", "key=a", "key", "key=", "=key", "&&key=a&", "k%65y=a", "key=%", "%=1&key=a", "key=a&key=a", "key=a+b%20c", "key=a=b", "other=%zz&key=a"} {
+	for _, q := range []string{
+		"", "key=a", "key", "key=", "=key", "&&key=a&", "k%65y=a", "key=%", "%=1&key=a", "key=a&key=a",
+		"key=a+b%20c", "key=a=b", "other=%zz&key=a",
+	} {
 		f.Add(q)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
@@ -178,7 +184,10 @@ func FuzzParam(f *testing.F) {
 func FuzzPlace(f *testing.F) {
 	agent := solo(f, 64)
 	h := Handler(agent, Options{Log: quiet})
-	for _, q := range []string{"key=room-1", "", "key=", "key=a&key=b", "key=%zz", "key=%ff", "key=a;b", "key=a&scope=", "key=a&scope=b", "scope=a&scope=b", "key=" + strings.Repeat("x", maxKey+1)} {
+	for _, q := range []string{
+		"key=room-1", "", "key=", "key=a&key=b", "key=%zz", "key=%ff", "key=a;b", "key=a&scope=", "key=a&scope=b",
+		"scope=a&scope=b", "key=" + strings.Repeat("x", maxKey+1),
+	} {
 		f.Add(q)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
@@ -201,7 +210,8 @@ func FuzzPlace(f *testing.F) {
 			}
 		case 400:
 			var p Problem
-			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, "key") && !strings.HasPrefix(p.Message, "scope") {
+			err := json.Unmarshal(w.Body.Bytes(), &p)
+			if err != nil || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, "key") && !strings.HasPrefix(p.Message, "scope") {
 				t.Errorf("%q: %v, %+v", query, err, p)
 			}
 		default:
@@ -242,7 +252,10 @@ func BenchmarkPlace(b *testing.B) {
 
 // A body is one JSON object of known fields, or a Problem in one line.
 func FuzzBody(f *testing.F) {
-	for _, b := range []string{"", "{}", `{"size":3}`, `{"size":-1}`, `{"size":1e99}`, `{"size":"3"}`, `{"touch":1}`, `{"more":1}`, `{}{}`, `[]`, "null", "{", "\xff"} {
+	for _, b := range []string{
+		"", "{}", `{"size":3}`, `{"size":-1}`, `{"size":1e99}`, `{"size":"3"}`, `{"touch":1}`, `{"more":1}`,
+		`{}{}`, `[]`, "null", "{", "\xff",
+	} {
 		f.Add([]byte(b))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -34,7 +34,8 @@ func (a asker) send(target string, headers ...string) *bufio.Reader {
 		a.t.Fatal(err)
 	}
 	a.t.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, strings.Join(append([]string{"GET " + target + " HTTP/1.1", "Host: a"}, headers...), "\r\n")+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn,
+		strings.Join(append([]string{"GET " + target + " HTTP/1.1", "Host: a"}, headers...), "\r\n")+"\r\n\r\n"); err != nil {
 		a.t.Fatal(err)
 	}
 	synctest.Wait()

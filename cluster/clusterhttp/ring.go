@@ -61,7 +61,9 @@ func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	all := a.agent.Scopes()
 	i := slices.IndexFunc(all, func(s *cluster.Scope) bool { return s.Name() == name })
 	if i < 0 {
-		return nil, problem(http.StatusNotFound, CodeNoScope, "this node has no scope %.80q%s; make it with agent.Scope, or with --scope of roost agent", name, named(all))
+		return nil, problem(http.StatusNotFound, CodeNoScope,
+			"this node has no scope %.80q%s; make it with agent.Scope, or with --scope of roost agent", name,
+			named(all))
 	}
 	ring := newRing(a.agent, all[i])
 	a.scopes.rings[name] = ring

@@ -209,7 +209,8 @@ func (a *api) assignmentOf(at affinity.Assignment) RoomAssignment {
 }
 
 func noStore() *Problem {
-	return problem(http.StatusNotImplemented, CodeNoStore, "this agent pins no rooms: it was started without --redis; GET /v1/place?key=… places keys by hash")
+	return problem(http.StatusNotImplemented, CodeNoStore,
+		"this agent pins no rooms: it was started without --redis; GET /v1/place?key=… places keys by hash")
 }
 
 // room serves an endpoint of the room in the path.

@@ -127,7 +127,10 @@ func TestNotRoomNames(t *testing.T) {
 			}
 			expect(t, do(h, "POST", path+"/move", `{"to":"b"}`), 400, "room: invalid name")
 		}
-		for _, path := range []string{"/v1/rooms//resolve", "/v1/rooms/./resolve", "/v1/rooms/x/../resolve", "/v1/rooms/a/b/resolve", "/v1/rooms/x/", "/v1/rooms/%2F/resolve"} {
+		for _, path := range []string{
+			"/v1/rooms//resolve", "/v1/rooms/./resolve", "/v1/rooms/x/../resolve", "/v1/rooms/a/b/resolve",
+			"/v1/rooms/x/", "/v1/rooms/%2F/resolve",
+		} {
 			expect(t, do(h, "POST", path, ""), 404, CodeNotFound)
 		}
 		below := http.StripPrefix("/roost", h)
@@ -242,7 +245,8 @@ func TestReportRoom(t *testing.T) {
 		h.Crash(string(was.Node.ID))
 		began := time.Now()
 		is, err := h.clients[at].ReportRoom(t.Context(), last)
-		if took := time.Since(began); err != nil || is.Node.ID == was.Node.ID || is.Epoch <= was.Epoch || is.Node.Addr == "" || took > time.Second {
+		took := time.Since(began)
+		if err != nil || is.Node.ID == was.Node.ID || is.Epoch <= was.Epoch || is.Node.Addr == "" || took > time.Second {
 			t.Errorf("of a node that has ended: %+v, %v after %v", is, err, took)
 		}
 	})
@@ -286,7 +290,12 @@ func (b *broken) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result
 	return results
 }
 
-func (b *broken) Index(ctx context.Context, ps []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (b *broken) Index(
+	ctx context.Context,
+	ps []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	if b.fails.Load() {
 		return nil, errDown
 	}
@@ -313,7 +322,8 @@ func TestRoomsWithoutStore(t *testing.T) {
 		}
 		store.fails.Store(true)
 		time.Sleep(5 * time.Second)
-		if got, err := client.ResolveRoom(ctx, "new", affinity.Demand{Size: 2}); err != nil || got.Source != affinity.Degraded || got.Node.ID == "" || got.Epoch != 0 {
+		if got, err := client.ResolveRoom(ctx, "new", affinity.Demand{Size: 2}); err != nil ||
+			got.Source != affinity.Degraded || got.Node.ID == "" || got.Epoch != 0 {
 			t.Errorf("resolve: %+v, %v", got, err)
 		}
 		if d, err := client.Room(ctx, "known", affinity.Demand{Size: 2}); err != nil || d.Source != affinity.Degraded || d.Pinned {
@@ -444,7 +454,8 @@ func TestNeverMet(t *testing.T) {
 		}
 		for id, met := range map[string]bool{"a": false, "b": true} {
 			w := httptest.NewRecorder()
-			Handler(c.Agent(id), Options{Log: quiet, Rooms: c.rooms[id]}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/v1/rooms/standup", nil))
+			Handler(c.Agent(id), Options{Log: quiet, Rooms: c.rooms[id]}).ServeHTTP(w,
+				httptest.NewRequest(http.MethodGet, "http://localhost/v1/rooms/standup", nil))
 			if body := w.Body.String(); !strings.Contains(body, `"node":{"id":"d"`) || strings.Contains(body, `"age_ms"`) != met {
 				t.Errorf("%s answers %d %s", id, w.Code, body)
 			}

@@ -152,7 +152,8 @@ func TestScopeProblems(t *testing.T) {
 		for i := range 10 {
 			scopeOf(t, h.agent, fmt.Sprint("tenant-", i))
 		}
-		expect(t, do(h, "GET", "/v1/owned?scope=x", ""), 404, `it has \"sfu\", \"recorder\", \"tenant-0\", \"tenant-1\", \"tenant-2\", \"tenant-3\", \"tenant-4\", \"tenant-5\", and 4 more;`)
+		expect(t, do(h, "GET", "/v1/owned?scope=x", ""), 404,
+			`it has \"sfu\", \"recorder\", \"tenant-0\", \"tenant-1\", \"tenant-2\", \"tenant-3\", \"tenant-4\", \"tenant-5\", and 4 more;`)
 		expect(t, do(h, "GET", "/v1/place?key=x&scope=tenant-9", ""), 503, CodeEmptyScope)
 		if err := h.agent.Close(); err != nil {
 			t.Fatal(err)
@@ -183,7 +184,8 @@ func TestScopeEvents(t *testing.T) {
 		scope := agent.Scopes()[0]
 		l := open("/v1/events?scope=sfu")
 		first := l.batch()
-		if ids := fmt.Sprint(first.Joined); ids != "[a b c]" || first.Digest != scope.Snapshot().Digest() || !slices.Equal(partitions(first.Acquired), scope.Owned()) {
+		ids := fmt.Sprint(first.Joined)
+		if ids != "[a b c]" || first.Digest != scope.Snapshot().Digest() || !slices.Equal(partitions(first.Acquired), scope.Owned()) {
 			t.Errorf("the first batch has %s: %+v", ids, first)
 		}
 		whole := open("/v1/events")

@@ -43,14 +43,23 @@ func TestStats(t *testing.T) {
 			Self: "a", State: "active", Counts: a.Snapshot().Stats, Rooms: &roomStats,
 			Readers: a.ReaderStats(),
 			Settings: Settings{
-				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", Addr: a.Addr(), Join: cfg.Join,
-				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: 1, Split: "continue",
+				Cluster:     "fleet",
+				Partitions:  64,
+				Strategy:    "rendezvous",
+				Addr:        a.Addr(),
+				Join:        cfg.Join,
+				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(),
+				TTLMS:       cfg.LeaseTTL.Milliseconds(),
+				MaxSkewMS:   cfg.MaxSkew.Milliseconds(),
+				MinMembers:  1,
+				Split:       "continue",
 			},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		if got.Counts.HeartbeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 || len(got.Settings.Join) == 0 || len(got.Readers) == 0 {
+		if got.Counts.HeartbeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 ||
+			len(got.Settings.Join) == 0 || len(got.Readers) == 0 {
 			t.Errorf("all counters are zero: %+v", got)
 		}
 		for _, secret := range []string{string(key), base64.StdEncoding.EncodeToString(key), hex.EncodeToString(key)} {

@@ -104,7 +104,8 @@ func TestStream(t *testing.T) {
 
 		owned := h.agent.Owned()
 		first := l.batch()
-		if diff := cmp.Diff(owned, partitions(first.Acquired)); diff != "" || len(first.Joined) != 3 || first.Digest != h.agent.Snapshot().Digest() {
+		diff := cmp.Diff(owned, partitions(first.Acquired))
+		if diff != "" || len(first.Joined) != 3 || first.Digest != h.agent.Snapshot().Digest() {
 			t.Errorf("the first batch does not hold all partitions: %s\n%+v", diff, first)
 		}
 

@@ -163,7 +163,8 @@ func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.
 		next.Running = append(next.Running, tablewire.Running{Partition: p, Node: m.ID})
 	}
 	slices.SortFunc(next.Running, func(a, b tablewire.Running) int { return cmp.Compare(a.Partition, b.Partition) })
-	if old != nil && old.Table == next.Table && old.Stale == next.Stale && slices.Equal(old.Members, next.Members) && slices.Equal(old.Running, next.Running) {
+	if old != nil && old.Table == next.Table && old.Stale == next.Stale &&
+		slices.Equal(old.Members, next.Members) && slices.Equal(old.Running, next.Running) {
 		return old
 	}
 	return &next

@@ -111,17 +111,28 @@ func TestLifeOfACluster(t *testing.T) {
 		scrape(t, of["a"]).grew(t, a, "roost_heartbeats_sent_total", "roost_heartbeats_relayed_total",
 			`roost_heartbeats_received_total{result="applied"}`, `roost_heartbeats_received_total{result="stale"}`,
 			"roost_packets_sent_total", "roost_packets_received_total", "roost_packets_sent_bytes_total",
-			"roost_packets_received_bytes_total", "roost_lookup_duration_seconds_count", "roost_lease_age_seconds_count", "roost_lease_age_seconds_sum")
+			"roost_packets_received_bytes_total", "roost_lookup_duration_seconds_count",
+			"roost_lease_age_seconds_count", "roost_lease_age_seconds_sum")
 
 		if err := c.Agent("b").Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		scrape(t, of["a"]).want(t, samples{`roost_members{state="active"}`: 2, `roost_members{state="draining"}`: 1, "roost_lease_expiries_total": 0})
+		scrape(t, of["a"]).want(t, samples{
+			`roost_members{state="active"}`:   2,
+			`roost_members{state="draining"}`: 1,
+			"roost_lease_expiries_total":      0,
+		})
 		scrape(t, of["b"]).want(t, samples{"roost_partitions_owned": 0, "roost_partitions_unowned": 0, `roost_node_phase{phase="active"}`: 1})
 		c.Crash("c")
 		time.Sleep(10 * time.Second)
-		scrape(t, of["a"]).want(t, samples{`roost_members{state="active"}`: 1, `roost_lost_members{reason="crashed"}`: 1, "roost_lease_crashes_total": 1, "roost_lease_expiries_total": 0, "roost_partitions_owned": 64})
+		scrape(t, of["a"]).want(t, samples{
+			`roost_members{state="active"}`:        1,
+			`roost_lost_members{reason="crashed"}`: 1,
+			"roost_lease_crashes_total":            1,
+			"roost_lease_expiries_total":           0,
+			"roost_partitions_owned":               64,
+		})
 		if err := c.Agent("a").Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}

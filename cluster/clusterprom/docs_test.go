@@ -23,7 +23,11 @@ const docs = "../../docs/"
 func newView() *view {
 	cfg := cluster.Config{Strategy: placement.Rendezvous()}
 	self := &cluster.Member{State: lease.Active}
-	return &view{Snapshot: &cluster.Snapshot{Self: self, Members: []*cluster.Member{self}}, cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}}
+	return &view{
+		Snapshot: &cluster.Snapshot{Self: self, Members: []*cluster.Member{self}},
+		cfg:      &cfg,
+		rooms:    affinity.Stats{Breaker: "closed"},
+	}
 }
 
 func gather(t *testing.T, all ...prometheus.Collector) []*dto.MetricFamily {
@@ -89,7 +93,9 @@ func labelsOf(f *dto.MetricFamily) string {
 func exposed(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	names := make(map[string]map[string][]string)
-	for _, f := range gather(t, fixed(newView(), slices.Concat(agentFamilies(), []family{lookupFamily()}, roomFamilies(), sourceFamilies())...), collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
+	for _, f := range gather(t,
+		fixed(newView(), slices.Concat(agentFamilies(), []family{lookupFamily()}, roomFamilies(), sourceFamilies())...),
+		collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		labels := make(map[string][]string)
 		for _, m := range f.GetMetric() {

@@ -22,18 +22,27 @@ func roomFamilies() []family {
 				"cached": r.Cached, "pinned": r.Pinned, "hash": r.Hash, "override": r.Override, "degraded": r.Degraded,
 			}
 		}),
-		histogram("rooms_resolve_duration_seconds", "Duration of resolve calls that were not answered from the pin cache, including failed ones.", func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
-			return v.rooms.Asked, v.rooms.AskedTime, v.rooms.AskedWithin
-		}),
+		histogram("rooms_resolve_duration_seconds",
+			"Duration of resolve calls that were not answered from the pin cache, including failed ones.",
+			func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
+				return v.rooms.Asked, v.rooms.AskedTime, v.rooms.AskedWithin
+			}),
 		gauge("rooms_hosted", "Rooms that this node hosts.", func(v *view) float64 { return float64(v.rooms.Hosted) }),
 		gauge("rooms_known", "Rooms in the pin cache of this node.", func(v *view) float64 { return float64(v.rooms.Known) }),
-		counter("rooms_failed_over_total", "Rooms of dead nodes that this node moved to live nodes.", func(v *view) uint64 { return v.rooms.FailedOver }),
+		counter("rooms_failed_over_total", "Rooms of dead nodes that this node moved to live nodes.",
+			func(v *view) uint64 { return v.rooms.FailedOver }),
 		durations("rooms_failover_duration_seconds", "Duration of passes that moved rooms of dead nodes.", func(v *view) (uint64, time.Duration) {
 			return v.rooms.Failovers, v.rooms.FailoverTime
 		}),
-		counter("rooms_conflicts_total", "Rooms that two nodes hosted during an outage of the store, and this node released.", func(v *view) uint64 { return v.rooms.Conflicts }),
-		counter("rooms_repinned_total", "Rooms hosted on this node that were pinned again after the store had lost their pins.", func(v *view) uint64 { return v.rooms.Repinned }),
-		gauges("rooms_evacuation", "Rooms of the latest evacuation of this node: moved to other nodes, ended by themselves, or left; failed ones are left, too.", "state",
+		counter("rooms_conflicts_total",
+			"Rooms that two nodes hosted during an outage of the store, and this node released.",
+			func(v *view) uint64 { return v.rooms.Conflicts }),
+		counter("rooms_repinned_total",
+			"Rooms hosted on this node that were pinned again after the store had lost their pins.",
+			func(v *view) uint64 { return v.rooms.Repinned }),
+		gauges("rooms_evacuation",
+			"Rooms of the latest evacuation of this node: moved to other nodes, ended by themselves, or left; failed ones are left, too.",
+			"state",
 			func(v *view) map[string]uint64 {
 				e := v.evacuation()
 				return map[string]uint64{"left": uint64(e.Left), "moved": uint64(e.Moved), "ended": uint64(e.Ended), "failed": uint64(e.Failed)}
@@ -44,9 +53,14 @@ func roomFamilies() []family {
 			}
 			return 1
 		}),
-		gauge("rooms_nodes_cut_off", "Nodes of pinned rooms that have had heartbeats in the store for longer than a lease while gossip did not reach them.", func(v *view) float64 { return float64(len(v.rooms.CutOff)) }),
-		gauge("rooms_nodes_silent", "Live nodes that have sent no heartbeats to the store of this node for longer than a lease, and get no new rooms.", func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
-		counter("rooms_relays_total", "Questions for further nodes for rooms that are too large for one.", func(v *view) uint64 { return v.rooms.Relays }),
+		gauge("rooms_nodes_cut_off",
+			"Nodes of pinned rooms that have had heartbeats in the store for longer than a lease while gossip did not reach them.",
+			func(v *view) float64 { return float64(len(v.rooms.CutOff)) }),
+		gauge("rooms_nodes_silent",
+			"Live nodes that have sent no heartbeats to the store of this node for longer than a lease, and get no new rooms.",
+			func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
+		counter("rooms_relays_total", "Questions for further nodes for rooms that are too large for one.",
+			func(v *view) uint64 { return v.rooms.Relays }),
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass.", func(v *view) float64 {
 			if v.rooms.StoreDoubt {
 				return 0
@@ -60,8 +74,10 @@ func roomFamilies() []family {
 				return all
 			}),
 		counter("store_errors_total", "Calls of the store that failed or were skipped.", func(v *view) uint64 { return v.rooms.StoreErrors }),
-		histogram("store_call_duration_seconds", "Duration of calls of the store that a join waits for, including failed calls.", func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
-			return v.rooms.StoreCalls, v.rooms.StoreTime, v.rooms.StoreWithin
-		}),
+		histogram("store_call_duration_seconds",
+			"Duration of calls of the store that a join waits for, including failed calls.",
+			func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
+				return v.rooms.StoreCalls, v.rooms.StoreTime, v.rooms.StoreWithin
+			}),
 	}
 }

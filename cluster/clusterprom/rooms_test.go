@@ -149,7 +149,9 @@ func TestRooms(t *testing.T) {
 		half := false
 		err := evacuate.Run(t.Context(), h.Agent("b"), h.rooms["b"], evacuate.Plan{}, func(e affinity.Evacuation) {
 			scrape(t, h.of["b"]).want(t, samples{
-				"roost_rooms_evacuating": 1, `roost_rooms_evacuation{state="moved"}`: float64(e.Moved), `roost_rooms_evacuation{state="left"}`: empty - float64(e.Moved),
+				"roost_rooms_evacuating":                1,
+				`roost_rooms_evacuation{state="moved"}`: float64(e.Moved),
+				`roost_rooms_evacuation{state="left"}`:  empty - float64(e.Moved),
 			})
 			half = half || e.Moved > 0 && e.Left > 0
 		})

@@ -195,7 +195,8 @@ func (r *runner) fail(s *stream, err error) {
 	}
 	r.next = time.Now().Add(rand.N(pause))
 	if r.failed == len(r.agents) {
-		r.client.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again", "err", *r.client.trouble.Load())
+		r.client.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again",
+			"err", *r.client.trouble.Load())
 	}
 }
 

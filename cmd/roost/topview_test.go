@@ -34,7 +34,8 @@ func TestTopGolden(t *testing.T) {
 	trouble.table.Balance.Advice = "raise Partitions from 64 to 256 on every node of the cluster."
 	trouble.problem = "no agent answers\nstart one"
 	trouble.members.Lost = []clusterhttp.Lost{
-		{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 14_300, Partitions: 21}, {Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed, AgoMS: 90_000},
+		{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 14_300, Partitions: 21},
+		{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed, AgoMS: 90_000},
 	}
 	crowd := healthyTop()
 	for range 7 {

@@ -38,7 +38,11 @@ var house = []struct {
 	{"lease", []string{"internal/wire"}, "liveness is the ground floor: it depends on no other part"},
 	{"placement/ring", []string{"lease"}, "a ring has nodes and keys, and no tables"},
 	{"placement", []string{"lease", "placement/ring"}, "ownership follows from the live members alone"},
-	{"placement/assignment", []string{"lease", "placement", "internal/wire"}, "an assignment follows from the tables that nodes have computed"},
+	{
+		"placement/assignment",
+		[]string{"lease", "placement", "internal/wire"},
+		"an assignment follows from the tables that nodes have computed",
+	},
 	{"events", []string{"lease", "placement", "events/latest"}, "events are the difference of two snapshots of any origin"},
 	{"placement/placementtest", []string{"lease", "placement"}, "it tests a strategy through the interface alone"},
 	{

@@ -138,7 +138,9 @@ func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
 	case o.at.Addr().IsLoopback():
 		return o.at.String(), h.reachedBy(o.at, reach)
 	case o.had && !has:
-		return o.at.String(), fmt.Errorf("this host no longer has %s, to which %s is set: set it to an address that the host has, and restart this node", o.at.Addr(), o.setting)
+		return o.at.String(),
+			fmt.Errorf("this host no longer has %s, to which %s is set: set it to an address that the host has, and restart this node",
+				o.at.Addr(), o.setting)
 	}
 	return o.at.String(), nil
 }
@@ -271,7 +273,9 @@ func (h host) outward() (netip.Addr, error) {
 		}
 	}
 	if len(bridges) > 0 {
-		return netip.Addr{}, fmt.Errorf("this host has no default gateway, and no addresses but those of bridges (%s), at which other hosts do not reach it", strings.Join(bridges, ", "))
+		return netip.Addr{},
+			fmt.Errorf("this host has no default gateway, and no addresses but those of bridges (%s), at which other hosts do not reach it",
+				strings.Join(bridges, ", "))
 	}
 	return netip.Addr{}, errors.New("this host has no address but loopback ones")
 }

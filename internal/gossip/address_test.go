@@ -49,9 +49,11 @@ func fakeHost(bridges, addrs []string, routes ...string) host {
 // A node that listens at all addresses advertises the one from which its host reaches the seeds.
 func TestGuess(t *testing.T) {
 	docker := []string{"172.17.0.1"}
-	public := fakeHost(docker, []string{"127.0.0.1", "45.0.0.3"}, "172.17.0.0/16", "172.17.0.1", "45.0.0.0/24", "45.0.0.3", "0.0.0.0/0", "45.0.0.3")
+	public := fakeHost(docker, []string{"127.0.0.1", "45.0.0.3"}, "172.17.0.0/16", "172.17.0.1", "45.0.0.0/24",
+		"45.0.0.3", "0.0.0.0/0", "45.0.0.3")
 	dual := fakeHost(nil, []string{"10.0.0.3", "fd00::3"}, "10.0.0.0/8", "10.0.0.3", "fd00::/8", "fd00::3")
-	homed := fakeHost(nil, []string{"10.0.0.3", "192.168.0.3"}, "10.0.0.0/8", "10.0.0.3", "192.168.0.0/16", "192.168.0.3", "0.0.0.0/0", "10.0.0.3")
+	homed := fakeHost(nil, []string{"10.0.0.3", "192.168.0.3"}, "10.0.0.0/8", "10.0.0.3", "192.168.0.0/16",
+		"192.168.0.3", "0.0.0.0/0", "10.0.0.3")
 	for name, tc := range map[string]struct {
 		host  host
 		seeds string
@@ -71,14 +73,17 @@ func TestGuess(t *testing.T) {
 		"dual stack, no seeds, no gateway": {dual, "", "10.0.0.3"},
 		"seeds not behind the gateway":     {homed, "192.168.0.1:1 192.168.0.2:1", "192.168.0.3"},
 		"most seeds decide":                {homed, "10.0.0.1:1 192.168.0.1:1 192.168.0.2:1", "192.168.0.3"},
-		"another family":                   {fakeHost(nil, []string{"10.0.0.3"}, "0.0.0.0/0", "10.0.0.3"), "[fd00::1]:1", "no route to the seed [fd00::1]:1, and its own address 10.0.0.3"},
-		"the family of one seed":           {fakeHost(nil, []string{"10.0.0.3"}), "[fd00::1]:1 10.9.0.1:1", "10.0.0.3"},
-		"bridges alone":                    {fakeHost(docker, []string{"127.0.0.1"}), "45.0.0.1:1", "bridges (172.17.0.1)"},
-		"a bridge to the gateway":          {fakeHost([]string{"10.0.0.3"}, nil, "0.0.0.0/0", "10.0.0.3"), "", "10.0.0.3"},
-		"a bridge to the seeds":            {fakeHost([]string{"10.0.0.3"}, nil, "0.0.0.0/0", "10.0.0.3"), "45.0.0.1:1", "10.0.0.3"},
-		"no network":                       {fakeHost(nil, []string{"127.0.0.1"}), "", "no address but loopback"},
-		"no network, seeds on loopback":    {fakeHost(nil, []string{"127.0.0.1"}), "127.0.0.1:1", "127.0.0.1"},
-		"no network, seeds elsewhere":      {fakeHost(nil, []string{"127.0.0.1"}), "10.0.0.1:1", "no address but loopback"},
+		"another family": {
+			fakeHost(nil, []string{"10.0.0.3"}, "0.0.0.0/0", "10.0.0.3"), "[fd00::1]:1",
+			"no route to the seed [fd00::1]:1, and its own address 10.0.0.3",
+		},
+		"the family of one seed":        {fakeHost(nil, []string{"10.0.0.3"}), "[fd00::1]:1 10.9.0.1:1", "10.0.0.3"},
+		"bridges alone":                 {fakeHost(docker, []string{"127.0.0.1"}), "45.0.0.1:1", "bridges (172.17.0.1)"},
+		"a bridge to the gateway":       {fakeHost([]string{"10.0.0.3"}, nil, "0.0.0.0/0", "10.0.0.3"), "", "10.0.0.3"},
+		"a bridge to the seeds":         {fakeHost([]string{"10.0.0.3"}, nil, "0.0.0.0/0", "10.0.0.3"), "45.0.0.1:1", "10.0.0.3"},
+		"no network":                    {fakeHost(nil, []string{"127.0.0.1"}), "", "no address but loopback"},
+		"no network, seeds on loopback": {fakeHost(nil, []string{"127.0.0.1"}), "127.0.0.1:1", "127.0.0.1"},
+		"no network, seeds elsewhere":   {fakeHost(nil, []string{"127.0.0.1"}), "10.0.0.1:1", "no address but loopback"},
 	} {
 		ip, err := tc.host.guess(addrPorts(strings.Fields(tc.seeds)))
 		got := ip.String()
@@ -100,7 +105,8 @@ func TestLocate(t *testing.T) {
 	loopback.at = netip.MustParseAddrPort("127.0.0.1:7946")
 	moved := fakeHost(nil, []string{"10.0.0.33"}, "10.0.0.0/8", "10.0.0.33")
 	away := fakeHost([]string{"172.17.0.1"}, []string{"127.0.0.1"})
-	both := fakeHost(nil, []string{"10.0.0.3", "192.168.0.3"}, "10.0.0.0/8", "10.0.0.3", "192.168.0.0/16", "192.168.0.3", "0.0.0.0/0", "10.0.0.3")
+	both := fakeHost(nil, []string{"10.0.0.3", "192.168.0.3"}, "10.0.0.0/8", "10.0.0.3", "192.168.0.0/16",
+		"192.168.0.3", "0.0.0.0/0", "10.0.0.3")
 	unknown := host{source: moved.source, addrs: func() ([]hostAddr, error) { return nil, errors.New("no netlink") }}
 	for name, tc := range map[string]struct {
 		own   own
@@ -115,18 +121,26 @@ func TestLocate(t *testing.T) {
 		"as it was, and no others":       {guessed, both, "", "10.0.0.3:7946"},
 		"as it was, one of two networks": {guessed, both, "192.168.0.1:7946 192.168.0.2:7946 10.0.0.1:7946", "10.0.0.3:7946"},
 		"seeds were found elsewhere":     {guessed, both, "192.168.0.1:7946", "192.168.0.3:7946"},
-		"lost for a moment, a tunnel":    {guessed, fakeHost([]string{"172.17.0.1"}, []string{"127.0.0.1", "100.64.0.7"}, "100.64.0.0/10", "100.64.0.7"), "10.0.0.1:7946", "no longer has 10.0.0.3"},
-		"containers that have gone":      {guessed, fakeHost([]string{"172.17.0.1"}, []string{"10.0.0.3"}, "172.17.0.0/16", "172.17.0.1", "0.0.0.0/0", "10.0.0.3"), "172.17.0.9:7946", "10.0.0.3:7946"},
-		"not known":                      {guessed, unknown, "", "10.0.0.3:7946"},
-		"set, and gone":                  {set, moved, "10.0.0.1:7946", "no longer has 10.0.0.3, to which Bind (--bind) is set"},
-		"set, as it was":                 {set, both, "192.168.0.1:7946", "10.0.0.3:7946"},
-		"set, not known":                 {set, unknown, "", "10.0.0.3:7946"},
-		"translated":                     {translated, moved, "10.0.0.1:7946", "10.0.0.3:7946"},
-		"loopback":                       {loopback, both, "10.0.0.1:7946", "10.0.0.1:7946 is on another host"},
-		"loopback, also a seed":          {loopback, both, "10.0.0.1:7946 127.0.0.1:7000", "127.0.0.1:7946"},
-		"loopback, a name of this host":  {loopback, both, "10.0.0.1:7946 127.0.1.1:7946", "10.0.0.1:7946 is on another host"},
-		"loopback, a node of this host":  {loopback, both, "10.0.0.3:7947", "127.0.0.1:7946"},
-		"loopback, all seeds":            {loopback, both, "127.0.0.2:7946 127.0.0.3:7946", "127.0.0.1:7946"},
+		"lost for a moment, a tunnel": {
+			guessed,
+			fakeHost([]string{"172.17.0.1"}, []string{"127.0.0.1", "100.64.0.7"}, "100.64.0.0/10", "100.64.0.7"),
+			"10.0.0.1:7946", "no longer has 10.0.0.3",
+		},
+		"containers that have gone": {
+			guessed,
+			fakeHost([]string{"172.17.0.1"}, []string{"10.0.0.3"}, "172.17.0.0/16", "172.17.0.1", "0.0.0.0/0", "10.0.0.3"),
+			"172.17.0.9:7946", "10.0.0.3:7946",
+		},
+		"not known":                     {guessed, unknown, "", "10.0.0.3:7946"},
+		"set, and gone":                 {set, moved, "10.0.0.1:7946", "no longer has 10.0.0.3, to which Bind (--bind) is set"},
+		"set, as it was":                {set, both, "192.168.0.1:7946", "10.0.0.3:7946"},
+		"set, not known":                {set, unknown, "", "10.0.0.3:7946"},
+		"translated":                    {translated, moved, "10.0.0.1:7946", "10.0.0.3:7946"},
+		"loopback":                      {loopback, both, "10.0.0.1:7946", "10.0.0.1:7946 is on another host"},
+		"loopback, also a seed":         {loopback, both, "10.0.0.1:7946 127.0.0.1:7000", "127.0.0.1:7946"},
+		"loopback, a name of this host": {loopback, both, "10.0.0.1:7946 127.0.1.1:7946", "10.0.0.1:7946 is on another host"},
+		"loopback, a node of this host": {loopback, both, "10.0.0.3:7947", "127.0.0.1:7946"},
+		"loopback, all seeds":           {loopback, both, "127.0.0.2:7946 127.0.0.3:7946", "127.0.0.1:7946"},
 	} {
 		got, err := tc.own.locate(tc.host, addrPorts(strings.Fields(tc.reach)))
 		if err != nil {
@@ -149,11 +163,14 @@ func TestUnusableAddress(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		"loopback":         {Config{Bind: "127.0.0.1:0", Seeds: []string{"192.0.2.1:7946"}}, "--advertise HOST:PORT"},
-		"of all addresses": {Config{Bind: "0.0.0.0:0", Advertise: "127.0.0.1:0", Seeds: []string{"192.0.2.1:7946"}}, "192.0.2.1:7946 is on another host"},
-		"a name of seeds":  {Config{Bind: "127.0.0.1:0", LookUp: elsewhere}, "192.0.2.1:7946 is on another host"},
-		"multicast":        {Config{Bind: "127.0.0.1:0", Advertise: "good.test.:7946"}, "224.0.0.1 is not the address of one host"},
-		"any":              {Config{Bind: "127.0.0.1:0", Advertise: "0.0.0.0:7946"}, "0.0.0.0 is not the address of one host"},
+		"loopback": {Config{Bind: "127.0.0.1:0", Seeds: []string{"192.0.2.1:7946"}}, "--advertise HOST:PORT"},
+		"of all addresses": {
+			Config{Bind: "0.0.0.0:0", Advertise: "127.0.0.1:0", Seeds: []string{"192.0.2.1:7946"}},
+			"192.0.2.1:7946 is on another host",
+		},
+		"a name of seeds": {Config{Bind: "127.0.0.1:0", LookUp: elsewhere}, "192.0.2.1:7946 is on another host"},
+		"multicast":       {Config{Bind: "127.0.0.1:0", Advertise: "good.test.:7946"}, "224.0.0.1 is not the address of one host"},
+		"any":             {Config{Bind: "127.0.0.1:0", Advertise: "0.0.0.0:7946"}, "0.0.0.0 is not the address of one host"},
 	} {
 		tc.cfg.Name, tc.cfg.Meta = "a#1", metaOf("")
 		n, err := Start(t.Context(), tc.cfg, nil)
@@ -209,7 +226,8 @@ func TestAdvertise(t *testing.T) {
 	if err := a.Advertise("a#3", "nowhere"); err == nil {
 		t.Error("a name is no address")
 	}
-	if err := errors.Join(a.Leave(time.Second), a.Advertise("a#3", "127.0.0.1:"+port), a.Close(), a.Advertise("a#4", "127.0.0.1:"+port)); err != nil {
+	err := errors.Join(a.Leave(time.Second), a.Advertise("a#3", "127.0.0.1:"+port), a.Close(), a.Advertise("a#4", "127.0.0.1:"+port))
+	if err != nil {
 		t.Error(err)
 	}
 }

@@ -14,7 +14,10 @@ import (
 // counted; those of the list arrive.
 func TestAllowed(t *testing.T) {
 	rejected := new(rejections)
-	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")}, rejections: rejected}
+	allow := &allowed{
+		networks:   []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")},
+		rejections: rejected,
+	}
 	s, err := openSockets(netip.MustParseAddrPort("127.0.0.1:0"), allow, log.New(io.Discard, "", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +64,10 @@ func TestAllowed(t *testing.T) {
 
 // An address of IPv4 counts as such on a socket of IPv6, and a zone does not matter.
 func TestAllowedAddresses(t *testing.T) {
-	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")}, rejections: new(rejections)}
+	allow := &allowed{
+		networks:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")},
+		rejections: new(rejections),
+	}
 	for addr, want := range map[string]bool{
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%eth0": true, "11.0.0.1": false, "2001:db8::1": false, "::ffff:11.0.0.1": false,
 	} {

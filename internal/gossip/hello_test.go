@@ -189,7 +189,8 @@ func FuzzHello(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := &counted{Reader: bytes.NewReader(b)}
 		var said hello
-		if err := readFrame(r, 1, errHead, said.read); r.n > 2+maxFrame || err == nil && said.version == helloVersion && (len(said.number) != numberSize || len(said.proof) != sha256.Size) {
+		err := readFrame(r, 1, errHead, said.read)
+		if r.n > 2+maxFrame || err == nil && said.version == helloVersion && (len(said.number) != numberSize || len(said.proof) != sha256.Size) {
 			t.Errorf("%+v, %v after %d bytes", said, err, r.n)
 		}
 		r = &counted{Reader: bytes.NewReader(b)}

@@ -43,12 +43,15 @@ func packed(tb testing.TB, fields ...field) []byte {
 // A message without encryption is read up to its end, and not beyond its bound.
 func TestPlainMessage(t *testing.T) {
 	node := packed(t, field{"Name", "a#1"}, field{"Addr", []byte{127, 0, 0, 1}}, field{"Port", uint16(7946)},
-		field{"Meta", bytes.Repeat([]byte("m"), 300)}, field{"Incarnation", uint32(70000)}, field{"State", 0}, field{"Vsn", []uint8{1, 5, 2, 0, 0, 0}})
+		field{"Meta", bytes.Repeat([]byte("m"), 300)}, field{"Incarnation", uint32(70000)}, field{"State", 0},
+		field{"Vsn", []uint8{1, 5, 2, 0, 0, 0}})
 	exchange := func(nodes, state int, rest ...[]byte) []byte {
 		return append(pushPull(t, field{"Nodes", nodes}, field{"UserStateLen", state}, field{"Join", true}), bytes.Join(rest, nil)...)
 	}
 	ping := func(name string) []byte {
-		return append([]byte{typePing}, packed(t, field{"SeqNo", uint32(7)}, field{"Node", name}, field{"SourceAddr", []byte{127, 0, 0, 1}}, field{"SourcePort", uint16(1)}, field{"SourceNode", "b#1"})...)
+		return append([]byte{typePing}, packed(t, field{"SeqNo", uint32(7)}, field{"Node", name},
+			field{"SourceAddr", []byte{127, 0, 0, 1}}, field{"SourcePort", uint16(1)},
+			field{"SourceNode", "b#1"})...)
 	}
 	state := make([]byte, 100_000)
 	for _, c := range []struct {
@@ -88,7 +91,8 @@ func TestPlainMessage(t *testing.T) {
 
 // Nodes of a few bytes count by what memberlist keeps of them.
 func TestCostOfNodes(t *testing.T) {
-	b := append(pushPull(t, field{"Nodes", 2 * maxMembers}, field{"UserStateLen", 0}, field{"Join", true}), bytes.Repeat([]byte{0x80}, 2*maxMembers)...)
+	b := append(pushPull(t, field{"Nodes", 2 * maxMembers}, field{"UserStateLen", 0}, field{"Join", true}),
+		bytes.Repeat([]byte{0x80}, 2*maxMembers)...)
 	conn, h := reading(b, "", nil)
 	got, err := conn.read(h)
 	if cost := conn.guard.places.costs(len(got), conn.nodes); err != nil || cost < 2*maxMembers*200 {
@@ -224,8 +228,12 @@ func TestSealedNonsense(t *testing.T) {
 		eventually(t, name+": the guard counts it", func() bool { return n.Dropped() == refused })
 	}
 	for name, content := range map[string]string{
-		"nothing": "", "compressed": "\x09\x82\xa4Algo\x00\xa3Buf\xc4\x01x", "a label": "\xf4\x04test\x00", "sealed again": "\x0a\x00\x00\x00\x00",
-		"a state that is not there": exchange(1, lease.MaxMessageBytes, "\x80"), "nodes that are not there": exchange(2*maxMembers, 0, "\x80"),
+		"nothing":                   "",
+		"compressed":                "\x09\x82\xa4Algo\x00\xa3Buf\xc4\x01x",
+		"a label":                   "\xf4\x04test\x00",
+		"sealed again":              "\x0a\x00\x00\x00\x00",
+		"a state that is not there": exchange(1, lease.MaxMessageBytes, "\x80"),
+		"nodes that are not there":  exchange(2*maxMembers, 0, "\x80"),
 	} {
 		head := string(binary.BigEndian.AppendUint32([]byte{typeEncrypt}, uint32(leastSealed+len(content))))
 		conn := dial(t, "tcp", n)

@@ -126,7 +126,8 @@ func TestRejectionsAreBounded(t *testing.T) {
 			lines = append(lines, fmt.Sprint(s.Over, " ", s.From, " ", s.Count))
 		}
 		want := "udp 10.1.134.158:34462 2"
-		if len(all) != maxSources+1 || lines[len(lines)-1] != "tcp 192.0.2.1 2" && lines[0] != "tcp 192.0.2.1 2" || !strings.Contains(strings.Join(lines, ","), want) {
+		if len(all) != maxSources+1 || lines[len(lines)-1] != "tcp 192.0.2.1 2" && lines[0] != "tcp 192.0.2.1 2" ||
+			!strings.Contains(strings.Join(lines, ","), want) {
 			t.Errorf("sources %q, want %d of UDP with %q, and the one of TCP", lines, maxSources, want)
 		}
 		if n := r.counts[WrongKey].Load(); n != forged+3 {

@@ -78,7 +78,11 @@ func (s *sockets) receive() {
 		if n == 0 || !s.allow.source(from, UDP) {
 			continue
 		}
-		p := &memberlist.Packet{Buf: slices.Clone(buf[:n]), From: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())), Timestamp: time.Now()}
+		p := &memberlist.Packet{
+			Buf:       slices.Clone(buf[:n]),
+			From:      net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())),
+			Timestamp: time.Now(),
+		}
 		select {
 		case s.packets <- p:
 		case <-s.closed:

@@ -84,7 +84,11 @@ func TestAdvertisedAddress(t *testing.T) {
 		port int
 		want string
 	}{
-		{"", 0, s.tcp.Addr().String()}, {"127.0.0.1", 0, s.tcp.Addr().String()}, {"192.0.2.1", 7, "192.0.2.1:7"}, {"::ffff:192.0.2.1", 7, "192.0.2.1:7"}, {"2001:db8::1", 7, "[2001:db8::1]:7"},
+		{"", 0, s.tcp.Addr().String()},
+		{"127.0.0.1", 0, s.tcp.Addr().String()},
+		{"192.0.2.1", 7, "192.0.2.1:7"},
+		{"::ffff:192.0.2.1", 7, "192.0.2.1:7"},
+		{"2001:db8::1", 7, "[2001:db8::1]:7"},
 	} {
 		ip, port, err := s.FinalAdvertiseAddr(tc.ip, tc.port)
 		if got := (&net.TCPAddr{IP: ip, Port: port}).String(); err != nil || got != tc.want {
@@ -104,7 +108,9 @@ func TestLinkLocalFaults(t *testing.T) {
 		{"[fe80::1%lo]:0", "[fe80::1%lo]:7946", "leave it out"},
 		{"[fe80::1]:0", "", "zone"},
 	} {
-		n, err := Start(t.Context(), Config{Name: "a#1", Bind: c.bind, Advertise: c.advertise, Meta: metaOf(""), Log: slog.New(slog.DiscardHandler)}, nil)
+		n, err := Start(t.Context(),
+			Config{Name: "a#1", Bind: c.bind, Advertise: c.advertise, Meta: metaOf(""), Log: slog.New(slog.DiscardHandler)},
+			nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("bound to %q, advertising %q: %v", c.bind, c.advertise, err)
 		}

@@ -95,7 +95,8 @@ func FuzzReadHead(f *testing.F) {
 	f.Add(pushPull(f, field{"Nodes", 1}, field{"UserStateLen", 10}, field{"Join", true}))
 	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", uint32(math.MaxUint32)}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) == 0 || b[0] != typePushPull || readHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead), "", newCredentials("", nil, nil)).err != nil {
+		if len(b) == 0 || b[0] != typePushPull ||
+			readHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead), "", newCredentials("", nil, nil)).err != nil {
 			return
 		}
 		var h struct{ Nodes, UserStateLen int64 }

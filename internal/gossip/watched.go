@@ -19,7 +19,12 @@ const (
 )
 
 // watcherKeepAlive frees the place of a watcher on a host that vanished.
-var watcherKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 10 * time.Second, Count: 3} //nolint:gochecknoglobals // a constant
+var watcherKeepAlive = net.KeepAliveConfig{ //nolint:gochecknoglobals // a constant
+	Enable:   true,
+	Idle:     10 * time.Second,
+	Interval: 10 * time.Second,
+	Count:    3,
+}
 
 var errWatchers = errors.New("gossip: too many watch streams")
 

@@ -27,9 +27,11 @@ func linkLocal(bind, adv netip.Addr) error {
 	case !adv.Is6() || !adv.IsLinkLocalUnicast():
 		return nil
 	case adv.Zone() != "":
-		return fmt.Errorf("gossip: advertised address %v: %%%s is the name of an interface of this host, which means nothing to other nodes: leave it out", adv, adv.Zone())
+		return fmt.Errorf("gossip: advertised address %v: %%%s is the name of an interface of this host, which means nothing to other nodes: leave it out",
+			adv, adv.Zone())
 	case bind.Zone() == "":
-		return fmt.Errorf("gossip: advertised address %v: it is link-local, and nodes that are bound to %v do not reach one another by such addresses: bind to it, with its zone as in [%v%%eth0]:7946, or advertise another one", adv, bind, adv)
+		return fmt.Errorf("gossip: advertised address %v: it is link-local, and nodes that are bound to %v do not reach one another by such addresses: bind to it, with its zone as in [%v%%eth0]:7946, or advertise another one",
+			adv, bind, adv)
 	}
 	return nil
 }

@@ -208,7 +208,13 @@ func TestFaults(t *testing.T) {
 		{askOnce, settles, atRest, 2, limits{tables: 1}},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {
-			r := setup{partitions: 1, known: c.known, all: c.fault == anyNumber || c.fault == anyLife, limits: c.limits, fault: c.fault}.explore(c.start)
+			r := setup{
+				partitions: 1,
+				known:      c.known,
+				all:        c.fault == anyNumber || c.fault == anyLife,
+				limits:     c.limits,
+				fault:      c.fault,
+			}.explore(c.start)
 			if r.Broken != c.broken {
 				t.Errorf("want a state that breaks %q", c.broken)
 			}

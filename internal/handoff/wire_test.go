@@ -109,7 +109,12 @@ func TestDecodeOfHostileMessages(t *testing.T) {
 // The fields stand where the page of the wire format says, to an independent decoder.
 func TestAnotherDecoderReadsIt(t *testing.T) {
 	for want, wire := range map[string][]byte{
-		"[1 7 1234 [3 300] [5]]":         Ask{Number: 7, View: 1234, Wants: []placement.Partition{300, 3}, Demands: []placement.Partition{5}}.Encode()[0],
+		"[1 7 1234 [3 300] [5]]": Ask{
+			Number:  7,
+			View:    1234,
+			Wants:   []placement.Partition{300, 3},
+			Demands: []placement.Partition{5},
+		}.Encode()[0],
 		"[2 7 [1 2 3 4 5 6] [] [65535]]": Answer{Number: 7, To: 0x010203040506, Runs: []placement.Partition{65535}}.Encode()[0],
 	} {
 		var v any

@@ -140,7 +140,8 @@ func TestBlocked(t *testing.T) {
 		close(hold)
 		synctest.Wait()
 		got := b.lines()
-		expect(t, got[:3], `level=INFO msg="in the handler"`, fmt.Sprintf(`level=WARN msg="log lines dropped" lines=%d`, more), fmt.Sprint("level=INFO msg=", more))
+		expect(t, got[:3], `level=INFO msg="in the handler"`,
+			fmt.Sprintf(`level=WARN msg="log lines dropped" lines=%d`, more), fmt.Sprint("level=INFO msg=", more))
 		expect(t, got[len(got)-1:], fmt.Sprint("level=INFO msg=", maxLines+more-1))
 		if len(got) != maxLines+2 {
 			t.Errorf("%d lines", len(got))

@@ -57,7 +57,8 @@ func TestOwnAddressIsGone(t *testing.T) {
 	w.move("c", "c2")
 	w.run(20 * time.Second)
 	v := w.nodes["c2"].View()
-	if v.Phase != Joining || !errors.Is(v.Unreachable, gone) || v.Waits == nil || !strings.Contains(v.Waits.Error(), gone.Error()) || strings.Contains(v.Waits.Error(), "blocked") {
+	if v.Phase != Joining || !errors.Is(v.Unreachable, gone) || v.Waits == nil ||
+		!strings.Contains(v.Waits.Error(), gone.Error()) || strings.Contains(v.Waits.Error(), "blocked") {
 		t.Errorf("it is %v, and says %v, %v", v.Phase, v.Unreachable, v.Waits)
 	}
 	if w.owned("c2") > 0 {

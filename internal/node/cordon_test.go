@@ -60,7 +60,8 @@ func TestCordon(t *testing.T) {
 		for _, e := range w.last[id].Log {
 			lines[e.Message]++
 		}
-		if lines["member cordoned; it owns nothing"] < 3 || lines["cordon ended"] != 2 || lines["cordons have no effect: no other member could own anything"] != 1 {
+		if lines["member cordoned; it owns nothing"] < 3 || lines["cordon ended"] != 2 ||
+			lines["cordons have no effect: no other member could own anything"] != 1 {
 			t.Errorf("%s logs %v", id, lines)
 		}
 	}

@@ -144,7 +144,8 @@ func TestUnhealthy(t *testing.T) {
 	}
 	b.Checked(w.now, errSick)
 	check("two failures in a row", lease.Draining)
-	if v := b.View(); len(v.Holds) != 1 || v.Holds[0].Cause != CauseUnhealthy || v.Holds[0].Reason != errSick.Error() || v.Stats.HealthFailures != 3 {
+	v := b.View()
+	if len(v.Holds) != 1 || v.Holds[0].Cause != CauseUnhealthy || v.Holds[0].Reason != errSick.Error() || v.Stats.HealthFailures != 3 {
 		t.Errorf("it owns nothing because of %+v, after %d failures", v.Holds, v.Stats.HealthFailures)
 	}
 	b.Undrain(w.now)

@@ -144,7 +144,8 @@ func add(all *[]int, i int) {
 func (w *idWorld) tooEarly(fleet, addr int) bool {
 	for _, p := range w.processes {
 		of := func(k int) bool { return w.processes[k].addr == addr }
-		if p.runs && p.fleet != fleet && len(p.id) == 0 && (slices.Contains(p.lost, addr) || slices.ContainsFunc(p.members, of) || slices.ContainsFunc(p.callers, of)) {
+		if p.runs && p.fleet != fleet && len(p.id) == 0 &&
+			(slices.Contains(p.lost, addr) || slices.ContainsFunc(p.members, of) || slices.ContainsFunc(p.callers, of)) {
 			return true
 		}
 	}

@@ -41,7 +41,12 @@ func TestSeedsInTurn(t *testing.T) {
 // What may not be a member at the address of a lost member is left alone for a minute or so, also by a node
 // that joins again.
 func TestOutsidersAreLeftAlone(t *testing.T) {
-	for reason, pause := range map[Reason]time.Duration{OtherCluster: 48 * time.Second, HungUp: 48 * time.Second, Refused: 48 * time.Second, NoAnswer: 0} {
+	for reason, pause := range map[Reason]time.Duration{
+		OtherCluster: 48 * time.Second,
+		HungUp:       48 * time.Second,
+		Refused:      48 * time.Second,
+		NoAnswer:     0,
+	} {
 		j := newJoining(t, func(c *Config) { c.Seeds, c.StartupGrace = []string{"seed"}, time.Minute })
 		j.n.join.lost.add(j.now, []string{"lost"})
 		tries := 0

@@ -103,9 +103,12 @@ func TestIsolation(t *testing.T) {
 		least int
 		looks []look
 	}{
-		"off":                       {1, []look{{1, false, false, nil}, {9, false, false, nil}, {1, false, false, nil}}},
-		"a start":                   {3, []look{{1, true, true, nil}, {2, true, false, nil}, {3, false, true, nil}, {4, false, false, nil}}},
-		"a split":                   {3, []look{{5, false, false, nil}, {3, false, false, nil}, {2, true, true, nil}, {2, true, false, nil}, {5, false, true, nil}}},
+		"off":     {1, []look{{1, false, false, nil}, {9, false, false, nil}, {1, false, false, nil}}},
+		"a start": {3, []look{{1, true, true, nil}, {2, true, false, nil}, {3, false, true, nil}, {4, false, false, nil}}},
+		"a split": {
+			3,
+			[]look{{5, false, false, nil}, {3, false, false, nil}, {2, true, true, nil}, {2, true, false, nil}, {5, false, true, nil}},
+		},
 		"at the limit":              {2, []look{{2, false, false, nil}, {1, true, true, nil}, {2, false, true, nil}, {1, true, true, nil}}},
 		"another process of its id": {2, []look{{3, true, true, later}, {1, true, false, later}, {3, false, true, nil}, {1, true, true, nil}}},
 	} {
@@ -144,7 +147,9 @@ func TestFenceEndsOlderViews(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a := w.nodes["a"]
 	for what, f := range map[string]func(){
-		"a fence for the clock": func() { a.tables.fence(w.now, "clock") }, "a fence": func() { a.rejoin.expel(w.now, "cut off") }, "a leave message": func() { a.Leave(w.now) },
+		"a fence for the clock": func() { a.tables.fence(w.now, "clock") },
+		"a fence":               func() { a.rejoin.expel(w.now, "cut off") },
+		"a leave message":       func() { a.Leave(w.now) },
 	} {
 		v := a.View()
 		if f(); v.Lease.Holds(w.now.Sub(a.started)) {
@@ -163,8 +168,11 @@ func TestComesBackWithTheOthers(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct{ goes, comes func(n *Node, now time.Time) }{
-		"drain":     {(*Node).Drain, (*Node).Undrain},
-		"unhealthy": {func(n *Node, now time.Time) { checked(n, now, errors.New("unhealthy")) }, func(n *Node, now time.Time) { checked(n, now, nil) }},
+		"drain": {(*Node).Drain, (*Node).Undrain},
+		"unhealthy": {
+			func(n *Node, now time.Time) { checked(n, now, errors.New("unhealthy")) },
+			func(n *Node, now time.Time) { checked(n, now, nil) },
+		},
 		"hold": {
 			func(n *Node, now time.Time) {
 				for range 4 {

@@ -22,8 +22,10 @@ func TestPausedNodeIsFenced(t *testing.T) {
 	}
 	b.Receive(w.now, message)
 	v := b.View()
-	if len(v.State.Owned()) != 0 || v.Phase != Joining || v.Table != before.Table || !v.Stale || v.Stats.StaleDropped != 1 || len(v.Live.Members) != 1 {
-		t.Errorf("after the pause: owns %d, %v, stale %t, %d discarded, %d members", len(v.State.Owned()), v.Phase, v.Stale, v.Stats.StaleDropped, len(v.Live.Members))
+	if len(v.State.Owned()) != 0 || v.Phase != Joining || v.Table != before.Table || !v.Stale ||
+		v.Stats.StaleDropped != 1 || len(v.Live.Members) != 1 {
+		t.Errorf("after the pause: owns %d, %v, stale %t, %d discarded, %d members", len(v.State.Owned()), v.Phase,
+			v.Stale, v.Stats.StaleDropped, len(v.Live.Members))
 	}
 	if before.Lease == v.Lease || before.Lease.Holds(w.now.Sub(epoch)) || !v.Lease.Holds(w.now.Sub(epoch)) {
 		t.Error("the earlier lease must stay expired, and a new one must hold")

@@ -108,7 +108,8 @@ func (c *clock) checkClock(now time.Time) {
 func (c *clock) holdClock(now time.Time) (ahead bool) {
 	reason := ""
 	if ahead = c.clockAhead(); ahead {
-		reason = fmt.Sprintf("its clock is %v ahead of the cluster's, and may be %v ahead at most", c.set.ClockAhead().Round(time.Millisecond), c.cfg.MaxSkew)
+		reason = fmt.Sprintf("its clock is %v ahead of the cluster's, and may be %v ahead at most",
+			c.set.ClockAhead().Round(time.Millisecond), c.cfg.MaxSkew)
 	}
 	c.life.holdWhile(now, CauseClockAhead, reason)
 	return ahead

@@ -198,10 +198,12 @@ func (r *reach) blame() string {
 		return err.Error()
 	}
 	if r.loops {
-		return fmt.Sprintf("packets that this node sends to others come back to it: do they advertise an address that every host has, such as a bridge's? This node advertises %s", r.cfg.Self.Addr)
+		return fmt.Sprintf("packets that this node sends to others come back to it: do they advertise an address that every host has, such as a bridge's? This node advertises %s",
+			r.cfg.Self.Addr)
 	}
 	if r.arrives && r.silent != "" {
-		return fmt.Sprintf("packets of others arrive here, but %s, which a member advertises, does not answer: is UDP blocked, or is that address wrong?", r.silent)
+		return fmt.Sprintf("packets of others arrive here, but %s, which a member advertises, does not answer: is UDP blocked, or is that address wrong?",
+			r.silent)
 	}
 	return fmt.Sprintf("is UDP blocked, or can others not reach this node at its advertised address %s?", r.cfg.Self.Addr)
 }

@@ -208,9 +208,20 @@ func (n *Node) View() View {
 // Glance returns a View without Live, and without the hold of a cordon.
 func (n *Node) Glance() View {
 	v := View{
-		Phase: n.life.phase, Ended: n.ended, Stale: n.tables.outdated(), State: n.tables.state,
-		Unreachable: n.address.reason, Fenced: n.tables.fenced, Diverged: n.tables.divergence.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(), Holds: n.life.holds.list(), Runners: n.handing.otherRunners(), RunsLeft: n.handing.state.Holds(), Overdue: n.handing.overdueRuns(),
+		Phase:       n.life.phase,
+		Ended:       n.ended,
+		Stale:       n.tables.outdated(),
+		State:       n.tables.state,
+		Unreachable: n.address.reason,
+		Fenced:      n.tables.fenced,
+		Diverged:    n.tables.divergence.members,
+		Lease:       n.lease,
+		Stats:       n.stats,
+		Waits:       n.waitsFor(),
+		Holds:       n.life.holds.list(),
+		Runners:     n.handing.otherRunners(),
+		RunsLeft:    n.handing.state.Holds(),
+		Overdue:     n.handing.overdueRuns(),
 	}
 	if !n.ended {
 		v.Table = n.tables.table

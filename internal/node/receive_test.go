@@ -61,7 +61,8 @@ func TestConfirmOverStream(t *testing.T) {
 	a.Receive(w.now, message)
 	a.Merge(w.now, message)
 	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, &lease.Message{Challenge: a.set.StreamNonce(w.now, 7)})))
-	if s := a.waiting.sender(n.set.Handle()); a.set.AddrOf(n.set.Handle()) == "" || s == nil || len(s.messages) != 1 || !s.messages[0].state || a.waiting.bytes != len(message) {
+	s := a.waiting.sender(n.set.Handle())
+	if a.set.AddrOf(n.set.Handle()) == "" || s == nil || len(s.messages) != 1 || !s.messages[0].state || a.waiting.bytes != len(message) {
 		t.Fatalf("%+v waits, with %d bytes", s, a.waiting.bytes)
 	}
 	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))

@@ -136,7 +136,8 @@ func TestNoHoldWithoutWord(t *testing.T) {
 			b.damping.countReturn(w.now)
 		}
 		w.run(time.Second)
-		if said, flapping := b.set.Self().FlappingUntil > 0, b.life.holds.has(CauseFlapping); said == full || flapping == full || b.damping.until.IsZero() != full {
+		said, flapping := b.set.Self().FlappingUntil > 0, b.life.holds.has(CauseFlapping)
+		if said == full || flapping == full || b.damping.until.IsZero() != full {
 			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, flapping)
 		}
 	}
@@ -146,7 +147,11 @@ func TestNoHoldWithoutWord(t *testing.T) {
 func TestLateLeave(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
-	past := &lease.Record{Profile: lease.Profile{ID: "b", Incarnation: 1, Addr: "b"}, Version: 1, RecentReturns: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
+	past := &lease.Record{
+		Profile:       lease.Profile{ID: "b", Incarnation: 1, Addr: "b"},
+		Version:       1,
+		RecentReturns: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL)),
+	}
 	hear := func(heartbeats ...lease.Heartbeat) {
 		at := a.set.Stamp(w.now)
 		b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: at, SentAt: w.now, Records: []*lease.Record{past}, Heartbeats: heartbeats})

@@ -12,7 +12,10 @@ func TestName(t *testing.T) {
 	}
 	within := func(m debug.Module) *debug.BuildInfo {
 		m.Path = module
-		return &debug.BuildInfo{Main: debug.Module{Path: "example.org/sfu", Version: "v9.9.9"}, Deps: []*debug.Module{{Path: "x", Version: "v7.7.7"}, &m}}
+		return &debug.BuildInfo{
+			Main: debug.Module{Path: "example.org/sfu", Version: "v9.9.9"},
+			Deps: []*debug.Module{{Path: "x", Version: "v7.7.7"}, &m},
+		}
 	}
 	for want, c := range map[string]struct {
 		version string

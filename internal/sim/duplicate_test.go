@@ -68,7 +68,8 @@ func TestClockSetBack(t *testing.T) {
 		c.Run(gone)
 		p := c.StartWith("n01", sim.Setup{Clock: -time.Hour})
 		c.await("the node suspects a duplicate", time.Second, func() bool { return c.inPhase(node.Isolated, "n01") })
-		if all := p.View().Holds; len(all) == 0 || all[0].Cause != node.CauseDuplicate || !strings.Contains(all[0].Reason, "another process, at "+past) {
+		all := p.View().Holds
+		if len(all) == 0 || all[0].Cause != node.CauseDuplicate || !strings.Contains(all[0].Reason, "another process, at "+past) {
 			t.Errorf("the node is isolated: %v", all)
 		}
 		c.await("the node owns partitions", ttl+time.Second, func() bool {

@@ -57,7 +57,9 @@ func TestSeatOnceNoneIsMissing(t *testing.T) {
 		short         bool
 		seats         int
 	}{{10, 9, true, 3}, {12, 12, true, 3}, {13, 13, true, 3}, {14, 14, false, 3}} {
-		r.Decide(at(look.second), self, []Member{member("a", at(look.second)), member("b", at(look.heard)), member("d", at(look.heard))}, time.Time{}, refused{})
+		r.Decide(at(look.second), self,
+			[]Member{member("a", at(look.second)), member("b", at(look.heard)), member("d", at(look.heard))},
+			time.Time{}, refused{})
 		if r.short() != look.short || len(r.seats) != look.seats || (r.seats["d"] != nil) == look.short {
 			t.Errorf("after %d s: short %v, seats %v", look.second, r.short(), r.seats)
 		}

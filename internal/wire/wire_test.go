@@ -117,50 +117,58 @@ func TestRefuses(t *testing.T) {
 		wire []byte
 		read func(r *wire.Reader) any
 	}{
-		"nothing":                        {nil, func(r *wire.Reader) any { return r.Uint(1) }},
-		"-1 as unsigned":                 {[]byte{0xff}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"-1 of 64 bits as unsigned":      {[]byte{0xd3, 255, 255, 255, 255, 255, 255, 255, 255}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"nil as unsigned":                {[]byte{0xc0}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"a float as unsigned":            {[]byte{0xca, 0, 0, 0, 0}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"a text as unsigned":             {[]byte{0xa1, '1'}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"true as unsigned":               {[]byte{0xc3}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"an array as unsigned":           {[]byte{0x91, 1}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"256 of 255":                     {[]byte{0xcd, 1, 0}, func(r *wire.Reader) any { return r.Uint(255) }},
-		"2 of 1":                         {[]byte{2}, func(r *wire.Reader) any { return r.Uint(1) }},
-		"half an integer":                {[]byte{0xcf, 1, 2}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
-		"nil as an integer":              {[]byte{0xc0}, func(r *wire.Reader) any { return r.Int(-1, 1) }},
-		"2^64-1 as an integer":           {[]byte{0xcf, 255, 255, 255, 255, 255, 255, 255, 255}, func(r *wire.Reader) any { return r.Int(math.MinInt64, math.MaxInt64) }},
-		"-2 of -1":                       {[]byte{0xfe}, func(r *wire.Reader) any { return r.Int(-1, 1) }},
-		"half a signed integer":          {[]byte{0xd2, 1}, func(r *wire.Reader) any { return r.Int(math.MinInt64, math.MaxInt64) }},
-		"nil as a boolean":               {[]byte{0xc0}, func(r *wire.Reader) any { return r.Bool() }},
-		"1 as a boolean":                 {[]byte{1}, func(r *wire.Reader) any { return r.Bool() }},
-		"a text as bytes":                {[]byte{0xa1, 'x'}, func(r *wire.Reader) any { return len(r.Bytes(9)) }},
-		"nil as bytes":                   {[]byte{0xc0}, func(r *wire.Reader) any { return len(r.Bytes(9)) }},
-		"bytes that claim 4 GiB":         {[]byte{0xc6, 255, 255, 255, 255}, func(r *wire.Reader) any { return len(r.Bytes(math.MaxInt32)) }},
-		"bytes that claim 2 GiB":         {[]byte{0xc6, 128, 0, 0, 0, 1}, func(r *wire.Reader) any { return len(r.Bytes(math.MaxInt32)) }},
-		"bytes beyond the bound":         {[]byte{0xc4, 2, 1, 2}, func(r *wire.Reader) any { return len(r.Bytes(1)) }},
-		"bytes of another length":        {[]byte{0xc4, 2, 1, 2}, func(r *wire.Reader) any { return len(r.Fixed(3)) }},
-		"bytes as a text":                {[]byte{0xc4, 1, 'x'}, func(r *wire.Reader) any { return r.Text(9) }},
-		"nil as a text":                  {[]byte{0xc0}, func(r *wire.Reader) any { return r.Text(9) }},
-		"a text that claims 4 GiB":       {[]byte{0xdb, 255, 255, 255, 255}, func(r *wire.Reader) any { return r.Text(math.MaxInt32) }},
-		"a text beyond the bound":        {[]byte{0xa2, 'x', 'y'}, func(r *wire.Reader) any { return r.Text(1) }},
-		"an array that claims 2^32-1":    {[]byte{0xdd, 255, 255, 255, 255, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
-		"an array that claims 16":        {[]byte{0xdc, 0, 16, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
-		"nil as an array":                {[]byte{0xc0}, func(r *wire.Reader) any { return elements(r, 0) }},
-		"a map as an array":              {[]byte{0x81, 0, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
-		"an array that is too short":     {[]byte{0x91, 0}, func(r *wire.Reader) any { return elements(r, 2) }},
-		"a list beyond the bound":        {[]byte{0x92, 1, 2}, func(r *wire.Reader) any { n := 0; r.List(1, func() { n++ }); return n }},
-		"a map that claims 2^32-1":       {[]byte{0xdf, 255, 255, 255, 255, 0}, func(r *wire.Reader) any { return r.Map(math.MaxInt32) }},
-		"a map of more keys":             {[]byte{0x82, 0, 0, 1, 0}, func(r *wire.Reader) any { return r.Map(1) }},
-		"an extension as a map":          {[]byte{0xd4, 0, 0, 0x80}, func(r *wire.Reader) any { return r.Map(9) }},
-		"nil as a map":                   {[]byte{0xc0}, func(r *wire.Reader) any { return r.Map(9) }},
-		"a code that does not exist":     {[]byte{0xc1}, func(r *wire.Reader) any { return len(r.Raw()) }},
-		"a rest beyond the bound":        {[]byte{0x92, 1, 2}, func(r *wire.Reader) any { r.Fields(0, func() { r.Rest(1) }); return 0 }},
-		"a rest that is cut short":       {[]byte{0x92, 1}, func(r *wire.Reader) any { r.Fields(0, func() { r.Rest(9) }); return 0 }},
-		"a second value":                 {[]byte{0, 0}, func(r *wire.Reader) any { return r.Uint(9) }},
-		"a value that is not read":       {[]byte{0}, func(*wire.Reader) any { return 0 }},
-		"a problem of the caller":        {[]byte{0}, func(r *wire.Reader) any { r.Fail("x"); return r.Uint(9) }},
-		"the left elements are nonsense": {[]byte{0x92, 0, 0xc1}, func(r *wire.Reader) any { r.Fields(0, func() { r.Uint(0) }); return r.Left() }},
+		"nothing":        {nil, func(r *wire.Reader) any { return r.Uint(1) }},
+		"-1 as unsigned": {[]byte{0xff}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
+		"-1 of 64 bits as unsigned": {
+			[]byte{0xd3, 255, 255, 255, 255, 255, 255, 255, 255},
+			func(r *wire.Reader) any { return r.Uint(math.MaxUint64) },
+		},
+		"nil as unsigned":      {[]byte{0xc0}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
+		"a float as unsigned":  {[]byte{0xca, 0, 0, 0, 0}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
+		"a text as unsigned":   {[]byte{0xa1, '1'}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
+		"true as unsigned":     {[]byte{0xc3}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
+		"an array as unsigned": {[]byte{0x91, 1}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
+		"256 of 255":           {[]byte{0xcd, 1, 0}, func(r *wire.Reader) any { return r.Uint(255) }},
+		"2 of 1":               {[]byte{2}, func(r *wire.Reader) any { return r.Uint(1) }},
+		"half an integer":      {[]byte{0xcf, 1, 2}, func(r *wire.Reader) any { return r.Uint(math.MaxUint64) }},
+		"nil as an integer":    {[]byte{0xc0}, func(r *wire.Reader) any { return r.Int(-1, 1) }},
+		"2^64-1 as an integer": {
+			[]byte{0xcf, 255, 255, 255, 255, 255, 255, 255, 255},
+			func(r *wire.Reader) any { return r.Int(math.MinInt64, math.MaxInt64) },
+		},
+		"-2 of -1":                    {[]byte{0xfe}, func(r *wire.Reader) any { return r.Int(-1, 1) }},
+		"half a signed integer":       {[]byte{0xd2, 1}, func(r *wire.Reader) any { return r.Int(math.MinInt64, math.MaxInt64) }},
+		"nil as a boolean":            {[]byte{0xc0}, func(r *wire.Reader) any { return r.Bool() }},
+		"1 as a boolean":              {[]byte{1}, func(r *wire.Reader) any { return r.Bool() }},
+		"a text as bytes":             {[]byte{0xa1, 'x'}, func(r *wire.Reader) any { return len(r.Bytes(9)) }},
+		"nil as bytes":                {[]byte{0xc0}, func(r *wire.Reader) any { return len(r.Bytes(9)) }},
+		"bytes that claim 4 GiB":      {[]byte{0xc6, 255, 255, 255, 255}, func(r *wire.Reader) any { return len(r.Bytes(math.MaxInt32)) }},
+		"bytes that claim 2 GiB":      {[]byte{0xc6, 128, 0, 0, 0, 1}, func(r *wire.Reader) any { return len(r.Bytes(math.MaxInt32)) }},
+		"bytes beyond the bound":      {[]byte{0xc4, 2, 1, 2}, func(r *wire.Reader) any { return len(r.Bytes(1)) }},
+		"bytes of another length":     {[]byte{0xc4, 2, 1, 2}, func(r *wire.Reader) any { return len(r.Fixed(3)) }},
+		"bytes as a text":             {[]byte{0xc4, 1, 'x'}, func(r *wire.Reader) any { return r.Text(9) }},
+		"nil as a text":               {[]byte{0xc0}, func(r *wire.Reader) any { return r.Text(9) }},
+		"a text that claims 4 GiB":    {[]byte{0xdb, 255, 255, 255, 255}, func(r *wire.Reader) any { return r.Text(math.MaxInt32) }},
+		"a text beyond the bound":     {[]byte{0xa2, 'x', 'y'}, func(r *wire.Reader) any { return r.Text(1) }},
+		"an array that claims 2^32-1": {[]byte{0xdd, 255, 255, 255, 255, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"an array that claims 16":     {[]byte{0xdc, 0, 16, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"nil as an array":             {[]byte{0xc0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"a map as an array":           {[]byte{0x81, 0, 0}, func(r *wire.Reader) any { return elements(r, 0) }},
+		"an array that is too short":  {[]byte{0x91, 0}, func(r *wire.Reader) any { return elements(r, 2) }},
+		"a list beyond the bound":     {[]byte{0x92, 1, 2}, func(r *wire.Reader) any { n := 0; r.List(1, func() { n++ }); return n }},
+		"a map that claims 2^32-1":    {[]byte{0xdf, 255, 255, 255, 255, 0}, func(r *wire.Reader) any { return r.Map(math.MaxInt32) }},
+		"a map of more keys":          {[]byte{0x82, 0, 0, 1, 0}, func(r *wire.Reader) any { return r.Map(1) }},
+		"an extension as a map":       {[]byte{0xd4, 0, 0, 0x80}, func(r *wire.Reader) any { return r.Map(9) }},
+		"nil as a map":                {[]byte{0xc0}, func(r *wire.Reader) any { return r.Map(9) }},
+		"a code that does not exist":  {[]byte{0xc1}, func(r *wire.Reader) any { return len(r.Raw()) }},
+		"a rest beyond the bound":     {[]byte{0x92, 1, 2}, func(r *wire.Reader) any { r.Fields(0, func() { r.Rest(1) }); return 0 }},
+		"a rest that is cut short":    {[]byte{0x92, 1}, func(r *wire.Reader) any { r.Fields(0, func() { r.Rest(9) }); return 0 }},
+		"a second value":              {[]byte{0, 0}, func(r *wire.Reader) any { return r.Uint(9) }},
+		"a value that is not read":    {[]byte{0}, func(*wire.Reader) any { return 0 }},
+		"a problem of the caller":     {[]byte{0}, func(r *wire.Reader) any { r.Fail("x"); return r.Uint(9) }},
+		"the left elements are nonsense": {
+			[]byte{0x92, 0, 0xc1}, func(r *wire.Reader) any { r.Fields(0, func() { r.Uint(0) }); return r.Left() },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := wire.Read(c.wire, func(r *wire.Reader) {
@@ -170,7 +178,9 @@ func TestRefuses(t *testing.T) {
 				if name == "a second value" || name == "a value that is not read" {
 					return
 				}
-				if all := fmt.Sprint(r.Failed(), r.Left(), r.Uint(9), r.Int(-9, 9), r.Bool(), len(r.Bytes(9)), r.Text(9), r.Map(9), len(r.Raw()), len(r.Rest(9)), elements(r, 0)); all != "true 0 0 0 false 00 0 0 0" {
+				if all := fmt.Sprint(r.Failed(), r.Left(), r.Uint(9), r.Int(-9, 9), r.Bool(), len(r.Bytes(9)),
+					r.Text(9), r.Map(9), len(r.Raw()), len(r.Rest(9)),
+					elements(r, 0)); all != "true 0 0 0 false 00 0 0 0" {
 					t.Errorf("after a problem: %s", all)
 				}
 				r.Skip()
@@ -262,7 +272,8 @@ func TestOptionalFields(t *testing.T) {
 			want = append(want, v)
 		}
 		var got []any
-		if err := codec.NewDecoderBytes(b, &codec.MsgpackHandle{}).Decode(&got); err != nil || fmt.Sprint(got[0]) != fmt.Sprint(want) || fmt.Sprintf("%s", got[1]) != "behind" {
+		err := codec.NewDecoderBytes(b, &codec.MsgpackHandle{}).Decode(&got)
+		if err != nil || fmt.Sprint(got[0]) != fmt.Sprint(want) || fmt.Sprintf("%s", got[1]) != "behind" {
 			t.Fatalf("%v, %v, want %v", got, err, want)
 		}
 		if err := wire.Read(b, func(r *wire.Reader) {

@@ -143,7 +143,8 @@ func hostile() map[string][]byte {
 
 // A decoder allocates no more than a multiple of the bytes, whatever they claim.
 func TestDecodeOfHostileBytes(t *testing.T) {
-	if _, err := assignment.Decode(encoded(1, 3, 7, []string{"a", "b"}, 0, 1, 7, 2, []int{1, 2}, []any{nil, []int{1, 7, 2, 2, 1, 2, 7}, nil}), 3); err != nil {
+	_, err := assignment.Decode(encoded(1, 3, 7, []string{"a", "b"}, 0, 1, 7, 2, []int{1, 2}, []any{nil, []int{1, 7, 2, 2, 1, 2, 7}, nil}), 3)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, b := range hostile() {
@@ -199,7 +200,8 @@ func TestWireVectors(t *testing.T) {
 	handle.RawToString = true
 	var v any
 	err := codec.NewDecoderBytes(m.assigned.Encode(), handle).Decode(&v)
-	if got := fmt.Sprint(v); err != nil || got != "[1 6 5 [a b c] 300 1 5 1 [1 3] [[3 3 1 1 1] [3 3 1 2 1] [1 1 1 <nil> <nil> 3 5] [3 5 3 2 2] [1 1 1 <nil> <nil> 3 5] [3 5 3 2 2]]]" {
+	if got := fmt.Sprint(v); err != nil ||
+		got != "[1 6 5 [a b c] 300 1 5 1 [1 3] [[3 3 1 1 1] [3 3 1 2 1] [1 1 1 <nil> <nil> 3 5] [3 5 3 2 2] [1 1 1 <nil> <nil> 3 5] [3 5 3 2 2]]]" {
 		t.Errorf("%s, %v", got, err)
 	}
 	m = newRun(t, placement.LeastPartitions(1, 3), 1024, fleet(99)...)

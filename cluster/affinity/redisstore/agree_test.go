@@ -116,7 +116,8 @@ func TestFingerprintForeign(t *testing.T) {
 	for _, put := range [][]string{{"SET", key, "foreign"}, {"RPUSH", key, "foreign"}} {
 		server.Do("DEL", key)
 		server.Do(put...)
-		if _, err := s.Agree(t.Context(), node("n", 1), time.Minute, stating("c")); !errors.Is(err, pinstore.ErrStore) || !strings.Contains(fmt.Sprint(err), key) {
+		_, err := s.Agree(t.Context(), node("n", 1), time.Minute, stating("c"))
+		if !errors.Is(err, pinstore.ErrStore) || !strings.Contains(fmt.Sprint(err), key) {
 			t.Errorf("after %v: %v; want an ErrStore that names the key", put, err)
 		}
 	}

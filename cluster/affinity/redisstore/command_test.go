@@ -167,7 +167,8 @@ func TestIndexLasts(t *testing.T) {
 				t.Errorf("%s: %s lasts %d ms (%v); want an hour", name, key, ttl, err)
 			}
 		}
-		if score, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.incarnations(17), "n|1"), 64); err != nil || score < float64(time.Now().Add(59*time.Minute).UnixMilli()) {
+		score, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.incarnations(17), "n|1"), 64)
+		if err != nil || score < float64(time.Now().Add(59*time.Minute).UnixMilli()) {
 			t.Errorf("%s: the incarnation is listed until %f (%v)", name, score, err)
 		}
 	}
@@ -221,7 +222,13 @@ func TestStaleIndex(t *testing.T) {
 	server.Do("ZADD", s.keys.rooms(17, "n|1"), "9999999999999", "3")
 	// An op that does not match removes the entry.
 	server.Do("DEL", s.keys.pin(17, "3"))
-	swap(t, s, pinstore.Op{Partition: 17, Room: "3", If: pinstore.Pin{Incarnation: owner}, Set: pinstore.Pin{Incarnation: owner}, TTL: time.Hour})
+	swap(t, s, pinstore.Op{
+		Partition: 17,
+		Room:      "3",
+		If:        pinstore.Pin{Incarnation: owner},
+		Set:       pinstore.Pin{Incarnation: owner},
+		TTL:       time.Hour,
+	})
 	card("after an op that did not match", "1")
 	swap(t, s, pinstore.Op{Partition: 17, Room: "150", If: pinstore.Pin{Incarnation: owner}})
 	if found := list(10); len(found) != 0 {
@@ -287,11 +294,13 @@ func wrongType(t *testing.T, server *redistest.Server, s *Store, good pinstore.P
 		t.Errorf("a string as index: error %v; want one, and no pin", r.Err)
 	}
 	server.Do("ZADD", s.keys.incarnations(17), "+inf", "s|1")
-	if _, err := s.Index(t.Context(), []placement.Partition{17}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.rooms(17, "s|1")) {
+	_, err := s.Index(t.Context(), []placement.Partition{17}, all, 100)
+	if err == nil || !strings.Contains(err.Error(), s.keys.rooms(17, "s|1")) {
 		t.Errorf("a string as index: error %v; want the key", err)
 	}
 	server.Do("ZADD", s.keys.incarnations(18), "+inf", "nonsense")
-	if _, err := s.Index(t.Context(), []placement.Partition{18}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.incarnations(18)) {
+	_, err = s.Index(t.Context(), []placement.Partition{18}, all, 100)
+	if err == nil || !strings.Contains(err.Error(), s.keys.incarnations(18)) {
 		t.Errorf("nonsense as incarnation: error %v; want the key", err)
 	}
 	server.Do("SET", s.keys.heartbeats(), "x")

@@ -57,7 +57,10 @@ func calls(s *Store, room string) map[string]storeCall {
 		"index": {pinstore.ErrStore, func(ctx context.Context) error {
 			return errOf(s.Index(ctx, []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 10))
 		}},
-		"heartbeat":          {pinstore.ErrStore, func(ctx context.Context) error { return errOf(s.Heartbeat(ctx, node("n", 1), time.Hour, nil)) }},
+		"heartbeat": {
+			pinstore.ErrStore,
+			func(ctx context.Context) error { return errOf(s.Heartbeat(ctx, node("n", 1), time.Hour, nil)) },
+		},
 		"presence heartbeat": {presence.ErrStore, func(ctx context.Context) error { return p.Heartbeat(ctx, time.Hour, ada) }},
 		"leave":              {presence.ErrStore, func(ctx context.Context) error { return p.Leave(ctx, ada) }},
 		"members":            {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Members(ctx, time.Hour, in)) }},
@@ -242,7 +245,8 @@ func TestReadOnly(t *testing.T) {
 		call := calls(s, "new")[name]
 		err := within(answerTime, call.do)
 		// The answer to the call before closes the connections, perhaps under this one.
-		for limit := time.Now().Add(answerTime); errors.Is(err, call.kind) && strings.Contains(err.Error(), "closed") && time.Now().Before(limit); {
+		for limit := time.Now().Add(answerTime); errors.Is(err, call.kind) &&
+			strings.Contains(err.Error(), "closed") && time.Now().Before(limit); {
 			err = within(answerTime, call.do)
 		}
 		if !errors.Is(err, call.kind) || !strings.Contains(err.Error(), "READONLY") {
@@ -279,7 +283,13 @@ func TestFull(t *testing.T) {
 	if err := try(s, first("new", node("n", 1))); !errors.Is(err, pinstore.ErrStore) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("claim: error %v; want OOM", err)
 	}
-	moved := s.Swap(t.Context(), pinstore.Op{Partition: 17, Room: "room", If: pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})[0]
+	moved := s.Swap(t.Context(), pinstore.Op{
+		Partition: 17,
+		Room:      "room",
+		If:        pin,
+		Set:       pinstore.Pin{Incarnation: node("m", 1)},
+		TTL:       time.Hour,
+	})[0]
 	if moved.Err == nil || !strings.Contains(moved.Err.Error(), "OOM") {
 		t.Errorf("replace: error %v; want OOM", moved.Err)
 	}
@@ -331,7 +341,13 @@ func TestNotifiesOfLoss(t *testing.T) {
 		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
 		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
 		notified.reset()
-		swap(t, other, pinstore.Op{Partition: 17, Room: room, If: pinstore.Pin{Incarnation: node("n", 1)}, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
+		swap(t, other, pinstore.Op{
+			Partition: 17,
+			Room:      room,
+			If:        pinstore.Pin{Incarnation: node("n", 1)},
+			Set:       pinstore.Pin{Incarnation: node("m", 1)},
+			TTL:       time.Hour,
+		})
 		redistest.Eventually(t, "change after "+name, func() error { return notified.have(room) })
 	}
 }

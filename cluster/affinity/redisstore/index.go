@@ -26,7 +26,12 @@ const (
 // share a round trip. It removes stale entries. Rooms that are pinned or released at the
 // same time may be missing. If some keys cannot be read, because a server is down or a
 // value is foreign, it returns the other rooms with the error.
-func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+func (s *Store) Index(
+	ctx context.Context,
+	partitions []placement.Partition,
+	want func(lease.Incarnation) bool,
+	limit int,
+) ([]pinstore.Entry, error) {
 	shelves, failed := s.shelves(ctx, partitions, want)
 	var found []pinstore.Entry
 	var stale []call
@@ -58,7 +63,11 @@ type shelf struct {
 
 // shelves returns the shelves of the incarnations that want selects. It calls want only
 // on the caller's goroutine.
-func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool) (found []shelf, failed error) {
+func (s *Store) shelves(
+	ctx context.Context,
+	partitions []placement.Partition,
+	want func(lease.Incarnation) bool,
+) (found []shelf, failed error) {
 	for len(partitions) > 0 {
 		some := partitions[:min(maxPipeline, len(partitions))]
 		partitions = partitions[len(some):]

@@ -48,7 +48,8 @@ func TestIndexSteps(t *testing.T) {
 			outlives(index, s.keys.pin(17, room))
 			outlives(s.keys.incarnations(17), index)
 			listed, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.incarnations(17), textOf(pin.Incarnation)), 64)
-			if until := time.Now().Add(time.Duration(lasts(index)) * time.Millisecond); err != nil || listed < float64(until.Add(-time.Second).UnixMilli()) {
+			until := time.Now().Add(time.Duration(lasts(index)) * time.Millisecond)
+			if err != nil || listed < float64(until.Add(-time.Second).UnixMilli()) {
 				t.Fatalf("the incarnation of %s is listed until %f (%v), its index lasts until %v", room, listed, err, until)
 			}
 		}

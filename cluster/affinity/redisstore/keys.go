@@ -69,7 +69,8 @@ func (k keys) validate() error {
 	if len(k) > most || strings.ContainsFunc(string(k), func(r rune) bool {
 		return r <= ' ' || r > '~' || r == '{' || r == '}'
 	}) {
-		return fmt.Errorf("redisstore: prefix %.80q: it must be up to %d characters of printable ASCII without braces and spaces", string(k), most)
+		return fmt.Errorf("redisstore: prefix %.80q: it must be up to %d characters of printable ASCII without braces and spaces",
+			string(k), most)
 	}
 	return nil
 }

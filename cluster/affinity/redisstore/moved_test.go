@@ -109,7 +109,8 @@ func TestUnreachableIsSaid(t *testing.T) {
 	link.Cut()
 	redistest.Eventually(t, "a late call", func() error {
 		l := s.link.Load()
-		if err := l.late(context.DeadlineExceeded); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "dial tcp "+link.Addr()) {
+		err := l.late(context.DeadlineExceeded)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "dial tcp "+link.Addr()) {
 			return errors.Join(try(s, read("room")), err)
 		}
 		return nil

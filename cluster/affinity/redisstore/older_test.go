@@ -23,7 +23,10 @@ func TestEpochsAfterOlderCopy(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = agent.Close() })
 	<-agent.Ready()
-	rooms, err := affinity.Start(agent, ready(t, Options{URL: server.URL()}), affinity.Config{Budget: answerTime, Log: slog.New(slog.DiscardHandler)})
+	rooms, err := affinity.Start(agent, ready(t, Options{URL: server.URL()}), affinity.Config{
+		Budget: answerTime,
+		Log:    slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,8 @@ func TestPresenceBoundary(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("ada 0", "from the future 0", "younger 64999")
-	if got := server.Do("ZRANGE", key, "0", "-1", "WITHSCORES"); got != "younger\n1699999935124\nada\n1700000000123\nfrom the future\n1700000005123" {
+	got := server.Do("ZRANGE", key, "0", "-1", "WITHSCORES")
+	if got != "younger\n1699999935124\nada\n1700000000123\nfrom the future\n1700000005123" {
 		t.Errorf("the room has\n%s", got)
 	}
 }
@@ -126,7 +127,8 @@ func TestPresencePoisonedRoom(t *testing.T) {
 		seats = append(seats, presence.Participant{Room: presence.Room{Partition: 17, Name: room}, Name: "ada"})
 	}
 	err := store.Heartbeat(t.Context(), time.Hour, seats...)
-	if !errors.Is(err, presence.ErrStore) || !strings.Contains(err.Error(), "1 of 3 commands failed") || !strings.Contains(err.Error(), "WRONGTYPE") {
+	if !errors.Is(err, presence.ErrStore) || !strings.Contains(err.Error(), "1 of 3 commands failed") ||
+		!strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("Heartbeat: %v", err)
 	}
 	for _, room := range []string{"a", "c"} {

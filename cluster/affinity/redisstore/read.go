@@ -59,7 +59,14 @@ func (s *Store) readCommands(cmds []rueidis.Completed, l *link, b batch, ops []p
 }
 
 // readResults reads the answers for batch b.
-func (s *Store) readResults(tracked bool, b batch, ops []pinstore.Op, results []pinstore.Result, pins rueidis.RedisResult, ttls []rueidis.RedisResult) {
+func (s *Store) readResults(
+	tracked bool,
+	b batch,
+	ops []pinstore.Op,
+	results []pinstore.Result,
+	pins rueidis.RedisResult,
+	ttls []rueidis.RedisResult,
+) {
 	texts, err := pins.ToArray()
 	if err == nil && len(texts) != len(b) {
 		err = errAnswer

@@ -71,7 +71,13 @@ func pick[T any](from []T, at []int) []T {
 }
 
 // ask runs the script by its hash, or in full.
-func (s script) ask(ctx context.Context, c rueidis.Client, calls []call, watch [][]string, full bool) (answers, values []rueidis.RedisResult) {
+func (s script) ask(
+	ctx context.Context,
+	c rueidis.Client,
+	calls []call,
+	watch [][]string,
+	full bool,
+) (answers, values []rueidis.RedisResult) {
 	cmds := make([]rueidis.Completed, 0, 3*len(calls))
 	for i, call := range calls {
 		keys := int64(len(call.keys))

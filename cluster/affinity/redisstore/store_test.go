@@ -117,7 +117,8 @@ func TestTLS(t *testing.T) {
 		}
 		return fmt.Errorf("with an unknown certificate: %w", err)
 	})
-	if _, err := Open(t.Context(), Options{URL: "redis://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}); !errors.Is(err, errTLS) {
+	_, err := Open(t.Context(), Options{URL: "redis://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	if !errors.Is(err, errTLS) {
 		t.Errorf("error %v for TLS with redis://", err)
 	}
 }

@@ -127,7 +127,12 @@ func failover(t *testing.T, a, b *Store, fail func()) {
 	redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
 	l.stop()
 	t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
-	claimed := swap(t, b, pinstore.Op{Partition: 17, Room: "room", Set: pinstore.Pin{Incarnation: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
+	claimed := swap(t, b, pinstore.Op{
+		Partition: 17,
+		Room:      "room",
+		Set:       pinstore.Pin{Incarnation: node("m", 1), Epoch: before.Epoch},
+		TTL:       time.Hour,
+	})
 	if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
 		t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
 	}

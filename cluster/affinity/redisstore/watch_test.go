@@ -85,7 +85,13 @@ const (
 )
 
 // change is what another client does to a pin while a Swap is divided.
-func (h *halves) change(t *testing.T, server *redistest.Server, after string, swapped func() pinstore.Result, change func()) pinstore.Result {
+func (h *halves) change(
+	t *testing.T,
+	server *redistest.Server,
+	after string,
+	swapped func() pinstore.Result,
+	change func(),
+) pinstore.Result {
 	t.Helper()
 	before := server.Commands()[after]
 	h.divide <- struct{}{}
@@ -157,7 +163,8 @@ func TestChangeWhileItIsRead(t *testing.T) {
 			change.Set.Needs = "p=2"
 		}
 		notified.reset()
-		got := h.change(t, server, "mget", func() pinstore.Result { return s.Swap(t.Context(), read(name))[0] }, func() { swap(t, other, change) })
+		got := h.change(t, server, "mget", func() pinstore.Result { return s.Swap(t.Context(), read(name))[0] },
+			func() { swap(t, other, change) })
 		if got.Err != nil || got.Done != (name == "claimed") || got.Pin != was || !slices.Equal(notified.all(), []string{name}) {
 			t.Errorf("%s: %+v, notified of %q; want the pin as it was, and one notification", name, got, notified.all())
 		}

@@ -25,7 +25,10 @@ func (e Examination) ready() (found []Check) {
 	case "joining", "left":
 		found = append(found, e.away())
 	case "settling":
-		found = append(found, Check{"ready", Warn, "it is settling", "it has joined and owns nothing yet", "look again in ten seconds; if it still settles, its log has the reason"})
+		found = append(found, Check{
+			"ready", Warn, "it is settling", "it has joined and owns nothing yet",
+			"look again in ten seconds; if it still settles, its log has the reason",
+		})
 	case "isolated":
 		if len(s.Holds) == 0 {
 			found = append(found, Check{"ready", Warn, "it is no longer isolated, and settles", "it owns nothing yet", "look again in ten seconds"})
@@ -147,7 +150,10 @@ func (e Examination) clocks() Check {
 			fmt.Sprintf("a node more than %v ahead is fenced; a node behind does no harm, and its log has wrong times", limit), setClock,
 		}
 	}
-	return Check{Name: "clocks", Finding: fmt.Sprintf("all within %v of the median; %v ahead is the limit", greatest.Round(100*time.Millisecond), limit)}
+	return Check{
+		Name:    "clocks",
+		Finding: fmt.Sprintf("all within %v of the median; %v ahead is the limit", greatest.Round(100*time.Millisecond), limit),
+	}
 }
 
 const setClock = "have NTP set the clock, and see why it did not"
@@ -175,7 +181,8 @@ func (e Examination) tables() Check {
 		return ids
 	}
 	counts := e.After.Stats.Counts
-	history := fmt.Sprintf("differed %s so far, for %v", plural(int(counts.Divergences), "time"), counts.DivergedTime.Round(100*time.Millisecond))
+	history := fmt.Sprintf("differed %s so far, for %v", plural(int(counts.Divergences), "time"),
+		counts.DivergedTime.Round(100*time.Millisecond))
 	before, now := differ(e.Before), differ(e.After)
 	lasting := slices.DeleteFunc(slices.Clone(now), func(id string) bool { return !slices.Contains(before, id) })
 	switch {
@@ -263,7 +270,8 @@ func (e Examination) sources() (problems []Check) {
 	if s.Problem != "" {
 		problems = append(problems, Check{
 			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.ProblemMS), s.Problem),
-			"the former settings stay in force, and a restart may fail", "correct the file or the setting that the finding names; the agent reads its files again when they change",
+			"the former settings stay in force, and a restart may fail",
+			"correct the file or the setting that the finding names; the agent reads its files again when they change",
 		})
 	}
 	if len(s.Restart) > 0 {
@@ -275,7 +283,8 @@ func (e Examination) sources() (problems []Check) {
 	if s.KeyFile != "" {
 		problems = append(problems, Check{
 			"key", Warn, fmt.Sprintf("its gossip keys are not those of %s", s.KeyFile),
-			"a restart takes the keys of the file, and the node cannot join if the cluster has removed them", "put the keys in use into the file; roost keys shows their fingerprints",
+			"a restart takes the keys of the file, and the node cannot join if the cluster has removed them",
+			"put the keys in use into the file; roost keys shows their fingerprints",
 		})
 	}
 	return problems

@@ -21,12 +21,21 @@ func healthyLook() Look {
 	members := make([]report.Member, 3)
 	for i := range members {
 		members[i] = report.Member{
-			Profile: lease.Profile{ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), Weight: 100, Capacity: 500, Incarnation: 7}, State: lease.Active, AgeMS: int64(500 * (i + 1)), Load: int64(150 * i), ClockOffsetMS: int64(i), InSync: true,
+			Profile: lease.Profile{
+				ID:          lease.NodeID("node-" + string(rune('a'+i))),
+				Addr:        fmt.Sprintf("10.0.0.%d:7946", i+1),
+				Weight:      100,
+				Capacity:    500,
+				Incarnation: 7,
+			}, State: lease.Active, AgeMS: int64(500 * (i + 1)), Load: int64(150 * i), ClockOffsetMS: int64(i), InSync: true,
 		}
 	}
 	return Look{
 		Stats: report.Stats{
-			Self: "node-a", State: "active", Counts: cluster.Stats{CoreStats: cluster.CoreStats{Divergences: 4, DivergedTime: 800 * time.Millisecond}}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Self:   "node-a",
+			State:  "active",
+			Counts: cluster.Stats{CoreStats: cluster.CoreStats{Divergences: 4, DivergedTime: 800 * time.Millisecond}},
+			Rooms:  &affinity.Stats{Breaker: "closed"},
 			Settings: report.Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
 				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
@@ -82,24 +91,42 @@ func TestChecks(t *testing.T) {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "ready: fail: isolated"},
-		"unhealthy":           {after(held(cluster.CauseUnhealthy, "no disk")), "ready: fail: it is unhealthy: no disk"},
-		"cordoned":            {after(held(cluster.CauseCordoned, "slow disk")), "ready: warn: it is cordoned for another 52s: slow disk"},
-		"flapping":            {after(held(cluster.CauseFlapping, "3 returns")), "ready: warn: it is flapping for another 52s: 3 returns"},
-		"for how long":        {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }), "members: warn: flapping: node-a for another 52s"},
-		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
+		"unhealthy": {after(held(cluster.CauseUnhealthy, "no disk")), "ready: fail: it is unhealthy: no disk"},
+		"cordoned":  {after(held(cluster.CauseCordoned, "slow disk")), "ready: warn: it is cordoned for another 52s: slow disk"},
+		"flapping":  {after(held(cluster.CauseFlapping, "3 returns")), "ready: warn: it is flapping for another 52s: 3 returns"},
+		"for how long": {
+			after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }),
+			"members: warn: flapping: node-a for another 52s",
+		},
+		"a node that settles": {
+			both(member(1, func(m *report.Member) { m.State = lease.Settling })),
+			"members: warn: settling, and owning nothing: node-b",
+		},
 		"a node that streams alone reach": {both(func(l *Look) {
-			l.Members.Members[1].State, l.Members.StreamsAlone = lease.Settling, map[lease.NodeID]string{"node-b": "10.0.0.9:7946", "node-z": "10.0.0.10:7946"}
+			l.Members.Members[1].State, l.Members.StreamsAlone = lease.Settling, map[lease.NodeID]string{
+				"node-b": "10.0.0.9:7946",
+				"node-z": "10.0.0.10:7946",
+			}
 		}), "members: warn: heard over TCP alone: node-b at 10.0.0.9:7946, node-z at 10.0.0.10:7946"},
-		"no loads":     {both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
+		"no loads": {
+			both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })),
+			"members: warn: a capacity and no load: node-b",
+		},
 		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
 		"a cordon":     {after(func(l *Look) { l.Members.Cordons = []report.Cordon{{ID: "node-z"}} }), "members: warn: cordoned: node-z"},
 		"a lost node": {after(func(l *Look) {
-			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 14_000}, {Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}}
+			l.Members.Lost = []report.Lost{
+				{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 14_000},
+				{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed},
+			}
 		}), "members: warn: lost: node-z crashed 14s ago"},
 		"a leave": {after(func(l *Look) {
 			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}}
 		}), ""},
-		"it flaps":   {after(ended("node-z", 3, "crashed", time.Minute)), "members: warn: comes and goes: node-z, ended 3 times within 10m0s, the last 1m0s ago"},
+		"it flaps": {
+			after(ended("node-z", 3, "crashed", time.Minute)),
+			"members: warn: comes and goes: node-z, ended 3 times within 10m0s, the last 1m0s ago",
+		},
 		"replaced":   {after(ended("node-b", 5, "replaced", time.Minute)), "members: warn: comes and goes: node-b, ended 5 times"},
 		"it flapped": {after(ended("node-b", 9, "crashed", 11*time.Minute)), ""},
 		"twice":      {after(ended("node-b", 2, "crashed", time.Minute)), ""},
@@ -108,9 +135,18 @@ func TestChecks(t *testing.T) {
 			replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946", "10.0.0.9:7946")(l)
 			l.Members.Members[1].State, l.Members.Members[1].FlappingMS = lease.Draining, 52_000 // which is no problem of its own
 		}), "members: warn: two processes with one id: node-b at 10.0.0.2:7946 and at 10.0.0.9:7946"},
-		"it has moved there and back":   {after(replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 3 times"},
-		"it has moved often":            {after(replacedAt("10.0.0.2:7946", "10.0.0.3:7946", "10.0.0.4:7946", "10.0.0.5:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
-		"it has restarted at one place": {after(replacedAt("10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946")), "members: warn: comes and goes: node-b, ended 4 times"},
+		"it has moved there and back": {
+			after(replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946")),
+			"members: warn: comes and goes: node-b, ended 3 times",
+		},
+		"it has moved often": {
+			after(replacedAt("10.0.0.2:7946", "10.0.0.3:7946", "10.0.0.4:7946", "10.0.0.5:7946")),
+			"members: warn: comes and goes: node-b, ended 4 times",
+		},
+		"it has restarted at one place": {
+			after(replacedAt("10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946", "10.0.0.2:7946")),
+			"members: warn: comes and goes: node-b, ended 4 times",
+		},
 		"flaps, and counts as flapping": {after(func(l *Look) {
 			ended("node-a", 5, "crashed", time.Minute)(l)
 			l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000
@@ -125,7 +161,10 @@ func TestChecks(t *testing.T) {
 			l.Stats.State, l.Stats.Unreachable = "joining", "this host no longer has 10.0.0.1"
 			l.Stats.Waits = "members answer over TCP: " + l.Stats.Unreachable
 		}), "ready: fail: no longer has 10.0.0.1"},
-		"alone, address gone": {after(func(l *Look) { l.Stats.Unreachable = "this host no longer has 10.0.0.1" }), "address: fail: no longer has 10.0.0.1"},
+		"alone, address gone": {
+			after(func(l *Look) { l.Stats.Unreachable = "this host no longer has 10.0.0.1" }),
+			"address: fail: no longer has 10.0.0.1",
+		},
 		"one way, and it forgot the others": {both(func(l *Look) { // which is no problem of its seeds
 			l.Stats.State, l.Stats.Waits, l.Members.Digest, l.Table = "joining", "members answer over TCP", 0, report.Partitions{}
 			l.Members.Members = l.Members.Members[:1]
@@ -133,12 +172,17 @@ func TestChecks(t *testing.T) {
 		}), "ready: fail: members answer over TCP"},
 		"fenced": {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
 
-		"an old lease":                         {after(member(2, func(m *report.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
-		"at two thirds":                        {after(member(2, func(m *report.Member) { m.AgeMS = 4000 })), ""},
-		"another's clock":                      {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s"},
-		"a clock by which a node is no member": {after(func(l *Look) { l.Members.Ahead = []report.Ahead{{ID: "node-z", ByMS: 7010}} }), "clocks: fail: more than 5s ahead of the others: node-z by 7s"},
-		"a slow clock":                         {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
-		"nearly":                               {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
+		"an old lease":  {after(member(2, func(m *report.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
+		"at two thirds": {after(member(2, func(m *report.Member) { m.AgeMS = 4000 })), ""},
+		"another's clock": {
+			after(member(1, func(m *report.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s",
+		},
+		"a clock by which a node is no member": {
+			after(func(l *Look) { l.Members.Ahead = []report.Ahead{{ID: "node-z", ByMS: 7010}} }),
+			"clocks: fail: more than 5s ahead of the others: node-z by 7s",
+		},
+		"a slow clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
+		"nearly":       {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
 		"its own clock": {after(func(l *Look) { // it is the wrong one if all others agree
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
 		}), "clocks: fail: node-a by 6s"},
@@ -155,7 +199,8 @@ func TestChecks(t *testing.T) {
 				{Reason: "wrong_cluster", Over: "udp", From: "10.0.0.9:53", Count: 1},
 				{Reason: "not_allowed", Over: "tcp", From: "10.0.0.9", Count: 1},
 			}
-		}), `gossip: warn: gossip of another cluster, from 10.0.0.8 ("prod?` + strings.Repeat("x", 59) + `", tcp, 0s ago), 10.0.0.9:53 (no name, udp, 0s ago) + gossip: warn: gossip from outside --gossip-allow, from 10.0.0.9 (tcp, 0s ago)`},
+		}), `gossip: warn: gossip of another cluster, from 10.0.0.8 ("prod?` + strings.Repeat("x", 59) +
+			`", tcp, 0s ago), 10.0.0.9:53 (no name, udp, 0s ago) + gossip: warn: gossip from outside --gossip-allow, from 10.0.0.9 (tcp, 0s ago)`},
 		"another key, long ago": {after(func(l *Look) {
 			l.Stats.Counts.WrongKey = 12
 			l.Stats.Rejected = []report.Rejection{{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 601_000}}
@@ -176,7 +221,9 @@ func TestChecks(t *testing.T) {
 
 		"uneven": {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
 		"uneven, and a node is lost": {after(func(l *Look) {
-			l.Table.Balance.Advice, l.Members.Lost = "raise Partitions.", []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Expired}}
+			l.Table.Balance.Advice, l.Members.Lost = "raise Partitions.", []report.Lost{
+				{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Expired},
+			}
 		}), "members: warn: lost: node-z + balance: warn: 64 partitions"},
 		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
 		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
@@ -185,11 +232,20 @@ func TestChecks(t *testing.T) {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "members: warn: no node owns anything yet; settling: node-a, node-b, node-c"},
-		"one drains":     {after(member(1, func(m *report.Member) { m.State = lease.Draining })), ""},
-		"no owner":       {after(func(l *Look) { weigh(l, 0, 0, 0) }), "members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c"},
-		"one and drains": {after(func(l *Look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }), "members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a"},
+		"one drains": {after(member(1, func(m *report.Member) { m.State = lease.Draining })), ""},
+		"no owner": {
+			after(func(l *Look) { weigh(l, 0, 0, 0) }),
+			"members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c",
+		},
+		"one and drains": {
+			after(func(l *Look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }),
+			"members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a",
+		},
 
-		"lost seed":              {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"} }), "seeds: warn: no live member at 10.0.0.9:7946"},
+		"lost seed": {
+			after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"} }),
+			"seeds: warn: no live member at 10.0.0.9:7946",
+		},
 		"no seed":                {after(func(l *Look) { l.Stats.Settings.Join = nil }), "seeds: warn: none"},
 		"no seed on one machine": {after(func(l *Look) { l.Stats.Settings.Join, l.Stats.Settings.Addr = nil, "127.0.0.1:7946" }), ""},
 		"the seed is lost": {after(func(l *Look) { // and nothing else: the lost member is named once
@@ -202,11 +258,17 @@ func TestChecks(t *testing.T) {
 		}), "seeds: warn: no live member at 10.0.0.9:7946"},
 		"two nodes":   {both(func(l *Look) { l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:2], nil }), ""},
 		"itself only": {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
-		"alone":       {after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }), "seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946"},
+		"alone": {
+			after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }),
+			"seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946",
+		},
 		"alone by name": {after(func(l *Look) {
 			l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:1], []string{"seeds.test:7946"}
 		}), "seeds: warn: alone, and started to join seeds.test:7946"},
-		"the first": {after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }), "members: warn: this node is alone"},
+		"the first": {
+			after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }),
+			"members: warn: this node is alone",
+		},
 
 		"a crash": {func(_, a *Look) { a.Stats.Counts.Crashed = 1 }, "losses: warn: expired: 1 more within 2s, 1 since start"},
 		"a crash that is named": {func(_, a *Look) {
@@ -218,11 +280,15 @@ func TestChecks(t *testing.T) {
 		}, "members: warn: lost: node-z crashed 1m0s ago + losses: warn: expired: 1 more"},
 		"a crash just before that is named, and one that came back": {func(b, a *Look) {
 			b.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 3}, Reason: lease.Crashed, AgoMS: 100}}
-			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 3}, Reason: lease.Crashed, AgoMS: 2100}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{
+				{Profile: lease.Profile{ID: "node-z", Incarnation: 3}, Reason: lease.Crashed, AgoMS: 2100},
+			}
 		}, "members: warn: lost: node-z crashed 2s ago + losses: warn: expired: 1 more"},
 		"a second crash of one that was named": {func(b, a *Look) {
 			b.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 3}, Reason: lease.Crashed, AgoMS: 100}}
-			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{Profile: lease.Profile{ID: "node-z", Incarnation: 4}, Reason: lease.Crashed, AgoMS: 1100}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{
+				{Profile: lease.Profile{ID: "node-z", Incarnation: 4}, Reason: lease.Crashed, AgoMS: 1100},
+			}
 		}, "members: warn: lost: node-z crashed 1s ago"},
 		"a crash during a long look": {func(_, a *Look) {
 			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{Profile: lease.Profile{ID: "node-z"}, Reason: lease.Crashed, AgoMS: 8000}}
@@ -241,8 +307,14 @@ func TestChecks(t *testing.T) {
 		"no reload": {after(func(l *Look) {
 			l.Stats.Sources = &report.Sources{Problem: "roost.yaml:1: unknown key", ProblemMS: 61_000}
 		}), "settings: warn: its settings cannot be read again for 1m1s: roost.yaml:1: unknown key"},
-		"unused":     {after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }), "settings: warn: not in force before a restart: zone, ttl"},
-		"unsaved":    {after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }), "key: warn: its gossip keys are not those of /etc/roost/key"},
+		"unused": {
+			after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }),
+			"settings: warn: not in force before a restart: zone, ttl",
+		},
+		"unsaved": {
+			after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }),
+			"key: warn: its gossip keys are not those of /etc/roost/key",
+		},
 		"reloaded":   {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
 		"hasty":      {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
 		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
@@ -358,7 +430,10 @@ func expect(t *testing.T, name string, e Examination, want []string) {
 			t.Errorf("%s: %s is ok and not ok", name, c.Name)
 		}
 	}
-	for _, must := range []string{"agent", "ready", "leases", "clocks", "tables", "balance", "members", "seeds", "messages", "settings", "losses", "fences", "log", "redis"} {
+	for _, must := range []string{
+		"agent", "ready", "leases", "clocks", "tables", "balance", "members", "seeds", "messages", "settings",
+		"losses", "fences", "log", "redis",
+	} {
 		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == must }) {
 			t.Errorf("%s: nothing is said of %s", name, must)
 		}
@@ -395,7 +470,8 @@ func TestRedisAdvice(t *testing.T) {
 		l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Store, l.Stats.Rooms.StoreProblem = true, "redis.test:6379/0", problem
 		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
 		c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis" })]
-		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") || !strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, problem) {
+		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") ||
+			!strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, problem) {
 			t.Errorf("%q: %+v; want the advice %q", problem, c, do)
 		}
 	}

@@ -14,10 +14,19 @@ import (
 // in the order of their checks.
 var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
 	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
-	{"messages", "guard_dropped", "packets that no node of this cluster sends reach the gossip port", "find the sender; a firewall and --key-file keep others out"},
-	{"messages", "decode_errors", "messages are damaged, or come from another protocol", "look for other software that uses this port, and for a broken network"},
+	{
+		"messages", "guard_dropped", "packets that no node of this cluster sends reach the gossip port",
+		"find the sender; a firewall and --key-file keep others out",
+	},
+	{
+		"messages", "decode_errors", "messages are damaged, or come from another protocol",
+		"look for other software that uses this port, and for a broken network",
+	},
 	{"messages", "version_errors", "a node runs a version of roost with another wire format", "run one version on all nodes"},
-	{"messages", "from_past", "messages of long ago arrive and are dropped", "see whether a machine was suspended; otherwise another host sends recorded packets again: close the gossip port to it"},
+	{
+		"messages", "from_past", "messages of long ago arrive and are dropped",
+		"see whether a machine was suspended; otherwise another host sends recorded packets again: close the gossip port to it",
+	},
 	{
 		"messages", "from_future", "messages of a cluster with another history arrive and are dropped",
 		"two clusters that began apart and meet agree by themselves; otherwise give clusters names of their own (--cluster)",
@@ -27,17 +36,33 @@ var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglob
 		"give each cluster a name of its own (--cluster)",
 	},
 	{
-		"messages", "from_self", "packets to other members come back to this node: several nodes advertise an address that each host has, such as a bridge's",
+		"messages", "from_self",
+		"packets to other members come back to this node: several nodes advertise an address that each host has, such as a bridge's",
 		"set --advertise to an address at which the others reach each node",
 	},
-	{"messages", "send_errors", "this machine cannot send to some members", "look for missing routes, a local firewall, and full socket buffers"},
+	{
+		"messages", "send_errors", "this machine cannot send to some members",
+		"look for missing routes, a local firewall, and full socket buffers",
+	},
 	{"messages", "stale_dropped", "this process was paused for a while", "see whether its machine is starved of CPU, or the VM is paused"},
 	{"messages", "records_refused", "more nodes announce themselves than a cluster can have", "find what starts nodes with ever new ids"},
 	{"settings", "nodes_refused", "a node with other settings tries to join", "this agent's log names the setting and both values"},
-	{"settings", "settings_refused", "messages of a node with other settings arrive and are dropped", "this agent's log names the setting and both values"},
-	{"losses", "expired", "leases have ended: nodes crashed, were paused or were cut off", "roost watch shows which nodes leave and join; see their machines and logs"},
-	{"losses", "skew_rejected", "the clock of some node is so far ahead that its heartbeats are rejected", "the log of that node says \"fenced\"; have NTP set its clock"},
-	{"fences", "fences", "this node has given up all it owned: its process was paused or its clock is wrong", "its log has the reason after \"fenced\""},
+	{
+		"settings", "settings_refused", "messages of a node with other settings arrive and are dropped",
+		"this agent's log names the setting and both values",
+	},
+	{
+		"losses", "expired", "leases have ended: nodes crashed, were paused or were cut off",
+		"roost watch shows which nodes leave and join; see their machines and logs",
+	},
+	{
+		"losses", "skew_rejected", "the clock of some node is so far ahead that its heartbeats are rejected",
+		"the log of that node says \"fenced\"; have NTP set its clock",
+	},
+	{
+		"fences", "fences", "this node has given up all it owned: its process was paused or its clock is wrong",
+		"its log has the reason after \"fenced\"",
+	},
 	{
 		"fences", "reincarnations", "another record of this node circulates: of an earlier incarnation, or of a second process under its id",
 		"see whether a second process has the same --id; after a restart with a clock that was set back it is harmless",
@@ -77,7 +102,8 @@ func (e Examination) named(counter string, by uint64) bool {
 	case "expired":
 		lost := e.Before.Members.Lost
 		return by <= uint64(len(slices.DeleteFunc(slices.Clone(e.After.Members.Lost), func(l report.Lost) bool {
-			return l.Reason == lease.Departed || slices.ContainsFunc(lost, func(b report.Lost) bool { return b.ID == l.ID && b.Incarnation == l.Incarnation })
+			return l.Reason == lease.Departed ||
+				slices.ContainsFunc(lost, func(b report.Lost) bool { return b.ID == l.ID && b.Incarnation == l.Incarnation })
 		})))
 	case "skew_rejected":
 		return len(e.After.Members.Ahead) > 0

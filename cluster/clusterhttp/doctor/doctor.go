@@ -135,7 +135,8 @@ func Expect(members, want int) Check {
 		"see which are missing: roost members lists the live ones, and below them those that were lost within 30 minutes; roost members --all asks every agent",
 	}
 	if members > want {
-		c.Status, c.Means, c.Do = Warn, "there are nodes that should not be there", "see which these are with roost members, and stop them; or correct the number"
+		c.Status, c.Means, c.Do = Warn, "there are nodes that should not be there",
+			"see which these are with roost members, and stop them; or correct the number"
 	}
 	return c
 }

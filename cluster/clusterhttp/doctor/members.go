@@ -30,7 +30,8 @@ func (e Examination) members() (found []Check) {
 		})
 	case owners == 0 && len(settling) > 0:
 		found = append(found, Check{
-			"members", Warn, "no node owns anything yet; settling: " + few(settling), "lookups fail until then; that is usual for a moment when all nodes start together",
+			"members", Warn, "no node owns anything yet; settling: " + few(settling),
+			"lookups fail until then; that is usual for a moment when all nodes start together",
 			"look again in ten seconds; if it stays, the logs of these nodes have the reason",
 		})
 	case owners == 0:
@@ -90,7 +91,8 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			lost, "lost: ", "other nodes own what these owned", lostFix(e.After.Members.Lost),
 		},
 		{
-			slices.Sorted(maps.Values(turns)), "two processes with one id: ", "each restart of one stops the other: they take turns, and the partitions of that id move each time",
+			slices.Sorted(maps.Values(turns)), "two processes with one id: ",
+			"each restart of one stops the other: they take turns, and the partitions of that id move each time",
 			"give each its own --id, and restart both",
 		},
 		{
@@ -98,11 +100,13 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost cordon ID --for 1h, keeps it out",
 		},
 		{
-			e.streamsAlone(), "heard over TCP alone: ", "they try to join and own nothing: UDP does not get through both ways between them and this node",
+			e.streamsAlone(), "heard over TCP alone: ",
+			"they try to join and own nothing: UDP does not get through both ways between them and this node",
 			"see whether their --advertise is the address at which others reach them, and whether firewalls let UDP through in both directions; they join by themselves",
 		},
 		{
-			e.settling(), "settling, and owning nothing: ", "they are heard, and do not take part: a fence, or no packets that arrive there; a start takes a second",
+			e.settling(), "settling, and owning nothing: ",
+			"they are heard, and do not take part: a fence, or no packets that arrive there; a start takes a second",
 			"see what roost doctor says at their own agents, or roost doctor --all here",
 		},
 		{spared, "cordoned without effect: ", "no other member could own anything", "start or undrain another node"},
@@ -224,7 +228,8 @@ func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string
 	maps.DeleteFunc(ends, func(id lease.NodeID, _ int) bool { return turns[id] != "" })
 	for _, id := range slices.Sorted(maps.Keys(ends)) {
 		if ends[id] >= least {
-			found = append(found, fmt.Sprintf("%s, ended %d times within %v, the last %v ago", id, ends[id], window, h.Now.Sub(last[id]).Round(time.Second)))
+			found = append(found,
+				fmt.Sprintf("%s, ended %d times within %v, the last %v ago", id, ends[id], window, h.Now.Sub(last[id]).Round(time.Second)))
 		}
 	}
 	return found

@@ -24,21 +24,24 @@ func (e Examination) redis() []Check {
 	}
 	if r.StoreDoubt {
 		problems = append(problems, Check{
-			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreProblem, "no reason given"), r.Breaker, at(r.Store)),
+			"redis", Fail,
+			fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreProblem, "no reason given"), r.Breaker, at(r.Store)),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
 			adviceOn(r.StoreProblem) + ". Do not restart agents: they would forget where rooms live",
 		})
 	}
 	if len(r.CutOff) > 0 {
 		problems = append(problems, Check{
-			"redis", Fail, fmt.Sprintf("%s with heartbeats in Redis and out of reach of gossip: %s", plural(len(r.CutOff), "node"), fewIDs(r.CutOff)),
+			"redis", Fail,
+			fmt.Sprintf("%s with heartbeats in Redis and out of reach of gossip: %s", plural(len(r.CutOff), "node"), fewIDs(r.CutOff)),
 			"rooms there stay, and joins here may get no address for them; each side places new rooms on its own nodes alone",
 			"give all nodes a --join address of this cluster, and see that UDP and TCP of the gossip ports pass between them; if they are another cluster, give it another name and prefix",
 		})
 	}
 	if len(r.Silent) > 0 {
 		problems = append(problems, Check{
-			"redis", Fail, fmt.Sprintf("%s of this cluster without heartbeats in Redis%s: %s", plural(len(r.Silent), "live node"), at(r.Store), fewIDs(r.Silent)),
+			"redis", Fail,
+			fmt.Sprintf("%s of this cluster without heartbeats in Redis%s: %s", plural(len(r.Silent), "live node"), at(r.Store), fewIDs(r.Silent)),
 			"they get no new rooms from this node; if they use another Redis or database, a room can get one host by each of the two",
 			e.silentAdvice(),
 		})

@@ -59,7 +59,8 @@ func (e Examination) rejected() (checks []Check) {
 	}
 	if c := s.Counts; len(checks) == 0 && c.WrongKey+c.WrongCluster+c.NotAllowed > 0 {
 		checks = []Check{{
-			Name: "gossip", Finding: fmt.Sprintf("nothing rejected for %v; since start: wrong_key %d, wrong_cluster %d, not_allowed %d", rejectedFor, c.WrongKey, c.WrongCluster, c.NotAllowed),
+			Name: "gossip", Finding: fmt.Sprintf("nothing rejected for %v; since start: wrong_key %d, wrong_cluster %d, not_allowed %d",
+				rejectedFor, c.WrongKey, c.WrongCluster, c.NotAllowed),
 		}}
 	}
 	return checks

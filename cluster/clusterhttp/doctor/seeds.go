@@ -49,7 +49,10 @@ func (e Examination) seedless() Check {
 	addr, err := netip.ParseAddrPort(e.After.Stats.Settings.Addr)
 	switch {
 	case len(e.After.Members.Members) == 2:
-		return Check{Name: "seeds", Finding: "none are given; the other node may have this one as its seed. With a third one, start all with --join"}
+		return Check{
+			Name:    "seeds",
+			Finding: "none are given; the other node may have this one as its seed. With a third one, start all with --join",
+		}
 	case err == nil && addr.Addr().IsLoopback():
 		return Check{Name: "seeds", Finding: "none are given, so " + restart + ". For nodes on more than this machine, start all with --join"}
 	}

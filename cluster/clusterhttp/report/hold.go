@@ -47,8 +47,14 @@ var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a
 		"see why its process ends or its network fails: its log, and that of its supervisor. If the log says that two processes use its id, give each its own --id. " +
 			"Once fixed, roost leave and a start end the wait", true,
 	},
-	cluster.CauseCordoned: {"it is cordoned", "it owns nothing until the cordon ends", "nothing if the reason holds; otherwise roost uncordon, with its id", true},
-	cluster.CauseDraining: {"it is draining", "it owns nothing on purpose", "nothing if the node is being taken down; otherwise roost undrain", true},
+	cluster.CauseCordoned: {
+		"it is cordoned", "it owns nothing until the cordon ends",
+		"nothing if the reason holds; otherwise roost uncordon, with its id", true,
+	},
+	cluster.CauseDraining: {
+		"it is draining", "it owns nothing on purpose",
+		"nothing if the node is being taken down; otherwise roost undrain", true,
+	},
 }
 
 // Explain puts a hold into words.

@@ -77,7 +77,14 @@ func (m *member) start() {
 		}
 	}
 	agent, err := cluster.Start(m.t.Context(), cluster.Config{
-		ID: m.id, Bind: "127.0.0.1:0", APIAddr: m.addr, Join: join, Network: cluster.Local, LeaseTTL: 30 * time.Second, Partitions: 64, Log: quiet,
+		ID:         m.id,
+		Bind:       "127.0.0.1:0",
+		APIAddr:    m.addr,
+		Join:       join,
+		Network:    cluster.Local,
+		LeaseTTL:   30 * time.Second,
+		Partitions: 64,
+		Log:        quiet,
 	})
 	if err != nil {
 		m.t.Fatal(err)

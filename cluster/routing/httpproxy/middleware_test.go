@@ -30,7 +30,15 @@ func middleware(t *testing.T, id string, minMembers int, join ...string) node {
 		t.Fatal(err)
 	}
 	agent, err := cluster.Start(t.Context(), cluster.Config{
-		ID: id, Bind: "127.0.0.1:0", APIAddr: l.Addr().String(), Join: join, MinMembers: minMembers, Network: cluster.Local, LeaseTTL: 30 * time.Second, Partitions: 64, Log: quiet,
+		ID:         id,
+		Bind:       "127.0.0.1:0",
+		APIAddr:    l.Addr().String(),
+		Join:       join,
+		MinMembers: minMembers,
+		Network:    cluster.Local,
+		LeaseTTL:   30 * time.Second,
+		Partitions: 64,
+		Log:        quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +135,8 @@ func TestIsolatedMiddleware(t *testing.T) {
 	}
 	redistest.Until(t, "a is isolated", func() bool { return a.Snapshot().Phase == cluster.PhaseIsolated })
 	for i := range 20 {
-		if status, body, _ := ask(t, "GET", fmt.Sprint(a.url, "/rooms/", i), ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "isolated") {
+		status, body, _ := ask(t, "GET", fmt.Sprint(a.url, "/rooms/", i), "")
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, "isolated") {
 			t.Errorf("%d %s", status, body)
 		}
 	}

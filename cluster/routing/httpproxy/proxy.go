@@ -178,7 +178,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.cfg.Redirect:
 		p.redirect(w, r, addr)
 	case hopsOf(r) >= p.cfg.Hops:
-		http.Error(w, fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)), http.StatusMisdirectedRequest)
+		http.Error(w,
+			fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)),
+			http.StatusMisdirectedRequest)
 	default:
 		p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routeKey{}, route{key, addr, hopsOf(r) == 0})))
 	}

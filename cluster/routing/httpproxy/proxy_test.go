@@ -331,7 +331,9 @@ func TestRetryTimeout(t *testing.T) {
 	addr, srv := server(t, named("down"))
 	srv.Close()
 	began := time.Now()
-	status, body, _ := ask(t, "GET", proxyOf(t, keyAt(addr), func(c *httpproxy.Config) { c.RetryTimeout = 300 * time.Millisecond })+"/rooms/a", "")
+	status, body, _ := ask(t, "GET",
+		proxyOf(t, keyAt(addr), func(c *httpproxy.Config) { c.RetryTimeout = 300 * time.Millisecond })+"/rooms/a",
+		"")
 	if took := time.Since(began); status != 503 || !strings.Contains(body, "connection refused") || took < 200*time.Millisecond {
 		t.Errorf("%d %s after %v", status, body, took)
 	}
@@ -383,7 +385,8 @@ func TestServersDisagree(t *testing.T) {
 				d := disagree(t, 5*time.Second)
 				agree := time.AfterFunc(300*time.Millisecond, func() { d.tables[owner].move(d.addrs[owner]); d.tables[1-owner].move(d.addrs[owner]) })
 				defer agree.Stop()
-				if status, body, _ := ask(t, method, d.url+"/rooms/a", "body"); status != 200 || !strings.HasPrefix(body, fmt.Sprintf("server %d %s", owner, method)) || !strings.Contains(body, "hops  for") {
+				status, body, _ := ask(t, method, d.url+"/rooms/a", "body")
+				if status != 200 || !strings.HasPrefix(body, fmt.Sprintf("server %d %s", owner, method)) || !strings.Contains(body, "hops  for") {
 					t.Errorf("%d %s", status, body)
 				}
 			})
@@ -419,7 +422,8 @@ func TestLocalAndRedirect(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	status, _, header := ask(t, "PUT", url+"/rooms/theirs?a=b", "x")
-	if want := "https://media-2.example.org:9000/rooms/theirs?a=b"; status != 307 || header.Get("Location") != want || header.Get("Cache-Control") != "no-store" {
+	want := "https://media-2.example.org:9000/rooms/theirs?a=b"
+	if status != 307 || header.Get("Location") != want || header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%d %v", status, header)
 	}
 }
@@ -493,7 +497,11 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q is a key", text)
 		}
 	}
-	for _, cfg := range []httpproxy.Config{{}, {Place: (&owners{}).place, Key: httpproxy.FromPath(1), Scheme: "ftp"}, {Place: (&owners{}).place, Key: httpproxy.FromPath(1), Hops: -1}} {
+	for _, cfg := range []httpproxy.Config{
+		{},
+		{Place: (&owners{}).place, Key: httpproxy.FromPath(1), Scheme: "ftp"},
+		{Place: (&owners{}).place, Key: httpproxy.FromPath(1), Hops: -1},
+	} {
 		if _, err := httpproxy.New(cfg); err == nil {
 			t.Errorf("%+v is valid", cfg)
 		}

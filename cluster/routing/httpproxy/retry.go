@@ -169,7 +169,8 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 
 // idempotent reports whether a request may be carried out twice: RFC 9110, section 9.2.2.
 func idempotent(method string) bool {
-	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete}, method)
+	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete},
+		method)
 }
 
 // keyed reports whether net/http takes a request of any method for one that may run twice. It may have sent

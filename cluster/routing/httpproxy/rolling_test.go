@@ -202,7 +202,8 @@ func (x *load) one(i int) {
 	}
 	x.settled.Add(1)
 	if by != string(owner.ID) || strays > 0 || runs != 1 {
-		x.t.Errorf("%s for a key of %s, known to all: served by %q, rejected %d times before, carried out %d times", method, owner.ID, by, strays, runs)
+		x.t.Errorf("%s for a key of %s, known to all: served by %q, rejected %d times before, carried out %d times",
+			method, owner.ID, by, strays, runs)
 	}
 }
 

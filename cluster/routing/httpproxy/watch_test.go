@@ -122,7 +122,8 @@ func TestDefaultTransport(t *testing.T) {
 	before := http.DefaultTransport
 	defer func() { http.DefaultTransport = before }()
 	http.DefaultTransport = transport(before.RoundTrip)
-	if made := httpproxy.NewTransport(); made.TLSHandshakeTimeout == 0 || made.IdleConnTimeout == 0 || !made.ForceAttemptHTTP2 || made.HTTP2.PingTimeout == 0 {
+	made := httpproxy.NewTransport()
+	if made.TLSHandshakeTimeout == 0 || made.IdleConnTimeout == 0 || !made.ForceAttemptHTTP2 || made.HTTP2.PingTimeout == 0 {
 		t.Errorf("%+v", made)
 	}
 }

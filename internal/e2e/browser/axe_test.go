@@ -42,7 +42,10 @@ func TestAxe(t *testing.T) {
 	script := axe(t)
 	f := newFake(t, 12, 128)
 	f.set(func() {
-		f.lost = []clusterhttp.Lost{{Profile: lease.Profile{ID: "node-98"}, Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9}, {Profile: lease.Profile{ID: "node-99"}, Reason: lease.Departed}}
+		f.lost = []clusterhttp.Lost{
+			{Profile: lease.Profile{ID: "node-98"}, Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9},
+			{Profile: lease.Profile{ID: "node-99"}, Reason: lease.Departed},
+		}
 		f.stats.Rooms.StoreDoubt = true
 		f.members[3].AgeMS, f.members[4].AgeMS, f.members[5].State = 4500, 7000, lease.Draining
 	})
