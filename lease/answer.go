@@ -15,6 +15,9 @@ type Reply struct {
 // Replies returns what follows from a message, after Apply, in messages of at most budget bytes: the answer to its
 // challenge, a request for what this node lacks, what the message pulls, and the present for a sender that is not
 // live here, or whose cluster time is behind.
+//
+// No message both challenges and answers a challenge: a node that applies an answer without its own row takes its lease for
+// ended, and its replies to that message would say nothing of members any more.
 func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies []Reply) {
 	if to := s.EchoTo(m); to != "" {
 		replies = append(replies, Reply{to, s.Echo(now, m)})
@@ -54,7 +57,7 @@ func (s *Set) Request(now time.Time, records []Handle, buckets []BucketDigest) *
 // live: heartbeats of leases that are about to expire at the sender, if this node knows later
 // ones; records and heartbeats that the sender lacks of buckets; the records and heartbeats of
 // given nodes; and cordons. Of a bucket with many more nodes than usual, the rest is left out,
-// see bucketDigest, and so is what exceeds maxDrawn.
+// see ages.held, and so is what exceeds maxDrawn.
 func (s *Set) answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
 	if a.to == nil || a.to.status != live {

@@ -13,7 +13,7 @@ type rows struct {
 	skew     *skew
 	revived  uint64   // leases of others that came back after they had expired
 	reached  uint64   // of these, those of nodes that had not given up their own leases
-	picked   []*entry // scratch of pickRows
+	picked   []*entry // scratch of due
 }
 
 // Revived counts the leases of others that came back after they had expired, and of these

@@ -44,7 +44,7 @@ func (a *api) stalled() *Problem {
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	p := &Problem{Status: http.StatusServiceUnavailable, Code: CodeNotReady}
 	s := a.agent.Snapshot()
-	switch p.State = a.state(); p.State {
+	switch p.State = a.state(s); p.State {
 	case "active":
 		writeJSON(w, http.StatusOK, status{"ready"})
 		return
@@ -175,7 +175,7 @@ func (a *api) lead(e *examination, stop <-chan struct{}) {
 // look has what the checks read: they need no list of owners.
 func (a *api) look() doctor.Look {
 	s := a.agent.Snapshot()
-	l := doctor.Look{Stats: a.statsOf(), Members: a.membersOf(s), History: a.pastOf()}
+	l := doctor.Look{Stats: a.statsOf(s), Members: a.membersOf(s), History: a.pastOf()}
 	if s.Table != nil {
 		b := s.Table.Balance()
 		l.Table = Partitions{Counts: b.Counts, Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()}}
@@ -185,8 +185,7 @@ func (a *api) look() doctor.Look {
 }
 
 // state returns the phase of this node, by its own knowledge, or the cause of its first hold.
-func (a *api) state() string {
-	s := a.agent.Snapshot()
+func (a *api) state(s *cluster.Snapshot) string {
 	switch {
 	case a.closed() || s.Self.State == lease.Left:
 		return "left"

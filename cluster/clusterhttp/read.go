@@ -139,14 +139,14 @@ func (a *api) owned(ring *ring, _ *http.Request) (any, *Problem) {
 }
 
 func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
-	stats := a.statsOf()
+	stats := a.statsOf(a.agent.Snapshot())
 	return &stats, nil
 }
 
-func (a *api) statsOf() Stats {
+func (a *api) statsOf(s *cluster.Snapshot) Stats {
 	cfg := a.agent.Config()
 	stats := Stats{
-		Self: a.self, State: a.state(), Holds: holdsOf(a.agent.Snapshot()), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
+		Self: a.self, State: a.state(s), Holds: holdsOf(s), Counts: s.Stats, Readers: a.agent.ReaderStats(),
 		Settings: Settings{
 			Cluster:     cfg.Cluster,
 			Partitions:  cfg.Partitions,
@@ -160,10 +160,10 @@ func (a *api) statsOf() Stats {
 			Join:        append([]string{}, cfg.Join...),
 		},
 	}
-	if why := a.agent.Snapshot().Waits; why != nil {
+	if why := s.Waits; why != nil {
 		stats.Waits = why.Error()
 	}
-	if why := a.agent.Snapshot().Unreachable; why != nil {
+	if why := s.Unreachable; why != nil {
 		stats.Unreachable = why.Error()
 	}
 	if a.sources != nil {

@@ -90,7 +90,7 @@ func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
 // readList reads partitions in ascending order.
 func readList(r *wire.Reader) (list []placement.Partition) {
 	next := uint64(0)
-	r.List(placement.MaxPartitions, func() {
+	r.List(maxListed, func() {
 		p := r.Uint(placement.MaxPartitions - 1)
 		if p < next {
 			r.Fail("partitions out of order")

@@ -12,7 +12,7 @@ type Hold struct {
 	Until  time.Time // when it ends by itself; zero = when its cause does
 	Reason string    // what has happened, for people
 
-	logged time.Time // the last time; zero = never
+	logged time.Time // the last time; zero = not since it began
 }
 
 // Cause is the kind of a hold.
@@ -45,11 +45,20 @@ func (h holds) list() (all []Hold) {
 }
 
 // hold begins a hold, or replaces its end and reason, and reports whether it is new. The caller announces the
-// state that follows. The log says so when a hold begins or gets another end, and once a minute while it is stated again.
+// state that follows. The log says so when a hold begins or gets another end, and once a minute while it is stated
+// again. A clock near the limit comes and goes: it is logged once a minute altogether.
 func (l *lifecycle) hold(now time.Time, h Hold) (began bool) {
 	last, held := l.holds[h.Cause]
-	if h.logged = last.logged; h.logged.IsZero() || now.Sub(h.logged) >= time.Minute || !h.Until.Equal(last.Until) {
+	h.logged = last.logged
+	limit := latest(h.logged, l.clockLogged)
+	if h.Cause != CauseClockAhead {
+		limit = h.logged
+	}
+	if limit.IsZero() || now.Sub(limit) >= time.Minute || !h.Until.Equal(last.Until) {
 		h.logged = now
+		if h.Cause == CauseClockAhead {
+			l.clockLogged = now
+		}
 		level, attrs := Warn, []any{"cause", string(h.Cause), "reason", h.Reason}
 		switch h.Cause {
 		case CauseClockAhead:
@@ -69,8 +78,9 @@ func (l *lifecycle) hold(now time.Time, h Hold) (began bool) {
 
 // release ends a hold, and reports whether there was one. The caller announces the state that follows.
 func (l *lifecycle) release(c Cause) (ended bool) {
-	if ended = l.holds.has(c); ended {
-		delete(l.holds, c)
+	hold, ended := l.holds[c]
+	delete(l.holds, c)
+	if !hold.logged.IsZero() {
 		l.log(Info, "hold ended", "cause", string(c), "state", l.state().String())
 	}
 	return ended

@@ -89,15 +89,15 @@ func (j *join) stop() {
 
 // finish ends the joining by the answer of newcomers, when it is time.
 func (j *join) finish(now time.Time) {
-}
-
-// tryJoin decides what is tried next, and whether the joining ends without an answer.
-func (j *join) tryJoin(now time.Time) {
 	if due(now, j.enterAt) {
 		if j.enterAt = (time.Time{}); !j.reach.outside() {
 			j.enter(now, true)
 		}
 	}
+}
+
+// tryJoin decides what is tried next, and whether the joining ends without an answer.
+func (j *join) tryJoin(now time.Time) {
 	if !due(now, j.next) || j.life.phase == Over {
 		return
 	}

@@ -42,6 +42,7 @@ type lifecycle struct {
 
 	phase       Phase
 	holds       holds
+	clockLogged time.Time // when the log said that the clock is ahead
 	clockFenced bool      // settling because the clock of an active node went ahead
 	settleAt    time.Time // when settling ends if no other node is active
 	settleBy    time.Time // when settling ends even if nodes keep joining
@@ -89,7 +90,7 @@ func (l *lifecycle) fence() {
 	l.phase = Joining
 	l.clockFenced = false
 	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated} { // it has to look again
-		delete(l.holds, c)
+		l.release(c)
 	}
 }
 
@@ -141,7 +142,11 @@ func (i *isolation) settle(now time.Time) {
 	if !i.life.settles() {
 		return
 	}
-	if i.clock.holdClock(now) || i.isolated(now) {
+	if i.clock.holdClock(now) {
+		i.hold(now)
+		return
+	}
+	if i.isolated(now) {
 		return
 	}
 	if i.changed {
@@ -199,17 +204,21 @@ func (i *isolation) tooFew(members int) string {
 // may, it settles for as long as a node that has just joined.
 func (i *isolation) isolated(now time.Time) bool {
 	i.countVoters(now)
+	i.hold(now)
+	if i.life.isolates() && i.life.phase != Isolated {
+		i.isolate(now)
+	}
+	return i.life.isolates()
+}
+
+// hold holds while this node may own nothing, by the voters as counted last.
+func (i *isolation) hold(now time.Time) {
 	was := i.life.isolates()
 	i.life.holdWhile(now, CauseDuplicate, i.duplicate(i.set.SuspectedDuplicate()))
 	i.life.holdWhile(now, CauseIsolated, i.tooFew(i.set.Live()))
-	is := i.life.isolates()
-	switch {
-	case is && i.life.phase != Isolated:
-		i.isolate(now)
-	case was && !is:
+	if was && !i.life.isolates() {
 		i.life.wait(now, !i.othersOwn())
 	}
-	return is
 }
 
 // countVoters looks at the voters when the live set has changed, and with each heartbeat.

@@ -9,7 +9,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Node is the state of one node. Each part is a type of its own, which decides one thing and builds on the others.
+// Node is the state of one node. Each part is a type of its own, which decides one thing. It embeds the node, because what
+// one part decides concerns the others: a fence, for example, ends runs, leases and joins.
 type Node struct {
 	core
 	life      lifecycle

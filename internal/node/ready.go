@@ -166,7 +166,7 @@ type View struct {
 	RunsLeft int
 	Overdue  []placement.Partition
 
-	// Holds is why the node owns nothing: see Hold. What has to be solved first comes first.
+	// Holds is why the node owns nothing: see Hold. What has to be solved first comes first. A node that has left has none.
 	Holds []Hold
 
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
@@ -195,7 +195,9 @@ func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 func (n *Node) View() View {
 	v := n.Glance()
 	v.Live = n.set.View()
-	v.Holds = n.cordons.hold(v.Live, n.life.holds).list()
+	if v.Phase != Over {
+		v.Holds = n.cordons.hold(v.Live, n.life.holds).list()
+	}
 	if v.Stale {
 		v.Gone = n.set.Ended()
 	}
@@ -205,7 +207,7 @@ func (n *Node) View() View {
 	return v
 }
 
-// Glance returns a View without Live, and without the hold of a cordon.
+// Glance returns a View without Live and Holds.
 func (n *Node) Glance() View {
 	v := View{
 		Phase:       n.life.phase,
@@ -218,7 +220,6 @@ func (n *Node) Glance() View {
 		Lease:       n.lease,
 		Stats:       n.stats,
 		Waits:       n.waitsFor(),
-		Holds:       n.life.holds.list(),
 		Runners:     n.handing.otherRunners(),
 		RunsLeft:    n.handing.state.Holds(),
 		Overdue:     n.handing.overdueRuns(),

@@ -13,7 +13,7 @@
 //		})
 //	})
 //
-// It is a part of github.com/vmihailenco/msgpack/v5 that is safe with the bytes of a stranger. The
+// It is the part of github.com/vmihailenco/msgpack/v5 that is safe on hostile input. The
 // rest of that library is not: it allocates what the header of a value claims, it recurses as
 // deep as values are nested, and it takes -1 and nil for unsigned integers. Here
 //

@@ -14,7 +14,7 @@ import (
 // Reader reads the values of a message. It keeps the first problem; after that, every method returns zero.
 //
 // A Reader is within an array, or outside of any. It reads no further than to the end of that array: what
-// comes behind is zero, as the field of a message whose writer left it out.
+// comes behind is zero. Read what a writer may leave out by Optional.
 type Reader struct {
 	in      source
 	dec     *msgpack.Decoder // of in
@@ -58,11 +58,11 @@ var readers = sync.Pool{New: func() any { //nolint:gochecknoglobals // of no sta
 	return r
 }}
 
-// Read has read read the only value of b, and returns the first problem.
-func Read(b []byte, read func(r *Reader)) error {
+// Read calls body to read the only value of b, and returns the first problem.
+func Read(b []byte, body func(r *Reader)) error {
 	r := readers.Get().(*Reader)
 	r.in, r.left, r.problem = source{b: b}, 1, ""
-	read(r)
+	body(r)
 	if r.problem == "" && r.in.rest() > 0 {
 		r.Fail("bytes behind the end")
 	}
@@ -114,14 +114,14 @@ func (r *Reader) Left() int { return r.left }
 // At returns how many bytes were read.
 func (r *Reader) At() int { return r.in.at }
 
-// Fields reads an array of least fields or more. It has read read the fields that it knows, and skips the rest.
-func (r *Reader) Fields(least int, read func()) {
+// Fields reads an array of least fields or more: body reads those that it knows, and the rest is skipped.
+func (r *Reader) Fields(least int, body func()) {
 	n := r.array()
 	outer := r.left
 	if r.left = n; n < least {
 		r.Fail("an array is too short")
 	}
-	read()
+	body()
 	for r.left > 0 {
 		r.Skip()
 	}
@@ -130,26 +130,26 @@ func (r *Reader) Fields(least int, read func()) {
 	}
 }
 
-// List has read read each element of an array of at most most elements.
-func (r *Reader) List(most int, read func()) {
+// List reads an array of most elements or fewer, and calls body for each of them.
+func (r *Reader) List(most int, body func()) {
 	r.Fields(0, func() {
 		if r.left > most {
 			r.Fail("an array is too long")
 		}
 		for r.left > 0 {
-			read()
+			body()
 		}
 	})
 }
 
-// Optional has read read the next field, unless it is nil, or behind the end of the array.
-func (r *Reader) Optional(read func()) {
+// Optional calls body to read the next field, unless that is nil, or behind the end of the array.
+func (r *Reader) Optional(body func()) {
 	switch {
 	case r.left > 0 && r.in.at < len(r.in.b) && r.in.b[r.in.at] == msgpcode.Nil:
 		r.left--
 		r.in.at++
 	case r.left > 0:
-		read()
+		body()
 	}
 }
 
@@ -176,7 +176,7 @@ func (r *Reader) length(n, most int, err error) int {
 	return n
 }
 
-// Map reads the size of a map of at most most keys. Its 2n keys and values are to be read next.
+// Map reads the size of a map of most keys or fewer. Read its 2n keys and values next.
 func (r *Reader) Map(most int) (n int) {
 	code, ok := r.next()
 	if !ok {

@@ -72,7 +72,7 @@ func (w *Writer) Fields(least int) Fields {
 	return Fields{w: w, start: len(w.out.b), n: least, last: least}
 }
 
-// Optional has write write a field, if it is present.
+// Optional calls write to write a field, if it is present.
 func (f *Fields) Optional(present bool, write func()) {
 	if f.size == 0 {
 		f.size = len(f.w.out.b)

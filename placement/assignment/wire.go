@@ -128,7 +128,7 @@ func (d *decoder) assignment(a *Assignment, partitions int) {
 	if d.version = d.Uint(maxVersion); d.version == 0 {
 		d.Fail("version 0")
 	}
-	d.List(math.MaxInt32, d.readID)
+	d.List(4*partitions+lease.MaxNodes+1, d.readID) // of entries, voters and the writer
 	a.version = d.version
 	a.genesis = genesis{d.Uint(math.MaxUint64), d.id()}
 	a.quorum = quorum{version: d.Uint(a.version), active: d.Uint(lease.MaxNodes)}
@@ -152,6 +152,9 @@ func (d *decoder) readID() {
 	id := lease.NodeID(d.Text(lease.MaxIDBytes))
 	if err := id.Validate(); err != nil {
 		d.Fail(err.Error())
+	}
+	if n := len(d.ids); n > 0 && id <= d.ids[n-1] {
+		d.Fail("ids out of order")
 	}
 	d.ids = append(d.ids, id)
 }

@@ -91,6 +91,14 @@ func encoded(fields ...any) []byte {
 	return b
 }
 
+// tooManyIDs returns more ids than an assignment of three partitions can have.
+func tooManyIDs() (ids []string) {
+	for i := range 4*3 + lease.MaxNodes + 2 {
+		ids = append(ids, fmt.Sprintf("n%06d", i))
+	}
+	return ids
+}
+
 // hostile returns encodings for three partitions that no node writes.
 func hostile() map[string][]byte {
 	ids := []string{"a", "b"}
@@ -119,6 +127,9 @@ func hostile() map[string][]byte {
 		"an unknown id":              encoded(1, 3, 7, ids, 0, 3, 0, 0, []int{}, none),
 		"more active than voters":    encoded(1, 3, 7, ids, 0, 1, 7, 2, []int{1}, none),
 		"a quorum of later":          encoded(1, 3, 7, ids, 0, 1, 8, 1, []int{1}, none),
+		"ids out of order":           encoded(1, 3, 7, []string{"b", "a"}, 0, 1, 0, 0, []int{}, none),
+		"an id twice":                encoded(1, 3, 7, []string{"a", "a"}, 0, 1, 0, 0, []int{}, none),
+		"too many ids":               encoded(1, 3, 7, tooManyIDs(), 0, 1, 0, 0, []int{}, none),
 		"voters out of order":        encoded(1, 3, 7, ids, 0, 1, 7, 1, []int{2, 1}, none),
 		"a voter twice":              encoded(1, 3, 7, ids, 0, 1, 7, 1, []int{1, 1}, none),
 		"no voter":                   encoded(1, 3, 7, ids, 0, 1, 7, 0, []int{0}, none),
