@@ -1,10 +1,11 @@
-package events
+package events_test
 
 import (
 	"fmt"
 	"sync"
 	"testing"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -32,13 +33,13 @@ func BenchmarkDiff(b *testing.B) {
 	for _, partitions := range []int{1024, 16384} {
 		table, members := fleet(b, 10, partitions)
 		bigger, more := fleet(b, 11, partitions)
-		old := Next(nil, "node-000", table, members, true)
-		refresh, join := Next(old, "node-000", table, members, true), Next(old, "node-000", bigger, more, true)
-		for name, states := range map[string][2]*State{"refresh": {old, refresh}, "join": {old, join}, "first": {nil, old}} {
+		old := events.Next(nil, "node-000", table, members, true)
+		refresh, join := events.Next(old, "node-000", table, members, true), events.Next(old, "node-000", bigger, more, true)
+		for name, states := range map[string][2]*events.State{"refresh": {old, refresh}, "join": {old, join}, "first": {nil, old}} {
 			b.Run(fmt.Sprintf("partitions=%d/%s", partitions, name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					Diff(states[0], states[1])
+					events.Diff(states[0], states[1])
 				}
 			})
 		}
@@ -51,8 +52,8 @@ func BenchmarkPublish(b *testing.B) {
 	table, members := fleet(b, 10, 1024)
 	for _, watchers := range []int{0, 1000} {
 		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {
-			var feed Feed
-			s := Next(nil, "node-000", table, members, true)
+			var feed events.Feed
+			s := events.Next(nil, "node-000", table, members, true)
 			feed.Publish(s)
 			var ready, ended sync.WaitGroup
 			ready.Add(watchers)
@@ -73,7 +74,7 @@ func BenchmarkPublish(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				ready.Wait()
-				s = Next(s, "node-000", table, members, true)
+				s = events.Next(s, "node-000", table, members, true)
 				ready.Add(watchers)
 				b.StartTimer()
 				feed.Publish(s)
@@ -93,14 +94,14 @@ func BenchmarkFollow(b *testing.B) {
 	bigger, more := fleet(b, 11, 1024)
 	for _, watchers := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {
-			var feed Feed
-			s := Next(nil, "node-000", table, members, true)
+			var feed events.Feed
+			s := events.Next(nil, "node-000", table, members, true)
 			feed.Publish(s)
 			var received, ended sync.WaitGroup
 			received.Add(watchers)
 			for range watchers {
 				ended.Go(func() {
-					for range Watch(b.Context(), &feed) {
+					for range events.Watch(b.Context(), &feed) {
 						received.Done()
 					}
 				})
@@ -110,7 +111,7 @@ func BenchmarkFollow(b *testing.B) {
 			for b.Loop() {
 				received.Add(watchers)
 				table, members, bigger, more = bigger, more, table, members
-				s = Next(s, "node-000", table, members, true)
+				s = events.Next(s, "node-000", table, members, true)
 				feed.Publish(s)
 				received.Wait()
 			}

@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"context"
@@ -10,15 +10,17 @@ import (
 	"testing/synctest"
 	"time"
 	"weak"
+
+	"github.com/roost-cluster/roost/events"
 )
 
 // storm publishes n random states, calls pause after each, and closes the feed. The
 // last state differs from all others. storm returns the states.
-func storm(t *testing.T, feed *Feed, rng *rand.Rand, n int, pause func()) []*State {
+func storm(t *testing.T, feed *events.Feed, rng *rand.Rand, n int, pause func()) []*events.State {
 	t.Helper()
 	pick := func(list ...string) string { return list[rng.IntN(len(list))] }
-	var states []*State
-	var s *State
+	var states []*events.State
+	var s *events.State
 	for i := range n {
 		next := step{
 			owners:  pick("aabbcc", "aaabbb", "bbbccc", "ababab", "cccaaa", "aaaaaa"),
@@ -42,8 +44,8 @@ func storm(t *testing.T, feed *Feed, rng *rand.Rand, n int, pause func()) []*Sta
 func TestCrowdEndsRight(t *testing.T) {
 	const crowd, states = 1000, 200
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
-		received := make([][]Batch, crowd)
+		var feed events.Feed
+		received := make([][]events.Batch, crowd)
 		for i := range crowd {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			watch := watchers[[]string{"Watch", "Subscribe"}[i%2]]
@@ -81,7 +83,7 @@ func TestCrowdEndsRight(t *testing.T) {
 // goroutine may remain, and no watcher may wait for another.
 func TestCrowdOnThreads(t *testing.T) {
 	const crowd, states = 1000, 50
-	var feed Feed
+	var feed events.Feed
 	var wg sync.WaitGroup
 	var final atomic.Int64
 	for i := range crowd {
@@ -89,7 +91,7 @@ func TestCrowdOnThreads(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if i%50 == 0 {
-			Subscribe(ctx, &feed) // never read; goleak checks that its goroutine ends
+			events.Subscribe(ctx, &feed) // never read; goleak checks that its goroutine ends
 			continue
 		}
 		unread := states
@@ -98,7 +100,7 @@ func TestCrowdOnThreads(t *testing.T) {
 		}
 		wg.Go(func() {
 			var last uint64
-			for b := range Subscribe(ctx, &feed) {
+			for b := range events.Subscribe(ctx, &feed) {
 				if last = b.Version; unread == 0 {
 					cancel() // and read until the channel is closed
 				}
@@ -122,10 +124,10 @@ func TestCrowdOnThreads(t *testing.T) {
 // A subscriber that never reads keeps a few states alive, not all of them.
 func TestUnreadSubscriptionIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
-		batches := Subscribe(t.Context(), &feed)
-		var s *State
-		var refs []weak.Pointer[State]
+		var feed events.Feed
+		batches := events.Subscribe(t.Context(), &feed)
+		var s *events.State
+		var refs []weak.Pointer[events.State]
 		for i := range 1000 {
 			s = step{owners: []string{"aab", "bab"}[i%2]}.next(t, s)
 			refs = append(refs, weak.Make(s))

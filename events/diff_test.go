@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -96,7 +97,7 @@ func TestDiff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			states := chain(t, tc.steps...)
 			last := states[len(states)-1]
-			b := Diff(states[0], last)
+			b := events.Diff(states[0], last)
 			if got := text(b); got != tc.want {
 				t.Errorf("got  %q\nwant %q", got, tc.want)
 			}
@@ -122,7 +123,7 @@ func TestDiffOfFirst(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := Diff(nil, tc.step.next(t, nil))
+			b := events.Diff(nil, tc.step.next(t, nil))
 			if got := text(b); got != tc.want {
 				t.Errorf("got  %q\nwant %q", got, tc.want)
 			}
@@ -136,17 +137,17 @@ func TestDiffOfFirst(t *testing.T) {
 // Scripts read batches with jq: names must stay, and an empty list must be a list.
 func TestBatchJSON(t *testing.T) {
 	states := chain(t, step{owners: "aab", members: "a1 b1"}, step{owners: "baa", members: "a1 c1"})
-	b := Diff(states[0], states[1])
+	b := events.Diff(states[0], states[1])
 	b.Digest = 7
 	tests := map[string]struct {
-		batch Batch
+		batch events.Batch
 		want  string
 	}{
 		"full": {b, `{"version":2,"digest":"0000000000000007","full":false,` +
 			`"released":[{"partition":0,"since":1}],"acquired":[{"partition":2,"since":2}],` +
 			`"moved":[{"partition":0,"from":"a","to":"b"},{"partition":2,"from":"b","to":"a"}],` +
 			`"left":["b"],"joined":["c"],"changed":[]}`},
-		"empty": {Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":"0000000000000000","full":true,` +
+		"empty": {events.Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":"0000000000000000","full":true,` +
 			`"released":[],"acquired":[],"moved":[],"left":[],"joined":[],"changed":[]}`},
 	}
 	for name, tc := range tests {
@@ -162,15 +163,15 @@ func TestBatchJSON(t *testing.T) {
 // A node publishes for every renewed lease, and every watcher compares each time.
 func TestNothingChangedAllocatesNothing(t *testing.T) {
 	table, members := tableOf(t, "abab"), membersOf(t, "a1 b1")
-	old := Next(nil, self, table, members, true)
-	cur := Next(old, self, table, membersOf(t, "a1 b1"), true)
-	again := Next(cur, self, tableOf(t, "abab"), members, true) // equal, but computed again
-	for name, pair := range map[string][2]*State{"shared": {old, cur}, "recomputed": {old, again}} {
-		if n := testing.AllocsPerRun(100, func() { Diff(pair[0], pair[1]) }); n != 0 {
+	old := events.Next(nil, self, table, members, true)
+	cur := events.Next(old, self, table, membersOf(t, "a1 b1"), true)
+	again := events.Next(cur, self, tableOf(t, "abab"), members, true) // equal, but computed again
+	for name, pair := range map[string][2]*events.State{"shared": {old, cur}, "recomputed": {old, again}} {
+		if n := testing.AllocsPerRun(100, func() { events.Diff(pair[0], pair[1]) }); n != 0 {
 			t.Errorf("%s: Diff allocates %v times", name, n)
 		}
 	}
-	if !same(old.since, again.since) || !same(old.Members, cur.Members) {
+	if !events.Same(old.Since(), again.Since()) || !events.Same(old.Members, cur.Members) {
 		t.Error("equal states do not share memory, so Diff compares all of it")
 	}
 	if n := testing.AllocsPerRun(100, func() { old.Owns(placement.Partition(1)) }); n != 0 {
@@ -186,19 +187,19 @@ func TestDiffOfDetails(t *testing.T) {
 		return r
 	}
 	same := func(*lease.Record) {}
-	at := func(members string, details ...Detail) *State {
-		s := Next(nil, self, tableOf(t, "ab"), membersOf(t, members), true)
+	at := func(members string, details ...events.Detail) *events.State {
+		s := events.Next(nil, self, tableOf(t, "ab"), membersOf(t, members), true)
 		s.Details = details
 		return s
 	}
-	plain := Detail{Record: record(same), State: lease.Active}
-	changes := map[string]Detail{
+	plain := events.Detail{Record: record(same), State: lease.Active}
+	changes := map[string]events.Detail{
 		"state":    {plain.Record, lease.Draining},
 		"meta":     {record(func(r *lease.Record) { r.Meta = "m" }), lease.Active},
 		"flapping": {record(func(r *lease.Record) { r.FlappingUntil = 1 }), lease.Active},
 	}
 	for i, field := range reflect.VisibleFields(reflect.TypeFor[lease.Profile]()) {
-		changes[field.Name] = Detail{record(func(r *lease.Record) {
+		changes[field.Name] = events.Detail{record(func(r *lease.Record) {
 			switch v := reflect.ValueOf(&r.Profile).Elem().Field(i); v.Kind() {
 			case reflect.String:
 				v.SetString("other")
@@ -212,19 +213,19 @@ func TestDiffOfDetails(t *testing.T) {
 		}), lease.Active}
 	}
 	for name, changed := range changes {
-		b := Diff(at("a1 b1 c1", plain, plain, plain), at("a1 b1 d1", plain, changed, plain))
+		b := events.Diff(at("a1 b1 c1", plain, plain, plain), at("a1 b1 d1", plain, changed, plain))
 		if !slices.Equal(b.Changed, []lease.NodeID{"b"}) || !b.News() {
 			t.Errorf("%s: %v", name, b.Changed)
 		}
-		if b := Diff(at("a1 b1", plain, plain), at("a1 b2", plain, changed)); len(b.Changed) > 0 {
+		if b := events.Diff(at("a1 b1", plain, plain), at("a1 b2", plain, changed)); len(b.Changed) > 0 {
 			t.Errorf("%s with a restart: %v", name, b.Changed)
 		}
 	}
-	equal := Detail{record(same), lease.Active}
-	if b := Diff(at("a1 b1", plain, plain), at("a1 b1", plain, equal)); b.News() {
+	equal := events.Detail{record(same), lease.Active}
+	if b := events.Diff(at("a1 b1", plain, plain), at("a1 b1", plain, equal)); b.News() {
 		t.Errorf("equal details: %v", b.Changed)
 	}
-	if b := Diff(at("a1 b1", plain, plain), at("a1 b1")); b.News() {
+	if b := events.Diff(at("a1 b1", plain, plain), at("a1 b1")); b.News() {
 		t.Errorf("no details: %v", b.Changed)
 	}
 }

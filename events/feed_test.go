@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -15,19 +16,19 @@ import (
 func TestSharedChangesAreThoseOfDiff(t *testing.T) {
 	tb := t
 	rapid.Check(t, func(t *rapid.T) {
-		states := append([]*State{nil}, chain(tb, drawSteps(t)...)...)
-		var feed Feed
+		states := append([]*events.State{nil}, chain(tb, drawSteps(t)...)...)
+		var feed events.Feed
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			to := rapid.IntRange(0, len(states)-1).Draw(t, "to")
 			from := rapid.IntRange(0, to).Draw(t, "from")
-			got, news := feed.changes(states[from], states[to])
+			got, news := feed.Changes(states[from], states[to])
 			if from == to {
 				if news {
 					t.Fatalf("from %d to %d is news", from, to)
 				}
 				continue
 			}
-			want := Diff(states[from], states[to])
+			want := events.Diff(states[from], states[to])
 			if diff := cmp.Diff(want, got); diff != "" || news != want.News() {
 				t.Fatalf("from %d to %d (-want +got):\n%s", from, to, diff)
 			}
@@ -38,22 +39,22 @@ func TestSharedChangesAreThoseOfDiff(t *testing.T) {
 // Watchers at the same state get one batch, computed once.
 func TestWatchersShareBatches(t *testing.T) {
 	states := chain(t, step{owners: "aaab"}, step{owners: "bbbb"}) // an array of three moves has room for a fourth
-	var feed Feed
+	var feed events.Feed
 	feed.Publish(states[0])
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	moves, more := make([][]Move, 8), make([][]Move, 8)
+	moves, more := make([][]events.Move, 8), make([][]events.Move, 8)
 	var full, all sync.WaitGroup
 	full.Add(len(moves))
 	for i := range moves {
 		all.Go(func() {
-			for b := range Watch(ctx, &feed) {
+			for b := range events.Watch(ctx, &feed) {
 				if b.Full {
 					full.Done()
 					continue
 				}
 				moves[i] = b.Moved
-				more[i] = append(b.Moved, Move{Partition: placement.Partition(i)})
+				more[i] = append(b.Moved, events.Move{Partition: placement.Partition(i)})
 				return
 			}
 		})
@@ -62,7 +63,7 @@ func TestWatchersShareBatches(t *testing.T) {
 	feed.Publish(states[1])
 	all.Wait()
 	for i := range moves {
-		if !same(moves[i], moves[0]) {
+		if !events.Same(moves[i], moves[0]) {
 			t.Errorf("watcher %d has a batch of its own", i)
 		}
 		if more[i][3].Partition != placement.Partition(i) {

@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -27,16 +28,16 @@ type step struct {
 }
 
 // next returns the state that the step makes of prev.
-func (s step) next(tb testing.TB, prev *State) *State {
+func (s step) next(tb testing.TB, prev *events.State) *events.State {
 	tb.Helper()
-	return Next(prev, self, tableOf(tb, s.owners), membersOf(tb, s.members), !s.fenced)
+	return events.Next(prev, self, tableOf(tb, s.owners), membersOf(tb, s.members), !s.fenced)
 }
 
 // chain returns the states of successive steps.
-func chain(tb testing.TB, steps ...step) []*State {
+func chain(tb testing.TB, steps ...step) []*events.State {
 	tb.Helper()
-	var states []*State
-	var prev *State
+	var states []*events.State
+	var prev *events.State
 	for _, s := range steps {
 		prev = s.next(tb, prev)
 		states = append(states, prev)
@@ -90,7 +91,7 @@ func membersOf(tb testing.TB, members string) []lease.Incarnation {
 
 // text formats a batch for comparison: -0@1 released, +0@3 acquired,
 // 0:a>b moved, left:b, joined:c.
-func text(b Batch) string {
+func text(b events.Batch) string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, o := range b.Released {

@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"context"
@@ -8,18 +8,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/placement"
 )
 
 // States that a subscriber has not reached count as behind, for each way to read.
 func TestReaderStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
+		var feed events.Feed
 		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "b"}, step{owners: "a"})
-		expect := func(what string, want ...ReaderStats) {
+		expect := func(what string, want ...events.ReaderStats) {
 			t.Helper()
 			synctest.Wait()
-			if diff := cmp.Diff(append([]ReaderStats{}, want...), feed.ReaderStats()); diff != "" {
+			if diff := cmp.Diff(append([]events.ReaderStats{}, want...), feed.ReaderStats()); diff != "" {
 				t.Errorf("%s: -want +got\n%s", what, diff)
 			}
 		}
@@ -29,42 +30,42 @@ func TestReaderStats(t *testing.T) {
 
 		hang, waits := make(chan struct{}), feed.Reader("waits")
 		go func() {
-			for range Watch(ctx, &feed) {
+			for range events.Watch(ctx, &feed) {
 				<-hang
 			}
 		}()
 		for range 2 {
 			go func() {
-				for range Watch(ctx, &feed) {
+				for range events.Watch(ctx, &feed) {
 					continue
 				}
 			}()
 		}
-		batches := Subscribe(ctx, &feed)
-		go RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) { <-ctx.Done() })
+		batches := events.Subscribe(ctx, &feed)
+		go events.RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) { <-ctx.Done() })
 		feed.Publish(states[0])
 		waits.Latest()
 		expect("the first state",
-			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+			events.ReaderStats{"run_owned", 1, 0}, events.ReaderStats{"subscribe", 1, 1}, events.ReaderStats{"waits", 1, 0}, events.ReaderStats{"watch", 3, 0})
 
 		feed.Publish(states[1])
 		feed.Publish(states[2]) // a refresh, but readers have to look first
 		expect("three states",
-			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 3}, ReaderStats{"waits", 1, 2}, ReaderStats{"watch", 3, 2})
+			events.ReaderStats{"run_owned", 1, 0}, events.ReaderStats{"subscribe", 1, 3}, events.ReaderStats{"waits", 1, 2}, events.ReaderStats{"watch", 3, 2})
 
 		<-batches
 		waits.Latest()
 		close(hang)
 		expect("all have read",
-			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 0}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+			events.ReaderStats{"run_owned", 1, 0}, events.ReaderStats{"subscribe", 1, 0}, events.ReaderStats{"waits", 1, 0}, events.ReaderStats{"watch", 3, 0})
 
-		late := Subscribe(ctx, &feed)
+		late := events.Subscribe(ctx, &feed)
 		expect("a first batch is unread",
-			ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 2, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+			events.ReaderStats{"run_owned", 1, 0}, events.ReaderStats{"subscribe", 2, 1}, events.ReaderStats{"waits", 1, 0}, events.ReaderStats{"watch", 3, 0})
 		<-late
 
 		feed.Publish(states[3])
-		expect("one more", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 2, 1}, ReaderStats{"waits", 1, 1}, ReaderStats{"watch", 3, 0})
+		expect("one more", events.ReaderStats{"run_owned", 1, 0}, events.ReaderStats{"subscribe", 2, 1}, events.ReaderStats{"waits", 1, 1}, events.ReaderStats{"watch", 3, 0})
 		waits.Close()
 		waits.Close()
 		cancel()

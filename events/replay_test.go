@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -64,8 +65,8 @@ func (s step) owner(p int) lease.NodeID {
 
 // referenceDiff is Diff on the steps from..to (from < 0: none). It walks through all states
 // in between, where Diff has only the two ends.
-func referenceDiff(steps []step, from, to int) Batch {
-	var b Batch
+func referenceDiff(steps []step, from, to int) events.Batch {
+	var b events.Batch
 	b.Version, b.Full = uint64(to+1), from < 0
 	began := func(p, i int) uint64 {
 		for i > 0 && steps[i-1].holds(p) {
@@ -83,13 +84,13 @@ func referenceDiff(steps []step, from, to int) Batch {
 			always = always && steps[i].holds(p)
 		}
 		if old.holds(p) && from >= 0 && !always {
-			b.Released = append(b.Released, Ownership{placement.Partition(p), began(p, from)})
+			b.Released = append(b.Released, events.Ownership{placement.Partition(p), began(p, from)})
 		}
 		if steps[to].holds(p) && !always {
-			b.Acquired = append(b.Acquired, Ownership{placement.Partition(p), began(p, to)})
+			b.Acquired = append(b.Acquired, events.Ownership{placement.Partition(p), began(p, to)})
 		}
 		if from >= 0 && old.owner(p) != steps[to].owner(p) {
-			b.Moved = append(b.Moved, Move{Partition: placement.Partition(p), From: old.owner(p), To: steps[to].owner(p)})
+			b.Moved = append(b.Moved, events.Move{Partition: placement.Partition(p), From: old.owner(p), To: steps[to].owner(p)})
 		}
 	}
 	was, is := map[string]bool{}, map[string]bool{}
@@ -118,11 +119,11 @@ func TestDiffAgainstReference(t *testing.T) {
 		states := chain(t, steps...)
 		to := rapid.IntRange(0, len(states)-1).Draw(rt, "to")
 		from := rapid.IntRange(-1, to).Draw(rt, "from")
-		var old *State
+		var old *events.State
 		if from >= 0 {
 			old = states[from]
 		}
-		got := Diff(old, states[to])
+		got := events.Diff(old, states[to])
 		want := referenceDiff(steps, from, to)
 		want.Digest = states[to].Digest()
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -141,7 +142,7 @@ type replica struct {
 
 // apply replays b in the order of its fields, and fails if b contradicts the replica.
 // A first batch has no owners; they are taken from the state that it led to.
-func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b Batch, states []*State) {
+func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b events.Batch, states []*events.State) {
 	first := r.held == nil
 	if first {
 		*r = replica{
@@ -195,7 +196,7 @@ func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b Batch, states [
 	}
 }
 
-func ownersOf(s *State) map[placement.Partition]lease.NodeID {
+func ownersOf(s *events.State) map[placement.Partition]lease.NodeID {
 	owners := map[placement.Partition]lease.NodeID{}
 	for p := range placement.Partition(s.Table.Partitions()) {
 		if id, ok := s.Table.Owner(p); ok {
@@ -206,7 +207,7 @@ func ownersOf(s *State) map[placement.Partition]lease.NodeID {
 }
 
 // check compares the replica with the state that it must have reached.
-func (r *replica) check(t interface{ Fatalf(string, ...any) }, s *State) {
+func (r *replica) check(t interface{ Fatalf(string, ...any) }, s *events.State) {
 	members := map[lease.NodeID]bool{}
 	for _, m := range s.Members {
 		members[m.Node] = true
@@ -227,9 +228,9 @@ func TestSubscribeReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(rt *rapid.T) {
 			states := chain(t, drawSteps(rt)...)
-			var feed Feed
+			var feed events.Feed
 			defer feed.Close()
-			batches := Subscribe(t.Context(), &feed)
+			batches := events.Subscribe(t.Context(), &feed)
 			var r replica
 			for _, s := range states {
 				feed.Publish(s)

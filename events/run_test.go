@@ -1,11 +1,10 @@
-package events
+package events_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/roost-cluster/roost/events/latest"
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -27,8 +26,8 @@ var errCancelled = errors.New("the test cancels")
 // its context has ended, and returns by itself after early, if set.
 type rig struct {
 	t        *testing.T
-	feed     Feed
-	state    *State
+	feed     events.Feed
+	state    *events.State
 	cancel   context.CancelCauseFunc
 	windDown time.Duration
 	early    time.Duration
@@ -40,7 +39,7 @@ func newRig(t *testing.T) *rig {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r := &rig{t: t, cancel: cancel, log: make(chan string, 1000)}
 	go func() {
-		err := RunOwned(ctx, &r.feed, r.run)
+		err := events.RunOwned(ctx, &r.feed, r.run)
 		r.log <- fmt.Sprintf("all end: %v", err)
 	}()
 	return r
@@ -92,7 +91,7 @@ func TestRunOwned(t *testing.T) {
 			r.publish(step{owners: "aab", members: "a1"}) // a refresh
 			r.expect()
 			r.publish(step{owners: "baa"})
-			r.expect("0 ends: "+ErrReleased.Error(), "0 returns", "2 starts")
+			r.expect("0 ends: "+events.ErrReleased.Error(), "0 returns", "2 starts")
 			r.cancel(nil)
 			r.expect("1 ends: context canceled", "1 returns", "2 ends: context canceled", "2 returns",
 				"all end: context canceled")
@@ -102,7 +101,7 @@ func TestRunOwned(t *testing.T) {
 			r.publish(step{owners: "a"})
 			r.expect("0 starts")
 			r.publish(step{owners: "b"})
-			r.expect("0 ends: " + ErrReleased.Error())
+			r.expect("0 ends: " + events.ErrReleased.Error())
 			r.publish(step{owners: "a"})
 			time.Sleep(59 * time.Second)
 			r.expect()
@@ -110,7 +109,7 @@ func TestRunOwned(t *testing.T) {
 			r.expect("0 returns", "0 starts")
 			r.feed.Close()
 			time.Sleep(time.Minute)
-			r.expect("0 ends: "+ErrClosed.Error(), "0 returns", "all end: "+ErrClosed.Error())
+			r.expect("0 ends: "+events.ErrClosed.Error(), "0 returns", "all end: "+events.ErrClosed.Error())
 		},
 		"no next run if it was lost again by then": func(r *rig) {
 			r.windDown = time.Minute
@@ -119,7 +118,7 @@ func TestRunOwned(t *testing.T) {
 				synctest.Wait()
 			}
 			time.Sleep(time.Hour)
-			r.expect("0 starts", "0 ends: "+ErrReleased.Error(), "0 returns")
+			r.expect("0 starts", "0 ends: "+events.ErrReleased.Error(), "0 returns")
 			r.publish(step{owners: "a"})
 			r.expect("0 starts")
 			r.cancel(errCancelled)
@@ -133,10 +132,10 @@ func TestRunOwned(t *testing.T) {
 				synctest.Wait()
 			}
 			time.Sleep(time.Hour)
-			r.expect("0 starts", "0 ends: "+ErrReleased.Error(), "0 returns", "0 starts")
+			r.expect("0 starts", "0 ends: "+events.ErrReleased.Error(), "0 returns", "0 starts")
 			r.feed.Close()
 			time.Sleep(time.Minute)
-			r.expect("0 ends: "+ErrClosed.Error(), "0 returns", "all end: "+ErrClosed.Error())
+			r.expect("0 ends: "+events.ErrClosed.Error(), "0 returns", "all end: "+events.ErrClosed.Error())
 		},
 		"an early return is final until the next acquisition": func(r *rig) {
 			r.early = time.Minute
@@ -151,7 +150,7 @@ func TestRunOwned(t *testing.T) {
 			r.publish(step{owners: "a"})
 			r.expect("0 starts")
 			r.feed.Close()
-			r.expect("0 ends: "+ErrClosed.Error(), "0 returns", "all end: "+ErrClosed.Error())
+			r.expect("0 ends: "+events.ErrClosed.Error(), "0 returns", "all end: "+events.ErrClosed.Error())
 		},
 		"released and closed at once": func(r *rig) {
 			r.windDown = time.Minute
@@ -159,9 +158,9 @@ func TestRunOwned(t *testing.T) {
 			r.expect("0 starts")
 			r.publish(step{owners: "a", fenced: true})
 			r.feed.Close()
-			r.expect("0 ends: " + ErrReleased.Error())
+			r.expect("0 ends: " + events.ErrReleased.Error())
 			time.Sleep(time.Minute)
-			r.expect("0 returns", "all end: "+ErrClosed.Error())
+			r.expect("0 returns", "all end: "+events.ErrClosed.Error())
 		},
 		"closed while a new run is due": func(r *rig) {
 			r.windDown = time.Minute
@@ -171,19 +170,19 @@ func TestRunOwned(t *testing.T) {
 			}
 			r.feed.Close()
 			time.Sleep(time.Hour)
-			r.expect("0 starts", "0 ends: "+ErrReleased.Error(), "0 returns", "all end: "+ErrClosed.Error())
+			r.expect("0 starts", "0 ends: "+events.ErrReleased.Error(), "0 returns", "all end: "+events.ErrClosed.Error())
 		},
 		"lost and regained unseen": func(r *rig) {
 			r.publish(step{owners: "aa"})
 			r.expect("0 starts", "1 starts")
 			r.state = step{owners: "ba"}.next(r.t, r.state) // not published
 			r.publish(step{owners: "aa"})
-			r.expect("0 ends: "+ErrReleased.Error(), "0 returns", "0 starts")
+			r.expect("0 ends: "+events.ErrReleased.Error(), "0 returns", "0 starts")
 			r.cancel(nil)
 		},
 		"closed before any state": func(r *rig) {
 			r.feed.Close()
-			r.expect("all end: " + ErrClosed.Error())
+			r.expect("all end: " + events.ErrClosed.Error())
 		},
 		"cancelled before any state": func(r *rig) {
 			r.cancel(nil)
@@ -202,12 +201,12 @@ func TestRunOwned(t *testing.T) {
 func TestRunOwnedReadsStateBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "a"}, step{owners: "b"})
-		var feed Feed
+		var feed events.Feed
 		starts := 0
 		woundDown := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) {
+		go events.RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) {
 			starts++
 			<-ctx.Done()
 			<-woundDown
@@ -216,9 +215,7 @@ func TestRunOwnedReadsStateBeforeStart(t *testing.T) {
 			feed.Publish(s)
 			synctest.Wait()
 		}
-		var quiet latest.Value[*State]
-		quiet.Set(states[3])
-		reflect.ValueOf(&feed.newest).Elem().Set(reflect.ValueOf(&quiet).Elem()) // wakes no reader
+		feed.PublishQuietly(states[3])
 		close(woundDown)
 		synctest.Wait()
 		if starts != 1 {
@@ -241,7 +238,7 @@ func (l lookout) Value(key any) any {
 // Released partitions are cancelled before any new run starts.
 func TestRunOwnedReleasesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
+		var feed events.Feed
 		var old context.Context
 		starts := 0
 		ctx := lookout{t.Context(), func() {
@@ -251,7 +248,7 @@ func TestRunOwnedReleasesFirst(t *testing.T) {
 		}}
 		s := step{owners: "ba"}.next(t, nil)
 		feed.Publish(s)
-		go RunOwned(ctx, &feed, func(ctx context.Context, p placement.Partition) {
+		go events.RunOwned(ctx, &feed, func(ctx context.Context, p placement.Partition) {
 			if p == 1 {
 				old = ctx
 			}
@@ -270,10 +267,10 @@ func TestRunOwnedReleasesFirst(t *testing.T) {
 // A run that has returned leaves no context behind, while its parent continues.
 func TestRunOwnedEndsItsContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
+		var feed events.Feed
 		var kept context.Context
 		feed.Publish(step{owners: "a"}.next(t, nil))
-		go RunOwned(t.Context(), &feed, func(ctx context.Context, _ placement.Partition) { kept = ctx })
+		go events.RunOwned(t.Context(), &feed, func(ctx context.Context, _ placement.Partition) { kept = ctx })
 		synctest.Wait()
 		if kept.Err() == nil {
 			t.Error("the context of a run outlives it")
@@ -289,11 +286,11 @@ func (opaque) Value(any) any { return nil }
 // Every run gets the right cause, also the runs that the end of ctx reaches last.
 func TestRunOwnedCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
+		var feed events.Feed
 		ctx, cancel := context.WithCancel(t.Context())
 		var wrong atomic.Int32
 		feed.Publish(step{owners: strings.Repeat("a", 200)}.next(t, nil))
-		go RunOwned(opaque{ctx}, &feed, func(ctx context.Context, _ placement.Partition) {
+		go events.RunOwned(opaque{ctx}, &feed, func(ctx context.Context, _ placement.Partition) {
 			if <-ctx.Done(); !errors.Is(context.Cause(ctx), context.Canceled) {
 				wrong.Add(1)
 			}
@@ -327,11 +324,11 @@ func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
 // owned partitions run.
 func TestRunOwnedStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
+		var feed events.Feed
 		var g guard
 		ended := make(chan error, 1)
 		go func() {
-			ended <- RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
+			ended <- events.RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
 				defer g.enter(t, p)()
 				rng := rand.New(rand.NewPCG(uint64(p), uint64(g[p].starts.Load())))
 				var early <-chan time.Time
@@ -347,7 +344,7 @@ func TestRunOwnedStorm(t *testing.T) {
 			})
 		}()
 		rng := rand.New(rand.NewPCG(5, 0))
-		var s *State
+		var s *events.State
 		for range 20 { // with a pause after each
 			for range 200 {
 				s = step{
@@ -367,7 +364,7 @@ func TestRunOwnedStorm(t *testing.T) {
 			}
 		}
 		feed.Close()
-		if err := <-ended; !errors.Is(err, ErrClosed) {
+		if err := <-ended; !errors.Is(err, events.ErrClosed) {
 			t.Errorf("RunOwned: %v, want ErrClosed", err)
 		}
 		for p := range g {
@@ -382,13 +379,13 @@ func TestRunOwnedStorm(t *testing.T) {
 func TestRunOwnedOnThreads(t *testing.T) {
 	for _, end := range []string{"closed", "cancelled"} {
 		t.Run(end, func(t *testing.T) {
-			var feed Feed
+			var feed events.Feed
 			var g guard
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() {
-				ended <- RunOwned(ctx, &feed, func(ctx context.Context, p placement.Partition) {
+				ended <- events.RunOwned(ctx, &feed, func(ctx context.Context, p placement.Partition) {
 					defer g.enter(t, p)()
 					for i := range rand.IntN(200) {
 						if i%16 == 0 && ctx.Err() != nil {
@@ -405,7 +402,7 @@ func TestRunOwnedOnThreads(t *testing.T) {
 				time.AfterFunc(time.Millisecond, cancel)
 			}
 			storm(t, &feed, rand.New(rand.NewPCG(6, 0)), 300, runtime.Gosched)
-			if err := <-ended; !errors.Is(err, ErrClosed) && ctx.Err() == nil {
+			if err := <-ended; !errors.Is(err, events.ErrClosed) && ctx.Err() == nil {
 				t.Errorf("RunOwned: %v, want ErrClosed", err)
 			}
 			for p := range g {
@@ -447,12 +444,12 @@ func TestRuns(t *testing.T) {
 func TestNoRunAfterRelease(t *testing.T) {
 	owned := step{owners: "a", members: "a1"}.next(t, nil)
 	for range 2000 {
-		var feed Feed
+		var feed events.Feed
 		feed.Publish(owned)
 		lost := step{owners: ".", members: "a1"}.next(t, owned)
 		var wg sync.WaitGroup
 		began := false
-		wg.Go(func() { began = feed.begin(Ownership{0, owned.Version}) })
+		wg.Go(func() { began = feed.Begin(events.Ownership{0, owned.Version}) })
 		feed.Publish(lost)
 		free := !feed.Runs(0)
 		wg.Wait()
@@ -469,18 +466,18 @@ func TestNoRunAfterRelease(t *testing.T) {
 func TestNextRunning(t *testing.T) {
 	table, members := tableOf(t, "aab"), membersOf(t, "a1 b1")
 	ps := func(list ...placement.Partition) []placement.Partition { return list }
-	s1 := NextRunning(nil, self, table, members, true, ps(0), ps(1))
-	s2 := NextRunning(s1, self, table, members, true, ps(0, 2), nil)
-	s3 := NextRunning(s2, self, table, members, true, ps(1), nil)
-	s4 := NextRunning(s3, self, table, members, true, ps(1), ps(0))
+	s1 := events.NextRunning(nil, self, table, members, true, ps(0), ps(1))
+	s2 := events.NextRunning(s1, self, table, members, true, ps(0, 2), nil)
+	s3 := events.NextRunning(s2, self, table, members, true, ps(1), nil)
+	s4 := events.NextRunning(s3, self, table, members, true, ps(1), ps(0))
 	if !slices.Equal(s1.Owned(), ps(0)) || !slices.Equal(s1.Waits(), ps(1)) {
 		t.Errorf("owns %v, waits for %v", s1.Owned(), s1.Waits())
 	}
 	for i, c := range []struct {
-		old, cur *State
+		old, cur *events.State
 		want     string
 	}{{nil, s1, "+0@1 joined:a joined:b"}, {s1, s2, "+2@2"}, {s2, s3, "-0@1 -2@2 +1@3"}, {s3, s4, ""}} {
-		if got := text(Diff(c.old, c.cur)); got != c.want {
+		if got := text(events.Diff(c.old, c.cur)); got != c.want {
 			t.Errorf("%d: %q, want %q", i, got, c.want)
 		}
 	}
@@ -490,13 +487,13 @@ func TestNextRunning(t *testing.T) {
 // by the end of ctx.
 func TestAwaitRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
+		var feed events.Feed
 		defer feed.Close()
 		states := chain(t, step{owners: "aa", members: "a1"}, step{owners: "..", members: "a1"})
 		feed.Publish(states[0])
 		for call := range 2 {
 			go func() {
-				_ = RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
+				_ = events.RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
 					<-ctx.Done()
 					time.Sleep(time.Duration(1+int(p)+call) * time.Second)
 				})

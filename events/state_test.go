@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -82,7 +83,7 @@ func TestNextCarriesOwnershipOver(t *testing.T) {
 	}
 	for i, s := range states {
 		for p, since := range want[i] {
-			if got := at(s.since, placement.Partition(p)); got != since {
+			if got := s.SinceOf(placement.Partition(p)); got != since {
 				t.Errorf("state %d, partition %d: since %d, want %d", i+1, p, got, since)
 			}
 		}
@@ -96,19 +97,19 @@ func TestNextCarriesOwnershipOver(t *testing.T) {
 // A state is immutable: its successor must not change it.
 func TestNextLeavesPrevAlone(t *testing.T) {
 	prev := step{owners: "aab", members: "a1"}.next(t, nil)
-	before := slices.Clone(prev.since)
+	before := slices.Clone(prev.Since())
 	step{owners: "bba", members: "a1 b1"}.next(t, prev)
-	if !slices.Equal(prev.since, before) || len(prev.Members) != 1 || prev.Version != 1 {
-		t.Errorf("changed: since %v → %v, members %v, version %d", before, prev.since, prev.Members, prev.Version)
+	if !slices.Equal(prev.Since(), before) || len(prev.Members) != 1 || prev.Version != 1 {
+		t.Errorf("changed: since %v → %v, members %v, version %d", before, prev.Since(), prev.Members, prev.Version)
 	}
 }
 
 // Another self is another node, without the ownerships of this one.
 func TestNextOfAnotherSelf(t *testing.T) {
 	table := tableOf(t, "ab")
-	a := Next(nil, "a", table, nil, true)
-	b := Next(a, "b", table, nil, true)
-	if got := at(b.since, 1); b.Owns(0) || got != 2 {
+	a := events.Next(nil, "a", table, nil, true)
+	b := events.Next(a, "b", table, nil, true)
+	if got := b.SinceOf(1); b.Owns(0) || got != 2 {
 		t.Errorf("b owns 0: %v, want false; owns 1 since %d, want 2", b.Owns(0), got)
 	}
 }

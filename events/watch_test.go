@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"context"
@@ -7,18 +7,20 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roost-cluster/roost/events"
 )
 
-type watcher func(context.Context, *Feed) iter.Seq[Batch]
+type watcher func(context.Context, *events.Feed) iter.Seq[events.Batch]
 
 // watchers are the two ways to read batches. Both make the same promises.
 var watchers = map[string]watcher{
-	"Watch": Watch,
-	"Subscribe": func(ctx context.Context, feed *Feed) iter.Seq[Batch] {
-		return func(yield func(Batch) bool) {
+	"Watch": events.Watch,
+	"Subscribe": func(ctx context.Context, feed *events.Feed) iter.Seq[events.Batch] {
+		return func(yield func(events.Batch) bool) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			for b := range Subscribe(ctx, feed) {
+			for b := range events.Subscribe(ctx, feed) {
 				if !yield(b) {
 					return
 				}
@@ -49,7 +51,7 @@ type reader struct {
 	ended bool
 }
 
-func read(seq iter.Seq[Batch], pause time.Duration) *reader {
+func read(seq iter.Seq[events.Batch], pause time.Duration) *reader {
 	r := new(reader)
 	go func() {
 		for b := range seq {
@@ -71,7 +73,7 @@ func (r *reader) expect(tb testing.TB, ended bool, want ...string) {
 
 func TestWatchSendsOnlyChanges(t *testing.T) {
 	inBubble(t, func(t bubble) {
-		var feed Feed
+		var feed events.Feed
 		early := read(t.watch(t.Context(), &feed), 0)
 		early.expect(t, false)
 		states := chain(t,
@@ -100,9 +102,9 @@ func TestWatchSendsOnlyChanges(t *testing.T) {
 // Unread changes are merged, not queued, and withdrawn when they were undone.
 func TestSubscribeMergesUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
-		batches := Subscribe(t.Context(), &feed)
-		publish := func(s *State) *State {
+		var feed events.Feed
+		batches := events.Subscribe(t.Context(), &feed)
+		publish := func(s *events.State) *events.State {
 			feed.Publish(s)
 			synctest.Wait()
 			return s
@@ -145,19 +147,19 @@ func TestWatcherEnds(t *testing.T) {
 	state := step{owners: "a"}.next(t, nil)
 	tests := map[string]struct {
 		late bool // the watcher starts after all changes
-		act  func(feed *Feed, cancel func())
+		act  func(feed *events.Feed, cancel func())
 		want []string
 	}{
-		"cancelled before the start": {true, func(feed *Feed, cancel func()) { feed.Publish(state); cancel() }, nil},
-		"cancelled before any state": {false, func(_ *Feed, cancel func()) { cancel() }, nil},
+		"cancelled before the start": {true, func(feed *events.Feed, cancel func()) { feed.Publish(state); cancel() }, nil},
+		"cancelled before any state": {false, func(_ *events.Feed, cancel func()) { cancel() }, nil},
 		"cancelled while idle": {
-			false, func(feed *Feed, cancel func()) { feed.Publish(state); synctest.Wait(); cancel() },
+			false, func(feed *events.Feed, cancel func()) { feed.Publish(state); synctest.Wait(); cancel() },
 			[]string{"+0@1"},
 		},
-		"closed before the start":  {true, func(feed *Feed, _ func()) { feed.Publish(state); feed.Close() }, []string{"+0@1"}},
-		"closed without any state": {false, func(feed *Feed, _ func()) { feed.Close() }, nil},
-		"closed while idle":        {false, func(feed *Feed, _ func()) { feed.Publish(state); synctest.Wait(); feed.Close() }, []string{"+0@1"}},
-		"closed at once after a change": {false, func(feed *Feed, _ func()) {
+		"closed before the start":  {true, func(feed *events.Feed, _ func()) { feed.Publish(state); feed.Close() }, []string{"+0@1"}},
+		"closed without any state": {false, func(feed *events.Feed, _ func()) { feed.Close() }, nil},
+		"closed while idle":        {false, func(feed *events.Feed, _ func()) { feed.Publish(state); synctest.Wait(); feed.Close() }, []string{"+0@1"}},
+		"closed at once after a change": {false, func(feed *events.Feed, _ func()) {
 			feed.Publish(state)
 			synctest.Wait()
 			feed.Publish(step{owners: "b"}.next(t, state))
@@ -167,7 +169,7 @@ func TestWatcherEnds(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t bubble) {
-				var feed Feed
+				var feed events.Feed
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if tc.late {
@@ -187,7 +189,7 @@ func TestWatcherEnds(t *testing.T) {
 // Each range starts again; a break leaves no goroutine behind.
 func TestWatchBreakAndRangeAgain(t *testing.T) {
 	inBubble(t, func(t bubble) {
-		var feed Feed
+		var feed events.Feed
 		feed.Publish(step{owners: "aa"}.next(t, nil))
 		seq := t.watch(t.Context(), &feed)
 		for range 3 {
@@ -205,9 +207,9 @@ func TestWatchBreakAndRangeAgain(t *testing.T) {
 // Otherwise the bubble would report the goroutine.
 func TestUnsubscribeWithUnreadBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
+		var feed events.Feed
 		ctx, cancel := context.WithCancel(t.Context())
-		batches := Subscribe(ctx, &feed)
+		batches := events.Subscribe(ctx, &feed)
 		feed.Publish(step{owners: "a"}.next(t, nil))
 		synctest.Wait()
 		if len(batches) != 1 {
