@@ -16,8 +16,8 @@ type Reply struct {
 // challenge, a request for what this node lacks, what the message pulls, and the present for a sender that is not
 // live here, or whose cluster time is behind.
 //
-// No message both challenges and answers a challenge: a node that applies an answer without its own row takes its lease for
-// ended, and its replies to that message would say nothing of members any more.
+// A message never both challenges and answers a challenge. An answer may show this node that it was suspended, and then
+// no other lease holds here: an echo without the row of the challenger would tell it the same of itself.
 func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies []Reply) {
 	if to := s.EchoTo(m); to != "" {
 		replies = append(replies, Reply{to, s.Echo(now, m)})

@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// Each kind of news spreads alike: a node sends it a number of times, to random members, what it sent least
-// first. After 3·log2(n) random recipients per node, the chance that a given node has not received it is far below
+// All news spreads alike: a node sends each piece a number of times to random members, and first the piece that it
+// sent least. After 3·log2(n) random recipients per node, the chance that a given node has not received it is far below
 // one in a million, even at a packet loss of 20 %. Records are longer, and nodes request the records that they miss.
 
 func (t *table) rowCopies() int    { return 3 * bits.Len(uint(len(t.nodes))) }
