@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"reflect"
 	"runtime"
@@ -146,12 +147,17 @@ func TestHostileHellos(t *testing.T) {
 		"nested later fields":    frame(append([]byte{0x92, helloVersion + 1}, bytes.Repeat([]byte{0x91}, 253)...)...),
 		"two values":             append([]byte{typeFrame, good[1] + 1}, append(bytes.Clone(good[2:]), 0)...),
 	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		err := readFrame(bytes.NewReader(b), 1, errHead, new(hello).read)
-		runtime.ReadMemStats(&after)
-		if got := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, errHead) || got > 4<<10 {
-			t.Errorf("%s: %v, %d bytes allocated", name, err, got)
+		var err error
+		least := uint64(math.MaxUint64)
+		for range 3 { // the garbage collector may have taken what is kept for reuse
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err = readFrame(bytes.NewReader(b), 1, errHead, new(hello).read)
+			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		if !errors.Is(err, errHead) || least > 4<<10 {
+			t.Errorf("%s: %v, %d bytes allocated", name, err, least)
 		}
 	}
 }

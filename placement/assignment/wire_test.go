@@ -159,15 +159,20 @@ func TestDecodeOfHostileBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, b := range hostile() {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
 		a, err := assignment.Decode(b, 3)
-		runtime.ReadMemStats(&after)
 		if a != nil || !errors.Is(err, assignment.ErrMalformed) {
 			t.Errorf("%s: %v, %v", name, a, err)
 		}
-		if got := after.TotalAlloc - before.TotalAlloc; got > 8<<10 {
-			t.Errorf("%s: %d bytes take %d", name, len(b), got)
+		least := uint64(math.MaxUint64)
+		for range 3 { // the garbage collector may have taken what is kept for reuse
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _ = assignment.Decode(b, 3)
+			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		if least > 8<<10 {
+			t.Errorf("%s: %d bytes take %d", name, len(b), least)
 		}
 	}
 }
