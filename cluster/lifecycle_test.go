@@ -184,6 +184,7 @@ func TestLeaveInsideARun(t *testing.T) {
 							over.Add(1)
 							return
 						}
+						time.Sleep(time.Second) // the other runs begin
 						began <- time.Now()
 						result <- agent.Leave(tt.with(ctx))
 					})
@@ -196,6 +197,7 @@ func TestLeaveInsideARun(t *testing.T) {
 					t.Errorf("it returned %v", err)
 				}
 				<-agent.Done()
+				synctest.Wait() // a Leave whose context has ended does not wait for the other runs
 				if n := int(over.Load()); n != owned-1 {
 					t.Errorf("%d of %d other runs have returned", n, owned-1)
 				}
