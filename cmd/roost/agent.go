@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/serve"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
@@ -12,30 +14,42 @@ import (
 
 const agentLong = `Run one node until it is asked to end.
 
-As soon as it has joined it logs "agent running", with the addresses at which it
-gossips and serves HTTP; so port 0 can be used for both.
+When it has joined it logs "agent running" with its addresses, so port 0 can be used
+for --bind and --http.
 
-SIGTERM or SIGINT make the node give up what it owns, at which /readyz fails,
-then leave the cluster and exit 0, within --shutdown-delay and 15 s; a second
-signal stops it at once (exit 130). It also exits 0 after roost leave, and 1 if it
-cannot start or if its id is taken by another process.
+SIGTERM or SIGINT make the node fail /readyz, give up what it owns, leave the cluster
+and exit 0, within --shutdown-delay and 15 s; a second signal stops it at once (exit
+130). It also exits 0 after roost leave, and 1 if it cannot start or another process
+takes its id.
 
-The agent reads its settings again at SIGHUP, which never ends it, and when one of their
-files has changed: within 4 s, also where Kubernetes replaces the files of a secret. The
-seeds, the keys, the tokens, the level of the log, and the user and password of Redis change
-at once; the log names others that have changed, and take a restart. With a problem in any of
-them, nothing changes; roost doctor shows the problem.
+At SIGHUP, and within 4 s after one of its files has changed, the agent reads its
+settings again. The seeds, the keys, the tokens, the level of the log and the user and
+password of Redis change at once; the log names others that need a restart. If any of
+them has a problem, nothing changes, and roost doctor shows the problem.
 
-A setting comes from its flag, or else from its environment variable, or else from
-the --config file, or else has the default that is shown here. In the file:
+A setting comes from its flag, or else from its environment variable, or else from the
+--config file, or else has the default that is shown here. In the file:
 
   id: node-a
   join: [10.0.0.1:7946, 10.0.0.2:7946]
-  ttl: 6s
   label: {rack: r1}`
+
+// agentUsage is the template of the usage of roost agent, with the flags of some groups.
+func agentUsage(shown []settings.Group, rest string) string {
+	var b strings.Builder
+	b.WriteString("Usage:\n  {{.UseLine}}\n\nExamples:\n{{.Example}}\n")
+	for _, g := range shown {
+		var flags cobra.Command
+		settings.AddFlags(&flags, g.Settings)
+		_, _ = fmt.Fprintf(&b, "\n%s:\n%s", g.Title, flags.Flags().FlagUsagesWrapped(helpWidth))
+	}
+	return b.String() + "\n" + rest
+}
 
 func (p *program) agentCommand() *cobra.Command {
 	hostName, _ := os.Hostname() // without a host name, --id has to be set
+	groups := new(settings.Agent).Groups()
+	helpAll := false
 	cmd := &cobra.Command{
 		Use:   "agent [flags]",
 		Short: "Run one node of a cluster",
@@ -45,6 +59,10 @@ func (p *program) agentCommand() *cobra.Command {
   ROOST_JOIN=10.0.0.1:7946 roost agent --bind 0.0.0.0:7946 --key-file roost.key`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if helpAll {
+				cmd.SetUsageTemplate(agentUsage(groups, ""))
+				return cmd.Help()
+			}
 			load := func() (settings.Agent, error) { return settings.LoadAgent(p.sources(cmd), hostName) }
 			a, err := load()
 			if err != nil {
@@ -69,6 +87,8 @@ func (p *program) agentCommand() *cobra.Command {
 		},
 	}
 	settings.AddFlags(cmd, new(settings.Agent).Settings())
+	cmd.Flags().BoolVar(&helpAll, "help-all", false, "help with all flags")
+	cmd.SetUsageTemplate(agentUsage(groups[:2], "The flags for HTTP, for timing and for advanced use: roost agent --help-all\n"))
 	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // it is new
 	return cmd
 }

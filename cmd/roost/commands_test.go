@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -67,6 +68,26 @@ func TestHelpGolden(t *testing.T) {
 	}
 	if _, alone, _ := roost(t); !strings.Contains(alone, "roost [command]") {
 		t.Errorf("roost alone prints %q", alone)
+	}
+}
+
+// The help of roost agent has the flags that most clusters need, on two screens of 40 lines; --help-all has all.
+func TestHelpOfAgent(t *testing.T) {
+	_, some, _ := roost(t, "agent", "--help")
+	code, all, problem := roost(t, "agent", "--help-all")
+	if code != 0 || problem != "" || strings.Contains(all, "--help-all") {
+		t.Fatalf("--help-all: %d %q", code, problem)
+	}
+	if n := strings.Count(some, "\n"); n > 80 || !strings.Contains(some, "roost agent --help-all") {
+		t.Errorf("--help prints %d lines:\n%s", n, some)
+	}
+	for i, g := range new(settings.Agent).Groups() {
+		for _, s := range g.Settings {
+			flag := regexp.MustCompile(`(?m)^ +--` + s.Name + ` `)
+			if !flag.MatchString(all) || flag.MatchString(some) != (i < 2) {
+				t.Errorf("--%s of %s is not where it belongs", s.Name, g.Title)
+			}
+		}
 	}
 }
 

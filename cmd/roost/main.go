@@ -168,6 +168,9 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
+// helpWidth is the width of the help, in columns.
+const helpWidth = 100
+
 // addHelp adds the help and completion commands, and the notes below the help of root.
 func addHelp(root *cobra.Command) {
 	root.SetHelpCommandGroupID("more")
@@ -187,7 +190,7 @@ func addHelp(root *cobra.Command) {
 			return err
 		}
 	}
-	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 100")
+	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth))
 	root.SetUsageTemplate(wrapped + "{{if not .HasParent}}" + rootNotes + exitCodeTable() + "{{end}}")
 }
 

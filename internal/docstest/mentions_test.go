@@ -80,7 +80,11 @@ func (r *mentions) run(page, line string) {
 	flags := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, "--") })
 	bare := len(words) == 2 || slices.Contains([]string{"agent", "demo", "top"}, words[1])
 	if strings.HasPrefix(line, "roost ") && bare { // a name alone, or a command that does not end
-		out, code := r.s.bash("roost " + words[1] + " --help")
+		help := " --help"
+		if words[1] == "agent" {
+			help = " --help-all"
+		}
+		out, code := r.s.bash("roost " + words[1] + help)
 		known := code == 0 && !slices.ContainsFunc(flags, func(f string) bool { return !strings.Contains(out, " "+f+" ") })
 		if !known {
 			r.t.Errorf("%s: %s: no such command or flag: exits with %d and prints\n%s", page, line, code, out)

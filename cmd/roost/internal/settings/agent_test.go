@@ -413,8 +413,8 @@ func TestProblems(t *testing.T) {
 			"wieght: 7\nweight: no\n",
 			`5 problems:
   ROOST_BIND "x": Bind "x" is not host:port
-  --ttl "x": want a duration such as 500ms or 6s
   DIR/c:2: weight "no": want a whole number from 1 to 1000000
+  --ttl "x": want a duration such as 500ms or 6s
   DIR/c:1: unknown key "wieght"; did you mean weight?
   --http "0.0.0.0:1": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
 		},

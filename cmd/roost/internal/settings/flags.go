@@ -21,14 +21,14 @@ type Group struct {
 	Settings []Setting
 }
 
-// Groups returns the settings of an agent in the order of the help. They set a.
+// Groups returns the settings of an agent, those that most clusters need first. They set a.
 func (a *Agent) Groups() []Group {
 	return []Group{
-		{"Joining the cluster", a.joining()},
-		{"The same on all nodes", a.shared()},
-		{"Advertised to other nodes", a.record()},
+		{"Basic", a.basic()},
 		{"Rooms", a.rooms()},
-		{"This process", a.process()},
+		{"HTTP", a.http()},
+		{"Timing", a.timing()},
+		{"Advanced", a.advanced()},
 	}
 }
 
@@ -40,7 +40,7 @@ func (a *Agent) Settings() (all []Setting) {
 	return all
 }
 
-func (a *Agent) joining() []Setting {
+func (a *Agent) basic() []Setting {
 	c := &a.Cluster
 	return []Setting{
 		{
@@ -53,24 +53,12 @@ func (a *Agent) joining() []Setting {
 		},
 		{
 			Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise),
-			Usage: "other nodes reach this one here " +
-				"(default: the address of --bind; if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)",
+			Usage: "other nodes reach this one here (default: the address of --bind, " +
+				"or if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)",
 		},
 		{
 			Name: "join", Arg: "HOST:PORT,...", List: true, Set: func(v string) error { c.Join = append(c.Join, v); return nil },
-			Usage: "nodes to join by, or the name of an SRV record (in the --config file: read again when it changes)",
-		},
-		{
-			Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap),
-			Usage: "do not wait for --join to answer: this may be the first node",
-		},
-		{
-			Name: "min-members", Arg: "N", Default: "1", Set: Number(&c.MinMembers, 1, lease.MaxNodes),
-			Usage: "own nothing while fewer live members than N are seen, this one included: at the start and in a split",
-		},
-		{
-			Name: "handoff", Arg: "DURATION", Set: Duration(&c.Handoff),
-			Usage: "when a partition moves, wait this long at most for its former owner; at least the TTL (default: off)",
+			Usage: "members to join by, or the name of an SRV record",
 		},
 		{
 			Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster),
@@ -78,35 +66,7 @@ func (a *Agent) joining() []Setting {
 		},
 		{
 			Name: "key-file", Arg: "FILE", Set: a.setKeyFile,
-			Usage: "encrypt gossip with the key in FILE, which roost keygen makes; " +
-				"further lines are keys that are accepted, too (read again when it changes)",
-		},
-		{
-			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
-			Usage: "do not start without --key-file: without a key, whoever reaches --bind can join",
-		},
-		{
-			Name: "gossip-allow", Arg: "CIDR,...", List: true, Set: a.addNetwork,
-			Usage: "take gossip from these networks alone, such as 10.0.0.0/8; they have to hold the addresses of all nodes (default: all networks)",
-		},
-		{
-			Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes),
-			Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)",
-		},
-	}
-}
-
-func (a *Agent) shared() []Setting {
-	c := &a.Cluster
-	return []Setting{
-		{
-			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
-			Usage: "who owns in a network split: each side everything, or the side with most members alone " +
-				"(for three nodes or more, and crashes two TTLs apart); the same on all nodes",
-		},
-		{
-			Name: "split-forget", Arg: "DURATION", Default: "10m", Set: Duration(&c.SplitForget),
-			Usage: "with --split majority, how long a member that fell silent counts; the same on all nodes",
+			Usage: "encrypt gossip with the first key in FILE (see roost keygen), and accept the others",
 		},
 		{
 			Name: "partitions", Arg: "N", Default: strconv.Itoa(placement.DefaultPartitions),
@@ -114,15 +74,120 @@ func (a *Agent) shared() []Setting {
 			Usage: "shares that the keys are cut into; the same on all nodes",
 		},
 		{
-			Name: "strategy", Arg: "NAME", Default: "rendezvous", Set: Strategy(&c.Strategy),
-			Usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
+			Name: "min-members", Arg: "N", Default: "1", Set: Number(&c.MinMembers, 1, lease.MaxNodes),
+			Usage: "own nothing while fewer than N members are live, this one included",
 		},
 		{
-			Name: "scope", Arg: "NAME=LABEL:VALUE,...", List: true, Set: a.addScope,
-			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; " +
-				"lookups ask for it by its name (roost place --scope NAME); " +
-				"the same on all nodes, because nodes do not compare their scopes",
+			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
+			Usage: "who owns in a network split: each side everything, or only the side with most members; " +
+				"the same on all nodes, see docs/operations.md",
 		},
+		{
+			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP,
+			Usage: `serve the HTTP API here; "off" serves none`,
+		},
+		{
+			Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr,
+			Usage: "address of your application, which lookups of a key return",
+		},
+		{
+			Name: "zone", Arg: "ZONE", Set: Text(&c.Zone),
+			Usage: "where this node is; members see it, and strategies with +zones use it",
+		},
+		{
+			Name: "weight", Arg: "N", Default: "100", Set: a.setWeight,
+			Usage: "this node's share relative to others",
+		},
+		{
+			Name: "log-format", Arg: "text|json", Default: "text", Set: OneOf(&a.LogFormat, "text", "json"),
+			Usage: "format of the log on standard error",
+		},
+		{
+			Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel,
+			Usage: "least level that is logged",
+		},
+		a.configFile(),
+	}
+}
+
+// maxCeiling allows for nodes with a capacity that is stated cautiously.
+const maxCeiling = 1000
+
+// rooms are about rooms that are pinned to nodes by capacity.
+func (a *Agent) rooms() []Setting {
+	c := &a.Cluster
+	return []Setting{
+		{
+			Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64),
+			Usage: "units of load that this node can carry",
+		},
+		{
+			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
+			Usage: "pin rooms to nodes, on this Redis: redis://user:password@host:6379/0; other users of the machine can read " +
+				"a password here, unlike in ROOST_REDIS or --redis-file; memory: pins in this process, for one agent alone",
+		},
+		{
+			Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }),
+			Usage: "the same, with the URL in FILE",
+		},
+		{
+			Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL),
+			Usage: "how long a pin outlives the last request for its room (default 1h)",
+		},
+		{
+			Name: "soft-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.SoftCeiling, 1, maxCeiling),
+			Usage: "share of its --capacity up to which a node gets new rooms while another has headroom (default 80)",
+		},
+		{
+			Name: "hard-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.HardCeiling, 0, maxCeiling),
+			Usage: "share of its --capacity above which a node gets no new room at all (default 0: never refuse)",
+		},
+		{
+			Name: "report-load", Arg: "bool", Set: Bool(&a.Rooms.ReportLoad),
+			Usage: "report as load what the rooms that are hosted here cost, n·(n-1) units each, " +
+				"and ignore what is posted to /v1/load",
+		},
+	}
+}
+
+func (a *Agent) http() []Setting {
+	return []Setting{
+		{
+			Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)),
+			Usage: "bearer token that calls which change something must show, required if --http is not loopback (or use --http-client-ca); " +
+				"further lines are tokens that count, too",
+		},
+		{
+			Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads),
+			Usage: "all other calls must show a token, too, except /healthz, /readyz and /reconnect.mjs; " +
+				"in a browser it is the password",
+		},
+		{
+			Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)),
+			Usage: "another token, for calls that change nothing; it implies --http-token-reads",
+		},
+		{
+			Name: "http-host", Arg: "NAME,...", List: true, Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
+			Usage: "names of this node in the public DNS, by which clients may call over plain http without a token",
+		},
+		{
+			Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert),
+			Usage: "serve https with the certificate (PEM, with its chain) in FILE",
+		},
+		{
+			Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key),
+			Usage: "the key of --http-tls-cert",
+		},
+		{
+			Name: "http-client-ca", Arg: "FILE", Set: Nonempty(&a.TLS.ClientCA),
+			Usage: "clients must show a certificate of a CA in FILE; probes of /healthz and /readyz need none",
+		},
+	}
+}
+
+func (a *Agent) timing() []Setting {
+	c := &a.Cluster
+	return []Setting{
 		{
 			Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork,
 			Usage: "kind of network, which picks the timings",
@@ -137,145 +202,83 @@ func (a *Agent) shared() []Setting {
 		},
 		{
 			Name: "max-skew", Arg: "DURATION", Default: "5s", Set: Duration(&c.MaxSkew),
-			Usage: "how far a node's clock may be ahead; the same on all nodes",
-		},
-	}
-}
-
-func (a *Agent) record() []Setting {
-	c := &a.Cluster
-	return []Setting{
-		{
-			Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr,
-			Usage: "address of your application, part of the answer to each lookup of a key",
+			Usage: "how far a node's clock may be ahead; the same on all nodes. Raise it where clocks are not synchronized",
 		},
 		{
-			Name: "zone", Arg: "ZONE", Set: Text(&c.Zone),
-			Usage: "advertised to other nodes",
-		},
-		{
-			Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel,
-			Usage: "advertised to other nodes",
-		},
-		{
-			Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64),
-			Usage: "units of load that this node can carry, advertised to other nodes",
-		},
-		{
-			Name: "weight", Arg: "N", Default: "100", Set: a.setWeight,
-			Usage: "this node's share relative to others",
+			Name: "handoff", Arg: "DURATION", Set: Duration(&c.Handoff),
+			Usage: "when a partition moves, wait this long at most until its former owner has stopped; " +
+				"at least --ttl (default: do not wait)",
 		},
 		{
 			Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart),
-			Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)",
+			Usage: "let this node's share grow to --weight for this long, in ten steps, when it joins members that own: " +
+				"for caches that are cold at first (default: the whole share at once)",
 		},
 		{
-			Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping),
-			Usage: "own partitions even while this node is flapping " +
-				"(default: a node that crashes three times within ten TTLs owns nothing for a while)",
-		},
-		{
-			Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion),
-			Usage: "version of your application, in at most 64 bytes: members and metrics show it",
-		},
-		{
-			Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining),
-			Usage: "own nothing until roost undrain",
-		},
-	}
-}
-
-// maxCeiling allows for nodes with a capacity that is stated cautiously.
-const maxCeiling = 1000
-
-// rooms are about rooms that are pinned to nodes by capacity. All but the last are the
-// same on all nodes.
-func (a *Agent) rooms() []Setting {
-	return []Setting{
-		{
-			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
-			Usage: "pin rooms to nodes by capacity, on this Redis: redis://user:password@host:6379/0; " +
-				"other users of this machine can read a password here, so better use ROOST_REDIS or --redis-file; " +
-				"memory: pins in this process, for an agent that is alone",
-		},
-		{
-			Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }),
-			Usage: "the same, with the URL in FILE; another user and password are read again when it changes",
-		},
-		{
-			Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL),
-			Usage: "how long a pin outlives the last request for its room (default 1h)",
-		},
-		{
-			Name: "soft-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.SoftCeiling, 1, maxCeiling),
-			Usage: "share of its --capacity up to which a node is given new rooms, as long as another has headroom (default 80)",
-		},
-		{
-			Name: "hard-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.HardCeiling, 0, maxCeiling),
-			Usage: "share of its --capacity above which a node is given no new room even if no other can take it (default 0: never refuse)",
-		},
-		{
-			Name: "report-load", Arg: "bool", Set: Bool(&a.Rooms.ReportLoad),
-			Usage: "report as this node's load what the rooms that are hosted here cost, n·(n-1) units each, instead of what is posted to /v1/load",
-		},
-	}
-}
-
-func (a *Agent) process() []Setting {
-	return []Setting{
-		{
-			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP,
-			Usage: `serve the HTTP API here; "off" serves none`,
-		},
-		{
-			Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)),
-			Usage: "bearer token that calls which change something must show; " +
-				"needed if --http is not loopback, or --http-client-ca; " +
-				"further lines are tokens that count, too (read again when it changes)",
-		},
-		{
-			Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads),
-			Usage: "all other calls must show the token, too, but /healthz, /readyz and /reconnect.mjs; in a browser it is the password",
-		},
-		{
-			Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)),
-			Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again when it changes)",
-		},
-		{
-			Name: "http-host", Arg: "NAME,...", List: true, Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
-			Usage: "names in the public DNS by which clients call over plain http without a token, besides localhost and IP addresses",
-		},
-		{
-			Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert),
-			Usage: "serve https with the certificate (PEM, with its chain) in FILE; read again when the file changes",
-		},
-		{
-			Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key),
-			Usage: "the key of --http-tls-cert",
-		},
-		{
-			Name: "http-client-ca", Arg: "FILE", Set: Nonempty(&a.TLS.ClientCA),
-			Usage: "clients must show a certificate of a CA in FILE; probes of /healthz and /readyz need none",
+			Name: "split-forget", Arg: "DURATION", Default: "10m", Set: Duration(&c.SplitForget),
+			Usage: "with --split majority, how long a silent member counts; the same on all nodes. " +
+				"Shorten it where hosts are often lost for good",
 		},
 		{
 			Name: "shutdown-delay", Arg: "DURATION", Set: Duration(&a.ShutdownDelay),
-			Usage: "after SIGTERM keep answering this long, owning nothing and with /readyz failing, " +
-				"until load balancers have turned away (default: five gossip intervals, 1s on a lan)",
+			Usage: "after SIGTERM keep answering this long, with /readyz failing, until load balancers have turned away " +
+				"(default: five gossip intervals, 1s on a lan)",
+		},
+	}
+}
+
+func (a *Agent) advanced() []Setting {
+	c := &a.Cluster
+	return []Setting{
+		{
+			Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap),
+			Usage: "do not wait for --join to answer: for the first node of a new cluster",
 		},
 		{
-			Name: "log-format", Arg: "text|json", Default: "text", Set: OneOf(&a.LogFormat, "text", "json"),
-			Usage: "format of the log on standard error",
+			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
+			Usage: "do not start without --key-file: without a key, whoever reaches --bind can join",
 		},
 		{
-			Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel,
-			Usage: "least level that is logged (in the --config file: read again when it changes)",
+			Name: "gossip-allow", Arg: "CIDR,...", List: true, Set: a.addNetwork,
+			Usage: "take gossip from these networks alone, such as 10.0.0.0/8; they have to hold the addresses of all nodes " +
+				"(default: all networks)",
+		},
+		{
+			Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes),
+			Usage: "send news to this many random members at a time. Raise it where more than a tenth of packets is lost " +
+				"(default 3; wan 4)",
+		},
+		{
+			Name: "strategy", Arg: "NAME", Default: "rendezvous", Set: Strategy(&c.Strategy),
+			Usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
+		},
+		{
+			Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel,
+			Usage: "labels of this node: members show them, and --scope selects by them",
+		},
+		{
+			Name: "scope", Arg: "NAME=LABEL:VALUE,...", List: true, Set: a.addScope,
+			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; lookups ask for it " +
+				"(roost place --scope NAME). The same on all nodes, which do not compare their scopes",
+		},
+		{
+			Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion),
+			Usage: "version of your application, in at most 64 bytes; members and metrics show it during a rollout",
+		},
+		{
+			Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping),
+			Usage: "own partitions even after three crashes within ten TTLs: " +
+				"for tests that kill this node again and again",
+		},
+		{
+			Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining),
+			Usage: "own nothing until roost undrain: to look at a new node before it serves",
 		},
 		{
 			Name: "exit-on-stdin-close", Arg: "bool", Set: Bool(&a.StdinCloses),
-			Usage: "end at once, without a leave message, when standard input ends; " +
-				"for programs that start an agent as their child, so that it never outlives them",
+			Usage: "end at once, without a leave message, when standard input ends: " +
+				"for an agent that is the child of your program",
 		},
-		a.configFile(),
 	}
 }
 
