@@ -2,10 +2,8 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/serve"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
@@ -34,18 +32,6 @@ A setting comes from its flag, or else from its environment variable, or else fr
   join: [10.0.0.1:7946, 10.0.0.2:7946]
   label: {rack: r1}`
 
-// agentUsage is the template of the usage of roost agent, with the flags of some groups.
-func agentUsage(shown []settings.Group, rest string) string {
-	var b strings.Builder
-	b.WriteString("Usage:\n  {{.UseLine}}\n\nExamples:\n{{.Example}}\n")
-	for _, g := range shown {
-		var flags cobra.Command
-		settings.AddFlags(&flags, g.Settings)
-		_, _ = fmt.Fprintf(&b, "\n%s:\n%s", g.Title, flags.Flags().FlagUsagesWrapped(helpWidth))
-	}
-	return b.String() + "\n" + rest
-}
-
 func (p *program) agentCommand() *cobra.Command {
 	hostName, _ := os.Hostname() // without a host name, --id has to be set
 	groups := new(settings.Agent).Groups()
@@ -60,7 +46,7 @@ func (p *program) agentCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if helpAll {
-				cmd.SetUsageTemplate(agentUsage(groups, ""))
+				cmd.SetUsageFunc(func(cmd *cobra.Command) error { return usageOfAgent(cmd, groups, "") })
 				return cmd.Help()
 			}
 			load := func() (settings.Agent, error) { return settings.LoadAgent(p.sources(cmd), hostName) }
@@ -88,7 +74,9 @@ func (p *program) agentCommand() *cobra.Command {
 	}
 	settings.AddFlags(cmd, new(settings.Agent).Settings())
 	cmd.Flags().BoolVar(&helpAll, "help-all", false, "help with all flags")
-	cmd.SetUsageTemplate(agentUsage(groups[:2], "The flags for HTTP, for timing and for advanced use: roost agent --help-all\n"))
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		return usageOfAgent(cmd, groups[:2], "\nThe flags for HTTP, for timing and for advanced use: roost agent --help-all\n")
+	})
 	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // it is new
 	return cmd
 }

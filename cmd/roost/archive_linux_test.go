@@ -195,6 +195,11 @@ func checkArchive(t *testing.T, first, second released) {
 	if err := errors.Join(err, json.Unmarshal(out, &got)); err != nil || got != want {
 		t.Errorf("roost version prints %+v, want %+v: %v", got, want, err)
 	}
+	// As long as no package calls methods by names that the linker cannot see; otherwise it is 33 MB.
+	const most = 25 << 20
+	if info, err := os.Stat(filepath.Join(first.unpacked, "roost")); err != nil || info.Size() > most {
+		t.Errorf("roost has %d bytes: %v; find the cause with go build -ldflags=-dumpdep, which marks it as <ReflectMethod>", info.Size(), err)
+	}
 	for file, has := range map[string]string{
 		"LICENSE":              "Apache License",
 		"README.md":            "# roost",

@@ -98,48 +98,30 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	return exitUsage
 }
 
-const rootLong = `roost gives a fleet of nodes one answer to who owns which key, without a central
-store.
-
-Each node runs an agent, inside your program (package cluster) or next to it
-(roost agent). The agents gossip; each knows the live nodes and computes the same
-table of owners.`
-
-const rootExample = `  roost demo                                   watch a cluster grow, crash and drain
-  roost agent --id a --bind 127.0.0.1:7946     run the first node
-  roost agent --id b --bind 127.0.0.1:7947 --join 127.0.0.1:7946 --http 127.0.0.1:8402
-  roost members                                who is there
-  roost place room-17                          who owns the key room-17`
-
-const completionExample = `  roost completion bash > /etc/bash_completion.d/roost
-  roost completion zsh > "${fpath[1]}/_roost"
-  roost completion fish > ~/.config/fish/completions/roost.fish`
-
-const rootNotes = `
-Each flag has an environment variable, ROOST_ and its name in capitals:
---http-token-file is ROOST_HTTP_TOKEN_FILE. A flag overrides its variable.
-roost plan and roost sim read flags only.
-
-Exit codes:
-`
-
 func (p *program) root() *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:           "roost",
 		Short:         "Who owns which key, agreed by gossip",
 		Long:          rootLong,
 		Example:       rootExample,
-		Version:       buildOf().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			p.begun = true
 		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				_, err := fmt.Fprintln(p.stdout, buildOf())
+				return err
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVarP(&version, "version", "v", false, "version for roost")
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout) // before the completion command, which keeps it
 	root.SetErr(p.stderr)
-	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	for _, g := range []struct {
 		id, title string
@@ -166,32 +148,6 @@ func (p *program) root() *cobra.Command {
 	}
 	addHelp(root)
 	return root
-}
-
-// helpWidth is the width of the help, in columns.
-const helpWidth = 100
-
-// addHelp adds the help and completion commands, and the notes below the help of root.
-func addHelp(root *cobra.Command) {
-	root.SetHelpCommandGroupID("more")
-	root.SetCompletionCommandGroupID("more")
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	if completion, _, err := root.Find([]string{"completion"}); err == nil {
-		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
-		// Otherwise the help would end up in the file for the script.
-		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
-			return settings.UsageError("for which shell? one of bash, zsh, fish, powershell")
-		}
-	}
-	if help, _, err := root.Find([]string{"help"}); err == nil {
-		help.Args = func(_ *cobra.Command, args []string) error {
-			_, _, err := root.Find(args)
-			return err
-		}
-	}
-	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth))
-	root.SetUsageTemplate(wrapped + "{{if not .HasParent}}" + rootNotes + exitCodeTable() + "{{end}}")
 }
 
 // flagError adds the flags that resemble a misspelt one.

@@ -14,11 +14,11 @@
 package dashboard
 
 import (
-	"bytes"
 	"embed"
-	"html/template"
+	"html"
 	"net/http"
 	"path"
+	"strings"
 )
 
 // Info holds the values that the API does not provide.
@@ -58,14 +58,21 @@ func Handler(info Info) http.Handler {
 	})
 }
 
-// render executes the template. It panics only if the template is wrong.
+// render fills in the page. Package html/template would do, but it calls methods by their names: the linker then keeps all
+// exported methods of a program that serves the page.
 func render(info Info) []byte {
-	var page bytes.Buffer
-	t := template.Must(template.ParseFS(files, "page/index.html"))
-	if err := t.Execute(&page, info); err != nil {
-		panic(err)
+	page, err := files.ReadFile("page/index.html")
+	if err != nil {
+		panic(err) // it is embedded
 	}
-	return page.Bytes()
+	has := ""
+	if info.Rooms {
+		has += " data-rooms"
+	}
+	if info.Demo {
+		has += " data-demo"
+	}
+	return []byte(strings.NewReplacer("{{has}}", has, "{{cluster}}", html.EscapeString(info.Cluster)).Replace(string(page)))
 }
 
 func part(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/spf13/cobra"
+)
+
+const rootLong = `roost gives a fleet of nodes one answer to who owns which key, without a central
+store.
+
+Each node runs an agent, inside your program (package cluster) or next to it
+(roost agent). The agents gossip; each knows the live nodes and computes the same
+table of owners.`
+
+const rootExample = `  roost demo                                   watch a cluster grow, crash and drain
+  roost agent --id a --bind 127.0.0.1:7946     run the first node
+  roost agent --id b --bind 127.0.0.1:7947 --join 127.0.0.1:7946 --http 127.0.0.1:8402
+  roost members                                who is there
+  roost place room-17                          who owns the key room-17`
+
+const completionExample = `  roost completion bash > /etc/bash_completion.d/roost
+  roost completion zsh > "${fpath[1]}/_roost"
+  roost completion fish > ~/.config/fish/completions/roost.fish`
+
+const rootNotes = `
+Each flag has an environment variable, ROOST_ and its name in capitals:
+--http-token-file is ROOST_HTTP_TOKEN_FILE. A flag overrides its variable.
+roost plan and roost sim read flags only.
+
+Exit codes:
+`
+
+// helpWidth is the width of the help, in columns.
+const helpWidth = 100
+
+// addHelp adds the help and completion commands.
+func addHelp(root *cobra.Command) {
+	root.SetHelpCommandGroupID("more")
+	root.SetCompletionCommandGroupID("more")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
+		// Otherwise the help would end up in the file for the script.
+		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
+			return settings.UsageError("for which shell? one of bash, zsh, fish, powershell")
+		}
+	}
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			_, _, err := root.Find(args)
+			return err
+		}
+	}
+	root.SetUsageFunc(usage)
+}
+
+// usage prints how to call cmd. A template of cobra would print the same, but it calls methods by their names, so the linker
+// keeps all exported methods of the binary: 13 MB.
+func usage(cmd *cobra.Command) error {
+	var b strings.Builder
+	usageHead(&b, cmd)
+	for _, g := range cmd.Groups() {
+		_, _ = fmt.Fprintf(&b, "\n%s\n", g.Title)
+		listCommands(&b, cmd, func(c *cobra.Command) bool { return c.GroupID == g.ID })
+	}
+	if cmd.HasAvailableSubCommands() && len(cmd.Groups()) == 0 {
+		b.WriteString("\nAvailable Commands:\n")
+		listCommands(&b, cmd, func(*cobra.Command) bool { return true })
+	}
+	_, _ = fmt.Fprintf(&b, "\nFlags:\n%s", cmd.LocalFlags().FlagUsagesWrapped(helpWidth))
+	if cmd.HasHelpSubCommands() {
+		b.WriteString("\nAdditional help topics:\n")
+		for _, c := range cmd.Commands() {
+			if c.IsAdditionalHelpTopicCommand() {
+				_, _ = fmt.Fprintf(&b, "  %s %s\n", c.CommandPath(), c.Short)
+			}
+		}
+	}
+	if cmd.HasAvailableSubCommands() {
+		_, _ = fmt.Fprintf(&b, "\nUse %q for more information about a command.\n", cmd.CommandPath()+" [command] --help")
+	}
+	if !cmd.HasParent() {
+		b.WriteString(rootNotes + exitCodeTable())
+	}
+	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
+	return err
+}
+
+func usageHead(b *strings.Builder, cmd *cobra.Command) {
+	b.WriteString("Usage:\n")
+	if cmd.Runnable() && cmd.HasParent() {
+		_, _ = fmt.Fprintf(b, "  %s\n", cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() {
+		_, _ = fmt.Fprintf(b, "  %s [command]\n", cmd.CommandPath())
+	}
+	if cmd.HasExample() {
+		_, _ = fmt.Fprintf(b, "\nExamples:\n%s\n", cmd.Example)
+	}
+}
+
+func listCommands(b *strings.Builder, of *cobra.Command, listed func(*cobra.Command) bool) {
+	for _, c := range of.Commands() {
+		if listed(c) && (c.IsAvailableCommand() || c.Name() == "help") {
+			_, _ = fmt.Fprintf(b, "  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
+		}
+	}
+}
+
+// usageOfAgent prints how to call roost agent, with the flags of some groups.
+func usageOfAgent(cmd *cobra.Command, shown []settings.Group, rest string) error {
+	var b strings.Builder
+	usageHead(&b, cmd)
+	for _, g := range shown {
+		var flags cobra.Command
+		settings.AddFlags(&flags, g.Settings)
+		_, _ = fmt.Fprintf(&b, "\n%s:\n%s", g.Title, flags.Flags().FlagUsagesWrapped(helpWidth))
+	}
+	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String()+rest)
+	return err
+}
