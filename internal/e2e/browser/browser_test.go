@@ -51,7 +51,7 @@ func inputs(t *testing.T, patterns ...string) {
 }
 
 // timeout bounds each step on a busy machine.
-const timeout = 30 * time.Second
+const timeout = 2 * time.Minute
 
 // tab is a page in the browser, with a record of its requests and console messages.
 type tab struct {
