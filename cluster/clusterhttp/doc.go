@@ -1,5 +1,3 @@
-//docstest:sh roost agent --id a --redis redis://127.0.0.1:6379
-
 // Package clusterhttp is the HTTP API of a [cluster.Agent] and its client: JSON for
 // programs in any language, a stream of events, and probes for an orchestrator.
 //
@@ -263,6 +261,4 @@
 //
 // /healthz, /readyz and /reconnect.mjs need nothing. A quarter of the event streams is for clients that
 // show a token. For TLS, pass a TLS listener to Serve of [NewServer]; roost agent has --http-tls-cert.
-//
-//docstest:text "id":"a" … "hosted":true,"touch_within_s":3600
 package clusterhttp

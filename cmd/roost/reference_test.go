@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -162,49 +161,7 @@ func TestReference(t *testing.T) {
 		"\n### roost completion\n\n```\n%s\n```\n\nNode ids, rooms and the words that a flag takes are completed, too.\n",
 		completionExample)
 
-	const path = "../../docs/cli.md"
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, path, withComments(b.String(), string(page)))
-}
-
-// withComments returns page with the comments of old, by which internal/docstest knows how
-// to run the page: each comes after the same heading, or after the block below that.
-func withComments(page, old string) string {
-	at := func(line, place string) string {
-		switch {
-		case strings.HasPrefix(line, "##"):
-			return line
-		case strings.HasPrefix(line, "```"):
-			return place + line
-		}
-		return place
-	}
-	comments := make(map[string]string)
-	place, comment := "", ""
-	for line := range strings.Lines(old) {
-		if comment != "" || strings.HasPrefix(line, "<!--") {
-			comment += line
-			if strings.HasPrefix(line, "-->") {
-				comments[place] += comment
-				comment = ""
-			}
-			continue
-		}
-		place = at(line, place)
-	}
-	var b strings.Builder
-	place = ""
-	for line := range strings.Lines(page) {
-		b.WriteString(line)
-		if next := at(line, place); next != place {
-			place = next
-			b.WriteString(comments[place])
-		}
-	}
-	return b.String()
+	golden(t, "../../docs/cli.md", b.String())
 }
 
 func pageOf(t *testing.T, cmd *cobra.Command) string {

@@ -6,8 +6,6 @@
 // roost runs each partition on one node at a time (Config.Handoff); the program copies
 // the data: see takeOver in node.go. All nodes run in this process and call each other
 // directly. In production each is a separate process.
-//
-//docstest:text d has joined … b has left
 package main
 
 import (

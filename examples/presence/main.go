@@ -3,8 +3,6 @@
 //
 //	go run ./examples/presence
 //	go run ./examples/presence -redis redis://127.0.0.1:6379
-//
-//docstest:text joined: ada/laptop ada/phone bob/laptop cy/tablet … phone: ada/laptop bob/laptop cy/tablet … unnoticed: ada/laptop bob/laptop cy/tablet … ada: bob/laptop cy/tablet … joined: ada/laptop ada/phone bob/laptop cy/tablet … phone: ada/laptop bob/laptop cy/tablet … unnoticed: ada/laptop bob/laptop cy/tablet … ada: bob/laptop cy/tablet
 package main
 
 import (

@@ -6,8 +6,6 @@
 //
 // All nodes run in this process, so that they can share a store in memory. In
 // production each is a separate process, and the store is a Redis.
-//
-//docstest:text standup lives on a: owns the room's partition connected to a, which hosts standup (epoch 1000000000) a dies standup moved from a to c: … connected to c, which hosts standup (epoch 1000000000) standup lives on a: owns the room's partition connected to a, which hosts standup (epoch 1000000000) a dies standup moved from a to c: … connected to c, which hosts standup (epoch 1000000000)
 package main
 
 import (

@@ -1,5 +1,3 @@
-//docstest:norun: it takes a minute, and the tests of this module do the same
-
 // Sfu is a media server of several nodes: WebRTC by pion, rooms by roost. A participant joins by
 // WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each to all
 // others. The part about roost is in room.go. A room of more than -room-max subscribers spreads over

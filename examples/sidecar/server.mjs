@@ -1,8 +1,6 @@
 // A toy media server next to a roost agent, explained in docs/sidecar.md.
 //
-//docstest:sh roost agent --id a --api-addr 127.0.0.1:9001
 //   AGENT=http://127.0.0.1:8401 LISTEN=127.0.0.1:9001 node server.mjs
-//docstest:sh until curl -s '127.0.0.1:9001/rooms' | grep '"node":"a"'; do sleep 0.1; done
 //
 // LISTEN is the agent's --api-addr. ROOST_TOKEN is the agent's bearer token, if it
 // needs one. It needs Node.js 18 or newer and no packages.

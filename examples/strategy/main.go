@@ -4,8 +4,6 @@
 //	go run ./examples/strategy
 //
 // Four agents start with it in this process, and a fifth with another parameter.
-//
-//docstest:text the cluster rejects an agent with strategy shards-ssd-32
 package main
 
 import (

@@ -48,19 +48,15 @@ func sittings(blocks []block) (all [][]block) {
 // TestFaults: the harness finds each kind of problem.
 func TestFaults(t *testing.T) {
 	for name, text := range map[string]string{
-		"exit code":       "```sh\nfalse\n```\n",
-		"output":          "```sh\necho a # => b\n```\n",
-		"text":            "```sh\necho a\n```\n\n```text\nb\n```\n",
-		"hidden text":     "```sh\necho a\n```\n<!-- text\nb\n-->\n",
-		"hidden commands": "<!-- sh\nfalse\n-->\n",
-		"spans":           "Run `curl 127.0.0.1:1/` now.\n",
-		"help":            "```\nusage\n\n  curl 127.0.0.1:1/    a remark\n```\n",
-		"ends early":      "```sh\nroost agent --id a\n```\n",
-		"other shell":     "```bash\ntrue\n```\n",
-		"plain block":     "```\nroost version\n```\n",
-		"option":          "```sh often\ntrue\n```\n",
-		"after a remark":  "<!-- norun: x -->\n\nA paragraph.\n\n```sh\nfalse\n```\n\n<!-- text\nb\n-->\n",
-		"no command":      "A paragraph.\n<!-- text\nb\n-->\n",
+		"exit code":   "```sh\nfalse\n```\n",
+		"output":      "```sh\necho a # => b\n```\n",
+		"text":        "```sh\necho a\n```\n\n```text\nb\n```\n",
+		"spans":       "Run `curl 127.0.0.1:1/` now.\n",
+		"help":        "```\nusage\n\n  curl 127.0.0.1:1/    a remark\n```\n",
+		"ends early":  "```sh\nroost agent --id a\n```\n",
+		"other shell": "```bash\ntrue\n```\n",
+		"plain block": "```\nroost version\n```\n",
+		"option":      "```sh often\ntrue\n```\n",
 	} {
 		p := parseMarkdown(text)
 		err := newSitting(t, t.TempDir()).sit(p.blocks)
@@ -68,9 +64,20 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: nothing is found wrong with\n%s", name, text)
 		}
 	}
-	const right = "```sh\nX=1; echo a b # => a b\n```\n\n```text\na …\n```\n\n<!-- norun: it is far away -->\n\nRun `curl 127.0.0.1:1/`.\n\n```sh norun: no\nfalse\n```\n"
-	p := parseMarkdown(right)
-	if err := newSitting(t, t.TempDir()).sit(p.blocks); err != nil || len(p.blocks) != 3 || len(p.problems) > 0 {
-		t.Errorf("%d blocks, %v, %v of\n%s", len(p.blocks), err, p.problems, right)
+	const right = "```sh\nX=1; echo a b # => a b\n```\n\n```text\na …\n```\n\nRun `curl 127.0.0.1:1/`.\n\n```sh norun: no\nfalse\n```\n"
+	for notes, wrong := range map[string]bool{
+		"  skip curl 127.0.0.1:1/: it is far away\n": false,
+		"": true,
+		"  skip curl 127.0.0.1:2/: no page has it\n  skip curl 127.0.0.1:1/: x\n":                                      true,
+		"  prints X=1; echo a b\n    b\n  skip curl 127.0.0.1:1/: x\n":                                                 false,
+		"  prints X=1; echo a b\n    c\n  skip curl 127.0.0.1:1/: x\n":                                                 true,
+		"  new before X=1; echo a b\n    touch y\n  after X=1; echo a b\n    test -e y\n  skip curl 127.0.0.1:1/: x\n": false,
+		"  before X=1; echo a b\n    false\n  skip curl 127.0.0.1:1/: x\n":                                             true,
+	} {
+		p := parseMarkdown(right)
+		p.apply(parseNotes(t, "page\n"+notes)["page"])
+		if err := newSitting(t, t.TempDir()).sit(p.blocks); (err != nil || len(p.problems) > 0) != wrong {
+			t.Errorf("%v, %v with the notes\n%s", err, p.problems, notes)
+		}
 	}
 }

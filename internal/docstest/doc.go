@@ -1,8 +1,7 @@
 // Package docstest runs the commands of the pages. It contains only tests.
 //
 // Commands come from README.md, CONTRIBUTING.md, docs/, deploy/, the help texts and the
-// comments of the source. To change a page is to change that page alone, because the
-// page says how its commands run:
+// comments of the source. The page says how its commands run:
 //
 //	```sh                   each line must exit with 0
 //	```sh new               the reader starts over: an empty directory, nothing runs
@@ -12,12 +11,16 @@
 //	roost version  # => go1     the line must print this
 //	make demo      # or: make   the alternative is a command, too
 //	```text                 the block of commands before it must print this
-//	<!-- sh … -->           a block that is invisible on the page, with the same options
-//	<!-- text … -->         output that is invisible on the page
-//	<!-- norun: REASON -->  `code spans` of the next paragraph are not run
 //
-// A comment in the source uses lines such as //docstest:text (#docstest:text in files
-// where comments begin with #). Lines of other blocks run if they look like commands.
+// In comments of the source, lines that look like commands run, each as a block.
+//
+// What no reader should see is in testdata/notes.txt, for each page in the order of the page:
+//
+//	prints COMMAND          the block with this command must print the lines below
+//	before COMMAND          the lines below run before that block
+//	new before COMMAND      likewise, and the reader starts over
+//	after COMMAND           the lines below run after that block
+//	skip COMMAND: REASON    the block, such as a paragraph with `code spans`, is not run
 //
 // In expected output … stands for anything, white space is flexible, and a number of ten
 // digits or more stands for any number. Commands run in bash, with the addresses and the

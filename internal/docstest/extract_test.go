@@ -45,13 +45,12 @@ var (
 	remark    = regexp.MustCompile(`^(.*?)\s*(?:(?:^|\s)# (.*))?$`)
 	// Indented code of comments and help texts, where three spaces begin a remark.
 	indented = regexp.MustCompile(`^\s*(?://|#)?(?:\t|  +)(\S.*?)(?:   .*)?$`)
-	hidden   = regexp.MustCompile(`^(?://|#)docstest:(sh|text|norun:)(.*)`)
 )
 
 // pages returns all files that have commands, by their paths.
 func pages(t *testing.T) map[string]page {
 	t.Helper()
-	found := make(map[string]page)
+	found, notes := make(map[string]page), parseNotes(t, read(t, "testdata/notes.txt"))
 	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -71,6 +70,8 @@ func pages(t *testing.T) map[string]page {
 		case strings.HasSuffix(name, ".go"), strings.HasSuffix(name, ".mjs"), strings.HasPrefix(name, "deploy/"):
 			p = parseComments(read(t, root+name))
 		}
+		p.apply(notes[name])
+		delete(notes, name)
 		if len(p.blocks)+len(p.mentions)+len(p.problems) > 0 {
 			found[name] = p
 		}
@@ -79,6 +80,9 @@ func pages(t *testing.T) map[string]page {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for name := range notes {
+		t.Errorf("testdata/notes.txt: there is no page %s", name)
+	}
 	const help = "cmd/roost/testdata/help.txt"
 	_, examples, _ := strings.Cut(read(t, root+help), "\nExamples:\n")
 	examples, _, _ = strings.Cut(examples, "\n\n")
@@ -86,21 +90,17 @@ func pages(t *testing.T) map[string]page {
 	return found
 }
 
-// section matches a fenced block, or an HTML comment for this package.
-var section = regexp.MustCompile("(?ms)^[ \t]*(?:```([^\n]*)\n(.*?)^[ \t]*```[ \t]*$|<!-- ((?:sh|text|norun:)[^\n]*?)(?:[ \t]*-->$|\n(.*?)-->$))")
+// section matches a fenced block.
+var section = regexp.MustCompile("(?ms)^[ \t]*```([^\n]*)\n(.*?)^[ \t]*```[ \t]*$")
 
 // parseMarkdown reads a page.
 func parseMarkdown(text string) (p page) {
 	text = continued.ReplaceAllString(text, "")
-	norun, at := "", 0
-	for _, m := range append(section.FindAllStringSubmatchIndex(text, -1), []int{len(text), len(text)}) {
-		norun = p.addText(text[at:m[0]], norun)
+	at := 0
+	for _, m := range section.FindAllStringSubmatchIndex(text, -1) {
+		p.addText(text[at:m[0]])
 		at = m[1]
-		if len(m) == 2 {
-			break
-		}
-		part := func(i int) string { return text[max(m[i], 0):max(m[i+1], 0)] }
-		info, body := part(2)+part(6), part(4)+part(8)
+		info, body := text[m[2]:m[3]], text[m[4]:m[5]]
 		words, reason, _ := strings.Cut(info, "norun: ")
 		switch kind, options, _ := strings.Cut(strings.TrimSpace(words), " "); kind {
 		case "sh":
@@ -109,13 +109,7 @@ func parseMarkdown(text string) (p page) {
 				p.addShell(strings.TrimSpace(line))
 			}
 		case "text":
-			p.expect(body, m[6] >= 0)
-		case "":
-			if reason != "" {
-				norun = strings.TrimSpace(reason)
-				continue
-			}
-			fallthrough
+			p.expect(body)
 		default:
 			p.begin("", "")
 			p.addIndented(body)
@@ -125,17 +119,17 @@ func parseMarkdown(text string) (p page) {
 			}
 		}
 	}
+	p.addText(text[at:])
 	return p.trimmed()
 }
 
-// addText finds commands in running text. norun is for the first paragraph only.
-func (p *page) addText(text, norun string) string {
+// addText finds commands in running text.
+func (p *page) addText(text string) {
 	for paragraph := range strings.SplitSeq(text, "\n\n") {
 		if strings.TrimSpace(paragraph) == "" {
 			continue
 		}
-		p.begin("", norun)
-		norun = ""
+		p.begin("", "")
 		for _, m := range span.FindAllStringSubmatch(paragraph, -1) {
 			line := strings.Join(strings.Fields(m[1]), " ")
 			switch {
@@ -147,7 +141,6 @@ func (p *page) addText(text, norun string) string {
 			}
 		}
 	}
-	return norun
 }
 
 // addIndented finds the commands of help texts.
@@ -179,20 +172,10 @@ func (p *page) addShell(line string) {
 
 // parseComments finds indented lines of comments that look like commands.
 func parseComments(text string) (p page) {
-	p.begin("", "")
 	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
 		line = strings.TrimSpace(line)
-		if m := hidden.FindStringSubmatch(line); m != nil {
-			switch m[1] {
-			case "sh":
-				p.addShell(strings.TrimSpace(m[2]))
-			case "text":
-				p.expect(m[2], true)
-				p.begin("", "")
-			default:
-				p.begin("", strings.TrimSpace(m[2]))
-			}
-		} else if m := indented.FindStringSubmatch(line); m != nil && line != m[1] && isCommand.MatchString(m[1]) {
+		if m := indented.FindStringSubmatch(line); m != nil && line != m[1] && isCommand.MatchString(m[1]) {
+			p.begin("", "")
 			p.add(m[1], "")
 		}
 	}
@@ -227,11 +210,9 @@ func (p *page) add(line, shows string) {
 }
 
 // expect sets the output of the block just before. Other ```text blocks are no output.
-func (p *page) expect(text string, hidden bool) {
+func (p *page) expect(text string) {
 	if len(p.blocks) > 0 && len(p.blocks[len(p.blocks)-1].commands) > 0 {
 		p.blocks[len(p.blocks)-1].text += text + "…"
-	} else if hidden {
-		p.problems = append(p.problems, "output without commands before it: "+text)
 	}
 }
 
