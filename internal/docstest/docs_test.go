@@ -97,6 +97,7 @@ func TestQuotes(t *testing.T) {
 		program string
 		whole   bool
 	}{
+		"../README.md":  {"examples/embed/main.go cluster/affinity/redisstore/example_test.go", false},
 		"tutorial.md":   {"examples/tutorial/main.go", true},
 		"operations.md": {"cluster/clusterotel/example_test.go", false},
 		"signalling.md": {"cluster/affinity/signalling/example_test.go", false},
@@ -104,7 +105,10 @@ func TestQuotes(t *testing.T) {
 		"coming-from.md": {"cluster/clusterprom/example_shadow_test.go", true},
 		"kubernetes.md":  {"cluster/kubernetes/example_test.go", false},
 	} {
-		program := read(t, root+of.program)
+		program := ""
+		for file := range strings.FieldsSeq(of.program) {
+			program += read(t, root+file)
+		}
 		quotes := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, docs+page), -1)
 		if len(quotes) == 0 {
 			t.Errorf("%s quotes nothing", page)

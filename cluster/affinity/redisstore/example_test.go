@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/lease"
@@ -35,4 +38,30 @@ func Example() {
 	// pinned: false
 	// Redis does not answer: true
 	// redis://roost:xxxxx@127.0.0.1:1/0 prefix roost:
+}
+
+// Rooms that are pinned in Redis, to nodes that have headroom.
+func Example_rooms() {
+	ctx := context.Background()
+	agent, err := cluster.Start(ctx, cluster.Config{ID: "node-1", APIAddr: "media-1.example.org:3478", Capacity: 5000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := redisstore.Open(ctx, redisstore.Options{URL: "redis://10.0.0.9:6379", Prefix: "calls:"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	rooms, err := affinity.Start(agent, store, affinity.Config{ReportLoad: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	at, err := rooms.Resolve(ctx, "room-17", affinity.Demand{Size: 4}) // on any node: send the client to at.Node
+	if err != nil || at.Node != "node-1" {
+		return
+	}
+	hosting, err := rooms.Host(ctx, "room-17", affinity.Demand{Size: 4}) // on at.Node, before it accepts the client
+	if err != nil {
+		log.Fatal(err)
+	}
+	<-hosting.Lost() // the room moved: hosting.Err() says where to
 }
