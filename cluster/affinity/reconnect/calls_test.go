@@ -1,4 +1,4 @@
-package reconnect
+package reconnect_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // The room gets its new node half a second after the old one is gone.
@@ -20,14 +22,14 @@ func TestLost(t *testing.T) {
 		if err := c.Follow(t.Context(), directiveTo("a", 1)); err == nil {
 			t.Fatal("connected to a node that fails")
 		}
-		c.connect = func(_ context.Context, _ int, d Directive) error {
+		c.connect = func(_ context.Context, _ int, d reconnect.Directive) error {
 			if d.To == "a" {
 				return syscall.ECONNREFUSED
 			}
 			return nil
 		}
 		gone := time.Now()
-		c.resolve = func(context.Context) (Directive, error) {
+		c.resolve = func(context.Context) (reconnect.Directive, error) {
 			if time.Since(gone) < 500*time.Millisecond {
 				return directiveTo("a", 1), nil
 			}
@@ -46,10 +48,10 @@ func TestLost(t *testing.T) {
 
 // A refusal makes the client ask at once.
 func TestFollowRefused(t *testing.T) {
-	for _, refused := range []error{ErrRefused, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)} {
+	for _, refused := range []error{reconnect.ErrRefused, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClient()
-			c.connect = func(_ context.Context, _ int, d Directive) error {
+			c.connect = func(_ context.Context, _ int, d reconnect.Directive) error {
 				if d.To == "b" {
 					return refused
 				}
@@ -67,14 +69,14 @@ func TestFollowRefused(t *testing.T) {
 func TestLostAsksDuringAttempt(t *testing.T) {
 	seeds(t, func(t *testing.T) {
 		c := newClient()
-		c.connect = func(ctx context.Context, _ int, d Directive) error {
+		c.connect = func(ctx context.Context, _ int, d reconnect.Directive) error {
 			if d.To == "b" {
 				return nil
 			}
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		c.resolve = func(context.Context) (Directive, error) {
+		c.resolve = func(context.Context) (reconnect.Directive, error) {
 			if time.Since(c.start) < time.Second {
 				return directiveTo("a", 1), nil
 			}
@@ -92,7 +94,7 @@ func TestLostAsksDuringAttempt(t *testing.T) {
 func TestFollowTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
-		c.connect = func(ctx context.Context, _ int, _ Directive) error {
+		c.connect = func(ctx context.Context, _ int, _ reconnect.Directive) error {
 			select {
 			case <-time.After(4 * time.Second):
 				return nil
@@ -131,7 +133,7 @@ func (f logFunc) WithGroup(string) slog.Handler             { return f }
 func TestFollowReturnsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
-		c.connect = func(context.Context, int, Directive) error { return nil }
+		c.connect = func(context.Context, int, reconnect.Directive) error { return nil }
 		var once sync.Once
 		second := make(chan error, 1)
 		c.Log = slog.New(logFunc(func() {
@@ -158,7 +160,7 @@ func TestFollowPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
 		var step context.Context
-		c.connect = func(ctx context.Context, _ int, _ Directive) error {
+		c.connect = func(ctx context.Context, _ int, _ reconnect.Directive) error {
 			step = ctx
 			panic("boom")
 		}
@@ -174,7 +176,7 @@ func TestFollowPanics(t *testing.T) {
 		if step.Err() == nil {
 			t.Error("the context of the step is alive")
 		}
-		c.connect = func(context.Context, int, Directive) error { return nil }
+		c.connect = func(context.Context, int, reconnect.Directive) error { return nil }
 		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
 			t.Errorf("the next Run: %v", err)
 		}
@@ -185,7 +187,7 @@ func TestFollowPanics(t *testing.T) {
 func TestFollowPanicsAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
-		c.connect = func(ctx context.Context, _ int, _ Directive) error {
+		c.connect = func(ctx context.Context, _ int, _ reconnect.Directive) error {
 			<-ctx.Done()
 			panic("boom")
 		}
@@ -199,7 +201,7 @@ func TestFollowPanicsAtItsEnd(t *testing.T) {
 			}()
 			t.Error(c.Follow(ctx, directiveTo("b", 1)))
 		}()
-		c.connect = func(context.Context, int, Directive) error { return nil }
+		c.connect = func(context.Context, int, reconnect.Directive) error { return nil }
 		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
 			t.Errorf("the next call: %v", err)
 		}
@@ -210,16 +212,16 @@ func TestFollowPanicsAtItsEnd(t *testing.T) {
 func TestFirstPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asks, tries, answers := make(chan struct{}), 0, 0
-		r := Driver{
-			Pace: Pace{Spread: time.Millisecond, MinAsk: time.Millisecond, MaxAsk: time.Millisecond}, Log: slog.New(slog.DiscardHandler),
-			Connect: func(context.Context, Directive) error {
+		r := reconnect.Driver{
+			Pace: reconnect.Pace{Spread: time.Millisecond, MinAsk: time.Millisecond, MaxAsk: time.Millisecond}, Log: slog.New(slog.DiscardHandler),
+			Connect: func(context.Context, reconnect.Directive) error {
 				if tries++; tries == 1 {
-					return ErrRefused // so that the Driver asks beside the next try
+					return reconnect.ErrRefused // so that the Driver asks beside the next try
 				}
 				<-asks
 				panic("connect")
 			},
-			Resolve: func(ctx context.Context, _ string) (Directive, error) {
+			Resolve: func(ctx context.Context, _ string) (reconnect.Directive, error) {
 				if answers++; answers == 1 {
 					return directiveTo("b", 1), nil
 				}
@@ -241,13 +243,13 @@ func TestFirstPanic(t *testing.T) {
 // newest node.
 func TestFollowRace(t *testing.T) {
 	for range 300 {
-		r := Driver{
-			Pace: Pace{Spread: 1, MinWait: 1, MaxWait: 1}, Log: slog.New(slog.DiscardHandler),
-			Resolve: func(context.Context, string) (Directive, error) { return Directive{}, errHandshake },
+		r := reconnect.Driver{
+			Pace: reconnect.Pace{Spread: 1, MinWait: 1, MaxWait: 1}, Log: slog.New(slog.DiscardHandler),
+			Resolve: func(context.Context, string) (reconnect.Directive, error) { return reconnect.Directive{}, errHandshake },
 		}
 		var mu sync.Mutex
 		var at uint64 // epoch of the node that the client is connected to
-		r.Connect = func(_ context.Context, d Directive) error {
+		r.Connect = func(_ context.Context, d reconnect.Directive) error {
 			mu.Lock()
 			defer mu.Unlock()
 			at = d.Epoch

@@ -1,4 +1,4 @@
-package reconnect
+package reconnect_test
 
 import (
 	"bytes"
@@ -12,18 +12,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // client is a Driver with scripted connections and answers.
 type client struct {
-	Driver
+	reconnect.Driver
 	start    time.Time
 	log      bytes.Buffer
 	tries    []try
 	resolves []time.Duration
-	connect  func(ctx context.Context, n int, d Directive) error // n counts from 1
-	resolve  func(ctx context.Context) (Directive, error)
+	connect  func(ctx context.Context, n int, d reconnect.Directive) error // n counts from 1
+	resolve  func(ctx context.Context) (reconnect.Directive, error)
 }
 
 type try struct {
@@ -35,17 +36,17 @@ type try struct {
 func newClient() *client {
 	c := &client{
 		start:   time.Now(),
-		connect: func(context.Context, int, Directive) error { return errHandshake },
-		resolve: func(context.Context) (Directive, error) { return directiveTo("x", 50), nil },
+		connect: func(context.Context, int, reconnect.Directive) error { return errHandshake },
+		resolve: func(context.Context) (reconnect.Directive, error) { return directiveTo("x", 50), nil },
 	}
 	c.Log = slog.New(slog.NewJSONHandler(&c.log, nil))
-	c.Connect = func(ctx context.Context, d Directive) error {
+	c.Connect = func(ctx context.Context, d reconnect.Directive) error {
 		c.tries = append(c.tries, try{time.Since(c.start), d.To})
 		return c.connect(ctx, len(c.tries), d)
 	}
-	c.Resolve = func(ctx context.Context, room string) (Directive, error) {
+	c.Resolve = func(ctx context.Context, room string) (reconnect.Directive, error) {
 		if room != "r" {
-			return Directive{}, errors.New("wrong room " + room)
+			return reconnect.Directive{}, errors.New("wrong room " + room)
 		}
 		c.resolves = append(c.resolves, time.Since(c.start))
 		return c.resolve(ctx)
@@ -61,7 +62,7 @@ func (c *client) to() (nodes string) {
 }
 
 // directAt gives the client a directive at that time since its start.
-func (c *client) directAt(t *testing.T, at time.Duration, d Directive) {
+func (c *client) directAt(t *testing.T, at time.Duration, d reconnect.Directive) {
 	time.AfterFunc(at-time.Since(c.start), func() {
 		if err := c.Follow(t.Context(), d); err != nil {
 			t.Errorf("at %v directive %+v: %v", at, d, err)
@@ -135,7 +136,7 @@ func TestFollowConnects(t *testing.T) {
 		}
 		seeds(t, func(t *testing.T) {
 			c := newClient()
-			c.connect = func(_ context.Context, n int, d Directive) error {
+			c.connect = func(_ context.Context, n int, d reconnect.Directive) error {
 				time.Sleep(time.Second)
 				if d.Room != "r" || d.Addr != string(d.To)+":443" {
 					t.Errorf("directive %+v", d)
@@ -178,12 +179,12 @@ func TestFollowHangingAttempts(t *testing.T) {
 				checkGap(t, "the context of a step ends", time.Since(began), want, want)
 				return ctx.Err()
 			}
-			c.connect = func(ctx context.Context, _ int, _ Directive) error { return hang(ctx, want) }
-			c.resolve = func(ctx context.Context) (Directive, error) {
-				return Directive{}, hang(ctx, 2*time.Second) // hangs no longer than that
+			c.connect = func(ctx context.Context, _ int, _ reconnect.Directive) error { return hang(ctx, want) }
+			c.resolve = func(ctx context.Context) (reconnect.Directive, error) {
+				return reconnect.Directive{}, hang(ctx, 2*time.Second) // hangs no longer than that
 			}
 			err := c.Follow(t.Context(), directiveTo("b", 1))
-			var end *GaveUpError
+			var end *reconnect.GaveUpError
 			if !errors.As(err, &end) || !errors.Is(err, context.DeadlineExceeded) || end.Attempts != 3 || c.to() != "bbb" || len(c.resolves) != 1 {
 				t.Errorf("attempts at %q, %d resolves, error %v", c.to(), len(c.resolves), err)
 			}
@@ -198,7 +199,7 @@ func TestFollowContextEnds(t *testing.T) {
 	for _, at := range []time.Duration{0, time.Nanosecond, 2 * time.Second, 3500 * time.Millisecond, 9 * time.Second} {
 		seeds(t, func(t *testing.T) {
 			c := newClient()
-			c.connect = func(ctx context.Context, _ int, _ Directive) error {
+			c.connect = func(ctx context.Context, _ int, _ reconnect.Directive) error {
 				select {
 				case <-time.After(time.Second):
 					return errHandshake
@@ -208,7 +209,7 @@ func TestFollowContextEnds(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), at)
 			defer cancel()
-			if err := c.Follow(ctx, directiveTo("b", 1)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrGaveUp) {
+			if err := c.Follow(ctx, directiveTo("b", 1)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, reconnect.ErrGaveUp) {
 				t.Errorf("error %v", err)
 			}
 			if got := time.Since(c.start); got != at {
@@ -235,7 +236,7 @@ func TestFollowNewerDirective(t *testing.T) {
 			seeds(t, func(t *testing.T) {
 				k := newClient()
 				abandoned := false
-				k.connect = func(ctx context.Context, _ int, d Directive) error {
+				k.connect = func(ctx context.Context, _ int, d reconnect.Directive) error {
 					if d.To == "c" && len(k.tries) == len(c.old)+2 {
 						return nil
 					}
@@ -271,7 +272,7 @@ func TestFollowNewerDirective(t *testing.T) {
 func TestFollowAbandonedAttemptSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
-		c.connect = func(_ context.Context, n int, _ Directive) error {
+		c.connect = func(_ context.Context, n int, _ reconnect.Directive) error {
 			if n == 1 {
 				go func() { _ = c.Follow(t.Context(), directiveTo("c", 2)) }()
 				synctest.Wait()
@@ -288,8 +289,8 @@ func TestFollowAbandonedAttemptSucceeds(t *testing.T) {
 func TestFollowOldNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
-		c.connect = func(context.Context, int, Directive) error { return nil }
-		expect := func(d Directive, want string) {
+		c.connect = func(context.Context, int, reconnect.Directive) error { return nil }
+		expect := func(d reconnect.Directive, want string) {
 			t.Helper()
 			if err := c.Follow(t.Context(), d); err != nil || c.to() != want {
 				t.Errorf("%s %d: attempts at %q, error %v; want %q, none", d.To, d.Epoch, c.to(), err, want)
@@ -299,19 +300,19 @@ func TestFollowOldNews(t *testing.T) {
 		expect(directiveTo("b", 5), "b") // the client is there
 		expect(directiveTo("a", 4), "b") // late
 		expect(directiveTo("c", 6), "bc")
-		if err := c.Follow(t.Context(), Directive{Room: "other", To: "b", Epoch: 9}); !errors.Is(err, ErrRoom) {
+		if err := c.Follow(t.Context(), reconnect.Directive{Room: "other", To: "b", Epoch: 9}); !errors.Is(err, reconnect.ErrRoom) {
 			t.Errorf("for another room: %v", err)
 		}
-		c.connect = func(context.Context, int, Directive) error { return errHandshake }
+		c.connect = func(context.Context, int, reconnect.Directive) error { return errHandshake }
 		c.tries = nil
 		checkGaveUp(t, c.Follow(t.Context(), directiveTo("d", 51)), 4)
-		c.connect = func(context.Context, int, Directive) error { return nil }
+		c.connect = func(context.Context, int, reconnect.Directive) error { return nil }
 		expect(directiveTo("d", 51), "dddxd") // once more, after it gave up
 	})
-	if err := (&Driver{}).Follow(t.Context(), directiveTo("b", 1)); !errors.Is(err, ErrDriver) {
+	if err := (&reconnect.Driver{}).Follow(t.Context(), directiveTo("b", 1)); !errors.Is(err, reconnect.ErrDriver) {
 		t.Errorf("without Connect and Resolve: %v", err)
 	}
-	if err := newClient().Follow(t.Context(), Directive{Room: "r"}); !errors.Is(err, ErrNoNode) {
+	if err := newClient().Follow(t.Context(), reconnect.Directive{Room: "r"}); !errors.Is(err, reconnect.ErrNoNode) {
 		t.Errorf("without a node: %v", err)
 	}
 }

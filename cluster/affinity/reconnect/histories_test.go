@@ -3,6 +3,7 @@ package reconnect
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 )
+
+var errLost = errors.New("no answer")
 
 var updateHistories = flag.Bool("update", false, "rewrite testdata/histories.json")
 
@@ -127,7 +130,7 @@ func (h *history) outcome() {
 			return
 		}
 		u := h.u()
-		h.Unresolved(h.at(), u, errHandshake)
+		h.Unresolved(h.at(), u, errLost)
 		h.line("unresolved %d %v", h.now, u)
 		h.ask = false
 		return
@@ -147,12 +150,12 @@ func (h *history) outcome() {
 		h.line("connected %d", h.now)
 		h.ask = false
 	case 1, 2:
-		h.Refused(h.at(), u, errHandshake)
+		h.Refused(h.at(), u, errLost)
 		h.line("refused %d %v", h.now, u)
 		h.refused = true
 		h.accepted--
 	default:
-		h.Failed(h.at(), u, errHandshake)
+		h.Failed(h.at(), u, errLost)
 		h.line("failed %d %v", h.now, u)
 	}
 }

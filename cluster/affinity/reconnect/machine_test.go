@@ -1,4 +1,4 @@
-package reconnect
+package reconnect_test
 
 import (
 	"errors"
@@ -7,25 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 	"github.com/roost-cluster/roost/lease"
 )
 
 var errHandshake = errors.New("handshake failed")
 
-func directiveTo(node lease.NodeID, epoch uint64) Directive {
-	return Directive{Room: "r", To: node, Addr: string(node) + ":443", Reason: "test", Epoch: epoch}
+func directiveTo(node lease.NodeID, epoch uint64) reconnect.Directive {
+	return reconnect.Directive{Room: "r", To: node, Addr: string(node) + ":443", Reason: "test", Epoch: epoch}
 }
 
 // tick drives a Machine on its own clock, and records when each step begins.
 type tick struct {
-	Machine
+	reconnect.Machine
 	now   time.Time
 	u     func() float64
 	steps []tickStep
 }
 
 type tickStep struct {
-	Step
+	reconnect.Step
 	at time.Time
 	to lease.NodeID
 }
@@ -35,13 +36,13 @@ func newTick(u float64) *tick {
 }
 
 // step waits for the next step, begins it and returns it.
-func (k *tick) step() Step {
+func (k *tick) step() reconnect.Step {
 	step, wait := k.Next(k.now)
 	for wait > 0 {
 		k.now = k.now.Add(wait)
 		step, wait = k.Next(k.now)
 	}
-	if step == StepConnect || step == StepResolve {
+	if step == reconnect.StepConnect || step == reconnect.StepResolve {
 		k.steps = append(k.steps, tickStep{step, k.now, k.Target().To})
 	}
 	return step
@@ -52,7 +53,7 @@ func (k *tick) text(start time.Time) string {
 	var parts []string
 	for _, s := range k.steps {
 		what := string(s.to)
-		if s.Step == StepResolve {
+		if s.Step == reconnect.StepResolve {
 			what = "ask"
 		}
 		parts = append(parts, what+" "+s.at.Sub(start).String())
@@ -61,20 +62,20 @@ func (k *tick) text(start time.Time) string {
 }
 
 func TestPaceDefaults(t *testing.T) {
-	rest := Pace{MinAsk: 100 * time.Millisecond, MaxAsk: 250 * time.Millisecond, AskFor: 15 * time.Second}
-	for _, c := range []struct{ give, want Pace }{
-		{Pace{}, Pace{3, 3 * time.Second, 5 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MaxAsk, rest.AskFor}},
+	rest := reconnect.Pace{MinAsk: 100 * time.Millisecond, MaxAsk: 250 * time.Millisecond, AskFor: 15 * time.Second}
+	for _, c := range []struct{ give, want reconnect.Pace }{
+		{reconnect.Pace{}, reconnect.Pace{3, 3 * time.Second, 5 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MaxAsk, rest.AskFor}},
 		{
-			Pace{-1, -1, -1, -1, -1, -1, -1},
-			Pace{3, 3 * time.Second, 3 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MinAsk, rest.AskFor},
+			reconnect.Pace{-1, -1, -1, -1, -1, -1, -1},
+			reconnect.Pace{3, 3 * time.Second, 3 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MinAsk, rest.AskFor},
 		},
 		{
-			Pace{MinWait: 10 * time.Second, MinAsk: time.Second},
-			Pace{3, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond, time.Second, time.Second, rest.AskFor},
+			reconnect.Pace{MinWait: 10 * time.Second, MinAsk: time.Second},
+			reconnect.Pace{3, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond, time.Second, time.Second, rest.AskFor},
 		},
-		{Pace{1, 1, 2, 3, 4, 5, 6}, Pace{1, 1, 2, 3, 4, 5, 6}},
+		{reconnect.Pace{1, 1, 2, 3, 4, 5, 6}, reconnect.Pace{1, 1, 2, 3, 4, 5, 6}},
 	} {
-		if got := c.give.withDefaults(); got != c.want {
+		if got := reconnect.WithDefaults(c.give); got != c.want {
 			t.Errorf("%+v: got %+v, want %+v", c.give, got, c.want)
 		}
 	}
@@ -91,13 +92,13 @@ func TestMachineTimes(t *testing.T) {
 	} {
 		k := newTick(c.u)
 		start := k.now
-		if step, wait := k.Next(k.now); step != StepNone || wait != 0 {
+		if step, wait := k.Next(k.now); step != reconnect.StepNone || wait != 0 {
 			t.Fatalf("without a directive: step %d, wait %v", step, wait)
 		}
 		k.Directed(k.now, c.u, directiveTo("b", 1))
 		for range 3 {
 			k.step()
-			if step, _ := k.Next(k.now); step != StepNone {
+			if step, _ := k.Next(k.now); step != reconnect.StepNone {
 				t.Fatalf("step %d while one is under way", step)
 			}
 			k.Failed(k.now, c.u, errHandshake)
@@ -112,7 +113,7 @@ func TestMachineTimes(t *testing.T) {
 		if got := k.text(start); got != c.want {
 			t.Errorf("u %v: got  %s\nwant %s", c.u, got, c.want)
 		}
-		if step := k.step(); step != StepDone {
+		if step := k.step(); step != reconnect.StepDone {
 			t.Errorf("step %d at the end, want done", step)
 		}
 		checkGaveUp(t, k.Err(), 4)
@@ -121,8 +122,8 @@ func TestMachineTimes(t *testing.T) {
 
 func checkGaveUp(t *testing.T, err error, attempts int) {
 	t.Helper()
-	var e *GaveUpError
-	if !errors.As(err, &e) || !errors.Is(err, ErrGaveUp) || !errors.Is(err, errHandshake) {
+	var e *reconnect.GaveUpError
+	if !errors.As(err, &e) || !errors.Is(err, reconnect.ErrGaveUp) || !errors.Is(err, errHandshake) {
 		t.Fatalf("error %v; want a GaveUpError that is ErrGaveUp and unwraps to %v", err, errHandshake)
 	}
 	if e.Room != "r" || e.Attempts != attempts {
@@ -142,7 +143,7 @@ func (k *tick) script(t *testing.T, script string) {
 	k.Next(k.now.Add(-time.Hour))
 	k.Connected()
 	epoch, node := uint64(100), 'a'
-	another := func() Directive {
+	another := func() reconnect.Directive {
 		epoch, node = epoch+1, node+1
 		return directiveTo(lease.NodeID(node), epoch)
 	}
@@ -155,7 +156,7 @@ func (k *tick) script(t *testing.T, script string) {
 		case 'f':
 			k.Failed(k.now, 0, errHandshake)
 		case 'x':
-			k.Refused(k.now, 0, ErrRefused)
+			k.Refused(k.now, 0, reconnect.ErrRefused)
 		case 'n':
 			if !k.Resolved(k.now, 0, another()) {
 				t.Errorf("%s: a new node is no news", script)
@@ -183,7 +184,7 @@ func (k *tick) script(t *testing.T, script string) {
 			}
 		case 'd':
 			if k.Directed(k.now, 0, directiveTo("y", epoch)) || k.Directed(k.now, 0, directiveTo("y", epoch-1)) ||
-				k.Directed(k.now, 0, Directive{Room: "other", To: "y", Epoch: epoch + 1}) || k.Lost(k.now, 0, directiveTo("z", epoch)) {
+				k.Directed(k.now, 0, reconnect.Directive{Room: "other", To: "y", Epoch: epoch + 1}) || k.Lost(k.now, 0, directiveTo("z", epoch)) {
 				t.Errorf("%s: an old directive, or one for another room, is taken", script)
 			}
 		}
@@ -244,8 +245,8 @@ func TestMachineSeeks(t *testing.T) {
 			t.Errorf("%s, %s: got  %s\nwant %s", c.name, c.script, got, c.want)
 		}
 		step, _ := k.Next(k.now)
-		end := map[bool]string{true: "gave up"}[errors.Is(k.Err(), ErrGaveUp)]
-		if c.end != "" && (step != StepDone || end != strings.TrimPrefix(c.end, "connected")) {
+		end := map[bool]string{true: "gave up"}[errors.Is(k.Err(), reconnect.ErrGaveUp)]
+		if c.end != "" && (step != reconnect.StepDone || end != strings.TrimPrefix(c.end, "connected")) {
 			t.Errorf("%s: ends with step %d, error %v; want %s", c.name, step, k.Err(), c.end)
 		}
 	}
@@ -259,7 +260,7 @@ func TestMachineShortConnections(t *testing.T) {
 	k.Directed(k.now, 0, directiveTo("b", 1))
 	attempts := 0
 	for k.Err() == nil {
-		if k.step() == StepResolve {
+		if k.step() == reconnect.StepResolve {
 			k.Resolved(k.now, 0, directiveTo("b", 1))
 			continue
 		}
@@ -269,7 +270,7 @@ func TestMachineShortConnections(t *testing.T) {
 			t.Fatal("a loss is ignored")
 		}
 	}
-	if took := k.now.Sub(start); attempts != 4 || took != 9*time.Second || !errors.Is(k.Err(), ErrLost) {
+	if took := k.now.Sub(start); attempts != 4 || took != 9*time.Second || !errors.Is(k.Err(), reconnect.ErrLost) {
 		t.Errorf("%d attempts in %v, error %v; want 4 in 9s, ErrLost", attempts, took, k.Err())
 	}
 }
@@ -282,7 +283,7 @@ func TestMachineAskFor(t *testing.T) {
 		k.script(t, "L")
 		asks, attempts := 0, 0
 		for k.Err() == nil {
-			if k.step() == StepConnect {
+			if k.step() == reconnect.StepConnect {
 				attempts++
 				k.Refused(k.now, 0.5, errHandshake)
 				continue
@@ -312,16 +313,16 @@ func TestMachineAlternates(t *testing.T) {
 		k := newTick(0)
 		k.u = rand.New(rand.NewPCG(seed, 3)).Float64
 		start := k.now
-		k.Lost(k.now, k.u(), Directive{Room: "r"})
+		k.Lost(k.now, k.u(), reconnect.Directive{Room: "r"})
 		asks, attempts := 0, 0
 		for k.Err() == nil && k.now.Sub(start) < 30*time.Second {
 			step := k.step()
 			k.now = k.now.Add(time.Millisecond)
-			if step == StepConnect {
+			if step == reconnect.StepConnect {
 				if attempts++; fails && attempts > 1 {
 					k.Failed(k.now, k.u(), errHandshake)
 				} else {
-					k.Refused(k.now, k.u(), ErrRefused)
+					k.Refused(k.now, k.u(), reconnect.ErrRefused)
 				}
 				continue
 			}

@@ -1,4 +1,4 @@
-package reconnect
+package reconnect_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package reconnect
+package reconnect_test
 
 import (
 	"errors"
@@ -8,14 +8,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
 // story is what happens to a room in virtual time. Its node a is gone at 0.
 type story struct {
 	name      string
-	directive bool                             // the client gets one at once; otherwise it is lost
-	home      func(at time.Duration) Directive // what a resolve answers
-	refuses   func(d Directive, at time.Duration) bool
+	directive bool                                       // the client gets one at once; otherwise it is lost
+	home      func(at time.Duration) reconnect.Directive // what a resolve answers
+	refuses   func(d reconnect.Directive, at time.Duration) bool
 	away      time.Duration // until then the resolver does not answer
 }
 
@@ -25,8 +27,8 @@ const (
 )
 
 // homeAfter is node a, and b from some time on.
-func homeAfter(moved time.Duration) func(time.Duration) Directive {
-	return func(at time.Duration) Directive {
+func homeAfter(moved time.Duration) func(time.Duration) reconnect.Directive {
+	return func(at time.Duration) reconnect.Directive {
 		if at < moved {
 			return directiveTo("a", 1)
 		}
@@ -34,24 +36,24 @@ func homeAfter(moved time.Duration) func(time.Duration) Directive {
 	}
 }
 
-func onlyA(d Directive, _ time.Duration) bool { return d.To == "a" }
+func onlyA(d reconnect.Directive, _ time.Duration) bool { return d.To == "a" }
 
 // stories has the rows of the table in the package comment.
 var stories = []story{
 	{"kill -9, directive lost", false, homeAfter(300 * time.Millisecond), onlyA, 0},
 	{"kill -9, failure unconfirmed for 5 s", false, homeAfter(5 * time.Second), onlyA, 0},
 	{"drain with a directive", true, homeAfter(0), onlyA, 0},
-	{"the target refuses for 1 s", true, homeAfter(0), func(d Directive, at time.Duration) bool { return d.To == "a" || at < time.Second }, 0},
+	{"the target refuses for 1 s", true, homeAfter(0), func(d reconnect.Directive, at time.Duration) bool { return d.To == "a" || at < time.Second }, 0},
 	{"kill -9, store away for 3 s", false, homeAfter(300 * time.Millisecond), onlyA, 3 * time.Second},
 }
 
 // crowdClient runs a Machine through a story.
 type crowdClient struct {
-	Machine
+	reconnect.Machine
 	u         func() float64
 	connectAt time.Duration // when the attempt in progress ends; negative: none
 	answerAt  time.Duration
-	target    Directive
+	target    reconnect.Directive
 	resolves  []time.Duration
 	attempts  []time.Duration
 }
@@ -71,13 +73,13 @@ func (c *crowdClient) play(s story) (time.Duration, error) {
 	for now := time.Duration(0); ; {
 		step, wait := c.Next(start.Add(now))
 		switch {
-		case step == StepDone:
+		case step == reconnect.StepDone:
 			return now, c.Err()
-		case step == StepConnect && wait <= 0:
+		case step == reconnect.StepConnect && wait <= 0:
 			c.target, c.connectAt = c.Target(), now+attemptTakes
 			c.attempts = append(c.attempts, now)
 			continue
-		case step == StepResolve && wait <= 0:
+		case step == reconnect.StepResolve && wait <= 0:
 			c.answerAt = now + resolveTakes
 			c.resolves = append(c.resolves, now)
 			continue
@@ -87,9 +89,9 @@ func (c *crowdClient) play(s story) (time.Duration, error) {
 	}
 }
 
-func earliestOf(now time.Duration, step Step, wait, connectAt, answerAt time.Duration) time.Duration {
+func earliestOf(now time.Duration, step reconnect.Step, wait, connectAt, answerAt time.Duration) time.Duration {
 	next := time.Hour
-	if step != StepNone {
+	if step != reconnect.StepNone {
 		next = now + wait
 	}
 	for _, at := range []time.Duration{connectAt, answerAt} {
@@ -115,7 +117,7 @@ func (c *crowdClient) outcome(s story, start time.Time, now time.Duration) {
 	}
 	c.connectAt = -1
 	if s.refuses(c.target, now) {
-		c.Refused(at, c.u(), ErrRefused)
+		c.Refused(at, c.u(), reconnect.ErrRefused)
 	} else {
 		c.Connected()
 		c.answerAt = -1

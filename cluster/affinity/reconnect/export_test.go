@@ -1,0 +1,4 @@
+package reconnect
+
+// WithDefaults fills in a pace.
+func WithDefaults(p Pace) Pace { return p.withDefaults() }
