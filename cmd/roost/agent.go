@@ -16,7 +16,7 @@ When it has joined it logs "agent running" with its addresses, so port 0 can be 
 for --bind and --http.
 
 SIGTERM or SIGINT make the node fail /readyz, give up what it owns, leave the cluster
-and exit 0, within --shutdown-delay and 15 s; a second signal stops it at once (exit
+and exit 0, within --shutdown-delay and 25 s; a second signal stops it at once (exit
 130). It also exits 0 after roost leave, and 1 if it cannot start or another process
 takes its id.
 
