@@ -12,6 +12,8 @@ import (
 	"log"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -55,7 +57,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("a, b and c start:", three.Balance().Counts)
+	fmt.Println("a, b and c start:", shares(three))
 
 	if err := agents[2].Leave(ctx); err != nil {
 		return err
@@ -64,7 +66,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("c leaves:", two.Balance().Counts)
+	fmt.Println("c leaves:", shares(two))
 
 	if err := join("d"); err != nil {
 		return err
@@ -73,8 +75,18 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("d joins:", again.Balance().Counts, "with", len(placement.Diff(two, again).Moves), "moves")
+	fmt.Printf("d joins: %s; %d of 12 partitions moved\n", shares(again), len(placement.Diff(two, again).Moves))
 	return nil
+}
+
+// shares lists how many partitions each node owns.
+func shares(t *placement.Table) string {
+	counts := t.Balance().Counts
+	var list []string
+	for _, id := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%s owns %d", id, counts[id]))
+	}
+	return strings.Join(list, ", ")
 }
 
 // await returns the first table of an agent with such counts.

@@ -24,7 +24,7 @@ func Example() {
 		fmt.Println(err)
 	}
 	// Output:
-	// a, b and c start: map[a:4 b:4 c:4]
-	// c leaves: map[a:6 b:6]
-	// d joins: map[a:4 b:4 d:4] with 4 moves
+	// a, b and c start: a owns 4, b owns 4, c owns 4
+	// c leaves: a owns 6, b owns 6
+	// d joins: a owns 4, b owns 4, d owns 4; 4 of 12 partitions moved
 }
