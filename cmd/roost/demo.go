@@ -19,16 +19,11 @@ func (p *program) demoCommand() *cobra.Command {
 	return p.withSettings(&cobra.Command{
 		Use:   "demo [flags]",
 		Short: "Show a cluster that grows, crashes and drains, on this machine",
-		Long: `Start a cluster of real processes on loopback and walk through its life: place
-1,000 rooms by hash, pin the rooms that people join where there is capacity, add
-a node, kill one with kill -9, drain one. After each step it prints what moved and
-checks that every node agrees. Without --once there is a dashboard to watch it on,
-and the cluster then stays up until Ctrl-C, for you to add, kill, pause and drain
-nodes.
-
-It needs no Redis: this process stands in for one, unless --redis names one. Keys
-there begin with a name of this run alone; keys that remain at the end expire
-within an hour.`,
+		Long: `Start a cluster of real processes on this machine and walk through its life: place 1,000
+rooms by hash, pin rooms where there is capacity, add a node, kill one, drain one. After each
+step it prints what moved and checks that all nodes agree. Without --once, it also serves a
+dashboard, and the cluster runs until Ctrl-C for you to try things. It needs no Redis: it brings
+a stand-in, unless --redis names a real one.`,
 		Example: `  roost demo
   roost demo --once --nodes 7
   roost demo --redis redis://127.0.0.1:6379`,

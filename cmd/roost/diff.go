@@ -21,19 +21,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const changesLong = `Next to the moves stands the expected minimum: the moves that any strategy needs so
-that nodes which are gone own nothing, and nodes which joined, or weigh more, get
-their fair share.`
-
 func (p *program) diffCommand() *cobra.Command {
 	return p.localCommand(&cobra.Command{
 		Use:   "diff OLD NEW [flags]",
 		Short: "Compare two tables: what moved from which node to which",
-		Long: `Compare two tables of owners, as roost partitions --output json prints them: what
-moved from which node to which, and how even the table was before and is now. OLD
-and NEW are files; - is the standard input.
-
-` + changesLong,
+		Long: `Compare two tables of owners, as roost partitions --output json prints them: what moved, and
+how even the table was before and is now. OLD and NEW are files; - is the standard input. The
+expected minimum is what any strategy has to move so that nodes which are gone own nothing and
+new nodes get their fair share.`,
 		Example: `  roost partitions --output json > before.json
   roost partitions --output json | roost diff before.json -
   roost diff before.json after.json --output json | jq '.moves | length'`,

@@ -25,20 +25,12 @@ func (p *program) doctorCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check a cluster through the eyes of one agent, or of all",
-		Long: `Check what an agent knows of its cluster and itself: whether it takes part, how old
-leases get, clocks, tables that differ, balance, members and weights, seeds, lost
-and refused messages, fences, and Redis if rooms are pinned. It asks only this
-agent, and changes nothing.
+		Long: `Check a cluster through the eyes of one agent: leases, clocks, tables, balance, weights,
+seeds, rejected messages, fences, and Redis if rooms are pinned. Each check is ok, warn or
+fail, with what it means and what to do. Nothing changes. It looks twice, --over apart, and
+warns of counters that grow in between.
 
-Each check is ok, warn or fail, the worst first, with what it means and what to do.
-It looks twice, --over apart: a counter that grows between the looks is a warning;
-one that grew before is only mentioned. Each agent has its own view: --all asks the
-agents of all members, too, says what they find, and which members do not see each other.
-It asks them where they say that they serve HTTP: see roost members --all. An agent has 5 s
-for each answer. After --within, the agents that were not asked are named.
-
-It exits with 0 if all is ok, 3 if something needs a look, 4 if something is
-broken, and 1 if no agent answers.`,
+--all asks the agents of all members and says which members do not see each other.`,
 		Example: `  roost doctor
   roost doctor --all --expect 3
   roost doctor --over 1m

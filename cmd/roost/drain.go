@@ -24,15 +24,12 @@ func (p *program) drainCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "drain [flags]",
 		Short: "Have a node give up what it owns",
-		Long: `Have the agent's node give up everything it owns. It stays a member and owns
-nothing until roost undrain. The command succeeds when every member has agreed to
-that; if that takes longer than --timeout it fails, and the node stays draining.
+		Long: `Have the agent's node give up everything it owns. It stays a member and owns nothing until
+roost undrain. The command succeeds when every member agrees; if that takes longer than
+--timeout, it fails and the node keeps draining.
 
-With --rooms the rooms that live on the node move to other nodes, too, one by one, also
-while a member has not agreed yet. The command succeeds when none is left and every
-member has agreed, for which it then waits for --timeout again. The rooms' clients make
-new connections: the application of the node should go on serving a room until its clients
-have gone. Ctrl-C ends the command, and the rooms move on; roost undrain ends that.`,
+With --rooms, its rooms move to other nodes one by one, also after Ctrl-C. Let the application
+serve a room until its clients have moved.`,
 		Example: `  roost drain && systemctl stop media-server
   roost drain --rooms --rate 50 --deadline 10m && systemctl stop media-server
   roost drain --addr 10.0.0.7:8401 --token-file roost.token --insecure --timeout 1m`,

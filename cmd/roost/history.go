@@ -18,17 +18,10 @@ func (p *program) historyCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "history [flags]",
 		Short: "List what an agent saw happen",
-		Long: `List the last 200 events that the agent saw since it was started, the latest at the end:
-members that joined, returned, or were lost and why (left by themselves, crashed and
-confirmed, or expired because no heartbeat came for a lease), drains, cordons and weights;
-when the agent's own node, marked with *, was ready, fenced or isolated; and for each
-change of the table how many partitions moved. More than 20 events of one kind at one
-moment are one line.
-
-Each agent has a history of its own view: the agents on the two sides of a cut network
-saw different events. Times are of the agent's clock, in the time zone of this terminal. With
---output json there are also samples of the last half hour, one every 10 s: members,
-partitions owned, partitions moved, load.`,
+		Long: `List the last 200 events that the agent saw since it was started, the latest last: members
+that joined or were lost and why, drains, cordons, weights, when its own node was fenced or
+isolated, and how many partitions each change moved. Agents on two sides of a cut network saw
+different events, so ask both. Times are in the time zone of this terminal.`,
 		Example: `  roost history
   roost history --addr 127.0.0.1:8402 | tail
   roost history --output json | jq -c '.events[] | select(.kind == "lost")'`,

@@ -29,16 +29,10 @@ func (p *program) keygenCommand() *cobra.Command {
 	return p.withSettings(&cobra.Command{
 		Use:   "keygen [--out FILE]",
 		Short: "Make a key that encrypts gossip",
-		Long: `Make a key of 32 random bytes, in base64. Give the same key to every node
-(roost agent --key-file FILE): nodes without it can neither send to the cluster nor
-read its messages.
-
-A key file may hold several keys, one a line: the first is used to send, all are
-understood. So a key is changed without a gap, each step on every node before the next
-one: add the new key as the second line; make it the first; remove the old one. A running
-agent reads the file again when it changes, and roost keys says when to go on. Or roost keys
-takes the steps for all nodes: --install, --use, --remove. The line plain stands for no
-encryption, so a cluster without a key gets its first one in the same steps.`,
+		Long: `Make a key of 32 random bytes, in base64, for --key-file of all nodes: nodes without it can
+neither join the cluster nor read its messages. A key file may have several lines. The first
+key encrypts and all of them decrypt, so a cluster can change its key without a gap: roost keys
+takes the steps for all nodes.`,
 		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
   roost keygen > roost.key`,
 		Args: cobra.NoArgs,
@@ -79,27 +73,11 @@ func (p *program) keysCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "keys [flags]",
 		Short: "Show which member has which gossip keys, or change them",
-		Long: `Show which key each live member sends gossip with, and which others it accepts, as the
-agent sees them, itself marked with *. A key appears as a fingerprint: 8 digits of a hash,
-as in the agent's log. Below is what to do next while a cluster changes its key; see
-roost keygen. A member that states no key has none.
-
---install, --use and --remove change the key of the whole cluster, one step at a time,
-without a signal or a restart: make a key with roost keygen, install its file, use the
-fingerprint that is printed, and remove that of the former key. The command asks the
-agent, and then the agents of all other members, which it finds as roost members --all
-does. Agents that require neither a token nor client certificates refuse. An agent
-refuses --use while it sees a live member that does not accept the key, and --remove
-while it sees one that sends with the key. The key of --install is sent over https, or
-to an agent on this machine; over plain http to others with --insecure alone.
-
-A cluster without a key gets its first one by the same steps. Its former key is called
-plain, also as a line of a key file. Until --remove plain, any host that reaches a gossip
-port can join.
-
-Each agent writes its --key-file. If it cannot, the table says so, and a restart of that
-agent undoes the step. If a key was stolen, its thief is a member until the key is
-removed: then use https with a CA of your own (--ca), or write the files.`,
+		Long: `Show which gossip keys each live member uses, as fingerprints, and what to do next while the
+cluster changes its key. --install, --use and --remove take one step on all nodes at a time,
+without a restart. The key called plain stands for no encryption, so a cluster without a key
+gets its first one in the same steps. Each agent writes its --key-file; if it cannot, the table
+says so, and a restart undoes the step.`,
 		Example: `  roost keys
   roost keys --watch
   roost keys --addr 127.0.0.1:8402 --output json`,

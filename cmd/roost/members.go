@@ -22,28 +22,12 @@ func (p *program) membersCommand() *cobra.Command {
 	return p.viewCommand(&cobra.Command{
 		Use:   "members [flags]",
 		Short: "List the live members",
-		Long: `List the live members as the agent sees them, itself marked with *. TABLE says
-whether a member's table of owners is the same as that agent's: it differs for a
-moment after each change. A cordoned member owns nothing until the end of its cordon;
-see roost cordon. A flapping member came and went too often, and owns nothing until it
-has stayed for a while. Notes below the table list active cordons, how long members have
-been draining, nodes rejected for clock skew, nodes heard over TCP alone, and members
-that have gone within the last 30 minutes: left by themselves, crashed and confirmed, or
-expired because no heartbeat came for a lease.
+		Long: `List the live members as the agent sees them; * marks its own node. TABLE says whether a
+member has the same table of owners: it differs for a moment after each change. Notes below
+the table list cordons, members that drain, nodes rejected for clock skew, and members that
+left or were lost within the last 30 minutes.
 
-There are columns for the versions of applications and of roost if applications state a
-version (see --app-version of roost agent), or if members run different versions of roost.
-
-With --all the agents of all members are asked, also those of members that one of them
-has lost, and the table has what each of them sees. SEES counts members, TABLE compares
-with the first agent, and DOES NOT SEE has members of other agents. A member says where
-it serves HTTP, if it does so at the host that it advertises, or at 0.0.0.0. Over plain
-http to another machine the token is not sent, unless with --insecure. Nor is it sent to
-an address that only agents without it name, or to this machine, unless --addr is here.
-
-With --watch a change is one of members, states, weights or tables; ages and loads
-alone are none, unless the terminal can be drawn over. With --all it asks no more often
-than every second at 100 agents, 4 s at 200, and 30 s at 550 or more.`,
+--all asks the agents of all members and shows what each of them sees.`,
 		Example: `  roost members
   roost members --watch
   roost members --all

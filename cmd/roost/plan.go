@@ -38,20 +38,13 @@ func (p *program) planCommand() *cobra.Command {
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "plan [flags]",
 		Short: "Show what would move, before it does",
-		Long: `Show what would move if nodes joined, left or changed their weight, or if the whole
-cluster ran with other settings. It starts from the agent's table, or from a file
-that roost partitions --output json has written. Nothing changes.
+		Long: `Show what would move if nodes joined, left or changed their weight, or if the cluster ran with
+other settings. It starts from the agent's table, or from a file that roost partitions --output
+json has written. Nothing changes. The expected minimum is what any strategy has to move so that
+nodes which are gone own nothing and new nodes get their fair share.
 
-` + changesLong + `
-
-Partitions and strategy must be the same on all nodes, so to change them is to
-start a new cluster. With another number of partitions none of them corresponds
-to one from before: then it shows the share of all keys that changes owner.
-
-With the strategy least-partitions a change takes effect in passes, a few moves
-each; the plan shows the table after the last pass. The number of partitions that
-move is certain; which ones may differ, since agents also remember the last moves,
-and keep the partitions of a node that is away for it.`,
+With --partitions or --strategy it plans a new cluster, because they must be the same on all
+nodes: it shows the share of all keys that changes its owner.`,
 		Example: `  roost plan --add node-d
   roost plan --add node-d=200 --remove node-a
   roost plan --weight node-b=50

@@ -23,27 +23,11 @@ func (p *program) proxyCommand() *cobra.Command {
 	return p.withSettings(&cobra.Command{
 		Use:   "proxy --key-from path:N|query:NAME|header:NAME|cookie:NAME [flags]",
 		Short: "Send HTTP requests to the server that owns their key",
-		Long: `Take HTTP requests, and send each to the server that owns its key: to the --api-addr of
-the owner's agent. The proxy is not a cluster member: it follows the table of one of --agents, and
-another one when that fails. WebSockets and event streams pass through.
-
-A request that has reached no server, or that a server rejects with 421, is sent again to
-the owner by then, for --retry-timeout. So is one that broke off, or that has no answer a second
-after its key has moved, if its method allows it: not a POST. A POST waits for a server that
-hangs as long as the client does: bound it by --answer-within, after which it gets 504. With
---redirect clients get the owner's address by 307 instead.
-
-Pins of rooms are not in the table. With --rooms the proxy resolves each key as a room at
-one of --agents, and sends the request where the room is pinned; a new room gets a pin. It
-asks again after half a second, so requests follow a room that moves. While Redis is away,
-known rooms stay where they were, and others go where the agents guess that they are. If
-no agent answers, requests for others get 503.
-
-Until the first table has come, requests get 503 with Retry-After, and /readyz of --probe
-fails. It does not fail later: without an agent the last table is in use.
-
-It speaks plain HTTP: in public, put it behind what ends TLS. At SIGTERM it takes no more
-requests, and those in progress have 15 s.`,
+		Long: `Send each HTTP request to the server that owns its key: the --api-addr of the owner's agent.
+The proxy is not a cluster member; it follows the table of one of --agents. It repeats a request
+that reached no server, or that a server rejects with 421, for --retry-timeout. With --rooms it
+resolves each key as a room and pins new rooms. It speaks plain HTTP, so put it behind something
+that ends TLS. /readyz of --probe fails until the first table has come.`,
 		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
   roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
 		Args: cobra.NoArgs,

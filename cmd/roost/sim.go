@@ -39,21 +39,11 @@ func (p *program) simCommand() *cobra.Command {
 	return p.withSession(&cobra.Command{
 		Use:   "sim [flags]",
 		Short: "Size a cluster before you build it",
-		Long: `Run a cluster of any size in virtual time, in this process and without a socket: the
-part of an agent that decides, over a network that delays and loses packets. All
-nodes start at once and stay for --for. Then one joins, one leaves, and --crash
-nodes crash.
-
-It shows how many leases expired although their node ran and took part: none, if the
-settings suit the network. It also shows the age of the oldest lease, what each node
-sent, and the time until all nodes agreed after each change; a leave begins with the
-leave message. An agreement that takes longer than a minute, or two TTLs if that is more,
-is "not within" it.
-
-The same flags and seed print the same again. A run of twice the nodes takes four
-times as long, and as much memory. Left out are memberlist's own traffic (a probe and
-an answer a second, a full exchange in half a minute or more) and the CPU: a starved
-machine loses leases that hold here.`,
+		Long: `Size a cluster before you build it: run the part of an agent that decides, for any number of
+nodes, in virtual time over a network that delays and loses packets. All nodes start at once
+and stay for --for; then one joins, one leaves, and --crash nodes crash. It prints false
+expiries (none if the settings suit the network), the oldest lease, traffic, and how fast nodes
+agreed. The same flags and seed print the same. It leaves out CPU and memberlist's own traffic.`,
 		Example: `  roost sim --nodes 50 --loss 5
   roost sim --nodes 30 --network wan --crash 10 --for 1m
   roost sim --nodes 20 --heartbeat 1s --ttl 3s --for 30s --output json | jq .false_expiries`,

@@ -21,14 +21,10 @@ func (p *program) watchCommand() *cobra.Command {
 	return p.scopedCommand(&cobra.Command{
 		Use:   "watch [flags]",
 		Short: "Print changes as they happen",
-		Long: `Print one line for each change that the agent sees, until Ctrl-C. It begins with
-the present state: the live members, and what the agent's own node owns. "moved" is
-about the whole cluster; "acquired" and "released" are about the agent's own node.
-With --scope all of this is about the scope: its members, and its owners.
-
-It fails if there is no agent at the start. It waits for an agent that goes away
-later, and standard error says so. When the agent is back, the state at that time
-is printed first; changes in between are not. --timeout has no effect here.`,
+		Long: `Print one line for each change that the agent sees, until Ctrl-C. It begins with the live
+members and what the agent's own node owns. "moved" is about the whole cluster; "acquired" and
+"released" are about that node. If the agent goes away, the command waits for it to come back,
+and then prints the state at that time.`,
 		Example: `  roost watch
   roost watch --output json | jq -c '.joined, .left'     one batch of changes a line`,
 		Args: cobra.NoArgs,
