@@ -69,7 +69,7 @@ type scopeProblem struct {
 // it must not wait for the agent. If match panics for a member, that member stays in the scope or out of it,
 // and the agent logs it. While the matching candidates stay the same, the scope keeps its table, and costs
 // about 4 µs per snapshot of 100 nodes. A change costs one more table: about 25 µs for 1,024 partitions and
-// 100 nodes, in the agent's loop. docs/performance.md has the numbers.
+// 100 nodes, in the agent's loop. docs/dev/benchmarks.md has the numbers.
 //
 // Config.Handoff does not apply to scopes: runs of a partition on two nodes can overlap for a moment, as without it.
 //

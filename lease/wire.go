@@ -14,7 +14,7 @@ import (
 const (
 	// WireVersion is the version of the messages that this program writes. The version is the
 	// first field of a message. It changes only if a program that skips what it does not know
-	// would misunderstand a message; see docs/decisions. Two nodes whose ranges have no
+	// would misunderstand a message; see docs/dev/decisions. Two nodes whose ranges have no
 	// version in common refuse each other at a join. The version also covers the format of
 	// Message.Extra.
 	WireVersion    = 1

@@ -18,7 +18,7 @@ import (
 )
 
 // perStream bounds the memory of the server per stream, including garbage;
-// docs/performance.md has the measured cost.
+// docs/dev/benchmarks.md has the measured cost.
 const perStream = 64 << 10
 
 var crowd = flag.Int("crowd", wantedCrowd,

@@ -68,7 +68,7 @@ func (s *Shadow) Compare() {
 	s.Unknown.Set(float64(unknown))
 }
 
-// A program runs its present ring and roost side by side: see docs/coming-from.md.
+// A program runs its present ring and roost side by side: see docs/migrating.md.
 func Example_shadow() {
 	agent, err := cluster.Start(context.Background(), cluster.Config{
 		ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "10.0.0.1:443", Bootstrap: true, Network: cluster.Local,

@@ -59,7 +59,7 @@ func logs(v agenttest.Views, lines ...string) agenttest.Views {
 
 // TestFaultsAreNamed makes one problem each, on agents with leases of 6 s. Doctor, the page, the members, the
 // history and the log of c have what the table says, and nothing else: for a crash within 2 s, for all others
-// within 10 s. At least one view names the cause, and the node if there is one; docs/evidence.md has which. A
+// within 10 s. At least one view names the cause, and the node if there is one; docs/dev/testing.md has which. A
 // death is two lines of the log, and three with rooms. internal/e2e/netlab has the faults of networks.
 func TestFaultsAreNamed(t *testing.T) {
 	t.Parallel()

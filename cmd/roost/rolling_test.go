@@ -24,7 +24,7 @@ import (
 // leaves, or to it when it is back. After SIGTERM the others do not wait
 // for the lease to expire; after kill -9 they take over when its end is proven, and the node
 // comes back under its old name. With -v it prints the numbers of
-// docs/performance.md.
+// docs/dev/benchmarks.md.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	// No lease expires unless it should: a machine that stalls for a moment must not look

@@ -1,4 +1,4 @@
-// Tutorial is a media server that knows its rooms. docs/tutorial.md explains it step by
+// Tutorial is a media server that knows its rooms. docs/quickstart.md explains it step by
 // step, and shows how to run it.
 package main
 

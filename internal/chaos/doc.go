@@ -1,5 +1,5 @@
 // Command chaos runs clusters of cores (internal/sim) through random schedules of faults
-// and checks invariants during and after each. make chaos runs it; docs/evidence.md has the
+// and checks invariants during and after each. make chaos runs it; docs/dev/testing.md has the
 // commands and the results.
 //
 // A seed decides everything: the cluster, the network, which kinds of faults occur, and

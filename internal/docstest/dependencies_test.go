@@ -26,7 +26,7 @@ func TestDependencies(t *testing.T) {
 		want = append(want, fmt.Sprintf("%s, oldest %s, newest %s, in cluster: %t", path, short(version), short(newest[path]), in))
 	}
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [^|]+ \\| [^|]+ \\| ([^|]+) \\| (v\\S+) \\| (v\\S+) \\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, docs+"dependencies.md"), -1) {
+	for _, m := range row.FindAllStringSubmatch(read(t, docs+"dev/dependencies.md"), -1) {
 		got = append(got, fmt.Sprintf("%s, oldest %s, newest %s, in cluster: %t", m[1], m[3], m[4], strings.HasPrefix(m[2], "cluster")))
 	}
 	slices.Sort(want)

@@ -17,10 +17,11 @@ const docs = root + "docs/"
 // TestPages: the index lists each page, links lead to a file and a heading, and paths in
 // code spans exist.
 func TestPages(t *testing.T) {
-	pages, decisions := glob(t, docs+"*.md"), slices.Concat(glob(t, docs+"decisions/*.md"), glob(t, docs+"dev/design/*.md"))
+	pages := slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"dev/*.md"))
+	decisions := slices.Concat(glob(t, docs+"dev/decisions/*.md"), glob(t, docs+"dev/design/*.md"))
 	index := read(t, docs+"README.md")
 	for _, page := range pages {
-		if name := filepath.Base(page); name != "README.md" && !strings.Contains(index, "]("+name+")") {
+		if name := strings.TrimPrefix(page, docs); name != "README.md" && !strings.Contains(index, "]("+name+")") {
 			t.Errorf("docs/README.md does not list %s", name)
 		}
 	}
@@ -54,7 +55,7 @@ func TestPages(t *testing.T) {
 func TestFileNames(t *testing.T) {
 	name := regexp.MustCompile("`([\\w./-]*\\.(?:go|lua|json))`|`([a-z][\\w/-]*)/?`|(?m)^(?:#+ .*|\\| \\*\\*.*?\\*\\*)")
 	var folders []string
-	for _, m := range name.FindAllStringSubmatch(read(t, docs+"architecture.md"), -1) {
+	for _, m := range name.FindAllStringSubmatch(read(t, docs+"dev/architecture.md"), -1) {
 		file, folder := m[1], m[2]
 		switch info, err := os.Stat(root + cmp.Or(file, folder)); {
 		case file == "" && folder == "": // a heading, or a row
@@ -77,7 +78,7 @@ func TestFileNames(t *testing.T) {
 // TestFlags: each flag on a page is a flag of a command or of the agent.
 func TestFlags(t *testing.T) {
 	flags := read(t, docs+"cli.md") + read(t, docs+"settings.md")
-	for _, file := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"decisions/*.md"),
+	for _, file := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"dev/*.md"), glob(t, docs+"dev/decisions/*.md"),
 		[]string{root + "README.md", root + "CONTRIBUTING.md"}) {
 		text := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(read(t, file), "")
 		for _, m := range span.FindAllString(text, -1) {
@@ -98,12 +99,12 @@ func TestQuotes(t *testing.T) {
 		whole   bool
 	}{
 		"../README.md":  {"examples/embed/main.go cluster/affinity/redisstore/example_test.go", false},
-		"tutorial.md":   {"examples/tutorial/main.go", true},
+		"quickstart.md": {"examples/tutorial/main.go", true},
 		"operations.md": {"cluster/clusterotel/example_test.go", false},
 		"signalling.md": {"cluster/affinity/signalling/example_test.go", false},
 
-		"coming-from.md": {"cluster/clusterprom/example_shadow_test.go", true},
-		"kubernetes.md":  {"cluster/kubernetes/example_test.go", false},
+		"migrating.md":  {"cluster/clusterprom/example_shadow_test.go", true},
+		"kubernetes.md": {"cluster/kubernetes/example_test.go", false},
 	} {
 		program := ""
 		for file := range strings.FieldsSeq(of.program) {
