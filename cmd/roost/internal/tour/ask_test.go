@@ -44,12 +44,16 @@ func TestObserve(t *testing.T) {
 }
 
 func TestObserveOneThatDied(t *testing.T) {
-	s := newScene(t, ab, "abab", nil)
-	s.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
+	s := newScene(t, ab, "abab", nil, "lobby")
 	observe := func(ctx context.Context) error {
 		_, err := s.observe(ctx)
 		return err
 	}
+	s.agents["b"].Set("GET /v1/place?key=lobby", away)
+	if err := s.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for lobby: the store is away") {
+		t.Errorf("got %v", err)
+	}
+	s.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
 	if err := s.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for its view: ") {
 		t.Errorf("got %v", err)
 	}
@@ -136,11 +140,12 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func TestFailedOver(t *testing.T) {
 	s := newScene(t, ab, "abab", map[string]lease.NodeID{"attic": "a", "yard": "c"})
 	orphan := clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "yard", Node: "c"}}}
-	s.first(3, "a", "GET /v1/rooms?limit=10000&node=c", orphan, clusterhttp.Rooms{})
+	const list = "GET /v1/rooms?limit=10000&node=c"
+	s.first(3, "a", list, orphan, clusterhttp.Rooms{})
 	since := time.Now().Add(-2 * time.Second)
 	took, err := s.failedOver(t.Context(), since, "c")
-	if err != nil || took < 2*time.Second+3*pollEvery {
-		t.Errorf("after %v, %v", took, err)
+	if err != nil || took < 2*time.Second+3*pollEvery || s.agents["a"].Times("GET /v1/rooms") != 4 {
+		t.Errorf("after %v and %d questions, %v", took, s.agents["a"].Times("GET /v1/rooms"), err)
 	}
 	if !strings.Contains(s.printed(), "1 pinned rooms still wait on c") {
 		t.Errorf("the wait is not shown: %s", s.printed())

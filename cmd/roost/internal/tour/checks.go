@@ -47,12 +47,9 @@ type move = difference[placement.Partition, lease.NodeID]
 
 // diff returns the differences of two maps by key.
 func diff[K cmp.Ordered, V comparable](was, is map[K]V) (changes []difference[K, V]) {
-	all := maps.Clone(is)
-	if all == nil {
-		all = make(map[K]V)
-	}
-	maps.Copy(all, was)
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(is))
+	slices.Sort(all)
+	for _, key := range slices.Compact(all) {
 		if was[key] != is[key] {
 			changes = append(changes, difference[K, V]{key, was[key], is[key]})
 		}
@@ -259,13 +256,19 @@ func noOrphans(views []view) check {
 	return f.result("no pin names a node that is gone")
 }
 
-// oneHome checks that every agent sends people to the node that their room is pinned to.
-func oneHome(parties []party, answers []answer, pins map[string]pin) check {
-	var f problems
-	want, sent := make(map[string]lease.NodeID), make(map[lease.NodeID]map[string]lease.NodeID)
-	for _, p := range parties {
-		want[p.room] = pins[p.room].node
+// homesOf returns the nodes that rooms are pinned to.
+func homesOf(pins map[string]pin) map[string]lease.NodeID {
+	homes := make(map[string]lease.NodeID, len(pins))
+	for room, p := range pins {
+		homes[room] = p.node
 	}
+	return homes
+}
+
+// oneHome checks that every agent sends people to the node that their room is pinned to.
+func oneHome(pins map[string]pin, answers []answer) check {
+	var f problems
+	sent := make(map[lease.NodeID]map[string]lease.NodeID) // by agent and room
 	for _, a := range answers {
 		if a.Source == affinity.Degraded {
 			f.add("%s can only guess where %s is: %s", a.by, a.Room, a.Reason)
@@ -276,27 +279,24 @@ func oneHome(parties []party, answers []answer, pins map[string]pin) check {
 		sent[a.by][a.Room] = a.Node.ID
 	}
 	for _, by := range slices.Sorted(maps.Keys(sent)) {
-		differ(&f, "room", "its pin is to", want, says(by), sent[by])
+		differ(&f, "room", "its pin is to", homesOf(pins), says(by), sent[by])
 	}
-	return f.result("%s pinned rooms resolve to their pins from all %d agents", count(len(parties)), len(sent))
+	return f.result("%s pinned rooms resolve to their pins from all %d agents", count(len(pins)), len(sent))
 }
 
 // oneHost checks that only the agent of the node that a room is pinned to hosts it.
-func oneHost(parties []party, answers []answer, pins map[string]pin) check {
+func oneHost(pins map[string]pin, answers []answer) check {
 	var f problems
-	want, hosts := make(map[string]string), make(map[string]string)
-	for _, p := range parties {
-		want[p.room] = string(pins[p.room].node)
-	}
+	hosts := make(map[string]lease.NodeID)
 	for _, a := range answers {
 		switch {
 		case a.Hosted && hosts[a.Room] != "":
-			hosts[a.Room] += " and " + string(a.by)
+			hosts[a.Room] += " and " + a.by
 		case a.Hosted:
-			hosts[a.Room] = string(a.by)
+			hosts[a.Room] = a.by
 		}
 	}
-	differ(&f, "room", "its pin is to", want, "its host is", hosts)
+	differ(&f, "room", "its pin is to", homesOf(pins), "its host is", hosts)
 	return f.result("each is hosted by the node that it is pinned to, and by no other")
 }
 

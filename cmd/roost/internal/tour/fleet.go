@@ -170,7 +170,8 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	took, err := t.poll(ctx, since, func() (string, error) {
 		// First the table of one agent, then who holds the same: the other way round, that agent could get
 		// its new table in between.
-		owners, err := owning(ctx, first)
+		table, err := first.Partitions(ctx)
+		owners := slices.Compact(slices.Sorted(slices.Values(table.Owners)))
 		agents, err2 := survey.Take(ctx, first, nil, nil)
 		agreed := 0
 		switch err := cmp.Or(err, err2); {
@@ -195,14 +196,6 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 		return took, err
 	}
 	return took, behind.problem("the agents do not agree: "+why, err)
-}
-
-// owning returns the nodes that own partitions by the table of one agent.
-func owning(ctx context.Context, s *session.Session) ([]lease.NodeID, error) {
-	bound, cancel := s.Bound(ctx)
-	defer cancel()
-	table, err := s.Partitions(bound)
-	return slices.Compact(slices.Sorted(slices.Values(table.Owners))), err
 }
 
 // lacks returns what one agent lacks to agree with the others, by the answers of all, or "".

@@ -3,12 +3,14 @@ package tour
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -62,6 +64,33 @@ func TestAgreedTooLate(t *testing.T) {
 	s.explain(err)
 	if !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestExits: a process that was asked to leave has to end by itself, in time, and well.
+func TestExits(t *testing.T) {
+	soon, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errors.New("it takes long"))
+	defer cancel()
+	for _, c := range []struct {
+		ctx     context.Context
+		command string
+		asked   error
+		problem string
+	}{
+		{t.Context(), "true", nil, ""},
+		{t.Context(), "true", errors.New("no answer"), ""},
+		{t.Context(), "false", nil, "exit status 1"},
+		{t.Context(), "false", errors.New("no answer"), "exit status 1; the request to leave: no answer"},
+		{soon, "cat", nil, "it takes long"},
+	} {
+		p, err := agentproc.Start(exec.Command(c.command), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectCheck(t, (&node{Process: p, id: "a"}).exits(c.ctx, c.asked), c.problem)
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

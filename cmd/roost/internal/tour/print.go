@@ -131,14 +131,6 @@ func (t *tour) holdings(before view) {
 	t.out.line("")
 }
 
-func homesOf(pins map[string]pin) map[string]lease.NodeID {
-	homes := make(map[string]lease.NodeID, len(pins))
-	for room, p := range pins {
-		homes[room] = p.node
-	}
-	return homes
-}
-
 // tally counts what a node has.
 func tally[K comparable](owners map[K]lease.NodeID, id lease.NodeID) (n int) {
 	for _, owner := range owners {

@@ -131,7 +131,7 @@ func (t *tour) gather(ctx context.Context) error {
 	t.out.fact("by the hash", fmt.Sprintf("%s of %s rooms", count(byHash), count(len(t.parties))), "")
 	t.out.fact("loads known after", seconds(heard), "a room of n people costs n·(n-1) streams")
 	t.out.line("")
-	t.conclude(samePins(t.parties, t.seen), oneHome(t.parties, answers, pins), oneHost(t.parties, answers, pins),
+	t.conclude(samePins(t.parties, t.seen), oneHome(pins, answers), oneHost(pins, answers),
 		check{"every agent has heard how many streams each node carries", problem})
 	return nil
 }
@@ -176,7 +176,7 @@ func (t *tour) override(ctx context.Context) error {
 	pins := t.seen[0].pins
 	last := answers[len(answers)-len(t.live()):] // one of each agent, when the host knew the room, too
 	t.conclude(
-		oneAnswer(answers), overridden(owner, answers), oneHost([]party{big}, last, pins),
+		oneAnswer(answers), overridden(owner, answers), oneHost(map[string]pin{big.room: pins[big.room]}, last),
 		samePins(t.parties, t.seen), pinsStay(before, pins),
 	)
 	return nil
@@ -386,7 +386,7 @@ func (t *tour) apply(ctx context.Context, c change) (err error) {
 	t.holdings(o.was)
 	r := t.facts(c, o)
 	checks := slices.Concat([]check{sameTable(t.seen), oneOwner(t.seen), sameRooms(t.rooms, t.seen)}, c.checks(o), []check{
-		samePins(t.parties, t.seen), noOrphans(t.seen), oneHome(t.parties, answers, o.is.pins), oneHost(t.parties, answers, o.is.pins),
+		samePins(t.parties, t.seen), noOrphans(t.seen), oneHome(o.is.pins, answers), oneHost(o.is.pins, answers),
 	})
 	if c.after != nil {
 		last, err := c.after(ctx)

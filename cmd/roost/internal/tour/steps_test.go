@@ -75,7 +75,7 @@ func TestBrokenStep(t *testing.T) {
 		"lost": {"abcabc", map[string]lease.NodeID{"attic": "a"}, []string{
 			moved + "now to none",
 			"all 3 agents list the same 2 pins, one for each room: people in room yard: in fact 3, a says none (and 2 more)",
-			"2 pinned rooms resolve to their pins from all 3 agents: room yard: its pin is to none, a says b (and 2 more)",
+			"1 pinned rooms resolve to their pins from all 3 agents: room yard: its pin is to none, a says b (and 2 more)",
 			host + "its pin is to none, its host is b",
 		}},
 		"orphaned": {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
