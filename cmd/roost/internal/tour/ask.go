@@ -83,8 +83,10 @@ func (n *node) view(ctx context.Context, rooms []string, pinned bool) (v view, t
 	table, err2 := n.client.Partitions(ctx)
 	owned, err3 := n.client.Owned(ctx)
 	history, err4 := n.client.History(ctx)
-	v = view{by: n.id, digest: table.Digest, owned: owned.Partitions, members: make(map[lease.NodeID]lease.State),
-		owners: make(map[placement.Partition]lease.NodeID), expired: make(map[lease.NodeID]int)}
+	v = view{
+		by: n.id, digest: table.Digest, owned: owned.Partitions, members: make(map[lease.NodeID]lease.State),
+		owners: make(map[placement.Partition]lease.NodeID), expired: make(map[lease.NodeID]int),
+	}
 	for _, m := range members.Members {
 		v.members[m.ID] = m.State
 	}

@@ -191,7 +191,7 @@ func TestPollFor(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, io.ErrUnexpectedEOF)
 		defer cancel()
-		if took, err := tour.pollFor(ctx, loadTime, time.Now(), look); err != io.ErrUnexpectedEOF || took > 2*time.Second {
+		if took, err := tour.pollFor(ctx, loadTime, time.Now(), look); !errors.Is(err, io.ErrUnexpectedEOF) || took > 2*time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})

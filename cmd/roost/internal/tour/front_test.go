@@ -27,6 +27,9 @@ func TestFrontGuard(t *testing.T) {
 		t.Errorf("an address that is taken: %v", err)
 	}
 	obey := func(action string, id lease.NodeID) (stage, *clusterhttp.Problem) {
+		if action == "dance" {
+			return stage{}, &clusterhttp.Problem{Status: http.StatusConflict, Code: clusterhttp.CodeBadRequest, Message: "no action"}
+		}
 		return stage{Nodes: []staged{{id, action}}}, nil
 	}
 	for _, staying := range []bool{false, true} {
@@ -40,6 +43,7 @@ func TestFrontGuard(t *testing.T) {
 		}{
 			{"GET", "/demo", "", "", 200, 200, ""},
 			{"POST", "/demo/kill", `{"id":"a"}`, "", 409, 200, `{"id":"a","state":"kill"}`},
+			{"POST", "/demo/dance", `{"id":"a"}`, "", 409, 409, "no action"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Origin: http://evil.example", 403, 403, "forbidden"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Sec-Fetch-Site: cross-site", 403, 403, "forbidden"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Host: evil.example:8400", 400, 400, "IP address"},
