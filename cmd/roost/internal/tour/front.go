@@ -43,8 +43,7 @@ type front struct {
 // target is the agent that answers. Requests to it end with ctx: a paused agent would
 // never answer them.
 type target struct {
-	httputil.ReverseProxy
-	id   lease.NodeID
+	*node
 	ctx  context.Context
 	quit context.CancelFunc
 }
@@ -84,24 +83,16 @@ func (f *front) close() {
 	<-f.ended
 }
 
-// aim selects the node that answers from now on; nil is none. Host and Origin of requests
-// stay as they are, so that the agent can check them.
+// aim selects the node that answers from now on; nil is none.
 func (f *front) aim(n *node) {
 	old := f.target.Load()
-	if old != nil && n != nil && old.id == n.id {
+	if old != nil && old.node == n {
 		return
 	}
 	var next *target
 	if n != nil {
-		to := &url.URL{Scheme: "http", Host: n.HTTP}
-		next = &target{id: n.id}
+		next = &target{node: n}
 		next.ctx, next.quit = context.WithCancel(context.Background())
-		next.Rewrite = func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Host = r.In.Host
-		}
-		next.ErrorLog = log.New(io.Discard, "", 0) // the default is the user's terminal
-		next.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) }
 	}
 	f.target.Store(next)
 	if old != nil {
@@ -109,6 +100,7 @@ func (f *front) aim(n *node) {
 	}
 }
 
+// forward has the agent answer. Host and Origin of requests stay as they are, so that the agent can check them.
 func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	at := f.target.Load()
 	if at == nil {
@@ -118,7 +110,14 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(at.ctx, cancel)()
-	at.ServeHTTP(w, r.WithContext(ctx))
+	(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: at.HTTP})
+			r.Out.Host = r.In.Host
+		},
+		ErrorLog:     log.New(io.Discard, "", 0), // the default is the user's terminal
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) },
+	}).ServeHTTP(w, r.WithContext(ctx))
 }
 
 func noAgent(w http.ResponseWriter) {

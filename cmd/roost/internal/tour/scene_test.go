@@ -96,17 +96,16 @@ func newScene(t *testing.T, nodes []string, table string, homes map[string]lease
 	views := fleet(nodes, table, homes, rooms...)
 	s := scene{
 		&tour{
-			out: newPrinter(new(agentproc.Log)), rng: rand.New(rand.NewPCG(1, 0)), settings: cluster.Config{}.WithDefaults(), step: 3,
+			out: newPrinter(new(agentproc.Log)), web: web, rng: rand.New(rand.NewPCG(1, 0)), settings: cluster.Config{}.WithDefaults(), step: 3,
 			rooms: rooms, seen: views, parties: partiesIn(homes),
 		},
 		make(map[lease.NodeID]*fakeagent.Agent),
 	}
 	for _, v := range views {
 		s.agents[v.by] = fakeagent.New(t)
-		s.nodes = append(s.nodes, &node{
-			Process: &agentproc.Process{Log: new(agentproc.Log)}, id: v.by, state: lease.Active,
-			client: &clusterhttp.Client{Base: s.agents[v.by].Env["ROOST_ADDR"], HTTP: web},
-		})
+		n := &node{Process: &agentproc.Process{Log: new(agentproc.Log)}, id: v.by, state: lease.Active}
+		n.reach(agentproc.Addrs{HTTP: s.agents[v.by].Env["ROOST_ADDR"]}, s.tour)
+		s.nodes = append(s.nodes, n)
 	}
 	s.set(fleet(nodes, table, homes, rooms...))
 	return s

@@ -34,10 +34,12 @@ func (t *tour) start(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, n := range t.nodes {
+	for _, n := range t.nodes[1:] {
 		if err := t.ready(ctx, n); err != nil {
 			return err
 		}
+	}
+	for _, n := range t.nodes {
 		n.note = fmt.Sprintf("pid %d, %s", n.PID(), n.HTTP)
 	}
 	took, err := t.agreed(ctx, since, "agree")

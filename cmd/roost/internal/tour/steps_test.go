@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,10 +133,10 @@ func TestOverrideStep(t *testing.T) {
 				views[i].pins[bigRoom] = pin{lease.NodeID(c.homes[i : i+1]), 17, bigSize}
 			}
 			s.set(views)
-			claims := 0
+			var claims atomic.Int32
 			for _, v := range views { // the first answer claims the room
 				s.agents[v.by].Set("POST /v1/rooms/all-hands/resolve", func(int) any {
-					if claims++; claims == 1 {
+					if claims.Add(1) == 1 {
 						return answerOf(v, bigRoom, affinity.Override).RoomAssignment
 					}
 					return answerOf(v, bigRoom, affinity.Pinned).RoomAssignment
