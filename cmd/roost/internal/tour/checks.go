@@ -108,7 +108,7 @@ func oneOwner(views []view) check {
 	if len(table) == 0 {
 		f.add("there are no partitions")
 	}
-	differ(&f, "partition", "the owner in the table is", table, "its owner by its own account is", claimed)
+	differ(&f, "owner of partition", "in the table", table, "by the agents' own accounts", claimed)
 	return f.result("each of %s partitions is owned by exactly one agent", count(len(table)))
 }
 
@@ -123,7 +123,7 @@ func sameRooms(rooms []string, views []view) check {
 		}
 	}
 	for _, v := range views {
-		differ(&f, "room", "the owner in the table is", want, says(v.by), v.placed)
+		differ(&f, "owner of", "in the table", want, says(v.by), v.placed)
 	}
 	return f.result("%s rooms resolve alike from all %d agents", count(len(rooms)), len(views))
 }
@@ -237,8 +237,8 @@ func samePins(parties []party, views []view) check {
 		for room, p := range v.pins {
 			pinned[room] = p.size
 		}
-		differ(&f, "people in room", "in fact", people, says(v.by), pinned)
-		differ(&f, "room", says(first.by), first.pins, says(v.by), v.pins)
+		differ(&f, "people in", "in fact", people, says(v.by), pinned)
+		differ(&f, "pin of", says(first.by), first.pins, says(v.by), v.pins)
 	}
 	return f.result("all %d agents list the same %s pins, one for each room", len(views), count(len(parties)))
 }
@@ -279,7 +279,7 @@ func oneHome(pins map[string]pin, answers []answer) check {
 		sent[a.by][a.Room] = a.Node.ID
 	}
 	for _, by := range slices.Sorted(maps.Keys(sent)) {
-		differ(&f, "room", "its pin is to", homesOf(pins), says(by), sent[by])
+		differ(&f, "home of", "by its pin", homesOf(pins), says(by), sent[by])
 	}
 	return f.result("%s pinned rooms resolve to their pins from all %d agents", count(len(pins)), len(sent))
 }
@@ -296,7 +296,7 @@ func oneHost(pins map[string]pin, answers []answer) check {
 			hosts[a.Room] = a.by
 		}
 	}
-	differ(&f, "room", "its pin is to", homesOf(pins), "its host is", hosts)
+	differ(&f, "host of", "by its pin", homesOf(pins), "in fact", hosts)
 	return f.result("each is hosted by the node that it is pinned to, and by no other")
 }
 

@@ -47,20 +47,20 @@ func TestAgreement(t *testing.T) {
 		"claimed twice": {one(0, func(v *view) { v.owned = append(v.owned, 0) }), "", "partition 0 is owned by a and by a", ""},
 		"no owner": {
 			one(1, func(v *view) { v.owned = v.owned[1:] }), "",
-			"partition 1: the owner in the table is b, its owner by its own account is none", "",
+			"owner of partition 1: in the table b, by the agents' own accounts none", "",
 		},
 		"the wrong owner": {
 			func(v []view) { v[0].owned, v[1].owned = []placement.Partition{0, 6}, append(v[1].owned, 3) }, "",
-			"partition 3: the owner in the table is a, its owner by its own account is b", "",
+			"owner of partition 3: in the table a, by the agents' own accounts b", "",
 		},
-		"partition of no table": {one(1, func(v *view) { v.owned = append(v.owned, 8) }), "", "partition 8: the owner in the table is none", ""},
+		"partition of no table": {one(1, func(v *view) { v.owned = append(v.owned, 8) }), "", "owner of partition 8: in the table none", ""},
 		"nothing at all": {
 			all(func(v *view) { v.owners, v.owned = nil, nil }), "", "there are no partitions", "lobby has no owner in the table of a",
 		},
-		"a room elsewhere":        {one(2, func(v *view) { v.placed["stage"] = "d" }), "", "", "room stage: the owner in the table is "},
+		"a room elsewhere":        {one(2, func(v *view) { v.placed["stage"] = "d" }), "", "", "owner of stage: in the table "},
 		"a room nowhere":          {one(0, func(v *view) { v.placed["lobby"] = "" }), "", "", "a says none"},
 		"alike, not by the table": {all(func(v *view) { v.placed["yard"] = "d" }), "", "", "a says d (and 2 more)"},
-		"a room not resolved":     {one(2, func(v *view) { delete(v.placed, "cellar") }), "", "", "room cellar: "},
+		"a room not resolved":     {one(2, func(v *view) { delete(v.placed, "cellar") }), "", "", "owner of cellar: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			views := fleet(abc, "abcabcab", nil, rooms...)
@@ -166,22 +166,22 @@ func TestPins(t *testing.T) {
 		pins, orphans, resolved, hosted string                    // a part of each problem; "" = held
 	}{
 		"sound":         {},
-		"another home":  {damage: setPin(2, "attic", pin{"b", 17, 3}), pins: "room attic: a says a (epoch 17, 3 people), c says b (epoch 17,"},
-		"another epoch": {damage: setPin(1, "attic", pin{"a", 18, 3}), pins: "room attic: a says a (epoch 17, 3 people), b says a (epoch 18,"},
+		"another home":  {damage: setPin(2, "attic", pin{"b", 17, 3}), pins: "pin of attic: a says a (epoch 17, 3 people), c says b (epoch 17,"},
+		"another epoch": {damage: setPin(1, "attic", pin{"a", 18, 3}), pins: "pin of attic: a says a (epoch 17, 3 people), b says a (epoch 18,"},
 		"a pin is lost": {
-			damage: all(func(v *view) { delete(v.pins, "stage") }), pins: "people in room stage: in fact 3, a says none (and 2 more)",
-			resolved: "room stage: its pin is to none, a says b", hosted: "room stage: its pin is to none, its host is b",
+			damage: all(func(v *view) { delete(v.pins, "stage") }), pins: "people in stage: in fact 3, a says none (and 2 more)",
+			resolved: "home of stage: by its pin none, a says b", hosted: "host of stage: by its pin none, in fact b",
 		},
 		"a pin is left over": {
-			damage: all(func(v *view) { v.pins["shed"] = pin{"b", 17, 3} }), pins: "people in room shed: in fact none, a says 3 (and 2 more)",
-			resolved: "room shed: its pin is to b, a says none (and 2 more)", hosted: "room shed: its pin is to b, its host is none",
+			damage: all(func(v *view) { v.pins["shed"] = pin{"b", 17, 3} }), pins: "people in shed: in fact none, a says 3 (and 2 more)",
+			resolved: "home of shed: by its pin b, a says none (and 2 more)", hosted: "host of shed: by its pin b, in fact none",
 		},
-		"another size": {damage: setPin(0, "yard", pin{"c", 17, 4}), pins: "people in room yard: in fact 3, a says 4"},
+		"another size": {damage: setPin(0, "yard", pin{"c", 17, 4}), pins: "people in yard: in fact 3, a says 4"},
 		"an orphan": {
 			damage:   all(func(v *view) { v.pins["yard"] = pin{"d", 17, 3} }),
 			orphans:  "yard is pinned to d says a, which is no member (and 2 more)",
-			resolved: "room yard: its pin is to d, a says c",
-			hosted:   "room yard: its pin is to d, its host is c",
+			resolved: "home of yard: by its pin d, a says c",
+			hosted:   "host of yard: by its pin d, in fact c",
 		},
 		"an orphan by one agent": {
 			damage:  one(1, func(v *view) { delete(v.members, "c") }),
@@ -193,7 +193,7 @@ func TestPins(t *testing.T) {
 		},
 		"sent elsewhere": {
 			mislead:  func(a []answer) []answer { a[3].Node.ID = "b"; return a },
-			resolved: "room attic: its pin is to a, b says b",
+			resolved: "home of attic: by its pin a, b says b",
 		},
 		"sent nowhere": {
 			mislead: func(a []answer) []answer {
@@ -202,7 +202,7 @@ func TestPins(t *testing.T) {
 				}
 				return a
 			},
-			resolved: "room attic: its pin is to a, a says none", hosted: "room attic: its pin is to a, its host is none",
+			resolved: "home of attic: by its pin a, a says none", hosted: "host of attic: by its pin a, in fact none",
 		},
 		"a right guess": {
 			mislead:  func(a []answer) []answer { a[0].Source, a[0].Reason = affinity.Degraded, "the store is away"; return a },
@@ -210,10 +210,10 @@ func TestPins(t *testing.T) {
 		},
 		"not resolved": {
 			mislead:  func(a []answer) []answer { return a[:8] },
-			resolved: "room yard: its pin is to c, c says none", hosted: "room yard: its pin is to c, its host is none",
+			resolved: "home of yard: by its pin c, c says none", hosted: "host of yard: by its pin c, in fact none",
 		},
-		"two hosts": {mislead: func(a []answer) []answer { a[6].Hosted = true; return a }, hosted: "its host is a and c"},
-		"no host":   {mislead: func(a []answer) []answer { a[0].Hosted = false; return a }, hosted: "its host is none"},
+		"two hosts": {mislead: func(a []answer) []answer { a[6].Hosted = true; return a }, hosted: "host of attic: by its pin a, in fact a and c"},
+		"no host":   {mislead: func(a []answer) []answer { a[0].Hosted = false; return a }, hosted: "host of attic: by its pin a, in fact none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			homes := map[string]lease.NodeID{"attic": "a", "stage": "b", "yard": "c"}

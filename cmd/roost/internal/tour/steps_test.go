@@ -64,7 +64,7 @@ func expectBroken(t *testing.T, s scene, want []string) {
 // TestBrokenStep: a step names partitions and rooms that should have stayed, or should
 // have moved, and the verdict repeats that.
 func TestBrokenStep(t *testing.T) {
-	const moved, host = "no pinned room moved: yard was pinned to b (epoch 17, 3 people), ", "each is hosted by the node that it is pinned to, and by no other: room yard: "
+	const moved, host = "no pinned room moved: yard was pinned to b (epoch 17, 3 people), ", "each is hosted by the node that it is pinned to, and by no other: host of yard: by its pin "
 	for name, c := range map[string]struct {
 		table  string
 		after  map[string]lease.NodeID
@@ -75,14 +75,14 @@ func TestBrokenStep(t *testing.T) {
 		"moved":       {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "c"}, []string{moved + "now to c "}},
 		"lost": {"abcabc", map[string]lease.NodeID{"attic": "a"}, []string{
 			moved + "now to none",
-			"all 3 agents list the same 2 pins, one for each room: people in room yard: in fact 3, a says none (and 2 more)",
-			"1 pinned rooms resolve to their pins from all 3 agents: room yard: its pin is to none, a says b (and 2 more)",
-			host + "its pin is to none, its host is b",
+			"all 3 agents list the same 2 pins, one for each room: people in yard: in fact 3, a says none (and 2 more)",
+			"1 pinned rooms resolve to their pins from all 3 agents: home of yard: by its pin none, a says b (and 2 more)",
+			host + "none, in fact b",
 		}},
 		"orphaned": {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
 			moved + "now to d ",
 			"no pin names a node that is gone: yard is pinned to d says a, which is no member (and 2 more)",
-			host + "its pin is to d, its host is none",
+			host + "d, in fact none",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestOverrideStep(t *testing.T) {
 		"all by the hash":     {"aaa", []string{"it is not a, the owner by the hash: that one has no headroom: "}},
 		"each elsewhere": {"bcb", []string{
 			"all 50 people are sent to one node, by all 3 agents: ",
-			"each is hosted by the node that it is pinned to, and by no other: room all-hands: ",
-			"all 3 agents list the same 2 pins, one for each room: room all-hands: a says b (epoch 17, 50 people), b says c ",
+			"each is hosted by the node that it is pinned to, and by no other: host of all-hands: ",
+			"all 3 agents list the same 2 pins, one for each room: pin of all-hands: a says b (epoch 17, 50 people), b says c ",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
