@@ -143,19 +143,20 @@ func (p *Process) Stop(grace time.Duration) bool {
 func (p *Process) stop(ctx context.Context) bool {
 	err := p.Signal(syscall.SIGTERM)
 	unable := err != nil && !errors.Is(err, os.ErrProcessDone) // this system has no signals
-	if !unable && p.endsBefore(ctx) {
+	if !unable && p.EndsBefore(ctx) {
 		return true
 	}
 	_ = p.Stdin.Close()
 	late, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if !p.endsBefore(late) {
+	if !p.EndsBefore(late) {
 		_ = p.Kill()
 	}
 	return false
 }
 
-func (p *Process) endsBefore(ctx context.Context) bool {
+// EndsBefore waits for the end of the process, and reports whether it came before the end of ctx.
+func (p *Process) EndsBefore(ctx context.Context) bool {
 	select {
 	case <-p.done:
 		return true

@@ -230,12 +230,12 @@ func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reaso
 		t.known[id] = a
 	}
 	switch {
-	case !served(at):
+	case !served(at) || a.asked:
 	case a.HTTP == "":
 		a.HTTP, a.trusted = at, trusted
 		t.next = append(t.next, a)
 		t.of++
-	case trusted && !a.trusted && !a.asked:
+	case trusted && !a.trusted:
 		a.HTTP, a.trusted = at, true
 	}
 	a.lost, a.left = a.lost && lost != "", a.left && lost == lease.Departed

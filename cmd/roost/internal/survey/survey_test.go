@@ -19,6 +19,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/lease"
@@ -406,5 +407,19 @@ func TestLongAnswer(t *testing.T) {
 		if len(c.Finding) > 2000 {
 			t.Errorf("a finding of %d bytes: %.80s", len(c.Finding), c.Finding)
 		}
+	}
+}
+
+// An agent is asked once, also the first one if the session does not say where it is: its members do.
+func TestFirstOnce(t *testing.T) {
+	agent := fakeagent.New(t)
+	at := agent.Env["ROOST_ADDR"]
+	agent.Set("GET /v1/members", clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{
+		{Profile: lease.Profile{ID: "a"}, State: lease.Active, HTTP: "http://" + at},
+	}})
+	s := &session.Session{Client: &clusterhttp.Client{Base: at}, Timeout: time.Minute}
+	agents, err := Take(t.Context(), s, nil, nil)
+	if err != nil || len(agents) != 1 || agent.Times("GET /v1/members") != 1 {
+		t.Errorf("%+v, %v; asked %d times", agents, err, agent.Times("GET /v1/members"))
 	}
 }

@@ -27,6 +27,10 @@
 // A check compares answers of agents. By itself the tour computes no placement but the
 // partition of a room. A check that fails is printed as BROKEN with the first contradiction.
 //
+// Read steps.go for what happens, checks.go for what is checked, and print.go for how it is shown. ask.go has
+// the questions to the agents, fleet.go their processes and the wait until they agree, rooms.go the rooms with
+// people, and stay.go and front.go what comes after the tour: the dashboard with its buttons.
+//
 // No agent outlives the tour: each reads a pipe that the tour holds open, and exits when
 // the pipe closes. A paused agent reads only when it continues. The tour sees to that at its
 // end, and the kernel does after kill -9 of the tour, unless the process that inherits the

@@ -37,22 +37,15 @@ type front struct {
 	server *http.Server
 	ended  chan struct{}
 	target atomic.Pointer[target]
-	obey   atomic.Pointer[func(action string, id lease.NodeID) result] // nil until the tour has ended
+	obey   atomic.Pointer[func(action string, id lease.NodeID) (stage, *clusterhttp.Problem)] // nil until the tour has ended
 }
 
 // target is the agent that answers. Requests to it end with ctx: a paused agent would
 // never answer them.
 type target struct {
-	httputil.ReverseProxy
-	id   lease.NodeID
+	*node
 	ctx  context.Context
 	quit context.CancelFunc
-}
-
-// result is the answer to the press of a button.
-type result struct {
-	status int
-	answer any
 }
 
 func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, error) {
@@ -71,7 +64,7 @@ func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, e
 	mux.HandleFunc("/", f.forward)
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		send(w, refuse(http.StatusForbidden, clusterhttp.CodeForbidden, "from a web page of another origin"))
+		refuse(w, http.StatusForbidden, clusterhttp.CodeForbidden, "from a web page of another origin")
 	}))
 	f.server = &http.Server{
 		Handler:           origin.Handler(mux),
@@ -90,24 +83,16 @@ func (f *front) close() {
 	<-f.ended
 }
 
-// aim selects the node that answers from now on; nil is none. Host and Origin of requests
-// stay as they are, so that the agent can check them.
+// aim selects the node that answers from now on; nil is none.
 func (f *front) aim(n *node) {
 	old := f.target.Load()
-	if old != nil && n != nil && old.id == n.id {
+	if old != nil && old.node == n {
 		return
 	}
 	var next *target
 	if n != nil {
-		to := &url.URL{Scheme: "http", Host: n.HTTP}
-		next = &target{id: n.id}
+		next = &target{node: n}
 		next.ctx, next.quit = context.WithCancel(context.Background())
-		next.Rewrite = func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Host = r.In.Host
-		}
-		next.ErrorLog = log.New(io.Discard, "", 0) // the default is the user's terminal
-		next.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) }
 	}
 	f.target.Store(next)
 	if old != nil {
@@ -115,6 +100,7 @@ func (f *front) aim(n *node) {
 	}
 }
 
+// forward has the agent answer. Host and Origin of requests stay as they are, so that the agent can check them.
 func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	at := f.target.Load()
 	if at == nil {
@@ -124,11 +110,18 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(at.ctx, cancel)()
-	at.ServeHTTP(w, r.WithContext(ctx))
+	(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: at.HTTP})
+			r.Out.Host = r.In.Host
+		},
+		ErrorLog:     log.New(io.Discard, "", 0), // the default is the user's terminal
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) },
+	}).ServeHTTP(w, r.WithContext(ctx))
 }
 
 func noAgent(w http.ResponseWriter) {
-	send(w, refuse(http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment"))
+	refuse(w, http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment")
 }
 
 // press has the tour carry out an action; none shows the nodes.
@@ -137,18 +130,23 @@ func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	if action != "" {
 		var problem error
 		if id, problem = readID(w, r); problem != nil {
-			send(w, refuse(http.StatusBadRequest, clusterhttp.CodeBadRequest, problem.Error()))
+			refuse(w, http.StatusBadRequest, clusterhttp.CodeBadRequest, problem.Error())
 			return
 		}
 	}
 	obey := f.obey.Load()
 	switch {
-	case obey != nil:
-		send(w, (*obey)(action, id)) // in about a second
-	case action == "":
-		send(w, result{http.StatusOK, stage{Touring: true, Nodes: []staged{}}})
+	case obey == nil && action == "":
+		send(w, http.StatusOK, stage{Touring: true, Nodes: []staged{}})
+	case obey == nil:
+		refuse(w, http.StatusConflict, clusterhttp.CodeNotReady, "the tour is under way; when it is over, the cluster is yours")
 	default:
-		send(w, refuse(http.StatusConflict, clusterhttp.CodeNotReady, "the tour is under way; when it is over, the cluster is yours"))
+		stage, problem := (*obey)(action, id) // in about a second
+		if problem != nil {
+			send(w, problem.Status, problem)
+			return
+		}
+		send(w, http.StatusOK, stage)
 	}
 }
 
@@ -176,9 +174,13 @@ func local(host string) bool {
 	return err == nil || strings.EqualFold(host, "localhost")
 }
 
-func send(w http.ResponseWriter, r result) {
+func refuse(w http.ResponseWriter, status int, code, why string) {
+	send(w, status, clusterhttp.Problem{Code: code, Message: why})
+}
+
+func send(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(r.status)
-	_ = json.NewEncoder(w).Encode(r.answer)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
 }

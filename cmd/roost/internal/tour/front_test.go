@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
@@ -25,7 +26,12 @@ func TestFrontGuard(t *testing.T) {
 	if _, err := openFront(t.Context(), f.addr, dashboard.Info{}); err == nil || !strings.Contains(err.Error(), "--http 127.0.0.1:0 ") {
 		t.Errorf("an address that is taken: %v", err)
 	}
-	obey := func(action string, id lease.NodeID) result { return result{200, fmt.Sprintf("%s %s", action, id)} }
+	obey := func(action string, id lease.NodeID) (stage, *clusterhttp.Problem) {
+		if action == "dance" {
+			return stage{}, &clusterhttp.Problem{Status: http.StatusConflict, Code: clusterhttp.CodeBadRequest, Message: "no action"}
+		}
+		return stage{Nodes: []staged{{id, action}}}, nil
+	}
 	for _, staying := range []bool{false, true} {
 		if staying {
 			f.obey.Store(&obey)
@@ -36,12 +42,13 @@ func TestFrontGuard(t *testing.T) {
 			text                       string
 		}{
 			{"GET", "/demo", "", "", 200, 200, ""},
-			{"POST", "/demo/kill", `{"id":"a"}`, "", 409, 200, "kill a"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "", 409, 200, `{"id":"a","state":"kill"}`},
+			{"POST", "/demo/dance", `{"id":"a"}`, "", 409, 409, "no action"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Origin: http://evil.example", 403, 403, "forbidden"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Sec-Fetch-Site: cross-site", 403, 403, "forbidden"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Host: evil.example:8400", 400, 400, "IP address"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: text/plain", 400, 400, "JSON"},
-			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: application/json; charset=utf-8", 409, 200, "kill a"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: application/json; charset=utf-8", 409, 200, `{"id":"a","state":"kill"}`},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: text/plain; x=application/json", 400, 400, "JSON"},
 			{"POST", "/demo/kill", `{"id":`, "", 400, 400, "the body"},
 			{"POST", "/demo/kill", `{"id":"` + strings.Repeat("a", 2000) + `"}`, "", 400, 400, "too large"},

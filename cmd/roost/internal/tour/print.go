@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/lease"
@@ -51,7 +51,7 @@ func (p *printer) title(number int, title, why string) {
 }
 
 func (p *printer) fact(label, value, remark string) {
-	p.line("   %-17s %s%s", label, pad(value, 24), p.paint(term.Faint, remark))
+	p.line("   %-17s %-24s%s", label, value, p.paint(term.Faint, remark))
 }
 
 func (p *printer) check(c check) {
@@ -95,46 +95,90 @@ func (p *printer) settle() {
 	}
 }
 
-// holding is a row of the table of owners.
-type holding struct {
-	node                      lease.NodeID
-	partitions, rooms         int
-	morePartitions, moreRooms int // than before
-	streams                   int // the cost of its rooms
-	note                      string
-}
-
-// columns selects the columns of a holding.
-type columns int
-
-const (
-	onlyPartitions columns = iota
-	andRooms               // by the hash
-	andPinned              // rooms, and their cost
-)
-
 const barWidth = 20 // of the node that owns most
 
-func (p *printer) holdings(rows []holding, show columns) {
+// holdings prints how much each node has, and the difference to before. The note of a node
+// is printed once.
+func (t *tour) holdings(before view) {
+	now, placedWas, placedIs := t.seen[0], before.placed, t.seen[0].placed
+	head, withRooms, withStreams := "partitions", len(t.rooms) > 0, len(t.parties) > 0
+	switch {
+	case withStreams:
+		head, placedWas, placedIs = "partitions        pinned        streams", homesOf(before.pins), homesOf(now.pins)
+	case withRooms:
+		head = "partitions         rooms"
+	}
+	nodes := slices.DeleteFunc(slices.Clone(t.nodes), func(n *node) bool { return n.state == lease.Left && n.note == "" })
 	most, width := 1, 0
-	for _, r := range rows {
-		most = max(most, r.partitions)
-		width = max(width, len(r.node))
+	for _, n := range nodes {
+		most, width = max(most, tally(now.owners, n.id)), max(width, len(n.id))
 	}
-	head := [...]string{"partitions", "partitions         rooms", "partitions        pinned        streams"}[show]
-	p.line("   %-*s  %s", width, "", p.paint(term.Faint, head))
-	for _, r := range rows {
-		l := fmt.Sprintf("%-*s  %10s", width, r.node, count(r.partitions))
-		if show >= andRooms {
-			l += fmt.Sprintf(" %5s  %6s %5s", signed(r.morePartitions), count(r.rooms), signed(r.moreRooms))
+	streams := streamsOf(now.pins)
+	t.out.line("   %-*s  %s", width, "", t.out.paint(term.Faint, head))
+	for _, n := range nodes {
+		partitions, rooms := tally(now.owners, n.id), tally(placedIs, n.id)
+		l := fmt.Sprintf("%-*s  %10s", width, n.id, count(partitions))
+		if withRooms {
+			l += fmt.Sprintf(" %5s  %6s %5s", signed(partitions-tally(before.owners, n.id)), count(rooms), signed(rooms-tally(placedWas, n.id)))
 		}
-		if show == andPinned {
-			l += fmt.Sprintf("  %7s", count(r.streams))
+		if withStreams {
+			l += fmt.Sprintf("  %7s", count(streams[n.id]))
 		}
-		bar := strings.Repeat("█", (r.partitions*barWidth+most/2)/most)
-		p.line("   %s  %s%s", l, pad(bar, barWidth+2), r.note)
+		bar := strings.Repeat("█", (partitions*barWidth+most/2)/most)
+		t.out.line("   %s  %-*s%s", l, barWidth+2, bar, n.note)
+		n.note = ""
 	}
-	p.line("")
+	t.out.line("")
+}
+
+// tally counts what a node has.
+func tally[K comparable](owners map[K]lease.NodeID, id lease.NodeID) (n int) {
+	for _, owner := range owners {
+		if owner == id {
+			n++
+		}
+	}
+	return n
+}
+
+// facts prints the numbers of a change, and returns them for the summary.
+func (t *tour) facts(c change, o outcome) row {
+	r := row{
+		what: c.what, moved: len(o.moves), of: len(o.is.owners), expected: "none", agreed: o.took,
+		rooms: len(diff(o.was.placed, o.is.placed)), pinned: len(movedPins(o.was.pins, o.is.pins)),
+	}
+	partitions, pinned := "expected: none", "expected: none"
+	if c.oneIn > 0 {
+		r.expected = percent(1, c.oneIn)
+		partitions = fmt.Sprintf("expected: 1/%d = %s", c.oneIn, r.expected)
+	}
+	if c.gone != "" {
+		pinned = fmt.Sprintf("expected: the %s of %s", count(tally(homesOf(o.was.pins), c.gone)), c.gone)
+	}
+	number := func(n, of int) string { return fmt.Sprintf("%-5s %7s", count(n), percent(n, of)) }
+	t.out.fact("agreed after", seconds(o.took), c.usual)
+	t.out.fact("partitions moved", number(r.moved, r.of), partitions)
+	t.out.fact("rooms moved", number(r.rooms, len(t.rooms)), "by the hash alone")
+	t.out.fact("pinned moved", number(r.pinned, len(t.parties)), pinned)
+	if was, is := o.was.pins[bigRoom], o.is.pins[bigRoom]; was != is {
+		t.out.fact("the big room", fmt.Sprintf("%s to %s", was.node, orNone(is.node)), "where there is headroom for it, if anywhere")
+	}
+	switch left := tally(homesOf(o.is.pins), c.gone); {
+	case left > 0:
+		t.out.fact("not re-pinned", fmt.Sprintf("%s, after %s", count(left), seconds(o.repinned)), "")
+	case c.gone != "":
+		t.out.fact("re-pinned after", seconds(o.repinned), "until the last pin that named it was replaced")
+	}
+	t.askedAgain()
+	t.out.line("")
+	return r
+}
+
+// askedAgain shows how many questions were repeated.
+func (t *tour) askedAgain() {
+	if n := t.again.Swap(0); n > 0 {
+		t.out.fact("asked again", fmt.Sprintf("%s times", count(int(n))), "the store was slow, and an agent said that it could only guess")
+	}
 }
 
 // row is the line of a step in the summary.
@@ -161,11 +205,6 @@ func (p *printer) summary(rows []row) {
 		p.line("%-18s %8s %8s  %9s  %6s  %6s  %7s  %s", r.what, count(r.moved), percent(r.moved, r.of), r.expected,
 			count(r.rooms), count(r.pinned), seconds(r.agreed), held)
 	}
-}
-
-// pad fills text up with spaces.
-func pad(text string, width int) string {
-	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
 }
 
 // count writes 1024 as 1,024.

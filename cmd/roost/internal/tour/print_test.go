@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
 )
 
 func TestPlainOutput(t *testing.T) {
@@ -19,13 +20,19 @@ func TestPlainOutput(t *testing.T) {
 		p.wait("1 of 3 agents agree", d*1500*time.Millisecond)
 	}
 	p.waited()
-	p.holdings([]holding{
-		{node: "node-1", partitions: 1024, rooms: 977, morePartitions: -12, moreRooms: -9},
-		{node: "c", partitions: 12, rooms: 9, morePartitions: 12, moreRooms: 9, note: "joined"},
-		{node: "d"},
-	}, andRooms)
-	p.holdings([]holding{{node: "a", partitions: 8, note: "pid 1"}}, onlyPartitions)
-	p.holdings([]holding{{node: "a", partitions: 8, rooms: 41, moreRooms: -1, streams: 2450, note: "killed"}}, andPinned)
+	tour := &tour{out: p, nodes: []*node{{id: "a", note: "pid 1"}, {id: "node-2", note: "killed", state: lease.Left}, {id: "c", state: lease.Left}}}
+	rooms := map[string]lease.NodeID{"1": "a", "2": "a", "3": "node-2"}
+	before := view{owners: ownersOf(evenly("aab", 1200)), placed: rooms, pins: map[string]pin{"1": {"a", 1, 3}, "2": {"node-2", 1, 3}}}
+	after := view{
+		owners: ownersOf(evenly("a", 1200)), placed: map[string]lease.NodeID{"1": "a", "2": "a", "3": "a"},
+		pins: map[string]pin{"1": {"a", 1, 50}, "2": {"a", 2, 3}},
+	}
+	tour.seen = []view{after}
+	tour.holdings(after)
+	tour.rooms, tour.nodes[0].note, tour.nodes[1].note = []string{"1", "2", "3"}, "joined", "killed"
+	tour.holdings(before)
+	tour.parties = partiesIn(rooms)
+	tour.holdings(before)
 	p.fact("partitions moved", "12", "expected: 11")
 	p.wait("a short wait", time.Second)
 	p.waited()
@@ -44,16 +51,16 @@ func TestPlainOutput(t *testing.T) {
     4.0 s  1 of 3 agents agree
     6.0 s  1 of 3 agents agree
 
-           partitions         rooms
-   node-1       1,024   -12     977    -9  ████████████████████
-   c               12   +12       9    +9                        joined
-   d                0             0
+           partitions
+   a            1,200  ████████████████████  pid 1
+   node-2           0                        killed
 
-      partitions
-   a           8  ████████████████████  pid 1
+           partitions         rooms
+   a            1,200  +400       3    +1  ████████████████████  joined
+   node-2           0             0    -1                        killed
 
       partitions        pinned        streams
-   a           8            41    -1    2,450  ████████████████████  killed
+   a       1,200  +400       2    +1    2,456  ████████████████████
 
    partitions moved  12                      expected: 11
    held    it is so

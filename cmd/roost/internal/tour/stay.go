@@ -48,7 +48,7 @@ func (t *tour) stay(ctx context.Context) {
 	follow := func(n *node) {
 		if at, err := n.Await(ctx); err == nil && n.client == nil {
 			locked(func() {
-				n.reach(at, t.web)
+				n.reach(at, t)
 				t.out.line("%s joins (pid %d, %s)", n.id, n.PID(), n.HTTP)
 			})
 		}
@@ -62,16 +62,18 @@ func (t *tour) stay(ctx context.Context) {
 			n.state = lease.Left
 		})
 	}
-	obey := func(action string, id lease.NodeID) (r result) {
-		r = refuse(http.StatusServiceUnavailable, clusterhttp.CodeClosed, "the demo ends")
+	obey := func(action string, id lease.NodeID) (s stage, problem *clusterhttp.Problem) {
+		problem = &clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "the demo ends"}
 		locked(func() {
 			known := len(t.nodes)
-			r = t.obey(ctx, action, id)
+			if problem = t.obey(ctx, action, id); problem == nil {
+				s = t.stage()
+			}
 			for _, n := range t.nodes[known:] { // it was added
 				go follow(n)
 			}
 		})
-		return r
+		return s, problem
 	}
 	for _, n := range t.live() {
 		go follow(n)
@@ -113,27 +115,30 @@ func (t *tour) stage() stage {
 }
 
 // obey carries out an action of a button.
-func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) result {
+func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) *clusterhttp.Problem {
+	refuse := func(status int, code, format string, args ...any) *clusterhttp.Problem {
+		return &clusterhttp.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+	}
 	live, seed := t.live(), t.running()
 	i := slices.IndexFunc(live, func(n *node) bool { return n.id == id })
 	switch {
-	case action == "":
+	case action == "": // it only looks
 	case action == "add" && len(live) >= mostNodes:
-		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("the demo runs at most %d nodes: kill one first", mostNodes))
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "the demo runs at most %d nodes: kill one first", mostNodes)
 	case action == "add" && seed == nil:
 		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "no node answers by which another one could join: resume one first")
 	case action == "add":
 		if _, err := t.spawn("--join", seed.Gossip); err != nil {
-			return refuse(http.StatusInternalServerError, clusterhttp.CodeInternal, err.Error())
+			return refuse(http.StatusInternalServerError, clusterhttp.CodeInternal, "%v", err)
 		}
 	case i < 0:
-		return refuse(http.StatusNotFound, clusterhttp.CodeNotFound, fmt.Sprintf("there is no node %.80q", id))
+		return refuse(http.StatusNotFound, clusterhttp.CodeNotFound, "there is no node %.80q", id)
 	default:
 		if err := t.act(ctx, live[i], action); err != nil {
-			return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, err.Error())
+			return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "%v", err)
 		}
 	}
-	return result{http.StatusOK, t.stage()}
+	return nil
 }
 
 // act changes a node.
@@ -165,10 +170,6 @@ func (t *tour) act(ctx context.Context, n *node, action string) (err error) {
 		return nil
 	}
 	return err
-}
-
-func refuse(status int, code, why string) result {
-	return result{status, clusterhttp.Problem{Message: why, Code: code}}
 }
 
 // suggestNext says what to try after the tour.

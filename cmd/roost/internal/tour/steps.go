@@ -3,9 +3,17 @@ package tour
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/lease"
+)
+
+const (
+	storeTime = 10 * time.Second // for the first answer from the store
+	staleTime = 3 * time.Second  // for an agent to read a pin again, which it does after one
 )
 
 func (t *tour) steps() []func(context.Context) error {
@@ -26,12 +34,12 @@ func (t *tour) start(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, n := range t.nodes {
-		if n != seed {
-			if err := t.ready(ctx, n); err != nil {
-				return err
-			}
+	for _, n := range t.nodes[1:] {
+		if err := t.ready(ctx, n); err != nil {
+			return err
 		}
+	}
+	for _, n := range t.nodes {
 		n.note = fmt.Sprintf("pid %d, %s", n.PID(), n.HTTP)
 	}
 	took, err := t.agreed(ctx, since, "agree")
@@ -41,7 +49,7 @@ func (t *tour) start(ctx context.Context) error {
 	if t.seen, err = t.observe(ctx); err != nil {
 		return err
 	}
-	t.holdings(t.seen)
+	t.holdings(t.seen[0])
 	t.out.fact("agreed after", seconds(took), "")
 	t.out.line("")
 	t.conclude(sameTable(t.seen), oneOwner(t.seen))
@@ -69,7 +77,7 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 	return seed, err
 }
 
-func (t *tour) place(ctx context.Context) error {
+func (t *tour) place(ctx context.Context) (err error) {
 	t.out.title(t.step, fmt.Sprintf("%s rooms are placed", count(roomCount)),
 		"A room's name hashes to a partition, a partition has one owner. Every agent\n"+
 			"knows all owners, so it answers from memory, without a question to others.")
@@ -77,17 +85,125 @@ func (t *tour) place(ctx context.Context) error {
 		t.rooms = append(t.rooms, fmt.Sprintf("room-%03d-%04x", i, t.rng.Uint32()&0xffff))
 	}
 	since := time.Now()
-	seen, err := t.observe(ctx)
-	if err != nil {
+	if t.seen, err = t.observe(ctx); err != nil {
 		return err
 	}
 	took := time.Since(since)
-	t.seen = seen
-	t.holdings(seen)
-	t.out.fact("asked", fmt.Sprintf("%s times in %s", count(len(seen)*roomCount), seconds(took)), "each agent for each room, over HTTP")
+	t.holdings(t.seen[0])
+	t.out.fact("asked", fmt.Sprintf("%s times in %s", count(len(t.seen)*roomCount), seconds(took)), "each agent for each room, over HTTP")
 	t.out.line("")
-	t.conclude(sameTable(seen), sameRooms(t.rooms, seen))
+	t.conclude(sameTable(t.seen), sameRooms(t.rooms, t.seen))
 	return nil
+}
+
+// gather has people join some of the rooms.
+func (t *tour) gather(ctx context.Context) error {
+	t.invite()
+	store := "on a Redis that the agents share;\nhere, this process stands in for it"
+	if t.o.Redis != "" {
+		store = "on the Redis\nthat the agents share"
+	}
+	t.out.title(t.step, fmt.Sprintf("People join %s rooms", count(len(t.parties))),
+		fmt.Sprintf("The first join pins the room: to its owner by the hash, as long as that node\n"+
+			"has headroom. The pin is kept %s.", store))
+	since := time.Now()
+	answers, err := t.visit(ctx, t.parties)
+	if err != nil {
+		return err
+	}
+	asked := time.Since(since)
+	if t.seen, err = t.observe(ctx); err != nil {
+		return err
+	}
+	pins := t.seen[0].pins
+	heard, problem, err := t.loaded(ctx, since, pins)
+	if err != nil {
+		return err
+	}
+	byHash := 0
+	for room, p := range pins {
+		if p.node == t.hashed(room) {
+			byHash++
+		}
+	}
+	t.holdings(t.seen[0])
+	times := fmt.Sprintf("%s times in %s", count(len(answers)), seconds(asked))
+	t.out.fact("asked", times, "each agent for each room, all agents at once")
+	t.askedAgain()
+	t.out.fact("by the hash", fmt.Sprintf("%s of %s rooms", count(byHash), count(len(t.parties))), "")
+	t.out.fact("loads known after", seconds(heard), "a room of n people costs n·(n-1) streams")
+	t.out.line("")
+	t.conclude(samePins(t.parties, t.seen), oneHome(pins, answers), oneHost(pins, answers),
+		check{"every agent has heard how many streams each node carries", problem})
+	return nil
+}
+
+// override starts a room that is too big for its owner by the hash.
+func (t *tour) override(ctx context.Context) error {
+	big := party{bigRoom, bigSize}
+	owner := t.hashed(big.room)
+	t.out.title(t.step, fmt.Sprintf("A %d-person room overrides the hash", big.size),
+		fmt.Sprintf("%d people cost their node %d·%d = %s forwarded streams. By the hash they would\n"+
+			"go to %s, which has too many already; so the room is pinned where there is\n"+
+			"headroom, to the least loaded node, and all people are sent there.",
+			big.size, big.size, big.size-1, count(big.streams()), owner))
+	answers, err := t.crowd(ctx, big, owner)
+	if err != nil {
+		return err
+	}
+	before := t.seen[0].pins
+	t.parties = append(t.parties, big)
+	if t.seen, err = t.observe(ctx); err != nil {
+		return err
+	}
+	first, loads := answers[0], streamsOf(before)
+	ceiling := capacity * affinity.Config{}.WithDefaults().SoftCeiling / 100
+	for _, n := range t.live() {
+		remark := ""
+		switch n.id {
+		case owner:
+			remark = fmt.Sprintf("owner by the hash; no headroom for %s more", count(big.streams()))
+		case first.Node.ID:
+			remark = "pinned here"
+		}
+		t.out.fact(string(n.id), fmt.Sprintf("%5s of %s streams", count(loads[n.id]), count(ceiling)), remark)
+	}
+	t.askedAgain()
+	label := "why"
+	for _, l := range term.Wrapped(first.Reason, 58) { // to column 79
+		t.out.line("   %-17s %s", label, l)
+		label = ""
+	}
+	t.out.line("")
+	pins := t.seen[0].pins
+	last := answers[len(answers)-len(t.live()):] // one of each agent, when the host knew the room, too
+	t.conclude(
+		oneAnswer(answers), overridden(owner, answers), oneHost(map[string]pin{big.room: pins[big.room]}, last),
+		samePins(t.parties, t.seen), pinsStay(before, pins),
+	)
+	return nil
+}
+
+// crowd has the people of one room ask for it: the first one alone, at any agent except
+// that of the owner by the hash, then the others, at all agents at once. It returns the
+// answers; the last ones are each of another agent.
+func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]answer, error) {
+	nodes := t.live()
+	doors := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.id == owner })
+	first, err := t.resolve(ctx, doors[t.rng.IntN(len(doors))], p)
+	if err != nil {
+		return nil, err
+	}
+	var others []*node
+	for i := max(p.size, len(nodes)+1) - 1; i > 0; i-- {
+		others = append(others, nodes[i%len(nodes)])
+	}
+	answers := make([]answer, len(others))
+	err = each(others, func(i int, n *node) (err error) {
+		answers[i], err = t.resolve(ctx, n, p)
+		return err
+	})
+	return slices.Insert(answers, 0, first), err
 }
 
 func (t *tour) join(ctx context.Context) error {
@@ -110,7 +226,7 @@ func (t *tour) join(ctx context.Context) error {
 		progress: "agree",
 		checks: func(o outcome) []check {
 			return []check{
-				onlyTo(id, o.moves), fairShare(o.moves, t.settings.Partitions, members), pinsStay(o.before, o.after),
+				onlyTo(id, o.moves), fairShare(o.moves, t.settings.Partitions, members), pinsStay(o.was.pins, o.is.pins),
 			}
 		},
 	})
@@ -136,8 +252,8 @@ func (t *tour) crash(ctx context.Context) error {
 		gone:     n.id,
 		checks: func(o outcome) []check {
 			return []check{
-				onlyFrom(n.id, o.moves, t.seen[0].owners), spread(o.moves, t.owners()),
-				fairShare(o.moves, t.settings.Partitions, members), onlyPinsOf(n.id, o.before, o.after),
+				onlyFrom(n.id, o), spread(o.moves, t.owners()),
+				fairShare(o.moves, t.settings.Partitions, members), onlyPinsOf(n.id, o.was.pins, o.is.pins),
 			}
 		},
 	})
@@ -162,12 +278,39 @@ func (t *tour) drain(ctx context.Context) error {
 		progress: "agree",
 		checks: func(o outcome) []check {
 			return []check{
-				onlyFrom(n.id, o.moves, t.seen[0].owners), spread(o.moves, t.owners()),
+				onlyFrom(n.id, o), spread(o.moves, t.owners()),
 				fairShare(o.moves, t.settings.Partitions, members),
-				idles(n.id, lease.Draining, t.seen), noneExpired(n.id, o.earlier, t.seen), pinsStay(o.before, o.after),
+				idles(n.id, t.seen), noneExpired(n.id, o.earlier, t.seen), pinsStay(o.was.pins, o.is.pins),
 			}
 		},
 		after: func(ctx context.Context) ([]check, error) { return t.restart(ctx, n) },
+	})
+}
+
+// restart ends a room on a node that drains, and has its people join again.
+func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
+	i := slices.IndexFunc(t.parties, func(p party) bool { return t.seen[0].pins[p.room].node == drained.id })
+	if i < 0 {
+		return nil, nil // it had none
+	}
+	p := t.parties[i]
+	if err := persist(ctx, func(ctx context.Context) error { return drained.client.ReleaseRoom(ctx, p.room) }); err != nil {
+		return nil, drained.problem("release "+p.room, err)
+	}
+	// Where the store does not notify of changes, an agent may use an older answer.
+	var c check
+	for late := time.Now().Add(staleTime); ; pause(ctx) {
+		answers, err := t.visit(ctx, []party{p})
+		if err != nil {
+			return nil, err
+		}
+		if c = restarted(drained.id, answers); c.held() || time.Now().After(late) {
+			break
+		}
+	}
+	return []check{c}, each(t.live(), func(i int, n *node) (err error) {
+		t.seen[i].pins, err = n.list(ctx, "")
+		return err
 	})
 }
 
@@ -184,14 +327,77 @@ func (t *tour) leave(ctx context.Context) error {
 			calling, cancel := context.WithTimeout(ctx, callTime)
 			defer cancel()
 			_, err := n.client.Leave(calling)
-			ended = n.ended(ctx, err)
+			ended = n.exits(ctx, err)
 			return ctx.Err()
 		},
 		usual:    "from the request, the end of its process included",
 		progress: "agree",
 		gone:     n.id,
 		checks: func(o outcome) []check {
-			return []check{nothingMoved(o.moves), ended, noneExpired(n.id, o.earlier, t.seen), onlyPinsOf(n.id, o.before, o.after)}
+			return []check{nothingMoved(o.moves), ended, noneExpired(n.id, o.earlier, t.seen), onlyPinsOf(n.id, o.was.pins, o.is.pins)}
 		},
 	})
+}
+
+// change is a step that changes the cluster.
+type change struct {
+	title, why string
+	what       string // for the summary
+	act        func(context.Context) error
+	progress   string       // what the tour waits for the agents to do
+	oneIn      int          // one of so many partitions should move; 0 for none
+	usual      string       // a remark on the time until all agreed
+	gone       lease.NodeID // its pinned rooms should move; "" for none
+	checks     func(outcome) []check
+	after      func(context.Context) ([]check, error) // may be nil
+}
+
+// outcome is the effect of a change.
+type outcome struct {
+	earlier        []view // of all agents
+	was, is        view   // of the first agent, before and after
+	moves          []move // partitions
+	took, repinned time.Duration
+}
+
+// apply makes a change, shows its effect, and checks it.
+func (t *tour) apply(ctx context.Context, c change) (err error) {
+	t.out.title(t.step, c.title, c.why)
+	since := time.Now()
+	if err := c.act(ctx); err != nil {
+		return err
+	}
+	o := outcome{earlier: t.seen, was: t.seen[0]}
+	if o.took, err = t.agreed(ctx, since, c.progress); err != nil {
+		return err
+	}
+	if c.gone != "" {
+		if o.repinned, err = t.failedOver(ctx, since, c.gone); err != nil {
+			return err
+		}
+	}
+	if t.seen, err = t.observe(ctx); err != nil {
+		return err
+	}
+	o.is = t.seen[0]
+	o.moves = diff(o.was.owners, o.is.owners)
+	answers, err := t.visit(ctx, t.parties) // now, because a question for a room repairs its pin
+	if err != nil {
+		return err
+	}
+	t.holdings(o.was)
+	r := t.facts(c, o)
+	checks := slices.Concat([]check{sameTable(t.seen), oneOwner(t.seen), sameRooms(t.rooms, t.seen)}, c.checks(o), []check{
+		samePins(t.parties, t.seen), noOrphans(t.seen), oneHome(o.is.pins, answers), oneHost(o.is.pins, answers),
+	})
+	if c.after != nil {
+		last, err := c.after(ctx)
+		if err != nil {
+			return err
+		}
+		checks = append(checks, last...)
+	}
+	r.checks, r.held = len(checks), t.conclude(checks...)
+	t.rows = append(t.rows, r)
+	return nil
 }

@@ -30,12 +30,6 @@ type Options struct {
 	Exe   string    // the roost binary; "" is this process's own
 }
 
-const (
-	roomCount = 1000
-	stopTime  = 20 * time.Second // for rooms to be released, and for an agent to leave and end
-	hurryTime = 3 * time.Second  // the same after Ctrl-C
-)
-
 // tour is one run.
 type tour struct {
 	o        Options
@@ -53,7 +47,7 @@ type tour struct {
 	parties  []party      // pinned rooms
 	again    atomic.Int64 // repeated questions
 	front    *front       // nil with Once
-	seen     []answer     // of all agents, after the last step
+	seen     []view       // of all agents, after the last step
 	step     int
 	rows     []row
 	checks   int
@@ -131,7 +125,7 @@ func (t *tour) walk(ctx context.Context) error {
 
 // take takes one step. It prefers the end of a process to the consequences.
 func (t *tour) take(ctx context.Context, step func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, stepTime, fmt.Errorf("gave up after %v", stepTime))
 	defer cancel()
 	err := step(ctx)
 	if missing := t.missing(); err != nil && missing != nil {

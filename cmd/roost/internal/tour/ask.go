@@ -1,0 +1,250 @@
+package tour
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	loadTime     = 15 * time.Second // for loads to be known everywhere
+	failoverTime = 30 * time.Second // for the rooms of a node that is gone
+	persistTime  = 30 * time.Second // for an answer from the store
+	listLimit    = 10_000
+)
+
+// view is everything that one agent says of the cluster.
+type view struct {
+	by      lease.NodeID
+	members map[lease.NodeID]lease.State
+	digest  placement.Digest
+	owners  map[placement.Partition]lease.NodeID // by its table
+	owned   []placement.Partition                // its own partitions, by its own account
+	placed  map[string]lease.NodeID              // owners of rooms by the hash; nil before there are rooms
+	pins    map[string]pin                       // of rooms; nil before any is pinned
+	expired map[lease.NodeID]int                 // how often leases of a node expired, by its history
+}
+
+// pin is where a room lives, as an agent lists it.
+type pin struct {
+	node  lease.NodeID
+	epoch uint64
+	size  int // people
+}
+
+func (p pin) String() string { return fmt.Sprintf("%s (epoch %d, %d people)", p.node, p.epoch, p.size) }
+
+// answer is where an agent sends people who want to join a room.
+type answer struct {
+	by lease.NodeID
+	clusterhttp.RoomAssignment
+	again bool // the first answer was not accepted
+}
+
+// each calls f for all nodes at once, and returns the first error.
+func each(nodes []*node, f func(i int, n *node) error) error {
+	var all errgroup.Group
+	for i, n := range nodes {
+		all.Go(func() error { return f(i, n) })
+	}
+	return all.Wait()
+}
+
+// observe asks every live node everything. It repeats that for a while if the state of
+// an agent changed in between: its answers are from two tables.
+func (t *tour) observe(ctx context.Context) ([]view, error) {
+	const tries = 20
+	nodes := t.live()
+	views := make([]view, len(nodes))
+	err := each(nodes, func(i int, n *node) (err error) {
+		torn := true
+		for try := 0; torn && try < tries && ctx.Err() == nil; try++ {
+			views[i], torn, err = n.view(ctx, t.rooms, len(t.parties) > 0)
+		}
+		return err
+	})
+	return views, cmp.Or(err, context.Cause(ctx))
+}
+
+// view asks one agent everything. It is torn if the agent's state changed in between. No
+// question pins a room, or repairs a pin.
+func (n *node) view(ctx context.Context, rooms []string, pinned bool) (v view, torn bool, err error) {
+	members, err := n.client.Members(ctx)
+	table, err2 := n.client.Partitions(ctx)
+	owned, err3 := n.client.Owned(ctx)
+	history, err4 := n.client.History(ctx)
+	v = view{
+		by: n.id, digest: table.Digest, owned: owned.Partitions, members: make(map[lease.NodeID]lease.State),
+		owners: make(map[placement.Partition]lease.NodeID), expired: make(map[lease.NodeID]int),
+	}
+	for _, m := range members.Members {
+		v.members[m.ID] = m.State
+	}
+	for p, owner := range table.Owners {
+		v.owners[placement.Partition(p)] = owner
+	}
+	for _, e := range history.Events {
+		if e.Reason == string(lease.Expired) {
+			v.expired[e.Member]++
+		}
+	}
+	if err := n.problem("ask "+string(n.id)+" for its view", cmp.Or(err, err2, err3, err4)); err != nil {
+		return v, false, err
+	}
+	if len(rooms) > 0 {
+		v.placed = make(map[string]lease.NodeID)
+	}
+	for _, room := range rooms {
+		placed, err := n.client.Place(ctx, room)
+		if err != nil {
+			return v, false, n.problem(fmt.Sprintf("ask %s for %s", n.id, room), err)
+		}
+		v.placed[room] = placed.Owner.ID
+	}
+	if pinned {
+		if v.pins, err = n.list(ctx, ""); err != nil {
+			return v, false, err
+		}
+	}
+	after, err := n.client.Members(ctx)
+	return v, after.Version != members.Version, n.problem("ask "+string(n.id)+" for its members", err)
+}
+
+// list returns the rooms that are pinned, or the rooms of one node, by one agent. It
+// changes nothing.
+func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
+	var list clusterhttp.Rooms
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		list, err = n.client.Rooms(ctx, string(of), listLimit)
+		return err
+	})
+	pins := make(map[string]pin, len(list.Rooms))
+	for _, r := range list.Rooms {
+		pins[r.Room] = pin{r.Node, r.Epoch, r.Size}
+	}
+	return pins, n.problem(fmt.Sprintf("ask %s for the rooms that are pinned", n.id), err)
+}
+
+// visit asks every live agent for every room, all agents at once, as people do who
+// connect anywhere. After that the agent of its own node hosts each room.
+func (t *tour) visit(ctx context.Context, parties []party) ([]answer, error) {
+	nodes := t.live()
+	answers := make([]answer, len(nodes)*len(parties))
+	err := each(nodes, func(i int, n *node) (err error) {
+		for k, p := range parties {
+			if answers[i*len(parties)+k], err = t.resolve(ctx, n, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return answers, err
+}
+
+// resolve asks one agent for a room. It repeats the question after a degraded answer, as
+// of an agent with a slow store.
+func (t *tour) resolve(ctx context.Context, n *node, p party) (answer, error) {
+	a, tries := answer{by: n.id}, 0
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		tries++
+		a.RoomAssignment, err = n.client.ResolveRoom(ctx, p.room, affinity.Demand{Size: p.size})
+		if err == nil && a.Source == affinity.Degraded {
+			err = &clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeStore, Message: "it can only guess: " + a.Reason}
+		}
+		return err
+	})
+	a.again = tries > 1
+	t.again.Add(int64(tries - 1))
+	return a, n.problem(fmt.Sprintf("ask %s for %s", n.id, p.room), err)
+}
+
+// persist repeats a call while its error is temporary. When the time is up, it returns the
+// last of these errors.
+func persist(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, persistTime, fmt.Errorf("gave up after %v", persistTime))
+	defer cancel()
+	for last := errors.New("no answer"); ; pause(ctx) {
+		err := call(ctx)
+		if p, ok := errors.AsType[*clusterhttp.Problem](err); ok && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusConflict) {
+			last = err
+		} else if err == nil || ctx.Err() == nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
+		}
+	}
+}
+
+// loaded waits until every agent has heard the loads that the rooms of every node cost.
+// If that takes too long, the problem says why.
+func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, problem string, err error) {
+	problem = "no agent was asked"
+	took, err = t.pollFor(ctx, loadTime, since, func(ctx context.Context) (string, error) {
+		var f problems
+		for _, n := range t.live() {
+			m, err := n.client.Members(ctx)
+			if err != nil {
+				f.add("%s does not answer: %v", n.id, err)
+				continue
+			}
+			heard := make(map[lease.NodeID]int)
+			for _, member := range m.Members {
+				heard[member.ID] = int(member.Load)
+			}
+			differ(&f, "streams of", "by its rooms", streamsOf(pins), says(n.id), heard)
+		}
+		if ctx.Err() != nil { // the silence of agents has no other reason
+			return "", nil
+		}
+		if problem = f.result("").problem; problem != "" {
+			return "the nodes report their loads", nil
+		}
+		return "", nil
+	})
+	return took, problem, err
+}
+
+// failedOver waits until no pin names a node that is gone.
+func (t *tour) failedOver(ctx context.Context, since time.Time, gone lease.NodeID) (time.Duration, error) {
+	return t.pollFor(ctx, failoverTime, since, func(ctx context.Context) (string, error) {
+		left, err := t.live()[0].list(ctx, gone)
+		if err != nil || len(left) == 0 {
+			return "", err
+		}
+		return fmt.Sprintf("%d pinned rooms still wait on %s", len(left), gone), nil
+	})
+}
+
+// release ends the rooms that are pinned on the user's own Redis, so that nothing of the
+// demo stays there. Keys that it does not reach expire by themselves.
+func (t *tour) release(ctx context.Context) {
+	live := slices.DeleteFunc(t.live(), func(n *node) bool { return n.Ended() })
+	if t.o.Redis == "" || len(t.parties) == 0 || len(live) == 0 {
+		return
+	}
+	ctx, cancel := grace(ctx)
+	defer cancel()
+	pins, err := live[0].list(ctx, "")
+	if err != nil {
+		return
+	}
+	_ = each(live, func(_ int, n *node) error {
+		for room, p := range pins {
+			if p.node == n.id && ctx.Err() == nil { // at its host, which loses it
+				_ = n.client.ReleaseRoom(ctx, room)
+			}
+		}
+		return nil
+	})
+}
