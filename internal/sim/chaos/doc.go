@@ -1,5 +1,5 @@
-// Command chaos runs clusters of cores (internal/sim) through random schedules of faults
-// and checks invariants during and after each. make chaos runs it; docs/evidence.md has the
+// Package chaos has only tests. They run clusters of package sim through random schedules of faults
+// and check invariants during and after each. make chaos runs many; docs/evidence.md has the
 // commands and the results.
 //
 // A seed decides everything: the cluster, the network, which kinds of faults occur, and
@@ -34,4 +34,4 @@
 //
 // A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most
 // a fifth of the packets were lost; see calm.go.
-package main
+package chaos
