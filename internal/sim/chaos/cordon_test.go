@@ -20,7 +20,7 @@ const endsWithin = 2 * time.Second
 
 // cordon has a node decide that another one owns nothing for some time; 0 ends that.
 func (w *world) cordon(by, id string, d time.Duration) {
-	if !w.runs(by) || w.hosts[by].paused {
+	if !w.acts(by) {
 		return
 	}
 	p := w.now[by]
@@ -83,7 +83,7 @@ func (w *world) lags(p *process, d *decision) bool { return p.woke > d.at && w.c
 func (w *world) checkSameCordons(side []*process) {
 	known := side[0].cordoned
 	for _, p := range side {
-		if !slices.Equal(p.cordoned, known) && !w.hosts[p.ID].paused {
+		if !slices.Equal(p.cordoned, known) && !p.Stopped() {
 			w.fail("cordon", "%s knows %+v, %s knows %+v", p.ID, p.cordoned, side[0].ID, known)
 		}
 		for e, decision := range w.decisions {

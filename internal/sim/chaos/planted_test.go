@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // bug is a mistake in the code of the nodes that the schedules have to find.
@@ -56,9 +57,9 @@ var bugs = []bug{
 	r.life.fence()
 	r.join.stop()`,
 	}}},
-	{name: "an old heartbeat revives", edits: []edit{{
+	{name: "an old heartbeat revives an ended lease", edits: []edit{{
 		"lease/failures.go", `return at-known.at > 2*f.params.tick()`,
-		`return at-known.at > 2*f.params.tick() || planted("an old heartbeat revives")`,
+		`return at-known.at > 2*f.params.tick() || planted("an old heartbeat revives an ended lease")`,
 	}}},
 	{name: "a leave message is not relayed", edits: []edit{
 		{"lease/table.go", `		if e.left() {`, `		if e.left() && !planted("a leave message is not relayed") {`},
@@ -67,12 +68,12 @@ var bugs = []bug{
 			`return e.status == live || (e.left() && !planted("a leave message is not relayed"))`,
 		},
 	}},
-	{name: "members that are not active own", soon: true, edits: []edit{{
+	{name: "members that are not active own partitions", soon: true, edits: []edit{{
 		"lease/view.go", `return m.State == Active && m.Weight > 0`,
-		`return (m.State == Active || planted("members that are not active own")) && m.Weight > 0`,
+		`return (m.State == Active || planted("members that are not active own partitions")) && m.Weight > 0`,
 	}}},
-	{name: "a loss in between is no event", soon: true, edits: []edit{{
-		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a loss in between is no event")) {`,
+	{name: "a watcher that reads seldom misses a loss in between", soon: true, edits: []edit{{
+		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a watcher that reads seldom misses a loss in between")) {`,
 	}}},
 	{name: "one watcher confirms a failure", edits: []edit{{
 		"lease/failures.go", `return all >= enough || refusals`,
@@ -116,9 +117,9 @@ var bugs = []bug{
 	{name: "a node that was suspended is not fenced", soon: true, edits: []edit{{
 		"internal/node/node.go", `	if e.Suspended {`, `	if e.Suspended && !planted("a node that was suspended is not fenced") {`,
 	}}},
-	{name: "one failed check makes unhealthy", soon: true, edits: []edit{{
+	{name: "one failed check makes a node unhealthy", soon: true, edits: []edit{{
 		"internal/node/health.go", `	if why != "" {
-		needed = failures`, `	if why != "" && !planted("one failed check makes unhealthy") {
+		needed = failures`, `	if why != "" && !planted("one failed check makes a node unhealthy") {
 		needed = failures
 	} else if why != "" {
 		needed = 1`,
@@ -198,12 +199,18 @@ func TestPlanted(t *testing.T) {
 			} else if !b.soon {
 				return
 			}
+			begin := time.Now()
 			out, err := runPlanted(t, program, b.name, "-seeds", seeds, "-first")
+			took := time.Since(begin)
 			f := failed.FindStringSubmatch(out)
 			if f == nil || err == nil {
 				t.Fatalf("not found: %s", out)
 			}
-			t.Logf("| %s | %s | %s | %s |%s", b.name, f[1], f[2], f[3], f[4])
+			at, err := time.ParseDuration(f[3])
+			if err != nil {
+				t.Error(err)
+			}
+			t.Logf("| %s | %s | %s | %.0f s | %.1f s |%s", b.name, f[1], f[2], at.Seconds(), took.Seconds(), f[4])
 			if out, err := runPlanted(t, program, "", "-seed", f[1]); err != nil {
 				t.Errorf("the seed fails without the bug, too: %s", out)
 			}
