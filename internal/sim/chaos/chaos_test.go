@@ -42,8 +42,11 @@ func TestSchedules(t *testing.T) {
 	var workers sync.WaitGroup
 	for range *jobs {
 		workers.Go(func() {
-			for i := next.Add(1) - 1; i < n && !(*first && r.failures() > 0); i = next.Add(1) - 1 {
-				r.add(run(draw(begin + i)))
+			for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
+				w := run(draw(begin + i))
+				if r.add(w); *first && w.failure != nil {
+					next.Store(n)
+				}
 			}
 		})
 	}
@@ -68,12 +71,6 @@ type report struct {
 
 // lineEvery is how often a line says how far the run is.
 const lineEvery = 15 * time.Second
-
-func (r *report) failures() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
-}
 
 func (r *report) add(w *world) {
 	r.mu.Lock()

@@ -193,6 +193,7 @@ func TestPlanted(t *testing.T) {
 	program := plant(t)
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			seeds := "100"
 			if *hunt {
 				seeds = "5000"
@@ -200,7 +201,7 @@ func TestPlanted(t *testing.T) {
 				return
 			}
 			begin := time.Now()
-			out, err := runPlanted(t, program, b.name, "-seeds", seeds, "-first")
+			out, err := runPlanted(t, program, b.name, "-seeds", seeds, "-first", "-jobs", "1")
 			took := time.Since(begin)
 			f := failed.FindStringSubmatch(out)
 			if f == nil || err == nil {

@@ -200,7 +200,7 @@ func (w *world) checkTable(side []*process, truth *placement.Table) {
 	}
 	t := side[0].View().Table
 	if !slices.EqualFunc(t.Nodes(), truth.Nodes(), placement.Node.Equal) || !w.s.levels() && t.Digest() != truth.Digest() {
-		w.fail("sides", "the table is of %v, want one of %v", t.Nodes(), truth.Nodes())
+		w.fail("sides", "the table is %v of %v, want %v of %v", t.Digest(), t.Nodes(), truth.Digest(), truth.Nodes())
 	}
 }
 
