@@ -40,14 +40,14 @@ func (w *world) noteTrouble() {
 	}
 }
 
-// countRunning returns how many nodes run, and how many of these have the right time.
+// countRunning returns how many nodes run, and how many of these have the right time and can tell it.
 func (w *world) countRunning() (all, right int) {
 	for id, h := range w.hosts {
 		if !w.acts(id) {
 			continue
 		}
 		all++
-		if h.clockRight() {
+		if h.clockRight() && !h.lossy {
 			right++
 		}
 	}

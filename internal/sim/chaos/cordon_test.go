@@ -76,8 +76,11 @@ func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	p.cordoned = cordoned
 }
 
-// lags reports whether a process does not know how late it is: it was suspended since a decision, and is cut off.
-func (w *world) lags(p *process, d *decision) bool { return p.woke > d.at && w.calm.cut >= p.woke }
+// lags reports whether a process may not know how late it is: it was suspended since a decision, and was cut off since
+// then, or most others were stopped or suspended with it.
+func (w *world) lags(p *process, d *decision) bool {
+	return p.woke > d.at && max(w.calm.cut, w.calm.network) >= p.woke
+}
 
 // checkSameCordons compares the cordons that the nodes of a side know.
 func (w *world) checkSameCordons(side []*process) {
