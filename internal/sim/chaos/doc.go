@@ -5,6 +5,10 @@
 // A seed decides everything: the cluster, the network, which kinds of faults occur, and
 // when. Two runs of a seed are the same, bit for bit.
 //
+// schedule_test.go draws a schedule, faults_test.go has the kinds of faults, and host_test.go carries them out on a
+// cluster of package sim. The other files check invariants: node_test.go those of one node, sides_test.go those of nodes
+// that reach each other. planted_test.go plants bugs, to see that the invariants find them.
+//
 // # Invariants
 //
 //   - events: the batches of a node, read one by one or a few at a time, add up to the
