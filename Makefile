@@ -9,8 +9,8 @@ FLOODS = $(STEP) 'unauthenticated peers at the gossip port' go test -count=1 -v 
 # Packages without a goroutine, or with some that share nothing, or whose work is done by other programs. The
 # race detector would find nothing in them, in six times the time. SHARED are the tests of these in which goroutines share a table.
 export PURE := ./cluster/affinity/internal/liveness ./cluster/affinity/pinstore ./cluster/clusterhttp/dashboard \
-	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/chaos ./internal/docstest ./internal/explore \
-	./internal/handoff ./internal/ledger ./internal/node ./internal/release ./internal/sim ./internal/split ./internal/sse ./internal/tablewire ./internal/wire \
+	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/docstest ./internal/explore \
+	./internal/handoff ./internal/ledger ./internal/node ./internal/release ./internal/sim/... ./internal/split ./internal/sse ./internal/tablewire ./internal/wire \
 	./lease ./placement ./placement/assignment ./placement/ring
 
 # Tests of cmd/roost that look keys up thousands of times while agents come and go: all but the loop of the lookups is in other processes.
@@ -123,8 +123,8 @@ idle: ## what an idle agent among 100 processes costs, on Linux
 	$(STEP) 'idle agents' scripts/idle.sh
 
 chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for planted bugs, make floods and make networks; takes an hour
-	$(STEP) 'schedules of faults' go run ./internal/chaos -seeds $(or $(SEEDS),10000)
-	$(STEP) 'planted bugs' go test -count=1 -v -timeout 2h -run Planted ./internal/chaos -hunt
+	$(STEP) 'schedules of faults' go test -count=1 -v -timeout 24h -run Schedules ./internal/sim/chaos -seeds $(or $(SEEDS),10000)
+	$(STEP) 'planted bugs' go test -count=1 -v -timeout 2h -run Planted ./internal/sim/chaos -hunt
 	$(FLOODS)
 	$(NETWORKS)
 

@@ -127,11 +127,7 @@ var house = []struct {
 		[]string{"lease", "placement", "events", "internal/node", "internal/ledger"},
 		"it puts a virtual network under cores, and nothing of the agent",
 	},
-	{
-		"internal/chaos",
-		[]string{"lease", "placement", "events", "internal/node", "internal/sim", "internal/ledger"},
-		"it puts faults on simulated cores, and checks what they publish",
-	},
+	{"internal/sim/chaos", nil, "it has only tests"},
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
 	{"events/latest", nil, "it passes on values of any type"},
 	{"internal/sse", nil, "a stream of events has no topic"},

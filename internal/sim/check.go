@@ -13,11 +13,15 @@ import (
 // maxProblems is how many disagreements are enough.
 const maxProblems = 8
 
-// Disagreements returns what keeps the nodes from being one cluster in agreement:
-// other members, another table, a partition that is not owned by exactly one node,
-// published changes that do not add up to what a node owns. It stops after a few.
-func (c *Cluster) Disagreements() []string {
+// Disagreements returns what keeps these nodes, or all if no id is given, from being one
+// cluster in agreement: other members, another table, a partition that is not owned by
+// exactly one node, published changes that do not add up to what a node owns. It stops
+// after a few.
+func (c *Cluster) Disagreements(ids ...string) []string {
 	nodes := c.all()
+	if len(ids) > 0 {
+		nodes = slices.DeleteFunc(nodes, func(p *Process) bool { return !slices.Contains(ids, p.ID) })
+	}
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -43,7 +47,7 @@ func wrongOwners(nodes []*Process) (problems []string) {
 			}
 			continue
 		}
-		for _, problem := range p.ledger.Problems(mine, p.Members()) {
+		for _, problem := range p.Problems(mine, p.Members()) {
 			problems = append(problems, p.ID+": "+problem)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package sim runs whole clusters of cores (internal/node) over a virtual network,
 // in one goroutine and without a timer: a virtual minute of 100 nodes takes about a
 // second. Tests of decisions belong here: which nodes are live, which node owns a
-// partition, when a node publishes.
+// partition, when a node publishes. The package chaos in this folder draws faults at random.
 //
 // A [Cluster] has a queue of events, sorted by time: arrivals of packets, deadlines of
 // cores, ends of exchanges. [Cluster.Run] handles them one by one. A [Process] stands

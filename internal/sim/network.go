@@ -190,6 +190,9 @@ func (c *Cluster) Heal() {
 	clear(c.net.resets)
 }
 
+// Loss returns the share of packets that are lost.
+func (c *Cluster) Loss() float64 { return c.net.loss }
+
 // SetLoss changes the share of packets that are lost.
 func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 

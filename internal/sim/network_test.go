@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -83,4 +84,19 @@ func TestStepAllClocks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Each side of a split agrees, and nodes of two sides do not.
+func TestDisagreementsOfSides(t *testing.T) {
+	c := started(t, 6, sim.Options{})
+	one, other := ids(6)[:3], ids(6)[3:]
+	c.Split(one, other)
+	for _, side := range [][]string{one, other} {
+		c.await(fmt.Sprint(side, " agree"), 2*ttl, func() bool { return len(c.Disagreements(side...)) == 0 })
+	}
+	for _, nodes := range [][]string{nil, {"n00", "n01", "n02", "n03"}, {"n00", "n01"}} {
+		if len(c.Disagreements(nodes...)) == 0 {
+			t.Errorf("%v agree, in two sides of three nodes", nodes)
+		}
+	}
 }

@@ -171,6 +171,9 @@ func (p *Process) do(command func(now time.Time)) {
 
 // Drain, Undrain, SetWeight and SetLoad are those of cluster.Agent, and do not wait.
 
+// Clock returns how far the wall clock is ahead of the true time.
+func (p *Process) Clock() time.Duration { return p.offset }
+
 // StepClock sets the wall clock of the host forward, or back. The monotonic clock runs on.
 func (p *Process) StepClock(by time.Duration) { p.offset += by }
 
@@ -226,6 +229,21 @@ func (p *Process) hasMembers(nodes []*Process) bool {
 	return i == len(nodes)
 }
 
+// Self returns what the node says of itself, or nil if it is no member.
+func (p *Process) Self() *lease.Member {
+	members := p.View().Live.Members
+	if i := slices.IndexFunc(members, func(m lease.Member) bool { return string(m.ID) == p.ID }); i >= 0 {
+		return &members[i]
+	}
+	return nil
+}
+
+// Stopped reports whether the process is paused or suspended.
+func (p *Process) Stopped() bool { return p.status == paused || p.Suspended() }
+
+// Suspended reports whether the process stands still together with its host.
+func (p *Process) Suspended() bool { return p.status == suspended }
+
 // Live reports whether the node takes part in placement, its own lease holds, and the process is
 // not suspended.
 func (p *Process) Live() bool {
@@ -244,6 +262,12 @@ func (p *Process) Owned() []placement.Partition {
 
 // Batches returns what a watcher received that read every state from the first on.
 func (p *Process) Batches() []events.Batch { return p.ledger.Batches }
+
+// Problems returns the contradictions in Batches, and the differences between their sum and a state
+// of the node.
+func (p *Process) Problems(owned []placement.Partition, members []lease.NodeID) []string {
+	return p.ledger.Problems(owned, members)
+}
 
 // Members returns the ids of the live nodes, sorted.
 func (p *Process) Members() []lease.NodeID {

@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"slices"
@@ -26,7 +26,7 @@ func (w *world) checkOverlaps() {
 
 // checkRuns compares what a node that has been left alone for long runs with what it owns.
 func (w *world) checkRuns(p *process) {
-	if w.s.handoff && !w.hosts[p.ID].paused && !slices.Equal(p.Runs(), p.Owned()) {
+	if w.s.handoff && !p.Stopped() && !slices.Equal(p.Runs(), p.Owned()) {
 		w.fail("runs", "%s runs %v and owns %v", p.ID, p.Runs(), p.Owned())
 	}
 }
@@ -45,7 +45,7 @@ func (w *world) checkWaits(p *process, v node.View) {
 		before := p.waits
 		p.waits = [partitions]time.Duration{}
 		for _, partition := range v.State.Waits() {
-			if p.waits[partition] = w.Elapsed(); before[partition] > 0 && len(p.Batches()) == p.added+1 {
+			if p.waits[partition] = w.Elapsed(); before[partition] > 0 && v.State.Version == p.state.Version+1 {
 				p.waits[partition] = before[partition]
 			}
 		}

@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"slices"
@@ -20,7 +20,7 @@ const (
 
 // duplicate has a node stand still, and starts another process under its id.
 func (w *world) duplicate(id string) {
-	if !w.runs(id) || w.duplicates[id] != nil || w.stepped || w.hosts[id].lossy || w.hosts[id].asleep {
+	if !w.runs(id) || w.duplicates[id] != nil || w.stepped || w.hosts[id].lossy || w.now[id].Suspended() {
 		return
 	}
 	w.pause(id)
@@ -83,8 +83,7 @@ func (w *world) checkDuplicates() {
 }
 
 func (w *world) checkDuplicate(duplicate, later *process) {
-	h := w.hosts[later.ID]
-	calm := w.Elapsed()-max(w.calm.network, w.calm.cut) > calmAfter && !h.paused && !h.lossy &&
+	calm := w.Elapsed()-max(w.calm.network, w.calm.cut) > calmAfter && !later.Stopped() && !w.hosts[later.ID].lossy &&
 		w.Elapsed()-w.firstSeed(w.running) > settled // otherwise no node may know both
 	if !calm || !common(duplicate, later) {
 		duplicate.both, duplicate.apart = w.Elapsed(), w.Elapsed()

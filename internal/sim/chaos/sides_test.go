@@ -1,6 +1,7 @@
-package main
+package chaos
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -121,10 +122,10 @@ func (w *world) findSides() (sides [][]*process) {
 		}
 		side := slices.IndexFunc(sides, func(side []*process) bool { return w.Reaches(id, side[0].ID) })
 		switch {
-		case h.paused && slices.Contains(w.seeds, p.Addr):
+		case p.Stopped() && slices.Contains(w.seeds, p.Addr):
 			return nil // nodes that join wait for it
-		case h.paused:
-		case h.lossy || !h.clockRight() || w.loss > calmLoss:
+		case p.Stopped():
+		case h.lossy || !h.clockRight() || w.Loss() > calmLoss:
 			return nil
 		case side < 0:
 			sides = append(sides, []*process{p})
@@ -164,46 +165,42 @@ func (w *world) hasSeed(side []*process) bool {
 // checkSide compares the nodes of one side with each other, and with what the schedule says
 // of them.
 func (w *world) checkSide(side []*process) {
-	var ids []lease.NodeID
-	for _, p := range side {
-		ids = append(ids, lease.NodeID(p.ID))
-	}
 	w.checkSameCordons(side)
-	truth, few := w.truth(side), len(side) < w.s.minMembers
-	all := uint64(0)
-	for _, p := range side {
-		switch {
-		case !slices.Equal(p.Members(), ids):
-			w.fail("sides", "%s sees %v, want %v", p.ID, p.Members(), ids)
-		case few && (p.View().Phase != node.Isolated || p.owns != 0):
-			w.fail("sides", "%s sees too few members, is %v and owns %b", p.ID, p.View().Phase, p.owns)
-		case all&p.owns != 0:
-			w.fail("sides", "%s owns %b, and others own some of that", p.ID, p.owns)
-		case !few:
-			w.checkTable(p, truth, side[0].View().Table)
-		}
-		all |= p.owns
+	ids := make([]string, len(side))
+	for i, p := range side {
+		ids[i] = p.ID
 		w.checkRuns(p)
 	}
+	truth := w.truth(side)
+	if len(side) < w.s.minMembers {
+		w.checkIsolated(side, ids)
+	} else {
+		w.report("sides", fmt.Sprint(ids), w.Disagreements(ids...))
+		w.checkTable(side, truth)
+	}
 	w.checkFlapping(side, truth)
-	if want := len(truth.Nodes()) > 0 && !few; want != (all == 1<<partitions-1) {
-		w.fail("sides", "%v own %b", ids, all)
+}
+
+// checkIsolated checks nodes that see each other and too few members.
+func (w *world) checkIsolated(side []*process, ids []string) {
+	for _, p := range side {
+		sees := slices.EqualFunc(p.Members(), ids, func(m lease.NodeID, id string) bool { return string(m) == id })
+		if !sees || p.View().Phase != node.Isolated || p.owns != 0 {
+			w.fail("sides", "%s sees %v of %v, which are too few, is %v and owns %b", p.ID, p.Members(), ids, p.View().Phase, p.owns)
+		}
 	}
 }
 
-// checkTable compares the table of a node with the table that it should have, and with that of
-// another node.
-func (w *world) checkTable(p *process, truth, other *placement.Table) {
-	t := p.View().Table
-	switch {
-	case p.View().Phase != node.Active:
-		w.fail("sides", "%s is %v", p.ID, p.View().Phase)
-	case !slices.EqualFunc(t.Nodes(), truth.Nodes(), placement.Node.Equal), !w.s.levels() && t.Digest() != truth.Digest():
-		w.fail("sides", "%s has a table of %v, want one of %v", p.ID, t.Nodes(), truth.Nodes())
-	case t.Digest() != other.Digest():
-		w.fail("sides", "%s has another table than the first node", p.ID)
-	case !slices.Equal(p.Owned(), t.Owned(lease.NodeID(p.ID))):
-		w.fail("sides", "%s owns %v, by its table %v", p.ID, p.Owned(), t.Owned(lease.NodeID(p.ID)))
+// checkTable compares the table of a side with the table that it should have.
+func (w *world) checkTable(side []*process, truth *placement.Table) {
+	for _, p := range side {
+		if p.View().Phase != node.Active {
+			w.fail("sides", "%s is %v", p.ID, p.View().Phase)
+		}
+	}
+	t := side[0].View().Table
+	if !slices.EqualFunc(t.Nodes(), truth.Nodes(), placement.Node.Equal) || !w.s.levels() && t.Digest() != truth.Digest() {
+		w.fail("sides", "the table is %v of %v, want %v of %v", t.Digest(), t.Nodes(), truth.Digest(), truth.Nodes())
 	}
 }
 
@@ -243,16 +240,6 @@ func (w *world) flapping(side []*process) (flapping, weighted int) {
 		}
 	}
 	return flapping, weighted
-}
-
-// flapping reports whether a node says that it is flapping.
-func (p *process) flapping() bool {
-	for _, m := range p.View().Live.Members {
-		if string(m.ID) == p.ID {
-			return m.FlappingUntil > 0
-		}
-	}
-	return false
 }
 
 // truth returns the table of a side by what the schedule did to its nodes.

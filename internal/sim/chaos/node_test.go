@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"slices"
@@ -17,10 +17,8 @@ type process struct {
 	began, end time.Duration // end 0 = it runs
 	left       bool          // by a leave message
 
-	each  ledger.Ledger // of a watcher that reads every state
-	added int           // batches
-	some  ledger.Ledger // of a watcher that reads some states
-	read  *events.State // the last of these
+	some ledger.Ledger // of a watcher that reads some states
+	read *events.State // the last of these
 
 	state   *events.State // at the last check
 	active  time.Duration // since when it is active and not paused
@@ -50,18 +48,23 @@ func (w *world) follow(p *sim.Process) {
 
 // identify notes the incarnation of a process, which may have taken a later one.
 func (w *world) identify(p *process) {
-	if m, ok := p.self(); ok {
+	if m, ok := p.incarnation(); ok {
 		w.all[m] = p
 	}
 }
 
-func (p *process) self() (m lease.Incarnation, ok bool) {
-	members := p.View().Live.Members
-	i := slices.IndexFunc(members, func(m lease.Member) bool { return string(m.ID) == p.ID })
-	if i < 0 {
-		return lease.Incarnation{}, false
+func (p *process) incarnation() (i lease.Incarnation, ok bool) {
+	m := p.Self()
+	if m == nil {
+		return i, false
 	}
-	return lease.Incarnation{Node: members[i].ID, Number: members[i].Incarnation}, true
+	return lease.Incarnation{Node: m.ID, Number: m.Incarnation}, true
+}
+
+// flapping reports whether a node says that it is flapping.
+func (p *process) flapping() bool {
+	m := p.Self()
+	return m != nil && m.FlappingUntil > 0
 }
 
 // ended notes that a node does not run any more.
@@ -77,13 +80,13 @@ func (w *world) ended(id string, left bool) {
 // checkProcess checks the invariants of one node.
 func (w *world) checkProcess(p *process) {
 	v := p.View()
-	if v.Phase != node.Active || w.hosts[p.ID].paused {
+	if v.Phase != node.Active || p.Stopped() {
 		p.active = w.Elapsed()
 	}
 	if w.checkEnd(p, v) || v.State == nil {
 		return
 	}
-	if !w.hosts[p.ID].asleep {
+	if !p.Suspended() {
 		w.checkFence(p, v.State)
 	}
 	w.checkCordoned(p, v.Live.Cordoned)
@@ -93,7 +96,7 @@ func (w *world) checkProcess(p *process) {
 		w.changed, w.checked = w.Elapsed(), false // partitions move
 	}
 	if v.State != p.state {
-		w.checkEvents(p, v.State)
+		w.report("events", p.ID, p.Problems(v.State.Owned(), idsOf(v.State)))
 		w.checkMembers(p, v.State)
 		if len(v.State.Owned()) > 0 {
 			w.checkOwners(p, v.State)
@@ -129,22 +132,22 @@ func (w *world) checkAwake(p *process) {
 		return
 	}
 	keeps := func(p *process, owned uint64) uint64 {
-		if h := w.hosts[p.ID]; h.paused || h.lossy || !p.Live() {
+		if p.Stopped() || w.hosts[p.ID].lossy || !p.Live() {
 			return 0
 		}
 		return owned & p.owns
 	}
 	p.kept = keeps(p, p.kept)
 	limit := time.Second + look
-	if w.loss > 0 {
+	if w.Loss() > 0 {
 		limit = 2 * time.Second // packets to and fro get lost, again and again
 	}
-	for other, owned := range p.others {
-		if p.others[other] = keeps(other, owned); p.kept&p.others[other] != 0 && w.Elapsed()-p.woke > limit {
+	for _, other := range w.running { // in one order, so that a seed always fails with the same words
+		if p.others[other] = keeps(other, p.others[other]); p.kept&p.others[other] != 0 && w.Elapsed()-p.woke > limit {
 			w.fail("awake", "%s was suspended, and still owns what %s owns %v later", p.ID, other.ID, w.Elapsed()-p.woke)
 		}
 	}
-	if p.kept == 0 || w.loss > calmLoss || w.calm.cut >= p.woke {
+	if p.kept == 0 || w.Loss() > calmLoss || w.calm.cut >= p.woke {
 		p.others = nil
 	}
 }
@@ -175,16 +178,6 @@ func (w *world) checkFence(p *process, s *events.State) {
 		}
 		p.lapsed = nil
 	}
-}
-
-// checkEvents adds up the batches of a node.
-func (w *world) checkEvents(p *process, s *events.State) {
-	batches := p.Batches()
-	for _, b := range batches[p.added:] {
-		p.each.Add(b)
-	}
-	p.added = len(batches)
-	w.report("events", p.ID, p.each.Problems(s.Owned(), idsOf(s)))
 }
 
 // checkOwners compares the nodes in a table with the members.
@@ -224,7 +217,7 @@ func (w *world) checkLost(p *process, m lease.Incarnation) {
 		return
 	}
 	w.parted[linkOf(p.ID, other.ID)] = w.Elapsed()
-	present, _ := other.self()
+	present, _ := other.incarnation()
 	both := min(w.Elapsed()-other.began, w.Elapsed()-p.began)
 	if m == present && both > ttl && w.isCalm(p.ID, other.ID) {
 		w.fail("lease", "%s dropped %v, which runs", p.ID, m)

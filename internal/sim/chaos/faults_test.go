@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"fmt"
@@ -89,7 +89,7 @@ func networkFaults() []fault {
 		{"heal", 4, func(*rand.Rand, int) (string, func(*world)) { return "", (*world).heal }},
 		{"loss", 1, func(rng *rand.Rand, _ int) (string, func(*world)) {
 			share := one(rng, 0, 0, 0.1, 0.3, 0.6)
-			return fmt.Sprint(share), func(w *world) { w.setLoss(max(share, w.s.loss)) }
+			return fmt.Sprint(share), func(w *world) { w.SetLoss(max(share, w.s.loss)) }
 		}},
 		{"loss of one", 2, func(rng *rand.Rand, hosts int) (string, func(*world)) {
 			id, out, in := nameOf(rng.IntN(hosts)), one(rng, 0, 0, 0.3, 0.8, 1), one(rng, 0, 0, 0.3, 0.8, 1)

@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"slices"
@@ -20,7 +20,7 @@ const endsWithin = 2 * time.Second
 
 // cordon has a node decide that another one owns nothing for some time; 0 ends that.
 func (w *world) cordon(by, id string, d time.Duration) {
-	if !w.runs(by) || w.hosts[by].paused {
+	if !w.acts(by) {
 		return
 	}
 	p := w.now[by]
@@ -76,14 +76,17 @@ func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	p.cordoned = cordoned
 }
 
-// lags reports whether a process does not know how late it is: it was suspended since a decision, and is cut off.
-func (w *world) lags(p *process, d *decision) bool { return p.woke > d.at && w.calm.cut >= p.woke }
+// lags reports whether a process may not know how late it is: it was suspended since a decision, and was cut off since
+// then, or most others were stopped or suspended with it.
+func (w *world) lags(p *process, d *decision) bool {
+	return p.woke > d.at && max(w.calm.cut, w.calm.network) >= p.woke
+}
 
 // checkSameCordons compares the cordons that the nodes of a side know.
 func (w *world) checkSameCordons(side []*process) {
 	known := side[0].cordoned
 	for _, p := range side {
-		if !slices.Equal(p.cordoned, known) && !w.hosts[p.ID].paused {
+		if !slices.Equal(p.cordoned, known) && !p.Stopped() {
 			w.fail("cordon", "%s knows %+v, %s knows %+v", p.ID, p.cordoned, side[0].ID, known)
 		}
 		for e, decision := range w.decisions {

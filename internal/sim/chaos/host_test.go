@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"errors"
@@ -15,9 +15,6 @@ func nameOf(host int) string { return fmt.Sprintf("n%02d", host) }
 type host struct {
 	addr      string // "" = the next process gets a new one
 	clock     time.Duration
-	paused    bool // or suspended
-	asleep    bool // suspended
-	since     time.Duration
 	lossy     bool
 	draining  bool
 	leaves    time.Duration // when it sends a leave message at the latest; 0 = it does not leave
@@ -27,8 +24,10 @@ type host struct {
 	weight    uint32
 }
 
-// runs reports whether a node runs. It may be paused.
-func (w *world) runs(id string) bool { return w.now[id] != nil }
+// runs reports whether a node runs. It may be paused or suspended: then it is stopped, and does not act.
+func (w *world) runs(id string) bool    { return w.now[id] != nil }
+func (w *world) stopped(id string) bool { return w.runs(id) && w.now[id].Stopped() }
+func (w *world) acts(id string) bool    { return w.runs(id) && !w.now[id].Stopped() }
 
 func (w *world) start(id string) {
 	if w.runs(id) {
@@ -49,7 +48,6 @@ func (w *world) startAll() {
 
 func (w *world) crash(id string) {
 	if w.runs(id) {
-		w.hosts[id].paused, w.hosts[id].asleep = false, false
 		w.Crash(id)
 		w.ended(id, false)
 	}
@@ -63,7 +61,6 @@ func (w *world) restart(id string) {
 // vanish ends a node with its host.
 func (w *world) vanish(id string) {
 	if w.runs(id) {
-		w.hosts[id].paused, w.hosts[id].asleep = false, false
 		w.Vanish(id)
 		w.ended(id, false)
 	}
@@ -71,7 +68,7 @@ func (w *world) vanish(id string) {
 
 // leave has a node leave at once, whether it owns partitions or not.
 func (w *world) leave(id string) {
-	if w.runs(id) && !w.hosts[id].paused {
+	if w.acts(id) {
 		w.LeaveAtOnce(id)
 		w.ended(id, true)
 	}
@@ -79,7 +76,7 @@ func (w *world) leave(id string) {
 
 // drainAndLeave has a node leave in good order.
 func (w *world) drainAndLeave(id string) {
-	if h := w.hosts[id]; w.runs(id) && !h.paused && h.leaves == 0 {
+	if h := w.hosts[id]; w.acts(id) && h.leaves == 0 {
 		w.drain(id, true)
 		h.leaves = w.Elapsed() + max(ttl, bound)
 	}
@@ -89,7 +86,7 @@ func (w *world) drainAndLeave(id string) {
 func (w *world) mayLeave(p *process) {
 	h, v := w.hosts[p.ID], p.View()
 	done := v.Diverged == 0 && v.RunsLeft == 0
-	if h.leaves == 0 || h.paused || (!done && w.Elapsed() < h.leaves) {
+	if h.leaves == 0 || p.Stopped() || (!done && w.Elapsed() < h.leaves) {
 		return
 	}
 	if runs := p.Runs(); done && len(runs) > 0 {
@@ -101,7 +98,7 @@ func (w *world) mayLeave(p *process) {
 // health reports a failed check of the application of a node and a good one, or several in a row.
 func (w *world) health(id string, n int) {
 	h := w.hosts[id]
-	if !w.runs(id) || h.paused {
+	if !w.acts(id) {
 		return
 	}
 	results := [][]error{{errUnhealthy, nil}, {nil, errUnhealthy, nil}, {errUnhealthy, errUnhealthy}, {nil, nil}}[n]
@@ -126,7 +123,7 @@ func (w *world) returnsAfter(id string, rng *rand.Rand) time.Duration {
 }
 
 func (w *world) drain(id string, drain bool) {
-	if h := w.hosts[id]; !w.runs(id) || h.paused || h.leaves > 0 {
+	if !w.acts(id) || w.hosts[id].leaves > 0 {
 		return
 	}
 	if w.hosts[id].draining = drain; drain {
@@ -137,25 +134,20 @@ func (w *world) drain(id string, drain bool) {
 }
 
 func (w *world) weigh(id string, weight uint32) {
-	if w.runs(id) && !w.hosts[id].paused {
+	if w.acts(id) {
 		w.hosts[id].weight = weight
 		w.Node(id).SetWeight(weight)
 	}
 }
 
 func (w *world) pause(id string) {
-	if w.runs(id) && !w.hosts[id].paused {
-		w.hosts[id].paused = true
+	if w.acts(id) {
 		w.Pause(id)
 	}
 }
 
 func (w *world) resume(id string) {
-	if w.hosts[id].asleep {
-		w.wake([]string{id}, false)
-	}
-	if w.runs(id) && w.hosts[id].paused {
-		w.hosts[id].paused = false
+	if w.wake([]string{id}, false); w.stopped(id) {
 		w.Resume(id)
 	}
 }
@@ -163,8 +155,7 @@ func (w *world) resume(id string) {
 // suspend suspends the hosts of nodes.
 func (w *world) suspend(ids []string) {
 	for _, id := range ids {
-		if h := w.hosts[id]; w.runs(id) && !h.paused {
-			h.paused, h.asleep, h.since = true, true, w.Elapsed()
+		if w.acts(id) {
 			w.Suspend(id)
 		}
 	}
@@ -173,17 +164,15 @@ func (w *world) suspend(ids []string) {
 // wake lets suspended hosts go on, with the right time or with that of their suspension.
 func (w *world) wake(ids []string, stale bool) {
 	for _, id := range ids {
-		h := w.hosts[id]
-		if !w.runs(id) || !h.asleep {
+		p := w.now[id]
+		if p == nil || !p.Suspended() {
 			continue
 		}
-		h.paused, h.asleep = false, false
-		if stale {
-			h.clock -= w.Elapsed() - h.since
+		p.wakes(w)
+		w.Wake(id, stale)
+		if w.hosts[id].clock = p.Clock(); stale {
 			w.stepped, w.calm.network = true, w.Elapsed() // some see half of the clocks wrong
 		}
-		w.now[id].wakes(w)
-		w.Wake(id, stale)
 	}
 }
 
@@ -208,11 +197,6 @@ func (w *world) cut(is func(from, to int) bool) {
 func (w *world) heal() {
 	w.Heal()
 	clear(w.cuts)
-}
-
-func (w *world) setLoss(share float64) {
-	w.SetLoss(share)
-	w.loss = share
 }
 
 func (w *world) setLossOf(id string, out, in float64) {

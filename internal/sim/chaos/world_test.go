@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"fmt"
@@ -38,7 +38,6 @@ type world struct {
 	stepped      bool                     // a clock was wrong
 
 	cuts    map[link]bool
-	loss    float64
 	calm    calm
 	double  map[pair]time.Duration // since when two nodes own the same
 	changed time.Duration          // when the last step was
@@ -60,7 +59,7 @@ func newWorld(s schedule) *world {
 	w := &world{
 		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
 		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
-		loss: s.loss, cuts: make(map[link]bool), messages: fnv.New64a(),
+		cuts: make(map[link]bool), messages: fnv.New64a(),
 		parted:     make(map[link]time.Duration),
 		duplicates: make(map[string]*process),
 		calm:       calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
@@ -154,7 +153,7 @@ func (w *world) pass(d time.Duration) {
 func (w *world) rest() {
 	w.step("end of all faults", func(w *world) {
 		w.heal()
-		w.setLoss(w.s.loss)
+		w.SetLoss(w.s.loss)
 		w.startAll()
 		w.resumeAll()
 		for i := range w.s.hosts {

@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import "time"
 
@@ -25,7 +25,7 @@ const (
 func (w *world) noteTrouble() {
 	running, right := w.countRunning()
 	for id, h := range w.hosts {
-		if h.paused || h.lossy || !h.clockRight() {
+		if w.stopped(id) || h.lossy || !h.clockRight() {
 			w.calm.node[id] = w.Elapsed()
 		}
 	}
@@ -35,19 +35,19 @@ func (w *world) noteTrouble() {
 	// One link that is cut concerns its ends alone: one node cannot prove the end of another.
 	// Where most peers do not answer, news travels slowly. Where half of the clocks are wrong,
 	// the right ones may be the rejected ones.
-	if len(w.cuts) > 1 || w.loss > calmLoss || 2*running < len(w.hosts) || 2*right <= running {
+	if len(w.cuts) > 1 || w.Loss() > calmLoss || 2*running < len(w.hosts) || 2*right <= running {
 		w.calm.network = w.Elapsed()
 	}
 }
 
-// countRunning returns how many nodes run, and how many of these have the right time.
+// countRunning returns how many nodes run, and how many of these have the right time and can tell it.
 func (w *world) countRunning() (all, right int) {
 	for id, h := range w.hosts {
-		if !w.runs(id) || h.paused {
+		if !w.acts(id) {
 			continue
 		}
 		all++
-		if h.clockRight() {
+		if h.clockRight() && !h.lossy {
 			right++
 		}
 	}

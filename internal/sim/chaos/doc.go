@@ -1,9 +1,13 @@
-// Command chaos runs clusters of cores (internal/sim) through random schedules of faults
-// and checks invariants during and after each. make chaos runs it; docs/dev/testing.md has the
+// Package chaos has only tests. They run clusters of package sim through random schedules of faults
+// and check invariants during and after each. make chaos runs many; docs/dev/testing.md has the
 // commands and the results.
 //
 // A seed decides everything: the cluster, the network, which kinds of faults occur, and
 // when. Two runs of a seed are the same, bit for bit.
+//
+// schedule_test.go draws a schedule, faults_test.go has the kinds of faults, and host_test.go carries them out on a
+// cluster of package sim. The other files check invariants: node_test.go those of one node, sides_test.go those of nodes
+// that reach each other. planted_test.go plants bugs, to see that the invariants find them.
 //
 // # Invariants
 //
@@ -34,4 +38,4 @@
 //
 // A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most
 // a fifth of the packets were lost; see calm.go.
-package main
+package chaos
