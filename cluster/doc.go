@@ -7,12 +7,35 @@
 // hash of a key determines its partition.
 //
 //	agent, err := cluster.Start(ctx, cluster.Config{ID: "node-1", Join: seeds})
-//	…
-//	owner, err := agent.Place("room-17")
+//	if err != nil {
+//		return err
+//	}
+//	defer agent.Leave(context.Background()) // the others take over at once
+//	<-agent.Ready()
 //
-// [Agent.Scope] returns a ring over some of the members, such as those of one role.
+//	owner, err := agent.Place("room-17") // from memory, in nanoseconds
 //
-// The life of an agent:
+//	err = agent.RunOwned(ctx, func(ctx context.Context, p placement.Partition) {
+//		<-ctx.Done() // until this node no longer owns p
+//	})
+//
+// # An agent's methods
+//
+// Lookups: [Agent.Place] and [Agent.Owners] for a key, [Agent.IsOwner] and [Agent.Arrived] on the node that a
+// request reaches, [Agent.OwnersNear] and [Agent.Subset] for replicas and tenants, [Agent.Members] and
+// [Agent.Snapshot] for everything else. [Agent.Scope] returns a ring over some of the members, such as those of one role.
+//
+// Ownership: [Agent.RunOwned] runs a function for each partition, [Agent.Watch] and [Agent.Subscribe] deliver changes,
+// and [Agent.Owned] lists what the node owns now.
+//
+// Lifecycle: [Agent.Ready], [Agent.Drain] and [Agent.Undrain], [Agent.Leave], [Agent.Close], [Agent.Done].
+//
+// What a node tells the others: [Agent.SetLoad], [Agent.SetWeight], [Agent.SetLabels], [Agent.ReportHealth].
+//
+// Operation, for tools such as package clusterhttp: [Agent.Cordon], [Agent.InstallKey], [Agent.UseKey], [Agent.RemoveKey],
+// [Agent.SetKeys], [Agent.SetJoin], [Agent.History], [Agent.Rejections], [Agent.LoopAge], [Agent.WaitConverged].
+//
+// # The life of an agent
 //
 //	Start ─▶ joining ─▶ settling ─▶ active ⇄ draining ─▶ left
 //	             ▲         │▲         ▲│
