@@ -43,7 +43,7 @@ func (p *program) agentCommand() *cobra.Command {
 		Example: `  roost agent --id a
   roost agent --id b --bind 127.0.0.1:7947 --http 127.0.0.1:8402 --join 127.0.0.1:7946
   ROOST_JOIN=10.0.0.1:7946 roost agent --bind 0.0.0.0:7946 --key-file roost.key`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if helpAll {
 				cmd.SetUsageFunc(func(cmd *cobra.Command) error { return usageOfAgent(cmd, groups, "") })

@@ -41,7 +41,7 @@ Any agent takes the command. See roost uncordon to end a cordon early.
 The command succeeds when every member has agreed; if that takes longer than
 --timeout it fails, and the cordon still spreads.`,
 		Example: `  roost cordon node-b --for 10m --reason disk-errors`,
-		Args:    cobra.ExactArgs(1),
+		Args:    takes("ID"),
 	}, func(ctx context.Context, s *session.Session, args []string) error {
 		switch {
 		case d == 0:
@@ -73,7 +73,7 @@ func (p *program) uncordonCommand() *cobra.Command {
 when every member has agreed; if that takes longer than --timeout it fails, and the
 end of the cordon still spreads.`,
 		Example: `  roost uncordon node-b`,
-		Args:    cobra.ExactArgs(1),
+		Args:    takes("ID"),
 	}, func(ctx context.Context, s *session.Session, args []string) error {
 		ctx, cancel := s.Bound(ctx)
 		defer cancel()

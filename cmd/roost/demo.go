@@ -27,7 +27,7 @@ a stand-in, unless --redis names a real one.`,
 		Example: `  roost demo
   roost demo --once --nodes 7
   roost demo --redis redis://127.0.0.1:6379`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, []settings.Setting{
 		{Name: "nodes", Arg: "N", Default: "5", Set: settings.Number(&o.Nodes, 2, 20), Usage: "how many nodes to start with"},
 		{

@@ -32,7 +32,7 @@ new nodes get their fair share.`,
 		Example: `  roost partitions --output json > before.json
   roost partitions --output json | roost diff before.json -
   roost diff before.json after.json --output json | jq '.moves | length'`,
-		Args: cobra.ExactArgs(2),
+		Args: takes("OLD", "NEW"),
 	}, "json prints every move, the expected minimum, and the balance before and after", func(s *session.Session, args []string) error {
 		if args[0] == "-" && args[1] == "-" {
 			return settings.UsageError("OLD and NEW are both the standard input: give a file for one of them")

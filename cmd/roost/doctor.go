@@ -35,7 +35,7 @@ warns of counters that grow in between.
   roost doctor --all --expect 3
   roost doctor --over 1m
   roost doctor --output json | jq -r '.checks[] | select(.status != "ok") | .finding'`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		d, err := e.diagnose(ctx, s)
 		if err != nil {

@@ -215,7 +215,7 @@ func (p *program) weightCommand() *cobra.Command {
 twice as much as one of 100, a node of weight 0 owns nothing. Only partitions to or
 from this node move. A restart resets the weight: see --weight of roost agent.`,
 		Example: "  roost weight 200",
-		Args:    cobra.ExactArgs(1),
+		Args:    takes("N"),
 	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.Changed, error) {
 		n, err := strconv.ParseUint(args[0], 10, 32)
 		if err != nil || n > lease.MaxWeight {

@@ -123,3 +123,17 @@ func usageOfAgent(cmd *cobra.Command, shown []settings.Group, rest string) error
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String()+rest)
 	return err
 }
+
+// takes requires the arguments of these names. The last one may end in "...": then there may be more of it.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		more := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")
+		switch usage := strings.TrimSuffix(cmd.UseLine(), " [flags]"); {
+		case len(args) < len(names):
+			return fmt.Errorf("%s is missing: %s", strings.TrimSuffix(names[len(args)], "..."), usage)
+		case len(args) > len(names) && !more:
+			return fmt.Errorf("unexpected argument %q: %s", args[len(names)], usage)
+		}
+		return nil
+	}
+}

@@ -25,7 +25,7 @@ different events, so ask both. Times are in the time zone of this terminal.`,
 		Example: `  roost history
   roost history --addr 127.0.0.1:8402 | tail
   roost history --output json | jq -c '.events[] | select(.kind == "lost")'`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		ctx, cancel := s.Bound(ctx)
 		defer cancel()

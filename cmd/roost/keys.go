@@ -35,7 +35,7 @@ key encrypts and all of them decrypt, so a cluster can change its key without a 
 takes the steps for all nodes.`,
 		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
   roost keygen > roost.key`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, []settings.Setting{
 		{Name: "out", Arg: "FILE", Set: settings.Nonempty(&out), Usage: "create FILE with it, readable by you alone"},
 	}, func(context.Context) error {
@@ -81,7 +81,7 @@ says so, and a restart undoes the step.`,
 		Example: `  roost keys
   roost keys --watch
   roost keys --addr 127.0.0.1:8402 --output json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		if !step.Asked() {
 			return f.Run(ctx, s)

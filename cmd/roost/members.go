@@ -32,7 +32,7 @@ left or were lost within the last 30 minutes.
   roost members --watch
   roost members --all
   roost members --addr 127.0.0.1:8402 --output json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, &session.Viewer{Every: time.Second, News: newsOfOwners, Ask: func(ctx context.Context, s *session.Session) (session.View, error) {
 		if all {
 			return viewAll(ctx, s)

@@ -25,7 +25,7 @@ printed: keep it for roost diff and roost plan.`,
 		Example: `  roost partitions
   roost partitions --output json | jq '.owners[17]'
   roost partitions --output json > before.json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error { return f.Run(ctx, s) }, f.Settings()...)
 }
 

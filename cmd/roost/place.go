@@ -23,7 +23,7 @@ as those of a role.`,
 		Example: `  roost place room-17
   roost place room-17 --scope sfu               its owner among the members of the scope sfu
   roost place room-17 room-18 --output json     one object per line`,
-		Args: cobra.MatchAll(cobra.MinimumNArgs(1), keysNotEmpty),
+		Args: cobra.MatchAll(takes("KEY..."), keysNotEmpty),
 	}, func(ctx context.Context, s *session.Session, keys []string) error {
 		placed := make([]clusterhttp.Placed, len(keys))
 		for i, key := range keys {
@@ -82,7 +82,7 @@ gone, and so on. That is where replicas belong. The last line says why the key's
 partition is where it is.`,
 		Example: `  roost owners room-17
   roost owners room-17 -n 2 --output json`,
-		Args: cobra.MatchAll(cobra.ExactArgs(1), keysNotEmpty),
+		Args: cobra.MatchAll(takes("KEY"), keysNotEmpty),
 	}, func(ctx context.Context, s *session.Session, keys []string) error {
 		ctx, cancel := s.Bound(ctx)
 		defer cancel()

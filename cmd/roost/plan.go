@@ -50,7 +50,7 @@ nodes: it shows the share of all keys that changes its owner.`,
   roost plan --weight node-b=50
   roost plan --partitions 4096 --strategy bounded-rendezvous-110
   roost plan --remove node-c --from before.json --output json | jq '.moves | length'`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		if o.empty() {
 			return settings.UsageError("say what is to change: --add, --remove, --weight, --partitions or --strategy")

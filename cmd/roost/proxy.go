@@ -30,7 +30,7 @@ resolves each key as a room and pins new rooms. It speaks plain HTTP, so put it 
 that ends TLS. /readyz of --probe fails until the first table has come.`,
 		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
   roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, o.settings(), func(ctx context.Context) error {
 		if o.warning != "" {
 			term.Complain(p.stderr, "warning: "+o.warning)

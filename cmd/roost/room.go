@@ -230,7 +230,7 @@ and after each move of a room.`,
 		Example: `  roost rooms
   roost rooms --node node-b --limit 10000 --output json | jq '.rooms | length'
   roost rooms --watch`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, &session.Viewer{Every: 10 * time.Second, Ask: v.ask, News: func(ctx context.Context, s *session.Session, changed chan<- struct{}) {
 		session.Nudge(ctx, s.MovedRooms, changed)
 	}},

@@ -47,7 +47,7 @@ agreed. The same flags and seed print the same. It leaves out CPU and memberlist
 		Example: `  roost sim --nodes 50 --loss 5
   roost sim --nodes 30 --network wan --crash 10 --for 1m
   roost sim --nodes 20 --heartbeat 1s --ttl 3s --for 30s --output json | jq .false_expiries`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, out, all, func(ctx context.Context, s *session.Session, _ []string) error {
 		if err := o.check(); err != nil {
 			return err

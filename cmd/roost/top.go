@@ -31,7 +31,7 @@ members in trouble first. It needs a terminal; for files and pipes there is
 roost members --watch.`,
 		Example: `  roost top
   roost top --addr 10.0.0.7:8401 --every 500ms`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		if s.JSON {
 			return settings.UsageError("top draws on a terminal; for JSON use: roost members --watch --output json")

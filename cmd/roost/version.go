@@ -68,7 +68,7 @@ func (p *program) versionCommand() *cobra.Command {
 		Long:  "Print the version, the source revision, the Go release and the platform.",
 		Example: `  roost version
   roost version --output json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, "json prints one object", func(s *session.Session, _ []string) error {
 		return s.Answer(buildOf(), nil, buildOf().String)
 	})

@@ -27,7 +27,7 @@ members and what the agent's own node owns. "moved" is about the whole cluster; 
 and then prints the state at that time.`,
 		Example: `  roost watch
   roost watch --output json | jq -c '.joined, .left'     one batch of changes a line`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		heard, away := false, false
 		return session.Stream(ctx, s.Events, func(b events.Batch, _ bool) error {
