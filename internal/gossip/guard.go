@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // maxHeadTimeout bounds how long a connection may take to send its hello, and then the head of its message. Agents send
@@ -29,7 +30,7 @@ type guard struct {
 	label      string
 	labelHead  []byte // of each packet of this cluster
 	strict     bool   // memberlist refuses plain text, since the start
-	rejections *rejections
+	rejections *firewall.Rejections
 	// headTimeout is how long an incoming connection may take to send its hello, and then its head,
 	// streamTimeout how long until its message is complete.
 	headTimeout, streamTimeout time.Duration
@@ -43,7 +44,7 @@ type guard struct {
 	everSealed  map[string]*sealed // by fingerprint; under changing
 	places      *admission
 	watched     watched
-	unconfirmed unconfirmed
+	unconfirmed *firewall.Unconfirmed
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -54,13 +55,13 @@ type guard struct {
 	dropped atomic.Uint64
 }
 
-func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring, r *rejections) *guard {
+func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring, r *firewall.Rejections) *guard {
 	g := &guard{
 		NodeAwareTransport: t, ring: ring, label: cfg.Cluster, labelHead: labelHead(cfg.Cluster), rejections: r,
 		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
 		self:        cfg.Self,
 		meet:        cfg.Meet,
-		unconfirmed: unconfirmed{live: cfg.Live},
+		unconfirmed: firewall.NewUnconfirmed(cfg.Live),
 
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
@@ -145,7 +146,7 @@ func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 // WriteToAddress is the transport's, but what exceeds the bounds of unconfirmed addresses is lost.
 func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
 	g.countSealed()
-	if now := time.Now(); !g.unconfirmed.allows(to, len(b), now) {
+	if now := time.Now(); !g.unconfirmed.Allows(to, len(b), now) {
 		return now, nil
 	}
 	return g.NodeAwareTransport.WriteToAddress(b, to)
@@ -159,7 +160,7 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 		join = j.(*joining)
 		to = memberlist.Address{Addr: join.addr} // memberlist drops the zone of a link-local address
 	}
-	if !g.unconfirmed.allows(to, unconfirmedBurst+1, time.Now()) {
+	if !g.unconfirmed.AllowsStream(to, time.Now()) {
 		return nil, errUnconfirmed
 	}
 	until := time.Now().Add(timeout)
@@ -349,7 +350,7 @@ func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []
 	content, ours := bytes.CutPrefix(p.Buf, g.labelHead)
 	if !ours {
 		if _, cluster, err := memberlist.RemoveLabelHeaderFromPacket(p.Buf); err == nil {
-			g.rejections.note(WrongCluster, UDP, addrPort(p.From), cluster)
+			g.rejections.Note(WrongCluster, firewall.UDP, firewall.AddrPort(p.From), cluster)
 		} else {
 			g.dropped.Add(1)
 		}
@@ -373,7 +374,7 @@ func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (adm
 	case creds.takesPlain:
 		return true, memory
 	default:
-		g.rejections.note(WrongKey, UDP, addrPort(p.From), "")
+		g.rejections.Note(WrongKey, firewall.UDP, firewall.AddrPort(p.From), "")
 		return false, memory
 	}
 }

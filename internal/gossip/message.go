@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"slices"
+
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 const (
@@ -90,7 +92,7 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 		return b, nil
 	}
 	if c.incoming {
-		c.guard.rejections.note(WrongKey, TCP, addrPort(c.RemoteAddr()), "")
+		c.guard.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), "")
 	}
 	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), leastSealed)
 	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil

@@ -91,11 +91,11 @@ func TestPlainMessage(t *testing.T) {
 
 // Nodes of a few bytes count by what memberlist keeps of them.
 func TestCostOfNodes(t *testing.T) {
-	b := append(pushPull(t, field{"Nodes", 2 * maxMembers}, field{"UserStateLen", 0}, field{"Join", true}),
-		bytes.Repeat([]byte{0x80}, 2*maxMembers)...)
+	b := append(pushPull(t, field{"Nodes", 2 * lease.MaxNodes}, field{"UserStateLen", 0}, field{"Join", true}),
+		bytes.Repeat([]byte{0x80}, 2*lease.MaxNodes)...)
 	conn, h := reading(b, "", nil)
 	got, err := conn.read(h)
-	if cost := conn.guard.places.costs(len(got), conn.nodes); err != nil || cost < 2*maxMembers*200 {
+	if cost := conn.guard.places.costs(len(got), conn.nodes); err != nil || cost < 2*lease.MaxNodes*200 {
 		t.Errorf("%d bytes with %d nodes cost %d, %v", len(got), conn.nodes, cost, err)
 	}
 }
@@ -233,7 +233,7 @@ func TestSealedNonsense(t *testing.T) {
 		"a label":                   "\xf4\x04test\x00",
 		"sealed again":              "\x0a\x00\x00\x00\x00",
 		"a state that is not there": exchange(1, lease.MaxMessageBytes, "\x80"),
-		"nodes that are not there":  exchange(2*maxMembers, 0, "\x80"),
+		"nodes that are not there":  exchange(2*lease.MaxNodes, 0, "\x80"),
 	} {
 		head := string(binary.BigEndian.AppendUint32([]byte{typeEncrypt}, uint32(leastSealed+len(content))))
 		conn := dial(t, "tcp", n)
