@@ -112,7 +112,8 @@ var house = []struct {
 	{"internal/logqueue", nil, "it stands before the handler of any package"},
 	{"internal/release", nil, "what was built is known without any other part"},
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
-	{"internal/gossip", []string{"lease", "internal/wire"}, "gossip carries leases, not ownership"},
+	{"internal/gossip", []string{"lease", "internal/gossip/firewall", "internal/wire"}, "gossip carries leases, not ownership"},
+	{"internal/gossip/firewall", []string{"lease"}, "a rule protects memberlist, and knows no protocol of roost"},
 	{"internal/split", []string{"lease"}, "who may own in a split follows from live members and what they said"},
 	{
 		"internal/node",
@@ -209,9 +210,9 @@ var bans = []struct {
 	},
 	{
 		in:     []string{"..."},
-		except: []string{"internal/gossip", "internal/simnet"},
+		except: []string{"internal/gossip", "internal/gossip/firewall", "internal/simnet"},
 		not:    []string{memberlist + "/..."},
-		why:    "memberlist calls back under its lock and returns live pointers; only internal/gossip handles that",
+		why:    "memberlist calls back under its lock and returns live pointers; only internal/gossip handles that, behind its firewall",
 	},
 	{
 		in:     []string{"..."},

@@ -2,11 +2,11 @@ package gossip
 
 import (
 	"errors"
-	"net"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // delegate receives memberlist's callbacks. The callbacks of the alive, merge and event
@@ -18,13 +18,10 @@ type delegate struct {
 	ours   func(meta []byte) bool
 	self   string
 	to     Receiver
-	members
+	names  firewall.Names
 }
 
-var (
-	errAddr  = errors.New("gossip: not an IP address")
-	errOther = errors.New("gossip: a node of another cluster")
-)
+var errOther = errors.New("gossip: a node of another cluster")
 
 func (d *delegate) NodeMeta(int) []byte { return d.meta() }
 
@@ -45,11 +42,8 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self {
 		return nil
 	}
-	if !validName(n.Name) {
-		return errName
-	}
-	if len(n.Addr) != net.IPv4len && len(n.Addr) != net.IPv6len {
-		return errAddr // memberlist would keep 64 KiB of it
+	if err := firewall.Check(n); err != nil {
+		return err
 	}
 	if err := d.accept(n.Name, n.Meta); err != nil {
 		return err
@@ -57,7 +51,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if d.ours != nil && !d.ours(n.Meta) {
 		return errOther
 	}
-	return d.admit(n.Name, time.Now())
+	return d.names.Admit(n.Name, time.Now())
 }
 
 // NotifyMerge runs on both sides of a join, and rejects the join if settings differ.
@@ -74,6 +68,6 @@ func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 	return nil
 }
 
-func (d *delegate) NotifyJoin(n *memberlist.Node)  { d.joined(n.Name) }
-func (d *delegate) NotifyLeave(n *memberlist.Node) { d.left(n.Name) }
+func (d *delegate) NotifyJoin(n *memberlist.Node)  { d.names.Joined(n.Name) }
+func (d *delegate) NotifyLeave(n *memberlist.Node) { d.names.Left(n.Name) }
 func (d *delegate) NotifyUpdate(*memberlist.Node)  {}

@@ -8,15 +8,14 @@
 //
 //   - Names are resolved here, with a context and SRV records.
 //   - Errors of a join say what to do (see Join).
-//   - Its sockets (sockets.go) keep no more of a packet than its bytes.
 //   - memberlist's log lines go to slog, a few per second at most.
 //   - A guard in front of the listeners (guard.go) drops packets that no agent sends,
 //     and bounds the work that unauthenticated senders can cause.
 //   - The head of a stream is checked before its bytes are kept (stream.go). All streams share slots
 //     and 32 MiB of memory; where these are short, some are closed (admission.go). memberlist gets a
 //     message when it is complete, and with a key only if the key has sealed it (message.go).
-//   - The rate of new names is bounded (members.go). With a key, only its holders get that far.
-//   - What memberlist sends to addresses without a live lease is bounded (unconfirmed.go).
+//   - The rules of package firewall bound sources, sockets and new names, and what memberlist sends to addresses without
+//     a live lease. With a key, only its holders can add names.
 //   - Watch streams (watch.go) show the end of another process at once. They start with a
 //     type byte of their own, and never reach memberlist.
 //   - A Node can be left and closed in any order and more than once.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // maxHeadTimeout bounds how long a connection may take to send its hello, and then the head of its message. Agents send
@@ -25,11 +26,11 @@ var errUnconfirmed = errors.New("gossip: no live lease at that address")
 type guard struct {
 	memberlist.NodeAwareTransport
 	ring       *memberlist.Keyring // empty = this node sends plain text, and memberlist gets plain text alone
-	openers    atomic.Pointer[openers]
+	openers    atomic.Pointer[firewall.Openers]
 	label      string
 	labelHead  []byte // of each packet of this cluster
 	strict     bool   // memberlist refuses plain text, since the start
-	rejections *rejections
+	rejections *firewall.Rejections
 	// headTimeout is how long an incoming connection may take to send its hello, and then its head,
 	// streamTimeout how long until its message is complete.
 	headTimeout, streamTimeout time.Duration
@@ -43,7 +44,7 @@ type guard struct {
 	everSealed  map[string]*sealed // by fingerprint; under changing
 	places      *admission
 	watched     watched
-	unconfirmed unconfirmed
+	unconfirmed *firewall.Unconfirmed
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -54,13 +55,13 @@ type guard struct {
 	dropped atomic.Uint64
 }
 
-func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring, r *rejections) *guard {
+func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring, r *firewall.Rejections) *guard {
 	g := &guard{
 		NodeAwareTransport: t, ring: ring, label: cfg.Cluster, labelHead: labelHead(cfg.Cluster), rejections: r,
 		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
 		self:        cfg.Self,
 		meet:        cfg.Meet,
-		unconfirmed: unconfirmed{live: cfg.Live},
+		unconfirmed: firewall.NewUnconfirmed(cfg.Live),
 
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
@@ -99,7 +100,7 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 	}
 	g.opensWith(slices.Concat(was.secrets, next.secrets))
 	if !next.sendsPlain {
-		if err := g.changeRing(next.secrets); err != nil {
+		if err := firewall.ChangeRing(g.ring, next.secrets); err != nil {
 			return err
 		}
 		g.seals(key)
@@ -109,43 +110,13 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 	return nil
 }
 
-// changeRing makes wanted the keys of memberlist, of which the first one seals.
-//
-// RemoveKey of memberlist shifts the keys behind the removed one, in memory that is read meanwhile.
-// Behind the last one there is none: so the others are moved to the front first.
-func (g *guard) changeRing(wanted [][]byte) error {
-	for _, k := range wanted {
-		if err := g.ring.AddKey(k); err != nil {
-			return fmt.Errorf("gossip: %w", err)
-		}
-	}
-	forget := func(k []byte) bool {
-		return !slices.ContainsFunc(wanted, func(w []byte) bool { return bytes.Equal(w, k) })
-	}
-	front := wanted
-	if !slices.ContainsFunc(g.keys(), forget) {
-		front = wanted[:1]
-	}
-	for _, k := range slices.Backward(front) {
-		if err := g.ring.UseKey(k); err != nil {
-			return fmt.Errorf("gossip: %w", err)
-		}
-	}
-	for _, k := range slices.Backward(slices.DeleteFunc(slices.Clone(g.keys()), func(k []byte) bool { return !forget(k) })) {
-		if err := g.ring.RemoveKey(k); err != nil {
-			return fmt.Errorf("gossip: %w", err)
-		}
-	}
-	return nil
-}
-
 func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
 func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 
 // WriteToAddress is the transport's, but what exceeds the bounds of unconfirmed addresses is lost.
 func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
 	g.countSealed()
-	if now := time.Now(); !g.unconfirmed.allows(to, len(b), now) {
+	if now := time.Now(); !g.unconfirmed.Allows(to, len(b), now) {
 		return now, nil
 	}
 	return g.NodeAwareTransport.WriteToAddress(b, to)
@@ -159,7 +130,7 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 		join = j.(*joining)
 		to = memberlist.Address{Addr: join.addr} // memberlist drops the zone of a link-local address
 	}
-	if !g.unconfirmed.allows(to, unconfirmedBurst+1, time.Now()) {
+	if !g.unconfirmed.AllowsStream(to, time.Now()) {
 		return nil, errUnconfirmed
 	}
 	until := time.Now().Add(timeout)
@@ -328,13 +299,6 @@ func (c *hookedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Message types of memberlist's packets.
-const (
-	typeCompound = 7
-	typeCompress = 9
-	typeChecksum = 12
-)
-
 // labelHead returns the first bytes of each packet and stream of a cluster.
 func labelHead(cluster string) []byte {
 	if cluster == "" {
@@ -349,7 +313,7 @@ func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []
 	content, ours := bytes.CutPrefix(p.Buf, g.labelHead)
 	if !ours {
 		if _, cluster, err := memberlist.RemoveLabelHeaderFromPacket(p.Buf); err == nil {
-			g.rejections.note(WrongCluster, UDP, addrPort(p.From), cluster)
+			g.rejections.Note(WrongCluster, firewall.UDP, firewall.AddrPort(p.From), cluster)
 		} else {
 			g.dropped.Add(1)
 		}
@@ -361,8 +325,8 @@ func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []
 // admitsContent is admits for a packet of this cluster, without its label.
 func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (admitted bool, _ []byte) {
 	creds := g.credentials.Load()
-	switch opened, ok := g.openers.Load().open(memory[:0], content, []byte(g.label)); {
-	case ok && padded(content), !ok && creds.takesPlain && !harmless(p.Buf):
+	switch opened, ok := g.openers.Load().Open(memory[:0], content, []byte(g.label)); {
+	case ok && firewall.Padded(content), !ok && creds.takesPlain && !firewall.Harmless(p.Buf):
 		g.dropped.Add(1)
 		return false, memory
 	case ok && creds.sendsPlain: // memberlist has no key
@@ -373,49 +337,7 @@ func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (adm
 	case creds.takesPlain:
 		return true, memory
 	default:
-		g.rejections.note(WrongKey, UDP, addrPort(p.From), "")
+		g.rejections.Note(WrongKey, firewall.UDP, firewall.AddrPort(p.From), "")
 		return false, memory
 	}
-}
-
-// padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and
-// memberlist would panic on a wrong padding. A ping in plain text begins with the same byte, so only one that
-// a key has sealed is padded for certain.
-func padded(content []byte) bool { return len(content) > 0 && content[0] == sealPadded }
-
-// harmless reports whether a packet can be unpacked in one step. Agents send neither
-// compressed packets nor nested compounds; unpacking them can expand 64 KiB from an
-// unauthenticated sender to 40 MiB, repeatedly.
-func harmless(b []byte) bool {
-	b, _, err := memberlist.RemoveLabelHeaderFromPacket(b)
-	if err != nil {
-		return false
-	}
-	if len(b) >= 5 && b[0] == typeChecksum {
-		b = b[5:]
-	}
-	if len(b) == 0 || b[0] != typeCompound {
-		return len(b) > 0 && b[0] != typeCompress
-	}
-	return harmlessParts(b)
-}
-
-// harmlessParts is harmless for the parts of a compound.
-func harmlessParts(b []byte) bool {
-	if len(b) < 2 {
-		return false
-	}
-	parts := int(b[1])
-	if b = b[2:]; len(b) < 2*parts {
-		return false
-	}
-	sizes, b := b[:2*parts], b[2*parts:]
-	for ; len(sizes) > 0; sizes = sizes[2:] {
-		size := int(sizes[0])<<8 | int(sizes[1])
-		if size == 0 || size > len(b) || b[0] == typeCompound || b[0] == typeCompress {
-			return false
-		}
-		b = b[size:]
-	}
-	return true
 }

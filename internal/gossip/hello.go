@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -205,9 +206,9 @@ func (c *vettedConn) answerHello() error {
 func (c *vettedConn) noteHello(verdict byte, label string) {
 	switch verdict {
 	case otherName:
-		c.guard.rejections.note(WrongCluster, TCP, addrPort(c.RemoteAddr()), label)
+		c.guard.rejections.Note(WrongCluster, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), label)
 	case otherKey, needsKey, needsNoKey:
-		c.guard.rejections.note(WrongKey, TCP, addrPort(c.RemoteAddr()), "")
+		c.guard.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), "")
 	}
 }
 

@@ -9,21 +9,14 @@ import (
 	"net"
 	"os"
 	"slices"
+
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 const (
 	maxSmall     = 4 << 10  // bytes of a ping, an answer to one, or an error, without a key
 	maxNodeBytes = 512      // of a node in an exchange, on average, without a key
 	pieceSize    = 64 << 10 // bytes that are read or written before they are counted
-)
-
-// Bytes of an encrypted message besides its content: version, nonce and tag.
-const (
-	sealPadded  = 0 // the version that no agent sends
-	sealVersion = 1
-	sealNonce   = 12
-	sealTag     = 16
-	leastSealed = sealVersion + sealNonce + sealTag
 )
 
 // read returns the whole message of a stream, within its budget. So memberlist keeps no memory
@@ -77,7 +70,7 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 		i += n
 		c.place.moved.Add(int64(n))
 	}
-	if content, ok := unseal(c.guard.openers.Load(), c.guard.label, b[h.begin:]); ok {
+	if content, ok := unseal(*c.guard.openers.Load(), c.guard.label, b[h.begin:]); ok {
 		c.place.prove()
 		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", &credentials{takesPlain: true})
 		if in.err != nil || in.only || in.nodes+in.state > len(content) {
@@ -90,19 +83,19 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 		return b, nil
 	}
 	if c.incoming {
-		c.guard.rejections.note(WrongKey, TCP, addrPort(c.RemoteAddr()), "")
+		c.guard.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), "")
 	}
-	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), leastSealed)
-	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
+	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), firewall.LeastSealed)
+	return append(append(wrong, firewall.SealVersion), make([]byte, firewall.LeastSealed-1)...), nil
 }
 
 // unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and
 // the label, are authenticated, too.
-func unseal(keys *openers, label string, message []byte) (content []byte, ok bool) {
-	if padded(message[5:]) {
+func unseal(keys firewall.Openers, label string, message []byte) (content []byte, ok bool) {
+	if firewall.Padded(message[5:]) {
 		return nil, false
 	}
-	return keys.open(nil, message[5:], append(slices.Clone(message[:5]), label...))
+	return keys.Open(nil, message[5:], append(slices.Clone(message[:5]), label...))
 }
 
 func take(r io.Reader, n int) []byte {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -91,11 +92,11 @@ func TestPlainMessage(t *testing.T) {
 
 // Nodes of a few bytes count by what memberlist keeps of them.
 func TestCostOfNodes(t *testing.T) {
-	b := append(pushPull(t, field{"Nodes", 2 * maxMembers}, field{"UserStateLen", 0}, field{"Join", true}),
-		bytes.Repeat([]byte{0x80}, 2*maxMembers)...)
+	b := append(pushPull(t, field{"Nodes", 2 * lease.MaxNodes}, field{"UserStateLen", 0}, field{"Join", true}),
+		bytes.Repeat([]byte{0x80}, 2*lease.MaxNodes)...)
 	conn, h := reading(b, "", nil)
 	got, err := conn.read(h)
-	if cost := conn.guard.places.costs(len(got), conn.nodes); err != nil || cost < 2*maxMembers*200 {
+	if cost := conn.guard.places.costs(len(got), conn.nodes); err != nil || cost < 2*lease.MaxNodes*200 {
 		t.Errorf("%d bytes with %d nodes cost %d, %v", len(got), conn.nodes, cost, err)
 	}
 }
@@ -134,7 +135,7 @@ func FuzzPlainMessage(f *testing.F) {
 func FuzzSealedMessage(f *testing.F) {
 	key := bytes.Repeat([]byte{7}, 32)
 	f.Add([]byte{}, uint32(0))
-	f.Add([]byte{sealVersion}, uint32(1))
+	f.Add([]byte{firewall.SealVersion}, uint32(1))
 	f.Add(make([]byte, 100), uint32(100))
 	f.Add(make([]byte, 100), uint32(1<<32-1))
 	f.Fuzz(func(t *testing.T, b []byte, announced uint32) {
@@ -143,7 +144,7 @@ func FuzzSealedMessage(f *testing.F) {
 		if h.err != nil {
 			return
 		}
-		if got, err := conn.read(h); err == nil && len(got) != len(head)+leastSealed {
+		if got, err := conn.read(h); err == nil && len(got) != len(head)+firewall.LeastSealed {
 			t.Errorf("%d bytes are passed on", len(got))
 		}
 	})
@@ -178,7 +179,7 @@ func TestSealedMessage(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if c.whole != bytes.Equal(got, c.b) || !c.whole && len(got) != label+5+leastSealed {
+		if c.whole != bytes.Equal(got, c.b) || !c.whole && len(got) != label+5+firewall.LeastSealed {
 			t.Errorf("%s: %d of %d bytes", c.name, len(got), len(c.b))
 		}
 		if got[label] != typeEncrypt || int(binary.BigEndian.Uint32(got[label+1:])) != len(got)-label-5 {
@@ -207,9 +208,9 @@ func seal(t *testing.T, key []byte, version byte, content, data string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := make([]byte, sealVersion+sealNonce)
+	b := make([]byte, 1+12) // version and nonce
 	b[0] = version
-	return string(gcm.Seal(b, b[sealVersion:], []byte(content), []byte(data)))
+	return string(gcm.Seal(b, b[1:], []byte(content), []byte(data)))
 }
 
 // What a holder of the key seals, and no agent does, does not reach memberlist: some of it would end the
@@ -233,9 +234,9 @@ func TestSealedNonsense(t *testing.T) {
 		"a label":                   "\xf4\x04test\x00",
 		"sealed again":              "\x0a\x00\x00\x00\x00",
 		"a state that is not there": exchange(1, lease.MaxMessageBytes, "\x80"),
-		"nodes that are not there":  exchange(2*maxMembers, 0, "\x80"),
+		"nodes that are not there":  exchange(2*lease.MaxNodes, 0, "\x80"),
 	} {
-		head := string(binary.BigEndian.AppendUint32([]byte{typeEncrypt}, uint32(leastSealed+len(content))))
+		head := string(binary.BigEndian.AppendUint32([]byte{typeEncrypt}, uint32(firewall.LeastSealed+len(content))))
 		conn := dial(t, "tcp", n)
 		write(t, conn, []byte("\xf4\x04test"+head+seal(t, key, 1, content, head+"test")))
 		counts(name)

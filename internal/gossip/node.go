@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/lease"
 )
-
-// maxMembers bounds memberlist's own list; beyond it, new names are rejected.
-const maxMembers = lease.MaxNodes
 
 // MaxMeta is how many bytes Config.Meta may return.
 const MaxMeta = memberlist.MetaMaxSize
@@ -88,10 +86,9 @@ type Node struct {
 	own     atomic.Pointer[own]
 	host    host // its functions are nil on a simulated network
 	guard   *guard
-	allow   allowed
 	watcher *watcher
 
-	rejections *rejections
+	rejections *firewall.Rejections
 	budget     int
 	joins      atomic.Uint64
 
@@ -117,12 +114,11 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{rejections: &rejections{log: cfg.Log}, ending: make(chan struct{}, 1)}
-	n.allow = allowed{networks: cfg.Allow, rejections: n.rejections}
+	n := &Node{rejections: firewall.NewRejections(cfg.Log), ending: make(chan struct{}, 1)}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
 		n.host = thisHost()
-		if transport, err = listen(mc, &n.allow); err != nil {
+		if transport, err = listen(mc, cfg.Allow, n.rejections); err != nil {
 			return nil, err
 		}
 	}
@@ -160,7 +156,7 @@ func (n *Node) create(name string, o own) error {
 		return fmt.Errorf("gossip: %w", err)
 	}
 	o.at, _ = netip.ParseAddrPort(list.LocalNode().Address()) // of a list, it is valid
-	n.guard.unconfirmed.setOwn(o.at.Addr())
+	n.guard.unconfirmed.SetOwn(o.at.Addr())
 	n.own.Store(&o)
 	n.list.Store(list)
 	return nil
@@ -230,7 +226,7 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, err
 
 // listen opens the sockets. Port 0 gets several tries: the free TCP port chosen by the
 // kernel may be in use for UDP.
-func listen(mc *memberlist.Config, allow *allowed) (memberlist.NodeAwareTransport, error) {
+func listen(mc *memberlist.Config, allow []netip.Prefix, r *firewall.Rejections) (memberlist.NodeAwareTransport, error) {
 	tries := 1
 	if mc.BindPort == 0 {
 		tries = 10
@@ -240,10 +236,10 @@ func listen(mc *memberlist.Config, allow *allowed) (memberlist.NodeAwareTranspor
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	for range tries {
-		var t *sockets
-		if t, err = openSockets(netip.AddrPortFrom(bind, uint16(mc.BindPort)), allow, mc.Logger); err == nil {
+		var t *firewall.Sockets
+		if t, err = firewall.Listen(netip.AddrPortFrom(bind, uint16(mc.BindPort)), allow, r, mc.Logger); err == nil {
 			if mc.BindPort == 0 {
-				mc.BindPort = int(t.port())
+				mc.BindPort = int(t.Port())
 			}
 			return t, nil
 		}

@@ -123,7 +123,7 @@ func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {
 	for _, stage := range []int{1, 2} {
 		n, in := start(t, "a#1", func(c *Config) { c.Key, c.OldKeys = stages()[stage][0], stages()[stage][1:] })
 		conn := dial(t, "udp", n)
-		write(t, conn, labeled(t, []byte{typeCompress, 1, 2, 3}))
+		write(t, conn, labeled(t, []byte{9, 1, 2, 3}))
 		eventually(t, "a compressed packet is dropped", func() bool { return n.Dropped() == 1 })
 		padded := seal(t, stages()[3][0], 0, "\x08hello\xff", "test")
 		write(t, conn, labeled(t, []byte(padded)))

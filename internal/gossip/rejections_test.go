@@ -3,13 +3,9 @@ package gossip
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
-	"net/netip"
-	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
+
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // Nodes of another cluster or key are counted by reason, over UDP and over TCP, and their addresses are known.
@@ -29,14 +25,14 @@ func TestRejectionsAreCounted(t *testing.T) {
 		"another cluster, without key": {with("test", nil), with("prod", nil), WrongCluster, WrongCluster, "prod"},
 		"a longer name":                {with("test", nil), with("testing", nil), WrongCluster, WrongCluster, "testing"},
 		"no key where others have one": {with("test", key), with("test", nil), WrongKey, WrongKey, ""},
-		"a key where others have none": {with("test", nil), with("test", key), WrongKey, reasons, ""}, // the packet may be of any kind
+		"a key where others have none": {with("test", nil), with("test", key), WrongKey, firewall.Reasons, ""}, // the packet may be of any kind
 	} {
 		n, in := start(t, "a#1", tt.node)
 		sender, _ := start(t, "b#1", tt.sender)
-		find := func(why Why, over Over) bool {
+		find := func(why Why, over firewall.Over) bool {
 			for _, r := range n.Rejections() {
 				from := sender.Addr()
-				if over == TCP {
+				if over == firewall.TCP {
 					from = "127.0.0.1"
 				}
 				if r.Why == why && r.Over == over && r.From == from && r.Cluster == tt.cluster && r.Count > 0 && !r.Latest.IsZero() {
@@ -48,17 +44,17 @@ func TestRejectionsAreCounted(t *testing.T) {
 		if err := sender.Join(n.Addr(), nil); err == nil {
 			t.Errorf("%s: joined", name)
 		}
-		eventually(t, name+": the stream is counted", func() bool { return find(tt.tcp, TCP) })
-		if tt.udp < reasons {
+		eventually(t, name+": the stream is counted", func() bool { return find(tt.tcp, firewall.TCP) })
+		if tt.udp < firewall.Reasons {
 			if err := sender.Send(n.Addr(), []byte("gossip")); err != nil {
 				t.Error(err)
 			}
-			eventually(t, name+": the packet is counted", func() bool { return find(tt.udp, UDP) })
+			eventually(t, name+": the packet is counted", func() bool { return find(tt.udp, firewall.UDP) })
 		}
 		if packets, merged := in.got(); len(packets)+len(merged) > 0 {
 			t.Errorf("%s: %q and %q arrived", name, packets, merged)
 		}
-		for why := range reasons {
+		for why := range firewall.Reasons {
 			if why != tt.tcp && n.Rejected(why) > 0 {
 				t.Errorf("%s: %d counted as %s", name, n.Rejected(why), why)
 			}
@@ -101,64 +97,5 @@ func TestMembersAreNotRejected(t *testing.T) {
 		if all := n.Rejections(); len(all) > 0 {
 			t.Errorf("%+v", all)
 		}
-	}
-}
-
-// The latest sources are kept, some of each reason and protocol: forged packets neither take memory nor displace
-// the source of a stream. A reason is logged once a minute.
-func TestRejectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		r := &rejections{log: slog.New(slog.NewTextHandler(&log, nil))}
-		at := func(i int) netip.AddrPort {
-			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), uint16(i))
-		}
-		r.note(WrongKey, TCP, netip.MustParseAddrPort("192.0.2.1:50000"), "")
-		r.note(WrongKey, TCP, netip.MustParseAddrPort("192.0.2.1:50001"), "")
-		const forged = 100_000
-		for i := range forged {
-			r.note(WrongKey, UDP, at(i), "")
-		}
-		r.note(WrongKey, UDP, at(forged-2), "") // and again
-		all := r.all()
-		var lines []string
-		for _, s := range all {
-			lines = append(lines, fmt.Sprint(s.Over, " ", s.From, " ", s.Count))
-		}
-		want := "udp 10.1.134.158:34462 2"
-		if len(all) != maxSources+1 || lines[len(lines)-1] != "tcp 192.0.2.1 2" && lines[0] != "tcp 192.0.2.1 2" ||
-			!strings.Contains(strings.Join(lines, ","), want) {
-			t.Errorf("sources %q, want %d of UDP with %q, and the one of TCP", lines, maxSources, want)
-		}
-		if n := r.counts[WrongKey].Load(); n != forged+3 {
-			t.Errorf("%d counted", n)
-		}
-		if n := strings.Count(log.String(), "\n"); n != 2 {
-			t.Errorf("%d lines, want one for each protocol:\n%s", n, log.String())
-		}
-		time.Sleep(time.Minute)
-		r.note(WrongKey, UDP, at(1), "")
-		r.note(WrongKey, UDP, at(2), "")
-		r.note(WrongCluster, UDP, at(2), "prod")
-		if n := strings.Count(log.String(), "\n"); n != 4 {
-			t.Errorf("%d lines after a minute, want one more, and one of another reason:\n%s", n, log.String())
-		}
-	})
-}
-
-func TestRejectionsFromManyGoroutines(t *testing.T) {
-	r := &rejections{log: slog.New(slog.DiscardHandler)}
-	var wait sync.WaitGroup
-	for i := range 8 {
-		wait.Go(func() {
-			for j := range 500 {
-				r.note(Why(j%int(reasons)), Over(i%2), netip.AddrPortFrom(netip.IPv6Loopback(), uint16(j%7)), "x")
-				_ = r.all()
-			}
-		})
-	}
-	wait.Wait()
-	if n := r.counts[WrongKey].Load() + r.counts[WrongCluster].Load() + r.counts[NotAllowed].Load(); n != 4000 {
-		t.Errorf("%d counted", n)
 	}
 }

@@ -1,11 +1,11 @@
 package gossip
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
 	"sync/atomic"
+
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // sealed counts the messages that this node seals with one key. AES-GCM with random nonces is good for 2^32.
@@ -59,35 +59,8 @@ func (g *guard) countSealed() {
 	}
 }
 
-// openers open what the keys of a node have sealed.
-type openers []cipher.AEAD
-
 // opensWith makes keys the keys that open packets and streams.
 func (g *guard) opensWith(keys [][]byte) {
-	all := make(openers, 0, len(keys))
-	for _, key := range keys {
-		block, err := aes.NewCipher(key)
-		if err != nil {
-			continue // memberlist has checked the sizes
-		}
-		if gcm, err := cipher.NewGCM(block); err == nil {
-			all = append(all, gcm)
-		}
-	}
+	all := firewall.NewOpeners(keys)
 	g.openers.Store(&all)
-}
-
-// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with
-// other data. A content that is padded keeps its padding.
-func (all *openers) open(dst, sealed, data []byte) (content []byte, ok bool) {
-	if len(sealed) < leastSealed || sealed[0] > sealVersion {
-		return nil, false
-	}
-	nonce, sealed := sealed[sealVersion:sealVersion+sealNonce], sealed[sealVersion+sealNonce:]
-	for _, gcm := range *all {
-		if content, err := gcm.Open(dst, nonce, sealed, data); err == nil {
-			return content, true
-		}
-	}
-	return nil, false
 }

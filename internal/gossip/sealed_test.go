@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // tally is a transport with real sockets that keeps what goes out.
 type tally struct {
-	*sockets
+	*firewall.Sockets
 	streams chan net.Conn
 	mu      sync.Mutex
 	packets int
@@ -40,11 +41,11 @@ func (w *written) Write(p []byte) (int, error) {
 
 func newTally(t *testing.T) *tally {
 	t.Helper()
-	s, err := openSockets(netip.MustParseAddrPort("127.0.0.1:0"), &allowed{}, log.New(t.Output(), "", 0))
+	s, err := firewall.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil, nil, log.New(t.Output(), "", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	y := &tally{sockets: s, streams: make(chan net.Conn)}
+	y := &tally{Sockets: s, streams: make(chan net.Conn)}
 	go func() {
 		for {
 			select {
@@ -72,11 +73,11 @@ func (y *tally) WriteToAddress(b []byte, to memberlist.Address) (time.Time, erro
 	y.mu.Lock()
 	y.packets++
 	y.mu.Unlock()
-	return y.sockets.WriteToAddress(b, to)
+	return y.Sockets.WriteToAddress(b, to)
 }
 
 func (y *tally) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	conn, err := y.sockets.DialAddressTimeout(to, timeout)
+	conn, err := y.Sockets.DialAddressTimeout(to, timeout)
 	if err != nil {
 		return nil, err
 	}

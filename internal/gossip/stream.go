@@ -256,7 +256,7 @@ func (h *head) pushPull() {
 		}
 		switch seen[key] = true; key {
 		case "Nodes":
-			h.nodes = h.atMost(2 * maxMembers) // it also has nodes that died recently
+			h.nodes = h.atMost(2 * lease.MaxNodes) // it also has nodes that died recently
 		case "UserStateLen":
 			h.state = h.atMost(lease.MaxMessageBytes)
 		case "Join":

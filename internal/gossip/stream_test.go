@@ -63,9 +63,9 @@ func TestReadHead(t *testing.T) {
 		{"longest label", append(append([]byte{typeLabel, 255}, make([]byte, 255)...), pushPull(t, nodes(1), state(1), join)...), nil},
 		{"other order", pushPull(t, join, state(10), nodes(1)), nil},
 		{"keys missing", pushPull(t, nodes(1)), nil},
-		{"both limits", pushPull(t, nodes(2*maxMembers), state(lease.MaxMessageBytes), join), nil},
-		{"signed integers", pushPull(t, nodes(int32(2*maxMembers)), state(int64(lease.MaxMessageBytes)), join), nil},
-		{"too many nodes", pushPull(t, nodes(2*maxMembers+1), state(0), join), errHead},
+		{"both limits", pushPull(t, nodes(2*lease.MaxNodes), state(lease.MaxMessageBytes), join), nil},
+		{"signed integers", pushPull(t, nodes(int32(2*lease.MaxNodes)), state(int64(lease.MaxMessageBytes)), join), nil},
+		{"too many nodes", pushPull(t, nodes(2*lease.MaxNodes+1), state(0), join), errHead},
 		{"a million nodes", pushPull(t, nodes(1<<20), state(0), join), errHead},
 		{"a million nodes, 64 bits", pushPull(t, nodes(uint64(1<<20)), state(0), join), errHead},
 		{"too many nodes at last", pushPull(t, nodes(1), state(0), nodes(1<<20)), errHead},
@@ -103,7 +103,7 @@ func FuzzReadHead(f *testing.F) {
 		if err := codec.NewDecoderBytes(b[1:], new(codec.MsgpackHandle)).Decode(&h); err != nil {
 			t.Fatalf("%x passes and cannot be read: %v", b, err)
 		}
-		if h.Nodes > 2*maxMembers || h.UserStateLen > lease.MaxMessageBytes {
+		if h.Nodes > 2*lease.MaxNodes || h.UserStateLen > lease.MaxMessageBytes {
 			t.Errorf("%x passes: %+v", b, h)
 		}
 	})

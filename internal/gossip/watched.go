@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -136,15 +137,5 @@ func source(conn net.Conn) netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	return hostOf(at.Addr())
-}
-
-// hostOf returns what counts as one host: an address of IPv4, or a network of IPv6, since a
-// host has as many addresses of its network as it wants.
-func hostOf(ip netip.Addr) netip.Addr {
-	if ip = ip.Unmap().WithZone(""); ip.Is4() {
-		return ip
-	}
-	network, _ := ip.Prefix(64) // fails for no address of IPv6
-	return network.Addr()
+	return firewall.HostOf(at.Addr())
 }

@@ -9,18 +9,6 @@ import (
 // same link has another name. So no node tells its zone to others, and a node that is bound to a link-local
 // address reaches all other such addresses over its own link. A seed can have a zone of its own.
 
-// zoned adds the zone of the bound address to a link-local one without a zone.
-func (s *sockets) zoned(addr string) string {
-	if s.zone == "" {
-		return addr
-	}
-	at, err := netip.ParseAddrPort(addr)
-	if err != nil || !at.Addr().Is6() || !at.Addr().IsLinkLocalUnicast() || at.Addr().Zone() != "" {
-		return addr
-	}
-	return netip.AddrPortFrom(at.Addr().WithZone(s.zone), at.Port()).String()
-}
-
 // linkLocal returns the problem of an advertised address that is link-local, or nil.
 func linkLocal(bind, adv netip.Addr) error {
 	switch {

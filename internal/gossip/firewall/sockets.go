@@ -1,4 +1,12 @@
-package gossip
+package firewall
+
+// The rule for sockets. In v0.5.1, memberlist's NetTransport allocates 64 KiB for each packet (udpListen). So an
+// unauthenticated peer that sends 70,000 a second makes a process allocate 4.5 GB/s, and packets of members get lost
+// meanwhile. Its goroutines also wait without an end until somebody takes what arrived, so a Shutdown that comes first
+// never returns. And memberlist drops the zone of a link-local address: https://github.com/hashicorp/memberlist/issues/115
+//
+// The rule can go when NetTransport copies each packet out of one buffer, stops waiting at Shutdown, and takes an address
+// with a zone.
 
 import (
 	"errors"
@@ -13,16 +21,13 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// sockets is memberlist's transport over UDP and TCP, but for two things. memberlist's own
-// one allocates 64 KiB for each packet: an unauthenticated peer that sends 70,000 a second makes a process
-// allocate 4.5 GB/s, and the packets of members get lost meanwhile. Nor does it let go
-// of a packet or stream that nobody takes.
-type sockets struct {
+// Sockets is memberlist's transport over UDP and TCP.
+type Sockets struct {
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
 	zone    string // of the bound address, if it is link-local; the listener does not keep it
 	log     *log.Logger
-	allow   *allowed
+	allow   allowed
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 
@@ -37,17 +42,18 @@ const (
 	acceptPause  = 50 * time.Millisecond
 )
 
-// openSockets listens on one port for UDP and TCP; 0 = any that is free for TCP.
-func openSockets(at netip.AddrPort, allow *allowed, log *log.Logger) (*sockets, error) {
+// Listen listens on one port for UDP and TCP; 0 = any that is free for TCP. It takes packets and streams of the networks
+// in allow, and counts the others; empty = it takes all.
+func Listen(at netip.AddrPort, allow []netip.Prefix, r *Rejections, log *log.Logger) (*Sockets, error) {
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, err
 	}
-	s := &sockets{
-		tcp: tcp, zone: at.Addr().Zone(), log: log, allow: allow, closed: make(chan struct{}),
+	s := &Sockets{
+		tcp: tcp, zone: at.Addr().Zone(), log: log, allow: allowed{allow, r}, closed: make(chan struct{}),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
-	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), s.port()))); err != nil {
+	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), s.Port()))); err != nil {
 		_ = tcp.Close()
 		return nil, err
 	}
@@ -59,12 +65,13 @@ func openSockets(at netip.AddrPort, allow *allowed, log *log.Logger) (*sockets, 
 	return s, nil
 }
 
-func (s *sockets) port() uint16 {
+// Port returns the port of both sockets.
+func (s *Sockets) Port() uint16 {
 	at, _ := netip.ParseAddrPort(s.tcp.Addr().String()) // of a listener, it is valid
 	return at.Port()
 }
 
-func (s *sockets) receive() {
+func (s *Sockets) receive() {
 	buf := make([]byte, maxPacket)
 	for {
 		n, from, err := s.udp.ReadFromUDPAddrPort(buf)
@@ -91,7 +98,7 @@ func (s *sockets) receive() {
 	}
 }
 
-func (s *sockets) accept() {
+func (s *Sockets) accept() {
 	for {
 		conn, err := s.tcp.AcceptTCP()
 		if err != nil {
@@ -116,7 +123,7 @@ func (s *sockets) accept() {
 }
 
 // FinalAdvertiseAddr implements memberlist.Transport: the given address and port, or else the bound ones.
-func (s *sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
+func (s *Sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	bound := s.tcp.Addr().(*net.TCPAddr) //nolint:forcetypeassert // of TCP
 	if ip == "" {
 		return bound.IP, bound.Port, nil
@@ -135,12 +142,12 @@ func (s *sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 }
 
 // WriteTo implements memberlist.Transport.
-func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
+func (s *Sockets) WriteTo(b []byte, addr string) (time.Time, error) {
 	return s.WriteToAddress(b, memberlist.Address{Addr: addr})
 }
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
-func (s *sockets) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+func (s *Sockets) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
 	at, err := net.ResolveUDPAddr("udp", s.zoned(to.Addr))
 	if err != nil {
 		return time.Time{}, err
@@ -150,23 +157,35 @@ func (s *sockets) WriteToAddress(b []byte, to memberlist.Address) (time.Time, er
 }
 
 // DialTimeout implements memberlist.Transport.
-func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+func (s *Sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	return s.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
-func (s *sockets) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+func (s *Sockets) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	return net.DialTimeout("tcp", s.zoned(to.Addr), timeout)
 }
 
+// zoned adds the zone of the bound address to a link-local one without a zone.
+func (s *Sockets) zoned(addr string) string {
+	if s.zone == "" {
+		return addr
+	}
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil || !at.Addr().Is6() || !at.Addr().IsLinkLocalUnicast() || at.Addr().Zone() != "" {
+		return addr
+	}
+	return netip.AddrPortFrom(at.Addr().WithZone(s.zone), at.Port()).String()
+}
+
 // PacketCh implements memberlist.Transport.
-func (s *sockets) PacketCh() <-chan *memberlist.Packet { return s.packets }
+func (s *Sockets) PacketCh() <-chan *memberlist.Packet { return s.packets }
 
 // StreamCh implements memberlist.Transport.
-func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
+func (s *Sockets) StreamCh() <-chan net.Conn { return s.streams }
 
 // Shutdown closes the sockets, and waits until nothing reads them.
-func (s *sockets) Shutdown() error {
+func (s *Sockets) Shutdown() error {
 	var err error
 	s.closing.Do(func() {
 		close(s.closed)

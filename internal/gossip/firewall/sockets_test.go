@@ -1,12 +1,10 @@
-package gossip
+package firewall
 
 import (
 	"io"
 	"log"
-	"log/slog"
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,10 +12,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func newSockets(t *testing.T, at string) *sockets {
+func newSockets(t *testing.T, at string) *Sockets {
 	t.Helper()
 	for range 10 { // the free port of TCP may be taken for UDP
-		s, err := openSockets(netip.MustParseAddrPort(at), new(allowed), log.New(io.Discard, "", 0))
+		s, err := Listen(netip.MustParseAddrPort(at), nil, nil, log.New(io.Discard, "", 0))
 		if err == nil {
 			t.Cleanup(func() { _ = s.Shutdown() })
 			return s
@@ -69,7 +67,7 @@ func TestSocketsShutDown(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection is open")
 	}
-	if again, err := openSockets(netip.MustParseAddrPort(addr), new(allowed), s.log); err != nil {
+	if again, err := Listen(netip.MustParseAddrPort(addr), nil, nil, s.log); err != nil {
 		t.Errorf("the port is not free: %v", err)
 	} else {
 		_ = again.Shutdown()
@@ -97,25 +95,5 @@ func TestAdvertisedAddress(t *testing.T) {
 	}
 	if _, _, err := s.FinalAdvertiseAddr("host", 7); err == nil {
 		t.Error("a name is no address")
-	}
-}
-
-// A link-local address cannot be advertised where other nodes could not reach it, and one to bind to needs its zone.
-func TestLinkLocalFaults(t *testing.T) {
-	for _, c := range []struct{ bind, advertise, want string }{
-		{"127.0.0.1:0", "[fe80::1]:7946", "bind to it"},
-		{"127.0.0.1:0", "[fe80::1%lo]:7946", "leave it out"},
-		{"[fe80::1%lo]:0", "[fe80::1%lo]:7946", "leave it out"},
-		{"[fe80::1]:0", "", "zone"},
-	} {
-		n, err := Start(t.Context(),
-			Config{Name: "a#1", Bind: c.bind, Advertise: c.advertise, Meta: metaOf(""), Log: slog.New(slog.DiscardHandler)},
-			nil)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("bound to %q, advertising %q: %v", c.bind, c.advertise, err)
-		}
-		if n != nil {
-			_ = n.Close()
-		}
 	}
 }

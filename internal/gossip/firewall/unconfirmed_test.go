@@ -1,4 +1,4 @@
-package gossip
+package firewall
 
 import (
 	"fmt"
@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // What memberlist sends by itself to addresses without a live lease is bounded, and nothing
 // else is.
 func TestUnconfirmed(t *testing.T) {
-	u := unconfirmed{live: func(addr string) bool { return addr == "203.0.113.1:7946" }}
+	u := NewUnconfirmed(func(addr string) bool { return addr == "203.0.113.1:7946" })
 	now := time.Now()
 	sent := func(name, addr string, packets int) (sent int) {
 		for range packets {
-			if u.allows(memberlist.Address{Addr: addr, Name: name}, 100, now) {
+			if u.Allows(memberlist.Address{Addr: addr, Name: name}, 100, now) {
 				sent += 100
 			}
 		}
@@ -43,10 +44,10 @@ func TestUnconfirmed(t *testing.T) {
 	if got := sent("x#1", "203.0.113.2:7946", 100); got != 300 {
 		t.Errorf("%d bytes after 10 s", got)
 	}
-	for i := range 3 * maxMembers {
+	for i := range 3 * lease.MaxNodes {
 		sent("x#1", fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255), 1)
 	}
-	if len(u.spent) > maxMembers {
+	if len(u.spent) > lease.MaxNodes {
 		t.Errorf("%d addresses are kept", len(u.spent))
 	}
 	u.live = nil

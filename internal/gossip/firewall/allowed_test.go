@@ -1,4 +1,4 @@
-package gossip
+package firewall
 
 import (
 	"errors"
@@ -13,12 +13,9 @@ import (
 // With a list of networks, packets and streams of other sources are dropped before a byte is kept, and
 // counted; those of the list arrive.
 func TestAllowed(t *testing.T) {
-	rejected := new(rejections)
-	allow := &allowed{
-		networks:   []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")},
-		rejections: rejected,
-	}
-	s, err := openSockets(netip.MustParseAddrPort("127.0.0.1:0"), allow, log.New(io.Discard, "", 0))
+	rejected := new(Rejections)
+	allow := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")}
+	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"), allow, rejected, log.New(io.Discard, "", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +53,8 @@ func TestAllowed(t *testing.T) {
 	} else {
 		_ = c.Close()
 	}
-	all := rejected.all()
-	if n := rejected.counts[NotAllowed].Load(); n != 2 || len(all) != 2 || all[0].Over == all[1].Over {
+	all := rejected.All()
+	if n := rejected.Count(NotAllowed); n != 2 || len(all) != 2 || all[0].Over == all[1].Over {
 		t.Errorf("%d rejected, want a packet and a stream: %+v", n, all)
 	}
 }
@@ -66,7 +63,7 @@ func TestAllowed(t *testing.T) {
 func TestAllowedAddresses(t *testing.T) {
 	allow := &allowed{
 		networks:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")},
-		rejections: new(rejections),
+		rejections: new(Rejections),
 	}
 	for addr, want := range map[string]bool{
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%eth0": true, "11.0.0.1": false, "2001:db8::1": false, "::ffff:11.0.0.1": false,

@@ -1,0 +1,63 @@
+package gossip
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func TestNotifyAlive(t *testing.T) {
+	d := &delegate{self: "self#1", accept: func(string, []byte) error { return nil }}
+	ip := net.IPv4(127, 0, 0, 1).To4()
+	for _, c := range []struct {
+		node    memberlist.Node
+		refused bool
+	}{
+		{memberlist.Node{Name: "self#1", Addr: ip}, false},
+		{memberlist.Node{Name: "a#1", Addr: ip}, false},
+		{memberlist.Node{Name: "a#1", Addr: ip.To16()}, false},
+		{memberlist.Node{Name: "x1", Addr: ip}, true},
+		{memberlist.Node{Name: "b#1", Addr: make([]byte, 60000)}, true},
+	} {
+		if err := d.NotifyAlive(&c.node); (err != nil) != c.refused {
+			t.Errorf("%s: %v, want an error: %v", c.node.Name, err, c.refused)
+		}
+	}
+	for i := range 2 * lease.MaxNodes {
+		for _, n := range []memberlist.Node{{Name: fmt.Sprint("x", i), Addr: ip}, {Name: fmt.Sprint("b#", i), Addr: make([]byte, 3)}} {
+			if d.NotifyAlive(&n) == nil {
+				t.Fatalf("%s at %d bytes was admitted", n.Name, len(n.Addr))
+			}
+		}
+	}
+	if err := d.NotifyAlive(&memberlist.Node{Name: "late#1", Addr: ip}); err != nil {
+		t.Errorf("rejected nodes use up the rate of new names: %v", err)
+	}
+}
+
+// Packets from an unauthenticated sender, with valid settings and invalid names.
+func TestInventedNames(t *testing.T) {
+	n, in := start(t, "a#1", nil)
+	conn := dial(t, "udp", n)
+	for _, b := range [][]byte{aliveOf(t, "invented"), aliveOf(t, "b#1"), []byte("\x08hello")} {
+		write(t, conn, labeled(t, b))
+	}
+	eventually(t, "b#1 is a member", func() bool { return n.list.Load().NumMembers() > 1 })
+	eventually(t, "hello arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
+	for _, m := range n.list.Load().Members() {
+		if m.Name == "invented" {
+			t.Error("an invented name is a member")
+		}
+	}
+}
+
+func aliveOf(t *testing.T, name string) []byte {
+	t.Helper()
+	b := pushPull(t, field{"Incarnation", 1}, field{"Node", name}, field{"Addr", []byte{127, 0, 0, 9}},
+		field{"Port", 9}, field{"Meta", []byte("settings")}, field{"Vsn", []byte{1, 5, 2, 2, 5, 4}})
+	b[0] = 4 // the same form, but an alive message
+	return b
+}
