@@ -5,6 +5,9 @@ import "time"
 // Limits that tests reach or exceed.
 const (
 	ChallengeLife   = challengeLife
+	MaxBits         = maxBits
+	MaxBuckets      = maxBuckets
+	MaxDiffering    = maxDiffering
 	MaxDrawn        = maxDrawn
 	MaxIncarnation  = maxIncarnation
 	MaxLearned      = maxLearned
@@ -17,3 +20,11 @@ const (
 
 // Believe makes the messages of nodes count as if each had answered a challenge at an instant.
 func (s *Set) Believe(answered map[Handle]time.Time) { s.runs = answered }
+
+// Sizes returns how much a set holds of what others make it hold.
+func (s *Set) Sizes() map[string]int {
+	return map[string]int{
+		"known": len(s.known), "nodes": len(s.nodes), "requested": len(s.requested),
+		"ahead": len(s.ahead), "differs": len(s.ages.differs), "reported": len(s.reported),
+	}
+}

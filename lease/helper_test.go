@@ -3,6 +3,7 @@ package lease_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -200,4 +201,48 @@ func crowd(n int) *lease.Set {
 		s.Apply(epoch, by(m, time.Duration(i%20)*ms))
 	}
 	return s
+}
+
+// many returns a set of n nodes. Their records and rows are no news.
+func many(n int) *lease.Set {
+	s := newSet(rec("a", 1))
+	flood(s, epoch, s.Self(), n-1, func(i int, m *lease.Message) {
+		r := rec(lease.NodeID(fmt.Sprintf("node-%d", i)), 1)
+		m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, sent(r, epoch))
+	})
+	for s.Compose(epoch, 64<<10, 1000) != nil {
+	}
+	return s
+}
+
+// asksBack returns the request of s that says what it holds of all nodes: a member pulled, and holds a node that s lacks.
+func asksBack(s *lease.Set, now time.Time, member *lease.Record) *lease.Message {
+	m := messageFrom(now, member, nil)
+	m.PullBuckets = []lease.BucketDigest{{Hashes: []uint32{1}}}
+	return request(s, now, m.From, s.Apply(now, m))
+}
+
+// wantLiveInOrder compares what s says of its live nodes in several ways.
+func wantLiveInOrder(tb testing.TB, s *lease.Set) {
+	tb.Helper()
+	var handles []lease.Handle
+	var peers []string
+	active := false
+	for _, m := range s.View().Members {
+		handles = append(handles, m.Handle)
+		if s.AddrOf(m.Handle) != m.Addr {
+			tb.Fatalf("%s is at %q by its handle, at %q in the view", m.ID, s.AddrOf(m.Handle), m.Addr)
+		}
+		if m.ID != s.Self().ID {
+			peers = append(peers, m.Addr)
+			active = active || m.State == lease.Active || m.State == lease.Draining
+		}
+	}
+	slices.Sort(handles)
+	if got := s.Handles(); !slices.Equal(got, handles) || s.Live() != len(handles) {
+		tb.Fatalf("%d live, handles %v, in the view %v", s.Live(), got, handles)
+	}
+	if got := s.Peers(nil); !slices.Equal(got, peers) || s.OthersActive() != active {
+		tb.Fatalf("the peers are %v, in the view %v; active: %v", got, peers, s.OthersActive())
+	}
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -148,4 +149,23 @@ func crowd(n int) *Set {
 		s.Apply(epoch, m.by(time.Duration(i%20)*ms))
 	}
 	return s
+}
+
+// flood makes a live member send n rows, in messages of 1,000.
+func flood(s *Set, now time.Time, from *Record, n int, row func(i int, m *Message)) {
+	for i := 0; i < n; {
+		m := messageFrom(now, from, nil)
+		for ; i < n && len(m.Heartbeats)+len(m.Records)+len(m.Ages) < 1000; i++ {
+			row(i, m)
+		}
+		s.Apply(now, m)
+	}
+}
+
+// minus returns what was counted since past.
+func minus(now, past Stats) Stats {
+	for i, v := 0, reflect.ValueOf(&now).Elem(); i < v.NumField(); i++ {
+		v.Field(i).SetUint(v.Field(i).Uint() - reflect.ValueOf(past).Field(i).Uint())
+	}
+	return now
 }
