@@ -5,6 +5,7 @@ import "time"
 // Limits that tests reach or exceed.
 const (
 	ChallengeLife   = challengeLife
+	MaxAge          = maxAge
 	MaxBits         = maxBits
 	MaxBuckets      = maxBuckets
 	MaxDiffering    = maxDiffering
@@ -26,5 +27,9 @@ func (s *Set) Sizes() map[string]int {
 	return map[string]int{
 		"known": len(s.known), "nodes": len(s.nodes), "requested": len(s.requested),
 		"ahead": len(s.ahead), "differs": len(s.ages.differs), "reported": len(s.reported),
+		"cordons": len(s.cordons.all), "cordons in force": len(s.cordons.inForce), "cordons sent": len(s.cordons.sent),
 	}
 }
+
+// RowCopies returns to how many recipients a set sends the row of a node.
+func (s *Set) RowCopies() int { return s.rowCopies() }

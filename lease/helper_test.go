@@ -246,3 +246,11 @@ func wantLiveInOrder(tb testing.TB, s *lease.Set) {
 		tb.Fatalf("the peers are %v, in the view %v; active: %v", got, peers, s.OthersActive())
 	}
 }
+
+// peerOf returns the set of node z, which knows all that s knows, and is known to it.
+func peerOf(s *lease.Set, now time.Time) *lease.Set {
+	z := startSet(now, rec("z", 1), testParams)
+	s.Apply(now, z.Sync(now))
+	z.Apply(now, s.Sync(now))
+	return z
+}
