@@ -15,6 +15,7 @@ const (
 	MaxPullLeases   = maxPullLeases
 	MaxPullRecords  = maxPullRecords
 	MaxStart        = maxStart
+	MessageOverhead = messageOverhead
 	MinStart        = minStart
 	RequestInterval = requestInterval
 )
@@ -33,3 +34,6 @@ func (s *Set) Sizes() map[string]int {
 
 // RowCopies returns to how many recipients a set sends the row of a node.
 func (s *Set) RowCopies() int { return s.rowCopies() }
+
+// RecordCopies returns to how many recipients a set sends the record of a node.
+func (s *Set) RecordCopies() int { return s.recordCopies() }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -253,4 +254,22 @@ func peerOf(s *lease.Set, now time.Time) *lease.Set {
 	s.Apply(now, z.Sync(now))
 	z.Apply(now, s.Sync(now))
 	return z
+}
+
+// inBucket returns the live nodes in a part of all handles.
+func inBucket(s *lease.Set, id lease.BucketID) (handles []lease.Handle) {
+	for _, h := range s.Handles() {
+		if uint32(h>>(48-id.Bits)) == id.Index {
+			handles = append(handles, h)
+		}
+	}
+	return handles
+}
+
+func manyLabels(n, size int) map[string]string {
+	labels := make(map[string]string)
+	for i := range n {
+		labels[fmt.Sprintf("key-%d", i)] = strings.Repeat("v", size)
+	}
+	return labels
 }
