@@ -4,20 +4,23 @@ import "time"
 
 // Limits that tests reach or exceed.
 const (
-	ChallengeLife   = challengeLife
-	MaxAge          = maxAge
-	MaxBits         = maxBits
-	MaxBuckets      = maxBuckets
-	MaxDiffering    = maxDiffering
-	MaxDrawn        = maxDrawn
-	MaxIncarnation  = maxIncarnation
-	MaxLearned      = maxLearned
-	MaxPullLeases   = maxPullLeases
-	MaxPullRecords  = maxPullRecords
-	MaxStart        = maxStart
-	MessageOverhead = messageOverhead
-	MinStart        = minStart
-	RequestInterval = requestInterval
+	ChallengeLife     = challengeLife
+	MaxAge            = maxAge
+	MaxBits           = maxBits
+	MaxBuckets        = maxBuckets
+	MaxDiffering      = maxDiffering
+	MaxDrawn          = maxDrawn
+	MaxIncarnation    = maxIncarnation
+	MaxLearned        = maxLearned
+	MaxPullLeases     = maxPullLeases
+	MaxPullRecords    = maxPullRecords
+	MaxStart          = maxStart
+	MessageOverhead   = messageOverhead
+	OverStream        = overStream
+	MaxHeartbeatBytes = maxHeartbeatBytes
+	MaxStamp          = maxStamp
+	MinStart          = minStart
+	RequestInterval   = requestInterval
 )
 
 // Believe makes the messages of nodes count as if each had answered a challenge at an instant.
