@@ -21,7 +21,7 @@ func TestLastIncarnationIsForgotten(t *testing.T) {
 		s.Heartbeat(now, lease.NoLoad, 0)
 		s.Expire(now)
 		s.Apply(now, messageFrom(now, b, []lease.Heartbeat{sent(b, now)}))
-		answerExpired(s, now, b.Handle(), false, 1400)
+		answerExpired(s, now, b.Handle(), false)
 	}
 	wantIDs(t, s, "a/1", "b/5")
 }

@@ -26,16 +26,26 @@ func TestAnswerExpired(t *testing.T) {
 	}{
 		{name: "unknown", sender: b, at: epoch},
 		{name: "live", sender: b, history: []*lease.Message{hello(epoch, b)}, at: epoch},
-		{name: "live, with an earlier cluster time", sender: b, history: []*lease.Message{hello(epoch, b)}, at: epoch, behind: true, answered: true},
+		{
+			name:     "live, with an earlier cluster time",
+			sender:   b,
+			history:  []*lease.Message{hello(epoch, b)},
+			at:       epoch,
+			behind:   true,
+			answered: true,
+		},
 		{name: "unknown, with an earlier cluster time", sender: b, at: epoch, behind: true},
 		{name: "left", sender: b, history: []*lease.Message{hello(epoch, b), leave(epoch, b)}, at: epoch},
 		{name: "no address", sender: mute, history: []*lease.Message{hello(epoch, mute)}, at: now},
 		{name: "expired", sender: b, history: []*lease.Message{hello(epoch, b)}, at: now, answered: true},
 		{name: "too far ahead", sender: b, history: []*lease.Message{by(hello(epoch, b), time.Hour)}, at: epoch, answered: true},
 		{
-			name:      "replaced by a live one",
-			sender:    b,
-			history:   []*lease.Message{hello(epoch, b), messageFrom(epoch, later, []lease.Heartbeat{sent(later, epoch.Add(-2*time.Second))}, later)},
+			name:   "replaced by a live one",
+			sender: b,
+			history: []*lease.Message{
+				hello(epoch, b),
+				messageFrom(epoch, later, []lease.Heartbeat{sent(later, epoch.Add(-2*time.Second))}, later),
+			},
 			at:        epoch,
 			answered:  true,
 			record:    true,
@@ -57,7 +67,7 @@ func TestAnswerExpired(t *testing.T) {
 				s.Apply(time.UnixMilli(int64(m.Stamp)), m)
 			}
 			s.Expire(tc.at)
-			addr, m := answerExpired(s, tc.at, tc.sender.Handle(), tc.behind, 1400)
+			addr, m := answerExpired(s, tc.at, tc.sender.Handle(), tc.behind)
 			if (m != nil) != tc.answered {
 				t.Fatalf("answered %+v, want %v", m, tc.answered)
 			}
@@ -81,10 +91,10 @@ func TestAnswerExpired(t *testing.T) {
 				}
 			}
 			carry(t, m)
-			if _, again := answerExpired(s, tc.at.Add(lease.RequestInterval-1), tc.sender.Handle(), tc.behind, 1400); again != nil {
+			if _, again := answerExpired(s, tc.at.Add(lease.RequestInterval-1), tc.sender.Handle(), tc.behind); again != nil {
 				t.Error("answered twice at once")
 			}
-			if _, again := answerExpired(s, tc.at.Add(lease.RequestInterval), tc.sender.Handle(), tc.behind, 1400); again == nil {
+			if _, again := answerExpired(s, tc.at.Add(lease.RequestInterval), tc.sender.Handle(), tc.behind); again == nil {
 				t.Error("not answered later")
 			}
 		})
@@ -97,7 +107,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 	t.Run("too far ahead", func(t *testing.T) {
 		s, fast := newSet(rec("a", 1)), offSet(epoch, time.Hour, b)
 		s.Apply(epoch, carry(t, fast.Sync(epoch.Add(time.Hour))))
-		_, m := answerExpired(s, epoch, fast.Handle(), false, 1400)
+		_, m := answerExpired(s, epoch, fast.Handle(), false)
 		fast.Apply(epoch.Add(time.Hour), carry(t, m))
 		fast.Apply(epoch.Add(time.Hour), carry(t, s.Sync(epoch))) // the record that it requests
 		if got := fast.ClockAhead(); got != time.Hour {
@@ -111,7 +121,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 			now := epoch.Add(time.Duration(i) * time.Second)
 			s.Apply(now, hello(now, later))
 			s.Apply(now, old.Sync(now))
-			_, m := answerExpired(s, now, old.Handle(), false, 1400)
+			_, m := answerExpired(s, now, old.Handle(), false)
 			e = old.Apply(now, carry(t, m))
 		}
 		if e.Duplicate == nil || e.Duplicate.Incarnation != 2 {
@@ -125,7 +135,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 		s.Expire(now)
 		old := startSet(now, b, testParams)
 		s.Apply(now, old.Sync(now))
-		_, m := answerExpired(s, now, old.Handle(), false, 1400)
+		_, m := answerExpired(s, now, old.Handle(), false)
 		old.Apply(now, carry(t, m))
 		now = now.Add(testParams.TTL + ms)
 		if !old.Expire(now) || old.Self().Incarnation <= 2 {
@@ -143,7 +153,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 		s.Apply(epoch, leave(epoch, later))
 		now := epoch.Add(30 * time.Second)
 		s.Apply(now, old.Sync(now))
-		_, m := answerExpired(s, now, old.Handle(), false, 1400)
+		_, m := answerExpired(s, now, old.Handle(), false)
 		if e := old.Apply(now, carry(t, m)); !e.Changed || !e.Urgent || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid at once: %+v, %+v", e, old.Self())
 		}
@@ -165,7 +175,7 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 		now = now.Add(half)
 		s.Expire(now)
 		s.Apply(now, messageFrom(now, b, nil))
-		if _, m := answerExpired(s, now, b.Handle(), false, 1400); m == nil {
+		if _, m := answerExpired(s, now, b.Handle(), false); m == nil {
 			t.Fatalf("forgotten after %v", now.Sub(epoch))
 		}
 	}

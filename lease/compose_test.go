@@ -327,7 +327,10 @@ func TestSyncFits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		labels, most int
 		api          string
-	}{"usual records": {0, lease.MaxNodes, "https://10.0.0.1:8401"}, "the longest records": {lease.MaxLabels, lease.MaxNodes / 4, strings.Repeat("x", 85)}} {
+	}{
+		"usual records":       {0, lease.MaxNodes, "https://10.0.0.1:8401"},
+		"the longest records": {lease.MaxLabels, lease.MaxNodes / 4, strings.Repeat("x", 85)},
+	} {
 		s, labels := newSet(rec("a", 1)), manyLabels(tc.labels, 40)
 		flood(s, epoch, s.Self(), lease.MaxNodes-1, func(i int, m *lease.Message) {
 			r := rec(lease.NodeID(fmt.Sprintf("%s%04d", strings.Repeat("n", 50), i)), lease.MaxIncarnation)

@@ -278,7 +278,12 @@ func TestFloodOfCordons(t *testing.T) {
 		m := messageFrom(now, z.Self(), nil)
 		for k := range lease.MaxCordons {
 			at := stampAt(now)
-			m.Cordons = append(m.Cordons, lease.Cordon{ID: lease.NodeID(fmt.Sprintf("x%d-%d", i, k)), At: at, Until: at + 10, Keep: at + lease.MaxAge})
+			m.Cordons = append(m.Cordons, lease.Cordon{
+				ID:    lease.NodeID(fmt.Sprintf("x%d-%d", i, k)),
+				At:    at,
+				Until: at + 10,
+				Keep:  at + lease.MaxAge,
+			})
 		}
 		a.Apply(now, carry(t, m))
 	}

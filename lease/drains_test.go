@@ -43,7 +43,8 @@ func TestPlannedDrain(t *testing.T) {
 			t.Errorf("%d candidates", others)
 		}
 		taken := plan(2, 0)
-		s.Apply(at(2*time.Second), messageFrom(at(2*time.Second), taken, []lease.Heartbeat{as(sent(taken, at(2*time.Second)), lease.Active)}, taken))
+		s.Apply(at(2*time.Second),
+			messageFrom(at(2*time.Second), taken, []lease.Heartbeat{as(sent(taken, at(2*time.Second)), lease.Active)}, taken))
 		if state(s) != lease.Active {
 			t.Errorf("taken back, the node is %v", state(s))
 		}

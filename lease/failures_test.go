@@ -35,18 +35,38 @@ func TestFailureReports(t *testing.T) {
 		all     []lease.FailureReport
 		ends    bool
 	}{
-		{"two watchers", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Refused), reports(c, s, later, lease.Silent)}, true},
-		{"two silent ones", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Silent), reports(c, s, later, lease.Silent)}, true},
+		{
+			"two watchers", []lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(c, s, later, lease.Silent)}, true,
+		},
+		{
+			"two silent ones", []lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Silent), reports(c, s, later, lease.Silent)}, true,
+		},
 		{"one", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Refused)}, false},
 		{
 			"one, doubled",
 			[]lease.NodeID{"b", "c"},
-			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(b, s, later, lease.Silent), reports(b, s, later.Add(ms), lease.Refused)},
+			[]lease.FailureReport{
+				reports(b, s, later, lease.Refused), reports(b, s, later, lease.Silent),
+				reports(b, s, later.Add(ms), lease.Refused),
+			},
 			false,
 		},
-		{"one, restarted", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Refused), reports(rec("b", 2), s, later, lease.Refused)}, false},
-		{"an unknown watcher", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Refused), reports(outsider, s, later, lease.Refused)}, false},
-		{"itself", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Refused), reports(s, s, later, lease.Refused)}, false},
+		{
+			"one, restarted", []lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(rec("b", 2), s, later, lease.Refused)},
+			false,
+		},
+		{
+			"an unknown watcher", []lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(outsider, s, later, lease.Refused)},
+			false,
+		},
+		{
+			"itself", []lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(s, s, later, lease.Refused)}, false,
+		},
 		{
 			"one before its heartbeat",
 			[]lease.NodeID{"b", "c"},
@@ -147,7 +167,7 @@ func TestFailureReportsArrive(t *testing.T) {
 			t.Errorf("%s has no failure report: %+v", what, m)
 		}
 	}
-	_, told := answerExpired(set, now, s.Handle(), false, 1400)
+	_, told := answerExpired(set, now, s.Handle(), false)
 	has("the answer to the reported node", told)
 	has("a full exchange", set.Sync(now))
 	has("gossip", set.Compose(now, 1400, 3)[0])
@@ -168,7 +188,8 @@ func TestFailureReportsArrive(t *testing.T) {
 		t.Errorf("the reported node refutes at %v, it is %v", e.Refute, now)
 	}
 	own.Heartbeat(e.Refute, 0, 0)
-	set.Apply(e.Refute, messageFrom(e.Refute, s, []lease.Heartbeat{{Handle: s.Handle(), At: own.Sync(e.Refute).Heartbeats[0].At, State: lease.Active, Version: 1}}))
+	set.Apply(e.Refute, messageFrom(e.Refute, s,
+		[]lease.Heartbeat{{Handle: s.Handle(), At: own.Sync(e.Refute).Heartbeats[0].At, State: lease.Active, Version: 1}}))
 	if set.AddrOf(s.Handle()) == "" {
 		t.Error("its next heartbeat does not refute the failure reports")
 	}
@@ -212,7 +233,9 @@ func TestOthersOfTheSameMessage(t *testing.T) {
 		s.Apply(epoch, hello(epoch, b))
 		s.Apply(epoch, hello(epoch, c))
 		m := messageFrom(epoch, c, []lease.Heartbeat{as(sent(c, epoch.Add(ms)), lease.Left)})
-		m.FailureReports = []lease.FailureReport{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(epoch.Add(2 * time.Second)), Evidence: lease.Refused}}
+		m.FailureReports = []lease.FailureReport{
+			{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(epoch.Add(2 * time.Second)), Evidence: lease.Refused},
+		}
 		s.Apply(epoch.Add(2*time.Second), m)
 		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
 			t.Fatalf("%s: live: %v, want a alone", name, got)

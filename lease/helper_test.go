@@ -143,13 +143,13 @@ func answer(s *lease.Set, now time.Time, m *lease.Message, budget int) (messages
 }
 
 // answerExpired returns the answer to a sender that is not live, or behind in cluster time, and its address.
-func answerExpired(s *lease.Set, now time.Time, sender lease.Handle, behind bool, budget int) (string, *lease.Message) {
+func answerExpired(s *lease.Set, now time.Time, sender lease.Handle, behind bool) (string, *lease.Message) {
 	m, e := &lease.Message{From: sender, Settings: testParams.Settings}, lease.Effect{}
 	if behind {
 		m.Stamp = s.Stamp(now.Add(-testParams.TTL - ms))
 		e = s.Apply(now, m)
 	}
-	for _, r := range s.Replies(now, m, e, budget) {
+	for _, r := range s.Replies(now, m, e, 1400) {
 		return r.To, r.Message
 	}
 	return "", nil

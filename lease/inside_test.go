@@ -2,7 +2,6 @@ package lease
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -91,13 +90,6 @@ var trusted = make(map[Handle]time.Time)
 // trust makes the messages of a node count in the sets of startSet, also later in the test.
 func trust(h Handle) { trusted[h] = epoch.AddDate(1000, 0, 0) }
 
-// offSet returns the set of a member with a wall clock that is ahead by d.
-func offSet(now time.Time, d time.Duration, r *Record) *Set {
-	s := startSet(now.Add(d), r, testParams)
-	s.advance(now, stampAt(now)-s.time.base)
-	return s
-}
-
 // carry encodes and decodes m.
 func carry(tb testing.TB, m *Message) *Message {
 	tb.Helper()
@@ -160,12 +152,4 @@ func flood(s *Set, now time.Time, from *Record, n int, row func(i int, m *Messag
 		}
 		s.Apply(now, m)
 	}
-}
-
-// minus returns what was counted since past.
-func minus(now, past Stats) Stats {
-	for i, v := 0, reflect.ValueOf(&now).Elem(); i < v.NumField(); i++ {
-		v.Field(i).SetUint(v.Field(i).Uint() - reflect.ValueOf(past).Field(i).Uint())
-	}
-	return now
 }

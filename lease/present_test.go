@@ -77,7 +77,10 @@ func TestWhichTimeCounts(t *testing.T) {
 			past, before := s.Stats(), s.Stamp(at)
 			e := s.Apply(at, m)
 			counted := minus(s.Stats(), past)
-			got := want{e.Counts, millis(s.Stamp(at) - before), e.Challenge, len(s.Replies(at, m, e, 1400)) > 0, counted.FromFuture+counted.FromPast > 0}
+			got := want{
+				e.Counts, millis(s.Stamp(at) - before), e.Challenge, len(s.Replies(at, m, e, 1400)) > 0,
+				counted.FromFuture+counted.FromPast > 0,
+			}
 			if got != tc.want {
 				t.Errorf("%+v, want %+v", got, tc.want)
 			}
@@ -103,7 +106,8 @@ func TestEcho(t *testing.T) {
 	}
 	s.Heartbeat(epoch, 1<<40, 0xffffffff)
 	other.Apply(epoch, carry(t, s.Sync(epoch)))
-	if echo := carry(t, other.Echo(epoch, c)); len(echo.Heartbeats) != 1 || len(lease.Encode(echo)) > len(lease.Encode(c))+lease.MaxHeartbeatBytes {
+	echo := carry(t, other.Echo(epoch, c))
+	if len(echo.Heartbeats) != 1 || len(lease.Encode(echo)) > len(lease.Encode(c))+lease.MaxHeartbeatBytes {
 		t.Errorf("%+v is no echo of %+v", echo, c)
 	}
 }

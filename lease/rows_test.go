@@ -171,7 +171,8 @@ func TestApplyBoundaries(t *testing.T) {
 			got.stats = minus(s.Stats(), past)
 			got.pulls = pulls(got.effect)
 			tc.want.effect.Counts = tc.want.stats.SettingsRefused == 0
-			if diff := gocmp.Diff(tc.want, got, gocmp.AllowUnexported(want{}), cmpopts.IgnoreUnexported(lease.Effect{}), cmpopts.EquateEmpty()); diff != "" {
+			diff := gocmp.Diff(tc.want, got, gocmp.AllowUnexported(want{}), cmpopts.IgnoreUnexported(lease.Effect{}), cmpopts.EquateEmpty())
+			if diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if again := s.Apply(now, tc.msg); again.Changed || again.Urgent || pulls(again) != nil {
