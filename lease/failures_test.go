@@ -36,12 +36,16 @@ func TestFailureReports(t *testing.T) {
 		ends    bool
 	}{
 		{
-			"two watchers", []lease.NodeID{"b", "c"},
-			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(c, s, later, lease.Silent)}, true,
+			"two watchers",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(c, s, later, lease.Silent)},
+			true,
 		},
 		{
-			"two silent ones", []lease.NodeID{"b", "c"},
-			[]lease.FailureReport{reports(b, s, later, lease.Silent), reports(c, s, later, lease.Silent)}, true,
+			"two silent ones",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Silent), reports(c, s, later, lease.Silent)},
+			true,
 		},
 		{"one", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Refused)}, false},
 		{
@@ -54,18 +58,22 @@ func TestFailureReports(t *testing.T) {
 			false,
 		},
 		{
-			"one, restarted", []lease.NodeID{"b", "c"},
+			"one, restarted",
+			[]lease.NodeID{"b", "c"},
 			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(rec("b", 2), s, later, lease.Refused)},
 			false,
 		},
 		{
-			"an unknown watcher", []lease.NodeID{"b", "c"},
+			"an unknown watcher",
+			[]lease.NodeID{"b", "c"},
 			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(outsider, s, later, lease.Refused)},
 			false,
 		},
 		{
-			"itself", []lease.NodeID{"b", "c"},
-			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(s, s, later, lease.Refused)}, false,
+			"itself",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(s, s, later, lease.Refused)},
+			false,
 		},
 		{
 			"one before its heartbeat",

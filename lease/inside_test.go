@@ -8,6 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// These are the helpers of the tests inside the package: of the wire format, of models that copy sets, and of single
+// protocols. All other tests are outside, with helper_test.go.
+
 // epoch is the start of most tests. It is a whole millisecond, as on the wire.
 var epoch = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
