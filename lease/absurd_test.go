@@ -1,25 +1,27 @@
-package lease
+package lease_test
 
 import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // After a forged incarnation that no process can exceed, a node is live again when the
 // forged one is forgotten, although its own incarnation had been replaced.
 func TestLastIncarnationIsForgotten(t *testing.T) {
-	s, b, forged := newSet(rec("a", 1)), rec("b", 5), rec("b", maxIncarnation)
+	s, b, forged := newSet(rec("a", 1)), rec("b", 5), rec("b", lease.MaxIncarnation)
 	s.Apply(epoch, hello(epoch, b))
 	s.Apply(epoch, hello(epoch, forged))
 	wantIDs(t, s, "a/1", "b/4611686018427387904")
-	limit := testParams.TTL + testParams.forgetAfter()
+	limit := testParams.TTL + forgetAfter(testParams)
 	for after := time.Duration(0); after <= limit+time.Second; after += time.Second {
 		now := epoch.Add(after)
-		s.Heartbeat(now, NoLoad, 0)
+		s.Heartbeat(now, lease.NoLoad, 0)
 		s.Expire(now)
-		s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(now)}))
-		s.answerExpired(now, b.Handle(), false, 1400)
+		s.Apply(now, messageFrom(now, b, []lease.Heartbeat{sent(b, now)}))
+		answerExpired(s, now, b.Handle(), false)
 	}
 	wantIDs(t, s, "a/1", "b/5")
 }
@@ -30,9 +32,9 @@ func TestForgedVersion(t *testing.T) {
 	for _, version := range []uint32{2, math.MaxUint32} {
 		s, b := newSet(rec("a", 1)), rec("b", 1)
 		s.Apply(epoch, hello(epoch, b))
-		own := s.Self().sent(epoch)
+		own := sent(s.Self(), epoch)
 		own.Version = version
-		if s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{own})); s.Stats().Reincarnations != 1 {
+		if s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{own})); s.Stats().Reincarnations != 1 {
 			t.Errorf("version %d: still incarnation %d", version, s.Self().Incarnation)
 		}
 	}
@@ -42,14 +44,14 @@ func TestForgedVersion(t *testing.T) {
 // member takes over no later one.
 func TestLatestClusterTime(t *testing.T) {
 	for _, tc := range []struct {
-		stamp            Stamp
+		stamp            lease.Stamp
 		newcomer, member bool
 	}{
-		{maxStart, true, true}, {maxStart + 1, true, false}, {maxLearned, true, false}, {maxLearned + 1, false, false},
+		{lease.MaxStart, true, true}, {lease.MaxStart + 1, true, false}, {lease.MaxLearned, true, false}, {lease.MaxLearned + 1, false, false},
 	} {
 		m := messageFrom(epoch, rec("b", 1), nil)
 		m.Stamp, m.Echo = tc.stamp, 7
-		newcomer, member := NewSet(epoch, *rec("a", 1), testParams), newSet(rec("a", 1))
+		newcomer, member := lease.NewSet(epoch, *rec("a", 1), testParams), newSet(rec("a", 1))
 		newcomer.Challenge(epoch, 7)
 		member.Challenge(epoch, 7)
 		if got := newcomer.Apply(epoch, m).Counts; got != tc.newcomer {
@@ -68,15 +70,15 @@ func TestLatestClusterTimeIsFollowed(t *testing.T) {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
 		b.Apply(epoch, carry(t, a.Sync(epoch)))
 		a.Apply(epoch, carry(t, b.Sync(epoch)))
-		forged := messageFrom(epoch, rec("b", 1), []Heartbeat{rec("a", 1).sent(epoch)})
-		forged.Stamp, forged.Echo = maxStart, a.Challenge(epoch, 7).Challenge
+		forged := messageFrom(epoch, rec("b", 1), []lease.Heartbeat{sent(rec("a", 1), epoch)})
+		forged.Stamp, forged.Echo = lease.MaxStart, a.Challenge(epoch, 7).Challenge
 		if !a.Apply(epoch, forged).Counts {
 			t.Fatal("the forged time does not count")
 		}
 		now := epoch.Add(delay)
 		for range 10 {
-			for _, s := range []*Set{a, b} {
-				s.Heartbeat(now, NoLoad, 0)
+			for _, s := range []*lease.Set{a, b} {
+				s.Heartbeat(now, lease.NoLoad, 0)
 				s.Expire(now)
 			}
 			exchange(t, now, a, b)
@@ -84,16 +86,16 @@ func TestLatestClusterTimeIsFollowed(t *testing.T) {
 		}
 		wantIDs(t, a, "a/1", "b/1")
 		wantIDs(t, b, "a/1", "b/1")
-		if d := a.time.at(now) - b.time.at(now); d != 0 {
+		if d := a.Stamp(now) - b.Stamp(now); d != 0 {
 			t.Errorf("after %v a is %v ahead", delay, millis(d))
 		}
 	}
 }
 
 // exchange has two sets hear of each other, and challenge each other.
-func exchange(t *testing.T, now time.Time, one, other *Set) {
+func exchange(t *testing.T, now time.Time, one, other *lease.Set) {
 	t.Helper()
-	for _, pair := range [][2]*Set{{one, other}, {other, one}} {
+	for _, pair := range [][2]*lease.Set{{one, other}, {other, one}} {
 		from, to := pair[0], pair[1]
 		if e := to.Apply(now, carry(t, from.Sync(now))); e.Challenge != "" {
 			ask := carry(t, to.Challenge(now, 7))

@@ -1,24 +1,26 @@
-package lease
+package lease_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // A planned drain begins at its moment by itself: in the view, in the states and for the candidates. A record
 // that comes late begins it at once, and a later record without it ends it.
 func TestPlannedDrain(t *testing.T) {
-	plan := func(version uint32, drains time.Duration) *Record {
+	plan := func(version uint32, drains time.Duration) *lease.Record {
 		b := rec("b", 1)
 		if b.Version = version; drains > 0 {
 			b.Drains = stampAt(epoch.Add(drains))
 		}
 		return b
 	}
-	state := func(s *Set) State { return member(s, "b").State }
-	start := func(now time.Time, r *Record) *Set {
+	state := func(s *lease.Set) lease.State { return member(s, "b").State }
+	start := func(now time.Time, r *lease.Record) *lease.Set {
 		s := newSet(rec("a", 1))
-		s.Apply(now, messageFrom(now, r, []Heartbeat{r.sent(now).as(Active)}, r))
+		s.Apply(now, messageFrom(now, r, []lease.Heartbeat{as(sent(r, now), lease.Active)}, r))
 		return s
 	}
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
@@ -27,11 +29,11 @@ func TestPlannedDrain(t *testing.T) {
 		if next := s.NextDrain(); !next.Equal(at(time.Second)) {
 			t.Errorf("it begins %v", next)
 		}
-		if s.BeginDrains(at(time.Second-time.Millisecond)) || state(s) != Active {
+		if s.BeginDrains(at(time.Second-time.Millisecond)) || state(s) != lease.Active {
 			t.Error("it has begun before its moment")
 		}
 		s.Lost()
-		if !s.BeginDrains(at(time.Second)) || state(s) != Draining || !s.Lost() || !s.NextDrain().IsZero() {
+		if !s.BeginDrains(at(time.Second)) || state(s) != lease.Draining || !s.Lost() || !s.NextDrain().IsZero() {
 			t.Errorf("at its moment the node is %v", state(s))
 		}
 		if member(s, "b").Cordoned {
@@ -41,27 +43,28 @@ func TestPlannedDrain(t *testing.T) {
 			t.Errorf("%d candidates", others)
 		}
 		taken := plan(2, 0)
-		s.Apply(at(2*time.Second), messageFrom(at(2*time.Second), taken, []Heartbeat{taken.sent(at(2 * time.Second)).as(Active)}, taken))
-		if state(s) != Active {
+		s.Apply(at(2*time.Second),
+			messageFrom(at(2*time.Second), taken, []lease.Heartbeat{as(sent(taken, at(2*time.Second)), lease.Active)}, taken))
+		if state(s) != lease.Active {
 			t.Errorf("taken back, the node is %v", state(s))
 		}
 	})
 	t.Run("late", func(t *testing.T) {
 		s := start(at(2*time.Second), plan(1, time.Second))
-		if !s.BeginDrains(at(2*time.Second)) || state(s) != Draining {
+		if !s.BeginDrains(at(2*time.Second)) || state(s) != lease.Draining {
 			t.Errorf("the node is %v", state(s))
 		}
 	})
 	t.Run("taken back before", func(t *testing.T) {
 		s, taken := start(epoch, plan(1, time.Second)), plan(2, 0)
-		s.Apply(epoch, messageFrom(epoch, taken, []Heartbeat{taken.sent(epoch).as(Active)}, taken))
-		if s.BeginDrains(at(time.Second)) || state(s) != Active {
+		s.Apply(epoch, messageFrom(epoch, taken, []lease.Heartbeat{as(sent(taken, epoch), lease.Active)}, taken))
+		if s.BeginDrains(at(time.Second)) || state(s) != lease.Active {
 			t.Errorf("the node is %v", state(s))
 		}
 	})
 	t.Run("of this node", func(t *testing.T) {
 		s := newSet(rec("a", 1))
-		s.Update(func(r *Record) { r.Drains = stampAt(at(time.Second)) })
+		s.Update(func(r *lease.Record) { r.Drains = stampAt(at(time.Second)) })
 		if s.BeginDrains(epoch); s.Drains() {
 			t.Error("it has begun before its moment")
 		}

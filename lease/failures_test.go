@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // reported returns the set of a, with the members b to e and the subject s, which all heartbeat at
 // the epoch.
-func reported(t interface{ Helper() }, members ...NodeID) (s *Set, subject *Record) {
+func reported(t interface{ Helper() }, members ...lease.NodeID) (s *lease.Set, subject *lease.Record) {
 	t.Helper()
 	s, subject = newSet(rec("a", 1)), rec("s", 1)
 	for _, id := range append(members, "s") {
@@ -20,8 +22,8 @@ func reported(t interface{ Helper() }, members ...NodeID) (s *Set, subject *Reco
 	return s, subject
 }
 
-func reports(by *Record, subject *Record, at time.Time, evidence Evidence) FailureReport {
-	return FailureReport{Subject: subject.Handle(), Watcher: by.Handle(), At: stampAt(at), Evidence: evidence}
+func reports(by *lease.Record, subject *lease.Record, at time.Time, evidence lease.Evidence) lease.FailureReport {
+	return lease.FailureReport{Subject: subject.Handle(), Watcher: by.Handle(), At: stampAt(at), Evidence: evidence}
 }
 
 func TestFailureReports(t *testing.T) {
@@ -29,37 +31,65 @@ func TestFailureReports(t *testing.T) {
 	s, later := rec("s", 1), epoch.Add(3*time.Second)
 	for _, tc := range []struct {
 		name    string
-		members []NodeID
-		all     []FailureReport
+		members []lease.NodeID
+		all     []lease.FailureReport
 		ends    bool
 	}{
-		{"two watchers", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(c, s, later, Silent)}, true},
-		{"two silent ones", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Silent), reports(c, s, later, Silent)}, true},
-		{"one", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused)}, false},
+		{
+			"two watchers",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(c, s, later, lease.Silent)},
+			true,
+		},
+		{
+			"two silent ones",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Silent), reports(c, s, later, lease.Silent)},
+			true,
+		},
+		{"one", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, lease.Refused)}, false},
 		{
 			"one, doubled",
-			[]NodeID{"b", "c"},
-			[]FailureReport{reports(b, s, later, Refused), reports(b, s, later, Silent), reports(b, s, later.Add(ms), Refused)},
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{
+				reports(b, s, later, lease.Refused), reports(b, s, later, lease.Silent),
+				reports(b, s, later.Add(ms), lease.Refused),
+			},
 			false,
 		},
-		{"one, restarted", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(rec("b", 2), s, later, Refused)}, false},
-		{"an unknown watcher", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(outsider, s, later, Refused)}, false},
-		{"itself", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, Refused), reports(s, s, later, Refused)}, false},
+		{
+			"one, restarted",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(rec("b", 2), s, later, lease.Refused)},
+			false,
+		},
+		{
+			"an unknown watcher",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(outsider, s, later, lease.Refused)},
+			false,
+		},
+		{
+			"itself",
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(s, s, later, lease.Refused)},
+			false,
+		},
 		{
 			"one before its heartbeat",
-			[]NodeID{"b", "c"},
-			[]FailureReport{reports(b, s, later, Refused), reports(c, s, epoch.Add(-time.Second), Refused)},
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, s, later, lease.Refused), reports(c, s, epoch.Add(-time.Second), lease.Refused)},
 			false,
 		},
 		{
 			"another incarnation",
-			[]NodeID{"b", "c"},
-			[]FailureReport{reports(b, rec("s", 2), later, Refused), reports(c, rec("s", 2), later, Refused)},
+			[]lease.NodeID{"b", "c"},
+			[]lease.FailureReport{reports(b, rec("s", 2), later, lease.Refused), reports(c, rec("s", 2), later, lease.Refused)},
 			false,
 		},
-		{"a kind of a later release", []NodeID{"b", "c"}, []FailureReport{reports(b, s, later, 9), reports(c, s, later, 9)}, true},
-		{"the only other one", nil, []FailureReport{reports(rec("a", 1), s, later, Refused)}, true},
-		{"the only other one, silent", nil, []FailureReport{reports(rec("a", 1), s, later, Silent)}, false},
+		{"a kind of a later release", []lease.NodeID{"b", "c"}, []lease.FailureReport{reports(b, s, later, 9), reports(c, s, later, 9)}, true},
+		{"the only other one", nil, []lease.FailureReport{reports(rec("a", 1), s, later, lease.Refused)}, true},
+		{"the only other one, silent", nil, []lease.FailureReport{reports(rec("a", 1), s, later, lease.Silent)}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			set, _ := reported(t, tc.members...)
@@ -75,7 +105,7 @@ func TestFailureReports(t *testing.T) {
 			if ended := set.AddrOf(s.Handle()) == ""; ended != tc.ends || e.Changed != tc.ends {
 				t.Errorf("ended: %v, changed: %v", ended, e.Changed)
 			}
-			if why := set.Ended()[Incarnation{"s", 1}]; tc.ends && why != Crashed {
+			if why := set.Ended()[lease.Incarnation{"s", 1}]; tc.ends && why != lease.Crashed {
 				t.Errorf("ended as %q", why)
 			}
 		})
@@ -88,11 +118,11 @@ func TestFailureReports(t *testing.T) {
 func TestFailureReportsInAnyOrder(t *testing.T) {
 	tick := stamps(testParams.TTL) / 16
 	rapid.Check(t, func(t *rapid.T) {
-		watchers := []NodeID{"a", "b", "c", "d", "e"}
+		watchers := []lease.NodeID{"a", "b", "c", "d", "e"}
 		set, s := reported(t, watchers[1:]...)
 		now := epoch.Add(5 * time.Second)
 		type fact struct {
-			by NodeID // "" = a heartbeat
+			by lease.NodeID // "" = a heartbeat
 			at time.Time
 		}
 		var facts []fact
@@ -101,21 +131,21 @@ func TestFailureReportsInAnyOrder(t *testing.T) {
 			facts = append(facts, fact{rapid.SampledFrom(append(watchers, "")).Draw(t, fmt.Sprint("by ", i)), at})
 		}
 		facts = append(facts, facts[:rapid.IntRange(0, len(facts)).Draw(t, "doubled")]...)
-		latest, by := stampAt(epoch), make(map[NodeID]Stamp)
+		latest, by := stampAt(epoch), make(map[lease.NodeID]lease.Stamp)
 		for _, f := range facts {
 			m := messageFrom(now, rec("b", 1), nil)
 			switch at := stampAt(f.at); {
 			case f.by != "":
 				by[f.by] = max(by[f.by], at)
-				m.FailureReports = []FailureReport{reports(rec(f.by, 1), s, f.at, Refused)}
+				m.FailureReports = []lease.FailureReport{reports(rec(f.by, 1), s, f.at, lease.Refused)}
 			case rapid.Bool().Draw(t, "rounded"):
 				latest = max(latest, at)
-				b := s.sent(epoch)
+				b := sent(s, epoch)
 				b.Renewed = max(b.At, at/tick*tick)
-				m.Heartbeats = []Heartbeat{b}
+				m.Heartbeats = []lease.Heartbeat{b}
 			default:
 				latest = max(latest, at)
-				m.Heartbeats = []Heartbeat{s.sent(f.at)}
+				m.Heartbeats = []lease.Heartbeat{sent(s, f.at)}
 			}
 			set.Apply(now, m)
 		}
@@ -137,22 +167,22 @@ func TestFailureReportsArrive(t *testing.T) {
 	set, s := reported(t, "b", "c")
 	now := epoch.Add(3 * time.Second)
 	m := messageFrom(now, rec("b", 1), nil)
-	m.FailureReports = []FailureReport{reports(rec("b", 1), s, now, Refused), reports(rec("c", 1), s, now, Refused)}
+	m.FailureReports = []lease.FailureReport{reports(rec("b", 1), s, now, lease.Refused), reports(rec("c", 1), s, now, lease.Refused)}
 	set.Apply(now, m)
-	has := func(what string, m *Message) {
+	has := func(what string, m *lease.Message) {
 		t.Helper()
-		if m == nil || !slices.Contains(m.FailureReports, reports(rec("b", 1), s, now, Refused)) {
+		if m == nil || !slices.Contains(m.FailureReports, reports(rec("b", 1), s, now, lease.Refused)) {
 			t.Errorf("%s has no failure report: %+v", what, m)
 		}
 	}
-	_, answer := set.answerExpired(now, s.Handle(), false, 1400)
-	has("the answer to the reported node", answer)
+	_, told := answerExpired(set, now, s.Handle(), false)
+	has("the answer to the reported node", told)
 	has("a full exchange", set.Sync(now))
 	has("gossip", set.Compose(now, 1400, 3)[0])
 	other, _ := reported(t, "b", "c")
-	other.self = other.known[rec("b", 1).Handle()] // of a member
-	request := other.Request(now, nil, []BucketDigest{other.held(BucketID{})})
-	answers := set.answer(now, carry(t, request), 1400)
+	request := asksBack(other, now, rec("c", 1))
+	request.From = rec("b", 1).Handle() // of a member
+	answers := answer(set, now, carry(t, request), 1400)
 	if len(answers) == 0 {
 		t.Fatal("no answer to a member that holds the reported node for live")
 	}
@@ -161,12 +191,13 @@ func TestFailureReportsArrive(t *testing.T) {
 	own := newSet(s)
 	own.Apply(epoch, hello(epoch, rec("a", 1)))
 	own.Apply(epoch, hello(epoch, rec("b", 1)))
-	e := own.Apply(now, carry(t, answer))
+	e := own.Apply(now, carry(t, told))
 	if e.Refute.IsZero() || e.Refute.Before(now) || e.Refute.After(now.Add(testParams.TTL/16)) {
 		t.Errorf("the reported node refutes at %v, it is %v", e.Refute, now)
 	}
 	own.Heartbeat(e.Refute, 0, 0)
-	set.Apply(e.Refute, messageFrom(e.Refute, s, []Heartbeat{{Handle: s.Handle(), At: own.self.at, State: Active, Version: 1}}))
+	set.Apply(e.Refute, messageFrom(e.Refute, s,
+		[]lease.Heartbeat{{Handle: s.Handle(), At: own.Sync(e.Refute).Heartbeats[0].At, State: lease.Active, Version: 1}}))
 	if set.AddrOf(s.Handle()) == "" {
 		t.Error("its next heartbeat does not refute the failure reports")
 	}
@@ -178,16 +209,16 @@ func TestFailureReportsAreForgotten(t *testing.T) {
 	set, s := reported(t, "b", "c")
 	now := epoch.Add(3 * time.Second)
 	m := messageFrom(now, rec("b", 1), nil)
-	m.FailureReports = []FailureReport{reports(rec("b", 1), s, now, Refused), reports(rec("c", 1), s, now, Refused)}
+	m.FailureReports = []lease.FailureReport{reports(rec("b", 1), s, now, lease.Refused), reports(rec("c", 1), s, now, lease.Refused)}
 	set.Apply(now, m)
 	now = now.Add(testParams.TTL + testParams.TTL/16 + time.Second)
 	set.Heartbeat(now, 0, 0)
-	set.Apply(now, messageFrom(now, rec("b", 1), []Heartbeat{rec("b", 1).sent(now)}))
+	set.Apply(now, messageFrom(now, rec("b", 1), []lease.Heartbeat{sent(rec("b", 1), now)}))
 	set.Expire(now)
-	if len(set.reported) != 0 || len(set.known[s.Handle()].failureReports()) != 0 {
+	if set.Sizes()["reported"] != 0 || len(set.Sync(now).FailureReports) != 0 {
 		t.Error("failure reports are kept")
 	}
-	set.Apply(now, carry(t, messageFrom(now, rec("b", 1), []Heartbeat{s.sent(epoch.Add(2 * time.Second))})))
+	set.Apply(now, carry(t, messageFrom(now, rec("b", 1), []lease.Heartbeat{sent(s, epoch.Add(2*time.Second))})))
 	if set.AddrOf(s.Handle()) != "" {
 		t.Error("an old heartbeat revives it")
 	}
@@ -197,20 +228,22 @@ func TestFailureReportsAreForgotten(t *testing.T) {
 // begin by the same message.
 func TestOthersOfTheSameMessage(t *testing.T) {
 	for name, tt := range map[string]struct {
-		others []NodeID
-		state  State // of b, in a heartbeat from before the failure report
+		others []lease.NodeID
+		state  lease.State // of b, in a heartbeat from before the failure report
 		live   bool
 	}{
-		"none":          {nil, Active, false},
-		"one":           {[]NodeID{"d"}, Active, true},
-		"two":           {[]NodeID{"d", "e"}, Active, true},
-		"another state": {nil, Draining, false},
+		"none":          {nil, lease.Active, false},
+		"one":           {[]lease.NodeID{"d"}, lease.Active, true},
+		"two":           {[]lease.NodeID{"d", "e"}, lease.Active, true},
+		"another state": {nil, lease.Draining, false},
 	} {
 		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 		s.Apply(epoch, hello(epoch, b))
 		s.Apply(epoch, hello(epoch, c))
-		m := messageFrom(epoch, c, []Heartbeat{c.sent(epoch.Add(ms)).as(Left)})
-		m.FailureReports = []FailureReport{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(epoch.Add(2 * time.Second)), Evidence: Refused}}
+		m := messageFrom(epoch, c, []lease.Heartbeat{as(sent(c, epoch.Add(ms)), lease.Left)})
+		m.FailureReports = []lease.FailureReport{
+			{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(epoch.Add(2 * time.Second)), Evidence: lease.Refused},
+		}
 		s.Apply(epoch.Add(2*time.Second), m)
 		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
 			t.Fatalf("%s: live: %v, want a alone", name, got)
@@ -219,9 +252,9 @@ func TestOthersOfTheSameMessage(t *testing.T) {
 		m = messageFrom(now, c, nil)
 		for _, id := range tt.others {
 			r := rec(id, 1)
-			m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, r.sent(now))
+			m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, sent(r, now))
 		}
-		m.Heartbeats = append(m.Heartbeats, b.sent(epoch.Add(time.Second)).as(tt.state))
+		m.Heartbeats = append(m.Heartbeats, as(sent(b, epoch.Add(time.Second)), tt.state))
 		s.Apply(now, m)
 		wantLiveInOrder(t, s)
 		if live := member(s, "b") != nil; live != tt.live {
@@ -237,12 +270,12 @@ func TestHeartbeatOfConfirmedFailure(t *testing.T) {
 	s.Apply(epoch, hello(epoch, c))
 	now := epoch.Add(2 * time.Second)
 	m := messageFrom(now, c, nil)
-	m.FailureReports = []FailureReport{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(now), Evidence: Refused}}
+	m.FailureReports = []lease.FailureReport{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(now), Evidence: lease.Refused}}
 	s.Apply(now, m)
 	if got := ids(s); !slices.Equal(got, []string{"a/1", "b/1", "c/1"}) {
 		t.Fatalf("live: %v: one watcher of two is enough", got)
 	}
-	s.Apply(now, messageFrom(now, c, []Heartbeat{c.sent(now).as(Left), b.sent(epoch.Add(time.Second)).as(Settling)}))
+	s.Apply(now, messageFrom(now, c, []lease.Heartbeat{as(sent(c, now), lease.Left), as(sent(b, epoch.Add(time.Second)), lease.Settling)}))
 	if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
 		t.Errorf("live: %v, want a alone", got)
 	}
@@ -251,17 +284,17 @@ func TestHeartbeatOfConfirmedFailure(t *testing.T) {
 
 // Only watchers that were refused show that a process has ended, and for a TTL.
 func TestCrashed(t *testing.T) {
-	subject := Incarnation{"d", 1}
+	subject := lease.Incarnation{"d", 1}
 	for _, c := range []struct {
-		own, others Evidence
-		want        []Incarnation
+		own, others lease.Evidence
+		want        []lease.Incarnation
 	}{
-		{Refused, Refused, []Incarnation{subject}},
-		{Refused, Silent, nil},
-		{Silent, Silent, nil},
+		{lease.Refused, lease.Refused, []lease.Incarnation{subject}},
+		{lease.Refused, lease.Silent, nil},
+		{lease.Silent, lease.Silent, nil},
 	} {
 		s := newSet(rec("a", 1))
-		for _, id := range []NodeID{"b", "c", "d"} {
+		for _, id := range []lease.NodeID{"b", "c", "d"} {
 			s.Apply(epoch, hello(epoch, rec(id, 1)))
 		}
 		now := epoch.Add(5 * time.Second / 2)
@@ -271,7 +304,7 @@ func TestCrashed(t *testing.T) {
 			t.Errorf("%v: crashed by one word", c)
 		}
 		m := hello(now, rec("b", 1))
-		m.FailureReports = []FailureReport{{Subject: d, Watcher: m.From, At: m.Stamp, Evidence: c.others}}
+		m.FailureReports = []lease.FailureReport{{Subject: d, Watcher: m.From, At: m.Stamp, Evidence: c.others}}
 		s.Apply(now, m)
 		if s.AddrOf(d) != "" {
 			t.Errorf("%v: d is live still", c)
@@ -279,7 +312,7 @@ func TestCrashed(t *testing.T) {
 		if got := s.View().Crashed; !slices.Equal(got, c.want) {
 			t.Errorf("%v: crashed are %v, want %v", c, got, c.want)
 		}
-		now = now.Add(s.params.TTL + s.params.TTL/8)
+		now = now.Add(testParams.TTL + testParams.TTL/8)
 		s.Expire(now)
 		if got := s.View().Crashed; got != nil {
 			t.Errorf("%v: crashed are %v after a TTL", c, got)

@@ -1,8 +1,10 @@
-package lease
+package lease_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // A process finds the record of the one before it, and whether that one sent a leave message. What
@@ -11,12 +13,12 @@ func TestFormer(t *testing.T) {
 	b, past := rec("b", 1), rec("a", 7)
 	past.RecentReturns = 99
 	for name, tt := range map[string]struct {
-		heartbeats []Heartbeat
+		heartbeats []lease.Heartbeat
 		left       bool
 	}{
-		"crashed": {[]Heartbeat{past.sent(epoch)}, false},
+		"crashed": {[]lease.Heartbeat{sent(past, epoch)}, false},
 		"unheard": {nil, false},
-		"left":    {[]Heartbeat{past.sent(epoch).as(Left)}, true},
+		"left":    {[]lease.Heartbeat{as(sent(past, epoch), lease.Left)}, true},
 	} {
 		s := newSet(rec("a", 9))
 		s.Apply(epoch, hello(epoch, b))
@@ -33,11 +35,11 @@ func TestFormer(t *testing.T) {
 	}
 	s := newSet(rec("a", 9))
 	s.Apply(epoch, hello(epoch, b))
-	s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{s.Self().sent(epoch).as(Left)})) // a copy of this process took its leave
+	s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{as(sent(s.Self(), epoch), lease.Left)})) // a copy of this process took its leave
 	if s.Stats().Reincarnations != 1 {
 		t.Fatal("no new incarnation")
 	}
-	own, later := s.Self().Incarnation, epoch.Add(testParams.forgetAfter()+time.Second)
+	own, later := s.Self().Incarnation, epoch.Add(forgetAfter(testParams)+time.Second)
 	for _, now := range []time.Time{epoch, later} { // this process has forgotten it by then
 		s.Expire(now)
 		s.Apply(now, hello(now, b))
@@ -55,21 +57,24 @@ func TestFormer(t *testing.T) {
 // A leave message of the earlier process that comes after its record changes what is known of it, and
 // nothing that is sent to others.
 func TestLateLeaveOfFormer(t *testing.T) {
-	for name, past := range map[string]*Record{"earlier": rec("a", 7), "the clock was set back": rec("a", 11)} {
+	for name, past := range map[string]*lease.Record{"earlier": rec("a", 7), "the clock was set back": rec("a", 11)} {
 		s, b := newSet(rec("a", 9)), rec("b", 1)
 		s.Apply(epoch, hello(epoch, b))
-		s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{past.sent(epoch)}, past))
-		was := *s.known[past.Handle()]
+		s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{sent(past, epoch)}, past))
 		if _, left := s.Former(); left {
 			t.Errorf("%s: left, before its leave message came", name)
 		}
 		later := epoch.Add(time.Second)
-		s.Apply(later, messageFrom(later, b, []Heartbeat{past.sent(epoch.Add(time.Millisecond)).as(Left)}))
+		s.Apply(later, messageFrom(later, b, []lease.Heartbeat{as(sent(past, epoch.Add(time.Millisecond)), lease.Left)}))
 		if _, left := s.Former(); !left {
 			t.Errorf("%s: its leave message is ignored", name)
 		}
-		if e := s.known[past.Handle()]; e.rowAt != was.rowAt || e.state != was.state {
-			t.Errorf("%s: its entry changed", name)
+		for _, m := range append(s.Compose(later, 1400, 1), s.Sync(later)) {
+			for _, row := range m.Heartbeats {
+				if row.Handle == past.Handle() {
+					t.Errorf("%s: others hear of it: %+v", name, row)
+				}
+			}
 		}
 	}
 }
@@ -93,27 +98,27 @@ func TestOutnumbered(t *testing.T) {
 		{"e", "ab", "cd", "", false},
 		{"e", "ab", "", "cd", true},
 	} {
-		s := newSet(rec(NodeID(tt.self), 1))
+		s := newSet(rec(lease.NodeID(tt.self), 1))
 		for _, id := range tt.lost + tt.left {
-			s.Apply(epoch, hello(epoch, rec(NodeID(id), 1)))
+			s.Apply(epoch, hello(epoch, rec(lease.NodeID(id), 1)))
 		}
 		later := epoch.Add(testParams.TTL)
 		for _, id := range tt.left {
-			s.Apply(later, leave(later, rec(NodeID(id), 1)))
+			s.Apply(later, leave(later, rec(lease.NodeID(id), 1)))
 		}
 		for _, id := range tt.kept {
-			s.Apply(later, hello(later, rec(NodeID(id), 1)))
+			s.Apply(later, hello(later, rec(lease.NodeID(id), 1)))
 		}
 		later = later.Add(time.Second)
 		if s.Expire(later); s.Outnumbered() != tt.want {
 			t.Errorf("%+v: outnumbered: %v", tt, !tt.want)
 		}
 		for i, id := range tt.lost {
-			r, state := rec(NodeID(id), 1), Settling // the first one gave up its own lease
+			r, state := rec(lease.NodeID(id), 1), lease.Settling // the first one gave up its own lease
 			if i > 0 {
-				state = Active
+				state = lease.Active
 			}
-			s.Apply(later, messageFrom(later, r, []Heartbeat{r.sent(later).as(state)}))
+			s.Apply(later, messageFrom(later, r, []lease.Heartbeat{as(sent(r, later), state)}))
 		}
 		all, reached := s.Revived()
 		if want := uint64(len(tt.lost)); s.Outnumbered() || all != want || reached != max(1, want)-1 {

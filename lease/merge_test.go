@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // fleet is all that nodes could have sent until now: three ids with up to three
@@ -20,27 +22,27 @@ type fleet struct {
 }
 
 type life struct {
-	versions []*Record     // by version, from 1
-	states   [][]State     // of its heartbeats, one a second
-	ended    time.Duration // age of the last one
+	versions []*lease.Record // by version, from 1
+	states   [][]lease.State // of its heartbeats, one a second
+	ended    time.Duration   // age of the last one
 }
 
 func drawFleet(t *rapid.T) *fleet {
 	f := &fleet{now: epoch}
-	for _, id := range []NodeID{"b", "c", "d"} {
+	for _, id := range []lease.NodeID{"b", "c", "d"} {
 		for inc := range uint64(rapid.IntRange(1, 3).Draw(t, "lives of "+string(id))) {
-			state := rapid.SampledFrom([]State{Settling, Active, Draining})
+			state := rapid.SampledFrom([]lease.State{lease.Settling, lease.Active, lease.Draining})
 			l := life{
-				versions: []*Record{rec(id, inc+1)},
+				versions: []*lease.Record{rec(id, inc+1)},
 				states:   rapid.SliceOfN(rapid.SliceOfN(state, 1, 2), 1, 4).Draw(t, "states"),
 			}
 			for range rapid.IntRange(0, 2).Draw(t, "changes") {
-				l.versions = append(l.versions, l.versions[len(l.versions)-1].heavier())
+				l.versions = append(l.versions, heavier(l.versions[len(l.versions)-1]))
 			}
 			limit := testParams.TTL
 			if rapid.Bool().Draw(t, "leaves") {
-				l.states[len(l.states)-1][0] = Left
-				limit = testParams.forgetAfter()
+				l.states[len(l.states)-1][0] = lease.Left
+				limit = forgetAfter(testParams)
 			}
 			if rapid.Bool().Draw(t, "over") {
 				l.ended = time.Duration(rapid.Int64Range(0, int64(limit+time.Second)).Draw(t, "ended"))
@@ -55,8 +57,8 @@ func (f *fleet) drawLife(t *rapid.T) life { return rapid.SampledFrom(f.lives).Dr
 
 // drawMessage draws a message that some node could send at f.now. Every heartbeat comes
 // with its record: a Set drops a heartbeat without a record, so the order would matter.
-func (f *fleet) drawMessage(t *rapid.T) *Message {
-	var m *Message
+func (f *fleet) drawMessage(t *rapid.T) *lease.Message {
+	var m *lease.Message
 	for range rapid.IntRange(1, 3).Draw(t, "rows") {
 		l := f.drawLife(t)
 		r := rapid.SampledFrom(l.versions).Draw(t, "record")
@@ -66,44 +68,49 @@ func (f *fleet) drawMessage(t *rapid.T) *Message {
 		m.Records = append(m.Records, r)
 		if rapid.Bool().Draw(t, "with heartbeat") {
 			i := rapid.IntRange(0, len(l.states)-1).Draw(t, "heartbeat")
-			sent := func(i int) time.Time {
+			at := func(i int) time.Time {
 				return f.now.Add(-l.ended - time.Duration(len(l.states)-1-i)*time.Second)
 			}
-			b := r.sent(sent(i)).as(rapid.SampledFrom(l.states[i]).Draw(t, "state"))
+			b := as(sent(r, at(i)), rapid.SampledFrom(l.states[i]).Draw(t, "state"))
 			b.Load = int64(i)
 			// The relay may know the age of a later heartbeat.
-			b.Renewed = stampAt(sent(rapid.IntRange(i, len(l.states)-1).Draw(t, "latest")))
+			b.Renewed = stampAt(at(rapid.IntRange(i, len(l.states)-1).Draw(t, "latest")))
 			m.Heartbeats = append(m.Heartbeats, b)
 		}
 	}
 	return m
 }
 
-// fingerprint is all state that decides about later news. An incarnation that was
-// replaced by a later one has ended, even if its own record never arrived.
-func fingerprint(s *Set) string {
+// fingerprint is all that a set says of others.
+func fingerprint(s *lease.Set, now time.Time) string {
 	var lines []string
-	for _, e := range s.known {
-		line := fmt.Sprintf("%s/%d %v", e.rec.ID, e.rec.Incarnation, e.status)
-		cur := s.latest(e.rec.ID)
-		switch {
-		case e == s.self:
-			continue
-		case e.status == retired || (cur != nil && cur.rec.Incarnation > e.rec.Incarnation):
-			line = fmt.Sprintf("%s/%d over", e.rec.ID, e.rec.Incarnation)
-		case e.status == live:
-			line += fmt.Sprintf(" v%d %v load %d of %d, renewed %d", e.rec.Version, e.state, e.load, e.rowAt, e.at)
-		case e.status == pending:
-			line += fmt.Sprintf(" v%d", e.rec.Version)
-		}
-		lines = append(lines, line)
+	for _, m := range s.View().Members {
+		lines = append(lines, fmt.Sprintf("%s/%d v%d %v load %d, renewed %v", m.ID, m.Incarnation, m.Version, m.State, m.Load, m.Renewed))
 	}
+	for _, b := range s.Sync(now).Heartbeats {
+		if s.AddrOf(b.Handle) != "" {
+			lines = append(lines, fmt.Sprintf("row %+v", b))
+		}
+	}
+	expired := s.ExpiredHandles()
+	slices.Sort(expired)
 	slices.Sort(lines)
-	return strings.Join(append(lines, fmt.Sprintf("digest %x", s.View().Digest())), "\n")
+	return strings.Join(append(lines, fmt.Sprintf("expired %x, digest %x", expired, s.View().Digest())), "\n")
+}
+
+// probe shows what a set remembers of records and ended leases: it returns the fingerprint after a new heartbeat of
+// every node, without a record.
+func (f *fleet) probe(s *lease.Set) string {
+	now := f.now.Add(ms)
+	for _, l := range f.lives {
+		r := l.versions[0]
+		s.Apply(now, messageFrom(now, r, []lease.Heartbeat{sent(r, now)}))
+	}
+	return fingerprint(s, now)
 }
 
 // applyAll applies the messages and checks that Apply reports every change.
-func applyAll(t *rapid.T, s *Set, now time.Time, messages []*Message) {
+func applyAll(t *rapid.T, s *lease.Set, now time.Time, messages []*lease.Message) {
 	for _, m := range messages {
 		before := s.View().Digest()
 		e := s.Apply(now, m)
@@ -124,13 +131,16 @@ func TestApplyOrderAndRepetitionDecideNothing(t *testing.T) {
 		one, two := newSet(rec("a", 1)), newSet(rec("a", 1))
 		applyAll(t, one, f.now, messages)
 		applyAll(t, two, f.now, shuffled)
-		want := fingerprint(one)
-		if diff := cmp.Diff(want, fingerprint(two)); diff != "" {
+		want := fingerprint(one, f.now)
+		if diff := cmp.Diff(want, fingerprint(two, f.now)); diff != "" {
 			t.Fatalf("in order (-), shuffled with duplicates (+):\n%s", diff)
 		}
 		applyAll(t, one, f.now, messages)
-		if diff := cmp.Diff(want, fingerprint(one)); diff != "" {
+		if diff := cmp.Diff(want, fingerprint(one, f.now)); diff != "" {
 			t.Fatalf("once (-), twice (+):\n%s", diff)
+		}
+		if diff := cmp.Diff(f.probe(one), f.probe(two)); diff != "" {
+			t.Fatalf("after new heartbeats, in order (-), shuffled with duplicates (+):\n%s", diff)
 		}
 	})
 }
@@ -145,8 +155,8 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 		applyAll(t, two, f.now, heard.Draw(t, "heard by z"))
 		for range 2 {
 			m, n := one.Sync(f.now), two.Sync(f.now)
-			applyAll(t, two, f.now, []*Message{m})
-			applyAll(t, one, f.now, []*Message{n})
+			applyAll(t, two, f.now, []*lease.Message{m})
+			applyAll(t, one, f.now, []*lease.Message{n})
 		}
 		if one.View().Digest() != two.View().Digest() {
 			t.Fatalf("a sees %v, z sees %v", ids(one), ids(two))
@@ -158,66 +168,66 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 // before the lease is forgotten.
 func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	b, last := rec("b", 5), epoch.Add(-time.Second)
-	slack := int(2 * newSet(b).params.tick())
-	old := func(slack int) *rapid.Generator[*Message] {
-		return rapid.Custom(func(t *rapid.T) *Message {
+	slack := int(2 * stamps(testParams.TTL) / 16)
+	old := func(slack int) *rapid.Generator[*lease.Message] {
+		return rapid.Custom(func(t *rapid.T) *lease.Message {
 			r := b
 			if rapid.Bool().Draw(t, "earlier life") {
 				r = rec("b", 4)
 			}
 			if rapid.Bool().Draw(t, "later version") {
-				r = r.heavier()
+				r = heavier(r)
 			}
 			age := rapid.IntRange(max(0, -slack), 7000).Draw(t, "age ms")
-			heartbeat := r.sent(last.Add(-time.Duration(age) * ms))
-			heartbeat.Renewed = heartbeat.At + Stamp(rapid.IntRange(0, age+slack).Draw(t, "later ms"))
+			heartbeat := sent(r, last.Add(-time.Duration(age)*ms))
+			heartbeat.Renewed = heartbeat.At + lease.Stamp(rapid.IntRange(0, age+slack).Draw(t, "later ms"))
 			switch {
 			case r.Incarnation == 4 && rapid.Bool().Draw(t, "leave"):
-				heartbeat = heartbeat.as(Left)
+				heartbeat = as(heartbeat, lease.Left)
 			case age > 0:
-				heartbeat = heartbeat.as(rapid.SampledFrom([]State{Settling, Active, Draining}).Draw(t, "state"))
+				heartbeat = as(heartbeat, rapid.SampledFrom([]lease.State{lease.Settling, lease.Active, lease.Draining}).Draw(t, "state"))
 			}
-			m := messageFrom(epoch, r, []Heartbeat{heartbeat})
+			m := messageFrom(epoch, r, []lease.Heartbeat{heartbeat})
 			if rapid.Bool().Draw(t, "with record") {
 				m.Records = append(m.Records, r)
 			}
 			return m
 		})
 	}
-	expire := func(s *Set) time.Time {
+	expire := func(s *lease.Set) time.Time {
 		now := epoch.Add(testParams.TTL + ms)
 		s.Expire(now)
 		return now
 	}
 	alone, later := []string{"a/1"}, rec("b", 6)
 	for name, tc := range map[string]struct {
-		end   func(s *Set) (now time.Time)
+		end   func(s *lease.Set) (now time.Time)
 		live  []string
 		slack int // ms by which old news may seem later than the latest heartbeat
 	}{
 		"expired": {expire, alone, slack},
-		"left": {func(s *Set) time.Time {
+		"left": {func(s *lease.Set) time.Time {
 			s.Apply(epoch, leave(epoch, b))
 			return epoch
 		}, alone, slack},
-		"left, heard of late": {func(s *Set) time.Time {
+		"left, heard of late": {func(s *lease.Set) time.Time {
 			now := epoch.Add(testParams.TTL + time.Second)
-			s.Apply(now, messageFrom(now, b, []Heartbeat{b.sent(epoch).as(Left)}))
+			s.Apply(now, messageFrom(now, b, []lease.Heartbeat{as(sent(b, epoch), lease.Left)}))
 			return now
 		}, alone, slack},
-		"superseded by one with a leave message": {func(s *Set) time.Time {
-			s.Apply(epoch, messageFrom(epoch, later, []Heartbeat{later.sent(epoch).as(Left)}, later))
+		"superseded by one with a leave message": {func(s *lease.Set) time.Time {
+			s.Apply(epoch, messageFrom(epoch, later, []lease.Heartbeat{as(sent(later, epoch), lease.Left)}, later))
 			return epoch
 		}, alone, slack},
-		"superseded": {func(s *Set) time.Time {
+		"superseded": {func(s *lease.Set) time.Time {
 			s.Apply(epoch, hello(epoch, later))
 			return epoch
 		}, []string{"a/1", "b/6"}, slack},
-		"superseded and expired": {func(s *Set) time.Time {
+		"superseded and expired": {func(s *lease.Set) time.Time {
 			s.Apply(epoch, hello(epoch, later))
 			return expire(s)
 		}, alone, slack},
-		"forgotten": {func(s *Set) time.Time {
+		"forgotten": {func(s *lease.Set) time.Time {
 			s.ExpireOthers(epoch)
 			return epoch
 		}, alone, -1}, // the latest heartbeat itself counts again
@@ -225,7 +235,7 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	} {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{b.sent(last)}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{sent(b, last)}, b))
 			now := tc.end(s)
 			for range rapid.IntRange(1, 12).Draw(t, "messages") {
 				m := old(tc.slack).Draw(t, "old news")
@@ -238,7 +248,7 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 				}
 				// Remembered at least until forgetAfter has passed since the last heartbeat.
 				step := time.Duration(rapid.IntRange(0, 4000).Draw(t, "wait ms")) * ms
-				if now.Add(step).Before(last.Add(testParams.forgetAfter())) && len(tc.live) == 1 {
+				if now.Add(step).Before(last.Add(forgetAfter(testParams))) && len(tc.live) == 1 {
 					now = now.Add(step)
 				}
 				s.Expire(now)
@@ -256,10 +266,10 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 // that heartbeat would have held; and by the next one.
 func TestForgottenNodesReturn(t *testing.T) {
 	b := rec("b", 1)
-	known := b.sent(epoch)
-	earlier := b.sent(epoch.Add(-ms))
+	known := sent(b, epoch)
+	earlier := sent(b, epoch.Add(-ms))
 	for name, tt := range map[string]struct {
-		heartbeat Heartbeat
+		heartbeat lease.Heartbeat
 		after     time.Duration
 		live      bool
 	}{
@@ -267,21 +277,21 @@ func TestForgottenNodesReturn(t *testing.T) {
 		"the same at the end":               {known, testParams.TTL, true},
 		"the same after the end":            {known, testParams.TTL + ms, false},
 		"an earlier one":                    {earlier, time.Second, false},
-		"the next":                          {b.sent(epoch.Add(2 * time.Second)), 2 * time.Second, true},
-		"the next, when the last has ended": {b.sent(epoch.Add(2 * time.Second)), testParams.TTL + ms, true},
+		"the next":                          {sent(b, epoch.Add(2*time.Second)), 2 * time.Second, true},
+		"the next, when the last has ended": {sent(b, epoch.Add(2*time.Second)), testParams.TTL + ms, true},
 	} {
 		s := newSet(rec("a", 1))
-		s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{known}, b))
+		s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{known}, b))
 		s.ExpireOthers(epoch.Add(time.Second))
 		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
 			t.Fatalf("live: %v, want a alone", got)
 		}
 		now := epoch.Add(max(tt.after, time.Second))
-		s.Apply(now, messageFrom(now, b, []Heartbeat{tt.heartbeat}, b))
+		s.Apply(now, messageFrom(now, b, []lease.Heartbeat{tt.heartbeat}, b))
 		if live := member(s, "b") != nil; live != tt.live {
 			t.Errorf("%s: b is live: %v, want %v", name, live, tt.live)
 		}
-		if end, ok := s.NextDeadline(); tt.live && (!ok || !end.Equal(s.time.local(tt.heartbeat.At).Add(testParams.TTL+ms))) {
+		if end, ok := s.NextDeadline(); tt.live && (!ok || !end.Equal(time.UnixMilli(int64(tt.heartbeat.At)).Add(testParams.TTL+ms))) {
 			t.Errorf("%s: the lease ends at %v", name, end.Sub(epoch))
 		}
 	}
@@ -294,38 +304,41 @@ func TestRelayingNeverProlongsALease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		source := rec("src", 1)
 		carrier := newSet(source)
-		state := rapid.SampledFrom([]State{Settling, Active, Draining, Left}).Draw(t, "state")
+		state := rapid.SampledFrom([]lease.State{lease.Settling, lease.Active, lease.Draining, lease.Left}).Draw(t, "state")
 		limit := testParams.TTL
-		if state == Left {
-			limit = testParams.forgetAfter()
+		if state == lease.Left {
+			limit = forgetAfter(testParams)
 		}
 		carrier.SetState(state)
 		carrier.Heartbeat(epoch, 1, 2)
-		sent, now, transit := carrier.self.at, epoch, time.Duration(0)
+		sent, now, transit := carrier.Sync(epoch).Heartbeats[0].At, epoch, time.Duration(0)
+		var behind time.Duration // the clock of the carrier
 		span := rapid.Map(rapid.IntRange(0, 800), func(n int) time.Duration { return time.Duration(n) * ms })
 		for hop := range rapid.IntRange(1, 6).Draw(t, "hops") {
 			now = now.Add(span.Draw(t, "held for"))
-			m, err := Decode(Encode(carrier.Sync(now)))
+			m, err := lease.Decode(lease.Encode(carrier.Sync(now.Add(-behind))))
 			if err != nil {
 				t.Fatal(err)
 			}
 			under := span.Draw(t, "under way")
 			now, transit = now.Add(under), transit+under
-			carrier = newSet(rec(NodeID(fmt.Sprintf("r%d", hop)), 1))
-			carrier.advance(now, -stamps(span.Draw(t, "behind")))
-			carrier.Apply(now, m)
+			behind = span.Draw(t, "behind")
+			at := now.Add(-behind)
+			carrier = startSet(at, rec(lease.NodeID(fmt.Sprintf("r%d", hop)), 1), testParams)
+			carrier.Apply(at, m)
 			truth := now.Sub(epoch)
 			if truth > limit {
 				return // about to be rejected
 			}
-			got := carrier.known[source.Handle()]
-			if got == nil || !got.spreads() || got.state != state || got.rowAt != sent || got.at != sent || got.table != 2 {
-				t.Fatalf("hop %d: %+v, %v old", hop, got, truth)
+			rows := carrier.Sync(at).Heartbeats
+			i := slices.IndexFunc(rows, func(b lease.Heartbeat) bool { return b.Handle == source.Handle() })
+			if i < 0 || rows[i].State != state || rows[i].At != sent || max(sent, rows[i].Renewed) != sent || rows[i].Table != 2 {
+				t.Fatalf("hop %d: %+v, %v old", hop, rows, truth)
 			}
-			if live := member(carrier, "src") != nil; live != (state != Left) {
+			if live := member(carrier, "src") != nil; live != (state != lease.Left) {
 				t.Fatalf("hop %d: %v, live %v", hop, state, live)
 			}
-			if a := carrier.age(now, got); a < truth-transit-ms || a > truth {
+			if a := millis(carrier.Stamp(at) - rows[i].At); a < truth-transit-ms || a > truth {
 				t.Fatalf("hop %d: age %v, truly %v, %v of it under way", hop, a, truth, transit)
 			}
 		}

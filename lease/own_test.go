@@ -1,25 +1,28 @@
-package lease
+package lease_test
 
 import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	s, b, past := newSet(rec("a", 9)), rec("b", 1), rec("a", 8)
 	s.Apply(epoch, hello(epoch, b))
-	row := messageFrom(epoch, b, []Heartbeat{past.sent(epoch)})
-	if e := s.Apply(epoch, row); len(e.pullRecords) != 1 {
+	row := messageFrom(epoch, b, []lease.Heartbeat{sent(past, epoch)})
+	e := s.Apply(epoch, row)
+	if ask := request(s, epoch, b.Handle(), e); ask == nil || len(ask.PullRecords) != 1 {
 		t.Fatalf("the record of an unknown handle was not requested: %+v", e)
 	}
 	if e := s.Apply(epoch, messageFrom(epoch, b, nil, past)); e.Changed {
 		t.Errorf("earlier incarnation: %+v", e)
 	}
 	for i := range 10 {
-		now := epoch.Add(time.Duration(i+1) * requestInterval)
+		now := epoch.Add(time.Duration(i+1) * lease.RequestInterval)
 		row.Stamp, row.Heartbeats[0].At = stampAt(now), stampAt(now)
-		if e := s.Apply(now, row); e.pullRecords != nil || e.Changed || e.Duplicate != nil {
+		if e := s.Apply(now, row); request(s, now, b.Handle(), e) != nil || e.Changed || e.Duplicate != nil {
 			t.Fatalf("earlier incarnation, second time: %+v", e)
 		}
 		s.Expire(now)
@@ -48,7 +51,7 @@ func TestDuplicateID(t *testing.T) {
 				t.Fatalf("at first sight: %+v", e)
 			}
 			now := epoch.Add(tc.wait)
-			e := s.Apply(now, messageFrom(now, later, []Heartbeat{later.sent(now.Add(-tc.age))}))
+			e := s.Apply(now, messageFrom(now, later, []lease.Heartbeat{sent(later, now.Add(-tc.age))}))
 			if (e.Duplicate != nil) != tc.want {
 				t.Errorf("Duplicate = %+v, want %v", e.Duplicate, tc.want)
 			}
@@ -61,7 +64,7 @@ func TestDuplicateID(t *testing.T) {
 		s := newSet(rec("a", 1))
 		for i := range 3 {
 			now := epoch.Add(time.Duration(i) * 2 * time.Second)
-			if e := s.Apply(now, hello(now, later).by(time.Hour)); e.Duplicate != nil {
+			if e := s.Apply(now, by(hello(now, later), time.Hour)); e.Duplicate != nil {
 				t.Fatalf("%+v", e)
 			}
 		}
@@ -84,21 +87,21 @@ func TestDuplicateID(t *testing.T) {
 // last one, and other nodes ignore it. It learns of the later incarnation, waits for
 // as long as a live process would take to show itself, and outbids it.
 func TestSetBackClockIsOutbid(t *testing.T) {
-	past := rec("a", maxIncarnation-1) // far beyond the clock of this test
+	past := rec("a", lease.MaxIncarnation-1) // far beyond the clock of this test
 	endings := map[string]struct {
-		end func(other *Set) time.Time // how the last incarnation ended, in the other's view
-		at  time.Duration              // from joining to outbidding
+		end func(other *lease.Set) time.Time // how the last incarnation ended, in the other's view
+		at  time.Duration                    // from joining to outbidding
 	}{
-		"still live at the other": {func(*Set) time.Time { return epoch }, testParams.TTL + ms},
-		"expired": {func(o *Set) time.Time {
+		"still live at the other": {func(*lease.Set) time.Time { return epoch }, testParams.TTL + ms},
+		"expired": {func(o *lease.Set) time.Time {
 			o.Expire(epoch.Add(testParams.TTL + ms))
 			return epoch.Add(testParams.TTL + ms)
 		}, testParams.TTL + ms},
-		"left": {func(o *Set) time.Time {
+		"left": {func(o *lease.Set) time.Time {
 			o.Apply(epoch, leave(epoch, past))
 			return epoch.Add(time.Second)
 		}, 0},
-		"left long ago": {func(o *Set) time.Time {
+		"left long ago": {func(o *lease.Set) time.Time {
 			o.Apply(epoch, leave(epoch, past))
 			return epoch.Add(5 * testParams.TTL)
 		}, 0},
@@ -130,16 +133,16 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 			} else if !e.Changed || !e.Urgent {
 				t.Fatalf("effect %+v does not report the new incarnation", e)
 			}
-			if got := s.Self().Incarnation; got != maxIncarnation {
+			if got := s.Self().Incarnation; got != lease.MaxIncarnation {
 				t.Fatalf("incarnation %d", got)
 			}
 			trust(s.Handle())
 			other.Expire(now)
 			other.Apply(now, carry(t, s.Compose(now, 1400, 1)[0]))
-			if m := member(other, "a"); m == nil || m.Incarnation != maxIncarnation {
+			if m := member(other, "a"); m == nil || m.Incarnation != lease.MaxIncarnation {
 				t.Fatalf("the other sees %+v", m)
 			}
-			if e := s.Apply(now, carry(t, other.Sync(now))); e.Changed && s.stats.Reincarnations > 1 {
+			if e := s.Apply(now, carry(t, other.Sync(now))); e.Changed && s.Stats().Reincarnations > 1 {
 				t.Fatal("outbid twice")
 			}
 			if got := s.Stats().Reincarnations; got != 1 {
@@ -153,11 +156,11 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 // new one starts. They do not prove that the earlier process runs.
 func TestDelayedHeartbeatsAreNoDuplicate(t *testing.T) {
 	s, past := newSet(rec("a", 1)), rec("a", 2)
-	s.Apply(epoch, messageFrom(epoch, past, []Heartbeat{past.sent(epoch.Add(-time.Second))}, past))
+	s.Apply(epoch, messageFrom(epoch, past, []lease.Heartbeat{sent(past, epoch.Add(-time.Second))}, past))
 	for i := range 10 {
 		late := time.Duration(i) * 500 * ms
 		now := epoch.Add(late)
-		if e := s.Apply(now, messageFrom(now, past, []Heartbeat{past.sent(epoch.Add(time.Duration(i%3-3) * 100 * ms))})); e.Duplicate != nil {
+		if e := s.Apply(now, messageFrom(now, past, []lease.Heartbeat{sent(past, epoch.Add(time.Duration(i%3-3)*100*ms))})); e.Duplicate != nil {
 			t.Fatalf("after %v: %+v", late, e)
 		}
 	}
@@ -204,7 +207,7 @@ func TestClonedProcess(t *testing.T) {
 func TestOwnHeartbeatComesBack(t *testing.T) {
 	for later, want := range map[time.Duration]uint64{testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, now := newSet(rec("a", 1)), epoch.Add(later)
-		s.Apply(now, messageFrom(now, rec("b", 1), []Heartbeat{s.Self().sent(now)}))
+		s.Apply(now, messageFrom(now, rec("b", 1), []lease.Heartbeat{sent(s.Self(), now)}))
 		if got := s.Stats().Reincarnations; got != want {
 			t.Errorf("%v later: %d new incarnations", later, got)
 		}
@@ -215,14 +218,14 @@ func TestOwnHeartbeatComesBack(t *testing.T) {
 // before the step: that is no clone, and a later heartbeat still is.
 func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 	for after, want := range map[time.Duration]uint64{0: 0, testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
-		s, b := NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)
-		s.runs = map[Handle]time.Time{b.Handle(): epoch}
+		s, b := lease.NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)
+		s.Believe(map[lease.Handle]time.Time{b.Handle(): epoch})
 		late := epoch.Add(-testParams.TTL / 2)
 		s.Apply(epoch, messageFrom(late, b, nil))
-		if s.Stamp(epoch) != Stamp(late.UnixMilli()) {
-			t.Fatalf("its time is %d, want %d", s.Stamp(epoch), Stamp(late.UnixMilli()))
+		if s.Stamp(epoch) != lease.Stamp(late.UnixMilli()) {
+			t.Fatalf("its time is %d, want %d", s.Stamp(epoch), lease.Stamp(late.UnixMilli()))
 		}
-		s.Apply(epoch, messageFrom(late, b, []Heartbeat{s.Self().sent(epoch.Add(after))}))
+		s.Apply(epoch, messageFrom(late, b, []lease.Heartbeat{sent(s.Self(), epoch.Add(after))}))
 		if got := s.Stats().Reincarnations; got != want {
 			t.Errorf("%v after its first heartbeat: %d new incarnations", after, got)
 		}
@@ -233,7 +236,7 @@ func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 // copy takes a new incarnation, once.
 func TestCloneLeaves(t *testing.T) {
 	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
-	one.SetState(Left)
+	one.SetState(lease.Left)
 	one.Heartbeat(epoch, 0, 0)
 	for range 5 {
 		two.Heartbeat(epoch, 0, 0)
@@ -247,7 +250,7 @@ func TestCloneLeaves(t *testing.T) {
 	}
 	trust(two.Handle())
 	other.Apply(epoch, carry(t, two.Sync(epoch)))
-	if m := member(other, "a"); m == nil || m.Handle != two.Handle() || m.State != Active {
+	if m := member(other, "a"); m == nil || m.Handle != two.Handle() || m.State != lease.Active {
 		t.Errorf("the others see %+v", m)
 	}
 	one.Apply(epoch, carry(t, one.Sync(epoch))) // its own leave message comes back
@@ -260,7 +263,7 @@ func TestCloneLeaves(t *testing.T) {
 // views. This node outbids it, once.
 func TestLeaveOfALaterProcess(t *testing.T) {
 	for name, inc := range map[string]uint64{
-		"ordinary": 2, "the last to be outbid": maxIncarnation - 1, "not to be outbid": maxIncarnation, "unreadable": math.MaxUint64,
+		"ordinary": 2, "the last to be outbid": lease.MaxIncarnation - 1, "not to be outbid": lease.MaxIncarnation, "unreadable": math.MaxUint64,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
@@ -285,7 +288,7 @@ func TestReincarnationDropsALowerDuplicate(t *testing.T) {
 	s := newSet(rec("a", 1))
 	s.Apply(epoch, hello(epoch, rec("a", 2)))
 	now := epoch.Add(time.Second)
-	s.Apply(now, messageFrom(now, rec("a", 1), []Heartbeat{rec("a", 1).sent(now)}))
+	s.Apply(now, messageFrom(now, rec("a", 1), []lease.Heartbeat{sent(rec("a", 1), now)}))
 	inc := s.Self().Incarnation
 	if inc <= 2 {
 		t.Fatalf("incarnation %d", inc)

@@ -1,35 +1,36 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // A small request of buckets gets a small answer.
 func TestRepairsAreBounded(t *testing.T) {
 	s := many(1000)
-	from := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self })]
-	fourth := BucketID{Bits: 4, Index: 1}
-	begin, end := s.bucket(fourth)
+	from := s.View().Members[1].Record
+	fourth := lease.BucketID{Bits: 4, Index: 1}
+	size := len(inBucket(s, fourth))
 	now := epoch
 	for name, tc := range map[string]struct {
-		ids  []BucketID
+		ids  []lease.BucketID
 		want int
 	}{
-		"the whole set":      {[]BucketID{{}}, 0},
-		"one bucket":         {[]BucketID{fourth}, end - begin},
-		"one bucket thrice":  {[]BucketID{fourth, fourth, fourth}, end - begin},
-		"a much larger part": {[]BucketID{{Bits: 2}}, 0},
+		"the whole set":      {[]lease.BucketID{{}}, 0},
+		"one bucket":         {[]lease.BucketID{fourth}, size},
+		"one bucket thrice":  {[]lease.BucketID{fourth, fourth, fourth}, size},
+		"a much larger part": {[]lease.BucketID{{Bits: 2}}, 0},
 	} {
 		now = now.Add(time.Second)
-		m := messageFrom(now, from.rec, nil)
+		m := messageFrom(now, from, nil)
 		for _, id := range tc.ids {
-			m.PullBuckets = append(m.PullBuckets, BucketDigest{BucketID: id})
+			m.PullBuckets = append(m.PullBuckets, lease.BucketDigest{BucketID: id})
 		}
 		got := 0
-		for _, answer := range s.answer(now, m, 1400) {
+		for _, answer := range answer(s, now, m, 1400) {
 			got += len(answer.Records)
 		}
 		if got != tc.want {
@@ -45,13 +46,13 @@ func TestAskBack(t *testing.T) {
 	y.Apply(epoch, hello(epoch, z.Self()))
 	z.Apply(epoch, hello(epoch, y.Self()))
 	y.Apply(epoch, hello(epoch, x))
-	request := y.Request(epoch, nil, []BucketDigest{y.held(BucketID{})})
-	back := z.Apply(epoch, carry(t, request)).pullBuckets
-	for _, m := range y.answer(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
+	ask := asksBack(y, epoch, z.Self())
+	back := request(z, epoch, ask.From, z.Apply(epoch, carry(t, ask)))
+	for _, m := range answer(y, epoch, carry(t, back), 1400) {
 		z.Apply(epoch, carry(t, m))
 	}
 	wantIDs(t, z, "x/1", "y/1", "z/1")
-	if again := z.Apply(epoch, carry(t, request)).pullBuckets; again != nil {
+	if again := request(z, epoch, ask.From, z.Apply(epoch, carry(t, ask))); again != nil {
 		t.Errorf("pulls back although nothing is missing: %v", again)
 	}
 }
@@ -70,11 +71,11 @@ func TestUnequalSetsAgree(t *testing.T) {
 		p.TTL = 24 * time.Second
 		x, y := startSet(epoch, rec("x", 1), p), startSet(epoch, rec("y", 1), p)
 		started := 0
-		start := func(now time.Time, s *Set, n int) {
-			flood(s, now, s.Self(), n, func(_ int, m *Message) {
-				r := rec(NodeID(fmt.Sprint("node-", started)), 1)
+		start := func(now time.Time, s *lease.Set, n int) {
+			flood(s, now, s.Self(), n, func(_ int, m *lease.Message) {
+				r := rec(lease.NodeID(fmt.Sprint("node-", started)), 1)
 				r.Labels = manyLabels(tc.labels, 60)
-				m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, r.sent(now))
+				m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, sent(r, now))
 				started++
 			})
 		}
@@ -89,7 +90,7 @@ func TestUnequalSetsAgree(t *testing.T) {
 				start(now, x, 1)
 				start(now, y, 2)
 			}
-			for _, pair := range [][2]*Set{{x, y}, {y, x}} {
+			for _, pair := range [][2]*lease.Set{{x, y}, {y, x}} {
 				pair[0].Heartbeat(now, 0, 0)
 				for _, m := range pair[0].Compose(now, 1400, 3) {
 					m.Heartbeats, m.Records = m.Heartbeats[:1], nil
@@ -98,20 +99,17 @@ func TestUnequalSetsAgree(t *testing.T) {
 			}
 		}
 		if !agree() {
-			t.Errorf("%+v: after %v one holds %d and the other %d of %d", tc, now.Sub(epoch), len(x.live), len(y.live), started+2)
+			t.Errorf("%+v: after %v one holds %d and the other %d of %d", tc, now.Sub(epoch), x.Live(), y.Live(), started+2)
 		}
 	}
 }
 
 // converse brings m to a set, and what both send because of it, as nodes do.
-func converse(t *testing.T, now time.Time, from, to *Set, m *Message) {
+func converse(t *testing.T, now time.Time, from, to *lease.Set, m *lease.Message) {
 	t.Helper()
 	m = carry(t, m)
 	e := to.Apply(now, m)
-	if len(e.pullRecords)+len(e.pullBuckets) > 0 {
-		converse(t, now, to, from, to.Request(now, e.pullRecords, e.pullBuckets))
-	}
-	for _, answer := range to.answer(now, m, 1400) {
-		converse(t, now, to, from, answer)
+	for _, r := range to.Replies(now, m, e, 1400) {
+		converse(t, now, to, from, r.Message)
 	}
 }

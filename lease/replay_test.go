@@ -1,8 +1,10 @@
-package lease
+package lease_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // When cluster time steps ahead, since two clusters meet, the leases that a node holds go
@@ -11,16 +13,16 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	const behind = 4 * time.Second
 	b, c := rec("b", 1), rec("c", 1)
 	s := startSet(epoch.Add(-behind), rec("a", 1), testParams)
-	before := messageFrom(epoch.Add(-behind), b, []Heartbeat{b.sent(epoch.Add(-behind)), c.sent(epoch.Add(-behind - time.Second))}, b, c)
+	before := messageFrom(epoch.Add(-behind), b, []lease.Heartbeat{sent(b, epoch.Add(-behind)), sent(c, epoch.Add(-behind-time.Second))}, b, c)
 	s.Apply(epoch.Add(-behind), before)
 	wantIDs(t, s, "a/1", "b/1", "c/1")
-	e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Heartbeat{b.sent(epoch)}))
-	if !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
-		t.Fatalf("%+v, cluster time %v", e, s.time)
+	e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []lease.Heartbeat{sent(b, epoch)}))
+	if !e.Counts || s.Stamp(epoch.Add(-behind)) != stampAt(epoch) {
+		t.Fatalf("%+v, cluster time %v", e, s.Stamp(epoch.Add(-behind)))
 	}
 	want := messageFrom(epoch, b, nil)
-	want.PullRecords = []Handle{c.Handle()}
-	for _, m := range append(s.answer(epoch.Add(-behind), want, 1400), s.Sync(epoch.Add(-behind))) {
+	want.PullRecords = []lease.Handle{c.Handle()}
+	for _, m := range append(answer(s, epoch.Add(-behind), want, 1400), s.Sync(epoch.Add(-behind))) {
 		for _, row := range carry(t, m).Heartbeats {
 			if sent := stampAt(epoch.Add(-behind - time.Second)); row.Handle == c.Handle() && row.Renewed != sent {
 				t.Errorf("a heartbeat of %d is relayed as of %d", sent, row.Renewed)
@@ -48,8 +50,10 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 func TestStepBackRelaysNothing(t *testing.T) {
 	ahead := epoch.Add(10 * time.Minute)
 	b, c := rec("b", 1), rec("c", 1)
-	s := NewSet(ahead, *rec("a", 1), simParams) // c's clock is not rejected
-	s.runs = trusted
+	params := testParams
+	params.MaxSkew = time.Hour // c's clock is not rejected
+	s := lease.NewSet(ahead, *rec("a", 1), params)
+	s.Believe(trusted)
 	provisional := hello(ahead, c)
 	provisional.Provisional = true
 	s.Apply(ahead, provisional)
@@ -58,12 +62,12 @@ func TestStepBackRelaysNothing(t *testing.T) {
 	answer.Echo = 5
 	s.Apply(ahead, answer)
 	wantIDs(t, s, "a/1", "b/1", "c/1")
-	other := startSet(epoch, rec("d", 1), simParams)
+	other := startSet(epoch, rec("d", 1), params)
 	other.Apply(epoch, carry(t, s.Sync(ahead)))
 	wantIDs(t, other, "a/1", "b/1", "d/1") // not c
 
 	at := epoch.Add(2 * time.Second) // c has learned cluster time, too
-	s.Apply(ahead.Add(2*time.Second), messageFrom(at, c, []Heartbeat{c.sent(at)}))
+	s.Apply(ahead.Add(2*time.Second), messageFrom(at, c, []lease.Heartbeat{sent(c, at)}))
 	other.Apply(at, carry(t, s.Sync(ahead.Add(2*time.Second))))
 	wantIDs(t, other, "a/1", "b/1", "c/1", "d/1")
 }

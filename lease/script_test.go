@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // The scripts under testdata/script are lives of leases, one story a file.
@@ -50,7 +52,7 @@ type stage struct {
 }
 
 type actor struct {
-	set   *Set
+	set   *lease.Set
 	clock time.Duration
 	name  string
 }
@@ -88,11 +90,11 @@ func (st *stage) run(t *testing.T, d *datadriven.TestData) {
 		a.set.Heartbeat(st.at(a), load, 0)
 	case "drain", "leave":
 		a := node(0)
-		a.set.SetState(map[string]State{"drain": Draining, "leave": Left}[d.Cmd])
+		a.set.SetState(map[string]lease.State{"drain": lease.Draining, "leave": lease.Left}[d.Cmd])
 		a.set.Heartbeat(st.at(a), 0, 0)
 	case "weigh":
 		a := node(0)
-		a.set.Update(func(r *Record) { r.Weight++ })
+		a.set.Update(func(r *lease.Record) { r.Weight++ })
 		a.set.Heartbeat(st.at(a), 0, 0)
 	case "send":
 		st.send(t, node(0), node(1))
@@ -130,9 +132,9 @@ func (st *stage) start(t *testing.T, d *datadriven.TestData, name string) {
 		d.Fatalf(t, "%v", err)
 	}
 	a := &actor{name: name, clock: skew}
-	a.set = offSet(st.now, skew, rec(NodeID(id), inc))
+	a.set = offSet(st.now, skew, rec(lease.NodeID(id), inc))
 	if d.HasArg("newcomer") {
-		a.set = NewSet(st.at(a), *a.set.Self(), testParams)
+		a.set = lease.NewSet(st.at(a), *a.set.Self(), testParams)
 	}
 	st.nodes[name] = a
 }
@@ -148,12 +150,14 @@ func (st *stage) send(t *testing.T, a, b *actor) {
 	}
 }
 
-// deliver carries m from a to b over the wire, and then the answers of b.
-func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
+// deliver carries m from a to b over the wire, and then the answers of b. It reports whether m, or its echo, answers
+// a challenge.
+func (st *stage) deliver(t *testing.T, a, b *actor, m *lease.Message) (answered bool) {
 	t.Helper()
 	before := b.set.Stats()
 	e := b.set.Apply(st.at(b), carry(t, m))
 	after := b.set.Stats()
+	answered = e.Answered
 	var notes []string
 	note := func(when bool, format string, args ...any) {
 		if when {
@@ -170,8 +174,11 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	if e.Duplicate != nil {
 		note(true, "has to stop for %s/%d", e.Duplicate.ID, e.Duplicate.Incarnation)
 	}
-	note(e.pullRecords != nil, "requests %d record(s)", len(e.pullRecords))
-	note(e.pullBuckets != nil, "requests the rows of %d bucket(s)", len(e.pullBuckets))
+	replies := b.set.Replies(st.at(b), m, e, 1400)
+	for _, r := range replies {
+		note(r.PullRecords != nil, "requests %d record(s)", len(r.PullRecords))
+		note(r.PullBuckets != nil, "requests the rows of %d bucket(s)", len(r.PullBuckets))
+	}
 	note(m.PullLeases != nil, "is asked for %d row(s)", len(m.PullLeases))
 	if notes == nil {
 		notes = []string{"nothing new"}
@@ -179,30 +186,28 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	st.printf("%s → %s: %s", a.name, b.name, strings.Join(notes, ", "))
 	if e.Challenge != "" {
 		st.printf("%s challenges %s:", b.name, e.Challenge)
-		st.deliver(t, b, a, b.set.Challenge(st.at(b), 4711))
-		if b.set.isRunning(st.at(b), m.From) {
+		if st.deliver(t, b, a, b.set.Challenge(st.at(b), 4711)) {
 			st.printf("%s reads it again:", b.name)
 			st.deliver(t, a, b, m)
 		}
 	}
-	if b.set.EchoTo(m) != "" {
-		st.printf("%s echoes:", b.name)
-		st.deliver(t, b, a, b.set.Echo(st.at(b), m))
+	for _, r := range replies {
+		switch {
+		case r.Echo != 0:
+			st.printf("%s echoes:", b.name)
+			answered = st.deliver(t, b, a, r.Message)
+		case r.PullRecords != nil || r.PullBuckets != nil:
+			for _, answer := range answer(a.set, st.at(a), carry(t, r.Message), 1400) {
+				st.deliver(t, a, b, answer)
+			}
+		default:
+			if !e.Counts || b.set.AddrOf(m.From) == "" {
+				st.printf("%s answers %s:", b.name, a.name)
+			}
+			st.deliver(t, b, a, r.Message)
+		}
 	}
-	if _, news := b.set.answerExpired(st.at(b), m.From, e.behind, 1400); news != nil {
-		st.printf("%s answers %s:", b.name, a.name)
-		st.deliver(t, b, a, news)
-	}
-	for _, answer := range b.set.answer(st.at(b), m, 1400) {
-		st.deliver(t, b, a, answer)
-	}
-	if e.pullRecords == nil && e.pullBuckets == nil {
-		return
-	}
-	ask := carry(t, b.set.Request(st.at(b), e.pullRecords, e.pullBuckets))
-	for _, answer := range a.set.answer(st.at(a), ask, 1400) {
-		st.deliver(t, a, b, answer)
-	}
+	return answered
 }
 
 func (st *stage) view(a *actor) {

@@ -1,10 +1,12 @@
-package lease
+package lease_test
 
 import (
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 func TestExpireBoundaries(t *testing.T) {
@@ -24,7 +26,7 @@ func TestExpireBoundaries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, messageFrom(epoch, b, []Heartbeat{b.sent(epoch.Add(-tc.age))}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{sent(b, epoch.Add(-tc.age))}, b))
 			at, ok := s.NextDeadline()
 			if want := epoch.Add(-tc.age + testParams.TTL + ms); !ok || !at.Equal(want) {
 				t.Errorf("NextDeadline() = %v, %v, want %v", at, ok, want)
@@ -49,9 +51,9 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	if at, ok := s.NextDeadline(); ok {
 		t.Fatalf("alone, but a deadline at %v", at)
 	}
-	for i, id := range []NodeID{"b", "c", "d"} {
+	for i, id := range []lease.NodeID{"b", "c", "d"} {
 		r := rec(id, 1)
-		s.Apply(epoch, messageFrom(epoch, r, []Heartbeat{r.sent(epoch.Add(time.Duration(i-3) * time.Second))}, r))
+		s.Apply(epoch, messageFrom(epoch, r, []lease.Heartbeat{sent(r, epoch.Add(time.Duration(i-3)*time.Second))}, r))
 	}
 	for range 3 {
 		at, ok := s.NextDeadline()
@@ -72,36 +74,36 @@ func TestNextDeadlineIsExact(t *testing.T) {
 func TestNextDeadlineIsNeverLate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := newSet(rec("a", 1)), epoch
-		clock := s.time // of the other nodes
+		var ahead time.Duration // of the cluster time of the other nodes
 		millisUpTo := func(n int, label string) time.Duration {
 			return time.Duration(rapid.IntRange(0, n).Draw(t, label)) * ms
 		}
 		for range 30 {
 			now = now.Add(millisUpTo(1500, "wait"))
-			r := rec(NodeID(rapid.StringMatching("[a-d]").Draw(t, "id")), uint64(rapid.IntRange(1, 3).Draw(t, "life")))
-			sent := clock.at(now) - stamps(millisUpTo(7000, "age"))
-			state := rapid.SampledFrom([]State{Active, Active, Draining, Left}).Draw(t, "state")
-			m := messageFrom(now, r, []Heartbeat{{Handle: r.Handle(), At: sent, State: state, Version: 1}}, r)
-			m.Stamp = clock.at(now)
+			r := rec(lease.NodeID(rapid.StringMatching("[a-d]").Draw(t, "id")), uint64(rapid.IntRange(1, 3).Draw(t, "life")))
+			sent := stampAt(now.Add(ahead)) - stamps(millisUpTo(7000, "age"))
+			state := rapid.SampledFrom([]lease.State{lease.Active, lease.Active, lease.Draining, lease.Left}).Draw(t, "state")
+			m := messageFrom(now, r, []lease.Heartbeat{{Handle: r.Handle(), At: sent, State: state, Version: 1}}, r)
+			m.Stamp = stampAt(now.Add(ahead))
 			switch rapid.IntRange(0, 6).Draw(t, "event") {
 			case 0:
 				s.Expire(now)
 			case 1:
 				s.ExpireOthers(now)
 			case 2:
-				clock.base += stamps(millisUpTo(2000, "step"))
+				ahead += millisUpTo(2000, "step")
 				s.Apply(now, m)
 			case 3:
-				peer := newSet(rec("z", 1))
-				peer.advance(now, clock.at(now)-peer.time.at(now))
-				peer.Apply(now, s.Sync(now))
-				s.Apply(now, peer.Compose(now, 1400, 1)[0])
+				at := now.Add(ahead)
+				peer := startSet(at, rec("z", 1), testParams)
+				peer.Apply(at, s.Sync(now))
+				s.Apply(now, by(peer.Compose(at, 1400, 1)[0], -ahead))
 			default:
 				s.Apply(now, m)
 			}
 			first, any := time.Time{}, false
-			for _, e := range s.nodes {
-				if at := s.time.local(e.renewed()).Add(testParams.TTL + ms); e.status == live && e != s.self && (!any || at.Before(first)) {
+			for _, m := range s.View().Members {
+				if at := m.Renewed.Add(testParams.TTL + ms); m.ID != "a" && (!any || at.Before(first)) {
 					first, any = at, true
 				}
 			}
@@ -117,7 +119,7 @@ func TestRenewalBeforeLateExpire(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 5)
 	s.Apply(epoch, hello(epoch, b))
 	late := epoch.Add(testParams.TTL + time.Second)
-	if e := s.Apply(late, messageFrom(late, b, []Heartbeat{b.sent(late)})); e.Changed {
+	if e := s.Apply(late, messageFrom(late, b, []lease.Heartbeat{sent(b, late)})); e.Changed {
 		t.Error("a renewed lease changed the live set")
 	}
 	if s.Expire(late) {
@@ -136,11 +138,11 @@ func TestExpireOthers(t *testing.T) {
 	if len(s.ExpiredAddrs(nil)) != 2 || len(s.Peers(nil)) != 0 || len(s.ExpiredHandles()) != 2 {
 		t.Errorf("ExpiredAddrs() = %v, Peers() = %v", s.ExpiredAddrs(nil), s.Peers(nil))
 	}
-	for _, late := range []*Message{hello(epoch, b), messageFrom(now, b, hello(epoch, b).Heartbeats, b)} { // from a socket's buffer
+	for _, late := range []*lease.Message{hello(epoch, b), messageFrom(now, b, hello(epoch, b).Heartbeats, b)} { // from a socket's buffer
 		s.Apply(now, late)
 		wantIDs(t, s, "a/1")
 	}
-	s.Expire(now.Add(testParams.forgetAfter()))
+	s.Expire(now.Add(forgetAfter(testParams)))
 	s.Apply(now, hello(epoch.Add(-time.Second), b))
 	wantIDs(t, s, "a/1")
 	if e := s.Apply(now, hello(now, b)); !e.Changed || !e.Urgent {
@@ -154,7 +156,7 @@ func TestUpdateKeepsIdentity(t *testing.T) {
 	self.Labels = map[string]string{"role": "sfu"}
 	s := newSet(self)
 	before := s.Self()
-	s.Update(func(r *Record) {
+	s.Update(func(r *lease.Record) {
 		r.ID, r.Incarnation, r.Version = "z", 9, 9
 		r.Weight, r.Labels["role"] = 7, "relay"
 	})
@@ -168,45 +170,45 @@ func TestUpdateKeepsIdentity(t *testing.T) {
 
 // A change of state gets a heartbeat of its own: no heartbeat is sent with two states.
 func TestOwnState(t *testing.T) {
-	s := NewSet(epoch, *rec("a", 1), testParams)
-	first, now := s.self.at, epoch
-	expect := func(later Stamp, state State) {
+	s := lease.NewSet(epoch, *rec("a", 1), testParams)
+	first, now := stampAt(epoch), epoch
+	expect := func(later lease.Stamp, state lease.State) {
 		t.Helper()
-		for what, m := range map[string]*Message{"Compose": s.Compose(now, 1400, 1)[0], "Sync": s.Sync(now)} {
+		for what, m := range map[string]*lease.Message{"Compose": s.Compose(now, 1400, 1)[0], "Sync": s.Sync(now)} {
 			if b := m.Heartbeats[0]; b.At-first != later || b.State != state {
 				t.Errorf("%s sends %v in heartbeat %d, want %v in %d", what, b.State, b.At-first, state, later)
 			}
 		}
-		if m := member(s, "a"); m.State != state || s.self.at-first != later {
-			t.Errorf("the own view shows %v in heartbeat %d, want %v in %d", m.State, s.self.at-first, state, later)
+		if m := member(s, "a"); m.State != state {
+			t.Errorf("the own view shows %v in heartbeat %d, want %v", m.State, later, state)
 		}
 	}
-	if s.State() != Settling {
+	if s.State() != lease.Settling {
 		t.Errorf("State() = %v at first", s.State())
 	}
-	expect(0, Settling)
-	s.SetState(Draining)
-	if s.State() != Draining {
+	expect(0, lease.Settling)
+	s.SetState(lease.Draining)
+	if s.State() != lease.Draining {
 		t.Errorf("State() = %v", s.State())
 	}
-	expect(0, Settling)
+	expect(0, lease.Settling)
 	s.Heartbeat(now, 0, 0)
-	expect(1, Draining) // within the same millisecond
-	s.Update(func(r *Record) { r.Weight = 5 })
+	expect(1, lease.Draining) // within the same millisecond
+	s.Update(func(r *lease.Record) { r.Weight = 5 })
 	s.Heartbeat(now, 0, 0)
-	expect(2, Draining)
+	expect(2, lease.Draining)
 	now = now.Add(time.Second)
-	s.Apply(now, messageFrom(now, rec("a", 1), []Heartbeat{rec("a", 1).sent(now)}))
+	s.Apply(now, messageFrom(now, rec("a", 1), []lease.Heartbeat{sent(rec("a", 1), now)}))
 	if s.Self().Incarnation == 1 {
 		t.Fatal("the clone was not noticed")
 	}
-	expect(1000, Draining)
+	expect(1000, lease.Draining)
 }
 
 func TestCandidate(t *testing.T) {
-	for state, want := range map[State]bool{Settling: false, Active: true, Draining: false, Left: false} {
+	for state, want := range map[lease.State]bool{lease.Settling: false, lease.Active: true, lease.Draining: false, lease.Left: false} {
 		for _, weight := range []uint32{0, 1} {
-			m := Member{Record: &Record{Profile: Profile{Weight: weight}}, State: state}
+			m := lease.Member{Record: &lease.Record{Profile: lease.Profile{Weight: weight}}, State: state}
 			if got := m.Candidate(); got != (want && weight > 0) {
 				t.Errorf("%v with weight %d: Candidate() = %v", state, weight, got)
 			}
@@ -216,16 +218,18 @@ func TestCandidate(t *testing.T) {
 
 // Views have equal digests exactly if their live sets are equal.
 func TestViewDigest(t *testing.T) {
-	viewDigest := func(state State, self *Record, peers ...*Record) uint64 {
+	viewDigest := func(state lease.State, self *lease.Record, peers ...*lease.Record) uint64 {
 		s := newSet(self)
 		for _, r := range peers {
 			s.Apply(epoch, hello(epoch.Add(-ms), r))
 		}
 		last := peers[len(peers)-1]
-		s.Apply(epoch, messageFrom(epoch, last, []Heartbeat{last.sent(epoch).as(state)}))
+		s.Apply(epoch, messageFrom(epoch, last, []lease.Heartbeat{as(sent(last, epoch), state)}))
 		return s.View().Digest()
 	}
-	build := func(self *Record, peers ...*Record) uint64 { return viewDigest(Active, self, peers...) }
+	build := func(self *lease.Record, peers ...*lease.Record) uint64 {
+		return viewDigest(lease.Active, self, peers...)
+	}
 	a, b, c := rec("a", 1), rec("b", 1), rec("c", 1)
 	same := build(a, b, c)
 	if got := build(c, b, a); got != same {
@@ -234,8 +238,8 @@ func TestViewDigest(t *testing.T) {
 	for name, other := range map[string]uint64{
 		"one less":            build(a, b),
 		"another incarnation": build(a, b, rec("c", 2)),
-		"another version":     build(a, b, c.heavier()),
-		"another state":       viewDigest(Draining, a, b, c),
+		"another version":     build(a, b, heavier(c)),
+		"another state":       viewDigest(lease.Draining, a, b, c),
 		"another id":          build(a, b, rec("d", 1)),
 		"ids run together":    build(a, rec("bc", 1)),
 	} {
@@ -250,12 +254,12 @@ func TestRecordingIsForgotten(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 1)
 	m := hello(epoch, b)
 	s.Apply(epoch, m)
-	for now := epoch; now.Sub(epoch) < 2*testParams.forgetAfter(); now = now.Add(time.Second) {
+	for now := epoch; now.Sub(epoch) < 2*forgetAfter(testParams); now = now.Add(time.Second) {
 		s.Expire(now)
 		e := s.Apply(now, m)
-		s.answerExpired(now, m.From, e.behind, 1400)
+		s.Replies(now, m, e, 1400)
 	}
-	if s.known[b.Handle()] != nil {
+	if s.Knows("b") {
 		t.Error("still known")
 	}
 }

@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
@@ -8,16 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // rounds lets a receive a heartbeat of every peer per heartbeat, for more than two TTLs.
 // The clocks are those of the peers, relative to a's.
-func rounds(s *Set, clocks ...time.Duration) {
+func rounds(s *lease.Set, clocks ...time.Duration) {
 	for i := range 7 {
 		now := epoch.Add(time.Duration(i) * 2 * time.Second)
 		s.Heartbeat(now, 0, 0)
 		for i, clock := range clocks {
-			s.Apply(now, hello(now, rec(NodeID(fmt.Sprintf("p%d", i)), 1)).by(clock))
+			s.Apply(now, by(hello(now, rec(lease.NodeID(fmt.Sprintf("p%d", i)), 1)), clock))
 		}
 		s.Expire(now)
 	}
@@ -102,13 +104,13 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 		offsets := rapid.SliceOfN(rapid.Map(rapid.IntRange(-15_000, 15_000), func(n int) time.Duration {
 			return time.Duration(n) * ms
 		}), 2, 8).Draw(t, "clocks")
-		sets := make([]*Set, len(offsets))
+		sets := make([]*lease.Set, len(offsets))
 		for i := range sets {
-			sets[i] = offSet(epoch, offsets[i], rec(NodeID(fmt.Sprintf("n%d", i)), 1))
+			sets[i] = offSet(epoch, offsets[i], rec(lease.NodeID(fmt.Sprintf("n%d", i)), 1))
 		}
 		for round := range 7 {
 			now := epoch.Add(time.Duration(round) * 2 * time.Second)
-			var sent []*Message
+			var sent []*lease.Message
 			for i, s := range sets {
 				at := now.Add(offsets[i])
 				s.Heartbeat(at, 0, 0)
@@ -128,10 +130,10 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 				s.Expire(now.Add(offsets[i]))
 			}
 		}
-		clusterClock := offsets[0] + sets[0].census.clock
+		clusterClock := offsets[0] - sets[0].ClockAhead()
 		var accepted []string
 		for i, s := range sets {
-			if got := offsets[i] + s.census.clock; got != clusterClock {
+			if got := offsets[i] - s.ClockAhead(); got != clusterClock {
 				t.Fatalf("cluster's clock: %[2]v on n%[1]d, %[3]v on n0", i, got, clusterClock)
 			}
 			if s.ClockAhead() <= testParams.MaxSkew {
@@ -175,7 +177,7 @@ func TestFastNodeRelaysWell(t *testing.T) {
 
 // No node loses its lease when a clock is set at run time.
 func TestOwnClockIsSet(t *testing.T) {
-	peers := []*Record{rec("b", 1), rec("c", 1), rec("d", 1)}
+	peers := []*lease.Record{rec("b", 1), rec("c", 1), rec("d", 1)}
 	for name, clock := range map[string]time.Duration{ // of the peers, relative to this node's clock afterwards
 		"back": 20 * time.Second, "forward": -20 * time.Second,
 	} {
@@ -189,7 +191,7 @@ func TestOwnClockIsSet(t *testing.T) {
 					skew = clock
 				}
 				for _, r := range peers {
-					s.Apply(now, hello(now, r).by(skew))
+					s.Apply(now, by(hello(now, r), skew))
 				}
 				s.Expire(now)
 				wantIDs(t, s, "a/1", "b/1", "c/1", "d/1")
@@ -205,7 +207,7 @@ func TestOwnClockIsSet(t *testing.T) {
 // correct the clocks: the node does not reject them for a whole TTL.
 func TestWaitingPacketsDoNotBlind(t *testing.T) {
 	s := newSet(rec("a", 1))
-	peers := []*Record{rec("b", 1), rec("c", 1), rec("d", 1)}
+	peers := []*lease.Record{rec("b", 1), rec("c", 1), rec("d", 1)}
 	send := func(now, sent time.Time) {
 		for _, r := range peers {
 			s.Apply(now, hello(sent, r))

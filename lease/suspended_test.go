@@ -1,8 +1,10 @@
-package lease
+package lease_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // A node finds out by an answer whether it was suspended. Node a and its members b and c were at one cluster
@@ -11,11 +13,11 @@ func TestSuspended(t *testing.T) {
 	const ttl, ahead = 6 * time.Second, time.Hour
 	a, b, outsider := rec("a", 1), rec("b", 1), rec("s", 1)
 	now := epoch.Add(time.Second)
-	held := []Heartbeat{a.sent(epoch)}
+	held := []lease.Heartbeat{sent(a, epoch)}
 	for _, tc := range []struct {
 		name       string
-		from       *Record
-		heartbeats []Heartbeat
+		from       *lease.Record
+		heartbeats []lease.Heartbeat
 		question   bool
 		ahead      time.Duration
 		counts     bool
@@ -34,8 +36,8 @@ func TestSuspended(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(a)
-			s.Heartbeat(epoch, NoLoad, 0)
-			for _, r := range []*Record{b, rec("c", 1)} {
+			s.Heartbeat(epoch, lease.NoLoad, 0)
+			for _, r := range []*lease.Record{b, rec("c", 1)} {
 				s.Apply(epoch, hello(epoch, r))
 			}
 			m := messageFrom(now.Add(tc.ahead), tc.from, tc.heartbeats)
@@ -43,7 +45,7 @@ func TestSuspended(t *testing.T) {
 				m.Echo = s.Question(now, 7).Challenge
 			}
 			e := s.Apply(now, carry(t, m))
-			moved := s.time.at(now) > stampAt(now)+1
+			moved := s.Stamp(now) > stampAt(now)+1
 			if e.Counts != tc.counts || e.Suspended != tc.suspended || moved != (tc.counts && tc.ahead > 0) {
 				t.Errorf("%+v, cluster time has moved: %v", e, moved)
 			}
@@ -55,14 +57,14 @@ func TestSuspended(t *testing.T) {
 func TestSuspendedWithPacketsWaiting(t *testing.T) {
 	for _, step := range []time.Duration{100 * ms, 400 * ms, 2 * time.Second, 5 * time.Second} {
 		s, b := newSet(rec("a", 1)), rec("b", 1)
-		s.Heartbeat(epoch, NoLoad, 0)
+		s.Heartbeat(epoch, lease.NoLoad, 0)
 		s.Apply(epoch, hello(epoch, b))
 		last := epoch
 		for at := step; at <= time.Minute; at += step {
 			last = epoch.Add(at)
 			s.Apply(epoch, messageFrom(last, b, nil))
 		}
-		if led := s.time.at(epoch) - stampAt(epoch); millis(led) > 6*time.Second {
+		if led := s.Stamp(epoch) - stampAt(epoch); millis(led) > 6*time.Second {
 			t.Errorf("steps of %v lead it %v ahead", step, millis(led))
 		}
 		m := messageFrom(last, b, nil)
@@ -76,12 +78,12 @@ func TestSuspendedWithPacketsWaiting(t *testing.T) {
 // Without an answer, no message leads a node over the end of its own lease: neither of members nor of
 // unknown senders, recorded or not.
 func TestOverdueWithoutAnswer(t *testing.T) {
-	for _, r := range []*Record{rec("b", 1), rec("s", 1)} {
+	for _, r := range []*lease.Record{rec("b", 1), rec("s", 1)} {
 		s := newSet(rec("a", 1))
 		s.Apply(epoch, hello(epoch, rec("b", 1)))
 		for _, ahead := range []time.Duration{6 * time.Second, time.Hour} {
 			e := s.Apply(epoch, hello(epoch.Add(ahead), r))
-			if e.Counts || e.Suspended || e.Challenge != r.Addr || e.Overdue != (r.ID == "b") || s.time.at(epoch) != stampAt(epoch) {
+			if e.Counts || e.Suspended || e.Challenge != r.Addr || e.Overdue != (r.ID == "b") || s.Stamp(epoch) != stampAt(epoch) {
 				t.Errorf("%s, %v ahead: %+v", r.ID, ahead, e)
 			}
 		}
@@ -95,9 +97,9 @@ func TestOutsiderWithLaterTime(t *testing.T) {
 		if !alone {
 			s.Apply(epoch, hello(epoch, rec("b", 1)))
 		}
-		answers := func(at time.Duration) Effect {
+		answers := func(at time.Duration) lease.Effect {
 			now := epoch.Add(at)
-			s.Heartbeat(now, NoLoad, 0)
+			s.Heartbeat(now, lease.NoLoad, 0)
 			m := messageFrom(now.Add(time.Hour), rec("s", 1), nil)
 			m.Echo = s.Challenge(now, 7).Challenge
 			return s.Apply(now, m)
@@ -135,7 +137,7 @@ func TestOverslept(t *testing.T) {
 		{"later, of a process that does not know the time", true, true, time.Hour, false},
 	} {
 		s := newSet(rec("a", 1))
-		s.Heartbeat(epoch, NoLoad, 0)
+		s.Heartbeat(epoch, lease.NoLoad, 0)
 		m := messageFrom(now.Add(tc.ahead), rec("s", 1), nil)
 		if m.Provisional, m.Echo = tc.provisional, s.Challenge(now, 7).Challenge; tc.question {
 			m.Echo = s.Question(now, 7).Challenge
@@ -144,7 +146,7 @@ func TestOverslept(t *testing.T) {
 		if got := s.Overslept(now, m); got != tc.overslept {
 			t.Errorf("%s: %v", tc.name, got)
 		}
-		if late := now.Add(2*challengeLife + time.Second); s.Overslept(late, m) {
+		if late := now.Add(2*lease.ChallengeLife + time.Second); s.Overslept(late, m) {
 			t.Errorf("%s: an answer counts after %v", tc.name, late.Sub(now))
 		}
 	}

@@ -1,0 +1,42 @@
+package lease
+
+import "time"
+
+// Limits that tests reach or exceed.
+const (
+	ChallengeLife     = challengeLife
+	MaxAge            = maxAge
+	MaxBits           = maxBits
+	MaxBuckets        = maxBuckets
+	MaxDiffering      = maxDiffering
+	MaxDrawn          = maxDrawn
+	MaxIncarnation    = maxIncarnation
+	MaxLearned        = maxLearned
+	MaxPullLeases     = maxPullLeases
+	MaxPullRecords    = maxPullRecords
+	MaxStart          = maxStart
+	MessageOverhead   = messageOverhead
+	OverStream        = overStream
+	MaxHeartbeatBytes = maxHeartbeatBytes
+	MaxStamp          = maxStamp
+	MinStart          = minStart
+	RequestInterval   = requestInterval
+)
+
+// Believe makes the messages of nodes count as if each had answered a challenge at an instant.
+func (s *Set) Believe(answered map[Handle]time.Time) { s.runs = answered }
+
+// Sizes returns how much a set holds of what others make it hold.
+func (s *Set) Sizes() map[string]int {
+	return map[string]int{
+		"known": len(s.known), "nodes": len(s.nodes), "requested": len(s.requested),
+		"ahead": len(s.ahead), "differs": len(s.ages.differs), "reported": len(s.reported),
+		"cordons": len(s.cordons.all), "cordons in force": len(s.cordons.inForce), "cordons sent": len(s.cordons.sent),
+	}
+}
+
+// RowCopies returns to how many recipients a set sends the row of a node.
+func (s *Set) RowCopies() int { return s.rowCopies() }
+
+// RecordCopies returns to how many recipients a set sends the record of a node.
+func (s *Set) RecordCopies() int { return s.recordCopies() }
