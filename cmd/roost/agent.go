@@ -16,14 +16,14 @@ When it has joined it logs "agent running" with its addresses, so port 0 can be 
 for --bind and --http.
 
 SIGTERM or SIGINT make the node fail /readyz, give up what it owns, leave the cluster
-and exit 0, within --shutdown-delay and 25 s; a second signal stops it at once (exit
+and exit 0, within --shutdown-delay plus 25 s; a second signal stops it at once (exit
 130). It also exits 0 after roost leave, and 1 if it cannot start or another process
 takes its id.
 
 At SIGHUP, and within 4 s after one of its files has changed, the agent reads its
 settings again. The seeds, the keys, the tokens, the level of the log and the user and
-password of Redis change at once; the log names others that need a restart. If any of
-them has a problem, nothing changes, and roost doctor shows the problem.
+password of Redis change at once; the log names changed settings that need a restart. If
+any setting is invalid, none is applied, and roost doctor shows the error.
 
 A setting comes from its flag, or else from its environment variable, or else from the
 --config file, or else has the default that is shown here. In the file:

@@ -79,8 +79,8 @@ func (a *Agent) basic() []Setting {
 		},
 		{
 			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
-			Usage: "who owns in a network split: each side everything, or only the side with most members; " +
-				"the same on all nodes, see docs/operations.md",
+			Usage: "who owns in a network split: each side everything, or only the side with most of the members " +
+				"from before the split; the same on all nodes",
 		},
 		{
 			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP,
@@ -132,20 +132,20 @@ func (a *Agent) rooms() []Setting {
 		},
 		{
 			Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL),
-			Usage: "how long a pin outlives the last request for its room (default 1h)",
+			Usage: "end the hosting of a room this long after its last request, and its pin at most this long after that (default 1h)",
 		},
 		{
 			Name: "soft-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.SoftCeiling, 1, maxCeiling),
-			Usage: "share of its --capacity up to which a node gets new rooms while another has headroom (default 80)",
+			Usage: "prefer other nodes for new rooms above this share of --capacity (default 80)",
 		},
 		{
 			Name: "hard-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.HardCeiling, 0, maxCeiling),
-			Usage: "share of its --capacity above which a node gets no new room at all (default 0: never refuse)",
+			Usage: "place no new room on a node above this share of --capacity (default 0: never refuse)",
 		},
 		{
 			Name: "report-load", Arg: "bool", Set: Bool(&a.Rooms.ReportLoad),
-			Usage: "report as load what the rooms that are hosted here cost, n·(n-1) units each, " +
-				"and ignore what is posted to /v1/load",
+			Usage: "report as load what the rooms that are hosted here cost, n·(n-1) units each; " +
+				"/v1/load then takes no load",
 		},
 	}
 }
@@ -154,8 +154,8 @@ func (a *Agent) http() []Setting {
 	return []Setting{
 		{
 			Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)),
-			Usage: "bearer token that calls which change something must show, required if --http is not loopback (or use --http-client-ca); " +
-				"further lines are tokens that count, too",
+			Usage: "require a bearer token from FILE for calls that change something; each line is a valid token. " +
+				"Needed unless --http is loopback or --http-client-ca is set",
 		},
 		{
 			Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads),
@@ -198,7 +198,7 @@ func (a *Agent) timing() []Setting {
 		},
 		{
 			Name: "ttl", Arg: "DURATION", Set: Duration(&c.LeaseTTL),
-			Usage: "a lease ends when it is this old; the same on all nodes (default 6s; wan 20s, local 1s)",
+			Usage: "a lease ends this long after the last heartbeat; the same on all nodes (default 6s; wan 20s)",
 		},
 		{
 			Name: "max-skew", Arg: "DURATION", Default: "5s", Set: Duration(&c.MaxSkew),
@@ -211,8 +211,8 @@ func (a *Agent) timing() []Setting {
 		},
 		{
 			Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart),
-			Usage: "let this node's share grow to --weight for this long, in ten steps, when it joins members that own: " +
-				"for caches that are cold at first (default: the whole share at once)",
+			Usage: "grow to --weight over this time, in ten steps, after a start or a drain in a running cluster: " +
+				"for caches that are cold at first (default: at once)",
 		},
 		{
 			Name: "split-forget", Arg: "DURATION", Default: "10m", Set: Duration(&c.SplitForget),
@@ -267,7 +267,7 @@ func (a *Agent) advanced() []Setting {
 		},
 		{
 			Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping),
-			Usage: "own partitions even after three crashes within ten TTLs: " +
+			Usage: "own partitions even after three returns from crashes or cuts within ten TTLs: " +
 				"for tests that kill this node again and again",
 		},
 		{
