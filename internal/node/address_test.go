@@ -1,4 +1,4 @@
-package node
+package node_test
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
 )
 
 // move gives a node of a network another address. Packets to the former one are lost.
@@ -19,7 +21,7 @@ func (w *network) move(from, to string) {
 func TestOwnAddressChanges(t *testing.T) {
 	looks := 0
 	w := newNetwork(t, nil, "a", "b", "c")
-	w.locate = func(id string) Located { looks++; return Located{Addr: id, HTTP: 7} }
+	w.locate = func(id string) node.Located { looks++; return node.Located{Addr: id, HTTP: 7} }
 	w.run(time.Minute)
 	if looks > 0 {
 		t.Errorf("the node looked at its address %d times while others reached it", looks)
@@ -31,7 +33,7 @@ func TestOwnAddressChanges(t *testing.T) {
 	if w.exchanged == before {
 		t.Error("its memberlist, which began anew, has met nobody")
 	}
-	if r := w.nodes["a"].set.View().Members[2].Record; r.Addr != "c2" || r.HTTP != 7 {
+	if r := w.nodes["a"].View().Live.Members[2].Record; r.Addr != "c2" || r.HTTP != 7 {
 		t.Errorf("a has %s and %d in the record of c", r.Addr, r.HTTP)
 	}
 	for _, id := range w.ids {
@@ -53,11 +55,11 @@ func TestOwnAddressChanges(t *testing.T) {
 func TestOwnAddressIsGone(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	gone := errors.New("this host no longer has it")
-	w.locate = func(string) Located { return Located{Addr: "c", Reason: gone} }
+	w.locate = func(string) node.Located { return node.Located{Addr: "c", Reason: gone} }
 	w.move("c", "c2")
 	w.run(20 * time.Second)
 	v := w.nodes["c2"].View()
-	if v.Phase != Joining || !errors.Is(v.Unreachable, gone) || v.Waits == nil ||
+	if v.Phase != node.Joining || !errors.Is(v.Unreachable, gone) || v.Waits == nil ||
 		!strings.Contains(v.Waits.Error(), gone.Error()) || strings.Contains(v.Waits.Error(), "blocked") {
 		t.Errorf("it is %v, and says %v, %v", v.Phase, v.Unreachable, v.Waits)
 	}
@@ -68,7 +70,7 @@ func TestOwnAddressIsGone(t *testing.T) {
 	if n := w.logged("c2", "others cannot reach this node"); n < 1 || n > 2 {
 		t.Errorf("%d lines in 80 s", n)
 	}
-	w.locate = func(string) Located { return Located{Addr: "c"} }
+	w.locate = func(string) node.Located { return node.Located{Addr: "c"} }
 	w.move("c2", "c")
 	w.run(20 * time.Second)
 	w.agreed(t)
@@ -79,11 +81,11 @@ func TestOwnAddressIsGone(t *testing.T) {
 
 // A newcomer that no seed can ever reach ends. A node that was alone before goes on, and looks from time to time.
 func TestNoSeedReachesIt(t *testing.T) {
-	never := Located{Addr: "a", Reason: errors.New("it is a loopback address"), Final: true}
-	w := &network{now: epoch, nodes: make(map[string]*Node), last: make(map[string]Ready)}
-	w.change = func(c *Config) { c.Seeds = []string{"far"} }
+	never := node.Located{Addr: "a", Reason: errors.New("it is a loopback address"), Final: true}
+	w := &network{now: epoch, nodes: make(map[string]*node.Node), last: make(map[string]node.Ready)}
+	w.change = func(c *node.Config) { c.Seeds = []string{"far"} }
 	looks := 0
-	w.locate = func(string) Located { looks++; return never }
+	w.locate = func(string) node.Located { looks++; return never }
 	w.add("a")
 	for range 300 {
 		w.run(10 * time.Millisecond)
@@ -95,13 +97,13 @@ func TestNoSeedReachesIt(t *testing.T) {
 		t.Errorf("the newcomer goes on: %v", r.Hopeless)
 	}
 
-	w.nodes, w.ids, w.last = make(map[string]*Node), nil, make(map[string]Ready)
-	w.change = func(c *Config) { c.Seeds, c.Bootstrap = []string{"far"}, true }
+	w.nodes, w.ids, w.last = make(map[string]*node.Node), nil, make(map[string]node.Ready)
+	w.change = func(c *node.Config) { c.Seeds, c.Bootstrap = []string{"far"}, true }
 	w.add("a")
 	w.run(time.Second)
 	looks = 0
 	w.run(100 * time.Second)
-	if v := w.nodes["a"].View(); v.Phase != Active || v.Unreachable == nil {
+	if v := w.nodes["a"].View(); v.Phase != node.Active || v.Unreachable == nil {
 		t.Errorf("it is %v, and says %v", v.Phase, v.Unreachable)
 	}
 	if looks < 9 || looks > 11 {

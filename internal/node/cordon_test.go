@@ -1,10 +1,11 @@
-package node
+package node_test
 
 import (
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -31,14 +32,14 @@ func TestCordon(t *testing.T) {
 			}
 		}
 	}
-	cordon("nobody", time.Minute, ErrNotMember)
+	cordon("nobody", time.Minute, node.ErrNotMember)
 	cordon("b", 10*time.Second, nil)
 	w.run(time.Second)
 	owners("b is cordoned", "a", "c")
 	cordon("a", time.Minute, nil)
 	w.run(time.Second)
 	owners("a and b are", "c")
-	cordon("c", time.Minute, ErrLastCandidate)
+	cordon("c", time.Minute, node.ErrLastCandidate)
 	cordon("b", time.Minute, nil) // c could do without
 	cordon("b", 10*time.Second, nil)
 	w.nodes["c"].Drain(w.now)
@@ -78,15 +79,15 @@ func TestUncordonForgotten(t *testing.T) {
 	w.run(time.Second)
 	w.mute["b"] = true
 	for range 60 {
-		if !a.set.Knows("b") {
+		if !a.Leases().Knows("b") {
 			break
 		}
 		w.run(10 * time.Second)
 	}
-	if a.set.Knows("b") || len(a.View().Live.Cordoned) != 1 {
-		t.Fatalf("b is known: %v; cordons: %+v", a.set.Knows("b"), a.View().Live.Cordoned)
+	if a.Leases().Knows("b") || len(a.View().Live.Cordoned) != 1 {
+		t.Fatalf("b is known: %v; cordons: %+v", a.Leases().Knows("b"), a.View().Live.Cordoned)
 	}
-	if err := a.Cordon(w.now, "b", time.Minute, ""); !errors.Is(err, ErrNotMember) {
+	if err := a.Cordon(w.now, "b", time.Minute, ""); !errors.Is(err, node.ErrNotMember) {
 		t.Errorf("a cordon of a forgotten node: %v", err)
 	}
 	if err := a.Cordon(w.now, "b", 0, ""); err != nil {

@@ -1,11 +1,12 @@
-package node
+package node_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/handoff"
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -14,11 +15,11 @@ import (
 func TestHandoffBound(t *testing.T) {
 	const bound = 2 * time.Second
 	for _, comesBack := range []bool{false, true} {
-		w := newNetwork(t, func(c *Config) { c.Handoff = bound }, "a")
-		without := w.nodes["a"].tables.table
+		w := newNetwork(t, func(c *node.Config) { c.Handoff = bound }, "a")
+		without := w.nodes["a"].View().Table
 		w.add("b")
 		b := w.nodes["b"]
-		waits := func() bool { return slices.ContainsFunc(b.handing.state.Waiting(), b.handing.state.Waits) }
+		waits := func() bool { return len(b.View().Runners) > 0 }
 		for began := w.now; !waits(); {
 			if w.run(10 * time.Millisecond); w.now.Sub(began) > 5*time.Second {
 				t.Fatal("the new node waits for nothing")
@@ -26,16 +27,15 @@ func TestHandoffBound(t *testing.T) {
 		}
 		w.run(bound - 300*time.Millisecond) // node a never reports that its runs have returned
 		if comesBack {
-			v := b.set.View()
-			b.handing.adoptTable(w.now, v, without, false)
-			b.handing.adoptTable(w.now, v, b.tables.table, false)
+			b.AdoptTable(w.now, without)
+			b.AdoptTable(w.now, b.View().Table)
 		}
 		w.run(time.Second)
-		if early := b.stats.HandoffOverruns > 0; early == comesBack {
+		if early := b.View().Stats.HandoffOverruns > 0; early == comesBack {
 			t.Errorf("comes back: %v, overdue: %v", comesBack, early)
 		}
 		w.run(bound)
-		if b.stats.HandoffOverruns == 0 {
+		if b.View().Stats.HandoffOverruns == 0 {
 			t.Error("the wait has no end")
 		}
 	}
@@ -44,14 +44,14 @@ func TestHandoffBound(t *testing.T) {
 // A new member may run partitions, and say so, before the table of this node names it: its news
 // comes once or twice, and lookups would go to the former owner until the bound.
 func TestNewsOfNewMember(t *testing.T) {
-	w := newNetwork(t, func(c *Config) { c.Handoff = time.Minute }, "a", "b")
-	a, former := w.nodes["a"], w.nodes["a"].tables.table
+	w := newNetwork(t, func(c *node.Config) { c.Handoff = time.Minute }, "a", "b")
+	a, former := w.nodes["a"], w.nodes["a"].View().Table
 	w.add("c")
 	c := w.nodes["c"]
-	for a.set.AddrOf(c.set.Handle()) == "" {
+	for a.Leases().AddrOf(c.Handle()) == "" {
 		w.run(10 * time.Millisecond)
 	}
-	if a.tables.table != former {
+	if a.View().Table != former {
 		t.Fatal("the table came with the member")
 	}
 	var ofB []placement.Partition
@@ -60,21 +60,21 @@ func TestNewsOfNewMember(t *testing.T) {
 			ofB = append(ofB, p)
 		}
 	}
-	for _, b := range (handoff.Answer{To: a.set.Handle(), Runs: ofB}).Encode() {
-		m := c.set.Request(w.now, nil, nil)
+	for _, b := range (handoff.Answer{To: a.Handle(), Runs: ofB}).Encode() {
+		m := c.Leases().Request(w.now, nil, nil)
 		m.Handoff = b
-		a.apply(w.now, m)
+		a.Receive(w.now, lease.Encode(m))
 	}
-	for a.tables.table == former {
+	for a.View().Table == former {
 		w.run(10 * time.Millisecond)
 	}
 	moved := 0
 	for _, p := range ofB {
-		if owner, _ := a.tables.table.Owner(p); owner != "c" {
+		if owner, _ := a.View().Table.Owner(p); owner != "c" {
 			continue
 		}
 		moved++
-		if other := a.handing.otherRunners()[p]; other != "" {
+		if other := a.View().Runners[p]; other != "" {
 			t.Errorf("partition %d, which c runs, runs on %s", p, other)
 		}
 	}

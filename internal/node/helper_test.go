@@ -1,4 +1,4 @@
-package node
+package node_test
 
 import (
 	"errors"
@@ -6,31 +6,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
+var epoch = time.Unix(1_700_000_000, 0)
+
 // network connects nodes without delay. Time advances in steps of 10 ms.
 type network struct {
 	now       time.Time
-	change    func(*Config) // of each node; may be nil
-	nodes     map[string]*Node
-	ids       []string                         // in the order of their turns
-	clock     map[string]time.Duration         // how far a node's wall clock is ahead
-	stuck     map[string]bool                  // paused: has no turn and receives nothing
-	mute      map[string]bool                  // its packets are not sent
-	drop      map[string]bool                  // its packets are sent, and do not arrive
-	silent    bool                             // nobody answers a node that rejoins
-	last      map[string]Ready                 // the fields of its latest turns
-	sent      func(from string, packet Packet) // called for each packet, if not nil
-	locate    func(id string) Located          // answers looks at the own address, if not nil
-	exchanged int                              // ends of full exchanges that succeeded
+	change    func(*node.Config) // of each node; may be nil
+	nodes     map[string]*node.Node
+	ids       []string                              // in the order of their turns
+	clock     map[string]time.Duration              // how far a node's wall clock is ahead
+	stuck     map[string]bool                       // paused: has no turn and receives nothing
+	mute      map[string]bool                       // its packets are not sent
+	drop      map[string]bool                       // its packets are sent, and do not arrive
+	silent    bool                                  // nobody answers a node that rejoins
+	last      map[string]node.Ready                 // the fields of its latest turns
+	sent      func(from string, packet node.Packet) // called for each packet, if not nil
+	locate    func(id string) node.Located          // answers looks at the own address, if not nil
+	exchanged int                                   // ends of full exchanges that succeeded
 }
 
-func newNetwork(t *testing.T, change func(*Config), ids ...string) *network {
+func newNetwork(t *testing.T, change func(*node.Config), ids ...string) *network {
 	t.Helper()
 	w := &network{
-		now: epoch, change: change, nodes: make(map[string]*Node), last: make(map[string]Ready),
+		now: epoch, change: change, nodes: make(map[string]*node.Node), last: make(map[string]node.Ready),
 		clock: make(map[string]time.Duration), stuck: make(map[string]bool), mute: make(map[string]bool), drop: make(map[string]bool),
 	}
 	for _, id := range ids {
@@ -46,8 +49,8 @@ func (w *network) add(id string) {
 	w.ids = append(w.ids, id)
 }
 
-func (w *network) start(id string, seed uint64) *Node {
-	cfg := Config{
+func (w *network) start(id string, seed uint64) *node.Node {
+	cfg := node.Config{
 		Self:       lease.Record{Profile: lease.Profile{ID: lease.NodeID(id), Incarnation: uint64(1 + len(w.ids)), Addr: id, Weight: 100}},
 		Partitions: 8, Strategy: placement.Rendezvous(),
 		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
@@ -58,12 +61,12 @@ func (w *network) start(id string, seed uint64) *Node {
 	if w.change != nil {
 		w.change(&cfg)
 	}
-	return New(w.now, cfg, seed)
+	return node.New(w.now, cfg, seed)
 }
 
 // meet makes a node part of the cluster of another one, as a seed does.
-func meet(now time.Time, n, seed *Node) {
-	_ = n.Met(now, Exchange{target: &target{kind: seedAddr}}, seed.Peer())
+func meet(now time.Time, n, seed *node.Node) {
+	_ = n.Met(now, node.SeedExchange(), seed.Peer())
 }
 
 // exchange is a full exchange between two nodes.
@@ -103,13 +106,13 @@ func (w *network) turn(id string) {
 	}
 	for _, x := range r.Exchanges {
 		if w.nodes[x.Addr] == nil || w.stuck[x.Addr] || w.mute[id] {
-			n.Exchanged(now, x, NoAnswer, errors.New("no answer"))
+			n.Exchanged(now, x, node.NoAnswer, errors.New("no answer"))
 		} else if err := n.Met(now, x, w.nodes[x.Addr].Peer()); err != nil {
-			n.Exchanged(now, x, OtherCluster, err)
+			n.Exchanged(now, x, node.OtherCluster, err)
 		} else if !w.silent {
 			w.exchange(id, x.Addr)
 			w.exchanged++
-			n.Exchanged(now, x, NoAnswer, nil)
+			n.Exchanged(now, x, node.NoAnswer, nil)
 		}
 	}
 	if r.Locate != nil && w.locate != nil {
@@ -129,7 +132,7 @@ func (w *network) turn(id string) {
 // owned returns how many partitions a node owns now, by its state and its lease.
 func (w *network) owned(id string) int {
 	n, s := w.nodes[id], w.last[id].State
-	if s == nil || !n.lease.Holds(w.at(id).Sub(n.started)) {
+	if s == nil || !n.View().Lease.Holds(w.at(id).Sub(n.Started())) {
 		return 0
 	}
 	return len(s.Owned())
@@ -151,7 +154,7 @@ func (w *network) agreed(t *testing.T) {
 	sum := 0
 	for _, id := range w.ids {
 		v := w.nodes[id].View()
-		if v.Phase != Active || v.Diverged != 0 || len(v.Live.Members) != len(w.ids) {
+		if v.Phase != node.Active || v.Diverged != 0 || len(v.Live.Members) != len(w.ids) {
 			t.Errorf("%s is %v, sees %d members, of which %d diverge", id, v.Phase, len(v.Live.Members), v.Diverged)
 		}
 		sum += w.owned(id)

@@ -1,4 +1,4 @@
-package node
+package node_test
 
 import (
 	"errors"
@@ -8,28 +8,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // joining runs one node. Its exchanges end with the errors of their addresses at once,
 // nil being the answer of a member, or without an answer after 2.5 s.
 type joining struct {
-	n       *Node
+	n       *node.Node
 	now     time.Time
 	errs    map[string]error  // of addresses that answer
 	names   map[string]string // addresses of names, or "hangs"
-	peer    *Node             // the member that has answered an exchange last
+	peer    *node.Node        // the member that has answered an exchange last
 	deaf    bool              // no member receives a packet
 	later   map[time.Time][]func()
 	tried   []time.Duration // when each exchange began
 	dialed  []string
 	log     []string
 	refused error
+	last    node.Exchange // that began last
 }
 
 var errRefused, errHungUp, errStuck, errSlow = errors.New("refused"), errors.New("hung up"), errors.New("stuck"), errors.New("stuck after 5 s")
 
-func newJoining(t *testing.T, change func(*Config)) *joining {
+func newJoining(t *testing.T, change func(*node.Config)) *joining {
 	t.Helper()
 	w := newNetwork(t, change)
 	return &joining{n: w.start("self", 1), now: w.now, later: make(map[time.Time][]func())}
@@ -42,7 +44,7 @@ func (j *joining) run(span time.Duration, joining bool) (took time.Duration) {
 			f()
 		}
 		j.carryOut(j.n.Ready(j.now))
-		if joining && j.n.life.phase != Joining {
+		if joining && j.n.View().Phase != node.Joining {
 			j.carryOut(j.n.Ready(j.now))
 			return j.now.Sub(begin)
 		}
@@ -50,7 +52,7 @@ func (j *joining) run(span time.Duration, joining bool) (took time.Duration) {
 	return span
 }
 
-func (j *joining) carryOut(r Ready) {
+func (j *joining) carryOut(r node.Ready) {
 	after := func(d time.Duration, f func()) { j.later[j.now.Add(d)] = append(j.later[j.now.Add(d)], f) }
 	for _, p := range r.Packets {
 		j.n.Sent(j.now, p)
@@ -71,9 +73,15 @@ func (j *joining) carryOut(r Ready) {
 		after(took, func() { j.n.Resolved(j.now, l, addrs, err) })
 	}
 	for _, x := range r.Exchanges {
-		j.tried, j.dialed = append(j.tried, j.now.Sub(j.n.started)), append(j.dialed, x.Addr)
+		j.last = x
+		j.tried, j.dialed = append(j.tried, j.now.Sub(j.n.Started())), append(j.dialed, x.Addr)
 		if err, ok := j.errs[x.Addr]; ok {
-			reason := map[error]Reason{errRefused: Refused, errHungUp: HungUp, errStuck: Unfinished, errSlow: Unfinished}[err]
+			reason := map[error]node.Reason{
+				errRefused: node.Refused,
+				errHungUp:  node.HungUp,
+				errStuck:   node.Unfinished,
+				errSlow:    node.Unfinished,
+			}[err]
 			took := 10 * time.Millisecond
 			if errors.Is(err, errSlow) {
 				took = 5 * time.Second
@@ -89,7 +97,7 @@ func (j *joining) carryOut(r Ready) {
 				j.n.Exchanged(j.now, x, reason, err)
 			})
 		} else {
-			after(2500*time.Millisecond, func() { j.n.Exchanged(j.now, x, NoAnswer, errors.New("timed out")) })
+			after(2500*time.Millisecond, func() { j.n.Exchanged(j.now, x, node.NoAnswer, errors.New("timed out")) })
 		}
 	}
 	for _, e := range r.Log {
@@ -104,21 +112,21 @@ func (j *joining) carryOut(r Ready) {
 }
 
 // member starts a member.
-func (j *joining) member() *Node {
-	w := network{now: j.now, change: func(c *Config) { c.Bootstrap = true }}
+func (j *joining) member() *node.Node {
+	w := network{now: j.now, change: func(c *node.Config) { c.Bootstrap = true }}
 	j.peer = w.start("member", 9)
 	j.peer.Ready(j.now)
 	return j.peer
 }
 
 // confirm shows that a node runs.
-func (j *joining) confirm(m *Node) {
+func (j *joining) confirm(m *node.Node) {
 	meet(j.now, j.n, m)
-	j.n.Receive(j.now, lease.Encode(m.set.Echo(j.now, j.n.set.Challenge(j.now, 7))))
+	j.n.Receive(j.now, lease.Encode(m.Leases().Echo(j.now, j.n.Leases().Challenge(j.now, 7))))
 }
 
 // answers delivers what a member has to say.
-func (j *joining) answers(m *Node) {
+func (j *joining) answers(m *node.Node) {
 	for _, p := range m.Ready(j.now).Packets {
 		if p.To == "self" {
 			j.n.Receive(j.now, p.Bytes)
@@ -221,14 +229,14 @@ func TestFirstJoin(t *testing.T) {
 		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined false"}, // others may get the name later
 		"a name without one": {names: "-", took: [2]float64{10, 10}, log: first + alone},
 	} {
-		j := newJoining(t, func(c *Config) {
+		j := newJoining(t, func(c *node.Config) {
 			if c.Seeds = tt.seeds; tt.names != "" {
 				c.SeedNames = []string{"name"}
 			}
 		})
 		j.errs, j.names = tt.errs, map[string]string{"name": strings.Trim(tt.names, "-")}
 		took := j.run(20*time.Second, true).Seconds()
-		if took < tt.took[0] || took > tt.took[1] || !errors.Is(j.refused, tt.err) || j.n.ended != (tt.err != nil) {
+		if took < tt.took[0] || took > tt.took[1] || !errors.Is(j.refused, tt.err) || j.n.View().Ended != (tt.err != nil) {
 			t.Errorf("%s: ended after %v s with %v, want %v with %v", name, took, j.refused, tt.took, tt.err)
 		}
 		if log := strings.Join(j.log, ", "); log != tt.log || len(j.dialed) != tt.dialed {
@@ -239,7 +247,7 @@ func TestFirstJoin(t *testing.T) {
 
 // A stuck seed that is stopped hangs up once. The node goes on trying.
 func TestStuckSeedIsStopped(t *testing.T) {
-	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
+	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"a"} })
 	j.errs = map[string]error{"a": errStuck}
 	j.run(3*time.Second, false)
 	j.errs = map[string]error{"a": errHungUp}
@@ -248,7 +256,7 @@ func TestStuckSeedIsStopped(t *testing.T) {
 	}
 	j.errs = map[string]error{"a": errStuck}
 	j.run(3*time.Second, false)
-	if j.n.ended || j.refused != nil {
+	if j.n.View().Ended || j.refused != nil {
 		t.Errorf("gave up after one of %d tries was hung up: %v", len(j.dialed), j.refused)
 	}
 }
@@ -256,11 +264,11 @@ func TestStuckSeedIsStopped(t *testing.T) {
 // A lookup takes at most half of the time that is left for the join, so that its addresses can be tried.
 func TestLookupEndsWithinTheGrace(t *testing.T) {
 	for grace, want := range map[time.Duration]time.Duration{
-		20 * time.Second:       lookupTime,
+		20 * time.Second:       node.LookupTime,
 		2 * time.Second:        time.Second,
-		100 * time.Millisecond: hangsAfter,
+		100 * time.Millisecond: node.HangsAfter,
 	} {
-		w := newNetwork(t, func(c *Config) { c.SeedNames, c.StartupGrace = []string{"name"}, grace }, "a")
+		w := newNetwork(t, func(c *node.Config) { c.SeedNames, c.StartupGrace = []string{"name"}, grace }, "a")
 		n := w.start("b", 1)
 		if l := n.Ready(w.now).Lookups; len(l) != 1 || l[0].Timeout != want {
 			t.Errorf("with a grace of %v: %+v, want %v", grace, l, want)
@@ -270,23 +278,24 @@ func TestLookupEndsWithinTheGrace(t *testing.T) {
 
 // A node whose seeds answer over TCP alone is not alone, and says what is wrong.
 func TestNoUDP(t *testing.T) {
-	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
+	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"a"} })
 	j.errs, j.deaf = map[string]error{"a": nil}, true
 	j.run(time.Minute, true)
-	waits := slices.ContainsFunc(j.n.join.targets, func(t *target) bool { return t.stuck() && errors.Is(t.err, errUnconfirmed) })
-	if j.n.life.phase != Joining || !waits || len(j.dialed) < 20 || len(j.dialed) > 31 || len(j.log) != 1 {
-		t.Errorf("it is %v after %d exchanges, waits: %v; it logged %q", j.n.life.phase, len(j.dialed), waits, j.log)
+	why := j.n.View().Waits
+	if j.n.View().Phase != node.Joining || why == nil || !strings.Contains(why.Error(), "UDP") ||
+		len(j.dialed) < 20 || len(j.dialed) > 31 || len(j.log) != 1 {
+		t.Errorf("it is %v after %d exchanges, waits because of %v; it logged %q", j.n.View().Phase, len(j.dialed), why, j.log)
 	}
 	j.deaf = false
 	j.run(15*time.Second, false)
-	if got := len(j.n.set.View().Members); got != 2 {
+	if got := len(j.n.View().Live.Members); got != 2 {
 		t.Errorf("%d members when UDP works again", got)
 	}
 }
 
 // The only seed of 24 that answers is found while all others are silent.
 func TestSilentSeeds(t *testing.T) {
-	seeds := func(c *Config) { c.Seeds = numbered(24) }
+	seeds := func(c *node.Config) { c.Seeds = numbered(24) }
 	silent := newJoining(t, seeds)
 	silent.run(6*time.Second, false)
 	j := newJoining(t, seeds)
@@ -299,11 +308,11 @@ func TestSilentSeeds(t *testing.T) {
 // A node with more dead seeds than it can try within the grace tries each of them before it goes on alone, and
 // finds the only one that answers.
 func TestManyDeadSeeds(t *testing.T) {
-	many := func(c *Config) { c.Seeds = numbered(2001) }
+	many := func(c *node.Config) { c.Seeds = numbered(2001) }
 	dead := newJoining(t, many)
 	took := dead.run(time.Minute, true)
 	slices.Sort(dead.dialed)
-	if n := len(slices.Compact(dead.dialed)); n != 2001 || dead.n.life.phase == Joining {
+	if n := len(slices.Compact(dead.dialed)); n != 2001 || dead.n.View().Phase == node.Joining {
 		t.Errorf("it was alone after %v and tried %d seeds", took, n)
 	}
 	for _, last := range []string{"0", "1000", "2000"} {
@@ -315,7 +324,7 @@ func TestManyDeadSeeds(t *testing.T) {
 	}
 	// One that comes back later is found as well: a node that is alone tries each within minutes.
 	dead.errs = map[string]error{"1000": nil}
-	for limit := dead.now.Add(7 * time.Minute); len(dead.n.set.View().Members) == 1; {
+	for limit := dead.now.Add(7 * time.Minute); len(dead.n.View().Live.Members) == 1; {
 		if dead.run(time.Second, false); dead.now.After(limit) {
 			t.Fatal("not found within 7 minutes")
 		}
@@ -334,7 +343,7 @@ func TestHungNames(t *testing.T) {
 		"a name":           {nil, 0, 20 * time.Millisecond},
 		"an address, late": {[]string{"a"}, 3 * time.Second, 600 * time.Millisecond},
 	} {
-		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames = tt.seeds, []string{"x", "name", "y"} })
+		j := newJoining(t, func(c *node.Config) { c.Seeds, c.SeedNames = tt.seeds, []string{"x", "name", "y"} })
 		j.names = map[string]string{"x": "hangs", "y": "hangs", "name": "a"}
 		j.errs = map[string]error{"a": errors.New("connection refused")}
 		j.run(tt.late, false)
@@ -348,7 +357,7 @@ func TestHungNames(t *testing.T) {
 // A seed that has joined this node counts as an answer, even if exchanges with it hang.
 func TestSeedIsMember(t *testing.T) {
 	w := newNetwork(t, nil, "a")
-	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
+	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"a"} })
 	j.confirm(w.nodes["a"])
 	j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
 	if j.run(5*time.Second, true); j.log[0] != "joined true" || len(j.dialed) > 0 {
@@ -360,19 +369,19 @@ func TestSeedIsMember(t *testing.T) {
 // message does: one that names a few members hides the others.
 func TestJoinsByFullState(t *testing.T) {
 	w := newNetwork(t, nil, "a")
-	j := newJoining(t, func(c *Config) { c.Seeds = []string{"seed"} })
+	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"seed"} })
 	j.errs, j.deaf = map[string]error{"seed": nil}, true
 	j.run(500*time.Millisecond, false)
 	first := j.peer
 	j.confirm(w.nodes["a"])
 	j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
-	if j.n.set.AddrOf(w.nodes["a"].set.Handle()) == "" || j.n.life.phase != Joining {
-		t.Fatalf("it is %v by the packet of a member that it did not ask", j.n.life.phase)
+	if j.n.Leases().AddrOf(w.nodes["a"].Handle()) == "" || j.n.View().Phase != node.Joining {
+		t.Fatalf("it is %v by the packet of a member that it did not ask", j.n.View().Phase)
 	}
 	j.n.Receive(j.now, first.Sync(j.now)) // packets of the seed do not displace its state
-	j.run(confirmTime-600*time.Millisecond, false)
-	if j.confirm(first); j.n.life.phase == Joining || j.n.set.AddrOf(first.set.Handle()) == "" {
-		t.Errorf("it is %v when the seed has answered", j.n.life.phase)
+	j.run(node.ConfirmTime-600*time.Millisecond, false)
+	if j.confirm(first); j.n.View().Phase == node.Joining || j.n.Leases().AddrOf(first.Handle()) == "" {
+		t.Errorf("it is %v when the seed has answered", j.n.View().Phase)
 	}
 }
 
@@ -382,26 +391,30 @@ func TestStateWaitsLongEnough(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
 	n, message := w.outsider("n")
-	for range maxWaiting {
+	for range node.MaxWaiting {
 		a.Receive(w.now, message)
 	}
-	w.run(confirmTime - 10*time.Millisecond)
+	w.run(node.ConfirmTime - 10*time.Millisecond)
 	a.Merge(w.now, message)
 	a.Receive(w.now, message)
-	w.run(confirmTime - 10*time.Millisecond)
-	if len(a.waiting.senders) != 1 || !a.waiting.senders[0].messages[maxWaiting-1].state || a.waiting.bytes != maxWaiting*len(message) {
-		t.Fatalf("%d senders wait, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
+	w.run(node.ConfirmTime - 10*time.Millisecond)
+	if senders, size := a.Waiting(); senders != 1 || size != node.MaxWaiting*len(message) {
+		t.Fatalf("%d senders wait, with %d bytes", senders, size)
 	}
-	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))
-	if a.set.AddrOf(n.set.Handle()) == "" || a.waiting.bytes != 0 {
-		t.Errorf("the state does not count; %d bytes wait", a.waiting.bytes)
+	a.Receive(w.now, lease.Encode(n.Leases().Echo(w.now, &lease.Message{Challenge: a.Leases().StreamNonce(w.now, 7)})))
+	if _, size := a.Waiting(); size != len(message) {
+		t.Fatalf("when the packets count, %d bytes wait, want those of the state: %d", size, len(message))
+	}
+	a.Receive(w.now, lease.Encode(n.Leases().Echo(w.now, a.Leases().Challenge(w.now, 7))))
+	if _, size := a.Waiting(); a.Leases().AddrOf(n.Handle()) == "" || size != 0 {
+		t.Errorf("the state does not count; %d bytes wait", size)
 	}
 }
 
 // A member tries seeds that are no members, a few of them each 8 to 12 s.
 func TestHeal(t *testing.T) {
 	w := newNetwork(t, nil, "a")
-	j := newJoining(t, func(c *Config) { c.Seeds, c.Bootstrap = append(numbered(20), "a", "self"), true })
+	j := newJoining(t, func(c *node.Config) { c.Seeds, c.Bootstrap = append(numbered(20), "a", "self"), true })
 	for i := range 122 {
 		j.confirm(w.nodes["a"])
 		j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
@@ -428,7 +441,7 @@ func TestHeal(t *testing.T) {
 func TestRejoin(t *testing.T) {
 	for _, pause := range []time.Duration{7 * time.Second, time.Hour} {
 		w := newNetwork(t, nil, "a")
-		j := newJoining(t, func(c *Config) { c.Seeds = []string{"b"} })
+		j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"b"} })
 		j.errs = map[string]error{"b": nil}
 		j.run(time.Second, false)
 		j.confirm(w.nodes["a"])
@@ -438,19 +451,19 @@ func TestRejoin(t *testing.T) {
 		for limit := j.now.Add(13 * time.Second); len(j.dialed) == 0 && j.now.Before(limit); {
 			j.run(10*time.Millisecond, false) // until it tries to heal
 		}
-		late := Exchange{"b", j.n.join.targets[0]}
+		late := j.last
 		j.dialed, j.now = nil, j.now.Add(pause)
 		j.n.Ready(j.now)
-		j.n.Exchanged(j.now, late, NoAnswer, nil)
-		if j.n.life.phase != Joining {
-			t.Errorf("%v by an answer from before the fence", j.n.life.phase)
+		j.n.Exchanged(j.now, late, node.NoAnswer, nil)
+		if j.n.View().Phase != node.Joining {
+			t.Errorf("%v by an answer from before the fence", j.n.View().Phase)
 		}
 		j.run(5*time.Second, true)
-		if !slices.Contains(j.dialed, "a") || !slices.Contains(j.dialed, "b") || j.n.life.phase != Joining {
-			t.Errorf("after %v it is %v and tried %v", pause, j.n.life.phase, j.dialed)
+		if !slices.Contains(j.dialed, "a") || !slices.Contains(j.dialed, "b") || j.n.View().Phase != node.Joining {
+			t.Errorf("after %v it is %v and tried %v", pause, j.n.View().Phase, j.dialed)
 		}
 		j.errs["a"], j.deaf = nil, false
-		if took := j.run(5*time.Second, true); j.n.life.phase == Joining {
+		if took := j.run(5*time.Second, true); j.n.View().Phase == node.Joining {
 			t.Errorf("not joined %v after a member answers", took)
 		}
 	}
@@ -459,15 +472,18 @@ func TestRejoin(t *testing.T) {
 // A first member after a fence may be all that is known so far: it has to answer.
 func TestRejoinTriesMembers(t *testing.T) {
 	w := newNetwork(t, nil, "a")
-	j := newJoining(t, func(c *Config) { c.Seeds, c.Bootstrap = []string{"a"}, true })
+	j := newJoining(t, func(c *node.Config) { c.Seeds, c.Bootstrap = []string{"a"}, true })
 	j.run(time.Second, false)
 	j.now = j.now.Add(time.Minute)
 	j.n.Ready(j.now)
-	j.now = j.n.stall.discardUntil
+	for discarded := -1; discarded != int(j.n.View().Stats.StaleDropped); j.now = j.now.Add(10 * time.Millisecond) {
+		discarded = int(j.n.View().Stats.StaleDropped)
+		j.n.Receive(j.now, w.nodes["a"].Sync(j.now))
+	}
 	j.confirm(w.nodes["a"])
 	j.n.Merge(j.now, w.nodes["a"].Sync(j.now))
-	if j.run(10*time.Millisecond, false); j.n.life.phase != Joining || !slices.Contains(j.dialed, "a") {
-		t.Errorf("it is %v and tried %v", j.n.life.phase, j.dialed)
+	if j.run(10*time.Millisecond, false); j.n.View().Phase != node.Joining || !slices.Contains(j.dialed, "a") {
+		t.Errorf("it is %v and tried %v", j.n.View().Phase, j.dialed)
 	}
 }
 
@@ -475,7 +491,7 @@ func TestRejoinTriesMembers(t *testing.T) {
 // clock out.
 func TestReplayKeepsNobodyOut(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
-	gone := newNetwork(t, func(c *Config) { c.Bootstrap = true }, "gone")
+	gone := newNetwork(t, func(c *node.Config) { c.Bootstrap = true }, "gone")
 	recorded := gone.nodes["gone"].Sync(gone.now)
 	w.run(30 * time.Second)
 	w.clock["n"] = -time.Hour
@@ -486,7 +502,7 @@ func TestReplayKeepsNobodyOut(t *testing.T) {
 		n := w.nodes["n"]
 		n.Receive(w.at("n"), recorded)
 		w.run(10 * time.Millisecond)
-		if n.life.phase != Joining && len(n.set.View().Members) == 1 {
+		if n.View().Phase != node.Joining && len(n.View().Live.Members) == 1 {
 			t.Fatal("joined by an answer without members")
 		}
 	}
@@ -495,7 +511,7 @@ func TestReplayKeepsNobodyOut(t *testing.T) {
 
 // A node that joins again tries new seeds at once, and old ones no more.
 func TestNewSeedsWhileItJoins(t *testing.T) {
-	j := newJoining(t, func(c *Config) { c.Seeds = []string{"old"} })
+	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"old"} })
 	if j.run(time.Second, false); !slices.Contains(j.dialed, "old") {
 		t.Fatalf("tried %v", j.dialed)
 	}
@@ -512,7 +528,7 @@ func TestNewSeedsWhileItJoins(t *testing.T) {
 // New seeds end the joining of no node that waits for a seed that is stuck.
 func TestNewSeedsOfAStuckJoin(t *testing.T) {
 	for _, names := range [][]string{nil, {"name"}, {"other"}} {
-		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames, c.StartupGrace = nil, []string{"name"}, time.Second })
+		j := newJoining(t, func(c *node.Config) { c.Seeds, c.SeedNames, c.StartupGrace = nil, []string{"name"}, time.Second })
 		j.names, j.errs = map[string]string{"name": "stuck", "other": "dead"}, map[string]error{"stuck": errSlow, "new": nil}
 		j.run(9*time.Second, false)
 		j.n.SetSeeds(j.now, []string{"new"}, names)
@@ -537,7 +553,7 @@ func TestNewSeedsKeepTheirAddresses(t *testing.T) {
 		"of two names, reordered": {nil, []string{"other", "name"}, false},
 	} {
 		w := newNetwork(t, nil, "a")
-		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames = tt.seeds, tt.names })
+		j := newJoining(t, func(c *node.Config) { c.Seeds, c.SeedNames = tt.seeds, tt.names })
 		j.names, j.errs = map[string]string{"name": "a", "other": "a"}, map[string]error{"a": errors.New("connection refused")}
 		if tt.member {
 			j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
@@ -549,7 +565,7 @@ func TestNewSeedsKeepTheirAddresses(t *testing.T) {
 		}
 		j.names["name"] = "hangs"
 		j.n.SetSeeds(j.now, nil, []string{"name"})
-		if j.run(10*time.Millisecond, true); j.n.life.phase == Joining {
+		if j.run(10*time.Millisecond, true); j.n.View().Phase == node.Joining {
 			t.Errorf("the address %s: not joined by its answer", what)
 		}
 	}
@@ -558,8 +574,8 @@ func TestNewSeedsKeepTheirAddresses(t *testing.T) {
 // Members dial a node that joins, and packets do not get through: it dials them, too, and is not alone.
 func TestDialedByMembers(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
-	n := New(w.now, w.start("n", 1).cfg, 1)
-	n.cfg.Seeds = []string{"dead"}
+	w.change = func(c *node.Config) { c.Seeds = []string{"dead"} }
+	n := w.start("n", 1)
 	for i := range 6000 {
 		w.run(10 * time.Millisecond)
 		if i%100 == 0 {
@@ -568,20 +584,20 @@ func TestDialedByMembers(t *testing.T) {
 		for _, x := range n.Ready(w.now).Exchanges {
 			if to := w.nodes[x.Addr]; to != nil {
 				n.Merge(w.now, to.Sync(w.now))
-				n.Exchanged(w.now, x, NoAnswer, nil)
+				n.Exchanged(w.now, x, node.NoAnswer, nil)
 			} else {
-				n.Exchanged(w.now, x, NoAnswer, errors.New("connection refused"))
+				n.Exchanged(w.now, x, node.NoAnswer, errors.New("connection refused"))
 			}
 		}
 	}
-	if n.life.phase != Joining || n.View().Waits == nil {
-		t.Errorf("it is %v, and waits for %v", n.life.phase, n.View().Waits)
+	if n.View().Phase != node.Joining || n.View().Waits == nil {
+		t.Errorf("it is %v, and waits for %v", n.View().Phase, n.View().Waits)
 	}
 }
 
 // A node whose cluster owns nothing owns at once what it is undrained for: nobody has to give it up.
 func TestUndrainAlone(t *testing.T) {
-	w := newNetwork(t, func(c *Config) { c.Debounce = time.Second }, "a")
+	w := newNetwork(t, func(c *node.Config) { c.Debounce = time.Second }, "a")
 	w.nodes["a"].Drain(w.now)
 	w.run(5 * time.Second)
 	w.nodes["a"].Undrain(w.now)
@@ -593,10 +609,10 @@ func TestUndrainAlone(t *testing.T) {
 // A recorded state leads a newcomer to an address where a node of another cluster, or with other settings,
 // runs now. That ends no newcomer.
 func TestRecordedStateEndsNoNewcomer(t *testing.T) {
-	for _, reason := range []Reason{Refused, OtherCluster} {
+	for _, reason := range []node.Reason{node.Refused, node.OtherCluster} {
 		w := newNetwork(t, nil, "a", "b")
-		n := New(w.now, w.start("n", 1).cfg, 1)
-		n.cfg.Seeds = []string{"dead"}
+		w.change = func(c *node.Config) { c.Seeds = []string{"dead"} }
+		n := w.start("n", 1)
 		state, led := w.nodes["a"].Sync(w.now), 0
 		for i := range 1000 {
 			if w.run(10 * time.Millisecond); i == 50 {
@@ -611,7 +627,7 @@ func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 					led++
 					n.Exchanged(w.now, x, reason, errors.New("other settings"))
 				} else {
-					n.Exchanged(w.now, x, NoAnswer, errors.New("connection refused"))
+					n.Exchanged(w.now, x, node.NoAnswer, errors.New("connection refused"))
 				}
 			}
 		}
@@ -629,7 +645,7 @@ func TestMemberIsSeed(t *testing.T) {
 		"by new seeds": func(j *joining) { j.n.SetSeeds(j.now, []string{"a"}, nil) },
 	} {
 		w := newNetwork(t, nil, "a")
-		j := newJoining(t, func(c *Config) { c.SeedNames = []string{"name"} })
+		j := newJoining(t, func(c *node.Config) { c.SeedNames = []string{"name"} })
 		j.errs = map[string]error{"a": errRefused}
 		j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
 		if j.run(time.Second, true); j.refused != nil || !slices.Contains(j.dialed, "a") {
@@ -637,7 +653,7 @@ func TestMemberIsSeed(t *testing.T) {
 		}
 		tell(j)
 		if j.run(20*time.Second, true); !errors.Is(j.refused, errRefused) {
-			t.Errorf("%s: it is %v, %v", what, j.n.life.phase, j.refused)
+			t.Errorf("%s: it is %v, %v", what, j.n.View().Phase, j.refused)
 		}
 	}
 }
@@ -648,8 +664,8 @@ func TestRefusedWhileItDialsBack(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		w := newNetwork(t, nil, "member")
 		member := w.nodes["member"]
-		j := newJoining(t, func(c *Config) { c.Seeds = []string{"seed"} })
-		begin := func() Exchange {
+		j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"seed"} })
+		begin := func() node.Exchange {
 			x := j.n.Ready(j.now).Exchanges
 			if len(x) != 1 {
 				t.Fatalf("%d exchanges begin", len(x))
@@ -659,19 +675,20 @@ func TestRefusedWhileItDialsBack(t *testing.T) {
 		refused := begin()
 		j.n.Merge(j.now, member.Sync(w.now))
 		dialed := begin()
-		j.n.Exchanged(j.now, refused, Refused, errRefused)
+		j.n.Exchanged(j.now, refused, node.Refused, errRefused)
 		if err := j.n.Ready(j.now).Hopeless; err != nil {
 			t.Fatalf("ended before %s answers: %v", dialed.Addr, err)
 		}
 		if answers {
 			j.confirm(member)
 			j.n.Merge(j.now, member.Sync(w.now))
-			j.n.Exchanged(j.now, dialed, NoAnswer, nil)
+			j.n.Exchanged(j.now, dialed, node.NoAnswer, nil)
 		} else {
-			j.n.Exchanged(j.now, dialed, NoAnswer, errors.New("timed out"))
+			j.n.Exchanged(j.now, dialed, node.NoAnswer, errors.New("timed out"))
 		}
-		if err := j.n.Ready(j.now).Hopeless; errors.Is(err, errRefused) == answers || j.n.ended == answers || j.n.life.phase == Joining {
-			t.Errorf("the member answers: %v; the newcomer is %v, %v", answers, j.n.life.phase, err)
+		err := j.n.Ready(j.now).Hopeless
+		if errors.Is(err, errRefused) == answers || j.n.View().Ended == answers || j.n.View().Phase == node.Joining {
+			t.Errorf("the member answers: %v; the newcomer is %v, %v", answers, j.n.View().Phase, err)
 		}
 	}
 }

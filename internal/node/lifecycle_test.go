@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -142,102 +141,29 @@ func TestIsolatedNodeSettles(t *testing.T) {
 	}
 }
 
-// A fence ends the own lease in a view from before it, too.
-func TestFenceEndsOlderViews(t *testing.T) {
-	w := newNetwork(t, nil, "a", "b")
-	a := w.nodes["a"]
-	for what, f := range map[string]func(){
-		"a fence for the clock": func() { a.tables.fence(w.now, "clock") },
-		"a fence":               func() { a.rejoin.expel(w.now, "cut off") },
-		"a leave message":       func() { a.Leave(w.now) },
-	} {
-		v := a.View()
-		if f(); v.Lease.Holds(w.now.Sub(a.started)) {
-			t.Errorf("the lease of a view holds after %s", what)
+// A clock near the limit is logged once a minute, its end as often as its beginning. Commands are logged each time.
+func TestHoldLog(t *testing.T) {
+	for cause, want := range map[Cause]int{CauseClockAhead: 2, CauseDraining: 12, CauseIsolated: 12} {
+		n, now := lone(), epoch
+		for range 12 {
+			now = now.Add(5 * time.Second)
+			n.life.hold(now, Hold{Cause: cause, Reason: "it happened"})
+			n.life.hold(now.Add(time.Second), Hold{Cause: cause, Reason: "it happened"}) // is stated again
+			now = now.Add(5 * time.Second)
+			n.life.release(cause)
 		}
-	}
-}
-
-// A node that is a candidate again, after a drain, a failed health check or a hold, and the members that had
-// its partitions change owners at the same time.
-func TestComesBackWithTheOthers(t *testing.T) {
-	const debounce = time.Second
-	checked := func(n *Node, now time.Time, err error) {
-		for range max(failuresInARow, successesInARow) {
-			n.Checked(now, err)
-		}
-	}
-	for name, c := range map[string]struct{ goes, comes func(n *Node, now time.Time) }{
-		"drain": {(*Node).Drain, (*Node).Undrain},
-		"unhealthy": {
-			func(n *Node, now time.Time) { checked(n, now, errors.New("unhealthy")) },
-			func(n *Node, now time.Time) { checked(n, now, nil) },
-		},
-		"hold": {
-			func(n *Node, now time.Time) {
-				for range 4 {
-					n.damping.countReturn(now)
-				}
-			},
-			func(n *Node, now time.Time) { n.damping.until = now },
-		},
-	} {
-		w := newNetwork(t, func(c *Config) { c.Debounce, c.Checked = debounce, name == "unhealthy" }, "a", "b", "c")
-		w.run(5 * time.Second)
-		a := w.nodes["a"]
-		if name == "unhealthy" {
-			for _, id := range w.ids {
-				w.nodes[id].Checked(w.now, nil)
-			}
-			w.run(5 * time.Second)
-		}
-		share := w.owned("a")
-		c.goes(a, w.now)
-		if w.run(5 * time.Second); w.owned("a") != 0 || share == 0 {
-			t.Fatalf("%s: owns %d partitions, and %d before", name, w.owned("a"), share)
-		}
-		c.comes(a, w.now)
-		twice := time.Duration(0)
-		for range 300 {
-			if w.run(10 * time.Millisecond); w.owned("a")+w.owned("b")+w.owned("c") > 8 {
-				twice += 10 * time.Millisecond
+		begun, ended := 0, 0
+		for _, e := range n.Ready(now).Log {
+			switch {
+			case len(e.Attrs) < 2 || e.Attrs[1] != string(cause):
+			case e.Message == "owns nothing":
+				begun++
+			case e.Message == "hold ended":
+				ended++
 			}
 		}
-		if twice > debounce/4 || w.owned("a") != share {
-			t.Errorf("%s: for %v, partitions have two owners; it owns %d, and %d before", name, twice, w.owned("a"), share)
-		}
-	}
-}
-
-// A node that has lost all others, and is about to find that none of them hears it, takes over nothing by an undrain.
-func TestUndrainWhileCutOff(t *testing.T) {
-	for _, drained := range []bool{false, true} {
-		w := newNetwork(t, func(c *Config) {
-			if c.Self.ID == "b" {
-				c.HeartbeatInterval = 200 * time.Millisecond // the lease of a ends before b is fenced
-			}
-		}, "a", "b")
-		a, b := w.nodes["a"], w.nodes["b"]
-		await := func(condition func() bool) {
-			for limit := w.now.Add(10 * time.Second); !condition() && w.now.Before(limit); {
-				w.run(10 * time.Millisecond)
-			}
-		}
-		if w.run(5 * time.Second); drained {
-			b.Drain(w.now)
-			w.run(5 * time.Second)
-		}
-		await(func() bool { return w.now.Sub(a.set.Renewed()) > 1700*time.Millisecond })
-		w.drop["a"] = true
-		await(func() bool { return b.set.PeerCount() == 0 })
-		if len(b.tables.table.Nodes()) == 0 || !b.reach.mayBeCutOff(w.now) {
-			t.Fatalf("drained: %v; b is %v, its table has %d nodes", drained, b.life.phase, len(b.tables.table.Nodes()))
-		}
-		before, most := w.owned("b"), 0
-		b.Undrain(w.now)
-		await(func() bool { most = max(most, w.owned("b")); return b.life.phase == Joining })
-		if most > before || b.life.phase != Joining {
-			t.Errorf("drained: %v; b is %v; it owned up to %d partitions, and %d before", drained, b.life.phase, most, before)
+		if begun != want || ended != want {
+			t.Errorf("%s: %d beginnings and %d ends are logged, want %d", cause, begun, ended, want)
 		}
 	}
 }

@@ -1,9 +1,11 @@
-package node
+package node_test
 
 import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
 )
 
 const lapsed = "fenced: own lease expired (process paused or sends failing); rejoining"
@@ -17,12 +19,12 @@ func TestPausedNodeIsFenced(t *testing.T) {
 	before, message := b.View(), w.nodes["a"].Sync(w.now)
 	w.stuck["b"] = true
 	w.run(7 * time.Second)
-	if b.lease.Holds(w.now.Sub(epoch)) {
+	if b.View().Lease.Holds(w.now.Sub(epoch)) {
 		t.Fatal("the lease of a paused node holds after 7 s")
 	}
 	b.Receive(w.now, message)
 	v := b.View()
-	if len(v.State.Owned()) != 0 || v.Phase != Joining || v.Table != before.Table || !v.Stale ||
+	if len(v.State.Owned()) != 0 || v.Phase != node.Joining || v.Table != before.Table || !v.Stale ||
 		v.Stats.StaleDropped != 1 || len(v.Live.Members) != 1 {
 		t.Errorf("after the pause: owns %d, %v, stale %t, %d discarded, %d members", len(v.State.Owned()), v.Phase,
 			v.Stale, v.Stats.StaleDropped, len(v.Live.Members))
@@ -36,8 +38,8 @@ func TestPausedNodeIsFenced(t *testing.T) {
 	if before.Lease.Holds(w.now.Sub(epoch)) {
 		t.Error("the lease of before the pause holds again")
 	}
-	if n := w.logged("b", lapsed); n != 1 || b.stats.Fences != 1 {
-		t.Errorf("%d fences, logged %d times", b.stats.Fences, n)
+	if n := w.logged("b", lapsed); n != 1 || b.View().Stats.Fences != 1 {
+		t.Errorf("%d fences, logged %d times", b.View().Stats.Fences, n)
 	}
 }
 
@@ -47,7 +49,7 @@ func TestMuteNodeIsFenced(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	w.mute["b"] = true
 	w.run(3700 * time.Millisecond) // heartbeats are 2.2 s apart at most
-	if w.owned("a")+w.owned("b") != 8 || w.nodes["b"].stats.Fences != 0 {
+	if w.owned("a")+w.owned("b") != 8 || w.nodes["b"].View().Stats.Fences != 0 {
 		t.Error("fenced before its lease expired")
 	}
 	for range 250 {
@@ -56,8 +58,8 @@ func TestMuteNodeIsFenced(t *testing.T) {
 			t.Fatalf("both together own %d partitions of 8", sum)
 		}
 	}
-	if w.nodes["b"].stats.Fences != 1 || w.owned("b") != 0 {
-		t.Errorf("%d fences, owns %d", w.nodes["b"].stats.Fences, w.owned("b"))
+	if w.nodes["b"].View().Stats.Fences != 1 || w.owned("b") != 0 {
+		t.Errorf("%d fences, owns %d", w.nodes["b"].View().Stats.Fences, w.owned("b"))
 	}
 	w.mute["b"] = false
 	w.run(10 * time.Second)
@@ -75,17 +77,17 @@ func TestRejoinByGossip(t *testing.T) {
 	w.stuck["b"] = false
 	b := w.nodes["b"]
 	w.run(10 * time.Millisecond)
-	for limit := w.now.Add(3 * time.Second); b.life.phase == Joining && w.now.Before(limit); {
+	for limit := w.now.Add(3 * time.Second); b.View().Phase == node.Joining && w.now.Before(limit); {
 		w.run(10 * time.Millisecond)
 	}
-	if n := len(b.set.View().Members); b.life.phase == Joining || n != len(ids) {
-		t.Errorf("%v with %d members of %d", b.life.phase, n, len(ids))
+	if n := len(b.View().Live.Members); b.View().Phase == node.Joining || n != len(ids) {
+		t.Errorf("%v with %d members of %d", b.View().Phase, n, len(ids))
 	}
 	w.run(3 * time.Second)
 	w.agreed(t)
 	w.stuck["c"] = true
 	w.run(7 * time.Second) // the lease of c expires
-	w.sent = func(from string, p Packet) {
+	w.sent = func(from string, p node.Packet) {
 		if from == "b" && p.To == "c" {
 			t.Error("sends to an expired member")
 			w.sent = nil
@@ -97,9 +99,8 @@ func TestRejoinByGossip(t *testing.T) {
 // A member that is still joining has no table yet: nobody waits for it to agree.
 func TestSettlingMemberDoesNotDiverge(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
-	cfg := w.nodes["b"].cfg
-	cfg.Self.ID, cfg.Self.Addr, cfg.Seeds = "c", "c", []string{"silent"}
-	w.nodes["c"], w.ids = New(w.now, cfg, 7), append(w.ids, "c")
+	w.change = func(c *node.Config) { c.Seeds = []string{"silent"} }
+	w.add("c")
 	w.exchange("a", "c")
 	w.run(3 * time.Second)
 	if v := w.nodes["a"].View(); len(v.Live.Members) != 3 || v.Diverged != 0 {
@@ -111,10 +112,10 @@ func TestSettlingMemberDoesNotDiverge(t *testing.T) {
 func TestDrainPublishesOnce(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a := w.nodes["a"]
-	before := a.tables.state.Version
+	before := a.View().State.Version
 	a.Drain(w.now)
 	w.run(5 * time.Second)
-	if n := a.tables.state.Version - before; n != 1 {
+	if n := a.View().State.Version - before; n != 1 {
 		t.Errorf("published %d states", n)
 	}
 }
@@ -122,22 +123,34 @@ func TestDrainPublishesOnce(t *testing.T) {
 // A packet that was composed before a fence renews nothing after it.
 func TestLateSent(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
-	var late Packet
-	w.sent = func(from string, p Packet) {
-		if from == "b" && p.lease != nil {
-			late = p
+	var late []node.Packet
+	w.sent = func(from string, p node.Packet) {
+		if from == "b" {
+			late = append(late, p)
 		}
 	}
 	w.run(2 * time.Second)
 	w.stuck["b"] = true
 	w.run(7 * time.Second)
 	b := w.nodes["b"]
+	former := b.View().Lease
 	b.Ready(w.now)
-	until := b.lease.until.Load()
-	b.Sent(w.now, late)
-	if late.lease == nil || late.lease.Holds(w.now.Sub(epoch)) || b.lease.until.Load() != until {
+	lease := b.View().Lease
+	until := lasts(lease)
+	for _, p := range late {
+		b.Sent(w.now, p)
+	}
+	if len(late) == 0 || former == lease || lasts(former) > 0 || lasts(lease) != until {
 		t.Error("a late packet renewed a lease")
 	}
+}
+
+// lasts returns how long after the start of its node a lease holds, in steps of 10 ms.
+func lasts(l *node.OwnLease) (d time.Duration) {
+	for l.Holds(d + 10*time.Millisecond) {
+		d += 10 * time.Millisecond
+	}
+	return d
 }
 
 // A heartbeat that is sent after the own lease expired, because the turn took too long,
@@ -146,7 +159,7 @@ func TestSentAfterExpiry(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	b := w.nodes["b"]
 	w.stuck["b"] = true
-	for b.lease.Holds(w.now.Add(20 * time.Millisecond).Sub(epoch)) {
+	for b.View().Lease.Holds(w.now.Add(20 * time.Millisecond).Sub(epoch)) {
 		w.run(10 * time.Millisecond)
 	}
 	r := b.Ready(w.now) // has a heartbeat, and takes a second
@@ -163,8 +176,8 @@ func TestSentAfterExpiry(t *testing.T) {
 	w.stuck["b"] = false
 	w.run(3 * time.Second)
 	w.agreed(t)
-	if b.stats.Fences != 1 {
-		t.Errorf("fenced itself %d times", b.stats.Fences)
+	if b.View().Stats.Fences != 1 {
+		t.Errorf("fenced itself %d times", b.View().Stats.Fences)
 	}
 }
 
@@ -172,11 +185,11 @@ func TestSentAfterExpiry(t *testing.T) {
 func TestDuplicateEndsNode(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	b := w.nodes["b"]
-	clone := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
-	w.nodes["b2"], w.ids = clone, append(w.ids, "b2")
+	w.change = func(c *node.Config) { c.Self.ID, c.Self.Incarnation = "b", 99 }
+	w.add("b2")
 	w.run(4 * time.Second)
 	v := b.View()
-	if v.Phase != Over || !v.Ended || v.Table != nil || len(v.State.Owned()) != 0 || v.Lease.Holds(w.now.Sub(epoch)) {
+	if v.Phase != node.Over || !v.Ended || v.Table != nil || len(v.State.Owned()) != 0 || v.Lease.Holds(w.now.Sub(epoch)) {
 		t.Errorf("the earlier process: %v, owns %d", v.Phase, len(v.State.Owned()))
 	}
 	if r := b.Ready(w.now); !r.Next.IsZero() || len(r.Packets) > 0 || r.Duplicate != nil {
@@ -190,13 +203,14 @@ func TestDuplicateEndsNode(t *testing.T) {
 // A node with a clock ahead of the cluster owns nothing, still computes tables, and logs
 // why once a minute.
 func TestClockFence(t *testing.T) {
-	w := newNetwork(t, func(c *Config) { c.MaxSkew = 2 * time.Second }, "a", "b", "c")
+	w := newNetwork(t, func(c *node.Config) { c.MaxSkew = 2 * time.Second }, "a", "b", "c")
 	c := w.nodes["c"]
 	w.clock["c"] = 2300 * time.Millisecond // less than the TTL: the jump itself is no pause that fences
 	w.run(90 * time.Second)
 	v := c.View()
-	if v.Phase != Settling || len(v.State.Owned()) != 0 || c.stats.Fences != 1 || v.Table.Digest() != w.nodes["a"].tables.table.Digest() {
-		t.Errorf("%v, owns %d, %d fences, table %v", v.Phase, len(v.State.Owned()), c.stats.Fences, v.Table)
+	if v.Phase != node.Settling || len(v.State.Owned()) != 0 || c.View().Stats.Fences != 1 ||
+		v.Table.Digest() != w.nodes["a"].View().Table.Digest() {
+		t.Errorf("%v, owns %d, %d fences, table %v", v.Phase, len(v.State.Owned()), c.View().Stats.Fences, v.Table)
 	}
 	if n := w.logged("c", "owns nothing", "cause", "clock_ahead"); n != 2 {
 		t.Errorf("logged %d times in 90 s", n)
@@ -206,8 +220,8 @@ func TestClockFence(t *testing.T) {
 	}
 	w.clock["c"] = 1900 * time.Millisecond
 	w.run(6 * time.Second)
-	if c.life.phase != Settling {
-		t.Errorf("near the limit it is %v", c.life.phase)
+	if c.View().Phase != node.Settling {
+		t.Errorf("near the limit it is %v", c.View().Phase)
 	}
 	w.clock["c"] = 1700 * time.Millisecond
 	w.run(6 * time.Second)
@@ -221,8 +235,8 @@ func TestRefused(t *testing.T) {
 		w.nodes["a"].Refused(w.now, errors.New("other settings"))
 		w.run(100 * time.Millisecond)
 	}
-	if n := w.logged("a", "refused a node with other settings"); n != 3 || w.nodes["a"].stats.NodesRefused != 30 {
-		t.Errorf("counted %d, logged %d", w.nodes["a"].stats.NodesRefused, n)
+	if n := w.logged("a", "refused a node with other settings"); n != 3 || w.nodes["a"].View().Stats.NodesRefused != 30 {
+		t.Errorf("counted %d, logged %d", w.nodes["a"].View().Stats.NodesRefused, n)
 	}
 }
 
@@ -234,7 +248,7 @@ func TestUrgentNews(t *testing.T) {
 	a.SetWeight(w.now, 50)
 	b.Receive(w.now, a.Ready(w.now).Packets[0].Bytes)
 	b.Ready(w.now)
-	if wait := b.when.gossip.Sub(w.now); wait > 20*time.Millisecond {
+	if wait := b.Ready(w.now).Next.Sub(w.now); wait > 20*time.Millisecond {
 		t.Errorf("the next round of gossip is %v away", wait)
 	}
 }

@@ -1,24 +1,26 @@
-package node
+package node_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // outsider returns a node, and a message of it, that the network does not know.
-func (w *network) outsider(id string) (*Node, []byte) {
+func (w *network) outsider(id string) (*node.Node, []byte) {
 	n := w.start(id, 1)
-	n.set.Establish()
+	n.Leases().Establish()
 	return n, n.Sync(w.now)
 }
 
 // challenges returns how many challenges a node sends to an address within a time, without questions to members.
 func (w *network) challenges(id, to string, within time.Duration) (count int) {
-	w.sent = func(from string, p Packet) {
-		question := w.nodes[id].set.Question(w.now, 7).Challenge
+	w.sent = func(from string, p node.Packet) {
+		question := w.nodes[id].Leases().Question(w.now, 7).Challenge
 		if m, err := lease.Decode(p.Bytes); err == nil && from == id && p.To == to && m.Challenge != 0 && m.Challenge != question {
 			count++
 		}
@@ -36,18 +38,18 @@ func TestConfirm(t *testing.T) {
 		a := w.nodes["a"]
 		n, message := w.outsider("n")
 		a.Receive(w.now, message)
-		if a.set.AddrOf(n.set.Handle()) != "" {
+		if a.Leases().AddrOf(n.Handle()) != "" {
 			t.Fatal("the message of an unauthenticated peer counts")
 		}
 		if answers {
-			a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))
+			a.Receive(w.now, lease.Encode(n.Leases().Echo(w.now, a.Leases().Challenge(w.now, 7))))
 		}
-		if live := a.set.AddrOf(n.set.Handle()) != ""; live != answers {
+		if live := a.Leases().AddrOf(n.Handle()) != ""; live != answers {
 			t.Errorf("it answers: %v, it is live: %v", answers, live)
 		}
 		want := map[bool]int{true: 1, false: 6}[answers] // the first waits to be sent
-		if got := w.challenges("a", "n", confirmTime+100*time.Millisecond); got != want || len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
-			t.Errorf("it answers: %v, %d challenges, want %d; %d wait with %d bytes", answers, got, want, len(a.waiting.senders), a.waiting.bytes)
+		if got := w.challenges("a", "n", node.ConfirmTime+100*time.Millisecond); got != want || waits(a) {
+			t.Errorf("it answers: %v, %d challenges, want %d; messages wait: %v", answers, got, want, waits(a))
 		}
 	}
 }
@@ -60,14 +62,13 @@ func TestConfirmOverStream(t *testing.T) {
 	n, message := w.outsider("n")
 	a.Receive(w.now, message)
 	a.Merge(w.now, message)
-	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, &lease.Message{Challenge: a.set.StreamNonce(w.now, 7)})))
-	s := a.waiting.sender(n.set.Handle())
-	if a.set.AddrOf(n.set.Handle()) == "" || s == nil || len(s.messages) != 1 || !s.messages[0].state || a.waiting.bytes != len(message) {
-		t.Fatalf("%+v waits, with %d bytes", s, a.waiting.bytes)
+	a.Receive(w.now, lease.Encode(n.Leases().Echo(w.now, &lease.Message{Challenge: a.Leases().StreamNonce(w.now, 7)})))
+	if senders, size := a.Waiting(); a.Leases().AddrOf(n.Handle()) == "" || senders != 1 || size != len(message) {
+		t.Fatalf("%d senders wait, with %d bytes", senders, size)
 	}
-	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7))))
-	if len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
-		t.Errorf("%d wait, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
+	a.Receive(w.now, lease.Encode(n.Leases().Echo(w.now, a.Leases().Challenge(w.now, 7))))
+	if waits(a) {
+		t.Error("its full state waits for ever")
 	}
 }
 
@@ -75,34 +76,29 @@ func TestConfirmOverStream(t *testing.T) {
 func TestWaitingIsBounded(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
-	for i := range 2 * maxWaitingSenders {
+	want := 0
+	for i := range 2 * node.MaxWaitingSenders {
 		_, message := w.outsider(fmt.Sprint("n", i))
-		for range 2 * maxWaiting {
+		for range 2 * node.MaxWaiting {
 			a.Receive(w.now, message)
 		}
+		if i < node.MaxWaitingSenders {
+			want += node.MaxWaiting * len(message)
+		}
 	}
-	waiting := 0
-	for _, u := range a.waiting.senders {
-		waiting = max(waiting, len(u.messages))
+	if senders, size := a.Waiting(); senders != node.MaxWaitingSenders || size != want {
+		t.Errorf("%d senders wait, with %d bytes, want %d", senders, size, want)
 	}
-	if len(a.waiting.senders) != maxWaitingSenders || waiting != maxWaiting {
-		t.Errorf("%d senders wait, with up to %d messages", len(a.waiting.senders), waiting)
+	w.run(node.ConfirmTime + 10*time.Millisecond)
+	if waits(a) {
+		t.Error("messages wait for ever")
 	}
-	w.run(confirmTime + 10*time.Millisecond)
-	for i := range lease.Handle(3) {
-		a.waiting.confirm(w.now, 1+i, "n", pendingMessage{bytes: make([]byte, lease.MaxMessageBytes/2)})
-	}
-	if a.waiting.bytes > lease.MaxMessageBytes {
-		t.Errorf("%d bytes wait", a.waiting.bytes)
-	}
-	a.waiting.confirm(w.now, 4, "n", pendingMessage{make([]byte, lease.MaxMessageBytes/2), true})
-	if s := a.waiting.sender(4); s == nil || len(s.messages) != 1 || a.waiting.bytes > lease.MaxMessageBytes {
-		t.Errorf("a full state has no place: %d bytes wait", a.waiting.bytes)
-	}
-	w.run(confirmTime + 10*time.Millisecond)
-	if len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
-		t.Errorf("%d wait for ever, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
-	}
+}
+
+// waits reports whether messages wait for an answer to a challenge.
+func waits(n *node.Node) bool {
+	senders, size := n.Waiting()
+	return senders > 0 || size != 0
 }
 
 // A node that sends its state over streams again and again, and answers no packet, is named: a few at most,
@@ -116,8 +112,8 @@ func TestStreamsAlone(t *testing.T) {
 			t.Errorf("%s: %v, want %d", when, alone, want)
 		}
 	}
-	const outsiders = maxStreamed + 10
-	var nodes []*Node
+	const outsiders = node.MaxStreamed + 10
+	var nodes []*node.Node
 	merge := func() {
 		for i := range outsiders {
 			if len(nodes) == i {
@@ -129,12 +125,12 @@ func TestStreamsAlone(t *testing.T) {
 	}
 	merge()
 	names("at first", 0)
-	w.run(confirmTime + 10*time.Millisecond)
+	w.run(node.ConfirmTime + 10*time.Millisecond)
 	merge()
-	names("with another state", maxStreamed)
-	a.Receive(w.now, lease.Encode(nodes[0].set.Echo(w.now, a.set.Challenge(w.now, 7))))
-	names("when one answers", maxStreamed-1)
-	w.run(streamedFor + time.Second)
+	names("with another state", node.MaxStreamed)
+	a.Receive(w.now, lease.Encode(nodes[0].Leases().Echo(w.now, a.Leases().Challenge(w.now, 7))))
+	names("when one answers", node.MaxStreamed-1)
+	w.run(node.StreamedFor + time.Second)
 	names("later", 0)
 }
 
@@ -148,10 +144,10 @@ func TestStreamsOfAnotherSide(t *testing.T) {
 		alone bool
 	}{{lease.Settling, true}, {lease.Active, false}, {lease.Draining, false}, {lease.Settling, true}} {
 		for range 2 {
-			b.set.SetState(tt.state)
-			b.set.Heartbeat(w.now, 0, 0)
+			b.Leases().SetState(tt.state)
+			b.Leases().Heartbeat(w.now, 0, 0)
 			a.Merge(w.now, b.Sync(w.now))
-			w.run(confirmTime + 10*time.Millisecond)
+			w.run(node.ConfirmTime + 10*time.Millisecond)
 		}
 		if _, alone := a.View().StreamsAlone["b"]; alone != tt.alone {
 			t.Errorf("named while it is %v: %v", tt.state, alone)
@@ -163,9 +159,10 @@ func TestStreamsOfAnotherSide(t *testing.T) {
 func TestChallengesToOneHost(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	out := make(map[string]int)
-	w.sent = func(from string, p Packet) {
+	w.sent = func(from string, p node.Packet) {
 		if m, err := lease.Decode(p.Bytes); err == nil && from == "a" && m.Challenge != 0 {
-			out[hostOf(p.To)]++
+			host, _, _ := strings.Cut(p.To, ":")
+			out[host]++
 		}
 	}
 	const crowd = 100
@@ -177,8 +174,8 @@ func TestChallengesToOneHost(t *testing.T) {
 			w.nodes["a"].Receive(w.now, message)
 		}
 	}
-	w.run(confirmTime + 10*time.Millisecond)
-	most := crowd + 5*maxReminded
+	w.run(node.ConfirmTime + 10*time.Millisecond)
+	most := crowd + 5*node.MaxReminded
 	if one := out["203.0.113.9"]; one < crowd || one > most {
 		t.Errorf("%d challenges to one host, of %d senders", one, crowd)
 	}

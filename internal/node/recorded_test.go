@@ -1,9 +1,11 @@
-package node
+package node_test
 
 import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
 )
 
 // The survivor of a crash of all others keeps what it owns, whatever an attacker has recorded of them: a full
@@ -12,7 +14,7 @@ func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	a, state := w.nodes["a"], w.nodes["b"].Sync(w.now)
 	var packet []byte
-	w.sent = func(from string, p Packet) {
+	w.sent = func(from string, p node.Packet) {
 		if from == "b" && p.To == "a" {
 			packet = slices.Clone(p.Bytes)
 		}
@@ -25,8 +27,8 @@ func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 		a.Receive(w.now, packet)
 		a.Merge(w.now, state)
 	}
-	if a.stats.Fences > 0 || w.owned("a") != 8 {
-		t.Errorf("%d fences, owns %d partitions of 8, %v", a.stats.Fences, w.owned("a"), a.life.phase)
+	if a.View().Stats.Fences > 0 || w.owned("a") != 8 {
+		t.Errorf("%d fences, owns %d partitions of 8, %v", a.View().Stats.Fences, w.owned("a"), a.View().Phase)
 	}
 }
 
@@ -34,7 +36,7 @@ func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 func TestStartInRecordedTraffic(t *testing.T) {
 	past := newNetwork(t, nil, "x", "y", "z")
 	state := past.nodes["y"].Sync(past.now)
-	w := newNetwork(t, func(c *Config) { c.Seeds = []string{"a", "b", "c"} })
+	w := newNetwork(t, func(c *node.Config) { c.Seeds = []string{"a", "b", "c"} })
 	w.now = past.now.Add(time.Hour)
 	for _, id := range []string{"a", "b", "c"} {
 		w.add(id)
@@ -46,8 +48,8 @@ func TestStartInRecordedTraffic(t *testing.T) {
 		}
 	}
 	for _, id := range w.ids {
-		if n := w.nodes[id]; n.life.phase != Active {
-			t.Errorf("%s is %v: %v", id, n.life.phase, n.View().Waits)
+		if n := w.nodes[id]; n.View().Phase != node.Active {
+			t.Errorf("%s is %v: %v", id, n.View().Phase, n.View().Waits)
 		}
 	}
 }

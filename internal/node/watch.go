@@ -22,7 +22,6 @@ type watch struct {
 	phase     Phase   // likewise
 	suspects  []suspect
 	next      time.Time // when to look at the suspects again; zero = there is none
-	reports   uint64    // that this node made
 	crashes   uint64    // that were noted
 	confirmed time.Time // when the first failure was confirmed that is not published yet; zero = none was
 	limit     limiter
@@ -144,7 +143,6 @@ func (w *watch) reportFailure(now time.Time, s suspect) {
 	if !e.Urgent {
 		return // a later heartbeat is known
 	}
-	w.reports++
 	w.note(e.Changed)
 	w.when.urge(now)
 }

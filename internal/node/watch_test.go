@@ -1,4 +1,4 @@
-package node
+package node_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -21,11 +22,11 @@ func TestWatch(t *testing.T) {
 			w := newNetwork(t, nil, ids...)
 			var order []lease.Handle
 			for _, id := range ids {
-				order = append(order, w.nodes[id].set.Handle())
+				order = append(order, w.nodes[id].Handle())
 			}
 			slices.Sort(order)
 			for _, id := range ids {
-				own := slices.Index(order, w.nodes[id].set.Handle())
+				own := slices.Index(order, w.nodes[id].Handle())
 				var want []lease.Handle
 				for k := range c.watched {
 					want = append(want, order[(own+1+k)%len(order)])
@@ -33,7 +34,7 @@ func TestWatch(t *testing.T) {
 				var got []lease.Handle
 				for _, n := range w.last[id].Watch {
 					got = append(got, n.Node)
-					if n.Addr != w.nodes[id].set.AddrOf(n.Node) || n.Addr == "" {
+					if n.Addr != w.nodes[id].Leases().AddrOf(n.Node) || n.Addr == "" {
 						t.Errorf("%s watches %v at %q", id, n.Node, n.Addr)
 					}
 				}
@@ -86,19 +87,21 @@ func TestSuspects(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newNetwork(t, nil, c.nodes...)
-			a := w.nodes["a"].set.Handle()
+			a := w.nodes["a"].Handle()
 			w.stuck["a"] = !c.answers
 			w.run(2 * time.Second)
+			w.sent = func(from string, p node.Packet) {
+				if c.answers && reports(t, p) {
+					t.Errorf("%s reports a node that answers", from)
+				}
+			}
 			for _, id := range c.watchers {
 				w.nodes[id].StreamEnded(w.now, a, c.evidence)
 			}
 			w.run(500 * time.Millisecond)
 			for _, id := range c.nodes[1:] {
-				if ended := w.nodes[id].set.AddrOf(a) == ""; ended != c.ends {
+				if ended := w.nodes[id].Leases().AddrOf(a) == ""; ended != c.ends {
 					t.Errorf("ended for %s: %v", id, ended)
-				}
-				if made := w.nodes[id].watch.reports; c.answers && made > 0 {
-					t.Errorf("%s reported a node that answers", id)
 				}
 			}
 		})
@@ -111,15 +114,15 @@ func TestRefutation(t *testing.T) {
 	a := w.nodes["a"]
 	w.mute["a"] = true
 	for _, id := range []string{"b", "c"} {
-		w.nodes[id].StreamEnded(w.now, a.set.Handle(), lease.Refused)
+		w.nodes[id].StreamEnded(w.now, a.Handle(), lease.Refused)
 	}
 	w.run(400 * time.Millisecond)
-	if w.nodes["d"].set.AddrOf(a.set.Handle()) != "" {
+	if w.nodes["d"].Leases().AddrOf(a.Handle()) != "" {
 		t.Fatal("two watchers did not end it")
 	}
 	w.mute["a"] = false
 	w.run(900 * time.Millisecond)
-	if a.set.Stats().Reincarnations > 0 {
+	if a.Leases().Stats().Reincarnations > 0 {
 		t.Error("it took a new incarnation")
 	}
 	w.agreed(t)
@@ -129,19 +132,30 @@ func TestRefutation(t *testing.T) {
 func TestPausedWatcher(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	b, found := w.nodes["b"], w.now
-	b.StreamEnded(w.now, w.nodes["a"].set.Handle(), lease.Refused)
+	b.StreamEnded(w.now, w.nodes["a"].Handle(), lease.Refused)
 	b.Ready(w.now)
 	w.stuck["b"] = true
 	for _, pause := range []time.Duration{300 * time.Millisecond, time.Second} {
 		w.run(pause)
-		b.Ready(w.now)
-		if b.watch.reports > 0 {
+		if slices.ContainsFunc(b.Ready(w.now).Packets, func(p node.Packet) bool { return reports(t, p) }) {
 			t.Fatalf("%v after the suspicion began, it reports without a look at the answers", w.now.Sub(found))
 		}
 	}
 	w.stuck["b"] = false
-	w.run(time.Second)
-	if b.watch.reports > 0 || len(b.watch.suspects) > 0 {
-		t.Errorf("%d failure reports, suspects %v", b.watch.reports, b.watch.suspects)
+	w.sent = func(from string, p node.Packet) {
+		if reports(t, p) {
+			t.Errorf("%s reports a node that has answered", from)
+		}
 	}
+	w.run(10 * time.Second)
+}
+
+// reports reports whether a packet has a failure report.
+func reports(t *testing.T, p node.Packet) bool {
+	t.Helper()
+	m, err := lease.Decode(p.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(m.FailureReports) > 0
 }

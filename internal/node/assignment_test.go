@@ -1,0 +1,76 @@
+package node_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
+)
+
+// When a pass fails, owners stay, and the coordinator logs the problem once a minute.
+func TestLevelFault(t *testing.T) {
+	w := newNetwork(t, func(c *node.Config) { c.Strategy = unlevel{placement.LeastPartitions(1, 1)} }, "a", "b", "c")
+	w.run(20 * time.Second)
+	before := w.logged("a", "strategy failed; keeping the last table")
+	w.run(time.Minute)
+	if n := w.logged("a", "strategy failed; keeping the last table") - before; n != 1 {
+		t.Errorf("the coordinator logged the problem %d times in a minute", n)
+	}
+	w.agreed(t)
+}
+
+// An older assignment counts if its writer is here, also if the writer was an earlier process of
+// this node. The assignment of an unknown node does not count.
+func TestOlderAssignment(t *testing.T) {
+	for voter, counts := range map[lease.NodeID]bool{"a": true, "b": true, "x": false} {
+		w := newNetwork(t, func(c *node.Config) {
+			c.Strategy = placement.LeastPartitions(1, 3)
+			c.Self.Incarnation += 100
+		}, "a", "b")
+		b := w.nodes["b"]
+		table, err := placement.Compute(placement.Input{
+			Partitions: 8, Strategy: placement.LeastPartitions(1, 3), Nodes: []placement.Node{{ID: voter, Weight: 100}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		older := assignment.Record(table, assignment.Coordinator{ID: voter, Since: 1, Voters: []lease.NodeID{voter}, Active: 1})
+		if before := told(t, b, w.now); !before.ReplacedBy(older) {
+			t.Fatal("the other assignment is not older")
+		}
+		m := w.nodes["a"].Leases().Request(w.now, nil, nil)
+		m.Extra = append([]byte{0x92, node.ExtraAssignment}, older.Encode()...)
+		b.Receive(w.now, lease.Encode(m))
+		if got := told(t, b, w.now).Digest() == older.Digest(); got != counts {
+			t.Errorf("written by %s: it counts: %v", voter, got)
+		}
+	}
+}
+
+// unlevel is a strategy that remembers, with a fault in its passes.
+type unlevel struct{ placement.Strategy }
+
+func (s unlevel) Keep(nodes []placement.Node, held []int) ([]int, error) {
+	return s.Strategy.(placement.Stateful).Keep(nodes, held)
+}
+
+func (unlevel) Level([]placement.Node, []int, []placement.Partition, bool) []placement.Move {
+	panic("no scale")
+}
+
+// told returns the assignment that a node tells others.
+func told(t *testing.T, n *node.Node, now time.Time) *assignment.Assignment {
+	t.Helper()
+	m, err := lease.Decode(n.Sync(now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := assignment.Decode(m.Extra[2:], 8) // after the head of an array of two, and its kind
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

@@ -1,0 +1,65 @@
+package node_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+)
+
+// A cluster with another time, which answers questions at the address of a lost member, does not fence a node
+// that is awake: members answer the node, too.
+func TestAnswersOfAnotherCluster(t *testing.T) {
+	w, others := newNetwork(t, nil, "a", "b"), newNetwork(t, nil, "s")
+	w.run(time.Minute)
+	others.run(2 * time.Minute) // a minute ahead, by its time
+	answers := 0
+	w.sent = func(id string, p node.Packet) {
+		if id != "a" {
+			return
+		}
+		s := others.nodes["s"]
+		s.Receive(others.at("s"), p.Bytes)
+		for _, answer := range s.Ready(others.at("s")).Packets {
+			if answer.To == "a" {
+				answers++
+				w.nodes["a"].Receive(w.at("a"), answer.Bytes)
+			}
+		}
+		others.now = others.now.Add(10 * time.Millisecond)
+	}
+	w.run(30 * time.Second)
+	if n := w.nodes["a"].View().Stats.Fences; n > 0 || answers == 0 {
+		t.Errorf("fenced %d times by %d answers", n, answers)
+	}
+}
+
+// What may not be a member at the address of a lost member is left alone for a minute or so, also by a node
+// that joins again.
+func TestOutsidersAreLeftAlone(t *testing.T) {
+	for reason, pause := range map[node.Reason]time.Duration{
+		node.OtherCluster: 48 * time.Second,
+		node.HungUp:       48 * time.Second,
+		node.Refused:      48 * time.Second,
+		node.NoAnswer:     0,
+	} {
+		j := newJoining(t, func(c *node.Config) { c.Seeds, c.StartupGrace = []string{"seed"}, time.Minute })
+		j.n.Lose(j.now, "lost")
+		tries := 0
+		for range 4000 { // 40 s
+			for _, x := range j.n.Ready(j.now).Exchanges {
+				if x.Addr == "lost" {
+					tries++
+					j.n.Exchanged(j.now, x, reason, errors.New("test"))
+				} else {
+					j.n.Exchanged(j.now, x, node.NoAnswer, errors.New("connection refused"))
+				}
+			}
+			j.now = j.now.Add(10 * time.Millisecond)
+		}
+		if once := pause > 0; tries == 0 || (tries == 1) != once {
+			t.Errorf("reason %d: %d tries in 40 s", reason, tries)
+		}
+	}
+}
