@@ -6,9 +6,10 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// What the firewall says of a rejection.
 type (
-	Why       = firewall.Why
+	// Why says why this node rejects a packet or a stream.
+	Why = firewall.Why
+	// Rejection is what this node rejected from one source.
 	Rejection = firewall.Rejection
 )
 

@@ -34,9 +34,12 @@ func TestChangeRing(t *testing.T) {
 	})
 	for i := range 500 {
 		first := byte(1 + i%7)
-		want := [][]byte{key(first), key(first%7 + 1), key(9)}[:1+i%3]
-		if err := ChangeRing(ring, want); err != nil || !slices.EqualFunc(ring.GetKeys(), want, bytes.Equal) {
-			t.Errorf("%v has become %v, %v", want, ring.GetKeys(), err)
+		fewer := [][]byte{key(first), key(first%7 + 1), key(9)}[:1+i%3]
+		more := append([][]byte{key(8)}, fewer...)
+		for _, want := range [][][]byte{fewer, more} {
+			if err := ChangeRing(ring, want); err != nil || !slices.EqualFunc(ring.GetKeys(), want, bytes.Equal) {
+				t.Errorf("%v has become %v, %v", want, ring.GetKeys(), err)
+			}
 		}
 	}
 	close(over)
