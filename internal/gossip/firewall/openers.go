@@ -1,9 +1,9 @@
 package firewall
 
 // The rule for what a key has sealed. memberlist v0.5.1 panics if the padding of a sealed message is longer than the
-// message (pkcs7decode), or if its content is empty. The sender has to have a key, so a broken member can end every
-// other one. memberlist also says in a log line alone that no key opens a message (decryptPayload). So this package opens
-// each message by itself before memberlist does.
+// message (pkcs7decode), or if a stream's content is empty (readStream). The sender has to have a key, so one broken
+// member can end all others. And if no key opens a packet, memberlist says so in a log line and nowhere else
+// (ingestPacket). So roost opens each message before memberlist does.
 //
 // The rule can go when memberlist returns an error for wrong padding and for empty content, and reports wrong keys.
 

@@ -1,7 +1,7 @@
 package firewall
 
 // What the rules reject is counted here, by reason, because memberlist v0.5.1 says it in a log line for each packet and
-// stream, and nowhere else (see packetHandler and handleConn). A flood of foreign packets would be a flood of lines.
+// stream, and nowhere else (ingestPacket and handleConn). A flood of foreign packets would be a flood of lines.
 //
 // This can go when memberlist counts rejections by their reason and reports the latest sources.
 
