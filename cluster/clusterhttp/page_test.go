@@ -51,8 +51,13 @@ A test writes this page from the types of the API.
 func TestPage(t *testing.T) {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, pageHead, "https://pkg.go.dev/github.com/roost-cluster/roost")
+	unused := maps.Clone(examples)
 	for _, c := range calls() {
 		b.WriteString(pageOf(t, c))
+		delete(unused, c.method+" "+c.path)
+	}
+	if len(unused) > 0 {
+		t.Errorf("examples of calls that the API does not have: %v", unused)
 	}
 	const path = "../../docs/http-api.md"
 	if *updateAPI {
@@ -102,7 +107,7 @@ func bodyOf(schema map[string]any, below string) string {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		field := properties[name].(map[string]any)
 		_, _ = fmt.Fprintf(&b, "- `%s%s` in the body%s\n", below, name, limits(field, slices.Contains(required, any(name))))
-		b.WriteString(bodyOf(field, name+"."))
+		b.WriteString(bodyOf(field, below+name+"."))
 	}
 	return b.String()
 }

@@ -21,9 +21,9 @@ and exit 0, within --shutdown-delay plus 25 s; a second signal stops it at once 
 takes its id.
 
 At SIGHUP, and within 4 s after one of its files has changed, the agent reads its
-settings again. The seeds, the keys, the tokens, the level of the log and the user and
-password of Redis change at once; the log names changed settings that need a restart. If
-any setting is invalid, none is applied, and roost doctor shows the error.
+settings again. The seeds, the keys, the tokens, the TLS files, the level of the log and
+the user and password of Redis change at once; the log names changed settings that need
+a restart. If any setting is invalid, none is applied, and roost doctor shows the error.
 
 A setting comes from its flag, or else from its environment variable, or else from the
 --config file, or else has the default that is shown here. In the file:

@@ -28,7 +28,8 @@ func (p *program) doctorCommand() *cobra.Command {
 		Long: `Check a cluster through the eyes of one agent: leases, clocks, tables, balance, weights,
 seeds, rejected messages, fences, and Redis if rooms are pinned. Each check is ok, warn or
 fail, with what it means and what to do. Nothing changes. It looks twice, --over apart, and
-warns of counters that grow in between.
+warns of counters that grow in between. It exits with 0 if all is ok, 3 for warn, 4 for fail,
+and 1 if no agent answers.
 
 --all asks the agents of all members and says which members do not see each other.`,
 		Example: `  roost doctor

@@ -28,8 +28,8 @@ func (p *program) drainCommand() *cobra.Command {
 roost undrain. The command succeeds when every member agrees; if that takes longer than
 --timeout, it fails and the node keeps draining.
 
-With --rooms, its rooms move to other nodes one by one, also after Ctrl-C. Let the application
-serve a room until its clients have moved.`,
+With --rooms, its rooms move to other nodes one by one, also after Ctrl-C, until roost undrain.
+Let the application serve a room until its clients have moved.`,
 		Example: `  roost drain && systemctl stop media-server
   roost drain --rooms --rate 50 --deadline 10m && systemctl stop media-server
   roost drain --addr 10.0.0.7:8401 --token-file roost.token --insecure --timeout 1m`,

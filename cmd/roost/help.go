@@ -124,7 +124,7 @@ func usageOfAgent(cmd *cobra.Command, shown []settings.Group, rest string) error
 	return err
 }
 
-// takes requires the arguments of these names. The last one may end in "...": then there may be more of it.
+// takes requires the arguments of these names. A last name that ends in "..." takes one or more arguments.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		more := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")

@@ -76,7 +76,8 @@ func (p *program) keysCommand() *cobra.Command {
 		Long: `Show which gossip keys each live member uses, as fingerprints, and what to do next while the
 cluster changes its key. --install, --use and --remove take one step on all nodes at a time,
 without a restart. The key called plain stands for no encryption, so a cluster without a key
-gets its first one in the same steps. Each agent writes its --key-file; if it cannot, the table
+gets its first one in the same steps. Until --remove plain, any host that reaches a gossip port
+can join. Each agent writes its --key-file; if it cannot, the table
 says so, and a restart undoes the step.`,
 		Example: `  roost keys
   roost keys --watch

@@ -29,13 +29,19 @@ func parseNotes(t *testing.T, text string) map[string][]note {
 			n := note{kind: strings.TrimPrefix(m[1], "new "), fresh: m[1] == "new before", command: m[2]}
 			if n.kind == "skip" {
 				i := strings.LastIndex(m[2], ": ")
+				if i < 0 {
+					t.Fatalf("testdata/notes.txt: no reason: %s", line)
+				}
 				n.command, n.text = m[2][:i], m[2][i+2:]
 			}
 			all[page] = append(of, n)
-		case strings.HasPrefix(line, "    "):
+		case strings.HasPrefix(line, "    ") && len(of) > 0:
 			of[len(of)-1].text += strings.TrimPrefix(line, "    ")
+		case strings.HasPrefix(line, " "):
+			t.Fatalf("testdata/notes.txt: no note begins like this: %s", line)
 		default:
 			page = strings.TrimSpace(line)
+			all[page] = nil
 		}
 	}
 	return all

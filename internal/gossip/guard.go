@@ -80,8 +80,6 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 	return g
 }
 
-func (g *guard) keys() [][]byte { return g.ring.GetKeys() }
-
 // setKeys replaces all keys. Each step leaves a node that understands messages that are under way.
 func (g *guard) setKeys(key []byte, old [][]byte) error {
 	g.changing.Lock()

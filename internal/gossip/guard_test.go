@@ -44,7 +44,7 @@ func TestSetKeys(t *testing.T) {
 				return
 			default:
 			}
-			for _, k := range g.keys() { // as memberlist does for each packet
+			for _, k := range g.ring.GetKeys() { // as memberlist does for each packet
 				if memberlist.ValidateKey(k) != nil || slices.ContainsFunc(k, func(b byte) bool { return b != k[0] }) {
 					t.Error("a key is half another one")
 				}
@@ -65,8 +65,8 @@ func TestSetKeys(t *testing.T) {
 	close(over)
 	readers.Wait()
 	for _, want := range [][][]byte{{key(4), key(5), key(6)}, {key(5), key(4)}, {key(5)}, {key(8), key(5)}, {key(4)}} {
-		if err := g.setKeys(want[0], want[1:]); err != nil || !slices.EqualFunc(g.keys(), want, bytes.Equal) {
-			t.Errorf("%v has become %v, %v", want, g.keys(), err)
+		if err := g.setKeys(want[0], want[1:]); err != nil || !slices.EqualFunc(g.ring.GetKeys(), want, bytes.Equal) {
+			t.Errorf("%v has become %v, %v", want, g.ring.GetKeys(), err)
 		}
 	}
 	if err := g.setKeys([]byte(PlainText), [][]byte{key(4)}); !errors.Is(err, ErrSealed) {

@@ -1,8 +1,8 @@
 package firewall
 
 // The rule for sources. In v0.5.1, memberlist compares its own list of networks, Config.CIDRsAllowed, with the address
-// that a node claims to have (aliveNode), and with the source of alive messages alone (handleAlive), after it has read
-// and opened the packet. So any source can still send packets and open streams, and this process reads them and keeps
+// that a node claims to have (aliveNode). It checks the source of alive messages only (handleAlive), and only after it
+// has read and opened the packet. So any source can still send packets and open streams, and this process reads them and keeps
 // their bytes. A watch stream never reaches memberlist at all.
 //
 // The rule can go when memberlist's transport compares the source before it reads a byte.

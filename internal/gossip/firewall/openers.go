@@ -12,10 +12,14 @@ import (
 	"crypto/cipher"
 )
 
-// Bytes of an encrypted message besides its content: version, nonce and tag.
+// Versions of an encrypted message, its first byte.
 const (
 	sealPadded  = 0 // with padding: no agent sends it
 	SealVersion = 1 // the version that agents send
+)
+
+// Bytes of an encrypted message besides its content.
+const (
 	lenVersion  = 1
 	sealNonce   = 12
 	sealTag     = 16

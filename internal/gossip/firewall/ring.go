@@ -16,7 +16,7 @@ import (
 
 // ChangeRing makes wanted the keys of a ring, of which the first one seals. One call at a time.
 //
-// Behind the last key there is none to shift, so those that stay are moved to the front first.
+// Removing the last key shifts no other. So the keys that stay move to the front, and the others are removed from the end.
 func ChangeRing(ring *memberlist.Keyring, wanted [][]byte) error {
 	for _, k := range wanted {
 		if err := ring.AddKey(k); err != nil {

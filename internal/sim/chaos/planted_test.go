@@ -114,7 +114,7 @@ var bugs = []bug{
 	{name: "a suspected duplicate owns partitions", edits: []edit{{
 		"internal/node/lifecycle.go", `	if other != nil {`, `	if other != nil && !planted("a suspected duplicate owns partitions") {`,
 	}}},
-	{name: "a node that was suspended is not fenced", soon: true, edits: []edit{{
+	{name: "a node that was suspended is not fenced", edits: []edit{{
 		"internal/node/node.go", `	if e.Suspended {`, `	if e.Suspended && !planted("a node that was suspended is not fenced") {`,
 	}}},
 	{name: "one failed check makes a node unhealthy", soon: true, edits: []edit{{

@@ -80,7 +80,7 @@ func (a *Agent) basic() []Setting {
 		{
 			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
 			Usage: "who owns in a network split: each side everything, or only the side with most of the members " +
-				"from before the split; the same on all nodes",
+				"from before (for three nodes or more); the same on all nodes",
 		},
 		{
 			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP,
@@ -172,7 +172,7 @@ func (a *Agent) http() []Setting {
 		},
 		{
 			Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert),
-			Usage: "serve https with the certificate (PEM, with its chain) in FILE",
+			Usage: "serve https with the certificate (PEM, with its chain) in FILE; it is read again when it changes",
 		},
 		{
 			Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key),

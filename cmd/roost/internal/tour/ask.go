@@ -192,14 +192,21 @@ func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin)
 	problem = "no agent was asked"
 	took, err = t.pollFor(ctx, loadTime, since, func(ctx context.Context) (string, error) {
 		var f problems
-		for _, n := range t.live() {
-			m, err := n.client.Members(ctx)
-			if err != nil {
-				f.add("%s does not answer: %v", n.id, err)
+		nodes := t.live()
+		answers, failed := make([]clusterhttp.Members, len(nodes)), make([]error, len(nodes))
+		_ = each(nodes, func(i int, n *node) error {
+			calling, cancel := context.WithTimeout(ctx, callTime)
+			defer cancel()
+			answers[i], failed[i] = n.client.Members(calling)
+			return nil
+		})
+		for i, n := range nodes {
+			if failed[i] != nil {
+				f.add("%s does not answer: %v", n.id, failed[i])
 				continue
 			}
 			heard := make(map[lease.NodeID]int)
-			for _, member := range m.Members {
+			for _, member := range answers[i].Members {
 				heard[member.ID] = int(member.Load)
 			}
 			differ(&f, "streams of", "by its rooms", streamsOf(pins), says(n.id), heard)

@@ -170,7 +170,9 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	took, err := t.poll(ctx, since, func() (string, error) {
 		// First the table of one agent, then who holds the same: the other way round, that agent could get
 		// its new table in between.
-		table, err := first.Partitions(ctx)
+		calling, cancel := first.Bound(ctx)
+		table, err := first.Partitions(calling)
+		cancel()
 		owners := slices.Compact(slices.Sorted(slices.Values(table.Owners)))
 		agents, err2 := survey.Take(ctx, first, nil, nil)
 		agreed := 0
