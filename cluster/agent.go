@@ -73,9 +73,9 @@ type Agent struct {
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
 // only: Start returns when a seed has answered, when there is no seed, or when no
-// seed has answered for StartupGrace and each was tried (the agent then runs alone and keeps trying). A seed
-// that accepts connections, but does not answer, is waited for; one that closes them without a
-// byte is not, since a proxy does that whose target is away.
+// seed has answered for StartupGrace and each was tried (the agent then runs alone and keeps trying). Start waits
+// for a seed that accepts connections but does not answer. It does not wait for a seed that closes them without
+// sending a byte, because a proxy does that when its target is away.
 // The agent owns nothing before it is Ready.
 //
 // Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if

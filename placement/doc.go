@@ -63,7 +63,7 @@
 // choose them all in one partition.
 //
 // A table knows no other tables. While nodes see different members, two of them can
-// each believe that they own a partition; digests show that they differ.
+// each believe that they own a partition; compare the digests of their tables to see that.
 //
 // # Costs
 //

@@ -32,8 +32,8 @@ type Config struct {
 
 	// Cost returns the units of load that a room costs its node, unless the demand
 	// states them itself. It sees no Prefer and Require. It must be quick, and depend on its
-	// argument alone: nodes with another Cost, or MinCost, are refused with ErrSettings. They are
-	// compared by some demands of up to 1,000 participants. Default Demand.Streams.
+	// argument alone: nodes with another Cost, or MinCost, are refused with ErrSettings. Nodes compare the costs of a
+	// few sample demands with up to 1,000 participants. Default Demand.Streams.
 	Cost func(d Demand) int64
 
 	// AnyCost lets this node run together with nodes that have another Cost or MinCost. Set it for a rolling

@@ -40,7 +40,7 @@ const (
 	extraAssignment = 2 // a whole one
 )
 
-// maxStampBytes is how much room a stamp takes in a packet.
+// maxStampBytes is the maximum size of a stamp in a packet.
 const maxStampBytes = 2 + 1 + 1 + 2*wire.MaxInteger
 
 // stamp returns what tells the assignment of this node from others, or nil.

@@ -2,8 +2,7 @@ package sim
 
 import "time"
 
-// event is something that happens to one process at one moment: a packet arrives,
-// or do runs.
+// event is something that happens to one process at one moment: it gets a packet, or the function do runs.
 type event struct {
 	at     time.Time
 	to     *Process

@@ -16,7 +16,7 @@ const (
 	// the store alone.
 	abreast = 4
 
-	// sharing bounds the ops of callers that share a call.
+	// sharing is the maximum number of ops in a call that callers share.
 	sharing = 64
 
 	// apartTime is how long ops share no calls after one without an answer in time.

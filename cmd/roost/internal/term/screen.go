@@ -51,7 +51,7 @@ func Cut(page []Line, columns, lines int) []Line {
 	return page
 }
 
-// The full screen is another page of the terminal, without a cursor.
+// Full screen is the alternate screen of the terminal, with the cursor hidden.
 const (
 	EnterFull = "\x1b[?1049h\x1b[?25l"
 	LeaveFull = "\x1b[?25h\x1b[?1049l"
