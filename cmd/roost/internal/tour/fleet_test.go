@@ -33,6 +33,9 @@ func TestAgreed(t *testing.T) {
 		{"another table", "abab", one(1, func(v *view) { v.digest = 0xbeef }), func(scene) {}, "b has another table than a"},
 		{"silence", "abab", sound, func(s scene) { s.agents["b"].Set("GET /v1/members", nil) }, "b does not answer"},
 		{"silence of the first", "abab", sound, func(s scene) { s.nodes[0].client.Base = "127.0.0.1:1" }, "a: clusterhttp: no agent answers"},
+		{"the first hangs", "abab", sound, func(s scene) {
+			s.agents["a"].Set("GET /v1/partitions", func(int) any { <-time.After(callTime + time.Second); return nil })
+		}, "a: clusterhttp: no response yet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, views := newScene(t, ab, c.table, nil), fleet(ab, c.table, nil)
