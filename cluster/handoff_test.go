@@ -192,7 +192,7 @@ func TestHandoffBound(t *testing.T) {
 			t.Errorf("it waited for %v, want %v", waited, bound)
 		}
 		for _, line := range []string{
-			fmt.Sprintf("handoff overdue: running without the answer of another node\" node=%s partition=%d", mustOwner(c, hangs), hangs),
+			fmt.Sprintf("handoff overdue: running without another node's answer\" node=%s partition=%d", mustOwner(c, hangs), hangs),
 			"missing=n00", "handoff overdue: a stopped run has not returned\" node=n00",
 		} {
 			if !strings.Contains(log.String(), line) {

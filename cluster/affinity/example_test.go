@@ -71,3 +71,20 @@ func ExampleResolver_Follow() {
 	// Output:
 	// standup lives on node-1 at media-1.example.org:443
 }
+
+// A room with more subscribers than one node may have gets relays on other nodes: here there is only one node.
+func ExampleResolver_Relays() {
+	rooms, end := exampleNode()
+	defer end()
+	ctx := context.Background()
+	if _, err := rooms.Resolve(ctx, "webinar", affinity.Demand{Size: 4, Prefer: []string{"zone:eu-1", "region:eu"}}); err != nil {
+		fmt.Println(err)
+	}
+	relays, err := rooms.Relays(ctx, "webinar", affinity.Demand{Publishers: 1, Subscribers: 900}, 2)
+	fmt.Println(len(relays), "relays", err)
+	a, err := rooms.ResolveApart(ctx, "webinar~1", affinity.Demand{Publishers: 1, Subscribers: 300}, "webinar")
+	fmt.Println(a.Room, "lives on", a.Node, err)
+	// Output:
+	// 0 relays <nil>
+	// webinar~1 lives on node-1 <nil>
+}

@@ -163,11 +163,12 @@ func (k *keeper) sayCutOff(decided bool) {
 	switch nodes := k.liveness.CutOff(); {
 	case len(nodes) > 0 && !k.apart:
 		const most = 5
-		k.cfg.Log.Warn("nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them",
-			"nodes", len(nodes), "first", nodes[:min(most, len(nodes))])
+		k.cfg.Log.Warn("nodes of this store not reached by gossip",
+			"nodes", len(nodes), "first", nodes[:min(most, len(nodes))],
+			"do", "join them to this cluster, or check the network between them")
 		k.apart = true
 	case decided && k.apart:
-		k.cfg.Log.Info("nodes that use the same store are reached by gossip again, or have ended")
+		k.cfg.Log.Info("all nodes of this store reached again")
 		k.apart = false
 	}
 }
@@ -203,7 +204,7 @@ func (k *keeper) saySilent() {
 		const most = 5
 		k.cfg.Log.Warn("live nodes send no heartbeats to this store", "nodes", len(nodes), "first", nodes[:min(most, len(nodes))])
 	case len(nodes) == 0 && len(k.silent) > 0:
-		k.cfg.Log.Info("all live nodes send heartbeats to this store again")
+		k.cfg.Log.Info("all live nodes use this store again")
 	}
 	k.silent = nodes
 }
@@ -244,7 +245,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 	s := k.agent.Snapshot()
 	k.met.note(s, time.Now(), k.cfg.PinTTL)
 	for id, units := range k.reserved.Expire(s, time.Now()) {
-		k.cfg.Log.Warn("reservations expired on a node that reports no load", "peer", id, "units", units)
+		k.cfg.Log.Warn("reservations expired: node reports no load", "peer", id, "units", units)
 	}
 	k.measure(s)
 	k.listen(ctx, s, answered)

@@ -100,8 +100,8 @@ func TestCutOffIsOneLine(t *testing.T) {
 		}
 		for _, node := range []string{"a", "b", "c"} {
 			for _, line := range []string{
-				`level=WARN msg="nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them" node=`,
-				`level=INFO msg="nodes that use the same store are reached by gossip again, or have ended" node=`,
+				`level=WARN msg="nodes of this store not reached by gossip" node=`,
+				`level=INFO msg="all nodes of this store reached again" node=`,
 			} {
 				if n := strings.Count(log.String(), line+node); n != 1 {
 					t.Errorf("%d lines with %s, want one:\n%s", n, line+node, log.String())

@@ -180,7 +180,7 @@ func TestSettingsRefusedLater(t *testing.T) {
 		if n := strings.Count(log.String(), "placing no rooms"); n != 1 {
 			t.Errorf("the problem is in the log %d times:\n%s", n, &log)
 		}
-		if n := strings.Count(log.String(), "settings agree with those of other nodes again"); n != 1 {
+		if n := strings.Count(log.String(), "settings agree between nodes again"); n != 1 {
 			t.Errorf("the end of the problem is in the log %d times:\n%s", n, &log)
 		}
 	})

@@ -95,7 +95,7 @@ func TestMemberOnAnotherStore(t *testing.T) {
 		}
 		for line, want := range map[string]int{
 			`level=WARN msg="live nodes send no heartbeats to this store" node=a nodes=1 first=[x]`: 1,
-			`level=INFO msg="all live nodes send heartbeats to this store again" node=a`:            1,
+			`level=INFO msg="all live nodes use this store again" node=a`:                           1,
 		} {
 			if n := strings.Count(log.String(), line); n != want {
 				t.Errorf("%d lines with %s, want %d:\n%s", n, line, want, log.String())

@@ -56,7 +56,7 @@ func (d *directory) seeds(ctx context.Context) ([]string, error) {
 		}
 		return seeds, nil
 	case ctx.Err() == nil && !d.failing.Swap(true):
-		d.log.Warn("discovery failed; members stay members, and the latest seeds count", "seeds", len(last.seeds), "err", err)
+		d.log.Warn("discovery failed; keeping the latest seeds", "seeds", len(last.seeds), "err", err)
 	}
 	return last.seeds, nil
 }

@@ -115,7 +115,7 @@ func TestDiscoveryLogs(t *testing.T) {
 	if !strings.Contains(lines.String(), want) {
 		t.Errorf("no %s in %s", want, lines)
 	}
-	const fails, works = "discovery failed; members stay members, and the latest seeds count", "discovery works again"
+	const fails, works = "discovery failed; keeping the latest seeds", "discovery works again"
 	if got := messages(lines); !slices.Equal(got, []string{fails, works, fails}) {
 		t.Errorf("the log is %q", got)
 	}

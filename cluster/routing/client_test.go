@@ -445,7 +445,7 @@ func TestAllAreStale(t *testing.T) {
 		f := w.followAs(routing.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, "a", "b")
 		w.ready(f)
 		time.Sleep(time.Minute)
-		if n := strings.Count(log.String(), "no agent has a present table"); n != 1 || !f.Status().Stale || f.Age() > time.Second {
+		if n := strings.Count(log.String(), "no agent has a current table"); n != 1 || !f.Status().Stale || f.Age() > time.Second {
 			t.Errorf("%d lines, %+v:\n%s", n, f.Status(), log.String())
 		}
 	})

@@ -115,7 +115,7 @@ func (c *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Dir
 func (c *Client) lostRoom(ctx context.Context, failed int, room string, err error) {
 	now, last := int64(time.Since(c.started)), c.warned.Load()
 	if failed == len(c.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && c.warned.CompareAndSwap(last, now) {
-		c.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
+		c.cfg.Log.Warn("no agent follows the room; retrying", "room", room, "err", err)
 	} else {
 		c.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
 	}

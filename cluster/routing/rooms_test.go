@@ -286,7 +286,7 @@ func TestFollowRoomRefused(t *testing.T) {
 			})
 		}
 		all.Wait()
-		for _, line := range []string{"no agent has a present table; the last one stays", "no agent follows the room"} {
+		for _, line := range []string{"no agent has a current table", "no agent follows the room"} {
 			if text := log.String(); strings.Count(text, line) != 1 || strings.Count(text, "the token is another one") < 2 {
 				t.Errorf("not logged once: %s\n%s", line, text)
 			}

@@ -119,7 +119,7 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	if doubt == nil {
 		r.drop(&r.other)
 		if r.failed >= len(r.agents) {
-			r.client.cfg.Log.Info("the table is present again", "agent", r.current.name)
+			r.client.cfg.Log.Info("the table is current again", "agent", r.current.name)
 		}
 		r.failed, r.errs = 0, nil
 		r.client.trouble.Store(nil)
@@ -195,7 +195,7 @@ func (r *runner) fail(s *stream, err error) {
 	}
 	r.next = time.Now().Add(rand.N(pause))
 	if r.failed == len(r.agents) {
-		r.client.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again",
+		r.client.cfg.Log.Warn("no agent has a current table; retrying",
 			"err", *r.client.trouble.Load())
 	}
 }

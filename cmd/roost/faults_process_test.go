@@ -101,7 +101,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				Doctor:  []string{"fail clocks: more than 5s ahead of the others: d by "},
 				Page:    []string{"fail clocks: more than 5s ahead of the others: d by "},
 				Members: append(finds().Members, "d is rejected: its clock is "),
-				Log:     []string{"rejected heartbeats from a clock too far ahead; set the clock of their sender d by "},
+				Log:     []string{"rejected heartbeats: sender's clock too far ahead d by "},
 			},
 		},
 		{name: "Redis down", redis: true, begin: (*faulty).killRedis, want: silent("connection refused; breaker: ")},

@@ -80,7 +80,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 	write("node-0", "nonsense\n")
 	agents[0].Signal(syscall.SIGHUP)
-	agents[0].Logs("settings stay as they are")
+	agents[0].Logs("reload failed; settings unchanged")
 	stop()
 	clients.Wait()
 	agree(t, agents...)

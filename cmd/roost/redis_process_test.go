@@ -169,7 +169,7 @@ func TestAnotherRedis(t *testing.T) {
 	other = agent(t, "other", append(right, "--join", a.Gossip)...)
 	agree(t, a, b, other)
 	silent(a)
-	a.Logs("all live nodes send heartbeats to this store again")
+	a.Logs("all live nodes use this store again")
 	tries := 0
 	eventually(t, func() error {
 		tries++

@@ -58,7 +58,7 @@ func TestReloadSettings(t *testing.T) {
 	write("roost.yaml", "log-level: warn\njoin: ["+plain.Gossip+"]\nbootstrap: true\nzone: west\n")
 	a.Signal(syscall.SIGHUP)
 	a.Logs("settings read again")
-	a.Logs("take effect with a restart", "zone")
+	a.Logs("take effect after a restart", "zone")
 	may("former", true)
 	may("next", true)
 	eventually(t, func() error {
@@ -79,7 +79,7 @@ func TestReloadSettings(t *testing.T) {
 	write("token", "next\n")
 	write("roost.yaml", "log-level: loud\njoin: [nonsense]\n")
 	a.Signal(syscall.SIGHUP)
-	a.Logs("settings stay as they are", "roost.yaml:1", "want debug, info, warn or error")
+	a.Logs("reload failed; settings unchanged", "roost.yaml:1", "want debug, info, warn or error")
 	may("former", true)
 	write("roost.yaml", "log-level: error\nbootstrap: true\nzone: east\n")
 	a.Signal(syscall.SIGHUP)
@@ -200,7 +200,7 @@ func TestWatchedFiles(t *testing.T) {
 
 	files["roost.yaml"], files["cert-key"] = "log-level: info\nzone", "nonsense"
 	mount(t, dir, files)
-	a.Logs("settings stay as they are")
+	a.Logs("reload failed; settings unchanged")
 	a.Logs("TLS files are not usable")
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
@@ -213,7 +213,7 @@ func TestWatchedFiles(t *testing.T) {
 	})
 	files["roost.yaml"], files["cert-key"] = "log-level: info\nzone: west\n", pem(certKey)
 	mount(t, dir, files)
-	a.Logs("take effect with a restart", "zone")
+	a.Logs("take effect after a restart", "zone")
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
 		if code != exitWarned || !strings.Contains(out, "not in force before a restart: zone") ||
@@ -273,9 +273,9 @@ func TestReloadWhileJoining(t *testing.T) {
 	}
 	logs("did not answer in time")
 	write("join: [\n")
-	logs("settings stay as they are")
+	logs("reload failed; settings unchanged")
 	write("join: " + hangs.Addr().String() + "\nlog-format: json\n")
-	logs("settings have changed that take effect with a restart\" settings=[log-format]")
+	logs("changed settings take effect after a restart\" settings=[log-format]")
 	write("join: " + seed.Gossip + "\n")
 	if err := p.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -324,7 +324,7 @@ func TestRedisPassword(t *testing.T) {
 	}
 	other := redistest.Start(t)
 	replaceFile(t, file, "redis://roost:three@"+other.Addr()+"/0\n")
-	a.Logs("take effect with a restart", "redis-file")
+	a.Logs("take effect after a restart", "redis-file")
 	if err := pins(); err != nil {
 		t.Error(err)
 	}

@@ -323,7 +323,7 @@ func TestForgottenJoin(t *testing.T) {
 		}
 		return err
 	})
-	b.Logs("nodes that use the same store are not reached by gossip; join them to this cluster, or check the network between them")
+	b.Logs("nodes of this store not reached by gossip")
 	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base)
 	if code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis and out of reach of gossip: a") {
 		t.Errorf("doctor: %d\n%s", code, out)
@@ -333,7 +333,7 @@ func TestForgottenJoin(t *testing.T) {
 	}
 	a.Signal(syscall.SIGTERM)
 	a.Exits(exitOK)
-	b.Logs("nodes that use the same store are reached by gossip again, or have ended")
+	b.Logs("all nodes of this store reached again")
 }
 
 // TestOtherClusterOnRedis: two clusters that have one name and one Redis by mistake, and keys of their own. The
@@ -348,7 +348,7 @@ func TestOtherClusterOnRedis(t *testing.T) {
 		agree(t, agents[len(agents)-1])
 	}
 	a, x := agents[0], agents[1]
-	x.Logs("settings differ from those of other nodes; placing no rooms", "gossip key (by its fingerprint) is ",
+	x.Logs("settings differ between nodes; placing no rooms", "gossip key (by its fingerprint) is ",
 		" on a; ", "if this is another cluster, give it another name")
 	_, err := x.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
 	if !errors.Is(err, affinity.ErrSettings) || !strings.Contains(err.Error(), "settings differ") {
@@ -362,7 +362,7 @@ func TestOtherClusterOnRedis(t *testing.T) {
 	}
 	a.Signal(syscall.SIGTERM)
 	a.Exits(exitOK)
-	x.Logs("settings agree with those of other nodes again")
+	x.Logs("settings agree between nodes again")
 }
 
 // TestProxyRooms: a proxy sends requests where rooms are pinned, follows a room that moves, and goes on while no agent

@@ -194,7 +194,7 @@ func TestTLSReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
-		if !strings.Contains(a.Text(), "TLS files are not usable; the former certificate stays") {
+		if !strings.Contains(a.Text(), "TLS files unusable; keeping the former certificate") {
 			return fmt.Errorf("the log does not name the problem")
 		}
 		return nil

@@ -100,9 +100,7 @@ func TestQuotes(t *testing.T) {
 	}{
 		"../README.md":  {"examples/embed/main.go cluster/affinity/redisstore/example_test.go", false},
 		"quickstart.md": {"examples/tutorial/main.go", true},
-		"operations.md": {"cluster/clusterotel/example_test.go", false},
-		"signalling.md": {"cluster/affinity/signalling/example_test.go", false},
-
+		"sfu.md":        {"cluster/affinity/signalling/example_test.go cluster/affinity/example_test.go", false},
 		"migrating.md":  {"cluster/clusterprom/example_shadow_test.go", true},
 		"kubernetes.md": {"cluster/kubernetes/example_test.go", false},
 	} {

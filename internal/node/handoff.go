@@ -353,9 +353,9 @@ func (h *handing) overdue(now time.Time, partitions []placement.Partition) {
 	switch w.what {
 	case toRun:
 		h.stats.HandoffOverruns += uint64(len(partitions))
-		h.log(Warn, "handoff overdue: running without the answer of another node", append(attrs, "missing", h.names(h.state.Missing(first)))...)
+		h.log(Warn, "handoff overdue: running without another node's answer", append(attrs, "missing", h.names(h.state.Missing(first)))...)
 	case toStop:
-		h.log(Warn, "handoff overdue: stopping a run that its next owner has not demanded", attrs...)
+		h.log(Warn, "handoff overdue: stopping a run nobody demanded", attrs...)
 	case toReturn:
 		h.log(Warn, "handoff overdue: a stopped run has not returned", attrs...)
 	}

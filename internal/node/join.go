@@ -362,7 +362,7 @@ func (j *join) tell(now time.Time, t *target) {
 		j.out.Show = true
 		soon := now.Sub(t.since) < confirmTime // it starts at this moment, too, or may still answer over UDP
 		if !soon && j.reach.whyOneWay() == nil && j.hungLog.allow(now, time.Minute) {
-			j.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", t.err)
+			j.log(Warn, "waiting for a seed that does not answer", "err", t.err)
 		}
 	}
 	if t.tries == 1 && t.err != nil && !errors.Is(t.err, errUnconfirmed) && t.kind != memberAddr && j.firsts < maxFirsts {
@@ -454,7 +454,7 @@ func (j *join) answered(now time.Time) {
 func (j *join) continueAlone(now time.Time, err error) {
 	switch {
 	case j.aloneByConfig():
-		j.log(Info, "seeds lead to this node alone; starting a cluster")
+		j.log(Info, "all seeds are this node; starting a cluster")
 	case err != nil:
 		j.log(Warn, "no seed answered; continuing alone and retrying", "err", err)
 	}

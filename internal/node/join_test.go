@@ -144,7 +144,7 @@ func numbered(n int) (addrs []string) {
 // How the first join ends, after how many seconds, and after how many exchanges.
 func TestFirstJoin(t *testing.T) {
 	const alone = "no seed answered; continuing alone and retrying, joined false"
-	const stuck = "a seed accepts connections but does not answer; waiting for it"
+	const stuck = "waiting for a seed that does not answer"
 	const first = "seed did not answer; trying again, "
 	for name, tt := range map[string]struct {
 		seeds  []string

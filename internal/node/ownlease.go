@@ -135,7 +135,7 @@ type skew struct {
 func (c *clock) warnSkew(now time.Time) {
 	rejected := c.set.Stats().SkewRejected
 	if rejected != c.skew.logged && c.skew.limit.allow(now, time.Minute) {
-		c.log(Warn, "rejected heartbeats from a clock too far ahead; set the clock of their sender",
+		c.log(Warn, "rejected heartbeats: sender's clock too far ahead",
 			"heartbeats", rejected-c.skew.logged, "max_skew", c.cfg.MaxSkew, "senders", c.aheadOf())
 		c.skew.logged = rejected
 	}

@@ -181,7 +181,8 @@ func (t *tables) publishState(s *events.State) {
 // failed: then the last good table stays.
 func (t *tables) compute(now time.Time, v *lease.View) *placement.Table {
 	if v.Spared && t.sparedLog.allow(now, time.Minute) {
-		t.log(Warn, "cordons have no effect: no other member could own anything", "cordoned", len(v.Cordoned))
+		t.log(Warn, "cordons have no effect", "cordoned", len(v.Cordoned),
+			"why", "no other member could own anything")
 	}
 	in := placement.Input{Partitions: t.cfg.Partitions, Strategy: t.cfg.Strategy, Base: t.table}
 	for i := range v.Members {

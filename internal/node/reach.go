@@ -98,7 +98,7 @@ func (r *reach) exchangeWith(now time.Time, addrs []string) {
 // cutOff fences this node: other members run, and do not hear it. It says so to others, which
 // may hear it nevertheless, and joins again.
 func (r *reach) cutOff(now time.Time) {
-	r.log(Warn, "fenced: other members run, but do not hear this node over UDP; rejoining",
+	r.log(Warn, "fenced: not heard over UDP; rejoining", "why", "other members run and do not hear this node",
 		"advertised", r.cfg.Self.Addr, "unheard", r.unheard(now).Round(time.Millisecond))
 	r.rejoin.began = now // so that expired members hear of it, too
 	r.life.fence()

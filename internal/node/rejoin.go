@@ -36,7 +36,8 @@ func (n *Node) checkLease(now time.Time) {
 	if n.life.phase == Over || n.lease.Holds(now.Sub(n.started)) {
 		return
 	}
-	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
+	n.log(Warn, "fenced: own lease expired; rejoining", "ttl", n.cfg.LeaseTTL,
+		"why", "the process was paused, or its sends failed")
 	n.rejoin.expel(now, "own lease expired: the process was paused, or could not send")
 }
 

@@ -154,7 +154,7 @@ func (w *watch) refute(now, at time.Time) {
 	}
 	w.when.heartbeat = at
 	if w.limit.allow(now, time.Minute) {
-		w.log(Warn, "refuting a failure report: others cannot reach this node by TCP and UDP")
+		w.log(Warn, "refuting a failure report", "why", "others cannot reach this node by TCP and UDP")
 	}
 }
 

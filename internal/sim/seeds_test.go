@@ -29,7 +29,7 @@ func TestStuckSeed(t *testing.T) {
 					t.Fatalf("after %v it is %v and owns %d partitions", c.Elapsed(), p.View().Phase, len(p.Owned()))
 				}
 			}
-			if n := len(lines.find("node=new", "accepts connections but does not answer")); n < 1 || n > 3 {
+			if n := len(lines.find("node=new", "waiting for a seed")); n < 1 || n > 3 {
 				t.Errorf("%d lines in two minutes say why: %q", n, lines)
 			}
 			if p.View().Waits == nil {

@@ -226,7 +226,7 @@ func (e Examination) balance() Check {
 func withSteps(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
 		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
-			" or run a second cluster beside this one and change over: docs/operations.md, Another cluster-wide setting"
+			" or run a second cluster beside this one and change over: docs/upgrades.md, Change a cluster-wide setting"
 	}
 	return advice
 }

@@ -47,7 +47,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				Page: []string{alone}, Members: []string{"n1 active", "n2 active", "n3 settling", "n3 is heard over TCP alone: "},
 				History: []string{"fenced n3"}, Log: []string{"ownership changed"},
 			},
-			`"msg":"fenced: other members run, but do not hear this node over UDP; rejoining"`,
+			`"msg":"fenced: not heard over UDP; rejoining"`,
 		},
 	} {
 		t.Run(f.name, func(t *testing.T) {

@@ -172,9 +172,9 @@ func (a *Agreement) Report(err error) {
 	case unheard && !a.unheard:
 		a.Log.Warn("settings not compared with those of other nodes", "err", err)
 	case a.differ != "" && a.differ != a.logged:
-		a.Log.Error("settings differ from those of other nodes; placing no rooms", "err", a.Refused())
+		a.Log.Error("settings differ between nodes; placing no rooms", "err", a.Refused())
 	case a.differ == "" && a.logged != "":
-		a.Log.Info("settings agree with those of other nodes again")
+		a.Log.Info("settings agree between nodes again")
 	}
 	a.unheard, a.logged = unheard, a.differ
 }

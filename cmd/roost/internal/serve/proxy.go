@@ -92,7 +92,7 @@ func (p Proxy) placeBy(c *routing.Client) httpproxy.Place {
 // end waits for the requests in progress, and breaks them off after a while.
 func (p Proxy) end(ctx context.Context, srv *http.Server, requests *inProgress) {
 	grace := cmp.Or(p.grace, proxyGrace)
-	p.Log.Info("ending; requests in progress go on", "for", grace)
+	p.Log.Info("shutting down; finishing open requests", "for", grace)
 	bounded, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	if err := errors.Join(srv.Shutdown(bounded), requests.wait(bounded)); errors.Is(err, context.DeadlineExceeded) {

@@ -121,7 +121,7 @@ func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-
 		next, err := r.Load()
 		f.read = next.Read()
 		if err != nil {
-			logAlways(log, slog.LevelWarn, "settings stay as they are: they have a problem", "err", err)
+			logAlways(log, slog.LevelWarn, "reload failed; settings unchanged", "err", err)
 			continue
 		}
 		taken, live, restart := running.Reload(next)
@@ -140,7 +140,7 @@ func tell(log *slog.Logger, warnings, restart []string) {
 		log.Warn("risky configuration", "why", w)
 	}
 	if len(restart) > 0 {
-		logAlways(log, slog.LevelWarn, "settings have changed that take effect with a restart", "settings", restart)
+		logAlways(log, slog.LevelWarn, "changed settings take effect after a restart", "settings", restart)
 	}
 }
 
@@ -192,12 +192,12 @@ func (r *reloader) reload(requested bool) {
 	next, err := r.Load()
 	r.read = next.Read()
 	if err != nil {
-		r.failed("settings stay as they are: they have a problem", err)
+		r.failed(err)
 		return
 	}
 	running, live, restart := r.running.Reload(next)
 	if err := r.apply(running, live); err != nil {
-		r.failed("settings stay as they are: the agent does not take them", err)
+		r.failed(err)
 		return
 	}
 	r.running = running
@@ -214,8 +214,8 @@ func (r *reloader) reload(requested bool) {
 	logAlways(r.log, slog.LevelInfo, "settings read again", "changed", live)
 }
 
-func (r *reloader) failed(message string, err error) {
-	logAlways(r.log, slog.LevelWarn, message, "err", err)
+func (r *reloader) failed(err error) {
+	logAlways(r.log, slog.LevelWarn, "reload failed; settings unchanged", "err", err)
 	r.publish(err.Error(), r.state.Load().restart)
 }
 

@@ -77,7 +77,7 @@ func TestFaultyFile(t *testing.T) {
 		}
 		r.write("token", "half a")
 		time.Sleep(time.Minute)
-		const once = "settings stay as they are"
+		const once = "reload failed; settings unchanged"
 		if n := strings.Count(r.log.String(), once); n != 1 {
 			t.Errorf("the problem is logged %d times: %s", n, r.log)
 		}
@@ -113,7 +113,7 @@ func TestFaultyFile(t *testing.T) {
 		if s := r.report(); len(s.Restart) > 0 || r.Level.Level() != slog.LevelWarn {
 			t.Errorf("with the former zone: %+v, level %v", s, r.Level)
 		}
-		for line, want := range map[string]int{once: 2, "settings read again": 3, "take effect with a restart": 1, "one\n": 0, "two": 0} {
+		for line, want := range map[string]int{once: 2, "settings read again": 3, "take effect after a restart": 1, "one\n": 0, "two": 0} {
 			if n := strings.Count(r.log.String(), line); n != want {
 				t.Errorf("%q is logged %d times, want %d:\n%s", line, n, want, r.log)
 			}

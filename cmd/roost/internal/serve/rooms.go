@@ -98,6 +98,6 @@ func (p *pinnedRooms) warn(err error) {
 	defer p.mu.Unlock()
 	if time.Since(p.said) >= sayAgain {
 		p.said = time.Now()
-		p.log.Warn("rooms are not resolved; known ones stay where they were", "err", err)
+		p.log.Warn("rooms not resolved; keeping known ones", "err", err)
 	}
 }

@@ -65,7 +65,7 @@ func (c *certificates) look(now time.Time) *tls.Config {
 	if err := c.load(); err != nil { // half of them may be new
 		if c.failed != err.Error() {
 			c.failed, c.since = err.Error(), now
-			c.log.Warn("TLS files are not usable; the former certificate stays", "err", err)
+			c.log.Warn("TLS files unusable; keeping the former certificate", "err", err)
 		}
 		return c.config
 	}
@@ -136,7 +136,7 @@ func (c *certificates) warn(now time.Time) {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	if ends := c.config.Certificates[0].Leaf.NotAfter; ends.Sub(now) < week && now.Sub(c.warned) >= day {
 		c.warned = now
-		c.log.Warn("the TLS certificate ends soon, or has ended: replace the file", "file", c.files.Cert, "expires", ends)
+		c.log.Warn("TLS certificate expires soon; replace the file", "file", c.files.Cert, "expires", ends)
 	}
 }
 

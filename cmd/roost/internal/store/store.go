@@ -64,7 +64,7 @@ func (r *redis) credentials(context.Context) (username, password string, _ error
 // Open opens the store of a cluster, and logs a warning if it does not answer.
 func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, error) {
 	if url == Memory {
-		log.Warn("pins are kept in memory; other agents do not see them")
+		log.Warn("pins are only kept in this process")
 		return memory{pinstore.NewMemory()}, nil
 	}
 	prefix, err := Prefix(cluster)
