@@ -22,8 +22,8 @@ func (t *tour) steps() []func(context.Context) error {
 
 func (t *tour) start(ctx context.Context) error {
 	t.out.title(t.step, fmt.Sprintf("%d agents start", t.o.Nodes),
-		"Each is a process of its own that knows no more than the address of the first.\n"+
-			"Gossip does the rest: there is no database and no leader.")
+		"Each is a process that knows only the address of the first one. They find each\n"+
+			"other by gossip and agree on who owns what, without a database or a leader.")
 	seed, err := t.first(ctx)
 	if err != nil {
 		return err
@@ -79,8 +79,8 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 
 func (t *tour) place(ctx context.Context) (err error) {
 	t.out.title(t.step, fmt.Sprintf("%s rooms are placed", count(roomCount)),
-		"A room's name hashes to a partition, a partition has one owner. Every agent\n"+
-			"knows all owners, so it answers from memory, without a question to others.")
+		"The name of a room hashes to a partition, and each partition has one owner.\n"+
+			"Every agent knows all owners, so it answers from memory and asks nobody.")
 	for i := range roomCount {
 		t.rooms = append(t.rooms, fmt.Sprintf("room-%03d-%04x", i, t.rng.Uint32()&0xffff))
 	}
@@ -99,13 +99,13 @@ func (t *tour) place(ctx context.Context) (err error) {
 // gather has people join some of the rooms.
 func (t *tour) gather(ctx context.Context) error {
 	t.invite()
-	store := "on a Redis that the agents share;\nhere, this process stands in for it"
+	store := "That takes a shared\nRedis, for which this process stands in. Who owns a partition never depends on it."
 	if t.o.Redis != "" {
-		store = "on the Redis\nthat the agents share"
+		store = "That takes the shared\nRedis. Who owns a partition never depends on it."
 	}
 	t.out.title(t.step, fmt.Sprintf("People join %s rooms", count(len(t.parties))),
-		fmt.Sprintf("The first join pins the room: to its owner by the hash, as long as that node\n"+
-			"has headroom. The pin is kept %s.", store))
+		fmt.Sprintf("A room in use should stay on its node, even when owners change. So the first\n"+
+			"join pins it, to the owner by the hash if that node has headroom. %s", store))
 	since := time.Now()
 	answers, err := t.visit(ctx, t.parties)
 	if err != nil {
@@ -143,9 +143,9 @@ func (t *tour) override(ctx context.Context) error {
 	big := party{bigRoom, bigSize}
 	owner := t.hashed(big.room)
 	t.out.title(t.step, fmt.Sprintf("A %d-person room overrides the hash", big.size),
-		fmt.Sprintf("%d people cost their node %d·%d = %s forwarded streams. By the hash they would\n"+
-			"go to %s, which has too many already; so the room is pinned where there is\n"+
-			"headroom, to the least loaded node, and all people are sent there.",
+		fmt.Sprintf("%d people cost their node %d·%d = %s forwarded streams. The owner by the hash,\n"+
+			"%s, has no room for that many. So the room is pinned to the least loaded node,\n"+
+			"and everybody is sent there.",
 			big.size, big.size, big.size-1, count(big.streams()), owner))
 	answers, err := t.crowd(ctx, big, owner)
 	if err != nil {
@@ -210,8 +210,8 @@ func (t *tour) join(ctx context.Context) error {
 	id, members := t.nextID(), len(t.live())+1
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s joins", id),
-		why: "It takes a share of partitions from each of the others, and nothing else moves.\n" +
-			"Rooms that are pinned stay even then: the people in them notice nothing.",
+		why: "It takes a share of the partitions from each of the others. Nothing else moves,\n" +
+			"and pinned rooms stay where they are, so the people in them notice nothing.",
 		what: fmt.Sprintf("%s joined", id),
 		act: func(ctx context.Context) error {
 			n, err := t.spawn("--join", t.nodes[0].Gossip)
@@ -237,10 +237,9 @@ func (t *tour) crash(ctx context.Context) error {
 	ttl := whole(t.settings.LeaseTTL)
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
-		why: fmt.Sprintf("kill -9 %d: it sends no leave message. Its lease is good for %s, but the nodes that\n"+
-			"hold a stream to it see that end, and confirm that the process has ended. The\n"+
-			"others share its rooms, and the new owner of the partition of a pinned room\n"+
-			"finds a new home for it.", n.PID(), ttl),
+		why: fmt.Sprintf("kill -9 %d: no goodbye, and its lease lasts for another %s. But other nodes watch it over\n"+
+			"TCP connections, see them close, and confirm the crash. The others take over its\n"+
+			"partitions, and the new owner of each partition moves the rooms that were pinned there.", n.PID(), ttl),
 		what: fmt.Sprintf("%s was killed", n.id),
 		act: func(context.Context) error {
 			n.state, n.note = lease.Left, "killed"
@@ -263,9 +262,9 @@ func (t *tour) drain(ctx context.Context) error {
 	n, members := t.pick(), len(t.live())
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s drains", n.id),
-		why: "A planned exit needs no lease to expire: the node announces that it gives up its\n" +
-			"partitions, and the others have them at once. Pinned rooms stay until they end,\n" +
-			"and start again elsewhere.",
+		why: "A planned exit waits for no lease: the node announces that it gives up its partitions,\n" +
+			"and the others have them at once. Its pinned rooms stay until they end. When they\n" +
+			"begin again, they begin elsewhere.",
 		what: fmt.Sprintf("%s drained", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
@@ -319,8 +318,8 @@ func (t *tour) leave(ctx context.Context) error {
 	var ended check
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s leaves", n.id),
-		why: "It owns nothing any more, so no partition moves. Its process sends a leave message, to\n" +
-			"the store as well, and ends; the rooms that it still had are pinned again.",
+		why: "It owns nothing any more, so no partition moves. It says goodbye to the others and ends.\n" +
+			"The rooms that were still pinned to it get new nodes.",
 		what: fmt.Sprintf("%s left", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Left, "left"

@@ -104,7 +104,7 @@ func Run(ctx context.Context, o Options) error {
 
 // walk takes the steps.
 func (t *tour) walk(ctx context.Context) error {
-	t.out.line("%s", t.out.paint(term.Heading, "roost: who owns which room, without a question to any other node"))
+	t.out.line("%s", t.out.paint(term.Heading, "roost: every node knows which node owns which room"))
 	t.out.line("Real agents on this machine, with the timings of production: a heartbeat every")
 	t.out.line("%s, a lease of %s, %s partitions.",
 		whole(t.settings.HeartbeatInterval), whole(t.settings.LeaseTTL), count(t.settings.Partitions))
