@@ -85,7 +85,7 @@ func allFloods() []flood {
 
 // TestFloods: unauthenticated peers at the gossip port take neither memory nor readiness from a keyed agent, and
 // keep no newcomer out that knows this agent alone. Long, it prints the table
-// of docs/security.md.
+// of docs/dev/design/gossip-security.md.
 func TestFloods(t *testing.T) {
 	for _, f := range allFloods() {
 		siege{name: f.name, plain: f.plain, short: f.short, begin: f.begin}.test(t)

@@ -129,7 +129,7 @@ func (k insight) heartbeat(i int, at netip.AddrPort) []byte {
 
 // TestReflection: what a sender draws to hosts that never asked for anything, from agents without a
 // key: hardly more than it sends, if it sends more than a few packets. Long, it prints the
-// table of docs/security.md.
+// table of docs/dev/design/gossip-security.md.
 func TestReflection(t *testing.T) {
 	t.Parallel()
 	a := attacked(t, "a")
