@@ -15,7 +15,8 @@ func TestNamedTests(t *testing.T) {
 	in := testsByName(t)
 	name := regexp.MustCompile("`([\\w./-]+)`")
 	promises := 0
-	for _, page := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"dev/*.md"), glob(t, docs+"dev/decisions/*.md")) {
+	for _, page := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"dev/*.md"), glob(t, docs+"dev/decisions/*.md"),
+		glob(t, docs+"dev/design/*.md")) {
 		promising := false
 		for line := range strings.Lines(read(t, page)) {
 			promising = strings.HasPrefix(line, "|") && (promising || line == "| promise | test |\n")
