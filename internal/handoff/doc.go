@@ -1,6 +1,6 @@
 // Package handoff decides, on one node, when a run of a partition may begin and when
 // it ends, so that no two nodes of one side run a partition at a time. It is pure: no
-// goroutine, lock, I/O, clock or randomness. docs/dev/decisions/18-handoff.md has the
+// goroutine, lock, I/O, clock or randomness. docs/dev/design/handoff.md has the
 // reasons, and what was rejected.
 //
 // # The rule

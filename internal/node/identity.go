@@ -10,7 +10,7 @@ import (
 
 // An address says little about who is there: the address of a dead member may belong to
 // another cluster by now, with the same name, settings and even node ids. So a cluster has
-// an identity, its founders, which each message carries. See docs/dev/decisions/36-a-cluster-has-founders.md.
+// an identity, its founders, which each message carries. See docs/dev/design/founders.md.
 //
 //   - The member with the smallest id founds a cluster that has no identity yet.
 //   - A process that has none adopts the identity of the node that it joins.

@@ -29,5 +29,5 @@
 //  6. [Decode] accepts an encoding as a whole or rejects it with [ErrMalformed].
 //     Equal assignments have equal encodings ([Assignment.Encode]).
 //
-// docs/dev/decisions/12-an-assignment-that-merges.md has the reasons.
+// docs/dev/design/assignments.md has the reasons.
 package assignment

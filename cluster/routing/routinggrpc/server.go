@@ -10,7 +10,7 @@ import (
 )
 
 // NotOwner is the code of calls that a server has rejected because it does not own their key. No handler has run. It
-// is OUT_OF_RANGE, which neither gRPC nor, mostly, applications use: see docs/dev/decisions/34-out-of-range.md.
+// is OUT_OF_RANGE, which neither gRPC nor, mostly, applications use: see docs/dev/decisions/misdirected-grpc-calls.md.
 const NotOwner = codes.OutOfRange
 
 // Check rejects calls for keys that a server does not own. Its methods are interceptors.
