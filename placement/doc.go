@@ -49,7 +49,7 @@
 //  11. A leave moves only the leaver's partitions, and a join none. A pass moves no
 //     more than its limit, and none when all nodes are within the threshold.
 //
-// docs/strategies.md compares all strategies by numbers.
+// docs/dev/benchmarks.md compares all strategies by numbers.
 //
 // # Not promised
 //

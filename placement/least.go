@@ -14,7 +14,7 @@ import (
 // at once: a new node fills up in passes. The price is memory: the owner of a
 // partition depends on its last holder, so the strategy is [Stateful].
 // Of 1,024 partitions, 10 nodes have 102 or 103 each, and a join moves 93 in 31
-// passes of three; docs/strategies.md has more numbers. It suits partitions that
+// passes of three; docs/dev/benchmarks.md has more numbers. It suits partitions that
 // are few and heavy.
 //
 // A threshold below 1 counts as 1: with a lower one, partitions would circle
