@@ -18,6 +18,9 @@ import (
 
 const demoRooms = 8
 
+// demoRow is a line of the demo's table: the fault, rooms moved, gaps of sound, gaps of the picture.
+const demoRow = "%-42s %8s %9s %8s %11s %8s\n"
+
 // fill has calls in rooms of one publisher each, and waits until all play.
 func (c *crowd) fill(ctx context.Context, rooms, subscribers int) error {
 	return c.fillWith(ctx, roomNames(rooms), func(int) int { return subscribers })
@@ -161,10 +164,14 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer end()
-	_, _ = fmt.Fprintf(out, "join a call of your own, which moves with its room: open http://%s twice\n", addr)
-	_, _ = fmt.Fprintf(out,
-		"3 nodes, %d rooms with a publisher and 2 subscribers each; the longest gap of a subscriber: p50 p95 max\n",
-		demoRooms)
+	_, _ = fmt.Fprintf(out, `Join a call yourself: open http://%s twice, and watch it move with its room.
+
+3 nodes and %d rooms, each with a publisher and 2 subscribers. For each fault: how many rooms moved, and for
+how long a subscriber heard and saw nothing. A packet of sound comes every 20 ms, a picture every 40 ms.
+
+`, addr, demoRooms)
+	_, _ = fmt.Fprint(out, strings.TrimRight(fmt.Sprintf(demoRow, "", "rooms", "no sound", "", "no picture", ""), " \n")+"\n")
+	_, _ = fmt.Fprintf(out, demoRow, "fault", "moved", "median", "longest", "median", "longest")
 	if err := crowd.fill(ctx, demoRooms, 2); err != nil {
 		return err
 	}
@@ -172,7 +179,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	s.now("nothing more")
-	_, _ = fmt.Fprintf(out, "http://%s and its nodes stay until Ctrl-C\n", addr)
+	_, _ = fmt.Fprintf(out, "\nhttp://%s and its nodes stay until Ctrl-C.\n", addr)
 	<-ctx.Done()
 	return nil
 }
@@ -185,10 +192,17 @@ func (s *show) now(doing string) {
 
 // note prints a fault, and has the page show it.
 func (s *show) note(what string, moved int, m *measure) {
-	_, _ = fmt.Fprintf(s.out, "%s: %d of %d rooms moved; %v; gave up: %d\n", what, moved, len(s.rooms), m, len(m.gaveUp))
+	const median, all = 50, 100
+	_, _ = fmt.Fprintf(s.out, demoRow, what, fmt.Sprintf("%d of %d", moved, len(s.rooms)), short(percentile(m.sound, median)),
+		short(percentile(m.sound, all)), short(percentile(m.image, median)), short(percentile(m.image, all)))
+	if n := len(m.parts[0]); n > 0 {
+		_, _ = fmt.Fprintf(s.out, "    %d clients reconnected: %s\n", n, m.longParts())
+	}
+	if n := len(m.gaveUp); n > 0 {
+		_, _ = fmt.Fprintf(s.out, "    %d clients gave up, the first because: %v\n", n, m.gaveUp[0])
+	}
 	row := faultRow{What: what, Moved: moved, Rooms: len(s.rooms), Sound: three(m.sound), Picture: three(m.image), GaveUp: len(m.gaveUp)}
 	for i, took := range m.parts {
-		const median = 50
 		if len(took) > 0 {
 			row.Parts = append(row.Parts, part{stepNames[i], percentile(took, median).Milliseconds()})
 		}
@@ -200,14 +214,14 @@ func (s *show) note(what string, moved int, m *measure) {
 
 func (s *show) run(ctx context.Context) error {
 	return errors.Join(
-		s.fault(ctx, "nothing", 3*time.Second, func(string) error { return nil }),
+		s.fault(ctx, "no fault", 3*time.Second, func(string) error { return nil }),
 		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "d") }),
-		s.fault(ctx, "kill -9, clients report", 0, s.farm.kill),
+		s.fault(ctx, "kill -9, clients report it", 0, s.farm.kill),
 		s.quietly(func() error { return s.fault(ctx, "kill -9, clients only ask", 0, s.farm.kill) }),
 		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "e") }),
 		s.fault(ctx, "a node drains (SIGTERM)", 0, s.farm.drain),
 		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "f") }),
-		s.fault(ctx, "SIGSTOP for 9 s, past the lease of 6 s", 0, func(id string) error { return s.farm.pause(ctx, id, 9*time.Second) }),
+		s.fault(ctx, "pause of 9 s, longer than the lease (6 s)", 0, func(id string) error { return s.farm.pause(ctx, id, 9*time.Second) }),
 	)
 }
 
@@ -222,18 +236,19 @@ func (s *show) outgrow(ctx context.Context, most int) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(s.out, "a room outgrows its node: %d subscribers over %d nodes, %s\n", nodes*most, nodes, s.loads(ctx))
+	_, _ = fmt.Fprintf(s.out, "\nA room outgrows its node: %d subscribers on %d nodes. Streams that each node forwards:\n%s\n",
+		nodes*most, nodes, s.loads(ctx))
 	at := func(room string) string { return string(homes[room].To) }
 	err = errors.Join(
 		s.faultAt(ctx, "kill -9 of a relay", at("large~1"), 0, s.farm.kill),
 		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "g") }),
 		s.faultAt(ctx, "the room's node drains", at("large"), 0, s.farm.drain),
 	)
-	_, _ = fmt.Fprintf(s.out, "then %s\n", s.loads(ctx))
+	_, _ = fmt.Fprintf(s.out, "Afterwards:\n%s\n", s.loads(ctx))
 	return err
 }
 
-// loads returns what each node forwards, and what of that is of the large room.
+// loads returns how many streams each node forwards, a line each, and how many of them are of the large room.
 func (s *show) loads(ctx context.Context) string {
 	var loads []string
 	for _, id := range s.farm.ids() {
@@ -241,14 +256,15 @@ func (s *show) loads(ctx context.Context) string {
 		if err != nil {
 			return err.Error()
 		}
-		loads = append(loads, fmt.Sprint(id, " ", node.Load))
+		line := []string{fmt.Sprintf("    node %s: %d", id, node.Load)}
 		for _, room := range chain("large~2", 0) {
 			if load := node.Rooms[room]; load > 0 {
-				loads = append(loads, fmt.Sprint("of that ", room, " ", load))
+				line = append(line, fmt.Sprintf("%d of them for %s", load, room))
 			}
 		}
+		loads = append(loads, strings.Join(line, ", "))
 	}
-	return "load per node: " + strings.Join(loads, ", ")
+	return strings.Join(loads, "\n")
 }
 
 func (s *show) quietly(f func() error) error {

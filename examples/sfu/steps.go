@@ -127,16 +127,23 @@ func percentile(values []time.Duration, p int) time.Duration {
 
 // line returns the gaps, and the parts of the median way.
 func (m *measure) String() string {
-	const median = 50
 	text := fmt.Sprintf("sound %s, picture %s", spreadOf(m.sound), spreadOf(m.image))
 	if len(m.parts[0]) == 0 {
 		return text
 	}
+	return fmt.Sprintf("%s\n    %d connections: %s", text, len(m.parts[0]), m.longParts())
+}
+
+// longParts names the parts of the way whose median is 10 ms or more.
+func (m *measure) longParts() string {
+	const median, least = 50, 10 * time.Millisecond
 	var parts []string
 	for i, name := range stepNames {
-		parts = append(parts, fmt.Sprint(name, " ", short(percentile(m.parts[i], median))))
+		if took := percentile(m.parts[i], median); took >= least {
+			parts = append(parts, fmt.Sprint(name, " ", short(took)))
+		}
 	}
-	return fmt.Sprintf("%s\n    %d connections: %s", text, len(m.parts[0]), strings.Join(parts, ", "))
+	return strings.Join(parts, ", ")
 }
 
 // spreadOf returns p50, p95 and the maximum.
