@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps a copy of a cluster's table in a process that is not a member: the Client of the Go package
 // routing, for Node.js and browsers, without dependencies. cluster/routing/doc.go says what it promises. Times are
 // in milliseconds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls of server.mjs to its agent, and the stream of the agent's events.
 const agent = process.env.AGENT ?? 'http://127.0.0.1:8401';
 const authorization = process.env.ROOST_TOKEN ? { Authorization: 'Bearer ' + process.env.ROOST_TOKEN } : {};

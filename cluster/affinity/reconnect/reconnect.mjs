@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves a client to the node that serves its room now: the Machine and the Driver of the
 // Go package reconnect, for browsers and Node.js, without dependencies. The states and
 // the waits are in cluster/affinity/reconnect/doc.go. Times are in milliseconds.
