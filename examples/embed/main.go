@@ -13,13 +13,13 @@ import (
 )
 
 func main() {
-	slog.SetLogLoggerLevel(slog.LevelWarn) // the agent logs what it does
+	slog.SetLogLoggerLevel(slog.LevelWarn) // hide the agent's info lines
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	agent, err := cluster.Start(ctx, cluster.Config{
 		ID:   os.Args[1],  // unique, and the same after a restart
 		Bind: os.Args[2],  // gossip, over UDP and TCP
-		Join: os.Args[3:], // any nodes that run already
+		Join: os.Args[3:], // addresses of nodes that already run
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -92,7 +92,7 @@ func (s *sfu) routes() http.Handler {
 func (s *sfu) join(w http.ResponseWriter, r *http.Request) {
 	room := r.PathValue("room")
 	owner, err := s.agent.Place(room)
-	if err != nil { // no node can own anything, or this node is rejoining
+	if err != nil { // no node can own anything, or this agent has stopped
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

@@ -63,5 +63,5 @@ func Example_rooms() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	<-hosting.Lost() // the room moved: hosting.Err() says where to
+	<-hosting.Lost() // this node no longer hosts the room: hosting.Err() says why, and where it went if it moved
 }

@@ -222,7 +222,7 @@ func (a *Agent) timing() []Setting {
 		{
 			Name: "shutdown-delay", Arg: "DURATION", Set: Duration(&a.ShutdownDelay),
 			Usage: "after SIGTERM keep answering this long, with /readyz failing, until load balancers have turned away " +
-				"(default: five gossip intervals, 1s on a lan)",
+				"(default: 0s; with rooms five gossip intervals, 1s on a lan)",
 		},
 	}
 }
