@@ -20,7 +20,7 @@ func TestDependencies(t *testing.T) {
 	}
 
 	var got, want []string
-	for _, path := range requirements(t, "go.mod") {
+	for _, path := range requirements(t) {
 		in := slices.Contains(strings.Fields(string(compiled)), path)
 		want = append(want, fmt.Sprintf("%s, in cluster: %t", path, in))
 	}
@@ -35,10 +35,10 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// requirements are the direct ones of a file.
-func requirements(t *testing.T, file string) (paths []string) {
+// requirements are the direct ones of go.mod.
+func requirements(t *testing.T) (paths []string) {
 	t.Helper()
-	for line := range strings.Lines(read(t, root+file)) {
+	for line := range strings.Lines(read(t, root+"go.mod")) {
 		if m := regexp.MustCompile(`^\t(\S+) v\S+\n$`).FindStringSubmatch(line); m != nil { // indirect ones have a comment
 			paths = append(paths, m[1])
 		}
