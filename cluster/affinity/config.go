@@ -26,8 +26,9 @@ type Config struct {
 	// 1 s.
 	PinTTL time.Duration
 
-	// Budget bounds the wait of Resolve and Host for the store. After it they answer
-	// from what this node knows, marked Degraded. Default 150 ms.
+	// Budget bounds the wait of Resolve and Host for the store. After it they answer from what this node knows,
+	// marked Degraded. It should be three round trips to the store or more: below that, Stats and the log say so.
+	// Give redisstore.Options the same. Default BudgetOf the agent's network: 150 ms (WAN 1 s).
 	Budget time.Duration
 
 	// Cost returns the units of load that a room costs its node, unless the demand
@@ -88,10 +89,18 @@ type Config struct {
 	Tracer Tracer
 }
 
-// WithDefaults returns c with every zero field replaced by its default.
+// BudgetOf returns the default of Config.Budget in a network.
+func BudgetOf(n cluster.Network) time.Duration {
+	if n == cluster.WAN {
+		return time.Second // a store up to 300 ms away
+	}
+	return 150 * time.Millisecond
+}
+
+// WithDefaults returns c with every zero field replaced by its default, of a LAN.
 func (c Config) WithDefaults() Config {
 	c.PinTTL = cmp.Or(c.PinTTL, time.Hour)
-	c.Budget = cmp.Or(c.Budget, 150*time.Millisecond)
+	c.Budget = cmp.Or(c.Budget, BudgetOf(cluster.LAN))
 	c.MinCost = cmp.Or(c.MinCost, 1)
 	c.SoftCeiling = cmp.Or(c.SoftCeiling, 80)
 	c.Settle = cmp.Or(c.Settle, 5*time.Second)

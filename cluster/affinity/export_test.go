@@ -73,3 +73,6 @@ func (r *Resolver) HoldLooks() chan struct{} {
 	}
 	return held
 }
+
+// Long is -long.
+var Long = modelLong

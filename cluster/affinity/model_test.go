@@ -4,7 +4,6 @@ package affinity
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/roost-cluster/roost/internal/explore"
 )
-
-var modelLong = flag.Bool("long", false, "explore the large worlds of the model of rooms; takes a minute")
 
 // modelSize says when a world is explored.
 type modelSize int

@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -98,8 +99,9 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.WithDefaults()
 	node := agent.Config()
+	cfg.Budget = cmp.Or(cfg.Budget, BudgetOf(node.Network))
+	cfg = cfg.WithDefaults()
 	if least := 5 * node.HeartbeatInterval; cfg.PinTTL < least {
 		return nil, fmt.Errorf("affinity: PinTTL is %v; with this agent's heartbeat it must be at least %v", cfg.PinTTL, least)
 	}
@@ -255,6 +257,11 @@ type Stats struct {
 	// StoreProblem is why: not within Config.Budget, or what the store's client says; empty: it answers.
 	StoreProblem string `json:"store_problem,omitempty"`
 
+	// StoreRoundTrip is how long the store takes to answer a heartbeat: the shortest of the latest three, 0 before these. Above a
+	// third of StoreBudget, which is Config.Budget, joins may be Degraded although the store answers.
+	StoreRoundTrip time.Duration `json:"store_round_trip_ns"`
+	StoreBudget    time.Duration `json:"store_budget_ns"`
+
 	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while
 	// gossip did not reach them: the network is split, or the nodes were never joined. Only nodes with rooms
 	// that this one has come across are found. Their rooms stay, and have no address here if this node has
@@ -339,6 +346,7 @@ func (r *Resolver) Stats() Stats {
 	asked := c.asked.Counts()
 	s.Asked, s.AskedTime, s.AskedWithin = asked.Calls, asked.Took, asked.Within
 	s.Breaker, s.StoreDoubt, s.StoreProblem = store.Breaker, store.Doubt, store.Problem
+	s.StoreRoundTrip, s.StoreBudget = store.RoundTrip, r.cfg.Budget
 	if err := r.store.agreement.Refused(); err != nil {
 		s.Refused = err.Error()
 	}

@@ -67,6 +67,10 @@ func roomFamilies() []family {
 			}
 			return 1
 		}),
+		gauge("store_round_trip_seconds", "How long the store takes to answer a heartbeat: the shortest of the latest three.",
+			func(v *view) float64 { return v.rooms.StoreRoundTrip.Seconds() }),
+		gauge("store_budget_seconds", "How long a join waits for the store. Above a third of it, the round trip is too long.",
+			func(v *view) float64 { return v.rooms.StoreBudget.Seconds() }),
 		gauges("store_breaker", "1 for the state of the store's circuit breaker: while it is open, no join waits for the store.", "state",
 			func(v *view) map[string]uint64 {
 				all := map[string]uint64{"closed": 0, "half-open": 0, "open": 0}

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"errors"
 	"net"
 	"strconv"
 	"sync"
@@ -127,7 +126,7 @@ func (l *Link) accept(listener net.Listener) {
 
 func (l *Link) serve(p *pair) {
 	defer l.end(p)
-	if !l.pass(p) {
+	if !l.pass(p, time.Now()) {
 		return
 	}
 	l.mu.Lock()
@@ -147,34 +146,57 @@ func (l *Link) serve(p *pair) {
 	l.pump(p, p.client, server)
 }
 
-// pump forwards until one side closes, and then breaks the pair.
+// chunk is what a side has sent, and when.
+type chunk struct {
+	bytes []byte
+	at    time.Time
+}
+
+// pump forwards until one side closes, and then breaks the pair. It reads on while it delays, as a long line does.
 func (l *Link) pump(p *pair, from, to net.Conn) {
 	defer l.end(p)
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		if !l.pass(p) {
+	const most = 1024 // chunks on the line
+	line := make(chan chunk, most)
+	l.wg.Go(func() {
+		defer close(line)
+		for {
+			buf := make([]byte, 32<<10)
+			n, err := from.Read(buf)
+			if n > 0 {
+				select {
+				case line <- chunk{buf[:n:n], time.Now()}:
+				case <-p.broken:
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	for c := range line {
+		if !l.pass(p, c.at) {
 			return
 		}
-		_, werr := to.Write(buf[:n])
-		if errors.Join(err, werr) != nil {
+		if _, err := to.Write(c.bytes); err != nil {
 			return
 		}
 	}
 }
 
-// pass returns when bytes may be forwarded, or false when the pair is broken.
-func (l *Link) pass(p *pair) bool {
+// pass returns when bytes that were sent at some time may be forwarded, or false when the pair is broken.
+func (l *Link) pass(p *pair, sent time.Time) bool {
 	for {
 		l.mu.Lock()
 		hang, delay, changed := l.hang, l.delay, l.changed
 		l.mu.Unlock()
-		if !hang && delay == 0 {
+		left := time.Until(sent.Add(delay))
+		if !hang && (delay == 0 || left <= 0) {
 			return true
 		}
 		var over <-chan time.Time
 		if !hang {
-			over = time.After(delay)
+			over = time.After(left)
 		}
 		select {
 		case <-over:

@@ -30,9 +30,12 @@ type Options struct {
 	// Special characters in the user and the password are percent-encoded. A cluster
 	// is detected; the address of one node is enough, and further addresses help while
 	// that node is down. client_cache=0 in the query disables caching, for servers
-	// without CLIENT TRACKING. dial_timeout and write_timeout replace the defaults of
-	// 300ms and 500ms. Required.
+	// without CLIENT TRACKING. dial_timeout and write_timeout replace the defaults that follow from Budget. Required.
 	URL string
+
+	// Budget is the Config.Budget of the resolvers over this store, if it is not 150 ms. A connection gets twice as
+	// long to open and to answer, and 300 ms and 500 ms at least.
+	Budget time.Duration
 
 	// Prefix begins the names of all keys but those of the fingerprint; all nodes of a cluster
 	// use the same. Several clusters share a Redis by different prefixes and different names
@@ -102,8 +105,8 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, trackin
 	}
 	tracking = !opt.DisableCache
 	opt.DisableCache = true
-	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, 300*time.Millisecond)
-	opt.ConnWriteTimeout = cmp.Or(opt.ConnWriteTimeout, 500*time.Millisecond)
+	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, max(300*time.Millisecond, 2*o.Budget))
+	opt.ConnWriteTimeout = cmp.Or(opt.ConnWriteTimeout, max(500*time.Millisecond, 2*o.Budget))
 	opt.DisableRetry = true // callers have a budget and a circuit breaker
 
 	// Without a refresh the client never detects a node that died without closing its

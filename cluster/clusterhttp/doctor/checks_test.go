@@ -315,8 +315,11 @@ func TestChecks(t *testing.T) {
 			after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }),
 			"key: warn: its gossip keys are not those of /etc/roost/key",
 		},
-		"reloaded":   {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
-		"hasty":      {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"reloaded": {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
+		"hasty":    {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"redis far away": {after(func(l *Look) {
+			l.Stats.Rooms.StoreRoundTrip, l.Stats.Rooms.StoreBudget = 60*time.Millisecond, 150*time.Millisecond
+		}), "redis: warn: a heartbeat to Redis takes 60ms, and a join waits for 150ms"},
 		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"redis is slow": {after(func(l *Look) {
 			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/roost-cluster/roost/lease"
 )
@@ -28,6 +29,14 @@ func (e Examination) redis() []Check {
 			fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreProblem, "no reason given"), r.Breaker, at(r.Store)),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
 			adviceOn(r.StoreProblem) + ". Do not restart agents: they would forget where rooms live",
+		})
+	}
+	if r.StoreRoundTrip > r.StoreBudget/3 && !r.StoreDoubt {
+		problems = append(problems, Check{
+			"redis", Warn,
+			fmt.Sprintf("a heartbeat to Redis takes %v, and a join waits for %v%s", r.StoreRoundTrip.Round(time.Millisecond), r.StoreBudget, at(r.Store)),
+			"a join may need three round trips; without them it is degraded, and two nodes may host one room",
+			"give the agents a --redis-timeout of three round trips or more (--network wan: 1s), or move Redis nearer",
 		})
 	}
 	if len(r.CutOff) > 0 {
@@ -92,7 +101,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"network is unreachable", unreachable},
 	{"i/o timeout", unreachable},
 	{"connection timed out", unreachable},
-	{"not within", "see whether Redis is near and quick enough for the agent: slow commands, fsync, swap, a full network"},
+	{"not within", "see whether Redis is near and quick enough for the agent: slow commands, fsync, swap, a full network; if it is far away, raise --redis-timeout"},
 }
 
 const (

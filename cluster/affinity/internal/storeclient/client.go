@@ -40,7 +40,7 @@ type Client struct {
 	log     *slog.Logger
 	unasked func(ctx context.Context, why error) // may be nil
 	queue   queue
-	breaker *gobreaker.CircuitBreaker[pinstore.Result]
+	breaker *gobreaker.CircuitBreaker[[]pinstore.Result]
 
 	// transition is 0, or 1 plus the state that the breaker has just entered. The
 	// breaker reports it under its own lock, where no log handler may run.
@@ -52,6 +52,11 @@ type Client struct {
 
 	took   latency.Histogram
 	errors atomic.Uint64
+
+	latest    [3]time.Duration // that heartbeats took; owned by the keeper
+	heartbeat int              // how many were answered
+	far       bool             // by the log
+	roundTrip atomic.Int64     // the shortest of the latest; 0 before these
 }
 
 // New returns a client with a breaker that opens after several calls that
@@ -60,13 +65,14 @@ type Client struct {
 //
 // unasked, which may be nil, is called with each call that the breaker rejects.
 func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked func(ctx context.Context, why error)) *Client {
-	c := &Client{Store: store, queue: queue{store: store, budget: budget}, budget: budget, log: log, unasked: unasked}
-	c.breaker = gobreaker.NewCircuitBreaker[pinstore.Result](gobreaker.Settings{
+	c := &Client{Store: store, budget: budget, log: log, unasked: unasked}
+	c.queue = queue{call: c.call, budget: budget}
+	c.breaker = gobreaker.NewCircuitBreaker[[]pinstore.Result](gobreaker.Settings{
 		Name:          "store",
 		MaxRequests:   1,
 		Timeout:       openTime,
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= tripAfter },
-		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errBusy) },
+		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) },
 		OnStateChange: c.changed,
 	})
 	return c
@@ -95,24 +101,44 @@ func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFu
 
 // Swap performs one op for a caller who waits.
 func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
-	result, err := c.breaker.Execute(func() (pinstore.Result, error) {
-		asked := time.Now()
-		got := c.queue.swap(ctx, op)
-		c.took.Add(time.Since(asked))
-		return got, got.Err
-	})
-	c.logTransition()
-	if err == nil {
+	result := c.queue.swap(ctx, op)
+	if result.Err == nil {
 		return result
 	}
 	c.errors.Add(1)
-	if c.unasked != nil && (errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)) {
-		c.unasked(ctx, err)
+	if c.unasked != nil && isBreakers(result.Err) {
+		c.unasked(ctx, result.Err)
 	}
-	if !errors.Is(err, pinstore.ErrStore) { // the breaker's own
-		err = fmt.Errorf("%w: %w", pinstore.ErrStore, err)
+	return pinstore.Result{Err: result.Err}
+}
+
+// isBreakers reports whether the breaker has rejected a call.
+func isBreakers(err error) bool {
+	return errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)
+}
+
+// call performs ops in one call behind the breaker, and measures it from when it is sent. A call in which some op was answered
+// in time says that the store answers.
+func (c *Client) call(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	results, err := c.breaker.Execute(func() ([]pinstore.Result, error) {
+		asked := time.Now()
+		got := c.Store.Swap(ctx, ops...)
+		took := time.Since(asked)
+		for range ops { // each has a caller who waits
+			c.took.Add(took)
+		}
+		for _, r := range got {
+			if !errors.Is(r.Err, context.DeadlineExceeded) {
+				return got, nil
+			}
+		}
+		return got, context.DeadlineExceeded
+	})
+	c.logTransition()
+	if isBreakers(err) {
+		results = slices.Repeat([]pinstore.Result{{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, err)}}, len(ops))
 	}
-	return pinstore.Result{Err: err}
+	return results
 }
 
 // SwapAll performs ops in batches, and calls after, if it is not nil, after each. After a batch that
@@ -150,6 +176,7 @@ func (c *Client) Heartbeat(
 ) (alive []bool, back bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.budget)
 	defer cancel()
+	asked := time.Now()
 	if alive, err = c.Store.Heartbeat(ctx, self, ttl, ask); err != nil {
 		c.problem.Store(c.whyFailed(err))
 		if c.FailedHeartbeats++; c.FailedHeartbeats == awayAfter {
@@ -159,10 +186,31 @@ func (c *Client) Heartbeat(
 		return nil, false, err
 	}
 	c.FailedHeartbeats = 0
+	c.answered(time.Since(asked))
 	if back = c.away.Swap(false); back {
 		c.log.Info("store answers again")
 	}
 	return alive, back, nil
+}
+
+// answered notes how long a heartbeat took, and logs that the store is far away for the budget: a join may need two or three
+// round trips. The shortest of a few counts, because a busy machine delays single ones.
+func (c *Client) answered(took time.Duration) {
+	c.latest[c.heartbeat%len(c.latest)] = took
+	if c.heartbeat++; c.heartbeat < len(c.latest) {
+		return
+	}
+	shortest := slices.Min(c.latest[:])
+	c.roundTrip.Store(int64(shortest))
+	switch {
+	case !c.far && shortest > c.budget/3:
+		c.far = true
+		c.log.Warn("store is too far for its budget", "round_trip", shortest.Round(time.Millisecond), "budget", c.budget,
+			"do", "allow more time (--redis-timeout, affinity.Config.Budget), or move the store nearer")
+	case c.far && shortest < c.budget/4:
+		c.far = false
+		c.log.Info("store is near enough again", "round_trip", shortest.Round(time.Millisecond), "budget", c.budget)
+	}
 }
 
 // whyFailed returns why a call failed: a store that is slow needs another fix than one that has ended.
@@ -189,6 +237,8 @@ type Stats struct {
 	Breaker string // closed, half-open or open
 	Doubt   bool   // the store does not answer
 	Problem string // of Doubt
+
+	RoundTrip time.Duration // of a heartbeat: the shortest of the latest few; 0 before these
 }
 
 // Stats returns the counters.
@@ -196,7 +246,8 @@ func (c *Client) Stats() Stats {
 	breaker := c.breaker.State()
 	s := Stats{
 		Took: c.took.Counts(), Errors: c.errors.Load(),
-		Breaker: breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
+		RoundTrip: time.Duration(c.roundTrip.Load()),
+		Breaker:   breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
 	}
 	if s.Doubt {
 		s.Problem = c.whyFailed(context.DeadlineExceeded) // which opens the breaker

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -134,4 +135,35 @@ func TestStoreClientAway(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A store is far away if the shortest of the latest heartbeats takes more than a third of the budget. One slow heartbeat says nothing.
+func TestStoreClientFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		took := time.Duration(0)
+		c, _ := clientOf(func(context.Context, int) error { time.Sleep(took); return nil })
+		var lines strings.Builder
+		c.log = slog.New(slog.NewTextHandler(&lines, nil))
+		for i, step := range []struct {
+			took  time.Duration
+			lines string // so far
+		}{
+			{140, ""}, {10, ""}, {140, ""}, {140, ""}, {60, "far"}, {60, "far"}, {45, "far"}, {30, "far near"}, {140, "far near"},
+		} {
+			took = step.took * time.Millisecond
+			if _, _, err := c.Heartbeat(t.Context(), lease.Incarnation{}, time.Second, nil); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for line := range strings.Lines(lines.String()) {
+				got = append(got, map[bool]string{true: "far", false: "near"}[strings.Contains(line, "level=WARN")])
+			}
+			if strings.Join(got, " ") != step.lines {
+				t.Errorf("after heartbeat %d the log says %q, want %q", i, got, step.lines)
+			}
+		}
+		if got := c.Stats().RoundTrip; got != 30*time.Millisecond {
+			t.Errorf("the round trip is %v", got)
+		}
+	})
 }

@@ -16,6 +16,14 @@ const (
 	// the store alone.
 	abreast = 4
 
+	// tick is how long an op waits at most for others to share its call. A store that answers sooner is called
+	// again when it has answered. A distant one gets a call each tick, so as many are under way as ticks fit into
+	// its round trip.
+	tick = 4 * time.Millisecond
+
+	// most calls are under way at all. It bounds what a store that hangs holds up.
+	most = 256
+
 	// sharing is the maximum number of ops in a call that callers share.
 	sharing = 64
 
@@ -27,14 +35,15 @@ const (
 var errBusy = errors.New("earlier calls are not answered yet")
 
 // queue calls a store for callers with an op each. While several calls are under way, ops
-// wait, and share the next one. So under load an op costs a fraction of a call.
+// wait for a tick at most, and share the next one. So under load an op costs a fraction of a call.
 type queue struct {
-	store  pinstore.Store
-	budget time.Duration // of a call; no caller waits longer
+	call   func(context.Context, ...pinstore.Op) []pinstore.Result // of the store
+	budget time.Duration                                           // of a call, from when it is sent
 
 	mu      sync.Mutex
 	running int
 	waiting []*waiter // empty unless abreast calls are running
+	ticking bool      // a tick has begun, for those who wait
 
 	// Until then ops share no call and hold up none, because a call had no answer in time: a shard that hangs
 	// would hang the ops for the others, too.
@@ -49,7 +58,7 @@ type waiter struct {
 // swap performs an op until ctx ends. An op with a limit shares no call.
 func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if op.Limit > 0 {
-		return q.store.Swap(ctx, op)[0]
+		return q.call(ctx, op)[0]
 	}
 	q.mu.Lock()
 	apart := time.Now().Before(q.apart)
@@ -59,12 +68,13 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 			defer q.next()
 		}
 		q.mu.Unlock()
-		results := q.store.Swap(ctx, op)
+		results := q.call(ctx, op)
 		q.heed(results)
 		return results[0]
 	}
 	w := &waiter{op, make(chan pinstore.Result, 1)}
 	q.waiting = append(q.waiting, w)
+	q.waitATick()
 	q.mu.Unlock()
 	select {
 	case res := <-w.answer:
@@ -80,14 +90,35 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
 }
 
-// next ends a call. It begins the next one, for ops that have waited.
+// next ends a call. It begins the next one, for ops that have waited, unless the ticks see to that.
 func (q *queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 {
-		q.running--
+	q.running--
+	if len(q.waiting) > 0 && q.running < abreast {
+		q.begin()
+	}
+}
+
+// waitATick begins a tick for those who wait, unless one has begun. The caller has the lock.
+func (q *queue) waitATick() {
+	if q.ticking || len(q.waiting) == 0 {
 		return
 	}
+	q.ticking = true
+	time.AfterFunc(tick, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.ticking = false; len(q.waiting) > 0 && q.running < most {
+			q.begin()
+		}
+		q.waitATick()
+	})
+}
+
+// begin begins a call for ops that have waited. The caller has the lock.
+func (q *queue) begin() {
+	q.running++
 	some := q.take()
 	go func() {
 		defer q.next()
@@ -144,7 +175,7 @@ func (q *queue) share(some []shared) {
 	for i, s := range some {
 		ops[i] = s[0].op
 	}
-	results := q.store.Swap(ctx, ops...)
+	results := q.call(ctx, ops...)
 	q.heed(results)
 	for i, res := range results {
 		for _, w := range some[i] {

@@ -52,7 +52,7 @@ const budget = 150 * time.Millisecond
 
 func newGated() (*queue, *gated) {
 	g := &gated{Memory: pinstore.NewMemory(), gate: make(chan struct{})}
-	return &queue{store: g, budget: budget}, g
+	return &queue{call: g.Swap, budget: budget}, g
 }
 
 // claims has some callers claim a room each, for a node of their own, and returns their errors
@@ -115,36 +115,93 @@ func TestQueueShares(t *testing.T) {
 	})
 }
 
-// While the store hangs, no caller waits longer than its budget. A claim that was never sent
-// does not count as a claim that may still take effect.
+// While the store hangs, so many calls are under way and no more, and no caller waits longer than its budget. A claim that
+// was never sent does not count as a claim that may still take effect.
 func TestQueueHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), budget)
+		q.budget = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), q.budget)
 		defer cancel()
-		sent := claims(ctx, q, 0, abreast)
-		synctest.Wait()
-		late, cancelLate := context.WithTimeout(t.Context(), budget-time.Millisecond)
-		defer cancelLate()
-		waiting := claims(late, q, abreast, 2*abreast)
-		for _, err := range waiting() {
-			if !errors.Is(err, errBusy) || !errors.Is(err, pinstore.ErrStore) || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a claim that was not sent: %v; want %v", err, errBusy)
-			}
+		var sent []func() []error
+		for i := range most {
+			sent = append(sent, claims(ctx, q, i, i+1))
+			time.Sleep(tick)
+			synctest.Wait()
 		}
-		for _, err := range sent() {
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a claim that was sent: %v; want %v", err, context.DeadlineExceeded)
+		late, cancelLate := context.WithTimeout(t.Context(), budget)
+		defer cancelLate()
+		began := time.Now()
+		for _, err := range claims(late, q, most, 2*most)() {
+			if !errors.Is(err, errBusy) || !errors.Is(err, pinstore.ErrStore) || errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("a claim that was not sent: %v; want %v", err, errBusy)
 			}
 		}
 		if took := time.Since(began); took != budget {
 			t.Errorf("it took %v; want %v", took, budget)
 		}
-		if got, want := g.calls(), slices.Repeat([]int{1}, abreast); !slices.Equal(got, want) {
-			t.Errorf("calls of %v ops; want %v", got, want)
+		for _, answered := range sent {
+			if err := answered()[0]; !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("a claim that was sent: %v; want %v", err, context.DeadlineExceeded)
+			}
 		}
+		if got, want := g.calls(), slices.Repeat([]int{1}, most); !slices.Equal(got, want) {
+			t.Errorf("calls of %v ops; want %d of one", got, most)
+		}
+		time.Sleep(q.budget) // until the last call has ended, too
 	})
+}
+
+// distant is a Store that is far away: each call takes a round trip, however many are under way.
+type distant struct {
+	*pinstore.Memory
+	roundTrip time.Duration
+	calls     atomic.Int64
+}
+
+func (d *distant) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	d.calls.Add(1)
+	time.Sleep(d.roundTrip)
+	return d.Memory.Swap(ctx, ops...)
+}
+
+// However far the store is, an op takes a round trip and a tick at most, at any rate, and a call each tick is enough.
+func TestQueueDistant(t *testing.T) {
+	for _, rate := range []int{20, 250, 10_000} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &distant{Memory: pinstore.NewMemory(), roundTrip: 200 * time.Millisecond}
+			q := &queue{call: d.Swap, budget: time.Second}
+			const seconds = 4
+			var wait sync.WaitGroup
+			var slowest atomic.Int64
+			for i := range rate * seconds {
+				wait.Go(func() {
+					asked := time.Now()
+					if res := q.swap(t.Context(), pinstore.Op{Room: fmt.Sprint(i)}); res.Err != nil {
+						t.Error(res.Err)
+					}
+					took := int64(time.Since(asked))
+					for now := slowest.Load(); took > now && !slowest.CompareAndSwap(now, took); now = slowest.Load() {
+					}
+				})
+				time.Sleep(time.Second / time.Duration(rate))
+			}
+			wait.Wait()
+			if got := time.Duration(slowest.Load()); got > d.roundTrip+tick {
+				t.Errorf("%d ops a second: the slowest took %v", rate, got)
+			}
+			if calls := d.calls.Load(); calls > int64(seconds*time.Second/tick)+2*abreast+int64(d.roundTrip/tick) {
+				t.Errorf("%d ops a second: %d calls in %d s", rate, calls, seconds)
+			}
+			time.Sleep(tick)
+			synctest.Wait()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if q.running != 0 || len(q.waiting) != 0 || q.ticking {
+				t.Errorf("%d calls are running, %d ops wait, ticking: %v", q.running, len(q.waiting), q.ticking)
+			}
+		})
+	}
 }
 
 // A caller that gives up takes nobody along.

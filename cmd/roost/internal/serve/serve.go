@@ -81,7 +81,7 @@ func runWith(
 	defer web.close()
 	var pins store.Store
 	if a.Store != "" {
-		if pins, err = store.Open(ctx, a.Store, a.Cluster.Cluster, log); err != nil {
+		if pins, err = store.Open(ctx, a.Store, a.Cluster.Cluster, cmp.Or(a.Rooms.Budget, affinity.BudgetOf(a.Cluster.Network)), log); err != nil {
 			return nil, err
 		}
 		defer func() { _ = pins.Close() }()

@@ -224,6 +224,11 @@ func (a *Agent) timing() []Setting {
 			Usage: "after SIGTERM keep answering this long, with /readyz failing, until load balancers have turned away " +
 				"(default: 0s; with rooms five gossip intervals, 1s on a lan)",
 		},
+		{
+			Name: "redis-timeout", Arg: "DURATION", Set: Duration(&a.Rooms.Budget),
+			Usage: "let a join wait this long for Redis, three round trips or more; after it the join is degraded " +
+				"(default 150ms; wan 1s)",
+		},
 	}
 }
 

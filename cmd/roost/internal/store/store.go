@@ -61,8 +61,8 @@ func (r *redis) credentials(context.Context) (username, password string, _ error
 	return user.Username(), password, nil
 }
 
-// Open opens the store of a cluster, and logs a warning if it does not answer.
-func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, error) {
+// Open opens the store of a cluster, and logs a warning if it does not answer. budget is what resolvers allow it for an answer.
+func Open(ctx context.Context, url, cluster string, budget time.Duration, log *slog.Logger) (Store, error) {
 	if url == Memory {
 		log.Warn("pins are only kept in this process")
 		return memory{pinstore.NewMemory()}, nil
@@ -75,7 +75,7 @@ func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, er
 	defer cancel()
 	s := new(redis)
 	s.SetCredentials(url)
-	if s.Store, err = redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: prefix, Credentials: s.credentials}); err != nil {
+	if s.Store, err = redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: prefix, Budget: budget, Credentials: s.credentials}); err != nil {
 		return nil, fmt.Errorf("--redis: %w", err)
 	}
 	// Any request shows whether Redis answers.

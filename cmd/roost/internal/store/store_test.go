@@ -13,7 +13,7 @@ import (
 // TestMemory: a store on something else than Redis takes pins, and its risk is logged.
 func TestMemory(t *testing.T) {
 	logged := new(agentproc.Log)
-	s, err := Open(t.Context(), Memory, "roost", slog.New(slog.NewTextHandler(logged, nil)))
+	s, err := Open(t.Context(), Memory, "roost", 0, slog.New(slog.NewTextHandler(logged, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

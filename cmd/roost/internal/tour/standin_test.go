@@ -20,7 +20,7 @@ func TestStandIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	store, err := store.Open(t.Context(), url, "demo", slog.New(slog.DiscardHandler))
+	store, err := store.Open(t.Context(), url, "demo", 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
