@@ -25,8 +25,7 @@ var errUnconfirmed = errors.New("gossip: no live lease at that address")
 // guard stands between the network and memberlist.
 type guard struct {
 	memberlist.NodeAwareTransport
-	ring       *memberlist.Keyring // empty = this node sends plain text, and memberlist gets plain text alone
-	openers    atomic.Pointer[firewall.Openers]
+	ring       *firewall.Ring
 	label      string
 	labelHead  []byte // of each packet of this cluster
 	strict     bool   // memberlist refuses plain text, since the start
@@ -40,8 +39,6 @@ type guard struct {
 	joins       sync.Map         // of *joining, by name
 	credentials atomic.Pointer[credentials]
 	changing    sync.Mutex // of the keys
-	sealed      atomic.Pointer[sealed]
-	everSealed  map[string]*sealed // by fingerprint; under changing
 	places      *admission
 	watched     watched
 	unconfirmed *firewall.Unconfirmed
@@ -55,7 +52,7 @@ type guard struct {
 	dropped atomic.Uint64
 }
 
-func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring, r *firewall.Rejections) *guard {
+func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *firewall.Ring, r *firewall.Rejections) *guard {
 	g := &guard{
 		NodeAwareTransport: t, ring: ring, label: cfg.Cluster, labelHead: labelHead(cfg.Cluster), rejections: r,
 		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
@@ -67,12 +64,7 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 		streams: make(chan net.Conn),
 	}
 	g.credentials.Store(newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys))
-	creds := g.credentials.Load()
-	g.strict = !creds.takesPlain
-	if !creds.sendsPlain {
-		g.seals(cfg.Key)
-	}
-	g.opensWith(creds.secrets)
+	g.strict = !g.credentials.Load().TakesPlain
 	g.places = newAdmission(&g.dropped)
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.wait.Go(g.passPackets)
@@ -85,26 +77,22 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	was, next := g.credentials.Load(), newCredentials(g.label, key, old)
-	for _, k := range next.secrets {
+	for _, k := range next.Secrets {
 		if err := memberlist.ValidateKey(k); err != nil {
 			return fmt.Errorf("gossip: %w", err)
 		}
 	}
 	switch {
-	case was.sendsPlain && !next.takesPlain:
+	case was.SendsPlain && !next.TakesPlain:
 		return ErrPlain
-	case next.sendsPlain && !was.sendsPlain, next.takesPlain && !was.takesPlain && g.strict:
+	case next.SendsPlain && !was.SendsPlain, next.TakesPlain && !was.TakesPlain && g.strict:
 		return ErrSealed
 	}
-	g.opensWith(slices.Concat(was.secrets, next.secrets))
-	if !next.sendsPlain {
-		if err := firewall.ChangeRing(g.ring, next.secrets); err != nil {
-			return err
-		}
-		g.seals(key)
+	if err := g.ring.Widen(next.Keys); err != nil {
+		return err
 	}
 	g.credentials.Store(next)
-	g.opensWith(next.secrets)
+	g.ring.Narrow(next.Keys)
 	return nil
 }
 
@@ -113,7 +101,7 @@ func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 
 // WriteToAddress is the transport's, but what exceeds the bounds of unconfirmed addresses is lost.
 func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
-	g.countSealed()
+	g.ring.CountSealed()
 	if now := time.Now(); !g.unconfirmed.Allows(to, len(b), now) {
 		return now, nil
 	}
@@ -322,17 +310,17 @@ func (g *guard) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []
 
 // admitsContent is admits for a packet of this cluster, without its label.
 func (g *guard) admitsContent(p *memberlist.Packet, content, memory []byte) (admitted bool, _ []byte) {
-	creds := g.credentials.Load()
-	switch opened, ok := g.openers.Load().Open(memory[:0], content, []byte(g.label)); {
-	case ok && firewall.Padded(content), !ok && creds.takesPlain && !firewall.Harmless(p.Buf):
+	now := g.ring.Now()
+	switch opened, ok := now.Open(memory[:0], content, []byte(g.label)); {
+	case ok && firewall.Padded(content), !ok && now.TakesPlain && !firewall.Harmless(p.Buf):
 		g.dropped.Add(1)
 		return false, memory
-	case ok && creds.sendsPlain: // memberlist has no key
+	case ok && now.SendsPlain: // memberlist has no key
 		p.Buf = slices.Concat(g.labelHead, opened)
 		return true, opened
 	case ok:
 		return true, opened
-	case creds.takesPlain:
+	case now.TakesPlain:
 		return true, memory
 	default:
 		g.rejections.Note(WrongKey, firewall.UDP, firewall.AddrPort(p.From), "")

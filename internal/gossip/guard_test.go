@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // A real bomb: the guard counts it, and the node continues.
@@ -29,12 +30,18 @@ func TestCompressedPacketIsDropped(t *testing.T) {
 // has just the wanted keys.
 func TestSetKeys(t *testing.T) {
 	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, 16+8*int(b%3)) }
-	ring, err := memberlist.NewKeyring([][]byte{key(2), key(3)}, key(1))
-	if err != nil {
-		t.Fatal(err)
+	guardWith := func(key []byte, old ...[]byte) *guard {
+		g := new(guard)
+		g.credentials.Store(newCredentials("", key, old))
+		ring, err := firewall.NewRing(g.credentials.Load().Keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.ring = ring
+		return g
 	}
-	g := &guard{ring: ring}
-	g.credentials.Store(newCredentials("", key(1), [][]byte{key(2), key(3)}))
+	g := guardWith(key(1), key(2), key(3))
+	kept := func() [][]byte { return g.ring.Keyring().GetKeys() }
 	over := make(chan struct{})
 	var readers, writers sync.WaitGroup
 	readers.Go(func() {
@@ -44,7 +51,7 @@ func TestSetKeys(t *testing.T) {
 				return
 			default:
 			}
-			for _, k := range g.ring.GetKeys() { // as memberlist does for each packet
+			for _, k := range kept() { // as memberlist does for each packet
 				if memberlist.ValidateKey(k) != nil || slices.ContainsFunc(k, func(b byte) bool { return b != k[0] }) {
 					t.Error("a key is half another one")
 				}
@@ -65,16 +72,14 @@ func TestSetKeys(t *testing.T) {
 	close(over)
 	readers.Wait()
 	for _, want := range [][][]byte{{key(4), key(5), key(6)}, {key(5), key(4)}, {key(5)}, {key(8), key(5)}, {key(4)}} {
-		if err := g.setKeys(want[0], want[1:]); err != nil || !slices.EqualFunc(g.ring.GetKeys(), want, bytes.Equal) {
-			t.Errorf("%v has become %v, %v", want, g.ring.GetKeys(), err)
+		if err := g.setKeys(want[0], want[1:]); err != nil || !slices.EqualFunc(kept(), want, bytes.Equal) {
+			t.Errorf("%v has become %v, %v", want, kept(), err)
 		}
 	}
 	if err := g.setKeys([]byte(PlainText), [][]byte{key(4)}); !errors.Is(err, ErrSealed) {
 		t.Errorf("back to plain text: %v", err)
 	}
-	plain := &guard{ring: new(memberlist.Keyring)}
-	plain.credentials.Store(newCredentials("", nil, nil))
-	if err := plain.setKeys(key(1), nil); !errors.Is(err, ErrPlain) {
+	if err := guardWith(nil).setKeys(key(1), nil); !errors.Is(err, ErrPlain) {
 		t.Errorf("without keys: %v", err)
 	}
 }

@@ -92,7 +92,7 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 func (c *credentials) hello(number []byte) []byte {
 	return appendFrame(c.head(typeHello), 4, func(w *wire.Writer) {
 		w.Uint(helloVersion)
-		w.Bool(!c.sendsPlain)
+		w.Bool(!c.SendsPlain)
 		w.Bytes(number)
 		w.Bytes(c.mac(c.keys[0], roleCaller, number))
 	})
@@ -250,9 +250,9 @@ func (g *guard) welcomes(creds *credentials, h *hello) byte {
 		return otherName
 	case h.version != helloVersion:
 		return otherHello
-	case h.keyed && len(creds.secrets) == 0:
+	case h.keyed && len(creds.Secrets) == 0:
 		return needsNoKey
-	case !h.keyed && !creds.takesPlain:
+	case !h.keyed && !creds.TakesPlain:
 		return needsKey
 	case !slices.ContainsFunc(creds.keys, proven):
 		return otherKey

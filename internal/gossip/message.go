@@ -70,14 +70,14 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 		i += n
 		c.place.moved.Add(int64(n))
 	}
-	if content, ok := unseal(*c.guard.openers.Load(), c.guard.label, b[h.begin:]); ok {
+	if content, ok := unseal(c.guard.ring.Now(), c.guard.label, b[h.begin:]); ok {
 		c.place.prove()
-		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", &credentials{takesPlain: true})
+		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", firewall.Keys{TakesPlain: true})
 		if in.err != nil || in.only || in.nodes+in.state > len(content) {
 			return nil, errHead
 		}
 		c.nodes = in.nodes
-		if c.guard.credentials.Load().sendsPlain { // memberlist has no key
+		if c.guard.ring.Now().SendsPlain { // memberlist has no key
 			return append(b[:h.begin:h.begin], content...), nil
 		}
 		return b, nil
@@ -91,7 +91,7 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 
 // unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and
 // the label, are authenticated, too.
-func unseal(keys firewall.Openers, label string, message []byte) (content []byte, ok bool) {
+func unseal(keys *firewall.Accepted, label string, message []byte) (content []byte, ok bool) {
 	if firewall.Padded(message[5:]) {
 		return nil, false
 	}

@@ -110,7 +110,11 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if len(cfg.Cluster) > memberlist.LabelMaxSize {
 		return nil, fmt.Errorf("gossip: cluster name has %d bytes, at most %d", len(cfg.Cluster), memberlist.LabelMaxSize)
 	}
-	mc, o, err := cfg.memberlist(ctx)
+	ring, err := firewall.NewRing(newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys).Keys)
+	if err != nil {
+		return nil, err
+	}
+	mc, o, err := cfg.memberlist(ctx, ring)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +126,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 			return nil, err
 		}
 	}
-	n.guard = newGuard(transport, &cfg, mc.Keyring, n.rejections)
+	n.guard = newGuard(transport, &cfg, ring, n.rejections)
 	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.IdleTimeout), ended: cfg.Ended}
 	mc.Transport = shared{n.guard}
 	n.config = *mc
@@ -187,7 +191,7 @@ func (n *Node) Advertise(name, addr string) error {
 	return nil
 }
 
-func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, error) {
+func (cfg *Config) memberlist(ctx context.Context, ring *firewall.Ring) (*memberlist.Config, own, error) {
 	var mc *memberlist.Config
 	switch cfg.Profile {
 	case WAN:
@@ -199,16 +203,8 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, err
 	}
 	mc.Name = cfg.Name
 	mc.Label = cfg.Cluster
-	creds := newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys)
-	mc.Keyring = new(memberlist.Keyring)
-	if !creds.sendsPlain {
-		keys, err := memberlist.NewKeyring(creds.secrets[1:], creds.secrets[0])
-		if err != nil {
-			return nil, own{}, fmt.Errorf("gossip: %w", err)
-		}
-		mc.Keyring = keys
-	}
-	mc.GossipVerifyIncoming = !creds.takesPlain // the guard knows what is accepted now
+	mc.Keyring = ring.Keyring()
+	mc.GossipVerifyIncoming = !ring.Now().TakesPlain // the guard knows what is accepted now
 	mc.TCPTimeout = cfg.StreamTimeout
 	mc.EnableCompression = false // costs CPU, and expands the rows
 	mc.Logger = logger(cfg.Log)
@@ -278,6 +274,11 @@ func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.guard.setKeys(
 // Keys returns the keys: the first one encrypts, and each of them decrypts. PlainText is among them if the
 // node sends or accepts that besides. Without encryption there are none.
 func (n *Node) Keys() [][]byte { return n.guard.credentials.Load().given }
+
+// Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many messages this
+// node has sealed with it: packets and messages of streams. A key that comes back keeps its count. Without
+// encryption both are zero.
+func (n *Node) Sealed() (fingerprint string, messages uint64) { return n.guard.ring.Sealed() }
 
 // Announce tells others that the result of Config.Meta has changed. It does not wait for them.
 func (n *Node) Announce() {

@@ -30,11 +30,11 @@ func (n *Node) Rejected(why Why) uint64 { return n.rejections.Count(why) }
 // noteHead counts a stream that another process opened if its head shows another cluster, or that only one
 // side uses a key.
 func (g *guard) noteHead(h head, from net.Addr) {
-	creds := g.credentials.Load()
+	now := g.ring.Now()
 	switch sealed := h.kind == typeEncrypt; {
 	case h.foreign, h.begin == 0 && g.label != "":
 		g.rejections.Note(WrongCluster, firewall.TCP, firewall.AddrPort(from), h.cluster)
-	case sealed && len(creds.secrets) == 0, !sealed && !creds.takesPlain:
+	case sealed && len(now.Secrets) == 0, !sealed && !now.TakesPlain:
 		g.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(from), "")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -89,7 +90,7 @@ func (c *vettedConn) Read(p []byte) (int, error) {
 // closed to make room.
 func (c *vettedConn) Write(p []byte) (done int, err error) {
 	if !c.watch && len(p) > 0 && p[0] == typeEncrypt { // memberlist writes a label by itself, and a message at once
-		c.guard.countSealed()
+		c.guard.ring.CountSealed()
 	}
 	if !c.place.begins(writesMessage) {
 		c.place.closeBusy()
@@ -139,7 +140,7 @@ func (c *vettedConn) readHead() (h head, err error) {
 		}
 	}
 	if c.watch = c.discardWatchHead(); !c.watch {
-		if h = readHead(c.head, c.guard.label, c.guard.credentials.Load()); h.err != nil {
+		if h = readHead(c.head, c.guard.label, c.guard.ring.Now().Keys); h.err != nil {
 			return h, h.err
 		}
 		if c.incoming {
@@ -182,7 +183,7 @@ type head struct {
 // readHead rejects a stream if no agent sends such a head: of a message without a bound, or
 // with a larger one than any agent's. memberlist would allocate a million nodes, or unpack or
 // keep 20 MiB and more, for an unauthenticated sender.
-func readHead(r *bufio.Reader, label string, creds *credentials) head {
+func readHead(r *bufio.Reader, label string, keys firewall.Keys) head {
 	h := head{r: r}
 	if h.kind = h.byte(); h.kind == typeLabel { // an answer has none
 		of := string(h.next(int(h.byte())))
@@ -196,12 +197,12 @@ func readHead(r *bufio.Reader, label string, creds *credentials) head {
 	switch {
 	case h.kind == typeBusy && h.err == nil:
 		h.err = errBusy
-	case h.kind == typeEncrypt && len(creds.secrets) > 0:
+	case h.kind == typeEncrypt && len(keys.Secrets) > 0:
 		h.sealed()
-	case h.kind == typePushPull && creds.takesPlain:
+	case h.kind == typePushPull && keys.TakesPlain:
 		h.pushPull()
 	case h.kind == typePing, h.kind == typeAck, h.kind == typeErr:
-		h.only, h.bytes = !creds.takesPlain, maxSmall
+		h.only, h.bytes = !keys.TakesPlain, maxSmall
 	case h.kind == typePushPull, h.kind == typeEncrypt:
 		h.only = true
 	default:

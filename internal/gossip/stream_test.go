@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -82,7 +83,7 @@ func TestReadHead(t *testing.T) {
 		{"label alone", []byte(label), io.EOF},
 		{"exchange cut short", pushPull(t, nodes(1), state(1<<16))[:25], io.EOF},
 	} {
-		err := readHead(bufio.NewReaderSize(bytes.NewReader(c.head), maxHead), "test", newCredentials("test", nil, nil)).err
+		err := readHead(bufio.NewReaderSize(bytes.NewReader(c.head), maxHead), "test", firewall.Keys{SendsPlain: true, TakesPlain: true}).err
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
@@ -96,7 +97,7 @@ func FuzzReadHead(f *testing.F) {
 	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", uint32(math.MaxUint32)}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) == 0 || b[0] != typePushPull ||
-			readHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead), "", newCredentials("", nil, nil)).err != nil {
+			readHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead), "", firewall.Keys{SendsPlain: true, TakesPlain: true}).err != nil {
 			return
 		}
 		var h struct{ Nodes, UserStateLen int64 }

@@ -79,7 +79,7 @@ func (g *guard) serveWatcher(c *vettedConn, answered func()) {
 		return
 	}
 	from, most := source(conn), maxWatchers
-	if g.credentials.Load().takesPlain {
+	if g.credentials.Load().TakesPlain {
 		most = maxWatchersFrom
 	}
 	if g.watched.enter(from, most) != nil { // not before the proof: unauthenticated peers must not take the places

@@ -26,12 +26,12 @@ const (
 	LeastSealed = lenVersion + sealNonce + sealTag
 )
 
-// Openers open what the keys of a node have sealed.
-type Openers []cipher.AEAD
+// openers open what the keys of a node have sealed.
+type openers []cipher.AEAD
 
-// NewOpeners returns what opens messages that one of the keys has sealed.
-func NewOpeners(keys [][]byte) Openers {
-	all := make(Openers, 0, len(keys))
+// newOpeners returns what opens messages that one of the keys has sealed.
+func newOpeners(keys [][]byte) openers {
+	all := make(openers, 0, len(keys))
 	for _, key := range keys {
 		block, err := aes.NewCipher(key)
 		if err != nil {
@@ -46,7 +46,7 @@ func NewOpeners(keys [][]byte) Openers {
 
 // Open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with
 // other data. A content that is padded keeps its padding.
-func (all Openers) Open(dst, sealed, data []byte) (content []byte, ok bool) {
+func (all openers) Open(dst, sealed, data []byte) (content []byte, ok bool) {
 	if len(sealed) < LeastSealed || sealed[0] > SealVersion {
 		return nil, false
 	}

@@ -37,7 +37,7 @@ func TestChangeRing(t *testing.T) {
 		fewer := [][]byte{key(first), key(first%7 + 1), key(9)}[:1+i%3]
 		more := append([][]byte{key(8)}, fewer...)
 		for _, want := range [][][]byte{fewer, more} {
-			if err := ChangeRing(ring, want); err != nil || !slices.EqualFunc(ring.GetKeys(), want, bytes.Equal) {
+			if err := changeRing(ring, want); err != nil || !slices.EqualFunc(ring.GetKeys(), want, bytes.Equal) {
 				t.Errorf("%v has become %v, %v", want, ring.GetKeys(), err)
 			}
 		}
