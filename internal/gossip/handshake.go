@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hashicorp/memberlist"
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
@@ -94,10 +95,8 @@ func newCredentials(label string, key []byte, old [][]byte) *credentials {
 
 // head returns the first bytes of a stream of some type.
 func (c *credentials) head(kind byte) []byte {
-	if c.label == "" {
-		return []byte{kind}
-	}
-	return append(append([]byte{typeLabel, byte(len(c.label))}, c.label...), kind)
+	b, _ := memberlist.AddLabelHeaderToPacket([]byte{kind}, c.label) // fails for no label of at most 255 bytes
+	return b
 }
 
 // session is what both sides of a handshake know.

@@ -20,11 +20,11 @@ type Keys struct {
 type Ring struct {
 	sealed  sealed
 	keyring *memberlist.Keyring
-	now     atomic.Pointer[Accepted]
+	accepts atomic.Pointer[accepted]
 }
 
-// Accepted is what a node accepts at a time.
-type Accepted struct {
+// accepted is what a node accepts at a time.
+type accepted struct {
 	Keys
 	openers
 }
@@ -50,7 +50,7 @@ func (r *Ring) Keyring() *memberlist.Keyring { return r.keyring }
 // Widen begins to seal as next says, and accepts what the former keys and the next ones do, because messages are under
 // way. One call of Widen or Narrow at a time.
 func (r *Ring) Widen(next Keys) error {
-	was := r.now.Load().Keys
+	was := r.accepts.Load().Keys
 	wide := Keys{slices.Concat(was.Secrets, next.Secrets), was.SendsPlain, was.TakesPlain || next.TakesPlain}
 	r.Narrow(wide)
 	if next.SendsPlain {
@@ -63,8 +63,5 @@ func (r *Ring) Widen(next Keys) error {
 	return nil
 }
 
-// Now returns what the node accepts.
-func (r *Ring) Now() *Accepted { return r.now.Load() }
-
 // Narrow accepts what k says, and nothing else.
-func (r *Ring) Narrow(k Keys) { r.now.Store(&Accepted{k, newOpeners(k.Secrets)}) }
+func (r *Ring) Narrow(k Keys) { r.accepts.Store(&accepted{k, newOpeners(k.Secrets)}) }

@@ -60,7 +60,7 @@ func TestRejectionsFromManyGoroutines(t *testing.T) {
 	for i := range 8 {
 		wait.Go(func() {
 			for j := range 500 {
-				r.Note(Why(j%int(Reasons)), Over(i%2), netip.AddrPortFrom(netip.IPv6Loopback(), uint16(j%7)), "x")
+				r.Note(Why(j%int(reasons)), Over(i%2), netip.AddrPortFrom(netip.IPv6Loopback(), uint16(j%7)), "x")
 				_ = r.All()
 			}
 		})

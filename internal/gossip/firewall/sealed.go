@@ -43,8 +43,8 @@ func (s *sealed) with(key []byte) {
 	s.current.Store(s.all[name])
 }
 
-// CountSealed counts one message that memberlist has sealed. It may be lost afterwards: its nonce is used up.
-func (r *Ring) CountSealed() {
+// countSealed counts one message that memberlist has sealed. It may be lost afterwards: its nonce is used up.
+func (r *Ring) countSealed() {
 	if by := r.sealed.current.Load(); by != nil {
 		by.messages.Add(1)
 	}

@@ -56,7 +56,7 @@ func (u *Unconfirmed) Allows(to memberlist.Address, bytes int, now time.Time) bo
 	if at.Addr().Unmap() == u.own {
 		return true
 	}
-	ip := HostOf(at.Addr())
+	ip := hostOf(at.Addr())
 	s := u.spent[ip].later(now)
 	if s.bytes+float64(bytes) > unconfirmedBurst {
 		return false

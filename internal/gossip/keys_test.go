@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"bytes"
-	"compress/lzw"
 	"errors"
 	"slices"
 	"sync"
@@ -12,35 +11,19 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// A real bomb: the guard counts it, and the node continues.
-func TestCompressedPacketIsDropped(t *testing.T) {
-	n, in := start(t, "a#1", nil)
-	conn := dial(t, "udp", n)
-	var lzwed bytes.Buffer
-	w := lzw.NewWriter(&lzwed, lzw.LSB, 8)
-	_, _ = w.Write(make([]byte, 1<<20))
-	_ = w.Close()
-	write(t, conn, labeled(t, append([]byte{9}, lzwed.Bytes()...)))
-	eventually(t, "the guard counts the packet", func() bool { return n.Dropped() == 1 })
-	write(t, conn, labeled(t, []byte("\x08hello")))
-	eventually(t, "the next packet arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
-}
-
 // Keys are replaced while packets and streams are read and sent, and by several at once. In the end the ring
 // has just the wanted keys.
 func TestSetKeys(t *testing.T) {
 	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, 16+8*int(b%3)) }
-	guardWith := func(key []byte, old ...[]byte) *guard {
-		g := new(guard)
-		g.credentials.Store(newCredentials("", key, old))
-		ring, err := firewall.NewRing(g.credentials.Load().Keys)
+	greeterWith := func(key []byte, old ...[]byte) *greeter {
+		creds := newCredentials("", key, old)
+		ring, err := firewall.NewRing(creds.Keys)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.ring = ring
-		return g
+		return newGreeter(new(Config), creds, ring)
 	}
-	g := guardWith(key(1), key(2), key(3))
+	g := greeterWith(key(1), key(2), key(3))
 	kept := func() [][]byte { return g.ring.Keyring().GetKeys() }
 	over := make(chan struct{})
 	var readers, writers sync.WaitGroup
@@ -79,7 +62,7 @@ func TestSetKeys(t *testing.T) {
 	if err := g.setKeys([]byte(PlainText), [][]byte{key(4)}); !errors.Is(err, ErrSealed) {
 		t.Errorf("back to plain text: %v", err)
 	}
-	if err := guardWith(nil).setKeys(key(1), nil); !errors.Is(err, ErrPlain) {
+	if err := greeterWith(nil).setKeys(key(1), nil); !errors.Is(err, ErrPlain) {
 		t.Errorf("without keys: %v", err)
 	}
 }

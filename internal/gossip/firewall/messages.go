@@ -1,4 +1,4 @@
-package gossip
+package firewall
 
 import (
 	"bufio"
@@ -9,8 +9,6 @@ import (
 	"net"
 	"os"
 	"slices"
-
-	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 const (
@@ -21,38 +19,38 @@ const (
 
 // read returns the whole message of a stream, within its budget. So memberlist keeps no memory
 // for a sender that does not finish, or that does not have the key.
-func (c *vettedConn) read(h head) ([]byte, error) {
+func (s *Stream) read(h head) ([]byte, error) {
 	if h.only {
-		return take(c.head, h.at), nil
+		return take(s.in, h.at), nil
 	}
 	if h.bytes > smallStream {
-		if err := c.place.move(c.guard.ctx, &c.guard.places.toRead, h.bytes, 0); err != nil {
+		if err := s.place.move(s.firewall.ctx, &s.firewall.places.toRead, h.bytes, 0); err != nil {
 			return nil, err
 		}
 	}
-	c.nodes = h.nodes
-	read := c.readPlain
+	s.nodes = h.nodes
+	read := s.readPlain
 	if h.kind == typeEncrypt {
-		read = c.readSealed
+		read = s.readSealed
 	}
 	b, err := read(h)
-	if !c.incoming || err != nil {
-		c.place.leave() // what memberlist does with an answer is bounded by what this node requests
+	if !s.incoming || err != nil {
+		s.place.leave() // what memberlist does with an answer is bounded by what this node requests
 	}
-	return b, c.explain(err)
+	return b, s.explain(err)
 }
 
 // explain returns the error of a stream whose head was fine: this node closed it for others, or
 // the other side did.
-func (c *vettedConn) explain(err error) error {
+func (s *Stream) explain(err error) error {
 	select {
-	case <-c.place.gone:
-		return errEvicted
+	case <-s.place.gone:
+		return ErrEvicted
 	default:
 	}
-	ours := errors.Is(err, errHead) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
-	if err != nil && !c.incoming && !ours {
-		return errBusy // another cluster would not have begun to answer
+	ours := errors.Is(err, ErrHead) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
+	if err != nil && !s.incoming && !ours {
+		return ErrBusy // another cluster would not have begun to answer
 	}
 	return err
 }
@@ -60,42 +58,42 @@ func (c *vettedConn) explain(err error) error {
 // readSealed returns an encrypted message if a key of this node sealed it; otherwise one that
 // is as wrong, and short: memberlist answers with an error that names the key. Content that no agent
 // sends is rejected: an empty one would make memberlist panic, and it would unpack 60 kB to 20 MiB.
-func (c *vettedConn) readSealed(h head) ([]byte, error) {
+func (s *Stream) readSealed(h head) ([]byte, error) {
 	b := make([]byte, h.at+h.bytes)
 	for i := 0; i < len(b); {
-		n, err := io.ReadFull(c.head, b[i:min(len(b), i+pieceSize)])
+		n, err := io.ReadFull(s.in, b[i:min(len(b), i+pieceSize)])
 		if err != nil {
 			return nil, err
 		}
 		i += n
-		c.place.moved.Add(int64(n))
+		s.place.moved.Add(int64(n))
 	}
-	if content, ok := unseal(c.guard.ring.Now(), c.guard.label, b[h.begin:]); ok {
-		c.place.prove()
-		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", firewall.Keys{TakesPlain: true})
+	if content, ok := unseal(s.firewall.cfg.Ring.accepts.Load(), s.firewall.cfg.Label, b[h.begin:]); ok {
+		s.place.prove()
+		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", Keys{TakesPlain: true})
 		if in.err != nil || in.only || in.nodes+in.state > len(content) {
-			return nil, errHead
+			return nil, ErrHead
 		}
-		c.nodes = in.nodes
-		if c.guard.ring.Now().SendsPlain { // memberlist has no key
+		s.nodes = in.nodes
+		if s.firewall.cfg.Ring.accepts.Load().SendsPlain { // memberlist has no key
 			return append(b[:h.begin:h.begin], content...), nil
 		}
 		return b, nil
 	}
-	if c.incoming {
-		c.guard.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), "")
+	if s.incoming {
+		s.Reject(WrongKey, "")
 	}
-	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), firewall.LeastSealed)
-	return append(append(wrong, firewall.SealVersion), make([]byte, firewall.LeastSealed-1)...), nil
+	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), leastSealed)
+	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
 }
 
 // unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and
 // the label, are authenticated, too.
-func unseal(keys *firewall.Accepted, label string, message []byte) (content []byte, ok bool) {
-	if firewall.Padded(message[5:]) {
+func unseal(keys *accepted, label string, message []byte) (content []byte, ok bool) {
+	if padded(message[5:]) {
 		return nil, false
 	}
-	return keys.Open(nil, message[5:], append(slices.Clone(message[:5]), label...))
+	return keys.open(nil, message[5:], append(slices.Clone(message[:5]), label...))
 }
 
 func take(r io.Reader, n int) []byte {
@@ -105,8 +103,8 @@ func take(r io.Reader, n int) []byte {
 }
 
 // readPlain returns a message without encryption. Its end follows from its content.
-func (c *vettedConn) readPlain(h head) ([]byte, error) {
-	m := &plainMessage{conn: c, most: h.at + h.bytes}
+func (s *Stream) readPlain(h head) ([]byte, error) {
+	m := &plainMessage{conn: s, most: h.at + h.bytes}
 	m.next(h.at)
 	if h.kind == typePushPull {
 		for range h.nodes {
@@ -124,7 +122,7 @@ const maxDepth = 2
 
 // plainMessage is a message as far as it is read. After an error it stays as it is.
 type plainMessage struct {
-	conn *vettedConn
+	conn *Stream
 	most int
 	b    []byte
 	err  error
@@ -134,13 +132,13 @@ type plainMessage struct {
 func (m *plainMessage) next(n int) []byte {
 	for end := len(m.b) + n; m.err == nil && len(m.b) < end; {
 		if end > m.most {
-			m.err = errHead
+			m.err = ErrHead
 			break
 		}
 		at := len(m.b)
 		piece := min(end-at, pieceSize)
 		m.b = slices.Grow(m.b, end-at)[:at+piece] // it has the budget
-		if _, m.err = io.ReadFull(m.conn.head, m.b[at:]); m.err == nil {
+		if _, m.err = io.ReadFull(m.conn.in, m.b[at:]); m.err == nil {
 			m.conn.place.moved.Add(int64(piece))
 		}
 	}
@@ -201,6 +199,6 @@ func (m *plainMessage) skipScalar(b byte) {
 
 func (m *plainMessage) fail() {
 	if m.err == nil {
-		m.err = errHead
+		m.err = ErrHead
 	}
 }

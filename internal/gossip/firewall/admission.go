@@ -1,4 +1,4 @@
-package gossip
+package firewall
 
 import (
 	"context"
@@ -44,7 +44,7 @@ const (
 	leastAge = 100 * time.Millisecond
 )
 
-var errEvicted = errors.New("gossip: stream closed for the sake of others")
+var ErrEvicted = errors.New("gossip: stream closed for the sake of others")
 
 // admission decides which streams are open, and which of them may use memory. Where there is
 // too little of both, the source address with the most loses, and there the stream that has
@@ -228,7 +228,7 @@ func (s *admission) evict(victims ...*place) {
 func (p *place) closeBusy() {
 	if p.begins(writesBusy) {
 		_ = p.conn.SetWriteDeadline(time.Now().Add(readTime))
-		_, _ = p.conn.Write([]byte{typeBusy})
+		_, _ = p.conn.Write([]byte{Busy})
 	}
 	_ = p.conn.Close()
 }
@@ -258,7 +258,7 @@ func (p *place) move(ctx context.Context, to *pool, bytes, message int) error {
 	select {
 	case <-p.gone: // its slot has another one
 		s.mu.Unlock()
-		return errEvicted
+		return ErrEvicted
 	default:
 	}
 	kept, now := 0, time.Now()
@@ -290,7 +290,7 @@ func (p *place) await(ctx context.Context) error {
 		case <-p.ready:
 			return nil
 		case <-p.gone:
-			return errEvicted
+			return ErrEvicted
 		case <-ctx.Done():
 			return net.ErrClosed
 		case now := <-look.C:

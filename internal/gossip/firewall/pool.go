@@ -1,4 +1,4 @@
-package gossip
+package firewall
 
 import (
 	"net/netip"
