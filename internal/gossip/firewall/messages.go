@@ -71,7 +71,7 @@ func (s *Stream) readSealed(h head) ([]byte, error) {
 	if content, ok := unseal(s.firewall.cfg.Ring.accepts.Load(), s.firewall.cfg.Label, b[h.begin:]); ok {
 		s.place.prove()
 		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", Keys{TakesPlain: true})
-		if in.err != nil || in.only || in.nodes+in.state > len(content) {
+		if in.err != nil || in.only || (&message{b: content, most: len(content)}).checkVersions(in) != nil {
 			return nil, ErrHead
 		}
 		s.nodes = in.nodes
@@ -104,14 +104,11 @@ func take(r io.Reader, n int) []byte {
 
 // readPlain returns a message without encryption. Its end follows from its content.
 func (s *Stream) readPlain(h head) ([]byte, error) {
-	m := &plainMessage{conn: s, most: h.at + h.bytes}
-	m.next(h.at)
+	m := &message{from: s, most: h.at + h.bytes}
 	if h.kind == typePushPull {
-		for range h.nodes {
-			m.skip(maxDepth)
-		}
-		m.next(h.state)
+		m.err = m.checkVersions(h)
 	} else {
+		m.next(h.at)
 		m.skip(maxDepth)
 	}
 	return m.b, m.err
@@ -120,17 +117,18 @@ func (s *Stream) readPlain(h head) ([]byte, error) {
 // maxDepth is how deep maps and arrays are nested in a message, at most.
 const maxDepth = 2
 
-// plainMessage is a message as far as it is read. After an error it stays as it is.
-type plainMessage struct {
-	conn *Stream
+// message is a message without encryption, as far as it is read. After an error it stays as it is.
+type message struct {
+	from *Stream // nil = all of it is in b
 	most int
 	b    []byte
+	at   int // what of b was read
 	err  error
 }
 
 // next reads n bytes.
-func (m *plainMessage) next(n int) []byte {
-	for end := len(m.b) + n; m.err == nil && len(m.b) < end; {
+func (m *message) next(n int) []byte {
+	for end := m.at + n; m.err == nil && len(m.b) < end; {
 		if end > m.most {
 			m.err = ErrHead
 			break
@@ -138,26 +136,27 @@ func (m *plainMessage) next(n int) []byte {
 		at := len(m.b)
 		piece := min(end-at, pieceSize)
 		m.b = slices.Grow(m.b, end-at)[:at+piece] // it has the budget
-		if _, m.err = io.ReadFull(m.conn.in, m.b[at:]); m.err == nil {
-			m.conn.place.moved.Add(int64(piece))
+		if _, m.err = io.ReadFull(m.from.in, m.b[at:]); m.err == nil {
+			m.from.place.moved.Add(int64(piece))
 		}
 	}
 	if m.err != nil {
 		return make([]byte, 8)
 	}
-	return m.b[len(m.b)-n:]
+	m.at += n
+	return m.b[m.at-n : m.at]
 }
 
 // length reads an unsigned integer of some bytes; all that are larger than any message are one. An int may have
 // 32 bits.
-func (m *plainMessage) length(bytes int) int {
+func (m *message) length(bytes int) int {
 	var wide [8]byte
 	copy(wide[8-bytes:], m.next(bytes))
 	return int(min(binary.BigEndian.Uint64(wide[:]), readBudget+1))
 }
 
 // skip reads one value of msgpack.
-func (m *plainMessage) skip(depth int) {
+func (m *message) skip(depth int) {
 	if m.err != nil {
 		return
 	}
@@ -181,7 +180,7 @@ func (m *plainMessage) skip(depth int) {
 }
 
 // skipScalar reads the rest of a value that begins with b.
-func (m *plainMessage) skipScalar(b byte) {
+func (m *message) skipScalar(b byte) {
 	switch {
 	case b < 0x80, b >= 0xe0, b == 0xc0, b == 0xc2, b == 0xc3: // small integers, nil, booleans
 	case b>>5 == 0xa0>>5: // a string
@@ -197,7 +196,7 @@ func (m *plainMessage) skipScalar(b byte) {
 	}
 }
 
-func (m *plainMessage) fail() {
+func (m *message) fail() {
 	if m.err == nil {
 		m.err = ErrHead
 	}
