@@ -44,7 +44,7 @@ type Firewall struct {
 	memberlist.NodeAwareTransport
 	cfg         Config
 	labelHead   []byte // of each packet
-	unconfirmed *Unconfirmed
+	unconfirmed *unconfirmed
 	places      *admission
 	dropped     atomic.Uint64
 
@@ -60,7 +60,7 @@ type Firewall struct {
 func New(t memberlist.NodeAwareTransport, cfg Config) *Firewall {
 	labelHead, _ := memberlist.AddLabelHeaderToPacket(nil, cfg.Label) // fails for no label of at most 255 bytes
 	f := &Firewall{
-		NodeAwareTransport: t, cfg: cfg, labelHead: labelHead, unconfirmed: NewUnconfirmed(cfg.Live),
+		NodeAwareTransport: t, cfg: cfg, labelHead: labelHead, unconfirmed: newUnconfirmed(cfg.Live),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
 	f.places = newAdmission(&f.dropped)
@@ -71,19 +71,22 @@ func New(t memberlist.NodeAwareTransport, cfg Config) *Firewall {
 }
 
 // SetOwn says which IP address this node has. What goes there is not bounded, because many agents may run on one host.
-func (f *Firewall) SetOwn(ip netip.Addr) { f.unconfirmed.SetOwn(ip) }
+func (f *Firewall) SetOwn(ip netip.Addr) { f.unconfirmed.setOwn(ip) }
 
 // Dropped returns how many packets and streams of no agent the rules dropped, and how many streams had to make room. It
 // does not count what Rejections counts.
 func (f *Firewall) Dropped() uint64 { return f.dropped.Load() }
 
+// PacketCh implements memberlist.Transport.
 func (f *Firewall) PacketCh() <-chan *memberlist.Packet { return f.packets }
-func (f *Firewall) StreamCh() <-chan net.Conn           { return f.streams }
+
+// StreamCh implements memberlist.Transport.
+func (f *Firewall) StreamCh() <-chan net.Conn { return f.streams }
 
 // WriteToAddress is the transport's, but what exceeds the bounds of unconfirmed addresses is lost.
 func (f *Firewall) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
 	f.cfg.Ring.countSealed()
-	if now := time.Now(); !f.unconfirmed.Allows(to, len(b), now) {
+	if now := time.Now(); !f.unconfirmed.allows(to, len(b), now) {
 		return now, nil
 	}
 	return f.NodeAwareTransport.WriteToAddress(b, to)
@@ -93,7 +96,7 @@ func (f *Firewall) WriteToAddress(b []byte, to memberlist.Address) (time.Time, e
 // connection: a running join must not delay the end of the program.
 func (f *Firewall) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	to, greet := f.cfg.Outgoing(to)
-	if !f.unconfirmed.AllowsStream(to, time.Now()) {
+	if !f.unconfirmed.allowsStream(to, time.Now()) {
 		return nil, errUnconfirmed
 	}
 	until := time.Now().Add(timeout)
@@ -248,7 +251,7 @@ func (f *Firewall) admits(p *memberlist.Packet, memory []byte) (admitted bool, _
 	content, ours := bytes.CutPrefix(p.Buf, f.labelHead)
 	if !ours {
 		if _, cluster, err := memberlist.RemoveLabelHeaderFromPacket(p.Buf); err == nil {
-			f.cfg.Rejections.Note(WrongCluster, UDP, addrPort(p.From), cluster)
+			f.cfg.Rejections.note(WrongCluster, UDP, addrPort(p.From), cluster)
 		} else {
 			f.dropped.Add(1)
 		}
@@ -272,7 +275,7 @@ func (f *Firewall) admitsContent(p *memberlist.Packet, content, memory []byte) (
 	case now.TakesPlain:
 		return true, memory
 	default:
-		f.cfg.Rejections.Note(WrongKey, UDP, addrPort(p.From), "")
+		f.cfg.Rejections.note(WrongKey, UDP, addrPort(p.From), "")
 		return false, memory
 	}
 }

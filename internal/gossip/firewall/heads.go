@@ -1,11 +1,14 @@
 package firewall
 
-// The rule for the heads of streams. In v0.5.1, memberlist's readRemoteState allocates as many nodes as the head of an
-// exchange announces, and panics on a negative number. readStream decompresses what it receives without a bound, and
-// decryptRemoteState keeps up to 20 MiB of bytes that no key has sealed. All of that happens for an unauthenticated
-// sender, and for the answer to a stream that such a sender made memberlist open.
+// The rule for the heads of streams. In v0.5.1, memberlist allocates as many nodes as the head of an exchange announces,
+// and panics on a negative number (readRemoteState): https://github.com/hashicorp/memberlist/pull/357
+// It allocates what a user message announces (readUserMsg): https://github.com/hashicorp/memberlist/issues/360
+// And it decompresses without a bound (decompressBuffer): https://github.com/hashicorp/memberlist/issues/362
+// So some bytes of an unauthenticated sender end the process, and so does the answer to a stream that such a sender made
+// memberlist open.
 //
-// The rule can go when memberlist bounds nodes, states and what it decompresses by settings.
+// The rule can go when memberlist takes its bounds from settings. v0.7.0 has bounds, but a million nodes are 109 MB, and a
+// compressed message may have 40 MiB.
 
 import (
 	"bufio"

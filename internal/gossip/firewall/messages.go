@@ -1,5 +1,12 @@
 package firewall
 
+// The rule for messages of streams. In v0.5.1, memberlist reads a stream while it decodes it (readStream and
+// readRemoteState), so it keeps what a sender has announced until that sender finishes, or TCPTimeout ends. It keeps an
+// encrypted message of 20 MiB before it can know whether a key has sealed it (decryptRemoteState). So memberlist gets a
+// message only when it is complete, within the bounds of the head, and sealed by a key if there is one.
+//
+// The rule can go when memberlist takes the bytes of all messages that are not complete from one bound.
+
 import (
 	"bufio"
 	"bytes"

@@ -79,8 +79,8 @@ func NewRejections(log *slog.Logger) *Rejections { return &Rejections{log: log} 
 // Count returns how many packets and streams were rejected for a reason.
 func (r *Rejections) Count(why Why) uint64 { return r.counts[why].Load() }
 
-// Note counts one packet or stream. It logs one line a minute for each reason and protocol.
-func (r *Rejections) Note(why Why, over Over, from netip.AddrPort, cluster string) {
+// note counts one packet or stream. It logs one line a minute for each reason and protocol.
+func (r *Rejections) note(why Why, over Over, from netip.AddrPort, cluster string) {
 	r.counts[why].Add(1)
 	now, of := time.Now(), origin{why, over}
 	source := Rejection{Why: why, Over: over, From: from.String(), Cluster: cluster}

@@ -60,7 +60,7 @@ func (s *Stream) Host() netip.Addr { return s.place.from }
 
 // Reject counts the stream as rejected. cluster is the name that it gave, with WrongCluster.
 func (s *Stream) Reject(why Why, cluster string) {
-	s.firewall.cfg.Rejections.Note(why, TCP, addrPort(s.RemoteAddr()), cluster)
+	s.firewall.cfg.Rejections.note(why, TCP, addrPort(s.RemoteAddr()), cluster)
 }
 
 // Rest gives back what the stream takes of the bounds of streams, and its buffer. Nobody may use anything but its Conn
@@ -77,11 +77,13 @@ func (s *Stream) lend(to func() error) error {
 	return to()
 }
 
+// SetDeadline implements net.Conn.
 func (s *Stream) SetDeadline(t time.Time) error {
 	s.deadline = t
 	return s.Conn.SetDeadline(t)
 }
 
+// Read reads the message, once it is complete and checked.
 func (s *Stream) Read(p []byte) (int, error) {
 	if s.ours {
 		return s.in.Read(p)

@@ -43,8 +43,6 @@ func TestVersions(t *testing.T) {
 		if err := b.join(m.addr()); err != nil {
 			t.Error(err)
 		}
-		if members := m.NumMembers(); members != 2 {
-			t.Errorf("%d members, want both", members)
-		}
+		eventually(t, "a knows both", func() bool { return m.NumMembers() == 2 })
 	})
 }
