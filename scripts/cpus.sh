@@ -19,5 +19,5 @@ if [[ $(go env GOHOSTARCH) == amd64 ]]; then
 	printf -- '-- 386\n'
 	GOARCH=386 go test -short ./events ./internal/wire ./placement/...
 	GOARCH=386 go test -short -skip ConfirmedFailure ./lease -rapid.checks 20 # the model of confirmed failures takes long, and counts little
-	GOARCH=386 go test -short -run 'Message|Head|Harmless|Handshake|Hello' ./internal/gossip
+	GOARCH=386 go test -short -run 'Message|Head|Harmless|Handshake|Hello' ./internal/gossip ./internal/gossip/firewall
 fi

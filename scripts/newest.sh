@@ -12,7 +12,7 @@ if [[ ${1-} == -update ]]; then
 fi
 GOTOOLCHAIN=$(awk '$1 == "toolchain" { print $2 }' "$newest")
 export GOTOOLCHAIN
-packages=(./internal/gossip ./cluster ./cluster/clusterprom ./cluster/affinity/redisstore)
+packages=(./internal/gossip ./internal/gossip/firewall ./cluster ./cluster/clusterprom ./cluster/affinity/redisstore)
 if ! why=$(go version 2>&1 && go mod download -modfile="$newest" 2>&1); then
 	grep -qE 'dial tcp|no such host|GOPROXY=off|GOPROXY list|Forbidden|timeout|not available' <<<"$why" || { printf '%s\n' "$why" >&2; exit 1; }
 	printf 'NOTE: the newest versions are NOT TESTED, because this machine cannot get them: %s\n' "${why##*$'\n'}"

@@ -72,8 +72,8 @@ func allFloods() []flood {
 		{name: "1,000 slow heads", conns: 1000, head: sealed(1000), drip: 100 * time.Millisecond},
 		{name: "1,000 slow heads, of 8 sources", conns: 1000, sources: 8, head: sealed(1000), drip: 100 * time.Millisecond},
 		{name: "no key: 64 × the largest exchange", plain: true, conns: 64, head: exchange, fill: 16 * mib},
-		{name: "no key: 256 × 32,768 empty nodes", plain: true, conns: 256, again: time.Millisecond, head: func(int) []byte {
-			return append([]byte("\xf4\x05roost\x06\x83\xa5Nodes\xcd\x80\x00\xacUserStateLen\x00\xa4Join\xc3"), bytes.Repeat([]byte{0x80}, 32768)...)
+		{name: "no key: 256 × 32,768 nodes without a name", plain: true, conns: 256, again: time.Millisecond, head: func(int) []byte {
+			return append([]byte("\xf4\x05roost\x06\x83\xa5Nodes\xcd\x80\x00\xacUserStateLen\x00\xa4Join\xc3"), bytes.Repeat([]byte("\x81\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"), 32768)...)
 		}},
 		{name: "no key: 64 × a ping without an end", plain: true, conns: 64, fill: 64 * mib, head: func(int) []byte { // with a name of 1 GiB
 			return []byte("\xf4\x05roost\x00\x81\xa4Node\xdb\x40\x00\x00\x00")

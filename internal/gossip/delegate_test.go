@@ -1,10 +1,12 @@
 package gossip
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"testing"
 
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -56,8 +58,16 @@ func TestInventedNames(t *testing.T) {
 
 func aliveOf(t *testing.T, name string) []byte {
 	t.Helper()
-	b := pushPull(t, field{"Incarnation", 1}, field{"Node", name}, field{"Addr", []byte{127, 0, 0, 9}},
-		field{"Port", 9}, field{"Meta", []byte("settings")}, field{"Vsn", []byte{1, 5, 2, 2, 5, 4}})
-	b[0] = 4 // the same form, but an alive message
-	return b
+	b := bytes.NewBufferString("\x04")
+	err := codec.NewEncoder(b, new(codec.MsgpackHandle)).Encode(struct {
+		Incarnation int
+		Node        string
+		Addr        []byte
+		Port        int
+		Meta, Vsn   []byte
+	}{1, name, []byte{127, 0, 0, 9}, 9, []byte("settings"), []byte{1, 5, 2, 2, 5, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
 	"github.com/roost-cluster/roost/internal/leak"
 )
 
@@ -96,6 +97,34 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// dial opens a connection that the end of the test closes.
+func dial(t *testing.T, network string, n *Node) net.Conn {
+	t.Helper()
+	conn, err := net.Dial(network, n.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func write(t *testing.T, conn net.Conn, b []byte) {
+	t.Helper()
+	if _, err := conn.Write(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// labeled returns a packet of the cluster "test".
+func labeled(t *testing.T, b []byte) []byte {
+	t.Helper()
+	out, err := memberlist.AddLabelHeaderToPacket(b, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func TestSendAndJoin(t *testing.T) {

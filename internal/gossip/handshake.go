@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -53,33 +55,39 @@ const PlainText = "plain"
 
 func isPlain(key []byte) bool { return len(key) == 0 || string(key) == PlainText }
 
+// Fingerprint tells keys apart: the begin of a hash, which says nothing of a random key. That of PlainText is zero.
+func Fingerprint(key []byte) [4]byte {
+	if isPlain(key) {
+		return [4]byte{}
+	}
+	return firewall.Fingerprint(key)
+}
+
 // credentials are what a node proves in a handshake, and what it sends and accepts.
 type credentials struct {
+	firewall.Keys
 	label string
 	given [][]byte // what SetKeys was given; empty = plain text alone
 	keys  [][]byte // derived; the first one makes the proofs, each of them verifies
-
-	secrets                [][]byte // what opens sealed messages: given without plain text
-	sendsPlain, takesPlain bool
 }
 
 // newCredentials derives keys, so that no proof helps against the encryption of packets.
 // Without a key, and while plain text is accepted, anyone can make a proof.
 func newCredentials(label string, key []byte, old [][]byte) *credentials {
-	c := &credentials{label: label, sendsPlain: isPlain(key)}
+	c := &credentials{label: label, Keys: firewall.Keys{SendsPlain: isPlain(key)}}
 	for _, k := range append([][]byte{key}, old...) {
 		if isPlain(k) {
-			k, c.takesPlain = nil, true
+			k, c.TakesPlain = nil, true
 			c.given = append(c.given, []byte(PlainText))
 		} else {
-			c.secrets = append(c.secrets, k)
+			c.Secrets = append(c.Secrets, k)
 			c.given = append(c.given, k)
 		}
 		mac := hmac.New(sha256.New, k)
 		_, _ = mac.Write([]byte("roost watch stream"))
 		c.keys = append(c.keys, mac.Sum(nil))
 	}
-	if len(c.secrets) == 0 {
+	if len(c.Secrets) == 0 {
 		c.given = nil
 	}
 	return c
@@ -87,10 +95,8 @@ func newCredentials(label string, key []byte, old [][]byte) *credentials {
 
 // head returns the first bytes of a stream of some type.
 func (c *credentials) head(kind byte) []byte {
-	if c.label == "" {
-		return []byte{kind}
-	}
-	return append(append([]byte{typeLabel, byte(len(c.label))}, c.label...), kind)
+	b, _ := memberlist.AddLabelHeaderToPacket([]byte{kind}, c.label) // fails for no label of at most 255 bytes
+	return b
 }
 
 // session is what both sides of a handshake know.

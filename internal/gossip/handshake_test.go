@@ -176,7 +176,7 @@ func TestOutsidersHoldNoStream(t *testing.T) {
 	good, bad := newCredentials("test", key, nil), newCredentials("test", nil, nil)
 	ends(t, outsider(t, n, bad, true))
 	ends(t, outsider(t, n, bad, false)) // after the time for a head
-	eventually(t, "the guard counts both", func() bool { return n.Dropped() == 2 })
+	eventually(t, "the firewall counts both", func() bool { return n.Dropped() == 2 })
 	talker := outsider(t, n, good, true)
 	if _, in := n.Streams(); in != 1 {
 		t.Errorf("%d streams are held, want that with the key", in)

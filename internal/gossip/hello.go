@@ -34,7 +34,7 @@ const typeHello = 202
 
 const helloVersion = 1
 
-// The verdicts. typeBusy is one, too.
+// The verdicts. firewall.Busy is one, too.
 const (
 	welcome    = 1
 	otherName  = 2 // of the cluster
@@ -65,24 +65,24 @@ var ErrNoNode = errors.New("what answers there is no roost node")
 var errHello = errors.New("gossip: rejected a hello")
 
 // hello says hello, and returns who answers.
-func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
-	if err := c.Conn.SetDeadline(until); err != nil {
+func (g *greeter) hello(s *firewall.Stream, until time.Time) (p Peer, err error) {
+	if err := s.Conn.SetDeadline(until); err != nil {
 		return p, err
 	}
 	creds := g.credentials.Load()
 	var number [numberSize]byte
 	_, _ = rand.Read(number[:]) // never fails
-	if _, err = c.Conn.Write(creds.hello(number[:])); err != nil {
+	if _, err = s.Conn.Write(creds.hello(number[:])); err != nil {
 		return p, withoutAnswer(err)
 	}
-	verdict, err := c.head.ReadByte()
-	if err != nil {
+	var verdict [1]byte
+	if _, err = io.ReadFull(s, verdict[:]); err != nil {
 		return p, withoutAnswer(err)
 	}
-	if err = readVerdict(verdict, creds.label); err != nil {
+	if err = readVerdict(verdict[0], creds.label); err != nil {
 		return p, err
 	}
-	if p, err = creds.readPeer(c.head, number[:]); err != nil {
+	if p, err = creds.readPeer(s, number[:]); err != nil {
 		return p, withoutAnswer(err)
 	}
 	return p, nil
@@ -92,7 +92,7 @@ func (g *guard) hello(c *vettedConn, until time.Time) (p Peer, err error) {
 func (c *credentials) hello(number []byte) []byte {
 	return appendFrame(c.head(typeHello), 4, func(w *wire.Writer) {
 		w.Uint(helloVersion)
-		w.Bool(!c.sendsPlain)
+		w.Bool(!c.SendsPlain)
 		w.Bytes(number)
 		w.Bytes(c.mac(c.keys[0], roleCaller, number))
 	})
@@ -126,7 +126,7 @@ func readVerdict(verdict byte, label string) error {
 		return fmt.Errorf("%w: it uses no key, this node does", ErrKey)
 	case otherHello:
 		return fmt.Errorf("%w: its release is too old or too new", ErrNoNode)
-	case typeBusy:
+	case firewall.Busy:
 		return ErrUnfinished
 	default:
 		return ErrNoNode
@@ -172,44 +172,29 @@ func (c *credentials) appendPeer(b []byte, p Peer, number []byte) []byte {
 	})
 }
 
-// answerHello answers the hello of an incoming stream. It reads nothing of a stream that begins otherwise.
-func (c *vettedConn) answerHello() error {
-	h := &head{r: c.head}
-	of, kind := "", h.byte()
-	if kind == typeLabel {
-		of = string(h.next(int(h.byte())))
-		kind = h.byte()
-	}
-	if h.err != nil || kind != typeHello {
-		return h.err
-	}
-	_, _ = c.head.Discard(h.at) // they are buffered
-	said := hello{label: of}
-	if err := readFrame(c.head, 1, errHead, said.read); err != nil {
+// answerHello answers the hello of an incoming stream.
+func (g *greeter) answerHello(s *firewall.Stream, label string) error {
+	s.Skip()
+	said := hello{label: label}
+	if err := readFrame(s, 1, firewall.ErrHead, said.read); err != nil {
 		return err
 	}
-	answer := c.guard.answer(&said)
-	if err := c.SetWriteDeadline(time.Now().Add(c.guard.headTimeout)); err != nil {
+	answer := g.answer(&said)
+	if err := s.SetWriteDeadline(time.Now().Add(g.headTimeout)); err != nil {
 		return err
 	}
-	if _, err := c.Conn.Write(answer); err != nil { // it is no message, so it does not count as one
+	if _, err := s.Conn.Write(answer); err != nil { // it is no message, so it does not count as one
 		return err
 	}
-	if answer[0] != welcome {
-		c.noteHello(answer[0], of)
-		return errHello
-	}
-	return c.SetReadDeadline(time.Now().Add(c.guard.headTimeout)) // the caller goes on at once, or not at all
-}
-
-// noteHello counts a hello that was rejected.
-func (c *vettedConn) noteHello(verdict byte, label string) {
-	switch verdict {
+	switch answer[0] {
+	case welcome:
+		return s.SetReadDeadline(time.Now().Add(g.headTimeout)) // the caller goes on at once, or not at all
 	case otherName:
-		c.guard.rejections.Note(WrongCluster, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), label)
+		s.Reject(WrongCluster, label)
 	case otherKey, needsKey, needsNoKey:
-		c.guard.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), "")
+		s.Reject(WrongKey, "")
 	}
+	return errHello
 }
 
 // hello is what a caller says.
@@ -227,7 +212,7 @@ func (h *hello) read(r *wire.Reader) {
 }
 
 // answer returns the answer to a hello.
-func (g *guard) answer(h *hello) []byte {
+func (g *greeter) answer(h *hello) []byte {
 	var self Peer
 	if g.self != nil {
 		self = g.self()
@@ -237,22 +222,22 @@ func (g *guard) answer(h *hello) []byte {
 	case verdict != welcome:
 		return []byte{verdict}
 	case g.self != nil && self.Node == 0:
-		return []byte{typeBusy}
+		return []byte{firewall.Busy}
 	}
 	return creds.appendPeer([]byte{welcome}, self, h.number)
 }
 
 // welcomes decides about a hello.
-func (g *guard) welcomes(creds *credentials, h *hello) byte {
+func (g *greeter) welcomes(creds *credentials, h *hello) byte {
 	proven := func(key []byte) bool { return hmac.Equal(h.proof, creds.mac(key, roleCaller, h.number)) }
 	switch {
 	case h.label != g.label:
 		return otherName
 	case h.version != helloVersion:
 		return otherHello
-	case h.keyed && len(creds.secrets) == 0:
+	case h.keyed && len(creds.Secrets) == 0:
 		return needsNoKey
-	case !h.keyed && !creds.takesPlain:
+	case !h.keyed && !creds.TakesPlain:
 		return needsKey
 	case !slices.ContainsFunc(creds.keys, proven):
 		return otherKey

@@ -11,9 +11,11 @@ import (
 	"reflect"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/internal/wire"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -26,7 +28,7 @@ func greet(t *testing.T, conn net.Conn, key []byte) {
 		t.Error(err)
 	}
 	var said hello
-	if err := readFrame(conn, 1, errHead, said.read); err != nil {
+	if err := readFrame(conn, 1, firewall.ErrHead, said.read); err != nil {
 		t.Error(err)
 	}
 	write(t, conn, c.appendPeer([]byte{welcome}, Peer{Node: 9}, said.number))
@@ -127,7 +129,7 @@ func TestHelloOfLaterReleases(t *testing.T) {
 func TestHostileHellos(t *testing.T) {
 	c := newCredentials("test", nil, nil)
 	good := c.hello(make([]byte, numberSize))[len(c.head(typeHello)):]
-	if err := readFrame(bytes.NewReader(good), 1, errHead, new(hello).read); err != nil || good[0] != typeFrame {
+	if err := readFrame(bytes.NewReader(good), 1, firewall.ErrHead, new(hello).read); err != nil || good[0] != typeFrame {
 		t.Fatalf("% x: %v", good, err)
 	}
 	frame := func(array ...byte) []byte { return append([]byte{typeFrame, byte(len(array))}, array...) }
@@ -152,11 +154,11 @@ func TestHostileHellos(t *testing.T) {
 		for range 3 { // the garbage collector may have taken what is kept for reuse
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err = readFrame(bytes.NewReader(b), 1, errHead, new(hello).read)
+			err = readFrame(bytes.NewReader(b), 1, firewall.ErrHead, new(hello).read)
 			runtime.ReadMemStats(&after)
 			least = min(least, after.TotalAlloc-before.TotalAlloc)
 		}
-		if !errors.Is(err, errHead) || least > 4<<10 {
+		if !errors.Is(err, firewall.ErrHead) || least > 4<<10 {
 			t.Errorf("%s: %v, %d bytes allocated", name, err, least)
 		}
 	}
@@ -195,7 +197,7 @@ func FuzzHello(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := &counted{Reader: bytes.NewReader(b)}
 		var said hello
-		err := readFrame(r, 1, errHead, said.read)
+		err := readFrame(r, 1, firewall.ErrHead, said.read)
 		if r.n > 2+maxFrame || err == nil && said.version == helloVersion && (len(said.number) != numberSize || len(said.proof) != sha256.Size) {
 			t.Errorf("%+v, %v after %d bytes", said, err, r.n)
 		}
@@ -204,4 +206,17 @@ func FuzzHello(f *testing.F) {
 			t.Errorf("%+v, %v after %d bytes", p, err, r.n)
 		}
 	})
+}
+
+// A caller that says hello and then nothing keeps its place no longer than one that says nothing at all.
+func TestSilentAfterHello(t *testing.T) {
+	n, _ := start(t, "a#1", func(c *Config) {
+		c.StreamTimeout, c.Self = time.Minute, func() Peer { return Peer{7, lease.ClusterID{3}} }
+	})
+	conn := dial(t, "tcp", n)
+	write(t, conn, newCredentials("test", nil, nil).hello(make([]byte, numberSize)))
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if b, err := io.ReadAll(conn); err != nil || len(b) < 2 || b[0] != welcome || b[len(b)-1] != firewall.Busy {
+		t.Errorf("it gets %v (%v), want a welcome and the end", b, err)
+	}
 }

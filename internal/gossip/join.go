@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 // Reasons why a reachable node rejects a join.
@@ -30,8 +32,8 @@ var ErrUnfinished = errors.New("it accepted the connection, but did not answer i
 func (n *Node) Join(addr string, meet func(Peer) error) error {
 	name := fmt.Sprintf("~%d", n.joins.Add(1)) // no node has such a name
 	j := &joining{addr: addr, meet: meet}
-	n.guard.joins.Store(name, j)
-	defer n.guard.joins.Delete(name)
+	n.greeter.joins.Store(name, j)
+	defer n.greeter.joins.Delete(name)
 	_, err := n.list.Load().Join([]string{name + "/" + withoutZone(addr)})
 	switch {
 	case err == nil:
@@ -53,7 +55,7 @@ func translate(addr string, err error) error {
 	switch {
 	case has("EOF"), has("connection reset"):
 		return fmt.Errorf("gossip: join %s: %w", addr, ErrHungUp)
-	case has("i/o timeout") && !has("dial "), has(errBusy.Error()), has(errEvicted.Error()):
+	case has("i/o timeout") && !has("dial "), has(firewall.ErrBusy.Error()), has(firewall.ErrEvicted.Error()):
 		return fmt.Errorf("gossip: join %s: %w", addr, ErrUnfinished)
 	}
 	if all, ok := errors.AsType[interface {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -168,5 +169,39 @@ func TestRefusalBehindAlias(t *testing.T) {
 	node, _ := start(t, "node#1", func(c *Config) { c.Meta = metaOf("other") })
 	if err := node.Join(forward(t, seed.Addr()), nil); !errors.Is(err, errSettings) {
 		t.Errorf("error %v, want %v", err, errSettings)
+	}
+}
+
+// A seed that is busy is not another cluster, and not gone.
+func TestBusySeed(t *testing.T) {
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
+		for what, state := range map[string]int{"small": 10, "large": 6 << 20, "cut short": 10} {
+			answer := []byte{firewall.Busy}
+			if what == "cut short" {
+				answer = []byte{6, 0x81, 0xa5, 'N', 'o', 'd', 'e', 's', 1}
+				if key != nil {
+					answer = []byte{10, 0, 0, 1, 0, 1, 2, 3}
+				}
+			}
+			t.Run(name+", "+what, func(t *testing.T) {
+				l := listener(t)
+				go func() {
+					for {
+						conn, err := l.Accept()
+						if err != nil {
+							return
+						}
+						greet(t, conn, key)
+						_, _ = conn.Write(answer)
+						_ = conn.Close() // with unread bytes: a reset
+					}
+				}()
+				n, in := start(t, "a#1", func(c *Config) { c.Key = key })
+				in.state = string(make([]byte, state))
+				if err := n.Join(l.Addr().String(), nil); !errors.Is(err, ErrUnfinished) {
+					t.Errorf("error %v, want %v", err, ErrUnfinished)
+				}
+			})
+		}
 	}
 }

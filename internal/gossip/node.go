@@ -82,12 +82,14 @@ type Receiver interface {
 
 // Node is a running member of the gossip.
 type Node struct {
-	list    atomic.Pointer[memberlist.Memberlist]
-	own     atomic.Pointer[own]
-	host    host // its functions are nil on a simulated network
-	guard   *guard
-	watcher *watcher
+	list     atomic.Pointer[memberlist.Memberlist]
+	own      atomic.Pointer[own]
+	host     host // its functions are nil on a simulated network
+	greeter  *greeter
+	firewall *firewall.Firewall
+	watcher  *watcher
 
+	ring       *firewall.Ring
 	rejections *firewall.Rejections
 	budget     int
 	joins      atomic.Uint64
@@ -110,11 +112,16 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if len(cfg.Cluster) > memberlist.LabelMaxSize {
 		return nil, fmt.Errorf("gossip: cluster name has %d bytes, at most %d", len(cfg.Cluster), memberlist.LabelMaxSize)
 	}
+	creds := newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys)
+	ring, err := firewall.NewRing(creds.Keys)
+	if err != nil {
+		return nil, err
+	}
 	mc, o, err := cfg.memberlist(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{rejections: firewall.NewRejections(cfg.Log), ending: make(chan struct{}, 1)}
+	n := &Node{ring: ring, rejections: firewall.NewRejections(cfg.Log), ending: make(chan struct{}, 1)}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
 		n.host = thisHost()
@@ -122,15 +129,21 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 			return nil, err
 		}
 	}
-	n.guard = newGuard(transport, &cfg, mc.Keyring, n.rejections)
-	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.IdleTimeout), ended: cfg.Ended}
-	mc.Transport = shared{n.guard}
+	n.greeter = newGreeter(&cfg, creds, ring)
+	n.firewall = firewall.New(transport, firewall.Config{
+		Label: cfg.Cluster, Ring: ring, Rejections: n.rejections, Live: cfg.Live,
+		HeadTimeout: n.greeter.headTimeout, StreamTimeout: cfg.StreamTimeout,
+		Incoming: n.greeter.incoming, Outgoing: n.greeter.outgoing,
+	})
+	n.watcher = newWatcher(&cfg, n.greeter, n.firewall)
+	mc.Transport, mc.Keyring = shared{n.firewall}, ring.Keyring()
+	mc.GossipVerifyIncoming = n.greeter.strict // the firewall knows what is accepted now
 	n.config = *mc
 	n.delegate = func(name string) *delegate {
 		return &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, ours: cfg.Ours, self: name, to: r}
 	}
 	if err := n.create(cfg.Name, o); err != nil {
-		_ = n.guard.Shutdown()
+		_ = n.firewall.Shutdown()
 		return nil, err
 	}
 	// Bytes around the message: type, checksum, label, encryption.
@@ -139,7 +152,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 }
 
 // shared is what memberlist sends and receives through. It outlives the list: see [Node.Advertise].
-type shared struct{ *guard }
+type shared struct{ *firewall.Firewall }
 
 // Shutdown implements memberlist.Transport.
 func (shared) Shutdown() error { return nil }
@@ -156,7 +169,7 @@ func (n *Node) create(name string, o own) error {
 		return fmt.Errorf("gossip: %w", err)
 	}
 	o.at, _ = netip.ParseAddrPort(list.LocalNode().Address()) // of a list, it is valid
-	n.guard.unconfirmed.SetOwn(o.at.Addr())
+	n.firewall.SetOwn(o.at.Addr())
 	n.own.Store(&o)
 	n.list.Store(list)
 	return nil
@@ -199,16 +212,6 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, err
 	}
 	mc.Name = cfg.Name
 	mc.Label = cfg.Cluster
-	creds := newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys)
-	mc.Keyring = new(memberlist.Keyring)
-	if !creds.sendsPlain {
-		keys, err := memberlist.NewKeyring(creds.secrets[1:], creds.secrets[0])
-		if err != nil {
-			return nil, own{}, fmt.Errorf("gossip: %w", err)
-		}
-		mc.Keyring = keys
-	}
-	mc.GossipVerifyIncoming = !creds.takesPlain // the guard knows what is accepted now
 	mc.TCPTimeout = cfg.StreamTimeout
 	mc.EnableCompression = false // costs CPU, and expands the rows
 	mc.Logger = logger(cfg.Log)
@@ -273,11 +276,16 @@ var (
 // SetKeys replaces the keys: the first one encrypts, and each of them decrypts. PlainText is one of them
 // while a cluster gets its first key. Streams that are open stay open. Concurrent calls take effect one after
 // the other.
-func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.guard.setKeys(key, old) }
+func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.greeter.setKeys(key, old) }
 
 // Keys returns the keys: the first one encrypts, and each of them decrypts. PlainText is among them if the
 // node sends or accepts that besides. Without encryption there are none.
-func (n *Node) Keys() [][]byte { return n.guard.credentials.Load().given }
+func (n *Node) Keys() [][]byte { return n.greeter.credentials.Load().given }
+
+// Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many messages this
+// node has sealed with it: packets and messages of streams. A key that comes back keeps its count. Without
+// encryption both are zero.
+func (n *Node) Sealed() (fingerprint string, messages uint64) { return n.ring.Sealed() }
 
 // Announce tells others that the result of Config.Meta has changed. It does not wait for them.
 func (n *Node) Announce() {
@@ -287,9 +295,9 @@ func (n *Node) Announce() {
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 
-// Dropped returns how many packets and connections of no agent the guard dropped. It does not count what
+// Dropped returns how many packets and connections of no agent the firewall dropped. It does not count what
 // Rejected counts.
-func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() }
+func (n *Node) Dropped() uint64 { return n.firewall.Dropped() }
 
 // Send sends one packet to an ip:port, without waiting. The packet may be lost.
 func (n *Node) Send(addr string, packet []byte) error {
@@ -323,7 +331,8 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
-	err := errors.Join(n.guard.Shutdown(), n.list.Load().Shutdown())
+	n.watcher.stop()
+	err := errors.Join(n.firewall.Shutdown(), n.list.Load().Shutdown())
 	n.watcher.close()
 	return err
 }

@@ -1,10 +1,6 @@
 package gossip
 
-import (
-	"net"
-
-	"github.com/roost-cluster/roost/internal/gossip/firewall"
-)
+import "github.com/roost-cluster/roost/internal/gossip/firewall"
 
 type (
 	// Why says why this node rejects a packet or a stream.
@@ -26,15 +22,3 @@ func (n *Node) Rejections() []Rejection { return n.rejections.All() }
 
 // Rejected returns how many packets and streams this node rejected for a reason.
 func (n *Node) Rejected(why Why) uint64 { return n.rejections.Count(why) }
-
-// noteHead counts a stream that another process opened if its head shows another cluster, or that only one
-// side uses a key.
-func (g *guard) noteHead(h head, from net.Addr) {
-	creds := g.credentials.Load()
-	switch sealed := h.kind == typeEncrypt; {
-	case h.foreign, h.begin == 0 && g.label != "":
-		g.rejections.Note(WrongCluster, firewall.TCP, firewall.AddrPort(from), h.cluster)
-	case sealed && len(creds.secrets) == 0, !sealed && !creds.takesPlain:
-		g.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(from), "")
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/internal/gossip/firewall"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -34,7 +35,7 @@ func (n *Node) Watch(targets []Target) { n.watcher.watch(targets) }
 func (n *Node) Ended(ctx context.Context, of Target) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(n.guard.ctx, cancel)()
+	defer context.AfterFunc(n.watcher.ctx, cancel)()
 	conn, found := n.watcher.dial(ctx, of, &trial{met: true})
 	if conn != nil {
 		_ = conn.Close()
@@ -45,7 +46,7 @@ func (n *Node) Ended(ctx context.Context, of Target) bool {
 // Streams returns the number of watch streams that are open to other nodes, and from
 // other nodes.
 func (n *Node) Streams() (out, in int) {
-	return int(n.watcher.open.Load()), n.guard.watched.count()
+	return int(n.watcher.open.Load()), n.greeter.watched.count()
 }
 
 // keepAliveFor returns the keep-alive that ends the stream to a host that has not answered
@@ -75,7 +76,10 @@ const (
 
 // watcher holds the streams from this node to others.
 type watcher struct {
-	guard     *guard
+	greeter   *greeter
+	firewall  *firewall.Firewall
+	ctx       context.Context // ends at Close
+	stop      context.CancelFunc
 	timeout   time.Duration // of a dial, where nothing is at stake
 	keepAlive net.KeepAliveConfig
 	ended     func(lease.Handle, lease.Evidence)
@@ -85,6 +89,12 @@ type watcher struct {
 	mu      sync.Mutex
 	streams map[Target]context.CancelFunc
 	closed  bool
+}
+
+func newWatcher(cfg *Config, g *greeter, f *firewall.Firewall) *watcher {
+	w := &watcher{greeter: g, firewall: f, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.IdleTimeout), ended: cfg.Ended}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w
 }
 
 func (w *watcher) watch(targets []Target) {
@@ -102,7 +112,7 @@ func (w *watcher) watch(targets []Target) {
 			continue
 		}
 		if w.streams[t] == nil {
-			ctx, cancel := context.WithCancel(w.guard.ctx)
+			ctx, cancel := context.WithCancel(w.ctx)
 			w.streams[t] = cancel
 			w.wait.Go(func() { w.hold(ctx, t) })
 		}
@@ -116,9 +126,7 @@ func (w *watcher) watch(targets []Target) {
 func (w *watcher) close() {
 	w.mu.Lock()
 	w.closed = true
-	for _, cancel := range w.streams {
-		cancel()
-	}
+	w.stop()
 	w.mu.Unlock()
 	w.wait.Wait()
 }
@@ -165,15 +173,15 @@ func (w *watcher) dial(ctx context.Context, to Target, t *trial) (net.Conn, find
 	if t.met {
 		timeout = redialTimeout
 	}
-	conn, err := w.guard.dial(memberlist.Address{Addr: to.Addr}, timeout)
+	conn, err := w.firewall.Dial(ctx, memberlist.Address{Addr: to.Addr}, timeout)
 	if err != nil {
 		return nil, findingOf(err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	found := unclear // something accepts, and does not answer: a paused process does that
-	if err = conn.SetDeadline(time.Now().Add(w.guard.headTimeout)); err == nil {
+	if err = conn.SetDeadline(time.Now().Add(w.greeter.headTimeout)); err == nil {
 		var h lease.Handle
-		h, err = w.guard.credentials.Load().watch(conn)
+		h, err = w.greeter.credentials.Load().watch(conn)
 		switch {
 		case h != 0 && h != to.Handle:
 			found = replaced

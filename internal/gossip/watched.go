@@ -2,9 +2,9 @@ package gossip
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -66,47 +66,43 @@ func (w *watched) count() int {
 	return w.total
 }
 
-// serveWatcher answers a watcher and holds the stream until its end. It calls answered
-// after the handshake.
-func (g *guard) serveWatcher(c *vettedConn, answered func()) {
-	conn := c.Conn
-	defer func() { _ = conn.Close() }()
-	defer answered()
-	if err := g.answerWatcher(c); err != nil {
-		if errors.Is(err, errProof) || errors.Is(err, errWatch) || errors.Is(err, os.ErrDeadlineExceeded) {
-			g.dropped.Add(1)
-		}
-		return
+// serveWatcher answers a watcher and holds the stream until its end. After the handshake, the stream gives its place back.
+func (g *greeter) serveWatcher(s *firewall.Stream) error {
+	switch err := g.answerWatcher(s); {
+	case errors.Is(err, errProof), errors.Is(err, errWatch):
+		return fmt.Errorf("%w: %w", firewall.ErrHead, err)
+	case err != nil:
+		return err
 	}
-	from, most := source(conn), maxWatchers
-	if g.credentials.Load().takesPlain {
+	from, most := s.Host(), maxWatchers
+	if g.credentials.Load().TakesPlain {
 		most = maxWatchersFrom
 	}
-	if g.watched.enter(from, most) != nil { // not before the proof: unauthenticated peers must not take the places
-		return
+	if err := g.watched.enter(from, most); err != nil { // not before the proof: unauthenticated peers must not take the places
+		return err
 	}
 	defer g.watched.leave(from)
-	if _, err := c.Write([]byte{held}); err != nil {
-		return
+	if _, err := s.Write([]byte{held}); err != nil {
+		return err
 	}
-	answered()
-	c.head = nil // a stream at rest needs no buffer
-	_ = rest(conn, watcherKeepAlive)
+	s.Rest()
+	_ = rest(s.Conn, watcherKeepAlive)
+	return nil
 }
 
 // answerWatcher is the handshake but for its last byte.
-func (g *guard) answerWatcher(c *vettedConn) error {
-	if err := c.SetDeadline(time.Now().Add(g.headTimeout)); err != nil {
+func (g *greeter) answerWatcher(s *firewall.Stream) error {
+	if err := s.SetDeadline(time.Now().Add(g.headTimeout)); err != nil {
 		return err
 	}
 	var self lease.Handle
 	if g.self != nil {
 		self = g.self().Node
 	}
-	if err := g.credentials.Load().answer(c, self); err != nil {
+	if err := g.credentials.Load().answer(s, self); err != nil {
 		return err
 	}
-	if c.head.Buffered() > 0 {
+	if s.Buffered() > 0 {
 		return errWatch
 	}
 	return nil
@@ -129,13 +125,4 @@ func rest(conn net.Conn, keepAlive net.KeepAliveConfig) error {
 		return err
 	}
 	return errWatch
-}
-
-// source returns the address of the other side, without its port.
-func source(conn net.Conn) netip.Addr {
-	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	return firewall.HostOf(at.Addr())
 }

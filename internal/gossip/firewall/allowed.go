@@ -24,6 +24,6 @@ func (a *allowed) source(from netip.AddrPort, over Over) bool {
 	if len(a.networks) == 0 || slices.ContainsFunc(a.networks, func(n netip.Prefix) bool { return n.Contains(from.Addr()) }) {
 		return true
 	}
-	a.rejections.Note(NotAllowed, over, from, "")
+	a.rejections.note(NotAllowed, over, from, "")
 	return false
 }

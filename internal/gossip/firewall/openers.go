@@ -15,7 +15,7 @@ import (
 // Versions of an encrypted message, its first byte.
 const (
 	sealPadded  = 0 // with padding: no agent sends it
-	SealVersion = 1 // the version that agents send
+	sealVersion = 1 // the version that agents send
 )
 
 // Bytes of an encrypted message besides its content.
@@ -23,15 +23,15 @@ const (
 	lenVersion  = 1
 	sealNonce   = 12
 	sealTag     = 16
-	LeastSealed = lenVersion + sealNonce + sealTag
+	leastSealed = lenVersion + sealNonce + sealTag
 )
 
-// Openers open what the keys of a node have sealed.
-type Openers []cipher.AEAD
+// openers open what the keys of a node have sealed.
+type openers []cipher.AEAD
 
-// NewOpeners returns what opens messages that one of the keys has sealed.
-func NewOpeners(keys [][]byte) Openers {
-	all := make(Openers, 0, len(keys))
+// newOpeners returns what opens messages that one of the keys has sealed.
+func newOpeners(keys [][]byte) openers {
+	all := make(openers, 0, len(keys))
 	for _, key := range keys {
 		block, err := aes.NewCipher(key)
 		if err != nil {
@@ -44,10 +44,10 @@ func NewOpeners(keys [][]byte) Openers {
 	return all
 }
 
-// Open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with
+// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with
 // other data. A content that is padded keeps its padding.
-func (all Openers) Open(dst, sealed, data []byte) (content []byte, ok bool) {
-	if len(sealed) < LeastSealed || sealed[0] > SealVersion {
+func (all openers) open(dst, sealed, data []byte) (content []byte, ok bool) {
+	if len(sealed) < leastSealed || sealed[0] > sealVersion {
 		return nil, false
 	}
 	nonce, sealed := sealed[lenVersion:lenVersion+sealNonce], sealed[lenVersion+sealNonce:]
@@ -59,7 +59,7 @@ func (all Openers) Open(dst, sealed, data []byte) (content []byte, ok bool) {
 	return nil, false
 }
 
-// Padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and
+// padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and
 // memberlist would panic on a wrong padding. A ping in plain text begins with the same byte, so only one that
 // a key has sealed is padded for certain.
-func Padded(content []byte) bool { return len(content) > 0 && content[0] == sealPadded }
+func padded(content []byte) bool { return len(content) > 0 && content[0] == sealPadded }

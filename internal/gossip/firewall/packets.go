@@ -16,9 +16,9 @@ const (
 	typeChecksum = 12
 )
 
-// Harmless reports whether a packet can be unpacked in one step. Agents send neither compressed packets nor nested
+// harmless reports whether a packet can be unpacked in one step. Agents send neither compressed packets nor nested
 // compounds.
-func Harmless(b []byte) bool {
+func harmless(b []byte) bool {
 	b, _, err := memberlist.RemoveLabelHeaderFromPacket(b)
 	if err != nil {
 		return false
@@ -32,7 +32,7 @@ func Harmless(b []byte) bool {
 	return harmlessParts(b)
 }
 
-// harmlessParts is Harmless for the parts of a compound.
+// harmlessParts is harmless for the parts of a compound.
 func harmlessParts(b []byte) bool {
 	if len(b) < 2 {
 		return false

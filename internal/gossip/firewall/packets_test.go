@@ -40,7 +40,7 @@ func TestHarmless(t *testing.T) {
 		{"count missing", []byte{typeCompound}, false},
 		{"label cut short", []byte{244, 10, 'x'}, false},
 	} {
-		if got := Harmless(c.b); got != c.want {
+		if got := harmless(c.b); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -53,7 +53,7 @@ func FuzzHarmless(f *testing.F) {
 	f.Add([]byte{typeCompound, 1, 0, 2, typeCompress, 1})
 	f.Add([]byte{typeChecksum, 0, 0, 0, 0, typeCompress})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if Harmless(b) && reaches(b, typeCompress, 0) {
+		if harmless(b) && reaches(b, typeCompress, 0) {
 			t.Errorf("%x passes", b)
 		}
 	})

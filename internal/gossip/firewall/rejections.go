@@ -25,7 +25,7 @@ const (
 	WrongKey     Why = iota // no key of this node opens it, or only one of the two sides uses a key
 	WrongCluster            // it names another cluster, or none
 	NotAllowed              // its source is in no network of Config.Allow
-	Reasons                 // how many there are
+	reasons                 // how many there are
 )
 
 // String returns "wrong_key", "wrong_cluster" or "not_allowed".
@@ -61,7 +61,7 @@ const (
 // Rejections counts what this node rejects, by reason, and keeps the latest sources. Calls may be concurrent.
 type Rejections struct {
 	log    *slog.Logger // nil = none
-	counts [Reasons]atomic.Uint64
+	counts [reasons]atomic.Uint64
 
 	mu     sync.Mutex
 	latest map[origin][]Rejection // the latest source last
@@ -79,8 +79,8 @@ func NewRejections(log *slog.Logger) *Rejections { return &Rejections{log: log} 
 // Count returns how many packets and streams were rejected for a reason.
 func (r *Rejections) Count(why Why) uint64 { return r.counts[why].Load() }
 
-// Note counts one packet or stream. It logs one line a minute for each reason and protocol.
-func (r *Rejections) Note(why Why, over Over, from netip.AddrPort, cluster string) {
+// note counts one packet or stream. It logs one line a minute for each reason and protocol.
+func (r *Rejections) note(why Why, over Over, from netip.AddrPort, cluster string) {
 	r.counts[why].Add(1)
 	now, of := time.Now(), origin{why, over}
 	source := Rejection{Why: why, Over: over, From: from.String(), Cluster: cluster}
@@ -124,8 +124,8 @@ func (r *Rejections) All() []Rejection {
 	return all
 }
 
-// AddrPort returns an address as ip:port; a zero one if it is none.
-func AddrPort(addr net.Addr) netip.AddrPort {
+// addrPort returns an address as ip:port; a zero one if it is none.
+func addrPort(addr net.Addr) netip.AddrPort {
 	if udp, ok := addr.(*net.UDPAddr); ok {
 		return udp.AddrPort()
 	}

@@ -21,13 +21,13 @@ func TestRejectionsAreBounded(t *testing.T) {
 		at := func(i int) netip.AddrPort {
 			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), uint16(i))
 		}
-		r.Note(WrongKey, TCP, netip.MustParseAddrPort("192.0.2.1:50000"), "")
-		r.Note(WrongKey, TCP, netip.MustParseAddrPort("192.0.2.1:50001"), "")
+		r.note(WrongKey, TCP, netip.MustParseAddrPort("192.0.2.1:50000"), "")
+		r.note(WrongKey, TCP, netip.MustParseAddrPort("192.0.2.1:50001"), "")
 		const forged = 100_000
 		for i := range forged {
-			r.Note(WrongKey, UDP, at(i), "")
+			r.note(WrongKey, UDP, at(i), "")
 		}
-		r.Note(WrongKey, UDP, at(forged-2), "") // and again
+		r.note(WrongKey, UDP, at(forged-2), "") // and again
 		all := r.All()
 		var lines []string
 		for _, s := range all {
@@ -45,9 +45,9 @@ func TestRejectionsAreBounded(t *testing.T) {
 			t.Errorf("%d lines, want one for each protocol:\n%s", n, log.String())
 		}
 		time.Sleep(time.Minute)
-		r.Note(WrongKey, UDP, at(1), "")
-		r.Note(WrongKey, UDP, at(2), "")
-		r.Note(WrongCluster, UDP, at(2), "prod")
+		r.note(WrongKey, UDP, at(1), "")
+		r.note(WrongKey, UDP, at(2), "")
+		r.note(WrongCluster, UDP, at(2), "prod")
 		if n := strings.Count(log.String(), "\n"); n != 4 {
 			t.Errorf("%d lines after a minute, want one more, and one of another reason:\n%s", n, log.String())
 		}
@@ -60,7 +60,7 @@ func TestRejectionsFromManyGoroutines(t *testing.T) {
 	for i := range 8 {
 		wait.Go(func() {
 			for j := range 500 {
-				r.Note(Why(j%int(Reasons)), Over(i%2), netip.AddrPortFrom(netip.IPv6Loopback(), uint16(j%7)), "x")
+				r.note(Why(j%int(reasons)), Over(i%2), netip.AddrPortFrom(netip.IPv6Loopback(), uint16(j%7)), "x")
 				_ = r.All()
 			}
 		})

@@ -14,10 +14,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// ChangeRing makes wanted the keys of a ring, of which the first one seals. One call at a time.
+// changeRing makes wanted the keys of a ring, of which the first one seals. One call at a time.
 //
 // Removing the last key shifts no other. So the keys that stay move to the front, and the others are removed from the end.
-func ChangeRing(ring *memberlist.Keyring, wanted [][]byte) error {
+func changeRing(ring *memberlist.Keyring, wanted [][]byte) error {
 	for _, k := range wanted {
 		if err := ring.AddKey(k); err != nil {
 			return fmt.Errorf("gossip: %w", err)

@@ -37,11 +37,61 @@ func TestChangeRing(t *testing.T) {
 		fewer := [][]byte{key(first), key(first%7 + 1), key(9)}[:1+i%3]
 		more := append([][]byte{key(8)}, fewer...)
 		for _, want := range [][][]byte{fewer, more} {
-			if err := ChangeRing(ring, want); err != nil || !slices.EqualFunc(ring.GetKeys(), want, bytes.Equal) {
+			if err := changeRing(ring, want); err != nil || !slices.EqualFunc(ring.GetKeys(), want, bytes.Equal) {
 				t.Errorf("%v has become %v, %v", want, ring.GetKeys(), err)
 			}
 		}
 	}
 	close(over)
 	reader.Wait()
+}
+
+// While keys change, messages of the former and of the next ones are opened.
+func TestWidenAndNarrow(t *testing.T) {
+	key := func(b byte) [][]byte { return [][]byte{bytes.Repeat([]byte{b}, 32)} }
+	sealedBy := func(k [][]byte) []byte {
+		nonce := make([]byte, lenVersion+sealNonce)
+		nonce[0] = sealVersion
+		return newOpeners(k)[0].Seal(nonce, nonce[lenVersion:], []byte("text"), nil)
+	}
+	plain := Keys{SendsPlain: true, TakesPlain: true}
+	sealing := func(b byte) Keys { return Keys{Secrets: key(b)} }
+	both := Keys{Secrets: key(1), TakesPlain: true}
+	for name, tt := range map[string]struct {
+		was, next   Keys
+		wide, after string // the keys that open, "p" = plain text is taken
+	}{
+		"another key":      {sealing(1), sealing(2), "12", "2"},
+		"the first key":    {plain, both, "1p", "1p"},
+		"plain text ends":  {both, sealing(1), "1p", "1"},
+		"plain text again": {sealing(1), both, "1p", "1p"},
+	} {
+		r, err := NewRing(tt.was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opens := func() (s string) {
+			for _, b := range []byte("12") {
+				if _, ok := r.accepts.Load().open(nil, sealedBy(key(b-'0')), nil); ok {
+					s += string(b)
+				}
+			}
+			if r.accepts.Load().TakesPlain {
+				s += "p"
+			}
+			return s
+		}
+		if err := r.Widen(tt.next); err != nil || opens() != tt.wide {
+			t.Errorf("%s: on the way %q opens, %v, want %q", name, opens(), err, tt.wide)
+		}
+		if ring := r.Keyring().GetKeys(); !slices.EqualFunc(ring, tt.next.Secrets, bytes.Equal) {
+			t.Errorf("%s: memberlist has %v", name, ring)
+		}
+		if r.Narrow(tt.next); opens() != tt.after {
+			t.Errorf("%s: afterwards %q opens, want %q", name, opens(), tt.after)
+		}
+	}
+	if _, err := NewRing(Keys{Secrets: [][]byte{make([]byte, 17)}}); err == nil {
+		t.Error("a key of 17 bytes is taken")
+	}
 }

@@ -22,8 +22,8 @@ const (
 	unconfirmedRate  = 32  // a second, afterwards
 )
 
-// Unconfirmed bounds the bytes to addresses without a live lease.
-type Unconfirmed struct {
+// unconfirmed bounds the bytes to addresses without a live lease.
+type unconfirmed struct {
 	live func(addr string) bool // nil = all are
 
 	mu    sync.Mutex
@@ -36,17 +36,17 @@ type allowance struct {
 	at    time.Time
 }
 
-// NewUnconfirmed bounds nothing that goes to an ip:port for which live returns true; nil = to any.
-func NewUnconfirmed(live func(addr string) bool) *Unconfirmed { return &Unconfirmed{live: live} }
+// newUnconfirmed bounds nothing that goes to an ip:port for which live returns true; nil = to any.
+func newUnconfirmed(live func(addr string) bool) *unconfirmed { return &unconfirmed{live: live} }
 
-// AllowsStream reports whether memberlist may open a stream to an address. A stream costs more than the whole burst.
-func (u *Unconfirmed) AllowsStream(to memberlist.Address, now time.Time) bool {
-	return u.Allows(to, unconfirmedBurst+1, now)
+// allowsStream reports whether memberlist may open a stream to an address. A stream costs more than the whole burst.
+func (u *unconfirmed) allowsStream(to memberlist.Address, now time.Time) bool {
+	return u.allows(to, unconfirmedBurst+1, now)
 }
 
-// Allows reports whether so many bytes may go to an address, and counts them. memberlist gives a name with each address
+// allows reports whether so many bytes may go to an address, and counts them. memberlist gives a name with each address
 // to which it sends by itself. What roost sends goes to an address without a name, and is not bounded.
-func (u *Unconfirmed) Allows(to memberlist.Address, bytes int, now time.Time) bool {
+func (u *unconfirmed) allows(to memberlist.Address, bytes int, now time.Time) bool {
 	at, err := netip.ParseAddrPort(to.Addr)
 	if to.Name == "" || u.live == nil || err != nil || u.live(to.Addr) {
 		return true
@@ -56,7 +56,7 @@ func (u *Unconfirmed) Allows(to memberlist.Address, bytes int, now time.Time) bo
 	if at.Addr().Unmap() == u.own {
 		return true
 	}
-	ip := HostOf(at.Addr())
+	ip := hostOf(at.Addr())
 	s := u.spent[ip].later(now)
 	if s.bytes+float64(bytes) > unconfirmedBurst {
 		return false
@@ -73,7 +73,7 @@ func (a allowance) later(now time.Time) allowance {
 
 // keep makes room by forgetting addresses that have their whole burst again, or, if there are
 // none, all: new names are rate-limited, so that takes long.
-func (u *Unconfirmed) keep(ip netip.Addr, s allowance, now time.Time) {
+func (u *unconfirmed) keep(ip netip.Addr, s allowance, now time.Time) {
 	if u.spent == nil {
 		u.spent = make(map[netip.Addr]allowance)
 	}
@@ -90,8 +90,8 @@ func (u *Unconfirmed) keep(ip netip.Addr, s allowance, now time.Time) {
 	u.spent[ip] = s
 }
 
-// SetOwn excepts the IP address of this node, because many agents may run on its host.
-func (u *Unconfirmed) SetOwn(ip netip.Addr) {
+// setOwn excepts the IP address of this node, because many agents may run on its host.
+func (u *unconfirmed) setOwn(ip netip.Addr) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.own = ip.Unmap()

@@ -12,11 +12,11 @@ import (
 // What memberlist sends by itself to addresses without a live lease is bounded, and nothing
 // else is.
 func TestUnconfirmed(t *testing.T) {
-	u := NewUnconfirmed(func(addr string) bool { return addr == "203.0.113.1:7946" })
+	u := newUnconfirmed(func(addr string) bool { return addr == "203.0.113.1:7946" })
 	now := time.Now()
 	sent := func(name, addr string, packets int) (sent int) {
 		for range packets {
-			if u.Allows(memberlist.Address{Addr: addr, Name: name}, 100, now) {
+			if u.allows(memberlist.Address{Addr: addr, Name: name}, 100, now) {
 				sent += 100
 			}
 		}

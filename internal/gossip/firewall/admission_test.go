@@ -1,4 +1,4 @@
-package gossip
+package firewall
 
 import (
 	"bytes"
@@ -102,7 +102,7 @@ func (w *ward) shut(what string, want bool, ps ...*place) {
 		conn := p.conn.(*distant) //nolint:forcetypeassert // enter made it
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
-		if conn.shut != want || want && !bytes.Equal(conn.got, []byte{typeBusy}) {
+		if conn.shut != want || want && !bytes.Equal(conn.got, []byte{Busy}) {
 			w.t.Errorf("%s: stream %d is closed: %v, after %v", what, i, conn.shut, conn.got)
 		}
 	}
@@ -210,7 +210,7 @@ func TestOverdue(t *testing.T) {
 		}
 		w.shut("it sent nothing", true, silent)
 		w.shut("it sent much", false, busy)
-		if err := silent.move(w.ctx, &w.served, 1, 0); !errors.Is(err, errEvicted) {
+		if err := silent.move(w.ctx, &w.served, 1, 0); !errors.Is(err, ErrEvicted) {
 			t.Errorf("a closed stream goes on: %v", err)
 		}
 		late := w.enter("10.0.0.2")
@@ -229,7 +229,7 @@ func TestOverdueAnswer(t *testing.T) {
 		queued, answered := w.enter("10.0.0.1"), w.enter("10.0.0.1")
 		w.moves(queued, &w.served, serveBudget/2)
 		w.moves(answered, &w.served, serveBudget/2)
-		answer := &vettedConn{Conn: answered.conn, guard: &guard{places: w.admission}, place: answered, incoming: true}
+		answer := &Stream{Conn: answered.conn, firewall: &Firewall{places: w.admission}, place: answered, incoming: true}
 		if _, err := answer.Write([]byte("state")); err != nil {
 			t.Fatal(err)
 		}
@@ -241,10 +241,10 @@ func TestOverdueAnswer(t *testing.T) {
 			t.Errorf("closed: %v, after %q", got.shut, got.got)
 		}
 		answer.Conn, answer.place = queued.conn, queued
-		if _, err := answer.Write([]byte("state")); !errors.Is(err, errEvicted) {
+		if _, err := answer.Write([]byte("state")); !errors.Is(err, ErrEvicted) {
 			t.Errorf("an answer to a closed stream: %v", err)
 		}
-		if got := queued.conn.(*distant).got; len(bytes.Trim(got, string([]byte{typeBusy}))) > 0 { //nolint:forcetypeassert // enter made it
+		if got := queued.conn.(*distant).got; len(bytes.Trim(got, string([]byte{Busy}))) > 0 { //nolint:forcetypeassert // enter made it
 			t.Errorf("after its end it got %q", got)
 		}
 	})
@@ -303,77 +303,32 @@ func (w *ward) holds() {
 	}
 }
 
-// A seed that is busy is not another cluster, and not gone.
-func TestBusySeed(t *testing.T) {
-	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
-		for what, state := range map[string]int{"small": 10, "large": 6 << 20, "cut short": 10} {
-			answer := []byte{typeBusy}
-			if what == "cut short" {
-				answer = []byte{typePushPull, 0x81, 0xa5, 'N', 'o', 'd', 'e', 's', 1}
-				if key != nil {
-					answer = []byte{typeEncrypt, 0, 0, 1, 0, 1, 2, 3}
-				}
-			}
-			t.Run(name+", "+what, func(t *testing.T) {
-				l := listener(t)
-				go func() {
-					for {
-						conn, err := l.Accept()
-						if err != nil {
-							return
-						}
-						greet(t, conn, key)
-						_, _ = conn.Write(answer)
-						_ = conn.Close() // with unread bytes: a reset
-					}
-				}()
-				n, in := start(t, "a#1", func(c *Config) { c.Key = key })
-				in.state = string(make([]byte, state))
-				if err := n.Join(l.Addr().String(), nil); !errors.Is(err, ErrUnfinished) {
-					t.Errorf("error %v, want %v", err, ErrUnfinished)
-				}
-			})
+// Messages that are complete count while they wait to be served.
+func TestWaitingMessages(t *testing.T) {
+	inWard(t, func(w *ward) {
+		hog := w.enter("10.0.0.1")
+		w.moves(hog, &w.served, serveBudget)
+		hog.moved.Store(1 << 30) // it is fast
+		first, second, third := w.enter("10.0.0.2"), w.enter("10.0.0.2"), w.enter("10.0.0.3")
+		for _, p := range []*place{first, second} {
+			w.moves(p, &w.toRead, 6<<20)
+			go func() { _ = p.move(w.ctx, &w.served, 1<<20, 6<<20) }()
 		}
-	}
-}
-
-// join joins, in several attempts on a slow machine: a stream that takes long gives way to a newer one.
-func join(n, seed *Node) (err error) {
-	for range 10 {
-		if err = n.Join(seed.Addr(), nil); !errors.Is(err, ErrUnfinished) && !errors.Is(err, ErrHungUp) {
-			break
+		w.moves(third, &w.toRead, 6<<20)
+		w.granted("a third message of 6 MiB beside two that wait", false, third)
+		w.holds()
+		time.Sleep(2 * time.Second)
+		w.shut("complete ones have some time", false, first, second)
+		time.Sleep(time.Second)
+		w.granted("the first one had its time", true, third)
+		w.shut("it goes", true, first)
+		hog.leave()
+		w.granted("it is served", true, second)
+		third.leave()
+		w.moves(w.enter("10.0.0.4"), &w.toRead, readBudget)
+		w.holds()
+		if w.toRead.used != readBudget {
+			t.Errorf("%d bytes of %d are used", w.toRead.used, readBudget)
 		}
-	}
-	return err
-}
-
-// Exchanges of any size that memberlist makes arrive, and more at a time than there are slots.
-func TestManyExchanges(t *testing.T) {
-	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
-		t.Run(name, func(t *testing.T) {
-			withTimeout := func(c *Config) { c.Key, c.StreamTimeout = key, 20*time.Second }
-			a, in := start(t, "a#1", withTimeout)
-			in.state = string(make([]byte, 300<<10)) // as many as are served at a time exceed serveBudget
-			if key != nil {
-				in.state = in.state[:80<<10] // encrypted, as much would take minutes of a busy machine
-			}
-			b, from := start(t, "b#1", withTimeout)
-			for _, size := range []int{0, smallStream, 6 << 20} {
-				from.state = string(make([]byte, size))
-				if err := join(b, a); err != nil {
-					t.Errorf("%d bytes: %v", size, err)
-				}
-			}
-			from.state = "small"
-			var all sync.WaitGroup
-			for range maxStreams + 20 {
-				all.Go(func() {
-					if err := join(b, a); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			all.Wait()
-		})
-	}
+	})
 }

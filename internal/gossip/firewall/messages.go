@@ -1,4 +1,11 @@
-package gossip
+package firewall
+
+// The rule for messages of streams. In v0.5.1, memberlist reads a stream while it decodes it (readStream and
+// readRemoteState), so it keeps what a sender has announced until that sender finishes, or TCPTimeout ends. It keeps an
+// encrypted message of 20 MiB before it can know whether a key has sealed it (decryptRemoteState). So memberlist gets a
+// message only when it is complete, within the bounds of the head, and sealed by a key if there is one.
+//
+// The rule can go when memberlist takes the bytes of all messages that are not complete from one bound.
 
 import (
 	"bufio"
@@ -9,8 +16,6 @@ import (
 	"net"
 	"os"
 	"slices"
-
-	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
 const (
@@ -21,38 +26,38 @@ const (
 
 // read returns the whole message of a stream, within its budget. So memberlist keeps no memory
 // for a sender that does not finish, or that does not have the key.
-func (c *vettedConn) read(h head) ([]byte, error) {
+func (s *Stream) read(h head) ([]byte, error) {
 	if h.only {
-		return take(c.head, h.at), nil
+		return take(s.in, h.at), nil
 	}
 	if h.bytes > smallStream {
-		if err := c.place.move(c.guard.ctx, &c.guard.places.toRead, h.bytes, 0); err != nil {
+		if err := s.place.move(s.firewall.ctx, &s.firewall.places.toRead, h.bytes, 0); err != nil {
 			return nil, err
 		}
 	}
-	c.nodes = h.nodes
-	read := c.readPlain
+	s.nodes = h.nodes
+	read := s.readPlain
 	if h.kind == typeEncrypt {
-		read = c.readSealed
+		read = s.readSealed
 	}
 	b, err := read(h)
-	if !c.incoming || err != nil {
-		c.place.leave() // what memberlist does with an answer is bounded by what this node requests
+	if !s.incoming || err != nil {
+		s.place.leave() // what memberlist does with an answer is bounded by what this node requests
 	}
-	return b, c.explain(err)
+	return b, s.explain(err)
 }
 
 // explain returns the error of a stream whose head was fine: this node closed it for others, or
 // the other side did.
-func (c *vettedConn) explain(err error) error {
+func (s *Stream) explain(err error) error {
 	select {
-	case <-c.place.gone:
-		return errEvicted
+	case <-s.place.gone:
+		return ErrEvicted
 	default:
 	}
-	ours := errors.Is(err, errHead) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
-	if err != nil && !c.incoming && !ours {
-		return errBusy // another cluster would not have begun to answer
+	ours := errors.Is(err, ErrHead) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
+	if err != nil && !s.incoming && !ours {
+		return ErrBusy // another cluster would not have begun to answer
 	}
 	return err
 }
@@ -60,42 +65,42 @@ func (c *vettedConn) explain(err error) error {
 // readSealed returns an encrypted message if a key of this node sealed it; otherwise one that
 // is as wrong, and short: memberlist answers with an error that names the key. Content that no agent
 // sends is rejected: an empty one would make memberlist panic, and it would unpack 60 kB to 20 MiB.
-func (c *vettedConn) readSealed(h head) ([]byte, error) {
+func (s *Stream) readSealed(h head) ([]byte, error) {
 	b := make([]byte, h.at+h.bytes)
 	for i := 0; i < len(b); {
-		n, err := io.ReadFull(c.head, b[i:min(len(b), i+pieceSize)])
+		n, err := io.ReadFull(s.in, b[i:min(len(b), i+pieceSize)])
 		if err != nil {
 			return nil, err
 		}
 		i += n
-		c.place.moved.Add(int64(n))
+		s.place.moved.Add(int64(n))
 	}
-	if content, ok := unseal(*c.guard.openers.Load(), c.guard.label, b[h.begin:]); ok {
-		c.place.prove()
-		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", &credentials{takesPlain: true})
-		if in.err != nil || in.only || in.nodes+in.state > len(content) {
-			return nil, errHead
+	if content, ok := unseal(s.firewall.cfg.Ring.accepts.Load(), s.firewall.cfg.Label, b[h.begin:]); ok {
+		s.place.prove()
+		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", Keys{TakesPlain: true})
+		if in.err != nil || in.only || (&message{b: content, most: len(content)}).checkVersions(in) != nil {
+			return nil, ErrHead
 		}
-		c.nodes = in.nodes
-		if c.guard.credentials.Load().sendsPlain { // memberlist has no key
+		s.nodes = in.nodes
+		if s.firewall.cfg.Ring.accepts.Load().SendsPlain { // memberlist has no key
 			return append(b[:h.begin:h.begin], content...), nil
 		}
 		return b, nil
 	}
-	if c.incoming {
-		c.guard.rejections.Note(WrongKey, firewall.TCP, firewall.AddrPort(c.RemoteAddr()), "")
+	if s.incoming {
+		s.Reject(WrongKey, "")
 	}
-	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), firewall.LeastSealed)
-	return append(append(wrong, firewall.SealVersion), make([]byte, firewall.LeastSealed-1)...), nil
+	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), leastSealed)
+	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
 }
 
 // unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and
 // the label, are authenticated, too.
-func unseal(keys firewall.Openers, label string, message []byte) (content []byte, ok bool) {
-	if firewall.Padded(message[5:]) {
+func unseal(keys *accepted, label string, message []byte) (content []byte, ok bool) {
+	if padded(message[5:]) {
 		return nil, false
 	}
-	return keys.Open(nil, message[5:], append(slices.Clone(message[:5]), label...))
+	return keys.open(nil, message[5:], append(slices.Clone(message[:5]), label...))
 }
 
 func take(r io.Reader, n int) []byte {
@@ -105,15 +110,12 @@ func take(r io.Reader, n int) []byte {
 }
 
 // readPlain returns a message without encryption. Its end follows from its content.
-func (c *vettedConn) readPlain(h head) ([]byte, error) {
-	m := &plainMessage{conn: c, most: h.at + h.bytes}
-	m.next(h.at)
+func (s *Stream) readPlain(h head) ([]byte, error) {
+	m := &message{from: s, most: h.at + h.bytes}
 	if h.kind == typePushPull {
-		for range h.nodes {
-			m.skip(maxDepth)
-		}
-		m.next(h.state)
+		m.err = m.checkVersions(h)
 	} else {
+		m.next(h.at)
 		m.skip(maxDepth)
 	}
 	return m.b, m.err
@@ -122,44 +124,46 @@ func (c *vettedConn) readPlain(h head) ([]byte, error) {
 // maxDepth is how deep maps and arrays are nested in a message, at most.
 const maxDepth = 2
 
-// plainMessage is a message as far as it is read. After an error it stays as it is.
-type plainMessage struct {
-	conn *vettedConn
+// message is a message without encryption, as far as it is read. After an error it stays as it is.
+type message struct {
+	from *Stream // nil = all of it is in b
 	most int
 	b    []byte
+	at   int // what of b was read
 	err  error
 }
 
 // next reads n bytes.
-func (m *plainMessage) next(n int) []byte {
-	for end := len(m.b) + n; m.err == nil && len(m.b) < end; {
+func (m *message) next(n int) []byte {
+	for end := m.at + n; m.err == nil && len(m.b) < end; {
 		if end > m.most {
-			m.err = errHead
+			m.err = ErrHead
 			break
 		}
 		at := len(m.b)
 		piece := min(end-at, pieceSize)
 		m.b = slices.Grow(m.b, end-at)[:at+piece] // it has the budget
-		if _, m.err = io.ReadFull(m.conn.head, m.b[at:]); m.err == nil {
-			m.conn.place.moved.Add(int64(piece))
+		if _, m.err = io.ReadFull(m.from.in, m.b[at:]); m.err == nil {
+			m.from.place.moved.Add(int64(piece))
 		}
 	}
 	if m.err != nil {
 		return make([]byte, 8)
 	}
-	return m.b[len(m.b)-n:]
+	m.at += n
+	return m.b[m.at-n : m.at]
 }
 
 // length reads an unsigned integer of some bytes; all that are larger than any message are one. An int may have
 // 32 bits.
-func (m *plainMessage) length(bytes int) int {
+func (m *message) length(bytes int) int {
 	var wide [8]byte
 	copy(wide[8-bytes:], m.next(bytes))
 	return int(min(binary.BigEndian.Uint64(wide[:]), readBudget+1))
 }
 
 // skip reads one value of msgpack.
-func (m *plainMessage) skip(depth int) {
+func (m *message) skip(depth int) {
 	if m.err != nil {
 		return
 	}
@@ -183,7 +187,7 @@ func (m *plainMessage) skip(depth int) {
 }
 
 // skipScalar reads the rest of a value that begins with b.
-func (m *plainMessage) skipScalar(b byte) {
+func (m *message) skipScalar(b byte) {
 	switch {
 	case b < 0x80, b >= 0xe0, b == 0xc0, b == 0xc2, b == 0xc3: // small integers, nil, booleans
 	case b>>5 == 0xa0>>5: // a string
@@ -199,8 +203,8 @@ func (m *plainMessage) skipScalar(b byte) {
 	}
 }
 
-func (m *plainMessage) fail() {
+func (m *message) fail() {
 	if m.err == nil {
-		m.err = errHead
+		m.err = ErrHead
 	}
 }

@@ -1,11 +1,10 @@
-package gossip
+package firewall_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"log"
-	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -90,16 +89,8 @@ func (y *tally) sealed(t *testing.T) (packets, messages int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, w := range y.out {
-		b := w.bytes.Bytes()
-		if len(b) > 0 && b[0] == welcome {
-			b = b[1+2+int(b[2]):]
-		}
-		for len(b) > 2 && b[0] == typeLabel {
-			if b = b[2+int(b[1]):]; len(b) > 0 && b[0] == typeHello {
-				b = b[1+2+int(b[2]):]
-			}
-		}
-		for len(b) >= 5 && b[0] == typeEncrypt {
+		b := bytes.TrimPrefix(w.bytes.Bytes(), []byte(label))
+		for len(b) >= 5 && b[0] == 10 {
 			messages++
 			b = b[min(len(b), 5+int(binary.BigEndian.Uint32(b[1:]))):]
 		}
@@ -110,68 +101,72 @@ func (y *tally) sealed(t *testing.T) (packets, messages int) {
 	return y.packets, messages
 }
 
+func hexOf(key []byte) string {
+	f := firewall.Fingerprint(key)
+	return hex.EncodeToString(f[:])
+}
+
+// change replaces the keys of a node.
+func (m *member) change(t *testing.T, secrets ...[]byte) {
+	t.Helper()
+	if err := m.ring.Widen(keys(secrets...)); err != nil {
+		t.Fatal(err)
+	}
+	m.ring.Narrow(keys(secrets...))
+}
+
 // The counts of all keys together are what went out through real sockets; a new key starts at zero, and one that
 // comes back goes on.
 func TestSealed(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	y := newTally(t)
-	withKey := func(c *Config) { c.Key, c.OldKeys = one, [][]byte{two} }
-	other, _ := start(t, "b#1", withKey)
-	cfg := Config{
-		Name: "a#1", Cluster: "test", Profile: Local, StreamTimeout: 5 * time.Second, Meta: metaOf("settings"),
-		Log: slog.New(slog.DiscardHandler), Accept: func(string, []byte) error { return nil },
-	}
-	withKey(&cfg)
-	n, err := Start(WithEnv(context.WithoutCancel(t.Context()), Env{Transport: y}), cfg, &inbox{state: string(make([]byte, 3*pieceSize))})
-	if err != nil {
+	other := start(t, "b#1", keys(one, two), nil)
+	m := &member{rejections: firewall.NewRejections(nil), state: make([]byte, 200<<10)} // in several writes
+	m.over(t, y, "a#1", keys(one, two), nil)
+	if err := m.join(other.addr()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.Close() })
-	if err := n.Join(other.Addr(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Join(n.Addr(), nil); err != nil {
+	if err := other.join(m.addr()); err != nil {
 		t.Fatal(err)
 	}
 	send := func() {
 		for range 100 {
-			if err := n.Send(other.Addr(), []byte("packet")); err != nil {
+			if err := m.send(other, "packet"); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	send()
-	f, first := n.Sealed()
-	if _, m := y.sealed(t); f != inHex(one) || first < 102 || m < 2 {
-		t.Errorf("%d messages are sealed with %s, %d of them in streams", first, f, m)
+	f, first := m.ring.Sealed()
+	if _, streams := y.sealed(t); f != hexOf(one) || first < 102 || streams < 2 {
+		t.Errorf("%d messages are sealed with %s, %d of them in streams", first, f, streams)
 	}
-	if err := n.SetKeys(two, [][]byte{one}); err != nil {
-		t.Fatal(err)
-	}
-	if f, count := n.Sealed(); f != inHex(two) || count >= 100 {
+	m.change(t, two, one)
+	if f, count := m.ring.Sealed(); f != hexOf(two) || count >= 100 {
 		t.Errorf("with a new key: %d with %s", count, f)
 	}
 	send()
-	if err := n.SetKeys(one, [][]byte{two}); err != nil {
-		t.Fatal(err)
-	}
-	if f, count := n.Sealed(); f != inHex(one) || count < first {
+	m.change(t, one, two)
+	if f, count := m.ring.Sealed(); f != hexOf(one) || count < first {
 		t.Errorf("with the first key again: %d with %s, it was %d", count, f, first)
 	}
-	_ = n.Close()
+	_ = m.Shutdown()
 	eventually(t, "the counts are what went out", func() bool {
 		packets, messages := y.sealed(t)
 		total := uint64(0)
-		for _, s := range n.guard.everSealed {
-			total += s.messages.Load()
+		for range 2 {
+			_, count := m.ring.Sealed()
+			total += count
+			m.change(t, two, one)
 		}
+		m.change(t, one, two)
 		return total == uint64(packets+messages)
 	})
-	plain, _ := start(t, "c#1", nil)
-	if err := plain.Send(other.Addr(), []byte("packet")); err != nil {
+	plain := start(t, "c#1", keys(), nil)
+	if err := plain.send(other, "packet"); err != nil {
 		t.Fatal(err)
 	}
-	if f, count := plain.Sealed(); f != "" || count != 0 {
+	if f, count := plain.ring.Sealed(); f != "" || count != 0 {
 		t.Errorf("without a key: %d with %q", count, f)
 	}
 }

@@ -1,0 +1,49 @@
+package firewall
+
+// The rule for versions. In v0.5.1, memberlist reads six versions of each node in an exchange, and does not look how many
+// there are (verifyProtocol and mergeRemoteState). So an exchange with fewer of them ends the process. The sender needs
+// no key if this node takes plain text: https://github.com/hashicorp/memberlist/pull/368
+//
+// The rule can go with the first memberlist that has that fix: v0.7.0.
+
+// versions is how many versions a node has.
+const versions = 6
+
+// checkVersions reads an exchange. It fails if a node has other versions than those that agents send, as six bytes.
+func (m *message) checkVersions(h head) error {
+	m.next(h.at)
+	for range h.nodes {
+		if m.err != nil {
+			break
+		}
+		m.node()
+	}
+	m.next(h.state)
+	return m.err
+}
+
+// node reads one node of an exchange.
+func (m *message) node() {
+	fields, found := m.next(1)[0], false
+	if fields>>4 != 0x80>>4 { // a map
+		m.fail()
+	}
+	for range fields & 0x0f {
+		key := m.next(1)[0]
+		if key>>5 != 0xa0>>5 { // a string
+			m.fail()
+		}
+		if string(m.next(int(key&0x1f))) != "Vsn" {
+			m.skip(maxDepth - 1)
+			continue
+		}
+		if kind := m.next(1)[0]; kind != 0xa0|versions && (kind != 0xc4 || m.next(1)[0] != versions) {
+			m.fail()
+		}
+		m.next(versions)
+		found = true
+	}
+	if !found {
+		m.fail()
+	}
+}
