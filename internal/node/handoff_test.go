@@ -134,3 +134,40 @@ func TestNewsOfNewMember(t *testing.T) {
 		t.Error("no partition moved from b to c")
 	}
 }
+
+// A node that has just joined tells the others when it begins to run what it owns, also if no node ran that before:
+// others take the owner in their former table for the runner.
+func TestNewsOfFirstRuns(t *testing.T) {
+	w := newNetwork(t, func(c *node.Config) { c.Handoff = time.Minute })
+	w.add("b")
+	w.add("a")
+	a := w.nodes["a"]
+	for a.View().Phase != node.Active {
+		w.run(10 * time.Millisecond)
+	}
+	w.drop["a"] = true // b waits for the answer of a
+	w.run(500 * time.Millisecond)
+	former := a.View().Table
+	w.add("c")
+	w.run(time.Second)
+	w.drop["a"] = false
+	var late time.Duration // since c runs what was b's, while a looks for it elsewhere
+	runs := 0
+	for end := w.now.Add(3 * time.Second); w.now.Before(end); {
+		w.run(10 * time.Millisecond)
+		if runs = 0; w.owned("c") == 0 {
+			continue
+		}
+		for _, p := range w.last["c"].State.Owned() {
+			if owner, _ := former.Owner(p); owner != "b" {
+				continue
+			}
+			if runs++; a.View().Runners[p] != "" {
+				late += 10 * time.Millisecond
+			}
+		}
+	}
+	if runs == 0 || late > time.Second {
+		t.Errorf("c runs %d partitions of b; a looked for them elsewhere for %v", runs, late)
+	}
+}
