@@ -44,6 +44,25 @@ func TestTriesLostMembers(t *testing.T) {
 	}
 }
 
+// Two lists of seeds of different lengths are both tried to their ends.
+func TestSeedsInTurn(t *testing.T) {
+	short, long := numbered(70), numbered(300)
+	for i := range long {
+		long[i] = "long-" + long[i]
+	}
+	j := newJoining(t, func(c *node.Config) {
+		c.Seeds, c.SeedNames, c.StartupGrace = short, []string{"long"}, time.Second
+	})
+	j.run(time.Minute, true)
+	j.names, j.dialed = map[string]string{"long": strings.Join(long, " ")}, nil
+	j.run(3*time.Minute, false)
+	for _, addr := range slices.Concat(short, long) {
+		if !slices.Contains(j.dialed, addr) {
+			t.Errorf("%s had no turn", addr)
+		}
+	}
+}
+
 // A node with a record that is as long as it can be cannot say that it is flapping. So it is not.
 func TestNoHoldWithoutWord(t *testing.T) {
 	for _, full := range []bool{false, true} {
