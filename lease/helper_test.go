@@ -224,8 +224,7 @@ func asksBack(s *lease.Set, now time.Time, member *lease.Record) *lease.Message 
 }
 
 // wantLiveInOrder compares what s says of its live nodes in several ways.
-func wantLiveInOrder(tb testing.TB, s *lease.Set) {
-	tb.Helper()
+func wantLiveInOrder(tb interface{ Fatalf(string, ...any) }, s *lease.Set) {
 	var handles []lease.Handle
 	var peers []string
 	active := false
