@@ -1,58 +1,61 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
-// many returns a set of n nodes. Their records and rows are no news.
-func many(n int) *Set {
-	s := newSet(rec("a", 1))
-	flood(s, epoch, s.Self(), n-1, func(i int, m *Message) {
-		r := rec(NodeID(fmt.Sprintf("node-%d", i)), 1)
-		m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, r.sent(epoch))
-	})
-	for _, e := range s.nodes {
-		e.rowsSent, e.recordsSent = 1000, 1000
+const (
+	tick       = lease.Stamp(6000 / 16) // of testParams
+	unknownAge = 15                     // ticks
+)
+
+// renewed returns when the live nodes of a set, and those that left, sent their latest heartbeats.
+func renewed(s *lease.Set, now time.Time) map[lease.Handle]lease.Stamp {
+	latest := make(map[lease.Handle]lease.Stamp)
+	for _, b := range s.Sync(now).Heartbeats {
+		latest[b.Handle] = max(b.At, b.Renewed)
 	}
-	return s
+	return latest
 }
 
-// peerOf returns the set of node z, which knows all that s knows, and is known to it.
-func peerOf(s *Set, now time.Time) *Set {
-	z := startSet(now, rec("z", 1), testParams)
-	s.Apply(now, z.Sync(now))
-	z.Apply(now, s.Sync(now))
-	return z
+// agesOnly returns m with its first row, that of its sender, and its ages.
+func agesOnly(m *lease.Message) *lease.Message {
+	m.Heartbeats, m.Records = m.Heartbeats[:1], nil
+	return m
 }
 
 // Without news, the messages of one Compose have the ages of all leases, each within the budget. A node
 // with the same live set takes them all, rounded down to the grid.
 func TestAgesReachAllLeases(t *testing.T) {
-	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, MaxNodes} {
+	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, lease.MaxNodes} {
 		s := many(n - 1)
 		z := peerOf(s, epoch)
-		now := epoch.Add(time.Second)
-		for i, e := range s.live {
-			e.recordsSent = 1000 // z's record, too: no record takes space from the ages
-			if e != s.self {
-				e.at += stamps(time.Second * time.Duration(i%20) / 20)
-			}
+		for s.Compose(epoch, 64<<10, 1000) != nil { // z's record, too: no record takes space from the ages
 		}
+		now, others := epoch.Add(time.Second), s.View().Members
+		flood(s, now, s.Self(), len(others), func(i int, m *lease.Message) {
+			b := sent(others[i].Record, epoch)
+			b.Renewed = b.At + stamps(time.Second*time.Duration(i%20)/20)
+			if b.Handle != s.Handle() {
+				m.Heartbeats = append(m.Heartbeats, b)
+			}
+		})
 		s.Heartbeat(now, 0, 0)
 		covered, messages := 0, s.Compose(now, 1400, 1)
 		for _, m := range messages {
-			if size := len(Encode(m)); size > 1400 {
+			if size := len(lease.Encode(m)); size > 1400 {
 				t.Errorf("%d nodes: %d bytes", n, size)
 			}
 			for i := range m.Ages {
 				covered += m.Ages[i].Nodes
 			}
-			if e := z.Apply(now, carry(t, m)); e.Changed || e.pullBuckets != nil {
+			if e := z.Apply(now, carry(t, m)); e.Changed || request(z, now, s.Handle(), e) != nil {
 				t.Fatalf("%d nodes: %+v", n, e)
 			}
 		}
@@ -60,10 +63,10 @@ func TestAgesReachAllLeases(t *testing.T) {
 		if covered < n || len(messages) > 1+n/500 {
 			t.Errorf("%d of %d ages in %d messages", covered, n, len(messages))
 		}
-		for _, e := range z.live {
-			truth := s.known[e.handle].at
-			if want := truth / z.params.tick() * z.params.tick(); e != z.self && e.at != truth && e.at != max(want, stampAt(epoch)) {
-				t.Fatalf("%d nodes: %s renewed %d, want %d rounded down", n, e.rec.ID, e.at, truth)
+		got := renewed(z, now)
+		for h, truth := range renewed(s, now) {
+			if want := truth / tick * tick; h != z.Handle() && got[h] != truth && got[h] != max(want, stampAt(epoch)) {
+				t.Fatalf("%d nodes: %d renewed %d, want %d rounded down", n, h, got[h], truth)
 			}
 		}
 	}
@@ -74,10 +77,10 @@ func TestAgesReachAllLeases(t *testing.T) {
 func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, now := rec("b", 1), epoch
-		chain := make([]*Set, rapid.IntRange(2, 6).Draw(t, "hops"))
-		all := []*Record{b}
+		chain := make([]*lease.Set, rapid.IntRange(2, 6).Draw(t, "hops"))
+		all := []*lease.Record{b}
 		for i := range chain {
-			all = append(all, rec(NodeID(fmt.Sprintf("r%d", i)), 1))
+			all = append(all, rec(lease.NodeID(fmt.Sprintf("r%d", i)), 1))
 			chain[i] = newSet(all[i+1])
 		}
 		for _, s := range chain {
@@ -87,23 +90,19 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 		}
 		wait := func(what string) { now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, what)) * ms) }
 		wait("until the heartbeat")
-		sent := now
-		chain[0].Apply(now, messageFrom(now, b, []Heartbeat{b.sent(sent)}))
-		tick := chain[0].params.tick()
+		at := now
+		chain[0].Apply(now, messageFrom(now, b, []lease.Heartbeat{sent(b, at)}))
+		behind := time.Duration(0) // the clock of the set that sends next
 		for i, s := range chain[1:] {
 			wait("held for")
-			m := chain[i].Compose(now, 1400, 1)[0]
-			m.Heartbeats = m.Heartbeats[:1] // ages alone
-			m, err := Decode(Encode(m))
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := carry(t, agesOnly(chain[i].Compose(now.Add(-behind), 1400, 1)[0]))
 			wait("under way")
-			s.advance(now, -Stamp(rapid.IntRange(0, 300).Draw(t, "behind")))
-			was := s.known[b.Handle()].at
-			s.Apply(now, m)
-			got := s.known[b.Handle()].at
-			if want := stampAt(sent) / tick * tick; got != max(want, was) || got > stampAt(sent) {
+			behind = min(time.Duration(rapid.IntRange(0, 300).Draw(t, "behind"))*ms, now.Sub(epoch))
+			local := now.Add(-behind)
+			was := renewed(s, local)[b.Handle()]
+			s.Apply(local, m)
+			got := renewed(s, local)[b.Handle()]
+			if want := stampAt(at) / tick * tick; got != max(want, was) || got > stampAt(at) {
 				t.Fatalf("hop %d: renewed %d, want %d", i, got, want)
 			}
 		}
@@ -114,61 +113,78 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 // and a has 5 as the table of c.
 func TestApplyAges(t *testing.T) {
 	c, now := rec("c", 1), epoch.Add(testParams.TTL)
-	first, tick := c.sent(epoch), newSet(c).params.tick()
-	first.Table = 5
+	row := func(at lease.Stamp, table uint32) lease.Heartbeat {
+		b := sent(c, epoch)
+		b.At, b.Table = at, table
+		return b
+	}
+	hears := func(s *lease.Set, b lease.Heartbeat, records ...*lease.Record) {
+		s.Apply(epoch, messageFrom(epoch, rec("b", 1), []lease.Heartbeat{b}, records...))
+	}
+	latest, first := stampAt(now), stampAt(epoch)
 	for _, tc := range []struct {
-		name      string
-		of, known func(c *entry) // at the sender and at the receiver
-		change    func(a *Set, m *Bucket)
-		renewed   bool  // c
-		age       Stamp // then, in ticks
-		differs   bool
-		table     uint32 // that a has of c
+		name    string
+		sent    lease.Heartbeat    // of c, as b knows it
+		known   func(a *lease.Set) // brings a what it knows besides
+		change  func(m *lease.Bucket)
+		renewed bool        // c
+		age     lease.Stamp // then, in ticks
+		differs bool
+		table   uint32 // that a has of c
 	}{
-		{name: "the same bucket", renewed: true, table: 5},
-		{name: "the sender's table", of: func(c *entry) { c.table = 7 }, renewed: true, table: 7},
-		{name: "no longer the sender's table", known: func(c *entry) { c.table = 7 }, renewed: true},
-		{name: "an unknown age", of: func(c *entry) { c.at -= unknownAge * tick }, table: 5},
+		{name: "the same bucket", sent: row(latest, 5), renewed: true, table: 5},
+		{name: "the sender's table", sent: row(latest, 7), renewed: true, table: 7},
 		{
-			name:    "the least age that is known",
-			of:      func(c *entry) { c.at -= (unknownAge - 1) * tick },
-			renewed: true,
-			age:     unknownAge - 1,
-			table:   5,
+			name: "no longer the sender's table", sent: row(latest, 5),
+			known: func(a *lease.Set) { hears(a, row(first+1, 7)) }, renewed: true,
 		},
-		{name: "no news", known: func(c *entry) { c.at = stampAt(now) }, table: 5},
-		{name: "another state", known: func(c *entry) { c.state = Draining }, differs: true, table: 5},
-		{name: "another version", known: func(e *entry) { e.rec = c.heavier() }, differs: true, table: 5},
-		{name: "a node more", change: func(a *Set, _ *Bucket) { a.Apply(epoch, hello(epoch, rec("d", 1))) }, differs: true, table: 5},
-		{name: "a node less", change: func(_ *Set, m *Bucket) { m.Nodes-- }, differs: true, table: 5},
-		{name: "another number of buckets", change: func(_ *Set, m *Bucket) { m.Bits++ }, differs: true, table: 5},
+		{name: "an unknown age", sent: row(latest-unknownAge*tick, 5), table: 5},
+		{
+			name: "the least age that is known", sent: row(latest-(unknownAge-1)*tick, 5),
+			renewed: true, age: unknownAge - 1, table: 5,
+		},
+		{name: "no news", sent: row(latest, 5), known: func(a *lease.Set) { hears(a, row(latest, 5)) }, table: 5},
+		{
+			name: "another state", sent: row(latest, 5),
+			known: func(a *lease.Set) { hears(a, as(row(first+1, 5), lease.Draining)) }, differs: true, table: 5,
+		},
+		{
+			name: "another version", sent: row(latest, 5),
+			known: func(a *lease.Set) { hears(a, row(first, 5), heavier(c)) }, differs: true, table: 5,
+		},
+		{
+			name: "a node more", sent: row(latest, 5),
+			known: func(a *lease.Set) { a.Apply(epoch, hello(epoch, rec("d", 1))) }, differs: true, table: 5,
+		},
+		{name: "a node less", sent: row(latest, 5), change: func(m *lease.Bucket) { m.Nodes-- }, differs: true, table: 5},
+		{name: "another number of buckets", sent: row(latest, 5), change: func(m *lease.Bucket) { m.Bits++ }, differs: true, table: 5},
 	} {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
-		for _, s := range []*Set{a, b} {
-			s.Apply(epoch, messageFrom(epoch, c, []Heartbeat{first, a.Self().sent(epoch), b.Self().sent(epoch)}, c, a.Self(), b.Self()))
+		for _, s := range []*lease.Set{a, b} {
+			s.Apply(epoch, messageFrom(epoch, c, []lease.Heartbeat{row(first, 5), sent(a.Self(), epoch), sent(b.Self(), epoch)}, c, a.Self(), b.Self()))
 		}
 		b.Heartbeat(now, 0, 7)
-		e := a.known[c.Handle()]
-		b.known[c.Handle()].at = stampAt(now)
-		if tc.of != nil {
-			tc.of(b.known[c.Handle()])
-		}
+		b.Apply(now, messageFrom(now, c, []lease.Heartbeat{tc.sent}))
 		if tc.known != nil {
-			tc.known(e)
+			tc.known(a)
 		}
-		m := carry(t, b.Compose(now, 1400, 1)[0])
-		m.Heartbeats = m.Heartbeats[:1]
+		m := agesOnly(carry(t, composeOne(b, now, 1)))
 		if tc.change != nil {
-			tc.change(a, &m.Ages[0])
+			tc.change(&m.Ages[0])
 		}
+		was := renewed(a, epoch)[c.Handle()]
 		a.Apply(now, m)
-		if renewed := a.Stats().AgesApplied == 1; renewed != tc.renewed || renewed && e.at != (stampAt(now)/tick-tc.age)*tick {
-			t.Errorf("%s: renewed %v, %d after the epoch", tc.name, renewed, e.at-stampAt(epoch))
+		got, want := renewed(a, now)[c.Handle()], was
+		if tc.renewed {
+			want = (latest/tick - tc.age) * tick
 		}
-		if differs := len(a.ages.differs) > 0; differs != tc.differs || e.table != tc.table {
-			t.Errorf("%s: differs %v, table %d", tc.name, a.ages.differs, e.table)
+		if got != want || (a.Stats().AgesApplied == 1) != tc.renewed {
+			t.Errorf("%s: c renewed %d after the epoch, want %d", tc.name, got-first, want-first)
 		}
-		if a.self.at != stampAt(epoch) {
+		if differs := a.Sizes()["differs"] > 0; differs != tc.differs || member(a, "c").Table != tc.table {
+			t.Errorf("%s: differs: %v, table %d", tc.name, differs, member(a, "c").Table)
+		}
+		if own := renewed(a, now)[a.Handle()]; own != first {
 			t.Errorf("%s: ages changed the own lease", tc.name)
 		}
 	}
@@ -177,62 +193,66 @@ func TestApplyAges(t *testing.T) {
 // A bucket that differs for TTL/30 is asked for, once in TTL/60, and only from live senders.
 // The answer repairs it. The same digest, or a TTL of silence, ends a difference.
 func TestRepair(t *testing.T) {
-	s := many(100)
+	s, gone := many(100), rec("gone", 1)
 	z := peerOf(s, epoch)
-	gone := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self && e.rec.ID != "z" })]
-	z.end(epoch, z.known[gone.handle], expired)
-	gone.at += 3 * z.params.tick()
-	gone.rowAt = gone.at
+	s.Apply(epoch, hello(epoch, gone))
 	wait := testParams.TTL / 30
-	hear := func(after time.Duration, from *Set) []BucketDigest {
-		again(s)
-		m := from.Compose(epoch.Add(after), 1400, 1)[0]
-		m.Heartbeats = nil
-		return z.Apply(epoch.Add(after), m).pullBuckets
+	hear := func(after time.Duration, from lease.Handle) []lease.BucketDigest {
+		now := epoch.Add(after)
+		s.Heartbeat(now, 0, 0)
+		m := composeOne(s, now, 1)
+		m.From, m.Heartbeats, m.Records = from, nil, nil
+		if pulls := request(z, now, from, z.Apply(now, m)); pulls != nil {
+			return pulls.PullBuckets
+		}
+		return nil
 	}
 	for _, tc := range []struct {
 		after time.Duration
 		pulls bool
 	}{{0, false}, {wait - ms, false}, {wait, true}, {3*wait/2 - ms, false}, {3 * wait / 2, true}} {
-		if got := hear(tc.after, s); (len(got) == 1 && got[0].has(gone.handle)) != tc.pulls || len(got) > 1 {
+		got := hear(tc.after, s.Handle())
+		if pulls := len(got) == 1 && uint32(gone.Handle()>>(48-got[0].Bits)) == got[0].Index; pulls != tc.pulls || len(got) > 1 {
 			t.Errorf("after %v it pulls %v", tc.after, got)
 		}
 	}
-	const later = 1500 * ms // the heartbeat of gone was sent before
-	now := epoch.Add(later)
-	z.end(now, z.known[s.Handle()], expired)
-	if got := hear(later, s); got != nil {
+	const later = 1500 * ms
+	now, ended := epoch.Add(later), rec("ended", 1)
+	trust(ended.Handle())
+	if got := hear(later, ended.Handle()); got != nil {
 		t.Errorf("pulls from a sender that is not live: %v", got)
 	}
-	z.become(z.known[s.Handle()], live)
-	buckets := hear(later, s)
-	answers := s.answer(now, carry(t, z.Request(now, nil, buckets)), 1400)
+	buckets := hear(later, s.Handle())
+	answers := answer(s, now, carry(t, z.Request(now, nil, buckets)), 1400)
 	for _, m := range answers {
 		z.Apply(now, carry(t, m))
 	}
-	if z.AddrOf(gone.handle) == "" || len(buckets) == 0 {
+	if z.AddrOf(gone.Handle()) == "" || len(buckets) == 0 {
 		t.Fatalf("not repaired by %d messages for %v", len(answers), buckets)
 	}
-	if hear(later, s); len(z.ages.differs) != 0 {
-		t.Errorf("still differs: %v", z.ages.differs)
+	differs := func() int { return z.Sizes()["differs"] }
+	if hear(later, s.Handle()); differs() != 0 {
+		t.Errorf("%d buckets still differ", differs())
 	}
-	z.noteDifference(now, 1, BucketID{}, &Effect{})
-	if z.Expire(now.Add(testParams.TTL)); len(z.ages.differs) != 1 {
+	m := messageFrom(now, s.Self(), nil)
+	m.Ages = []lease.Bucket{{Nodes: 9}}
+	z.Apply(now, m)
+	if z.Expire(now.Add(testParams.TTL)); differs() != 1 {
 		t.Error("a difference is forgotten early")
 	}
-	if z.Expire(now.Add(testParams.TTL + 1)); len(z.ages.differs) != 0 {
+	if z.Expire(now.Add(testParams.TTL + 1)); differs() != 0 {
 		t.Error("a difference is not forgotten")
 	}
 }
 
-// A message pulls at most maxRepairs buckets and maxPullLeases leases, and the answers are
+// A message pulls at most MaxRepairs buckets and MaxPullLeases leases, and the answers are
 // bounded for any message.
 func TestAsksAreBounded(t *testing.T) {
-	s := many(MaxNodes / 4)
+	s := many(lease.MaxNodes / 4)
 	now := epoch.Add(testParams.TTL * 3 / 4)
-	count := func(messages []*Message) (rows int) {
+	count := func(messages []*lease.Message) (rows int) {
 		for _, m := range messages {
-			if size := len(Encode(m)); size > 1400 {
+			if size := len(lease.Encode(m)); size > 1400 {
 				t.Errorf("an answer of %d bytes", size)
 			}
 			rows += len(m.Heartbeats) - 1
@@ -240,57 +260,27 @@ func TestAsksAreBounded(t *testing.T) {
 		return rows
 	}
 	ask := messageFrom(epoch, s.Self(), nil)
-	for i := range maxBuckets {
-		ask.PullBuckets = append(ask.PullBuckets, BucketDigest{BucketID: BucketID{Bits: 2, Index: uint32(i % 4)}})
-		ask.Ages = append(ask.Ages, Bucket{BucketID: BucketID{Bits: maxBits, Index: uint32(i)}, Nodes: 9})
+	for i := range uint32(lease.MaxBuckets) {
+		ask.PullBuckets = append(ask.PullBuckets, lease.BucketDigest{BucketID: lease.BucketID{Bits: 2, Index: i % 4}})
+		ask.Ages = append(ask.Ages, lease.Bucket{BucketID: lease.BucketID{Bits: lease.MaxBits, Index: i}, Nodes: 9})
 	}
-	for _, e := range s.live {
-		ask.PullLeases = append(ask.PullLeases, e.handle)
-	}
-	if got := count(s.answer(epoch, ask, 1400)); got > maxPullLeases+4*bucketSize*maxRepairs || got < maxPullLeases {
+	ask.PullLeases = s.Handles()
+	if got := count(answer(s, epoch, ask, 1400)); got > lease.MaxPullLeases+4*lease.BucketSize*lease.MaxRepairs || got < lease.MaxPullLeases {
 		t.Errorf("%d rows in answer to one message", got)
 	}
-	if got := s.answer(epoch, ask, 10); got != nil {
+	if got := answer(s, epoch, ask, 10); got != nil {
 		t.Errorf("%d answers within 10 bytes", len(got))
 	}
 	s.Apply(epoch, ask)
-	ask.Stamp = stampAt(epoch.Add(testParams.TTL / 6))
-	if got := s.Apply(epoch.Add(testParams.TTL/6), ask).pullBuckets; len(got) != maxRepairs {
+	later := epoch.Add(testParams.TTL / 6)
+	ask.Stamp = stampAt(later)
+	if got := request(s, later, ask.From, s.Apply(later, ask)).PullBuckets; len(got) != lease.MaxRepairs {
 		t.Errorf("pulls %d buckets in one message", len(got))
 	}
-
-	few := many(3)
-	left := rec("left", 1)
-	few.Apply(epoch, hello(epoch.Add(-ms), left))
-	few.Apply(epoch, leave(epoch, left))
-	fresh := few.nodes[2]
-	for _, tc := range []struct {
-		name string
-		ask  Handle
-		age  time.Duration
-		want int
-	}{
-		{"fresh", fresh.handle, testParams.TTL/2 - ms, 1},
-		{"not much younger", fresh.handle, testParams.TTL / 2, 0},
-		{"left", left.Handle(), testParams.TTL, 1},
-		{"unknown", 1, 0, 0},
-	} {
-		ask := few.Request(epoch, nil, nil)
-		ask.PullLeases = []Handle{tc.ask}
-		if got := count(few.answer(epoch.Add(tc.age), ask, 1400)); got != tc.want {
-			t.Errorf("%s: %d rows", tc.name, got)
-		}
-	}
-	for late, want := range map[time.Duration]int{0: 0, ms: 2} { // of the other two live ones
-		again(few)
-		if m := few.Compose(now.Add(late), 1400, 1)[0]; len(m.PullLeases) != want {
-			t.Errorf("%v after 3/4 TTL it pulls %d", late, len(m.PullLeases))
-		}
-	}
-	asked := make(map[Handle]bool) // in turns, since not all fit
-	for range 2 * len(s.live) / maxPullLeases {
+	asked := make(map[lease.Handle]bool) // in turns, since not all fit
+	for range 2 * s.Live() / lease.MaxPullLeases {
 		for _, m := range s.Compose(now.Add(ms), 1400, 1) {
-			if len(m.PullLeases) == 0 || len(m.PullLeases) > maxPullLeases || len(m.Ages) == 0 {
+			if len(m.PullLeases) == 0 || len(m.PullLeases) > lease.MaxPullLeases || len(m.Ages) == 0 {
 				t.Fatalf("%d pulled leases and %d buckets in one message", len(m.PullLeases), len(m.Ages))
 			}
 			for _, h := range m.PullLeases {
@@ -298,7 +288,45 @@ func TestAsksAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if len(asked) != len(s.live)-1 {
-		t.Errorf("pulls %d leases of %d", len(asked), len(s.live)-1)
+	if len(asked) != s.Live()-1 {
+		t.Errorf("pulls %d leases of %d", len(asked), s.Live()-1)
+	}
+}
+
+// Leases are pulled that are about to expire. Answers have those that are much younger, and leave messages.
+func TestPulledLeases(t *testing.T) {
+	s, left := many(3), rec("left", 1)
+	s.Apply(epoch, hello(epoch.Add(-ms), left))
+	s.Apply(epoch, leave(epoch, left))
+	fresh := rec("node-0", 1).Handle()
+	for _, tc := range []struct {
+		name string
+		ask  lease.Handle
+		age  time.Duration
+		want int
+	}{
+		{"fresh", fresh, testParams.TTL/2 - ms, 1},
+		{"not much younger", fresh, testParams.TTL / 2, 0},
+		{"left", left.Handle(), testParams.TTL, 1},
+		{"unknown", 1, 0, 0},
+	} {
+		ask, rows := s.Request(epoch, nil, nil), 0
+		ask.PullLeases = []lease.Handle{tc.ask}
+		for _, m := range answer(s, epoch.Add(tc.age), ask, 1400) {
+			rows += len(m.Heartbeats) - 1
+		}
+		if rows != tc.want {
+			t.Errorf("%s: %d rows", tc.name, rows)
+		}
+	}
+	for _, tc := range []struct {
+		late time.Duration
+		want int // the other two live ones
+	}{{0, 0}, {ms, 2}} {
+		now := epoch.Add(testParams.TTL*3/4 + tc.late)
+		s.Heartbeat(now, 0, 0)
+		if m := composeOne(s, now, 1); len(m.PullLeases) != tc.want {
+			t.Errorf("%v after 3/4 TTL it pulls %d", tc.late, len(m.PullLeases))
+		}
 	}
 }

@@ -1,13 +1,15 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // bench measures op, which prepare returns for a set of 10, 100 and 1,000 nodes.
-func bench(b *testing.B, prepare func(s *Set) (op func())) {
+func bench(b *testing.B, prepare func(s *lease.Set) (op func())) {
 	b.Helper()
 	for _, nodes := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -20,49 +22,33 @@ func bench(b *testing.B, prepare func(s *Set) (op func())) {
 	}
 }
 
-// fullMessage returns the fullest message of one packet, without records.
-func fullMessage(s *Set) *Message {
-	again(s)
-	m := s.compose(epoch, 1400, 100)
-	for ; len(m.Records) > 0; m = s.compose(epoch, 1400, 100) {
-		again(s)
-	}
-	return m
-}
-
-// again makes all rows and ages of s news.
-func again(s *Set) {
-	for _, e := range s.nodes {
-		e.rowsSent, e.agesSent = 0, 0
-	}
-}
-
 // restMessage returns a message at rest: the own row, and the ages of all leases.
-func restMessage(s *Set) *Message {
+func restMessage(s *lease.Set) *lease.Message {
 	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
 	}
-	for _, e := range s.nodes {
-		e.agesSent = 0
+	s.Heartbeat(epoch, lease.NoLoad, 0)
+	m := composeOne(s, epoch, 1)
+	for len(m.Records) > 0 {
+		m = composeOne(s, epoch, 1)
 	}
-	m := s.compose(epoch, 1400, 1)
-	m.Cluster = ClusterID{s.Handle()}
+	m.Cluster = lease.ClusterID{s.Handle()}
 	return m
 }
 
 // messages are a message at rest, the fullest packet, and a full sync.
-var messages = map[string]func(s *Set) *Message{
+var messages = map[string]func(s *lease.Set) *lease.Message{
 	"rest":   restMessage,
 	"gossip": fullMessage,
-	"sync":   func(s *Set) *Message { return s.Sync(epoch) },
+	"sync":   func(s *lease.Set) *lease.Message { return s.Sync(epoch) },
 }
 
 func BenchmarkEncode(b *testing.B) {
 	for name, of := range messages {
 		b.Run(name, func(b *testing.B) {
-			bench(b, func(s *Set) func() {
+			bench(b, func(s *lease.Set) func() {
 				m := of(s)
-				b.ReportMetric(float64(len(Encode(m))), "bytes")
-				return func() { Encode(m) }
+				b.ReportMetric(float64(len(lease.Encode(m))), "bytes")
+				return func() { lease.Encode(m) }
 			})
 		})
 	}
@@ -71,10 +57,10 @@ func BenchmarkEncode(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	for name, of := range messages {
 		b.Run(name, func(b *testing.B) {
-			bench(b, func(s *Set) func() {
-				wire := Encode(of(s))
+			bench(b, func(s *lease.Set) func() {
+				wire := lease.Encode(of(s))
 				return func() {
-					if _, err := Decode(wire); err != nil {
+					if _, err := lease.Decode(wire); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -85,13 +71,13 @@ func BenchmarkDecode(b *testing.B) {
 
 // Every row and age of the message renews a lease.
 func BenchmarkApplyDigest(b *testing.B) {
-	bench(b, func(s *Set) func() {
-		m, now := fullMessage(s), epoch
+	bench(b, func(s *lease.Set) func() {
+		m, now, tick := fullMessage(s), epoch, stamps(testParams.TTL)/16
 		return func() {
-			now = now.Add(millis(s.params.tick()))
+			now = now.Add(millis(tick))
 			m.Stamp, m.SentAt = stampAt(now), now
 			for i := range m.Heartbeats {
-				m.Heartbeats[i].At += s.params.tick()
+				m.Heartbeats[i].At += tick
 				m.Heartbeats[i].Renewed = 0
 			}
 			s.Apply(now, m)
@@ -101,7 +87,7 @@ func BenchmarkApplyDigest(b *testing.B) {
 
 // Every row and age of the message is known already, as most are in practice.
 func BenchmarkApplyKnownDigest(b *testing.B) {
-	bench(b, func(s *Set) func() {
+	bench(b, func(s *lease.Set) func() {
 		m := fullMessage(s)
 		return func() { s.Apply(epoch, m) }
 	})
@@ -109,7 +95,7 @@ func BenchmarkApplyKnownDigest(b *testing.B) {
 
 // The first full sync of a node that joins.
 func BenchmarkApplySync(b *testing.B) {
-	bench(b, func(s *Set) func() {
+	bench(b, func(s *lease.Set) func() {
 		m := s.Sync(epoch)
 		return func() { newSet(rec("z", 1)).Apply(epoch, m) }
 	})
@@ -117,27 +103,29 @@ func BenchmarkApplySync(b *testing.B) {
 
 // The message has only rows and ages to choose from.
 func BenchmarkCompose(b *testing.B) {
-	bench(b, func(s *Set) func() {
+	bench(b, func(s *lease.Set) func() {
 		fullMessage(s)
+		now := epoch
 		return func() {
-			if s.Compose(epoch, 1400, 1) == nil {
-				again(s)
+			if s.Compose(now, 1400, 1) == nil {
+				now = now.Add(ms)
+				changeLoads(s, now)
 			}
 		}
 	})
 }
 
 func BenchmarkView(b *testing.B) {
-	bench(b, func(s *Set) func() { return func() { s.View() } })
+	bench(b, func(s *lease.Set) func() { return func() { s.View() } })
 }
 
 func BenchmarkExpire(b *testing.B) {
-	bench(b, func(s *Set) func() { return func() { s.Expire(epoch.Add(time.Second)) } })
+	bench(b, func(s *lease.Set) func() { return func() { s.Expire(epoch.Add(time.Second)) } })
 }
 
 // Includes the update of the cluster's clock.
 func BenchmarkHeartbeat(b *testing.B) {
-	bench(b, func(s *Set) func() { return func() { s.Heartbeat(epoch, 1, 1) } })
+	bench(b, func(s *lease.Set) func() { return func() { s.Heartbeat(epoch, 1, 1) } })
 }
 
 // The leases of all other nodes ended long ago, and the set forgets these nodes at once.
@@ -147,10 +135,10 @@ func BenchmarkForget(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				s := crowd(nodes)
-				s.Expire(epoch.Add(s.params.TTL + time.Second))
+				s.Expire(epoch.Add(testParams.TTL + time.Second))
 				b.StartTimer()
-				if s.Expire(epoch.Add(2 * s.params.forgetAfter())); len(s.nodes) > 1 {
-					b.Fatalf("%d nodes are left", len(s.nodes))
+				if s.Expire(epoch.Add(2 * forgetAfter(testParams))); s.Sizes()["nodes"] > 1 {
+					b.Fatalf("%d nodes are left", s.Sizes()["nodes"])
 				}
 			}
 		})
@@ -161,13 +149,13 @@ func BenchmarkForget(b *testing.B) {
 func BenchmarkMassStart(b *testing.B) {
 	const inPacket = 12
 	for _, nodes := range []int{500, 1000, 2000, 4000} {
-		var messages []*Message
+		var messages []*lease.Message
 		for i := 0; i < nodes; i += inPacket {
-			var heartbeats []Heartbeat
-			var records []*Record
+			var heartbeats []lease.Heartbeat
+			var records []*lease.Record
 			for k := range inPacket {
-				r := rec(NodeID(fmt.Sprintf("node-%04d", (i+k)*7919%nodes)), 1)
-				heartbeats, records = append(heartbeats, r.sent(epoch)), append(records, r)
+				r := rec(lease.NodeID(fmt.Sprintf("node-%04d", (i+k)*7919%nodes)), 1)
+				heartbeats, records = append(heartbeats, sent(r, epoch)), append(records, r)
 			}
 			messages = append(messages, messageFrom(epoch, records[0], heartbeats, records...))
 		}

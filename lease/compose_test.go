@@ -25,14 +25,19 @@ func composeOne(s *lease.Set, now time.Time, recipients int) *lease.Message {
 func fullMessage(s *lease.Set) *lease.Message {
 	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
 	}
-	m := messageFrom(epoch, s.View().Members[1].Record, nil)
+	changeLoads(s, epoch)
+	return composeOne(s, epoch, 100)
+}
+
+// changeLoads has s hear of another load of every node.
+func changeLoads(s *lease.Set, now time.Time) {
+	m := messageFrom(now, s.View().Members[1].Record, nil)
 	for _, other := range s.View().Members[1:] {
-		b := sent(other.Record, epoch)
+		b := sent(other.Record, now)
 		b.Load = other.Load + 1
 		m.Heartbeats = append(m.Heartbeats, b)
 	}
-	s.Apply(epoch, m)
-	return composeOne(s, epoch, 100)
+	s.Apply(now, m)
 }
 
 // No encoded message exceeds its budget.

@@ -4,6 +4,7 @@ import "time"
 
 // Limits that tests reach or exceed.
 const (
+	BucketSize        = bucketSize
 	ChallengeLife     = challengeLife
 	MaxAge            = maxAge
 	MaxBits           = maxBits
@@ -14,6 +15,7 @@ const (
 	MaxLearned        = maxLearned
 	MaxPullLeases     = maxPullLeases
 	MaxPullRecords    = maxPullRecords
+	MaxRepairs        = maxRepairs
 	MaxStart          = maxStart
 	MessageOverhead   = messageOverhead
 	OverStream        = overStream

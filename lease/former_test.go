@@ -69,7 +69,14 @@ func TestLateLeaveOfFormer(t *testing.T) {
 		if _, left := s.Former(); !left {
 			t.Errorf("%s: its leave message is ignored", name)
 		}
-		for _, m := range append(s.Compose(later, 1400, 1), s.Sync(later)) {
+		pulls := messageFrom(later, b, nil)
+		pulls.PullLeases, pulls.PullRecords = []lease.Handle{past.Handle()}, []lease.Handle{past.Handle()}
+		_, expired := answerExpired(s, later, past.Handle(), false)
+		if expired == nil {
+			t.Errorf("%s: it gets no answer", name)
+			continue
+		}
+		for _, m := range append(answer(s, later, pulls, 1400), append(s.Compose(later, 1400, 1), expired, s.Sync(later))...) {
 			for _, row := range m.Heartbeats {
 				if row.Handle == past.Handle() {
 					t.Errorf("%s: others hear of it: %+v", name, row)

@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"cmp"
@@ -8,75 +8,132 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/internal/wire"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // reference is a simple model of a Set: it stores all that it hears, and computes the live
 // nodes from it on every call. Cluster time is that of its set; the world compares it
 // with the truth.
 type reference struct {
-	set     *Set
-	records map[Handle][]*Record
-	facts   map[Handle][]fact
-	ended   map[Handle]Stamp // the latest heartbeat of a lease when it expired
+	set     *lease.Set
+	records map[lease.Handle][]*lease.Record
+	facts   map[lease.Handle][]fact
+	ended   map[lease.Handle]lease.Stamp // the latest heartbeat of a lease when it expired
+
+	window time.Time   // when the present window of small steps of cluster time began
+	small  lease.Stamp // these steps, together
 }
 
 // fact is a heartbeat, or only the age of one.
 type fact struct {
-	at      Stamp // of the whole heartbeat; not positive if only its age was received
-	renewed Stamp
-	state   State
-	grace   Stamp // how far cluster time has stepped ahead since
+	at      lease.Stamp // of the whole heartbeat; not positive if only its age was received
+	renewed lease.Stamp
+	state   lease.State
+	grace   lease.Stamp // how far cluster time has stepped ahead since
 }
 
-func newReference(s *Set) *reference {
+func newReference(s *lease.Set) *reference {
 	return &reference{
-		set: s, records: make(map[Handle][]*Record), facts: make(map[Handle][]fact), ended: make(map[Handle]Stamp),
+		set: s, records: make(map[lease.Handle][]*lease.Record), facts: make(map[lease.Handle][]fact), ended: make(map[lease.Handle]lease.Stamp),
 	}
 }
 
-// hear stores what m says; with the records and heartbeats stored, it compares the ages.
-func (w *reference) hear(now time.Time, m *Message) {
+// isLarge reports whether leases follow a step of cluster time: small steps come to a thirty-second of the TTL in a
+// window of a TTL.
+func (w *reference) isLarge(now time.Time, by lease.Stamp) bool {
+	if now.Sub(w.window) >= simParams.TTL {
+		w.window, w.small = now, 0
+	}
+	small := w.small + max(by, -by)
+	if millis(small) > simParams.TTL/32 {
+		return true
+	}
+	w.small = small
+	return false
+}
+
+// hear stores what m says, which is encoded in wire; with the records and heartbeats stored, it compares the ages.
+func (w *reference) hear(now time.Time, m *lease.Message, wire []byte) {
 	for _, r := range m.Records {
-		if r.ID != w.set.self.rec.ID {
+		if r.ID != w.set.Self().ID {
 			w.records[r.Handle()] = append(w.records[r.Handle()], r)
 		}
 	}
 	for _, b := range m.Heartbeats {
 		worth := simParams.TTL
-		if b.State == Left {
-			worth = simParams.forgetAfter()
+		if b.State == lease.Left {
+			worth = forgetAfter(simParams)
 		}
-		if w.records[b.Handle] != nil && w.set.time.at(now)-b.Renewed <= stamps(worth) {
+		if w.records[b.Handle] != nil && w.set.Stamp(now)-b.Renewed <= stamps(worth) {
 			w.facts[b.Handle] = append(w.facts[b.Handle], fact{at: b.At, renewed: b.Renewed, state: b.State})
 		}
 	}
 	tick := stamps(simParams.TTL) / 16
-	for _, b := range m.Ages {
-		nodes := w.bucket(b.BucketID)
-		if len(nodes) != b.Nodes || digestOf(nodes) != b.Digest {
+	if len(m.Ages) == 0 {
+		return
+	}
+	levels := agesIn(wire)
+	for i, b := range m.Ages {
+		nodes, digest := w.bucket(b.BucketID)
+		if len(nodes) != b.Nodes || digest != b.Digest {
 			continue
 		}
-		for i, e := range nodes {
-			if level := b.ages[i/2] >> (i % 2 * 4) & 15; level < 15 && e.handle != w.set.self.handle {
-				w.facts[e.handle] = append(w.facts[e.handle], fact{renewed: (m.Stamp/tick - Stamp(level)) * tick})
+		for at, h := range nodes {
+			if level := levels[i][at/2] >> (at % 2 * 4) & 15; level < 15 && h != w.set.Handle() {
+				w.facts[h] = append(w.facts[h], fact{renewed: (m.Stamp/tick - lease.Stamp(level)) * tick})
 			}
 		}
 	}
 }
 
-// bucket returns the live nodes with handles in one part, by handle.
-func (w *reference) bucket(id BucketID) (nodes []*entry) {
-	for _, r := range append(w.live(), w.set.self.rec) {
-		e := &entry{handle: r.Handle(), rec: r, vitals: &vitals{state: w.state(r.Handle())}}
-		if e.handle == w.set.self.handle {
-			e.state = w.set.self.state
+// bucket returns the live nodes in a part of all handles, and their digest, by docs/dev/design/wire.md.
+func (w *reference) bucket(id lease.BucketID) (nodes []lease.Handle, digest uint64) {
+	for _, r := range append(w.live(), w.set.Self()) {
+		h, state := r.Handle(), w.state(r.Handle())
+		if h == w.set.Handle() {
+			state = w.set.State()
 		}
-		if id.has(e.handle) {
-			nodes = append(nodes, e)
+		if uint32(h>>(48-id.Bits)) == id.Index {
+			nodes = append(nodes, h)
+			digest ^= splitMix64(uint64(h) + uint64(r.Version)*0x9e3779b97f4a7c15 + uint64(state)<<60)
 		}
 	}
-	slices.SortFunc(nodes, func(a, b *entry) int { return cmp.Compare(a.handle, b.handle) })
-	return nodes
+	slices.Sort(nodes)
+	return nodes, digest >> 16
+}
+
+func splitMix64(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// agesIn returns the ages of each bucket in an encoded message.
+func agesIn(b []byte) (ages [][]byte) {
+	const field, digest = 9, 6
+	err := wire.Read(b, func(r *wire.Reader) {
+		r.Fields(field+1, func() {
+			for range field {
+				r.Skip()
+			}
+			r.List(len(b), func() {
+				r.Fields(3, func() {
+					r.Skip()
+					r.Skip()
+					ages = append(ages, r.Bytes(len(b))[digest:])
+				})
+			})
+			for r.Left() > 0 {
+				r.Skip()
+			}
+		})
+	})
+	if err != nil {
+		panic(err)
+	}
+	return ages
 }
 
 // expire ends the leases that are older than the TTL.
@@ -84,14 +141,14 @@ func (w *reference) expire(now time.Time) {
 	for _, r := range w.live() {
 		h := r.Handle()
 		held := w.held(h)
-		if w.set.time.at(now)-held.renewed-held.grace > stamps(simParams.TTL) {
+		if w.set.Stamp(now)-held.renewed-held.grace > stamps(simParams.TTL) {
 			w.end(h)
 		}
 	}
 }
 
 // end ends the lease of h.
-func (w *reference) end(h Handle) {
+func (w *reference) end(h lease.Handle) {
 	w.ended[h] = w.latest(h)
 	for i := range w.facts[h] {
 		w.facts[h][i].grace = 0
@@ -112,12 +169,12 @@ func (w *reference) forget() {
 
 // step follows a large step of cluster time: leases end when they would have ended
 // without it. Of the time before a step back, no stamp is known.
-func (w *reference) step(by Stamp) {
-	lives := make(map[Handle]bool)
+func (w *reference) step(by lease.Stamp) {
+	lives := make(map[lease.Handle]bool)
 	for _, r := range w.live() {
 		lives[r.Handle()] = true
 	}
-	tooOld := w.set.self.at - stamps(simParams.TTL) - 1
+	tooOld := w.ownHeartbeat() - stamps(simParams.TTL) - 1
 	for h, facts := range w.facts {
 		if by < 0 { // all become equally old: the latest state is to stay
 			facts = []fact{{at: w.rowAt(h), renewed: w.latest(h), state: w.state(h), grace: w.held(h).renewed + w.held(h).grace - w.latest(h)}}
@@ -142,23 +199,28 @@ func (w *reference) step(by Stamp) {
 	}
 }
 
+// ownHeartbeat returns when the node of the set sent its latest heartbeat.
+func (w *reference) ownHeartbeat() lease.Stamp {
+	return w.set.Stamp(member(w.set, w.set.Self().ID).Renewed)
+}
+
 // rowAt returns when h sent the latest heartbeat that arrived whole.
-func (w *reference) rowAt(h Handle) Stamp {
+func (w *reference) rowAt(h lease.Handle) lease.Stamp {
 	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.at, b.at) }).at
 }
 
 // held returns the fact by which the lease of h ends last.
-func (w *reference) held(h Handle) fact {
+func (w *reference) held(h lease.Handle) fact {
 	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.renewed+a.grace, b.renewed+b.grace) })
 }
 
 // latest returns when h sent its latest known heartbeat.
-func (w *reference) latest(h Handle) Stamp {
+func (w *reference) latest(h lease.Handle) lease.Stamp {
 	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.renewed, b.renewed) }).renewed
 }
 
 // state returns the state in the latest heartbeat of h that arrived whole.
-func (w *reference) state(h Handle) State {
+func (w *reference) state(h lease.Handle) lease.State {
 	if len(w.facts[h]) == 0 {
 		return 0
 	}
@@ -170,17 +232,17 @@ func (w *reference) state(h Handle) State {
 // live returns the records of the live nodes: of each id, the last incarnation that sent
 // a heartbeat, unless that heartbeat is a leave message or the lease has ended; a heartbeat later than the
 // last one by more than the rounding of two ages revives it.
-func (w *reference) live() (live []*Record) {
-	last := make(map[NodeID]*Record)
+func (w *reference) live() (live []*lease.Record) {
+	last := make(map[lease.NodeID]*lease.Record)
 	for h, records := range w.records {
-		r := slices.MaxFunc(records, func(a, b *Record) int { return cmp.Compare(a.Version, b.Version) })
+		r := slices.MaxFunc(records, func(a, b *lease.Record) int { return cmp.Compare(a.Version, b.Version) })
 		if cur := last[r.ID]; w.facts[h] != nil && (cur == nil || r.Incarnation > cur.Incarnation) {
 			last[r.ID] = r
 		}
 	}
 	for _, r := range last {
 		ended, ok := w.ended[r.Handle()]
-		if w.state(r.Handle()) != Left && (!ok || w.latest(r.Handle())-ended > 2*stamps(simParams.TTL)/16) {
+		if w.state(r.Handle()) != lease.Left && (!ok || w.latest(r.Handle())-ended > 2*stamps(simParams.TTL)/16) {
 			live = append(live, r)
 		}
 	}
@@ -189,14 +251,15 @@ func (w *reference) live() (live []*Record) {
 
 func (w *reference) lines() (lines []string) {
 	for _, r := range w.live() {
-		lines = append(lines, line(r, w.state(r.Handle()), w.latest(r.Handle())))
+		held := w.held(r.Handle())
+		lines = append(lines, line(r, w.state(r.Handle()), w.latest(r.Handle()), held.renewed+held.grace))
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-func line(r *Record, state State, at Stamp) string {
-	return fmt.Sprintf("%s/%d v%d %v at %d", r.ID, r.Incarnation, r.Version, state, at)
+func line(r *lease.Record, state lease.State, at, held lease.Stamp) string {
+	return fmt.Sprintf("%s/%d v%d %v at %d, held %d", r.ID, r.Incarnation, r.Version, state, at, held)
 }
 
 // Real Sets on a faulty network: at every tick each view equals that of its reference model, and no

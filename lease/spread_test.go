@@ -1,8 +1,12 @@
 package lease
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // Counts of copies stay counts, however often others confirm what they have: a negative one
@@ -17,4 +21,27 @@ func TestConfirmedForYears(t *testing.T) {
 			t.Errorf("from %d copies on: %d rows, %d records", sent, v.rowsSent, v.recordsSent)
 		}
 	}
+}
+
+// Of many candidates, those are selected that a sort puts first.
+func TestCandidates(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s spread
+		var all []candidate
+		for i := range rapid.IntRange(0, 3*maxCandidates).Draw(t, "nodes") {
+			c := candidate{
+				sent: rapid.Int32Range(-1, 3).Draw(t, "sent"), at: Stamp(rapid.IntRange(0, 3).Draw(t, "at")),
+				handle: Handle(rapid.Uint64Range(0, 1<<handleBits-1).Draw(t, "handle")), place: i,
+			}
+			all = append(all, c)
+			s.offer(c)
+		}
+		slices.SortStableFunc(all, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(a.sent, b.sent), cmp.Compare(b.at, a.at), cmp.Compare(a.handle, b.handle))
+		})
+		equal := func(a, b candidate) bool { return a.sent == b.sent && a.at == b.at && a.handle == b.handle }
+		if want := all[:min(len(all), maxCandidates)]; !slices.EqualFunc(s.candidates, want, equal) {
+			t.Fatalf("selected %v, want %v", s.candidates, want)
+		}
+	})
 }

@@ -285,20 +285,6 @@ func TestRowSize(t *testing.T) {
 	}
 }
 
-// The first messages of a node are readable at every time of its clock.
-func TestEveryClockStarts(t *testing.T) {
-	for _, clock := range []time.Time{
-		{}, time.UnixMilli(-1), time.UnixMilli(0), time.UnixMilli(1), epoch, time.UnixMilli(maxStart), time.UnixMilli(math.MaxInt64),
-	} {
-		s := NewSet(clock, *rec("a", 1), testParams)
-		for _, m := range append(s.Compose(clock, 1400, 1), s.Sync(clock), s.Challenge(clock, 1), s.Echo(clock, &Message{Challenge: 1})) {
-			if _, err := Decode(Encode(m)); err != nil {
-				t.Errorf("at %v: %v", clock, err)
-			}
-		}
-	}
-}
-
 // What stands where, as docs/dev/design/wire.md says, to an independent decoder.
 func TestAnotherDecoderReadsMessages(t *testing.T) {
 	const stamp = Stamp(corpusStamp)

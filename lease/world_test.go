@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"fmt"
@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // simParams exclude skew: the nodes' wall clocks are wrong by years.
-var simParams = Params{TTL: testParams.TTL, MaxSkew: 2 * maxClock, Settings: testParams.Settings}
+var simParams = lease.Params{TTL: testParams.TTL, MaxSkew: 200 * 365 * 24 * time.Hour, Settings: testParams.Settings}
 
 const (
 	simTick      = 100 * ms
@@ -30,7 +32,7 @@ type world struct {
 	nodes       []*simNode
 	flying      []packet
 	recorded    [][]byte // all messages ever sent
-	emitted     map[Handle][]emission
+	emitted     map[lease.Handle][]emission
 	loss        float64
 	double      float64
 	maxDelay    time.Duration
@@ -44,8 +46,8 @@ type world struct {
 // emission is the content of a heartbeat when it was sent.
 type emission struct {
 	at    time.Time
-	state State
-	ahead Stamp // the sender's cluster time, of the true time
+	state lease.State
+	ahead lease.Stamp // the sender's cluster time, of the true time
 }
 
 type packet struct {
@@ -56,25 +58,25 @@ type packet struct {
 
 type simNode struct {
 	index       int
-	id          NodeID
+	id          lease.NodeID
 	offset      time.Duration // of its clock
-	set         *Set          // nil = down
+	set         *lease.Set    // nil = down
 	reference   *reference
 	lives       int
 	heartbeatAt time.Time
-	frozen      time.Time         // until
-	leaving     time.Time         // when it will have left
-	waiting     map[Handle][]byte // the first message of a sender that was challenged
+	frozen      time.Time               // until
+	leaving     time.Time               // when it will have left
+	waiting     map[lease.Handle][]byte // the first message of a sender that was challenged
 }
 
 func drawWorld(t *rapid.T) *world {
 	percent := func(most int, what string) float64 { return float64(rapid.IntRange(0, most).Draw(t, what)) / 100 }
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), now: epoch, tick: simTick,
-		emitted: make(map[Handle][]emission),
+		emitted: make(map[lease.Handle][]emission),
 	}
 	for i := range rapid.IntRange(2, 6).Draw(t, "nodes") {
-		w.nodes = append(w.nodes, &simNode{index: i, id: NodeID(fmt.Sprintf("n%d", i))})
+		w.nodes = append(w.nodes, &simNode{index: i, id: lease.NodeID(fmt.Sprintf("n%d", i))})
 	}
 	for _, n := range w.nodes {
 		w.start(n)
@@ -114,10 +116,10 @@ func (w *world) start(n *simNode) {
 	if n.offset = 0; peer != nil {
 		n.offset = w.drawOffset() // cluster time starts from a right clock
 	}
-	n.set, n.leaving, n.frozen = NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}
-	n.waiting = make(map[Handle][]byte)
+	n.set, n.leaving, n.frozen = lease.NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}
+	n.waiting = make(map[lease.Handle][]byte)
 	n.reference = newReference(n.set)
-	n.set.SetState(Active)
+	n.set.SetState(lease.Active)
 	w.heartbeat(n)
 	if peer == nil || (w.hasty && n.offset > 0) {
 		n.set.Establish()
@@ -129,7 +131,7 @@ func (w *world) start(n *simNode) {
 
 // sync is an exchange over a stream, as memberlist's push/pull is.
 func (w *world) sync(a, b *simNode) {
-	fromA, fromB := Encode(a.set.Sync(w.clock(a))), Encode(b.set.Sync(w.clock(b)))
+	fromA, fromB := lease.Encode(a.set.Sync(w.clock(a))), lease.Encode(b.set.Sync(w.clock(b)))
 	w.recorded = append(w.recorded, fromA, fromB)
 	w.deliver(b, fromA)
 	w.deliver(a, fromB)
@@ -158,7 +160,12 @@ func (w *world) pick(fits func(*simNode) bool) *simNode {
 }
 
 func (w *world) heartbeat(n *simNode) {
-	n.set.Heartbeat(w.clock(n), int64(n.index), uint32(n.index%2))
+	now := w.clock(n)
+	at := n.set.Stamp(now)
+	n.set.Heartbeat(now, int64(n.index), uint32(n.index%2))
+	if by := n.set.Stamp(now) - at; by != 0 && n.reference.isLarge(now, by) { // two heartbeats within a millisecond
+		n.reference.step(by)
+	}
 	w.emit(n)
 	n.heartbeatAt = w.now.Add(simHeartbeat + time.Duration(w.rng.IntN(200)-100)*ms)
 }
@@ -169,7 +176,7 @@ func (w *world) emit(n *simNode) {
 }
 
 // reborn notes the first heartbeat of an incarnation that a running node took.
-func (w *world) reborn(n *simNode, was Handle) {
+func (w *world) reborn(n *simNode, was lease.Handle) {
 	if n.set.Handle() == was {
 		return
 	}
@@ -178,11 +185,11 @@ func (w *world) reborn(n *simNode, was Handle) {
 	}
 }
 
-func (w *world) send(addr string, m *Message) {
+func (w *world) send(addr string, m *lease.Message) {
 	if m == nil {
 		return
 	}
-	wire, to := Encode(m), slices.IndexFunc(w.nodes, func(n *simNode) bool { return string(n.id)+":7946" == addr })
+	wire, to := lease.Encode(m), slices.IndexFunc(w.nodes, func(n *simNode) bool { return string(n.id)+":7946" == addr })
 	w.recorded = append(w.recorded, wire)
 	for w.rng.Float64() >= w.loss {
 		w.fly(to, wire, w.maxDelay)
@@ -217,13 +224,13 @@ func (w *world) deliver(n *simNode, wire []byte) {
 	if n.set == nil {
 		return
 	}
-	m, err := Decode(wire)
+	m, err := lease.Decode(wire)
 	if err != nil {
 		w.t.Fatalf("%v: %s cannot read a message: %v", w.now.Sub(epoch), n.id, err)
 	}
 	now := w.clock(n)
 	w.expire(n)
-	before, was, at := n.set.View().Digest(), n.set.Handle(), n.set.time
+	before, was, at := n.set.View().Digest(), n.set.Handle(), n.set.Stamp(now)
 	e := n.set.Apply(now, m)
 	if after := n.set.View().Digest(); before != after && !e.Changed {
 		w.t.Fatalf("%v: %s: an unreported change", w.now.Sub(epoch), n.id)
@@ -232,11 +239,11 @@ func (w *world) deliver(n *simNode, wire []byte) {
 		w.t.Fatalf("%v: %s/%d stops for %d", w.now.Sub(epoch), n.id, n.set.Self().Incarnation, e.Duplicate.Incarnation)
 	}
 	w.reborn(n, was)
+	if by := n.set.Stamp(now) - at; by != 0 && n.reference.isLarge(now, by) {
+		n.reference.step(by)
+	}
 	if e.Counts {
-		if by := n.set.time.base - at.base; by != 0 && !at.isSmall(now, by, simParams.TTL) {
-			n.reference.step(by)
-		}
-		n.reference.hear(now, m)
+		n.reference.hear(now, m, wire)
 	}
 	w.reply(n, m, &e)
 	waiting := n.waiting[m.From]
@@ -250,26 +257,13 @@ func (w *world) deliver(n *simNode, wire []byte) {
 }
 
 // reply sends what a message calls for.
-func (w *world) reply(n *simNode, m *Message, e *Effect) {
+func (w *world) reply(n *simNode, m *lease.Message, e *lease.Effect) {
 	now := w.clock(n)
-	if to := n.set.EchoTo(m); to != "" {
-		w.send(to, n.set.Echo(now, m))
+	for _, r := range n.set.Replies(now, m, *e, simBudget) {
+		w.send(r.To, r.Message)
 	}
 	if e.Challenge != "" {
 		w.send(e.Challenge, n.set.Challenge(now, w.rng.Uint64()|1))
-	}
-	if addr, news := n.set.answerExpired(now, m.From, e.behind, simBudget); news != nil {
-		w.send(addr, news)
-	}
-	sender := n.set.AddrOf(m.From)
-	if sender == "" || !e.Counts {
-		return
-	}
-	if len(e.pullRecords)+len(e.pullBuckets) > 0 {
-		w.send(sender, n.set.Request(now, e.pullRecords, e.pullBuckets))
-	}
-	for _, answer := range n.set.answer(now, m, simBudget) {
-		w.send(sender, answer)
 	}
 }
 
@@ -333,7 +327,7 @@ func (w *world) act(n *simNode, tick int) {
 }
 
 func (w *world) leave(n *simNode) {
-	n.set.SetState(Left)
+	n.set.SetState(lease.Left)
 	w.heartbeat(n)
 	n.leaving = w.now.Add(time.Second)
 }
@@ -357,10 +351,10 @@ func (w *world) trouble() {
 	case w.rng.IntN(4) == 0:
 		w.leave(n)
 	case w.rng.IntN(3) == 0:
-		n.set.Update(func(r *Record) { r.Weight++ })
+		n.set.Update(func(r *lease.Record) { r.Weight++ })
 		w.heartbeat(n)
 	case w.rng.IntN(3) == 0:
-		n.set.SetState(Settling + State(w.rng.IntN(3)))
+		n.set.SetState(lease.Settling + lease.State(w.rng.IntN(3)))
 		w.heartbeat(n)
 	case w.freezes && w.rng.IntN(4) == 0:
 		w.forget(n)
@@ -377,7 +371,7 @@ func (w *world) trouble() {
 func (w *world) slack() time.Duration { return 300*ms + 2*w.tick }
 
 // ahead returns how far cluster time, as n knows it, is ahead of the true time.
-func (w *world) ahead(n *simNode) Stamp { return n.set.time.at(w.clock(n)) - stampAt(w.now) }
+func (w *world) ahead(n *simNode) lease.Stamp { return n.set.Stamp(w.clock(n)) - stampAt(w.now) }
 
 // knowsTime reports whether n knows cluster time, which all members that run know, and
 // which was the sender's when it sent a heartbeat. A newcomer with a clock that is behind
@@ -405,18 +399,22 @@ func (w *world) check(n *simNode) {
 		w.t.Fatalf("%v: the clock of a newcomer has moved the cluster time of %s by %v", at, n.id, millis(ahead))
 	}
 	var got []string
+	clock, sync := w.clock(n), make(map[lease.Handle]lease.Stamp)
+	for _, b := range n.set.Sync(clock).Heartbeats {
+		sync[b.Handle] = b.Renewed
+	}
 	for _, m := range n.set.View().Members {
 		if m.ID == n.id {
 			continue
 		}
-		latest := n.set.known[m.Handle].at
-		got = append(got, line(m.Record, m.State, latest))
+		latest := sync[m.Handle]
+		got = append(got, line(m.Record, m.State, latest, n.set.Stamp(m.Renewed)))
 		sent := w.emitted[m.Handle]
 		if !slices.ContainsFunc(sent, func(e emission) bool { return e.state == m.State }) {
 			w.t.Fatalf("%v: %s has %s as %v, which it never was", at, n.id, m.ID, m.State)
 		}
 		last := sent[len(sent)-1]
-		truth, age := w.now.Sub(last.at), w.clock(n).Sub(n.set.time.local(latest))
+		truth, age := w.now.Sub(last.at), -n.set.Until(clock, latest)
 		if truth > 2*simParams.TTL { // a step of cluster time prolongs a lease
 			w.t.Fatalf("%v: %s has %s/%d, which sent its latest heartbeat %v ago", at, n.id, m.ID, m.Incarnation, truth)
 		}
@@ -424,7 +422,7 @@ func (w *world) check(n *simNode) {
 			w.t.Fatalf("%v: %s has the latest heartbeat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
 		}
 	}
-	if want := n.reference.lines(); at < simParams.forgetAfter() && !slices.Equal(got, want) {
+	if want := n.reference.lines(); at < forgetAfter(simParams) && !slices.Equal(got, want) {
 		w.t.Fatalf("%v: %s has %v, its reference model %v", at, n.id, got, want)
 	}
 }

@@ -37,31 +37,6 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// The oldest active member coordinates, if it is active in its own view, too.
-func TestCoordinates(t *testing.T) {
-	member := func(id lease.NodeID, incarnation uint64, state lease.State) lease.Member {
-		return lease.Member{Record: &lease.Record{Profile: lease.Profile{ID: id, Incarnation: incarnation}}, State: state}
-	}
-	for name, tt := range map[string]struct {
-		phase   Phase
-		members []lease.Member
-		want    bool
-	}{
-		"alone":             {Active, []lease.Member{member("b", 5, lease.Active)}, true},
-		"settling":          {Settling, []lease.Member{member("b", 5, lease.Settling)}, false},
-		"oldest":            {Active, []lease.Member{member("a", 6, lease.Active), member("b", 5, lease.Active)}, true},
-		"younger":           {Active, []lease.Member{member("b", 5, lease.Active), member("c", 4, lease.Active)}, false},
-		"the oldest drains": {Active, []lease.Member{member("a", 4, lease.Draining), member("b", 5, lease.Active)}, true},
-		"of one age":        {Active, []lease.Member{member("a", 5, lease.Active), member("b", 5, lease.Active)}, false},
-	} {
-		n := &Node{core: core{self: "b"}, life: lifecycle{phase: tt.phase}}
-		n.connect()
-		if got := n.assigner.coordinates(&lease.View{Members: tt.members}); got != tt.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
 // An owner is gone for good after a time, counted from when it was first missed.
 func TestGone(t *testing.T) {
 	table, err := placement.Compute(placement.Input{

@@ -1,6 +1,8 @@
 package node_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +22,40 @@ func TestLevelFault(t *testing.T) {
 		t.Errorf("the coordinator logged the problem %d times in a minute", n)
 	}
 	w.agreed(t)
+}
+
+// The oldest active member coordinates, also if it was started last, and by its id among members of one age.
+func TestCoordinator(t *testing.T) {
+	for name, tt := range map[string]struct {
+		incarnations map[lease.NodeID]uint64
+		drains       string
+		want         string
+	}{
+		"alone":             {map[lease.NodeID]uint64{"b": 5}, "", "b"},
+		"the later id":      {map[lease.NodeID]uint64{"a": 6, "b": 5}, "", "b"},
+		"the last of three": {map[lease.NodeID]uint64{"a": 6, "b": 5, "c": 4}, "", "c"},
+		"the oldest drains": {map[lease.NodeID]uint64{"a": 4, "b": 5, "c": 6}, "a", "b"},
+		"of one age":        {map[lease.NodeID]uint64{"a": 5, "b": 5}, "", "a"},
+	} {
+		w := newNetwork(t, func(c *node.Config) {
+			c.Strategy = unlevel{placement.LeastPartitions(1, 1)}
+			c.Self.Incarnation = tt.incarnations[c.Self.ID]
+		})
+		for _, id := range slices.Sorted(maps.Keys(tt.incarnations)) {
+			w.add(string(id))
+		}
+		if w.run(5 * time.Second); tt.drains != "" {
+			w.nodes[tt.drains].Drain(w.now)
+		}
+		w.run(20 * time.Second)
+		clear(w.last)
+		w.run(2 * time.Minute)
+		for _, id := range w.ids { // only a coordinator reviews the assignment
+			if problems := w.logged(id, "strategy failed; keeping the last table"); (problems > 0) != (id == tt.want) {
+				t.Errorf("%s: %s logged %d problems", name, id, problems)
+			}
+		}
+	}
 }
 
 // An older assignment counts if its writer is here, also if the writer was an earlier process of

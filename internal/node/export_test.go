@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement"
 )
 
 // Limits that tests exceed, and times for which they wait.
@@ -35,21 +34,3 @@ func (n *Node) Waiting() (senders, size int) { return len(n.waiting.senders), n.
 
 // SeedExchange returns an exchange with a seed.
 func SeedExchange() Exchange { return Exchange{target: &target{kind: seedAddr}} }
-
-// Lose makes nodes at these addresses lost members.
-func (n *Node) Lose(now time.Time, addrs ...string) { n.join.lost.add(now, addrs) }
-
-// Flap counts as many returns of this node as make it flap.
-func (n *Node) Flap(now time.Time) {
-	for range 4 {
-		n.damping.countReturn(now)
-	}
-}
-
-// EndFlap ends the hold that Flap began.
-func (n *Node) EndFlap(now time.Time) { n.damping.until = now }
-
-// AdoptTable makes handoffs follow another table, as if it had been published between two turns.
-func (n *Node) AdoptTable(now time.Time, t *placement.Table) {
-	n.handing.adoptTable(now, n.set.View(), t, false)
-}

@@ -41,18 +41,19 @@ func TestComesBackWithTheOthers(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		goes, comes func(n *node.Node, now time.Time)
+		goes, comes func(w *network, a *node.Node)
 	}{
-		"drain": {(*node.Node).Drain, (*node.Node).Undrain},
+		"drain": {
+			func(w *network, a *node.Node) { a.Drain(w.now) },
+			func(w *network, a *node.Node) { a.Undrain(w.now) },
+		},
 		"unhealthy": {
-			func(n *node.Node, now time.Time) { checked(n, now, errors.New("unhealthy")) },
-			func(n *node.Node, now time.Time) { checked(n, now, nil) },
+			func(w *network, a *node.Node) { checked(a, w.now, errors.New("unhealthy")) },
+			func(w *network, a *node.Node) { checked(a, w.now, nil) },
 		},
 		"hold": {
-			func(n *node.Node, now time.Time) {
-				n.Flap(now)
-			},
-			(*node.Node).EndFlap,
+			func(w *network, _ *node.Node) { w.comesAndGoes("a") },
+			func(w *network, a *node.Node) { w.run(flapping(a).Sub(w.now) - 10*time.Millisecond) },
 		},
 	} {
 		w := newNetwork(t, func(c *node.Config) { c.Debounce, c.Checked = debounce, name == "unhealthy" }, "a", "b", "c")
@@ -65,11 +66,11 @@ func TestComesBackWithTheOthers(t *testing.T) {
 			w.run(5 * time.Second)
 		}
 		share := w.owned("a")
-		c.goes(a, w.now)
+		c.goes(w, a)
 		if w.run(5 * time.Second); w.owned("a") != 0 || share == 0 {
 			t.Fatalf("%s: owns %d partitions, and %d before", name, w.owned("a"), share)
 		}
-		c.comes(a, w.now)
+		c.comes(w, a)
 		twice := time.Duration(0)
 		for range 300 {
 			if w.run(10 * time.Millisecond); w.owned("a")+w.owned("b")+w.owned("c") > 8 {

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,24 +14,40 @@ import (
 // The bound of a wait counts from the latest table that began it, also if the partition went
 // to another node, and came back, between two turns of gossip.
 func TestHandoffBound(t *testing.T) {
-	const bound = 2 * time.Second
+	const bound = 10 * time.Second
 	for _, comesBack := range []bool{false, true} {
-		w := newNetwork(t, func(c *node.Config) { c.Handoff = bound }, "a")
-		without := w.nodes["a"].View().Table
+		w := newNetwork(t, func(c *node.Config) {
+			c.Handoff, c.Debounce, c.GossipInterval = bound, 10*time.Millisecond, time.Second
+		}, "a")
 		w.add("b")
-		b := w.nodes["b"]
-		waits := func() bool { return len(b.View().Runners) > 0 }
-		for began := w.now; !waits(); {
+		a, b := w.nodes["a"], w.nodes["b"]
+		for began := w.now; len(b.View().Runners) == 0; {
 			if w.run(10 * time.Millisecond); w.now.Sub(began) > 5*time.Second {
 				t.Fatal("the new node waits for nothing")
 			}
 		}
-		w.run(bound - 300*time.Millisecond) // node a never reports that its runs have returned
+		w.run(bound - 2*time.Second) // node a never reports that its runs have returned
 		if comesBack {
-			b.AdoptTable(w.now, without)
-			b.AdoptTable(w.now, b.View().Table)
+			hearMany(w, a, b)
+			gossips(t, w, b)
+			sent := 0
+			w.sent = func(from string, p node.Packet) {
+				if m, _ := lease.Decode(p.Bytes); from == "b" && len(m.Heartbeats) > 0 {
+					sent++
+				}
+			}
+			mine := b.View().Table
+			for i, weight := range []uint32{lease.MaxWeight, 100} {
+				hearWeight(w, a, b, uint32(i), weight)
+				if w.run(40 * time.Millisecond); (b.View().Table.Digest() == mine.Digest()) != (i == 1) {
+					t.Fatalf("a has weight %d; the table of b is as it was: %v", weight, i == 0)
+				}
+			}
+			if w.sent = nil; sent > 0 {
+				t.Fatalf("%d packets with heartbeats meanwhile", sent)
+			}
 		}
-		w.run(time.Second)
+		w.run(4 * time.Second)
 		if early := b.View().Stats.HandoffOverruns > 0; early == comesBack {
 			t.Errorf("comes back: %v, overdue: %v", comesBack, early)
 		}
@@ -39,6 +56,41 @@ func TestHandoffBound(t *testing.T) {
 			t.Error("the wait has no end")
 		}
 	}
+}
+
+// hearMany has b hear of so many members that it does not announce a new table at once.
+func hearMany(w *network, a, b *node.Node) {
+	at := a.Leases().Stamp(w.now)
+	m := &lease.Message{From: a.Handle(), Stamp: at, SentAt: w.now}
+	for i := range 70 {
+		r := &lease.Record{Profile: lease.Profile{ID: lease.NodeID("many-" + strconv.Itoa(i)), Incarnation: 1}, Version: 1}
+		m.Records = append(m.Records, r)
+		m.Heartbeats = append(m.Heartbeats, lease.Heartbeat{Handle: r.Handle(), At: at, Renewed: at, State: lease.Active, Version: 1})
+	}
+	b.Receive(w.now, lease.Encode(m))
+}
+
+// hearWeight has b hear a later record of a, with another weight.
+func hearWeight(w *network, a, b *node.Node, version, weight uint32) {
+	r := *a.Leases().Self()
+	r.Version, r.Weight = r.Version+1+version, weight
+	m := &lease.Message{From: a.Handle(), Stamp: a.Leases().Stamp(w.now), SentAt: w.now, Records: []*lease.Record{&r}}
+	b.Receive(w.now, lease.Encode(m))
+}
+
+// gossips has b send a heartbeat, and gossip with it, at a moment from which it waits some time for the next heartbeat
+// that others can tell from this one.
+func gossips(t *testing.T, w *network, b *node.Node) {
+	t.Helper()
+	for i := range 20 {
+		w.run(50 * time.Millisecond)
+		b.SetKeys(w.now, strconv.Itoa(i))
+		w.run(10 * time.Millisecond)
+		if b.Leases().NextHeartbeat(w.now).Sub(w.now) > 200*time.Millisecond {
+			return
+		}
+	}
+	t.Fatal("b can always send another heartbeat")
 }
 
 // A new member may run partitions, and say so, before the table of this node names it: its news
@@ -80,5 +132,42 @@ func TestNewsOfNewMember(t *testing.T) {
 	}
 	if moved == 0 {
 		t.Error("no partition moved from b to c")
+	}
+}
+
+// A node that has just joined tells the others when it begins to run what it owns, also if no node ran that before:
+// others take the owner in their former table for the runner.
+func TestNewsOfFirstRuns(t *testing.T) {
+	w := newNetwork(t, func(c *node.Config) { c.Handoff = time.Minute })
+	w.add("b")
+	w.add("a")
+	a := w.nodes["a"]
+	for a.View().Phase != node.Active {
+		w.run(10 * time.Millisecond)
+	}
+	w.drop["a"] = true // b waits for the answer of a
+	w.run(500 * time.Millisecond)
+	former := a.View().Table
+	w.add("c")
+	w.run(time.Second)
+	w.drop["a"] = false
+	var late time.Duration // since c runs what was b's, while a looks for it elsewhere
+	runs := 0
+	for end := w.now.Add(3 * time.Second); w.now.Before(end); {
+		w.run(10 * time.Millisecond)
+		if runs = 0; w.owned("c") == 0 {
+			continue
+		}
+		for _, p := range w.last["c"].State.Owned() {
+			if owner, _ := former.Owner(p); owner != "b" {
+				continue
+			}
+			if runs++; a.View().Runners[p] != "" {
+				late += 10 * time.Millisecond
+			}
+		}
+	}
+	if runs == 0 || late > time.Second {
+		t.Errorf("c runs %d partitions of b; a looked for them elsewhere for %v", runs, late)
 	}
 }

@@ -37,3 +37,49 @@ func TestLeftWithoutHolds(t *testing.T) {
 		t.Errorf("a node that has left has %v", holds)
 	}
 }
+
+// A clock near the limit is logged once a minute, its end as often as its beginning. Other holds are logged each time.
+func TestHoldLog(t *testing.T) {
+	const times = 12
+	for cause, tt := range map[node.Cause]struct {
+		begin, end func(w *network)
+		want       int
+	}{
+		node.CauseClockAhead: {
+			func(w *network) { w.clock["a"] = 2300 * time.Millisecond },
+			func(w *network) { w.clock["a"] = 0 },
+			2,
+		},
+		node.CauseDraining: {
+			func(w *network) { w.nodes["a"].Drain(w.now) },
+			func(w *network) { w.nodes["a"].Undrain(w.now) },
+			times,
+		},
+		node.CauseIsolated: {
+			func(w *network) { w.stuck["b"], w.stuck["c"] = true, true },
+			func(w *network) { w.stuck["b"], w.stuck["c"] = false, false },
+			times,
+		},
+	} {
+		w := newNetwork(t, func(c *node.Config) {
+			c.MaxSkew, c.RejoinInterval, c.DisableFlapDamping = 2*time.Second, time.Second, true
+			if c.Self.ID == "a" {
+				c.MinMembers = 2
+			}
+		}, "b", "a", "c")
+		before, half := w.now, 5*time.Second
+		if cause == node.CauseIsolated {
+			half = 10 * time.Second // leases have to run out
+		}
+		for range times {
+			for _, change := range []func(*network){tt.begin, tt.end} {
+				change(w)
+				w.run(half)
+			}
+		}
+		begun, ended := w.logged("a", "owns nothing", "cause", string(cause)), w.logged("a", "hold ended", "cause", string(cause))
+		if begun != tt.want || ended != tt.want {
+			t.Errorf("%s: %d beginnings and %d ends are logged in %v, want %d", cause, begun, ended, w.now.Sub(before), tt.want)
+		}
+	}
+}

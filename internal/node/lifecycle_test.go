@@ -140,30 +140,3 @@ func TestIsolatedNodeSettles(t *testing.T) {
 		}
 	}
 }
-
-// A clock near the limit is logged once a minute, its end as often as its beginning. Commands are logged each time.
-func TestHoldLog(t *testing.T) {
-	for cause, want := range map[Cause]int{CauseClockAhead: 2, CauseDraining: 12, CauseIsolated: 12} {
-		n, now := lone(), epoch
-		for range 12 {
-			now = now.Add(5 * time.Second)
-			n.life.hold(now, Hold{Cause: cause, Reason: "it happened"})
-			n.life.hold(now.Add(time.Second), Hold{Cause: cause, Reason: "it happened"}) // is stated again
-			now = now.Add(5 * time.Second)
-			n.life.release(cause)
-		}
-		begun, ended := 0, 0
-		for _, e := range n.Ready(now).Log {
-			switch {
-			case len(e.Attrs) < 2 || e.Attrs[1] != string(cause):
-			case e.Message == "owns nothing":
-				begun++
-			case e.Message == "hold ended":
-				ended++
-			}
-		}
-		if begun != want || ended != want {
-			t.Errorf("%s: %d beginnings and %d ends are logged, want %d", cause, begun, ended, want)
-		}
-	}
-}

@@ -44,19 +44,22 @@ func TestOutsidersAreLeftAlone(t *testing.T) {
 		node.Refused:      48 * time.Second,
 		node.NoAnswer:     0,
 	} {
-		j := newJoining(t, func(c *node.Config) { c.Seeds, c.StartupGrace = []string{"seed"}, time.Minute })
-		j.n.Lose(j.now, "lost")
-		tries := 0
+		w := newNetwork(t, func(c *node.Config) { c.StartupGrace = time.Minute }, "lost", "a")
+		w.agreed(t)
+		a, tries := w.nodes["a"], 0
+		a.SetSeeds(w.now, []string{"seed"}, nil)
+		w.stuck["lost"], w.stuck["a"] = true, true
+		w.run(7 * time.Second)
 		for range 4000 { // 40 s
-			for _, x := range j.n.Ready(j.now).Exchanges {
+			for _, x := range a.Ready(w.now).Exchanges {
 				if x.Addr == "lost" {
 					tries++
-					j.n.Exchanged(j.now, x, reason, errors.New("test"))
+					a.Exchanged(w.now, x, reason, errors.New("test"))
 				} else {
-					j.n.Exchanged(j.now, x, node.NoAnswer, errors.New("connection refused"))
+					a.Exchanged(w.now, x, node.NoAnswer, errors.New("connection refused"))
 				}
 			}
-			j.now = j.now.Add(10 * time.Millisecond)
+			w.now = w.now.Add(10 * time.Millisecond)
 		}
 		if once := pause > 0; tries == 0 || (tries == 1) != once {
 			t.Errorf("reason %d: %d tries in 40 s", reason, tries)

@@ -95,6 +95,49 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
+// The bytes that wait are bounded, and a full state takes the place of packets.
+func TestWaitingBytes(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	a := w.nodes["a"]
+	long := func(n *node.Node) []byte {
+		m := n.Leases().Sync(w.now)
+		for i := range lease.MaxMessageBytes / 2200 { // each record has somewhat more than 800 bytes
+			m.Records = append(m.Records, &lease.Record{
+				Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("r", i)), Incarnation: 1, Labels: manyLabels(800)}, Version: 1,
+			})
+		}
+		return lease.Encode(m)
+	}
+	var message []byte
+	for i := range 3 {
+		n, _ := w.outsider(fmt.Sprint("n", i))
+		message = long(n)
+		a.Receive(w.now, message)
+	}
+	if _, size := a.Waiting(); size != 2*len(message) || 3*len(message) <= lease.MaxMessageBytes {
+		t.Fatalf("%d bytes wait, of three messages of %d", size, len(message))
+	}
+	n, _ := w.outsider("n3")
+	a.Merge(w.now, long(n))
+	if _, size := a.Waiting(); size > lease.MaxMessageBytes {
+		t.Errorf("with a full state, %d bytes wait", size)
+	}
+	a.Receive(w.now, lease.Encode(n.Leases().Echo(w.now, a.Leases().Challenge(w.now, 7))))
+	if a.Leases().AddrOf(n.Handle()) == "" {
+		t.Error("the full state had no place")
+	}
+}
+
+// manyLabels returns labels of at least so many bytes.
+func manyLabels(size int) map[string]string {
+	labels := make(map[string]string)
+	for i := 0; size > 0; i++ {
+		labels[fmt.Sprint("key-", i)] = strings.Repeat("v", lease.MaxLabelBytes)
+		size -= lease.MaxLabelBytes
+	}
+	return labels
+}
+
 // waits reports whether messages wait for an answer to a challenge.
 func waits(n *node.Node) bool {
 	senders, size := n.Waiting()

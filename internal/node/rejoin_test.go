@@ -44,6 +44,25 @@ func TestTriesLostMembers(t *testing.T) {
 	}
 }
 
+// Two lists of seeds of different lengths are both tried to their ends.
+func TestSeedsInTurn(t *testing.T) {
+	short, long := numbered(70), numbered(300)
+	for i := range long {
+		long[i] = "long-" + long[i]
+	}
+	j := newJoining(t, func(c *node.Config) {
+		c.Seeds, c.SeedNames, c.StartupGrace = short, []string{"long"}, time.Second
+	})
+	j.run(time.Minute, true)
+	j.names, j.dialed = map[string]string{"long": strings.Join(long, " ")}, nil
+	j.run(3*time.Minute, false)
+	for _, addr := range slices.Concat(short, long) {
+		if !slices.Contains(j.dialed, addr) {
+			t.Errorf("%s had no turn", addr)
+		}
+	}
+}
+
 // A node with a record that is as long as it can be cannot say that it is flapping. So it is not.
 func TestNoHoldWithoutWord(t *testing.T) {
 	for _, full := range []bool{false, true} {
@@ -59,8 +78,7 @@ func TestNoHoldWithoutWord(t *testing.T) {
 			}
 		}, "a", "b")
 		b := w.nodes["b"]
-		b.Flap(w.now)
-		w.run(time.Second)
+		w.comesAndGoes("b")
 		said, flapping := b.Leases().Self().FlappingUntil > 0, !flapping(b).IsZero()
 		if said == full || flapping == full {
 			t.Errorf("full record: %v; the node says that it is flapping: %v; it is: %v", full, said, flapping)
@@ -101,8 +119,7 @@ func TestLateLeave(t *testing.T) {
 func TestHoldAfterStep(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
-	b.Flap(w.now)
-	b.Ready(w.now)
+	w.comesAndGoes("b")
 	until := flapping(b)
 	ahead := a.Leases().Stamp(w.now.Add(10 * time.Second))
 	echo := a.Leases().Echo(w.now, b.Leases().Challenge(w.now, 7))
@@ -112,6 +129,16 @@ func TestHoldAfterStep(t *testing.T) {
 	said, hold := b.Leases().Until(w.now, b.Leases().Self().FlappingUntil), until.Sub(w.now)
 	if until.IsZero() || !flapping(b).Equal(until) || (said-hold).Abs() > time.Second || b.Leases().Stamp(w.now) < ahead {
 		t.Errorf("flapping for %v, and states %v", until.Sub(w.now), said)
+	}
+}
+
+// comesAndGoes pauses a node for longer than its lease lasts, again and again: the third time is one too many.
+func (w *network) comesAndGoes(id string) {
+	for range 3 {
+		w.stuck[id] = true
+		w.run(7 * time.Second)
+		w.stuck[id] = false
+		w.run(3 * time.Second)
 	}
 }
 

@@ -104,10 +104,14 @@ func (w *watch) suspect(now time.Time) {
 	if w.next = (time.Time{}); len(w.suspects) == 0 {
 		return
 	}
+	if now.Before(w.stall.holdExpiryUntil) {
+		w.next = w.stall.holdExpiryUntil
+		return
+	}
 	for i := 0; i < len(w.suspects); i++ {
 		s := &w.suspects[i]
 		switch late := now.Sub(s.next); {
-		case late < 0 || now.Before(w.stall.holdExpiryUntil):
+		case late < 0:
 		case s.asked < questions || (late > w.questionTime() && s.asked < 2*questions):
 			w.ask(now, s)
 		default:
@@ -116,8 +120,8 @@ func (w *watch) suspect(now time.Time) {
 			i--
 			continue
 		}
-		if next := latest(s.next, w.stall.holdExpiryUntil); w.next.IsZero() || next.Before(w.next) {
-			w.next = next
+		if w.next.IsZero() || s.next.Before(w.next) {
+			w.next = s.next
 		}
 	}
 }

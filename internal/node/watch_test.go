@@ -150,6 +150,47 @@ func TestPausedWatcher(t *testing.T) {
 	w.run(10 * time.Second)
 }
 
+// A paused watcher does not report before it had time to read the answers that wait for it, however often it asks
+// meanwhile.
+func TestAnswersWaitForPausedWatcher(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	w.sent = func(from string, p node.Packet) {
+		if reports(t, p) {
+			t.Errorf("%s reports a node that has answered", from)
+		}
+	}
+	w.drop["a"] = true // the answers wait
+	w.nodes["b"].StreamEnded(w.now, w.nodes["a"].Handle(), lease.Refused)
+	w.run(190 * time.Millisecond)
+	w.stuck["b"] = true
+	w.run(time.Second)
+	w.stuck["b"] = false
+	w.run(400 * time.Millisecond)
+	w.drop["a"] = false
+	w.run(10 * time.Second)
+}
+
+// A failure is reported at once, not with the next round of gossip.
+func TestReportIsUrgent(t *testing.T) {
+	const interval = time.Second
+	for phase := time.Duration(0); phase < 2*interval; phase += interval / 10 {
+		w := newNetwork(t, func(c *node.Config) { c.GossipInterval = interval }, "a", "b", "c", "d")
+		w.run(phase)
+		w.stuck["a"] = true
+		began, reported := w.now, time.Duration(0)
+		w.sent = func(from string, p node.Packet) {
+			if reported == 0 && reports(t, p) {
+				reported = w.now.Sub(began)
+			}
+		}
+		w.nodes["b"].StreamEnded(w.now, w.nodes["a"].Handle(), lease.Refused)
+		w.run(2 * interval)
+		if asks := interval; reported < asks || reported > asks+interval/5 {
+			t.Errorf("phase %v: reported after %v, want soon after %v", phase, reported, asks)
+		}
+	}
+}
+
 // reports reports whether a packet has a failure report.
 func reports(t *testing.T, p node.Packet) bool {
 	t.Helper()
