@@ -32,7 +32,7 @@ type Agent struct {
 	feed  events.Feed
 	ready chan struct{}
 
-	cluster atomic.Pointer[lease.ClusterID] // its identity
+	cluster atomic.Pointer[lease.ClusterID] // the cluster's identity
 
 	// What reaches the loop.
 	packets chan []byte
@@ -40,17 +40,17 @@ type Agent struct {
 	load    atomic.Int64
 	in      traffic
 
-	reporting sync.Mutex // while the load is set by SetLoad
-	computed  bool       // the load, by ComputeLoad
+	reporting sync.Mutex // protects setting the load
+	computed  bool       // ComputeLoad sets the load, not SetLoad
 
-	registering sync.Mutex // of beforeLeave
+	registering sync.Mutex // protects beforeLeave
 	beforeLeave []*func() error
-	parting     sync.Once     // the calls of beforeLeave
+	parting     sync.Once     // runs the functions of beforeLeave
 	parted      chan struct{} // closed when they have returned; made by parting
 	partErr     error         // valid once parted is closed
 
-	started time.Time    // base of Snapshot.lease and turned; its monotonic reading counts
-	turned  atomic.Int64 // when the loop last went round, in ns
+	started time.Time    // base of Snapshot.lease and turned, by the monotonic clock
+	turned  atomic.Int64 // when the loop last completed a round, in ns after started
 	lines   *logqueue.Queue
 	stop    context.CancelFunc
 	wait    sync.WaitGroup
@@ -58,30 +58,31 @@ type Agent struct {
 	done    chan struct{} // everything has ended
 	err     error         // valid once done is closed
 
-	// What Arrived counts: far from snap, which every lookup reads.
+	// Counters of Arrived. They are kept away from snap, which every lookup reads, so that they don't share
+	// its cache line.
 	requests, misrouted atomic.Uint64
 
 	history atomic.Pointer[History]
 
-	join        atomic.Pointer[[]string] // seeds, once they were replaced
-	discovering chan struct{}            // holds a token during Config.Discover
+	join        atomic.Pointer[[]string] // seeds set by SetJoin; nil = those of the Config
+	discovering chan struct{}            // holds a token while Config.Discover runs
 
 	rekeying sync.Mutex // one change of the gossip keys at a time
 
 	scopes atomic.Pointer[[]*Scope] // the loop replaces it; nil = none
 }
 
-// Start joins the cluster and returns the running agent. ctx bounds the joining
-// only: Start returns when a seed has answered, when there is no seed, or when no
-// seed has answered for StartupGrace and each was tried (the agent then runs alone and keeps trying). Start waits
-// for a seed that accepts connections but does not answer. It does not wait for a seed that closes them without
-// sending a byte, because a proxy does that when its target is away.
-// The agent owns nothing before it is Ready.
+// Start joins the cluster and returns the running agent. ctx only bounds the joining. Start returns when a
+// seed has answered, or at once if there are no seeds. If no seed answers, Start tries each of them, waits
+// for StartupGrace, and returns with an agent that runs alone and keeps trying. Start waits longer for a seed
+// that accepts connections but does not answer. It does not wait for a seed that closes connections without
+// sending a byte, because a proxy does that when its target is away. The agent owns nothing until it is
+// Ready.
 //
-// Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if
-// every seed that answers refuses this node. In the last case the error wraps a
-// *SettingsError, ErrKey or ErrCluster. It also fails if other nodes cannot reach this one: if
-// its address is a loopback one and no seed's is, or if it has to be guessed and this host has no suitable one.
+// Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if every seed that answers refuses
+// this node. In the last case the error wraps a *SettingsError, ErrKey or ErrCluster. Start also fails if
+// other nodes cannot reach this one: its address is a loopback address and no seed's is, or its address has
+// to be guessed and this host has no suitable address.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			if err != nil {
 				select {
 				case refusals <- err:
-				default: // the log is rate-limited anyway
+				default: // drop it: the log is rate-limited anyway
 				}
 			}
 			return err
@@ -155,8 +156,8 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// reap ends everything after the loop. Exchanges and lookups may still wait for the
-// loop, through memberlist, or for the network.
+// reap stops everything else when the loop has ended. Exchanges and DNS lookups may then still wait for the
+// loop, via memberlist, or for the network.
 func (a *Agent) reap(l *loop) {
 	a.stop()
 	close(a.ended)
@@ -171,25 +172,25 @@ func (a *Agent) reap(l *loop) {
 	close(a.done)
 }
 
-// now returns the time for the core: by the monotonic clock and the wall clock of
-// this node, which tests can set ahead. startedAt is the same for the start.
+// now returns the time for the core, with a monotonic and a wall clock reading. Tests can set the wall clock
+// ahead. startedAt returns the same for the start.
 func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset) }
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
 
-// Place returns the member that owns key, which must not be modified. It takes no lock and allocates nothing:
-// it hashes the key and reads two arrays. A node that is isolated or fenced answers by its last table: see
-// Snapshot.Stale. Place fails with ErrNotReady before Ready is closed, with ErrNoMembers or with ErrClosed.
+// Place returns the member that owns key. Don't modify the member. Place takes no lock and allocates nothing:
+// it hashes the key and reads two arrays. A node that is isolated or fenced answers from its last table: see
+// Snapshot.Stale. Place fails with ErrNotReady before Ready is closed, with ErrNoMembers if no member can own
+// anything, and with ErrClosed after the end of the agent.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
-// IsOwner reports whether this node owns key and its own lease still holds. A
-// process that was paused for longer than the TTL gets false before anything
-// else happens in it. IsOwner takes no lock, allocates nothing and reads the
-// monotonic clock.
+// IsOwner reports whether this node owns key and its own lease still holds. In a process that was paused for
+// longer than the TTL it is false as soon as the process runs again. IsOwner takes no lock and allocates
+// nothing. It reads the monotonic clock.
 func (a *Agent) IsOwner(key string) bool { return a.Owns(a.Partition(key)) }
 
-// Arrived is IsOwner for a request that was routed to this node by its key. It also
-// counts the request in [Stats]: the share of misrouted requests shows how often
-// clients use an old table. The count costs one atomic addition.
+// Arrived is IsOwner for a request that was routed to this node by its key. It also counts the request in
+// [Stats], where the share of misrouted requests shows how often clients use an old table. Counting costs one
+// or two atomic additions.
 func (a *Agent) Arrived(key string) (owner bool) {
 	owner = a.IsOwner(key)
 	a.requests.Add(1)
@@ -205,17 +206,16 @@ func (a *Agent) Owns(p placement.Partition) bool {
 	return s.owns(p) && s.lease.Holds(time.Since(a.started))
 }
 
-// Live reports whether this node takes part in placement, draining or not, or would if it
-// were not isolated, and its own lease still holds, so that other nodes that it reaches see
-// it as live. Like IsOwner, it returns false first thing in a process that was paused for
-// longer than the TTL.
+// Live reports whether other nodes see this node as live, as far as they reach it: it is active or isolated,
+// and its own lease still holds. A node that drains is live, too. Like IsOwner, Live is false as soon as a
+// process runs again that was paused for longer than the TTL.
 func (a *Agent) Live() bool {
 	s := a.snap.Load()
 	return (s.Phase == PhaseActive || s.Phase == PhaseIsolated) && s.lease.Holds(time.Since(a.started))
 }
 
-// Owned returns the partitions that this node owns now, ascending, or none if its
-// own lease has expired. O(partitions).
+// Owned returns the partitions that this node owns now, in ascending order. It returns none if the node's own
+// lease has expired. It costs O(partitions).
 func (a *Agent) Owned() []placement.Partition { return a.owned(a.snap.Load()) }
 
 // owned is Owned for a snapshot of the agent or of a scope.
@@ -226,23 +226,24 @@ func (a *Agent) owned(s *Snapshot) []placement.Partition {
 	return s.State.Owned()
 }
 
-// Owners returns the n best members for key, distinct and best first: the owner,
-// then the member that would own key without the owner, and so on. It allocates its
-// result. With n up to 3 it costs little more than Place, except for the first call for
-// a partition after a change of the table, which takes O(members), as a greater n does.
+// Owners returns the n best members for key, all different and the best first: the owner, then the member
+// that would own key without the owner, and so on. It allocates its result. With n up to 3 it costs little
+// more than Place. The first call for a partition after a change of the table costs O(members), and so does
+// every call with a greater n.
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
-// OwnersNear returns the members of Owners, those of a zone first: for readers that take any of n replicas.
+// OwnersNear returns the members of Owners with the members of a zone first, for readers that can use any of
+// n replicas.
 func (a *Agent) OwnersNear(key string, n int, zone string) []*Member {
 	return a.snap.Load().OwnersNear(key, n, zone)
 }
 
-// Subset returns the n members of a tenant, one of each zone before a second one of any: shuffle sharding. It is
-// the same on all nodes in agreement, and a node that joins or leaves replaces at most one of them; see
-// placement.Table.Subset.
+// Subset returns n members for a tenant, which is also called shuffle sharding. It takes a member of each
+// zone before a second member of any zone. All nodes with the same table return the same members, and a node
+// that joins or leaves replaces at most one of them. See placement.Table.Subset.
 func (a *Agent) Subset(tenant string, n int) []*Member { return a.snap.Load().Subset(tenant, n) }
 
-// Partition returns the partition of key: the same on every node.
+// Partition returns the partition of key. It is the same on every node.
 func (a *Agent) Partition(key string) placement.Partition {
 	return placement.Of(key, a.cfg.Partitions)
 }
@@ -251,24 +252,24 @@ func (a *Agent) Partition(key string) placement.Partition {
 // without the hash.
 func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.Load().OwnerOf(p) }
 
-// Members returns the live members, sorted by id, and during a fence the last known ones. The slice is shared and must
-// not be modified.
+// Members returns the live members sorted by id. During a fence, it returns the last known members. The slice
+// is shared and must not be modified.
 func (a *Agent) Members() []*Member { return a.snap.Load().Members }
 
-// Member returns the live member of that id, and false if there is none: O(log members).
-// The member must not be modified.
+// Member returns the live member with this id, and false if there is none. It costs O(log members). Don't
+// modify the member.
 func (a *Agent) Member(id lease.NodeID) (*Member, bool) { return a.snap.Load().Member(id) }
 
-// Snapshot returns all that this node knows, as of the latest change or, for ages
-// and loads, of the latest heartbeats.
+// Snapshot returns everything that this node knows as of the latest change. Ages and loads are as of the
+// latest heartbeats.
 func (a *Agent) Snapshot() *Snapshot { return a.snap.Load() }
 
-// Latest is Snapshot, with a channel that is closed when a later one replaces it: with each
-// change, and ten times a second or so for ages and loads. After the end of the agent none does.
+// Latest returns the Snapshot, and a channel that is closed when a later snapshot replaces it. That happens
+// with each change, and about ten times a second for ages and loads. After the end of the agent, the channel
+// stays open.
 func (a *Agent) Latest() (*Snapshot, <-chan struct{}) { return a.snap.Get() }
 
-// Config returns the configuration that the agent runs with, defaults filled in
-// and without the keys.
+// Config returns the configuration that the agent runs with, including the defaults but not the keys.
 func (a *Agent) Config() Config {
 	cfg := a.cfg.clone()
 	cfg.Key, cfg.OldKeys = nil, nil
@@ -278,8 +279,8 @@ func (a *Agent) Config() Config {
 	return cfg
 }
 
-// Addr returns the ip:port that other nodes reach this one at. It changes if it was guessed and the host has another
-// address: see Config.Advertise.
+// Addr returns the ip:port at which other nodes reach this one. If the address was guessed, it changes when
+// the host gets another address: see Config.Advertise.
 func (a *Agent) Addr() string { return a.gossip.Addr() }
 
 // Watch returns the changes of ownership and membership; see events.Watch. The
@@ -291,8 +292,9 @@ func (a *Agent) Subscribe(ctx context.Context) <-chan events.Batch {
 	return events.Subscribe(ctx, &a.feed)
 }
 
-// RunOwned runs f once for each partition for as long as this node owns it; see
-// events.RunOwned, and Config.Handoff.
+// RunOwned runs f for each partition that this node owns, and cancels its context when the node no longer
+// owns the partition. It returns when ctx has ended and all runs have returned. See events.RunOwned and
+// Config.Handoff.
 func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
 	return events.RunOwned(ctx, &a.feed, f)
 }
@@ -301,23 +303,21 @@ func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.
 // caller closes it.
 func (a *Agent) Reader(name string) *events.Reader { return a.feed.Reader(name) }
 
-// ReaderStats returns who reads the agent's changes and how far behind each is. The
-// names are "watch", "subscribe", "run_owned" and those given to Reader.
+// ReaderStats returns who reads the agent's changes and how far behind each reader is. The readers' names are
+// "watch", "subscribe", "run_owned" and the names given to Reader.
 func (a *Agent) ReaderStats() []events.ReaderStats { return a.feed.ReaderStats() }
 
 // Ready is closed when the node has computed its first table.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// LoopAge returns how long ago the agent's loop last went round, which it does at least
-// once per heartbeat. A loop that stands still for LeaseTTL has lost its lease: a Strategy
-// does not return, or the process gets no CPU. A liveness probe fails then. Over HTTP it is
-// /healthz.
+// LoopAge returns how long ago the agent's loop last completed a round. It does so at least once per
+// heartbeat. If the loop stands still for LeaseTTL, the node has lost its lease, because a Strategy does not
+// return or the process gets no CPU. Let a liveness probe fail then, as /healthz of package clusterhttp does.
 func (a *Agent) LoopAge() time.Duration {
 	return time.Since(a.started) - time.Duration(a.turned.Load())
 }
 
-// Converged reports whether, as far as this node knows, all live members run the
-// same table.
+// Converged reports whether all live members run the same table, as far as this node knows.
 func (a *Agent) Converged() bool { return a.snap.Load().Converged() }
 
 // WaitConverged returns when Converged is true.
@@ -325,7 +325,7 @@ func (a *Agent) WaitConverged(ctx context.Context) error {
 	return a.await(ctx, (*Snapshot).Converged)
 }
 
-// await returns when a snapshot fulfils the condition.
+// await returns when a snapshot meets the condition.
 func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error {
 	for {
 		s, replaced := a.snap.Get()
@@ -350,8 +350,8 @@ func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error
 // Done is closed when the agent has stopped, for any reason.
 func (a *Agent) Done() <-chan struct{} { return a.done }
 
-// Err returns why the agent stopped by itself (a *DuplicateIDError), or nil if
-// it runs or was closed.
+// Err returns why the agent stopped by itself (a *DuplicateIDError). It is nil if the agent runs or was
+// closed.
 func (a *Agent) Err() error {
 	select {
 	case <-a.done:

@@ -29,218 +29,215 @@ const (
 	WAN                  // several regions: 5 s, 20 s
 	Local                // tests on one machine: 200 ms, 6 s
 
-	// Local is for the tests of programs that embed an agent. A node is ready some 30 ms after its start, and
-	// a leave or the end of a process reaches the others in 0.2 s. The TTL is that of LAN, because busy
-	// machines stop a process for a second now and then, and a node whose lease ends owns nothing for a
-	// while. A test that waits for the end of a lease sets a shorter LeaseTTL, or runs package clustertest in
+	// Local is for tests of programs that embed an agent. A node is ready about 30 ms after its start, and a
+	// leave or the end of a process reaches the others in 0.2 s. The TTL is as long as that of LAN, because a
+	// busy machine may stop a process for a second, and a node whose lease expires owns nothing for a while.
+	// A test that waits until a lease expires should set a shorter LeaseTTL, or run package clustertest in
 	// virtual time.
 )
 
-// Config is what an agent is started with. The zero value of every field but ID
-// is a sensible default; Start does not change the caller's Config.
+// Config configures an agent. Only ID is required: the zero value of every other field means its default.
+// Start does not change the caller's Config.
 type Config struct {
-	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets. It must be unique in
-	// the cluster and should stay the same across restarts, since partitions are
-	// assigned to ids.
+	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets. It must be unique in the
+	// cluster. It should stay the same across restarts, because partitions are assigned to ids.
 	ID string
 
-	// Cluster is the name of the cluster, which separates its packets from those of
-	// other clusters: give each cluster a name of its own. At most 64 bytes. Default "roost".
+	// Cluster is the name of the cluster. Give each cluster its own name, because nodes reject packets with
+	// another name. At most 64 bytes. Default "roost".
 	Cluster string
 
-	// Bind is the host:port to gossip on, UDP and TCP. Port 0 takes a free one.
-	// Default "127.0.0.1:7946", which no other machine reaches.
+	// Bind is the host:port to gossip on, over UDP and TCP. Port 0 picks a free port. Default
+	// "127.0.0.1:7946", which no other machine reaches.
 	Bind string
 
-	// Advertise is the host:port that other nodes reach this one at. Default: the
-	// bound address. If that is 0.0.0.0 or ::, it is the address from which this host
-	// reaches the seeds, or its default gateway if there are none; when the host loses that
-	// address, the node advertises the one that it has instead.
+	// Advertise is the host:port at which other nodes reach this one. Default: the bound address. If the node
+	// is bound to 0.0.0.0 or ::, the default is the address from which this host reaches the seeds or,
+	// without seeds, its default gateway. When the host loses that address, the node advertises the address
+	// that it has instead.
 	Advertise string
 
-	// Join lists seeds: nodes to join the cluster through, as host:port or as the name of an SRV record. Each
-	// attempt resolves names again. Seeds that are not members are retried without end, which heals a long
-	// split. A node skips its own address; with loopback addresses of itself alone, such as localhost, it
-	// starts at once.
+	// Join lists seeds, which are nodes that this node joins the cluster through: host:port, or the name of
+	// an SRV record. Each attempt resolves the names again. The node never stops trying seeds that are not
+	// members, so that a long split heals. It skips its own address. If all seeds are its own loopback
+	// addresses, such as localhost, it starts at once.
 	Join []string
 
-	// Discover returns further seeds, in the forms of Join: from the API of a cloud, or a file. It is called
-	// whenever names of Join are looked up: while the node joins, with each round of attempts, then every
-	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and is not called
-	// again before. At most 1,000 seeds count. An error is like a seed that does not answer. If it names this
-	// node and nobody else, the node starts at once: the list has to be such that a node which sees itself
-	// also sees all that were listed before, as in one API or one file. If it names nobody, the node waits
-	// for StartupGrace, because others may not be listed yet. Default: none.
+	// Discover returns more seeds in the forms of Join, for example from the API of a cloud or from a file.
+	// The agent calls it whenever it looks up the names of Join: with each attempt to join, and then every
+	// RejoinInterval, so that a long split heals. Its context ends after 5 s, and there is only one call at a
+	// time. The agent uses the first 1,000 seeds. It treats an error like a seed that does not answer.
+	//
+	// If Discover names only this node, the node starts at once. So a node that sees itself in the list must
+	// also see all nodes that were listed before, as in one API or one file. If Discover names no node, the
+	// node waits for StartupGrace, because others may not be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
-	// Bootstrap makes the node start without waiting for seeds: it may be the first
-	// of its cluster. Without seeds it is implied.
+	// Bootstrap makes the node start without waiting for seeds, because it may be the first of its cluster. A
+	// node without seeds always does so.
 	Bootstrap bool
 
-	// Key encrypts gossip with AES: 16, 24 or 32 bytes. Default: plain text. Without
-	// a key, any host that reaches the port can send in the name of any node.
+	// Key encrypts gossip with AES. It has 16, 24 or 32 bytes. Default: plain text. Without a key, any host
+	// that reaches the port can send in the name of any node.
 	Key []byte
 
-	// OldKeys decrypt received packets and are not used to send: for the time in
-	// which a cluster changes its key. First give every node the new key here, then
-	// swap it with Key, then remove the former key. [PlainText] is the former key of a cluster
-	// without one.
+	// OldKeys only decrypt received packets, while a cluster changes its key. First give every node the new
+	// key here, then swap it with Key, then remove the old key. If the cluster had no key, its old key is
+	// [PlainText].
 	OldKeys [][]byte
 
-	// GossipAllow lists the networks that gossip is taken from: packets and connections of other
-	// sources are dropped unread, and counted in [Stats]. List the addresses of all nodes; a
-	// node outside of it is not heard. It is no replacement for a key: a sender can forge the
+	// GossipAllow lists the networks from which the node accepts gossip. It drops packets and connections
+	// from other sources unread, and counts them in [Stats]. List the addresses of all nodes, because a node
+	// outside of these networks is not heard. The list does not replace a key, because a sender can forge the
 	// source of a packet. Default: all.
 	GossipAllow []netip.Prefix
 
-	// APIAddr is where clients that look up a key reach the application of this node.
-	// roost passes it on and does not interpret it. At most 255 bytes.
+	// APIAddr is the address at which clients that look up a key reach the application of this node. roost
+	// passes it on and does not interpret it. At most 255 bytes.
 	APIAddr string
 
-	// Zone, Labels and Capacity (units of load) are passed on likewise. Zone and the value of a label have at most 253
-	// bytes, as a domain name has.
+	// Zone, Labels and Capacity (in units of load) are also passed on to the other nodes. Zone and the value
+	// of a label have at most 253 bytes, like a domain name.
 	Zone     string
 	Labels   map[string]string
 	Capacity int64
 
-	// Meta is what your application tells the others of this node: at most 512 bytes, which roost does not
-	// interpret. It is fixed at the start: a label can follow what changes. A node's whole record, with zone,
-	// labels and addresses, has at most 1,024 bytes, so that it fits into one packet.
+	// Meta is what your application tells the other nodes about this one: at most 512 bytes, which roost does
+	// not interpret. Meta cannot change while the agent runs, so use a label for what changes. The node's
+	// whole record, with zone, labels and addresses, has at most 1,024 bytes, because it must fit into one
+	// packet.
 	Meta string
 
-	// Weight is this node's share relative to others. Default 100. StartDraining
-	// joins without owning anything.
+	// Weight is this node's share relative to others. Default 100. To start with a weight of 0, set
+	// StartDraining instead.
 	Weight uint32
 
-	// SlowStart is how long a new node's weight takes to grow to Weight, in ten equal
-	// steps beginning with a tenth, so that a cold node does not get its full share
-	// at once. Each step moves partitions to this node only, if the strategy uses
-	// weights. A slow start begins whenever the node begins to own while others do: after
-	// a join, an Undrain or a fence. Nodes that start together have no slow start; of nodes
-	// that start one by one, the first carries the share of the others until their
-	// slow starts end. SetWeight and Drain end a slow start. It has no effect with
-	// placement.LeastPartitions, which fills nodes in passes. Default 0: none.
+	// SlowStart is how long a new node's weight takes to grow from a tenth of Weight to all of it, in ten
+	// equal steps. So a cold node does not get its full share at once. If the strategy uses weights, each
+	// step only moves partitions to this node. A slow start begins whenever the node begins to own partitions
+	// while others already do: after a join, an Undrain or a fence. Nodes that start together have no slow
+	// start. If nodes start one by one, the first carries the share of the others until their slow starts
+	// end. SetWeight and Drain end a slow start. SlowStart has no effect with placement.LeastPartitions,
+	// which fills nodes in passes. Default 0: none.
 	SlowStart time.Duration
 
-	// AppVersion is the version of this node's application, in at most 64 bytes. Members show it
-	// to people, and the metrics count members by it, so that you see a deploy arrive. Default: none.
+	// AppVersion is the version of this node's application, at most 64 bytes. The list of members shows it,
+	// and the metrics count members by version, so that you can follow a deploy. Default: none.
 	AppVersion string
 
 	// HTTPAddr is the IP address and port at which this node's HTTP API listens (package clusterhttp), and
-	// HTTPTLS says that it speaks TLS. Members show the API's URL to tools, unless its host is neither the
-	// advertised one nor 0.0.0.0: see Member.HTTP. Default: none.
+	// HTTPTLS says that the API uses TLS. Tools find the URL of the API in the list of members if its host is
+	// the advertised host or 0.0.0.0: see Member.HTTP. Default: none.
 	HTTPAddr string
 	HTTPTLS  bool
 
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
 
-	// Health reports whether the application of this node can serve: an error says why it is
-	// unhealthy. An unhealthy node drains: it owns nothing, and stays a member. The agent calls
-	// Health every HealthInterval, in a goroutine of its own and one call at a time. The context ends
-	// after HealthInterval; a call that does not return by then has failed. Two failures in
-	// a row make the application unhealthy, two successes in a row healthy. It is unhealthy until
-	// the first call has succeeded. Check only what another node does better: if all are
-	// unhealthy, no node owns anything. Default: none, always healthy.
+	// Health reports whether the application of this node can serve. Its error says why the application is
+	// unhealthy. An unhealthy node drains: it owns nothing, but stays a member. The agent calls Health every
+	// HealthInterval, in its own goroutine and one call at a time. The context ends after HealthInterval, and
+	// a call that has not returned by then counts as failed. Two failures in a row make the application
+	// unhealthy, and two successes in a row make it healthy again. It is unhealthy until the first call has
+	// succeeded. Only check what would work better on another node, because if all nodes are unhealthy, no
+	// node owns anything. Default: none, always healthy.
 	Health func(ctx context.Context) error
 
 	// HealthInterval is the time between two calls of Health. Default: HeartbeatInterval.
 	HealthInterval time.Duration
 
-	// MinMembers is the number of live members, this node among them, without which the
-	// node owns nothing: it is isolated (PhaseIsolated). Members count in any state. This
-	// holds at the start, so that ten nodes with 10 wait for each other, and in a split,
-	// where only sides of that size own anything. A node that loses its fellows keeps its
-	// last table for lookups, and its pinned rooms. Choose it below the number of nodes by
-	// at least as many as may stop at a time. Nodes may differ in it. Default 1: none is
-	// ever isolated.
+	// MinMembers is how many live members, including this node, the node must see to own anything. With fewer
+	// it is isolated (PhaseIsolated). Members count in any state. The setting applies at the start, so ten
+	// nodes with MinMembers 10 wait for each other. It applies in a split, too, where only a side with that
+	// many members owns anything. An isolated node keeps its last table for lookups, and its pinned rooms.
+	// Set MinMembers to the number of nodes minus as many as may stop at the same time, or lower. Nodes may
+	// have different values. Default 1: no node is ever isolated.
 	MinMembers int
 
-	// DisableFlapDamping lets this node own partitions however often it comes and goes. By default
-	// a node whose process crashes, or that others lose, is flapping from its third return within
-	// ten TTLs on: it drains for 2 to 30 TTLs, the longer the more often it returned. That ends
-	// for good once less than half of the members with a weight can own partitions without it.
-	// Member.FlappingUntil says until when. [Agent.Leave] resets the count.
+	// DisableFlapDamping lets this node own partitions however often it comes and goes. By default, a node
+	// that returns for the third time within ten TTLs, after crashes or after others lost it, is flapping: it
+	// drains for 2 to 30 TTLs, longer each time it returns again. The flapping ends early if without this
+	// node less than half of the members with a weight could own partitions. Member.FlappingUntil says when
+	// the flapping ends. [Agent.Leave] resets the count.
 	DisableFlapDamping bool
 
-	// Handoff is how long this node waits at most, when a partition moves, until the run of
-	// its former owner has returned: a partition then runs on one node at a time, where the
-	// application uses [Agent.RunOwned]. The bound begins a run without the answer of a node that
-	// hangs, and the log names it. Nodes may differ in the bound; partitions that move from or
-	// to a node without handoff do not wait. See docs/handoff.md. Default 0: none.
+	// Handoff is how long this node waits at most, when a partition moves to it, until the old owner's run
+	// has returned. So a partition runs on only one node at a time if the application uses [Agent.RunOwned].
+	// If the old owner hangs, the run begins after this time without its answer, and the log names the old
+	// owner. Nodes may have different values. Partitions that move from or to a node without handoff do not
+	// wait. See docs/handoff.md. Default 0: none.
 	Handoff time.Duration
 
-	// Split is what nodes do that lose sight of each other: SplitContinue (the default) or
-	// SplitMajority, which is for three nodes or more. The same on all nodes.
+	// Split is what the nodes do when a network split separates them: SplitContinue (the default) or
+	// SplitMajority, which is for three or more nodes. It must be the same on all nodes.
 	Split Split
 
-	// SplitForget is how long a member that fell silent votes under SplitMajority: survivors of a crash of
-	// most nodes at once, or of the smaller id of two, own nothing for that long, and a split that lasts
-	// longer has two sides that own everything. The same on all nodes. Default 10 min.
+	// SplitForget is how long SplitMajority counts a member that fell silent. If most nodes crash at once, or
+	// of two nodes the one with the smaller id, the survivors own nothing for that long. If a split lasts
+	// longer, both sides own everything. It must be the same on all nodes. Default 10 min.
 	SplitForget time.Duration
 
-	// Partitions is the number of partitions of the key space. The same on all
-	// nodes. Default 1,024, good for about 10 nodes at 10 % deviation; the
-	// deviation falls with the square root of partitions per node.
+	// Partitions is the number of partitions of the key space. It must be the same on all nodes. Default
+	// 1,024, with which the shares of 10 nodes deviate by about 10 %. The deviation falls with the square
+	// root of the partitions per node.
 	Partitions int
 
-	// Strategy assigns partitions to nodes. The same on all nodes. The agent's loop
-	// calls it, so it must return: see [Agent.LoopAge]. Default placement.Rendezvous().
+	// Strategy assigns partitions to nodes. It must be the same on all nodes. The agent's loop calls it, so
+	// it must return soon: see [Agent.LoopAge]. Default placement.Rendezvous().
 	Strategy placement.Strategy
 
-	// Network picks the defaults of the timings below. Default LAN.
+	// Network selects the defaults of the timings below. Default LAN.
 	Network Network
 
-	// HeartbeatInterval is how often the node renews its lease, ±10 %. The same
-	// on all nodes.
+	// HeartbeatInterval is how often the node renews its lease, ±10 %. It must be the same on all nodes.
 	HeartbeatInterval time.Duration
 
-	// LeaseTTL is the age at which a lease expires: how long a node may be silent.
-	// The same on all nodes. At least 1.3 times the heartbeat interval; 2.5 times is advised.
+	// LeaseTTL is how long a node may be silent before its lease expires. It must be the same on all nodes,
+	// and at least 1.3 times the heartbeat interval. Use 2.5 times or more.
 	LeaseTTL time.Duration
 
-	// MaxSkew is how far a node's wall clock may be ahead of the cluster's. The
-	// same on all nodes. Default 5 s.
+	// MaxSkew is how far a node's wall clock may be ahead of the cluster's. It must be the same on all nodes.
+	// Default 5 s.
 	MaxSkew time.Duration
 
-	// Debounce is how long joins are gathered into one change. Leaves are published
-	// at once. Default 250 ms (WAN 1 s, Local 10 ms).
+	// Debounce is how long joins are collected into one change. Leaves take effect at once. Default 250 ms
+	// (WAN 1 s, Local 10 ms).
 	Debounce time.Duration
 
-	// StartupGrace is how long a starting node waits for any seed to answer before it continues alone. Each
-	// address is tried once in any case. It begins again with each seed that accepts a connection and does
+	// StartupGrace is how long a starting node waits for any seed to answer before it continues alone. It
+	// tries each address at least once. The time starts again whenever a seed accepts a connection but does
 	// not answer. Default 10 s (WAN 30 s, Local 2 s).
 	StartupGrace time.Duration
 
-	// RejoinInterval is how often seeds that are not members, and members lost within the
-	// last day, are tried, ±20 %.
-	// Default 10 s (Local 1 s).
+	// RejoinInterval is how often the node tries seeds that are not members, and members that it lost within
+	// the last day, ±20 %. Default 10 s (Local 1 s).
 	RejoinInterval time.Duration
 
-	// GossipInterval is how often news is sent to GossipNodes random members.
-	// Default 200 ms to 3 (WAN 500 ms to 4, Local 20 ms to 3); at most MaxGossipNodes.
-	// A cluster of more than about 1,500 nodes sends each member several packets.
+	// GossipInterval is how often the node sends news to GossipNodes random members. Default: every 200 ms to
+	// 3 members (WAN: 500 ms, 4 members; Local: 20 ms, 3 members). GossipNodes is at most MaxGossipNodes. In
+	// a cluster of more than about 1,500 nodes, each of these members gets several packets.
 	GossipInterval time.Duration
 	GossipNodes    int
 
-	// Log receives the agent's log. Default slog.Default(). A goroutine of its own calls
-	// the handler, which may be slow: of more than 4,096 lines that wait, the oldest are
-	// dropped and counted in [Stats].
+	// Log receives the agent's log. Default slog.Default(). The handler may be slow, because a separate
+	// goroutine calls it. If more than 4,096 lines wait, the oldest are dropped and counted in [Stats].
 	Log *slog.Logger
 }
 
-// MaxGossipNodes bounds Config.GossipNodes.
+// MaxGossipNodes is the highest value of Config.GossipNodes.
 const MaxGossipNodes = 32
 
 // Split is a policy for splits of the network.
 type Split string
 
-// The policies. With SplitContinue each side owns all partitions: the cluster is available,
-// and partitions have two owners. With SplitMajority only the side with most of the members
-// that were live, or with half of them and the smallest id, owns any; a node on another side
-// is isolated (PhaseIsolated). A member that left does not count, and neither
-// does one whose process ended, a LeaseTTL or two later, if most of the others are live. Processes that crash one after
-// another and are replaced under new ids add up if less than two LeaseTTL lie between a replacement and the next crash.
+// The policies. With SplitContinue, each side owns all partitions: the cluster stays available, and
+// partitions have an owner on each side. With SplitMajority, only the side with most of the members that were
+// live owns anything. If both sides have half of the members, the side with the smallest id does. A node on
+// another side is isolated (PhaseIsolated).
+//
+// Members that left do not count. A member whose process ended no longer counts after one or two LeaseTTLs,
+// if most of the others are live. Processes that crash one after another and are replaced under new ids add
+// up if less than two LeaseTTLs lie between a replacement and the next crash.
 const (
 	SplitContinue Split = "continue"
 	SplitMajority Split = "majority"
@@ -250,7 +247,7 @@ const defaultCluster = "roost"
 
 type timings struct {
 	heartbeat, ttl, debounce, grace, rejoin, gossip time.Duration
-	stream                                          time.Duration // bounds a connection attempt, and a full exchange
+	stream                                          time.Duration // limits a connection attempt and a full exchange
 	nodes                                           int
 	profile                                         gossip.Profile
 }
@@ -303,7 +300,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// clone returns a copy that shares no memory with c.
+// clone returns a copy of c that shares no memory with it.
 func (c Config) clone() Config {
 	c.OldKeys = slices.Clone(c.OldKeys)
 	for i, key := range c.OldKeys {
@@ -323,7 +320,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate returns all problems of c, after defaults, joined, or nil. Start calls it.
+// Validate fills in the defaults and returns all problems of c as one error, or nil. Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var errs []error
@@ -332,7 +329,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("cluster: "+format, args...))
 		}
 	}
-	self := c.record(longestAddr, math.MaxUint64) // as long as it can become
+	self := c.record(longestAddr, math.MaxUint64) // the longest that it can become
 	self.Version, self.HTTP = math.MaxUint32, lease.MaxHTTP
 	if err := self.Validate(); err != nil {
 		errs = append(errs, err)
@@ -359,7 +356,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkAdvertise rejects what no other node can send to. A name is looked up at the start.
+// checkAdvertise rejects addresses to which no other node can send. It does not look up names, which happens
+// at the start.
 func (c Config) checkAdvertise(problem func(bad bool, format string, args ...any)) {
 	if c.Advertise == "" {
 		return
@@ -396,7 +394,8 @@ func (c Config) checkKeys(problem func(bad bool, format string, args ...any)) {
 }
 
 func (c Config) checkTimings(problem func(bad bool, format string, args ...any)) {
-	// A heartbeat can be a tenth of the interval late, and the own lease ends an eighth of the TTL early.
+	// A heartbeat can be a tenth of the interval late, and a node's own lease ends an eighth of the TTL
+	// early.
 	problem(10*c.LeaseTTL < 13*c.HeartbeatInterval,
 		"LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), or leases end between two heartbeats",
 		c.LeaseTTL, c.HeartbeatInterval)

@@ -10,14 +10,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// difference is that of two snapshots, and becomes events.
+// difference is what changed between two snapshots. It becomes events.
 type difference struct {
 	at     time.Time
 	self   lease.NodeID
 	old, s *Snapshot
 	gone   []Lost
-	fenced string // why this node was fenced last
-	ended  bool   // this agent has
+	fenced string // why this node was last fenced
+	ended  bool   // this agent has ended
 	events []Event
 }
 
@@ -26,7 +26,7 @@ func (d *difference) add(e Event) {
 	d.events = append(d.events, e)
 }
 
-// record adds what a new snapshot changes.
+// record adds the events of a new snapshot.
 func (h *history) record(d difference) {
 	var b events.Batch
 	if d.old.State != nil && d.s.State != d.old.State {
@@ -48,7 +48,7 @@ func (h *history) record(d difference) {
 	}
 }
 
-// membership adds which other members were lost, joined or returned.
+// membership adds an event for each other member that was lost, joined or returned.
 func (d *difference) membership(b *events.Batch) {
 	for i := range d.gone {
 		if l := &d.gone[i]; l.ID != d.self {
@@ -78,8 +78,7 @@ func (d *difference) membership(b *events.Batch) {
 	}
 }
 
-// states adds what members say of themselves: that they are fenced, drain, or have another
-// weight.
+// states adds what members announce about themselves: that they are fenced, drain, or have another weight.
 func (h *history) states(d *difference) {
 	was := d.old.Members
 	for _, m := range d.s.Members {
@@ -107,13 +106,13 @@ func (h *history) states(d *difference) {
 	}
 }
 
-// followFence adds that another member gave up its partitions by itself, or takes part again.
+// followFence adds an event when another member is fenced, and when it takes part again.
 func (h *history) followFence(d *difference, before, m *Member) {
 	_, fenced := h.fenced[m.ID]
 	switch settles := m.State == lease.Settling; {
 	case fenced && !settles:
 		delete(h.fenced, m.ID)
-		if m.State == lease.Active { // one that drains takes no part yet
+		if m.State == lease.Active { // a draining member does not take part yet
 			d.add(Event{Kind: EventReady, Member: m.ID})
 		}
 	case settles && !fenced && before != nil && before.State != lease.Settling:
@@ -122,7 +121,7 @@ func (h *history) followFence(d *difference, before, m *Member) {
 	}
 }
 
-// drains reports whether a member drains for another reason than a cordon.
+// drains reports whether a member drains for any reason other than a cordon.
 func (m *Member) drains() bool { return m.State == lease.Draining && !m.cordoned }
 
 func (d *difference) draining(m *Member) Event {
@@ -136,13 +135,13 @@ func (d *difference) draining(m *Member) Event {
 	return e
 }
 
-// becauseOf explains an event by the first hold of s that may be its cause.
+// becauseOf gives an event the reason of the first hold of s that may have caused it.
 func (e *Event) becauseOf(s *Snapshot, causes ...Cause) {
 	h, _ := s.Held(causes...)
-	e.Reason, e.Why = string(h.Cause), fmt.Sprintf("%.200s", h.Reason) // it may be a whole page
+	e.Reason, e.Why = string(h.Cause), fmt.Sprintf("%.200s", h.Reason) // the reason may be as long as a page
 }
 
-// cordons adds which cordons began and ended.
+// cordons adds an event for each cordon that began or ended.
 func (d *difference) cordons() {
 	for _, c := range d.s.Cordons {
 		if _, was := d.old.CordonOf(c.ID); !was {
@@ -156,7 +155,7 @@ func (d *difference) cordons() {
 	}
 }
 
-// life adds what happens to this node.
+// life adds the events of this node itself.
 func (h *history) life(d *difference) {
 	old, s := d.old, d.s
 	add := func(e Event) {
@@ -184,7 +183,7 @@ func (h *history) life(d *difference) {
 	}
 }
 
-// end returns how this agent ends: if it leaves, it sends a leave message first.
+// end returns how this agent ends. An agent that leaves sends a leave message first.
 func (d *difference) end() string {
 	if d.ended {
 		return "closed"

@@ -10,63 +10,66 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Errors that callers branch on.
+// Errors for use with errors.Is.
 var (
 	ErrNotReady = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
 	ErrClosed   = errors.New("cluster: agent is closed")
 
-	// ErrNoMembers is why a lookup fails while no member can own anything. The error that wraps it says how
+	// ErrNoMembers is the error of lookups while no member can own anything. The error that wraps it says how
 	// many members are cordoned, flapping, draining, settling or of weight 0, and what to do.
 	ErrNoMembers = errors.New("cluster: no member can own anything")
 
-	// ErrEmptyScope is why a lookup in a [Scope] fails while no member of the scope can own anything. The
+	// ErrEmptyScope is the error of lookups in a [Scope] while no member of the scope can own anything. The
 	// error that wraps it says how many members match.
 	ErrEmptyScope = errors.New("no member of the scope can own anything")
 
-	// ErrScopeExists, ErrManyScopes and ErrScopeStrategy are why Scope refuses.
+	// ErrScopeExists, ErrManyScopes and ErrScopeStrategy are errors of [Agent.Scope].
 	ErrScopeExists = errors.New("the agent already has a scope with this name: use the first one, which Agent.Scopes has, or choose another name")
 	ErrManyScopes  = fmt.Errorf("the agent already has %d scopes, the most that its loop computes: make one for each role or zone, not for each tenant or room",
 		MaxScopes)
 	ErrScopeStrategy = errors.New("the agent's strategy remembers owners, which scopes cannot: use one without a memory, such as Rendezvous or Bounded")
 
-	// ErrAhead is why DrainAt and LeaveAt refuse a moment.
+	// ErrAhead is the error of DrainAt and LeaveAt for a moment that is more than MaxAhead away.
 	ErrAhead = errors.New("the moment is too far ahead")
 
-	// ErrFenced is why a node refuses what needs the knowledge of the present: its own lease expired, see
-	// Snapshot.Fenced. Lookups do not fail with it.
+	// ErrFenced is the error of calls that need to know the present members, while the node is fenced because
+	// its own lease expired. Lookups do not fail with it. See Snapshot.Fenced.
 	ErrFenced = errors.New("cluster: fenced: this node's own lease expired, because the process was paused or could not send; it joins again by itself: try again in a second")
 
-	// ErrStalled ends a call that the agent's loop has not carried out within LeaseTTL. What
-	// was called for may still happen later.
+	// ErrStalled means that the agent's loop has not carried out a call within LeaseTTL. It may still carry
+	// it out later.
 	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")
 
-	// ErrNotMember, ErrLastCandidate and ErrCordons are why Cordon fails: it names no member,
-	// no other member could own anything, or too many nodes are cordoned.
+	// Errors of [Agent.Cordon]: the id is not a member (ErrNotMember), no other member could own anything
+	// (ErrLastCandidate), or too many nodes are cordoned already (ErrCordons).
 	ErrNotMember     = node.ErrNotMember
 	ErrLastCandidate = node.ErrLastCandidate
 	ErrCordons       = lease.ErrCordons
 
-	// ErrKey and ErrCluster are reasons why a seed refuses this node: another gossip key, or another name of the
-	// cluster. Start wraps them.
+	// ErrKey and ErrCluster mean that a seed refuses this node because it has another gossip key or another
+	// cluster name. Start wraps them.
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 
-	// ErrLoadComputed is why SetLoad refuses: another part of the application computes the load.
+	// ErrLoadComputed is the error of SetLoad and ComputeLoad while another part of the application computes
+	// the load.
 	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the application (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
 
-	// ErrPlain and ErrSealed are why SetKeys refuses a change between plain text and encryption that takes a step more.
+	// ErrPlain and ErrSealed are errors of SetKeys: a change between plain text and encryption needs a step
+	// in between.
 	ErrPlain  = gossip.ErrPlain
 	ErrSealed = gossip.ErrSealed
 
-	// ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys are other reasons of InstallKey, UseKey and RemoveKey.
+	// ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys are errors of InstallKey, UseKey and
+	// RemoveKey.
 	ErrUnknownKey = errors.New("cluster: this node has no gossip key with this fingerprint: install it first")
 	ErrKeyLacking = errors.New("cluster: live members do not accept this gossip key")
 	ErrKeyInUse   = errors.New("cluster: this gossip key is used to send")
 	ErrManyKeys   = fmt.Errorf("cluster: a node states %d gossip keys at most: remove one first", maxKeys)
 )
 
-// SettingsError is returned by Start when a seed runs with another value of a
-// setting that must be the same in the whole cluster.
+// SettingsError is the error of Start if a seed has another value for a setting that must be the same in the
+// whole cluster.
 type SettingsError struct {
 	Peer         string // memberlist name of the other node: id#incarnation
 	Setting      string
@@ -79,8 +82,8 @@ func (e *SettingsError) Error() string {
 		e.Setting, e.Ours, e.Theirs, e.Peer)
 }
 
-// DuplicateIDError ends an agent because a process that was started later uses the same
-// id: both processes would believe that they own the same partitions.
+// DuplicateIDError is the error of an agent that stopped because a later process uses the same id. Otherwise
+// both processes would believe that they own the same partitions.
 type DuplicateIDError struct {
 	ID    lease.NodeID
 	Addr  string // where this process gossiped
@@ -93,10 +96,10 @@ func (e *DuplicateIDError) Error() string {
 		"give each its own id (--id), because otherwise each restart of one stops the other", e.ID, e.Addr, e.Other)
 }
 
-// bar is why members own nothing, and what to do about it.
+// bar is a reason for which members own nothing, and what to do about it.
 type bar struct{ why, advice string }
 
-// bars are all reasons, in the order in which they are stated. The last one ends by itself at once.
+// bars are all reasons, in the order in which errors name them. The last one ends by itself soon.
 var bars = [...]bar{ //nolint:gochecknoglobals // a table
 	{"cordoned", "end a cordon"},
 	{"flapping", "wait until a node is no longer flapping"},
@@ -123,7 +126,7 @@ func barOf(m *Member) int {
 	return 5
 }
 
-// barred says why none of the members owns anything, and what to do: "2 draining, 1 of weight 0; undrain …".
+// barred says why no member owns anything, and what to do: "2 draining, 1 of weight 0; undrain …".
 func barred(members []*Member) string {
 	var counts [len(bars)]int
 	for _, m := range members {

@@ -12,9 +12,8 @@ import (
 
 var errHangs = errors.New("the check does not return")
 
-// watchHealth checks the application of this node until ctx ends, one check at a time. A check
-// has as long as the interval. For each further interval without an end it has failed
-// again.
+// watchHealth checks the application of this node until ctx ends, one check at a time. A check that takes
+// longer than the interval has failed, and fails again after each further interval.
 func (a *Agent) watchHealth(ctx context.Context) {
 	tick := time.NewTicker(a.cfg.HealthInterval)
 	defer tick.Stop()
@@ -35,7 +34,7 @@ func (a *Agent) watchHealth(ctx context.Context) {
 			}
 		}
 		if !inTime {
-			tick.Reset(a.cfg.HealthInterval) // the next check has the whole of its time, too
+			tick.Reset(a.cfg.HealthInterval) // so that the next check has its full time, too
 			continue
 		}
 		select {
@@ -45,7 +44,7 @@ func (a *Agent) watchHealth(ctx context.Context) {
 	}
 }
 
-// beginCheck runs a check. The agent does not wait for its end, which may never come.
+// beginCheck starts a check. The agent does not wait for its end, because the check may never return.
 func (a *Agent) beginCheck(ctx context.Context) <-chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -60,16 +59,16 @@ func (a *Agent) checked(ctx context.Context, err error) {
 	_ = a.do(ctx, func(now time.Time, n *node.Node) { n.Checked(now, err) })
 }
 
-// Bounds of the time between two reports of health.
+// Bounds of ReportHealth's ttl.
 const (
 	MinHealthTTL = 100 * time.Millisecond
 	MaxHealthTTL = time.Hour
 )
 
-// ReportHealth notes that the application of this node is healthy, and that its next report
-// follows within ttl. Without that report the application is unhealthy: the node drains until
-// two reports follow each other in time. With a ttl of 0, no further report is expected. It is
-// for applications outside of this process; others set Config.Health.
+// ReportHealth says that the application of this node is healthy, and that the next report follows within
+// ttl. If the next report does not come in time, the application counts as unhealthy, and the node drains
+// until two reports in a row are in time. With a ttl of 0, no further report is expected. ReportHealth is for
+// applications in another process. In this process, set Config.Health instead.
 func (a *Agent) ReportHealth(ttl time.Duration) error {
 	if ttl != 0 && (ttl < MinHealthTTL || ttl > MaxHealthTTL) {
 		return fmt.Errorf("cluster: health for %v; it must be 0, or %v to %v", ttl, MinHealthTTL, MaxHealthTTL)
@@ -77,23 +76,23 @@ func (a *Agent) ReportHealth(ttl time.Duration) error {
 	return a.command(func(now time.Time, n *node.Node) { n.Reported(now, ttl) })
 }
 
-// Cordon takes a node out for all members: it owns nothing until the end. It concerns
-// the id, so a restart of the node does not end it.
+// Cordon keeps a node from owning anything, in the view of all members, until a set time. It belongs to the
+// node's id, so a restart of the node does not end it.
 type Cordon struct {
 	ID     lease.NodeID
 	Until  time.Time // by this node's clock
 	Reason string
 }
 
-// Cordon decides that a member owns nothing for some time, at most lease.MaxCordonTime,
-// in the view of all members, newcomers included. The member stays a member, and shows as
-// draining. A second cordon replaces the first, because the later decision about a member
-// counts. Uncordon ends the cordon. The reason is for people: one line of at most lease.MaxReasonBytes.
+// Cordon keeps a member from owning anything for the time d, at most lease.MaxCordonTime, in the view of all
+// members, including members that join later. The node stays a member and shows as draining. A second cordon
+// of a member replaces the first. Uncordon ends a cordon early. The reason is shown to people: one line of at
+// most lease.MaxReasonBytes.
 //
-// Cordon returns when all live members run a table that fits. If ctx ends first, the
-// cordon still spreads. Cordon fails with ErrNotMember, with ErrLastCandidate if no other
-// member could own anything, with ErrCordons if too many nodes are cordoned, with
-// ErrNotReady while this node joins for the first time, and with ErrFenced while it joins again.
+// Cordon returns when all live members run a table without the node. If ctx ends first, the cordon still
+// spreads. Cordon fails with ErrNotMember, with ErrLastCandidate if no other member could own anything, with
+// ErrCordons if too many nodes are cordoned, with ErrNotReady while this node joins for the first time, and
+// with ErrFenced while it joins again.
 func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	if d <= 0 {
 		return fmt.Errorf("cluster: cordon %s for %v: give a time above 0; Uncordon ends a cordon", id, d)
@@ -104,7 +103,8 @@ func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, re
 	return nil
 }
 
-// Uncordon ends the cordon of a member before its time, if there is one. It returns, and fails, as Cordon does.
+// Uncordon ends the cordon of a member early, if there is one. It returns and fails in the same cases as
+// Cordon.
 func (a *Agent) Uncordon(ctx context.Context, id lease.NodeID) error {
 	if err := a.decide(ctx, id, 0, ""); err != nil {
 		return fmt.Errorf("cluster: uncordon %s: %w", id, err)
@@ -112,7 +112,7 @@ func (a *Agent) Uncordon(ctx context.Context, id lease.NodeID) error {
 	return nil
 }
 
-// decide cordons a member, or with a time of 0 ends its cordon.
+// decide cordons a member, or ends its cordon if d is 0.
 func (a *Agent) decide(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	switch s := a.Snapshot(); {
 	case s.Fenced:
@@ -132,14 +132,14 @@ func (a *Agent) decide(ctx context.Context, id lease.NodeID, d time.Duration, re
 	return err
 }
 
-// placesRightly reports whether the table has a member if and only if it is a candidate.
+// placesRightly reports whether the table includes the member exactly if the member is a candidate.
 func (s *Snapshot) placesRightly(id lease.NodeID) bool {
 	m, live := s.Member(id)
 	candidate := live && m.State == lease.Active && m.Weight > 0
 	return (s.placed(id) > 0) == candidate
 }
 
-// CordonOf returns the cordon of a node that is in force, if there is one.
+// CordonOf returns the cordon of a node, and false if the node is not cordoned.
 func (s *Snapshot) CordonOf(id lease.NodeID) (c Cordon, cordoned bool) {
 	for _, c := range s.Cordons {
 		if c.ID == id {

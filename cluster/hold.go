@@ -7,28 +7,29 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// Hold is a reason for which this node owns nothing. It stays a member, and owns again when there is no hold.
+// Hold is a reason for which this node owns nothing. The node stays a member, and owns partitions again when
+// it has no hold.
 type Hold struct {
 	Cause  Cause
-	Until  time.Time // when it ends, by this node's clock; zero = when its cause does
+	Until  time.Time // when it ends, by this node's clock; zero = when its cause ends
 	Reason string    // what has happened, for people
 }
 
 // Cause is the kind of a [Hold].
 type Cause string
 
-// The causes, in the order of Snapshot.Holds: an earlier one may be why there is a later one.
+// The causes, in the order of Snapshot.Holds. An earlier cause may be the reason for a later one.
 const (
-	CauseDuplicate  = Cause(node.CauseDuplicate)  // a process that was started later may run under its id
+	CauseDuplicate  = Cause(node.CauseDuplicate)  // a later process with the node's id may be running
 	CauseClockAhead = Cause(node.CauseClockAhead) // its clock is more than Config.MaxSkew ahead: others reject its heartbeats
 	CauseIsolated   = Cause(node.CauseIsolated)   // it sees fewer members than Config.MinMembers, or is in the minority of a split (Config.Split)
-	CauseUnhealthy  = Cause(node.CauseUnhealthy)  // its application is, by Config.Health or by its reports
+	CauseUnhealthy  = Cause(node.CauseUnhealthy)  // its application is unhealthy, by Config.Health or by its reports
 	CauseFlapping   = Cause(node.CauseFlapping)   // it came and went too often: see Config.DisableFlapDamping
-	CauseCordoned   = Cause(node.CauseCordoned)   // by Agent.Cordon at any member; not while Snapshot.Spared
-	CauseDraining   = Cause(node.CauseDraining)   // by Agent.Drain, Agent.DrainAt or Config.StartDraining
+	CauseCordoned   = Cause(node.CauseCordoned)   // it is cordoned by Agent.Cordon at any member; not while Snapshot.Spared
+	CauseDraining   = Cause(node.CauseDraining)   // it drains after Agent.Drain, Agent.DrainAt or Config.StartDraining
 )
 
-// holdsOf returns the holds of the core, by the clock of the host.
+// holdsOf converts the holds of the core. Their times become those of the host's clock.
 func holdsOf(core []node.Hold, clockOffset time.Duration) (all []Hold) {
 	for _, h := range core {
 		if !h.Until.IsZero() {
@@ -39,7 +40,7 @@ func holdsOf(core []node.Hold, clockOffset time.Duration) (all []Hold) {
 	return all
 }
 
-// Held returns the first hold that has one of these causes, and false if there is none.
+// Held returns the first hold with one of these causes, and false if there is none.
 func (s *Snapshot) Held(causes ...Cause) (Hold, bool) {
 	i := slices.IndexFunc(s.Holds, func(h Hold) bool { return slices.Contains(causes, h.Cause) })
 	if i < 0 {

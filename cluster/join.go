@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// awaitJoin waits until the node has joined, or the core has found that joining is hopeless.
+// awaitJoin waits until the node has joined, or the core has given up.
 func (a *Agent) awaitJoin(ctx context.Context) error {
 	err := a.await(ctx, func(s *Snapshot) bool { return s.Phase != PhaseJoining && s.Phase != PhaseOver })
 	switch {
@@ -40,8 +40,8 @@ func (a *Agent) exchange(x node.Exchange) {
 	})
 }
 
-// met asks the core whether to exchange states with the node that answers at an address. Others hear of a new
-// identity of the cluster before that exchange.
+// met asks the core whether to exchange states with the node that answers at an address. If the cluster's
+// identity changes, other nodes hear of it before that exchange.
 func (a *Agent) met(x node.Exchange, p gossip.Peer) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.Network.timings().stream, errBusy)
 	defer cancel()
@@ -70,7 +70,7 @@ func reasonOf(err error) node.Reason {
 	return node.NoAnswer
 }
 
-// lookUp resolves a name of seeds, for the core.
+// lookUp resolves a seed's name for the core.
 func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	a.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, l.Timeout)
@@ -80,8 +80,8 @@ func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	})
 }
 
-// lookUpSeeds returns the addresses of the names of seeds, before there is a core. A name that is not found
-// is looked up again while the node joins.
+// lookUpSeeds resolves the names of seeds before there is a core. A name that is not found is looked up again
+// while the node joins.
 func (a *Agent) lookUpSeeds(ctx context.Context) []string {
 	_, names := a.cfg.seeds()
 	found := make([][]string, len(names))
@@ -93,7 +93,7 @@ func (a *Agent) lookUpSeeds(ctx context.Context) []string {
 	return slices.Concat(found...)
 }
 
-// locate looks at which address others reach this node, for the core.
+// locate finds the address at which others reach this node, for the core.
 func (a *Agent) locate(reach []string) {
 	a.wait.Go(func() {
 		addr, err := a.gossip.Locate(reach)
@@ -108,13 +108,13 @@ func (a *Agent) locate(reach []string) {
 	})
 }
 
-// discovered stands for Config.Discover among the names of seeds.
+// discovered represents Config.Discover among the names of seeds.
 const discovered = node.Discovered
 
-// mostDiscovered is how many of its seeds count.
+// mostDiscovered is how many seeds of Config.Discover are used.
 const mostDiscovered = 1000
 
-// seedsOf returns the addresses of a name of seeds.
+// seedsOf returns the addresses of a seed's name.
 func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	if name != discovered {
 		return gossip.Resolve(ctx, name)
@@ -131,8 +131,7 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	return nil, err
 }
 
-// discover calls Config.Discover, one call at a time. The agent does not wait for the end of a call that ignores
-// its context.
+// discover calls Config.Discover, one call at a time. It does not wait for a call that ignores its context.
 func (a *Agent) discover(ctx context.Context) ([]string, error) {
 	select {
 	case a.discovering <- struct{}{}:
@@ -155,9 +154,9 @@ func (a *Agent) discover(ctx context.Context) ([]string, error) {
 	}
 }
 
-// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. Members stay members:
-// seeds are for a later split, and for nodes that have lost all others. The error says which seed is invalid,
-// and then nothing changes. Concurrent calls take effect one after the other.
+// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. It does not affect
+// present members: seeds are for a later split, and for nodes that have lost all others. If a seed is
+// invalid, the error says which, and nothing changes. Concurrent calls take effect one after the other.
 func (a *Agent) SetJoin(seeds ...string) error {
 	cfg := a.cfg.clone()
 	cfg.Join = slices.Clone(seeds)
@@ -180,8 +179,9 @@ func (c Config) seeds() (addrs, names []string) {
 	return addrs, names
 }
 
-// splitSeeds separates addresses from names, which may change their addresses. Members state no zone of a link-local
-// address: a seed with the zone of Bind is then the same as the member there.
+// splitSeeds separates addresses from names, which have to be resolved again and again. Members state
+// link-local addresses without their zone, so splitSeeds removes Bind's zone from seeds to make them
+// comparable.
 func (c Config) splitSeeds(seeds []string) (addrs, names []string) {
 	bind, _ := netip.ParseAddrPort(c.Bind)
 	for _, seed := range seeds {

@@ -14,25 +14,27 @@ import (
 )
 
 const (
-	printBytes = 4                               // of the fingerprint of a key
-	plainPrint = "\x00\x00\x00\x00"              // the fingerprint of PlainText
-	maxKeys    = lease.MaxKeysBytes / printBytes // that a record states
+	printBytes = 4                               // length of a key's fingerprint
+	plainPrint = "\x00\x00\x00\x00"              // fingerprint of PlainText
+	maxKeys    = lease.MaxKeysBytes / printBytes // in a record
 )
 
-// PlainText stands for plain text among the gossip keys, so that a cluster without a key can get one while it runs:
+// PlainText represents plain text among the gossip keys, so that a cluster without a key can get one while it
+// runs:
 //
-//   - Key k, OldKeys PlainText: the node sends with k, and accepts plain text, too
-//   - Key PlainText, OldKeys k: the node sends plain text, and accepts what k has sealed, too
+//   - Key k, OldKeys PlainText: the node encrypts with k, and also accepts plain text
+//   - Key PlainText, OldKeys k: the node sends plain text, and also accepts messages encrypted with k
 //
-// While a node accepts plain text, whoever reaches its port can join, speak for any node and take over
-// partitions, as without a key; while it sends plain text, whoever is on the way can read it. Each step has
-// to reach all nodes before the next one. Its fingerprint is "plain".
+// While a node accepts plain text, anyone who reaches its port can join, speak for any node and take over
+// partitions, as without a key. While it sends plain text, anyone on the network path can read it. Finish
+// each step on all nodes before you begin the next. The fingerprint of PlainText is "plain".
 const PlainText = gossip.PlainText
 
-// KeyFingerprint tells keys apart: 8 hexadecimal digits of a hash, which say nothing of a random key, or "plain".
+// KeyFingerprint returns a short name for a key: 8 hexadecimal digits of its hash, or "plain". It reveals
+// nothing about a random key.
 func KeyFingerprint(key []byte) string { return fingerprints(printsOf([][]byte{key}))[0] }
 
-// printsOf returns the fingerprints of the first keys, as a record holds them.
+// printsOf returns the fingerprints of the first maxKeys keys in the form of a record.
 func printsOf(keys [][]byte) string {
 	var prints strings.Builder
 	for _, k := range keys[:min(len(keys), maxKeys)] {
@@ -53,7 +55,7 @@ func fingerprints(prints string) (all []string) {
 	return all
 }
 
-// keys returns the keys of gossip, that which encrypts first; without encryption none.
+// keys returns the gossip keys, beginning with the key that encrypts. It returns none without encryption.
 func (c Config) keys() [][]byte {
 	if len(c.Key) == 0 {
 		return nil
@@ -61,13 +63,15 @@ func (c Config) keys() [][]byte {
 	return append([][]byte{c.Key}, c.OldKeys...)
 }
 
-// SetKeys replaces Config.Key and Config.OldKeys while the node runs. A cluster that changes its key gives
-// every node the new one as an old one, then swaps both, then removes the former one; nothing is lost in
-// between. A cluster that gets its first key does the same, with [PlainText] as the former one.
-// [Member.KeyFingerprints] says how far the members are. Watch streams that are open stay open. The error
-// wraps ErrPlain if a node that sends plain text would stop accepting it. It wraps ErrSealed if a node that
-// encrypts would go back to plain text, or would accept it although it did not at its start. Concurrent calls
-// take effect one after the other.
+// SetKeys replaces Config.Key and Config.OldKeys while the node runs. To change a cluster's key without
+// losing messages, give every node the new key as an old key, then swap the two keys on every node, then
+// remove the key that is no longer used. To give a cluster its first key, do the same, beginning with
+// [PlainText]. [Member.KeyFingerprints] shows which step the members have reached. Open watch streams stay
+// open.
+//
+// The error wraps ErrPlain if a node that sends plain text would stop accepting it. It wraps ErrSealed if a
+// node that encrypts would go back to plain text, or would accept plain text although it did not at its
+// start. Concurrent calls take effect one after the other.
 func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
@@ -85,16 +89,17 @@ func (a *Agent) setKeys(keys [][]byte) error {
 		return fmt.Errorf("cluster: set keys: %w", err)
 	}
 	err := a.command(func(now time.Time, n *node.Node) { n.SetKeys(now, printsOf(a.gossip.Keys())) })
-	if err != nil && !errors.Is(err, ErrClosed) { // a node that has ended announces nothing
+	if err != nil && !errors.Is(err, ErrClosed) { // a node that has ended has nothing to announce
 		return fmt.Errorf("cluster: set keys: they are in use, and other members do not know it: %w", err)
 	}
 	return nil
 }
 
-// InstallKey adds a key that the node accepts, and does not send with yet. It is the first of three steps
-// that change the key of a cluster while it runs, or give it the first one: InstallKey on all nodes, then
-// UseKey on all, then RemoveKey of the former key, or of "plain": see [PlainText]. A key that the node has is
-// no error. The error wraps ErrManyKeys from four keys on: the others would not see more.
+// InstallKey adds a key that the node accepts but does not send with yet. It is the first of three steps that
+// change the key of a running cluster, or give it its first key: call InstallKey on all nodes, then UseKey on
+// all nodes, then RemoveKey with the old key, or with "plain" (see [PlainText]). If the node has the key
+// already, nothing happens. The error wraps ErrManyKeys if the node has four keys, because it could not tell
+// the others about more.
 func (a *Agent) InstallKey(key []byte) error {
 	return a.rekey(KeyFingerprint(key), func(keys [][]byte, at int) ([][]byte, error) {
 		switch {
@@ -107,17 +112,17 @@ func (a *Agent) InstallKey(key []byte) error {
 	})
 }
 
-// UseKey makes the node send with a key that it accepts, and accept the former one on. The error wraps
-// ErrUnknownKey, ErrSealed for "plain", or ErrKeyLacking if a live member, as this node sees it, does not
-// state the key. A node that is fenced knows only the members from before, which may have changed their keys,
-// so it does not ask them.
+// UseKey makes the node send with a key that it has installed. It still accepts the old key. The error wraps
+// ErrUnknownKey if the node does not have the key, ErrSealed for "plain", and ErrKeyLacking if a live member
+// does not state the key yet, as far as this node knows. A fenced node does not check its members, because it
+// only knows their earlier keys.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
 			return nil, ErrUnknownKey
 		}
-		// The members of before a fence may have changed their keys since, and this node has to follow to
-		// join them again.
+		// Members may have changed their keys since the fence, and this node has to follow to join them
+		// again.
 		ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) })
 		if ids != "" && at > 0 && !a.Snapshot().Fenced {
 			return nil, fmt.Errorf("%w: %s", ErrKeyLacking, ids)
@@ -127,9 +132,9 @@ func (a *Agent) UseKey(fingerprint string) error {
 	})
 }
 
-// RemoveKey makes the node stop accepting a key. A key that the node does not have is no error. "plain" makes
-// the node refuse plain text. The error wraps ErrKeyInUse if this node or a live member, as this node sees
-// it, sends with the key, or ErrFenced while this node cannot see that.
+// RemoveKey makes the node stop accepting a key. With "plain", the node refuses plain text. If the node does
+// not have the key, nothing happens. The error wraps ErrKeyInUse if this node sends with the key, or a live
+// member does, as far as this node knows. It wraps ErrFenced while the node cannot know that.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		sends := func(prints []string) bool {
@@ -149,7 +154,8 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 	})
 }
 
-// rekey makes one step of a change of the key: by the keys, and the place of the key with this fingerprint, -1 without it.
+// rekey makes one step of a change of the key. It passes step the keys, and the index of the key with this
+// fingerprint or -1.
 func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]byte, error)) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
@@ -161,7 +167,7 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	return a.setKeys(keys)
 }
 
-// others names the first live members besides this node whose keys are such.
+// others names the first live members, except this node, whose keys satisfy such.
 func (a *Agent) others(such func(prints []string) bool) string {
 	const most = 5
 	var names []string
@@ -184,9 +190,10 @@ func cloned(keys [][]byte) [][]byte {
 	return all
 }
 
-// Keys returns the gossip keys of this node: first the one that it sends with, then the other accepted ones.
-// [PlainText] may be among them, and is the only one without a key. So there is always a first one, and the
-// next start can have them as Config.Key and Config.OldKeys. Do not log them: KeyFingerprints is for that.
+// Keys returns the gossip keys of this node: first the key that it sends with, then the other keys that it
+// accepts. [PlainText] may be one of them, and is the only one if the node has no key. So the result is never
+// empty, and you can pass it on as Config.Key and Config.OldKeys of the next start. Don't log keys. Log
+// KeyFingerprints instead.
 func (a *Agent) Keys() [][]byte {
 	keys := a.gossip.Keys()
 	if len(keys) == 0 {
@@ -195,7 +202,7 @@ func (a *Agent) Keys() [][]byte {
 	return cloned(keys)
 }
 
-// KeyFingerprints returns a fingerprint of each of Keys.
+// KeyFingerprints returns the fingerprint of each key of Keys.
 func (a *Agent) KeyFingerprints() []string {
 	var prints []string
 	for _, k := range a.Keys() {
@@ -204,25 +211,25 @@ func (a *Agent) KeyFingerprints() []string {
 	return prints
 }
 
-// KeyFingerprints returns fingerprints of the first four gossip keys of the member, as it states them: first
-// of the key that it sends with, then of the other accepted keys. One is "plain" if the member sends or
-// accepts plain text besides a key. A member without a key states none.
+// KeyFingerprints returns the fingerprints of the member's first four gossip keys, as the member announces
+// them: first the key that it sends with, then the other keys that it accepts. One of them is "plain" if the
+// member has a key but also sends or accepts plain text. There are none if the member has no key.
 func (m *Member) KeyFingerprints() []string { return fingerprints(m.keys) }
 
-// Rejection is what this node rejected from one source, before it decided anything. Reason is "wrong_key" (no
-// key of this node opens it, or only one side uses a key), "wrong_cluster" (it names another cluster, or
-// none) or "not_allowed" (the source is outside Config.GossipAllow).
+// Rejection counts what this node rejected from one source without reading it further. Reason is "wrong_key"
+// (no key of this node decrypts it, or only one side uses a key), "wrong_cluster" (it names another cluster
+// or none) or "not_allowed" (the source is outside Config.GossipAllow).
 type Rejection struct {
 	Reason  string
-	Over    string    // "tcp", or "udp": then anybody may have forged the source
+	Over    string    // "tcp" or "udp"; with "udp", the source may be forged
 	From    string    // ip:port over UDP; ip over TCP
-	Cluster string    // the latest name with wrong_cluster, at most 255 bytes; the sender is not authenticated
-	Count   uint64    // since the source is one of the latest
+	Cluster string    // for wrong_cluster: the latest name, at most 255 bytes, from an unauthenticated sender
+	Count   uint64    // since the source entered this list
 	Latest  time.Time // by this node's clock
 }
 
-// Rejections returns the latest sources of packets and connections that this node rejected, the latest one
-// first: at most four for each reason over UDP, and as many over TCP. [Stats] counts all.
+// Rejections returns the latest sources of packets and connections that this node rejected, latest first. For
+// each reason there are at most four over UDP and four over TCP. [Stats] counts all of them.
 func (a *Agent) Rejections() []Rejection {
 	rejected := a.gossip.Rejections()
 	all := make([]Rejection, len(rejected))

@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// SetLoad sets the units of load that this node reports with its heartbeats;
-// negative counts as 0. It does not wait. Before the first call, the node reports
-// lease.NoLoad. While another part of the application computes the load, SetLoad fails with
-// ErrLoadComputed and changes nothing: the two would overwrite each other.
+// SetLoad sets the units of load that this node reports with its heartbeats. A negative number counts as 0.
+// Before the first call, the node reports lease.NoLoad. SetLoad returns at once. While another part of the
+// application computes the load, SetLoad fails with ErrLoadComputed and changes nothing, because the two
+// would overwrite each other.
 func (a *Agent) SetLoad(units int64) error {
 	a.reporting.Lock()
 	defer a.reporting.Unlock()
@@ -30,9 +30,9 @@ func (a *Agent) SetLoad(units int64) error {
 	return nil
 }
 
-// ComputeLoad is for a part of the application that computes this node's load, as
-// affinity.Config.ReportLoad does. Until release, the load is what set was last called with,
-// 0 at first, and SetLoad fails. A second ComputeLoad fails with ErrLoadComputed. set does not wait.
+// ComputeLoad is for a part of the application that computes this node's load, such as
+// affinity.Config.ReportLoad. Until release is called, the load is the last argument of set (0 at first), and
+// SetLoad fails. A second ComputeLoad fails with ErrLoadComputed. set returns at once.
 func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error) {
 	a.reporting.Lock()
 	defer a.reporting.Unlock()
@@ -50,13 +50,12 @@ func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error)
 	return set, release, nil
 }
 
-// SetWeight changes this node's share relative to others; 0 owns nothing. Only
-// partitions to or from this node move. SetWeight ends a slow start (Config.SlowStart).
+// SetWeight changes this node's share relative to others. With a weight of 0 it owns nothing. Only partitions
+// to or from this node move. SetWeight ends a slow start (Config.SlowStart).
 //
-// SetWeight returns when the node's own snapshot shows the weight, also in the table
-// if the node is a candidate. Other nodes follow within moments (see WaitConverged).
-// Without such a table within LeaseTTL, because the strategy fails, the weight stays
-// set and the error wraps context.DeadlineExceeded.
+// SetWeight returns when the node's own snapshot shows the weight and, if the node is a candidate, its table
+// uses the weight. Other nodes follow within moments (see WaitConverged). If the strategy fails, so that
+// there is no such table within LeaseTTL, the weight stays set and the error wraps context.DeadlineExceeded.
 func (a *Agent) SetWeight(w uint32) error {
 	if w > lease.MaxWeight {
 		return fmt.Errorf("cluster: weight %d, at most %d", w, lease.MaxWeight)
@@ -67,13 +66,13 @@ func (a *Agent) SetWeight(w uint32) error {
 	return a.change(ctx, "set weight", set, func(s *Snapshot) bool { return s.weighs(w) })
 }
 
-// SetLabels replaces all labels of this node, under the bounds of Config.Labels, so that they can follow the
-// application's state. All change together: no node sees some of the new labels beside some of the old ones.
-// Strategies and rooms that go by labels follow the change.
+// SetLabels replaces all labels of this node, so that labels can follow the application's state. The limits
+// are those of Config.Labels. All labels change together: no node sees a mixture of new and old labels.
+// Strategies and rooms that depend on labels follow the change.
 //
 // SetLabels copies the labels, and returns when the node's own snapshot has them. Other nodes follow within
-// moments, where Watch names this node in Batch.Changed. Labels last until the agent ends: a restart begins
-// with those of Config. If the labels are not valid, the error says why, and nothing changes.
+// moments, and their Watch has this node in Batch.Changed. Labels last until the agent ends, and a restart
+// begins with Config.Labels. If the labels are not valid, the error says why, and nothing changes.
 func (a *Agent) SetLabels(labels map[string]string) error {
 	labels = maps.Clone(labels)
 	var invalid error
@@ -87,29 +86,30 @@ func (a *Agent) SetLabels(labels map[string]string) error {
 	return nil
 }
 
-// Drain makes this node release all its partitions, and returns when it owns nothing
-// and all live members run a table without it; with handoff, when its runs have returned,
-// too. The node stays a member. If ctx ends first, the draining continues.
+// Drain makes this node release all its partitions. It returns when the node owns nothing and all live
+// members run a table without it and, with handoff, when its runs have returned. The node stays a member. If
+// ctx ends first, the draining continues.
 //
 // With handoff, Drain waits for at most Config.Handoff after a run was told to end. Then it fails with an
-// error that wraps context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node: Drain waits
-// for the handler. If the handler passes its context, Drain fails as soon as the handler has to return.
+// error that wraps context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node, because
+// Drain waits for that handler. If the handler passes its own context, Drain fails as soon as the handler has
+// to return.
 func (a *Agent) Drain(ctx context.Context) error {
 	return a.drain(ctx, time.Time{}, func(now time.Time, n *node.Node) { n.Drain(now) })
 }
 
-// MaxAhead is how far ahead the moment of [Agent.DrainAt] and [Agent.LeaveAt] may be.
+// MaxAhead is how far ahead [Agent.DrainAt] and [Agent.LeaveAt] can plan.
 const MaxAhead = time.Hour
 
-// DrainAt is Drain at a moment at which all nodes switch to the table without this one, within some
-// milliseconds of each other: all learn of the moment beforehand, in cluster time, so no message has to
-// arrive at it. Wall clocks of other nodes play no part. The moment should be ten gossip intervals ahead or
-// more (2 s on a LAN) and may be [MaxAhead] ahead. A node that learns of it late switches then. A moment that
-// is past is now. Until the moment, Undrain ends the plan.
+// DrainAt is Drain at a planned moment. All nodes then switch to the table without this one within some
+// milliseconds of each other, because they learn of the moment beforehand. The moment is in cluster time, so
+// wall clocks of other nodes play no part. It should be at least ten gossip intervals ahead (2 s on a LAN)
+// and at most [MaxAhead]. A node that learns of it too late switches when it learns of it. A moment in the
+// past means now. Until the moment, Undrain cancels the plan.
 //
-// DrainAt returns when Drain does, after the moment. With handoff, it waits for at most Config.Handoff after
-// the moment. If ctx ends first, the plan stays. With a Strategy that remembers, the nodes switch when they
-// have the new assignment; with handoff, runs move after the moment.
+// After the moment, DrainAt returns in the same cases as Drain. With handoff, it waits for at most
+// Config.Handoff after the moment. If ctx ends first, the plan stays. With a Strategy that remembers owners,
+// the nodes switch when they have the new assignment. With handoff, runs move after the moment.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
 		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
@@ -117,7 +117,7 @@ func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	return a.drain(ctx, at, func(now time.Time, n *node.Node) { n.DrainAt(now, now.Add(time.Until(at))) })
 }
 
-// drain runs a command to drain, from at on, and returns when Drain does.
+// drain runs a command to drain that takes effect at the time at, and returns when Drain would.
 func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time, *node.Node)) error {
 	var last *Snapshot
 	err := a.change(ctx, "drain", command, func(s *Snapshot) bool {
@@ -127,8 +127,8 @@ func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time,
 	return a.explainRuns(ctx, last, err)
 }
 
-// explainRuns returns the error of a drain with the runs that the drain waited for, if any. last is what the
-// drain saw last.
+// explainRuns adds to the error of a drain the runs that the drain waited for, if any. last is the last
+// snapshot that the drain saw.
 func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) error {
 	switch {
 	case last == nil || last.runsLeft == 0 || errors.Is(err, ErrClosed):
@@ -139,8 +139,8 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	return runsLeft(ctx, err, last.runsLeft, last.overdue, "the draining goes on")
 }
 
-// runsLeft returns err with the runs that a call waited for in vain, and what happens nevertheless. some are
-// partitions of them.
+// runsLeft adds to err how many runs a call waited for in vain, and what happens nevertheless. some are a few
+// of their partitions.
 func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
 	if errors.Is(context.Cause(ctx), events.ErrReleased) {
 		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
@@ -153,9 +153,9 @@ func runsLeft(ctx context.Context, err error, runs int, some []placement.Partiti
 		err, runs, such, then)
 }
 
-// Undrain makes this node a candidate for ownership again, and returns when all live
-// members run a table with it. With Config.SlowStart, that is its first share. It returns
-// without such a table if the node has another [Hold].
+// Undrain makes this node a candidate for ownership again, and returns when all live members run a table with
+// it. With Config.SlowStart, that is the table with its first share. If the node has another [Hold], Undrain
+// returns without waiting for a table.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
@@ -164,8 +164,7 @@ func (a *Agent) Undrain(ctx context.Context) error {
 	})
 }
 
-// change runs a command, even after the end of ctx, and returns when its effect is
-// done or ctx ends.
+// change runs a command, even if ctx has ended, and returns when its effect is complete or ctx ends.
 func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node.Node), done func(*Snapshot) bool) error {
 	err := a.command(f)
 	if err == nil {
@@ -177,18 +176,18 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 	return nil
 }
 
-// MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned, without handoff.
+// MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned if Config.Handoff is 0.
 const MaxLeaveWait = 20 * time.Second
 
 // beforeLeaveTime is how long Leave waits for the functions of BeforeLeave.
 const beforeLeaveTime = 2 * time.Second
 
-// BeforeLeave has Leave call f when the node has drained and the handlers of RunOwned have returned, right
-// before the other members learn that it leaves: for what others take over then. An affinity.Resolver ends
-// its rooms there. Leave waits for f and returns its error if there is no other one. Functions run one after
-// the other, the latest one first, and once; Leave waits for 2 s at most for all of them. If f panics, the
-// panic is its error, and the log has the stack: the other functions run, and the node leaves. A call of
-// cancel removes f.
+// BeforeLeave makes Leave call f when the node has drained and the handlers of RunOwned have returned, right
+// before the other members learn that it leaves. Use it to release what they take over then. For example, an
+// affinity.Resolver ends its rooms there. Leave waits for f, and returns its error unless there was an
+// earlier one. The functions run one after the other, in reverse order like deferred calls, and only once.
+// Leave waits for at most 2 s for all of them. If f panics, the panic counts as its error and the log has the
+// stack. The other functions still run, and the node leaves. Call cancel to remove f.
 func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	a.registering.Lock()
 	defer a.registering.Unlock()
@@ -201,7 +200,7 @@ func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	}
 }
 
-// part calls the functions of BeforeLeave, once, and waits for them. They may cancel themselves.
+// part calls the functions of BeforeLeave once and waits for them. A function may call its own cancel.
 func (a *Agent) part() error {
 	a.parting.Do(func() {
 		a.registering.Lock()
@@ -224,8 +223,9 @@ func (a *Agent) part() error {
 	}
 }
 
-// partWith calls a function of BeforeLeave. A panic there would end the process in the middle of the leave,
-// and the goroutine that called Leave could not recover from it.
+// partWith calls a function of BeforeLeave and recovers from a panic. Otherwise the panic would end the
+// process in the middle of the leave, and the caller of Leave, in another goroutine, could not recover from
+// it.
 func (a *Agent) partWith(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -240,27 +240,27 @@ func (a *Agent) partWith(f func() error) (err error) {
 	return f()
 }
 
-// Leave ends the agent in order: it drains, waits until all handlers of RunOwned have returned, ends its rooms if an
-// affinity.Resolver runs over it (see BeforeLeave), sends a leave message, waits until that has
-// spread, and closes. The node is a member until the handlers have returned.
+// Leave shuts the agent down: it drains, waits until all handlers of RunOwned have returned, runs the
+// functions of BeforeLeave (an affinity.Resolver ends its rooms), sends a leave message, waits until that has
+// spread, and closes. The node stays a member until the handlers have returned.
 //
-// Leave waits for the handlers for [MaxLeaveWait] at most, with handoff for Config.Handoff, and for the other members'
-// tables for LeaseTTL. If ctx ends early, Leave waits less. It leaves in any case. The error says which wait was cut
-// short: after a wait for handlers it wraps ctx.Err() or context.DeadlineExceeded. With ErrStalled, of
-// Close, the agent is not closed yet.
+// Leave waits for the handlers for at most [MaxLeaveWait] (with handoff: Config.Handoff), and for the other
+// members' tables for at most LeaseTTL. If ctx ends earlier, Leave stops waiting. It leaves in any case. The
+// error says which wait was cut short. If Leave waited for handlers in vain, the error wraps ctx.Err() or
+// context.DeadlineExceeded. If it wraps ErrStalled, the agent is not closed yet: see Close.
 //
-// So a handler of RunOwned should not call Leave, which waits for the handler. If it passes its context, Leave
-// waits for no handler at all.
+// A handler of RunOwned should not call Leave, because Leave waits for that handler. If the handler passes
+// its own context, Leave does not wait for any handler.
 func (a *Agent) Leave(ctx context.Context) error { return a.leave(ctx, time.Now()) }
 
-// leave is Leave. From is when the runs were told to end, or will be.
+// leave is Leave. from is when the runs are told to end, which may be in the past.
 func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	running, cancel := context.WithDeadline(ctx, from.Add(cmp.Or(a.cfg.Handoff, MaxLeaveWait)))
 	defer cancel()
 	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handoff))
 	defer cancel()
 	cut := a.Drain(draining)
-	if errors.Is(cut, ErrStalled) { // its runs go on
+	if errors.Is(cut, ErrStalled) { // the runs go on
 		return cmp.Or(a.Close(), cut)
 	}
 	if left := a.feed.AwaitRuns(running); len(left) > 0 {
@@ -284,11 +284,11 @@ func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	return cmp.Or(a.Close(), cut)
 }
 
-// LeaveAt is Leave at a moment at which all nodes switch to the table without this one: see [Agent.DrainAt].
-// It waits for the handlers as long as Leave does, from the moment on, and for the other members' tables for
-// two LeaseTTLs. If ctx ends before the moment, the node leaves at once. Undrain cancels the moment and not
-// the leave, which then begins a LeaseTTL after the moment. It fails with ErrAhead, and stays, if the moment
-// is too far ahead.
+// LeaveAt is Leave at a planned moment, at which all nodes switch to the table without this one: see
+// [Agent.DrainAt]. From the moment on, it waits for the handlers as long as Leave does, and for the other
+// members' tables for two LeaseTTLs. If ctx ends before the moment, the node leaves at once. Undrain cancels
+// the planned switch but not the leave, which then begins a LeaseTTL after the moment. If the moment is too
+// far ahead, LeaveAt fails with ErrAhead and the node stays.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
 	defer cancel()
@@ -302,10 +302,10 @@ func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	case from.Before(at):
 		from = at
 	}
-	return a.leave(ctx, from) // which reports what the drain has not achieved
+	return a.leave(ctx, from) // leave reports what the drain has not achieved
 }
 
-// linger lets the leave message spread.
+// linger waits while the leave message spreads.
 func (a *Agent) linger(ctx context.Context) {
 	rounds := leaveRounds * a.cfg.GossipInterval
 	timer := time.NewTimer(rounds)
@@ -318,20 +318,19 @@ func (a *Agent) linger(ctx context.Context) {
 	_ = a.gossip.Leave(rounds) // so that memberlist's peers do not report a failure
 }
 
-// leaveRounds is the number of gossip intervals for which a leave message is repeated.
+// leaveRounds is how many gossip intervals a leave message is repeated for.
 const leaveRounds = 5
 
-// Close stops the agent at once, without a leave message: other nodes see a crash. Close
-// releases all partitions and waits until everything has stopped. It can be called
-// again. If a Strategy does not return for LeaseTTL, Close fails with ErrStalled, and the
-// agent stops when the Strategy returns.
+// Close stops the agent at once and without a leave message, so other nodes treat it as a crash. Close
+// releases all partitions and waits until everything has stopped. It can be called again. If a Strategy does
+// not return for LeaseTTL, Close fails with ErrStalled, and the agent stops when the Strategy returns.
 func (a *Agent) Close() error {
 	a.stop()
 	timer := time.NewTimer(a.cfg.LeaseTTL)
 	defer timer.Stop()
 	select {
 	case <-a.ended:
-		<-a.done // the rest is bounded by itself, such as a second for a log handler
+		<-a.done // everything else stops within its own time limit, such as a second for a log handler
 		return nil
 	case <-timer.C:
 		return ErrStalled

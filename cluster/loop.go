@@ -11,20 +11,20 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// loop is the shell around the core of an agent: one goroutine that hands in
-// what arrives and carries out what the core decides.
+// loop is the shell around the core of an agent. Its one goroutine hands the core what arrives, and carries
+// out what the core decides.
 type loop struct {
 	agent    *Agent
 	core     *node.Node
 	log      *slog.Logger
-	endLog   func()       // waits for the last lines
-	refusals <-chan error // of nodes with other settings
+	endLog   func()       // writes the last lines and waits for them
+	refusals <-chan error // refusals by nodes with other settings
 	sent     struct{ packets, bytes, errors uint64 }
-	err      error // why the loop ended by itself
+	err      error // why the loop stopped by itself
 
 	history history
 
-	stopped []placement.Partition // runs that the core waits for
+	stopped []placement.Partition // runs whose end the core waits for
 }
 
 // call is a function that runs in the loop.
@@ -76,8 +76,8 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// pause returns how long the loop may wait for the next call. Runs that the core stops
-// may have returned already.
+// pause returns how long the loop may sleep. It returns 0 if the core stops runs, because they may have
+// returned already.
 func pause(now time.Time, r node.Ready) time.Duration {
 	if len(r.Stop) > 0 {
 		return 0
@@ -85,8 +85,7 @@ func pause(now time.Time, r node.Ready) time.Duration {
 	return max(0, r.Next.Sub(now))
 }
 
-// carryOut does what the core decided. What this node owns changes first, then
-// others are notified.
+// carryOut does what the core decided. It changes what this node owns before it notifies other nodes.
 func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	if r.Show {
 		l.show()
@@ -123,7 +122,7 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	}
 }
 
-// reachOut begins what the core needs to find others, and to be found.
+// reachOut starts the exchanges and lookups with which this node finds others and is found.
 func (l *loop) reachOut(ctx context.Context, r node.Ready) {
 	if r.Locate != nil {
 		l.agent.locate(r.Locate)
@@ -166,15 +165,15 @@ func (l *loop) watch(nodes []node.Watch) {
 	l.agent.gossip.Watch(targets)
 }
 
-// command is do for calls of the application, which must not wait for a loop that stands still.
+// command is do for calls of the application, which must not wait forever if the loop stands still.
 func (a *Agent) command(f func(now time.Time, n *node.Node)) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.LeaseTTL, ErrStalled)
 	defer cancel()
 	return a.do(ctx, f)
 }
 
-// do runs f in the loop and returns when its effects are carried out, or when ctx ends. In
-// that case f may still run later, unless it was not handed over yet.
+// do runs f in the loop and returns when its effects are carried out, or when ctx ends. If ctx ends, f may
+// still run later if the loop has received it.
 func (a *Agent) do(ctx context.Context, f func(now time.Time, n *node.Node)) error {
 	c := call{f, make(chan struct{})}
 	select {

@@ -12,25 +12,25 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// LostFor is how long a snapshot has a member that is not live any more.
+// LostFor is how long snapshots keep a member that is no longer live.
 const LostFor = 30 * time.Minute
 
-// maxLost bounds the lost members of a snapshot.
+// maxLost is the highest number of lost members in a snapshot.
 const maxLost = 256
 
-// Lost is a member that is not live any more, and did not come back.
+// Lost is a member that is no longer live and has not come back.
 type Lost struct {
-	*Member    // as this node knew it last
+	*Member    // as this node last knew it
 	Reason     lease.Reason
-	At         time.Time // when this node learned that it had gone, by this node's clock
-	Partitions int       // that it owned then; others own these since
+	At         time.Time // when this node learned of the loss, by this node's clock
+	Partitions int       // how many it owned then
 }
 
-// Left reports whether the member went by itself.
+// Left reports whether the member left, as opposed to being lost.
 func (l *Lost) Left() bool { return l.Reason == lease.Departed }
 
-// Lost returns the members that have gone within LostFor and did not come back, the latest
-// first, at most 256. It is a list of this node alone, from the time since it was started.
+// Lost returns the members that were lost or left within LostFor and have not come back: at most 256, latest
+// first. It only has what this node has seen since its own start.
 func (s *Snapshot) Lost() []Lost {
 	for i := range s.lost {
 		if time.Since(s.lost[i].At) > LostFor {
@@ -40,7 +40,7 @@ func (s *Snapshot) Lost() []Lost {
 	return s.lost
 }
 
-// fillLost adds the members that have gone since old.
+// fillLost adds the members that are no longer live since old.
 func (s *Snapshot) fillLost(old *Snapshot, gone []Lost) {
 	if s.lost = old.lost; s.State == old.State || old.State == nil {
 		return
@@ -54,7 +54,8 @@ func (s *Snapshot) fillLost(old *Snapshot, gone []Lost) {
 	s.lost = s.lost[:min(len(s.lost), maxLost)]
 }
 
-// goneSince returns the members that have gone since old, in one pass: thousands may go at once.
+// goneSince returns the members that were live in old and are no longer. It makes one pass over the table,
+// because thousands may go at once.
 func (s *Snapshot) goneSince(old *Snapshot, now time.Time) (gone []Lost) {
 	if s.State == old.State || old.State == nil {
 		return nil
@@ -86,8 +87,8 @@ func (s *Snapshot) isLive(id lease.NodeID) bool {
 	return ok
 }
 
-// fillParting keeps what was known of members that have gone, until the next state is without them: one that
-// leaves drains first, and is no candidate of the table any more.
+// fillParting keeps what was known of members that have gone until the next State is without them. The table
+// does not have them all, because a member that leaves drains first and so is no longer a candidate.
 func (s *Snapshot) fillParting(old *Snapshot) {
 	if s.State == nil {
 		return
@@ -103,8 +104,9 @@ func (s *Snapshot) fillParting(old *Snapshot) {
 	}
 }
 
-// lastOf returns a copy of what the snapshot knows of a member, which may have gone already. The members of a
-// snapshot are one piece of memory, of which one would keep all.
+// lastOf returns a copy of what the snapshot knows of a member, which may have gone already. It copies
+// because all members of a snapshot share one allocation, which a pointer to a single member would keep in
+// memory.
 func (s *Snapshot) lastOf(i lease.Incarnation) *Member {
 	for _, members := range [][]*Member{s.Members, s.parting, s.owners} {
 		if at, ok := slices.BinarySearchFunc(members, i.Node, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) }); ok {
@@ -122,7 +124,7 @@ func endOf(s *events.State, i lease.Incarnation) lease.Reason {
 	return lease.Expired
 }
 
-// partitionsOf returns how many partitions each node of a table owns, by index into its nodes.
+// partitionsOf returns how many partitions each node of a table owns, indexed like its Nodes.
 func partitionsOf(t *placement.Table) []int {
 	owned := make([]int, len(t.Nodes()))
 	for p := range t.Partitions() {
@@ -133,16 +135,14 @@ func partitionsOf(t *placement.Table) []int {
 	return owned
 }
 
-// confirmTime is how long Ended waits for the confirmation of an end. The watchers of a node need
-// about half of it.
+// confirmTime is how long Ended waits until an end is confirmed. A node's watchers need about half of it.
 const confirmTime = time.Second
 
-// Ended reports whether an incarnation is no longer live here. If it is, Ended looks for
-// itself: it connects to the address of the node. If the process is gone, Ended waits until
-// the other nodes have confirmed its end, for at most a second or until ctx ends; otherwise it
-// returns false at once. So Ended never makes a node dead, and false proves nothing: a host that
-// vanished is noticed after half a TTL. Call it when you have reason to believe that a member
-// has died.
+// Ended reports whether an incarnation is no longer live in this node's view. If it still is, Ended connects
+// to the node's address to check. If the process is gone, Ended waits until the other nodes have confirmed
+// its end, for at most a second or until ctx ends. Otherwise it returns false at once. Ended itself never
+// declares a node dead, and false proves nothing, because the loss of a whole host is only noticed after half
+// a TTL. Call it when you have a reason to believe that a member has died.
 func (a *Agent) Ended(ctx context.Context, of lease.Incarnation) bool {
 	m := a.snap.Load().running(of)
 	if m == nil || of.Node == a.self {
@@ -156,8 +156,8 @@ func (a *Agent) Ended(ctx context.Context, of lease.Incarnation) bool {
 	return a.await(ctx, func(s *Snapshot) bool { return s.running(of) == nil }) == nil
 }
 
-// running returns the member of an incarnation while no later incarnation has replaced it,
-// and nil if its node is not live.
+// running returns the member with this incarnation. It returns nil if the node is not live or a later
+// incarnation has replaced this one.
 func (s *Snapshot) running(of lease.Incarnation) *Member {
 	if m, ok := s.Member(of.Node); ok && m.Incarnation <= of.Number {
 		return m

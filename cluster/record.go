@@ -24,7 +24,8 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 	}
 }
 
-// served returns where HTTP is served, as a record holds it: at the host of addr, or not at all.
+// served returns the port and TLS flag of the HTTP API in the form of a record, or 0 if HTTP is not served at
+// the host of addr.
 func (c Config) served(addr string) uint32 {
 	advertised, err := netip.ParseAddrPort(addr)
 	listens, err2 := netip.ParseAddrPort(c.HTTPAddr)
@@ -37,8 +38,9 @@ func (c Config) served(addr string) uint32 {
 	return 2 * uint32(listens.Port())
 }
 
-// HTTP returns the URL of the member's HTTP API, "" if it states none that others reach: see Config.HTTPAddr. A
-// hostile member can state any port, so think before you send secrets there.
+// HTTP returns the URL of the member's HTTP API. It is "" if the member has none that other hosts can reach:
+// see Config.HTTPAddr. A hostile member can name any port, so be careful with secrets in requests to this
+// URL.
 func (m *Member) HTTP() string {
 	host, _, err := net.SplitHostPort(m.Addr)
 	if m.http < 2 || err != nil {

@@ -18,15 +18,16 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// MaxScopes is how many scopes an agent has at most: each one costs the agent's loop some time with each snapshot.
+// MaxScopes is how many scopes an agent can have. It is limited because each scope costs the agent's loop
+// some time with each snapshot.
 const MaxScopes = 64
 
-// MaxScopeName is how many bytes the name of a scope has at most.
+// MaxScopeName is how many bytes the name of a scope can have.
 const MaxScopeName = 64
 
-// Scope is a ring over some of the members: those of a role, a service or a zone. It has its own owner of each
-// partition and its own events. Partitions, strategy and leases are the agent's. All methods may be called from any
-// goroutine.
+// Scope is a ring over some of the members, such as those of a role, a service or a zone. It has its own
+// owner of each partition and its own events. Partitions, strategy and leases are the agent's. All methods
+// may be called from any goroutine.
 type Scope struct {
 	agent *Agent
 	name  string
@@ -36,8 +37,8 @@ type Scope struct {
 	feed events.Feed
 
 	// Only the loop uses these.
-	table   *placement.Table    // the last one, also while the agent shows none
-	mayOwn  uint64              // as of the agent's state that the scope's state follows
+	table   *placement.Table    // the last table, even while the agent shows none
+	mayOwn  uint64              // of the agent's state from which the scope's state was made
 	nodes   []placement.Node    // reused
 	members []lease.Incarnation // reused
 	details []events.Detail     // of members; reused
@@ -52,26 +53,28 @@ type scopeProblem struct {
 	logged time.Time
 }
 
-// Scope returns a ring over the members for which match returns true. The candidates are the candidates of
-// the agent's table that match, so draining, cordoned and settling members and members of weight 0 own
-// nothing, and the scope changes together with the agent's table; where match looks at labels, it changes as soon as a node hears of new ones. The scope exists as long as the agent does.
-// Package clusterhttp serves it: requests name it with ?scope=.
+// Scope returns a ring over the members for which match returns true. Its candidates are those candidates of
+// the agent's table that match. So draining, cordoned and settling members and members of weight 0 own
+// nothing, and the scope changes together with the agent's table. If match looks at labels, the scope also
+// changes as soon as this node hears of new labels. The scope exists as long as the agent does. Over HTTP
+// (package clusterhttp), requests name it with ?scope=.
 //
-// match should depend only on what a member states of itself and does not change all the time: Labels, Zone, ID,
-// Version. Each node asks its own match, and nodes agree on owners only if their functions do. Roost does not
-// compare them: [Agent.Converged] and [Snapshot.Diverged] look at the agent's table alone. So while a rolling deploy
-// replaces match, nodes can name different owners in this scope, and two nodes can own a partition or none.
-// To avoid that, let match look at a label and change the label: a member states its label to all nodes. If the
-// function has to change, deploy a second scope with a new name everywhere before the first node uses it.
-// A member that matches gets partitions from the others even before it calls Scope itself: call it right after Start.
+// match should only depend on what a member announces about itself and rarely changes: Labels, Zone, ID,
+// AppVersion. Each node uses its own match, so nodes agree on owners only if their functions agree. Roost
+// does not compare them: [Agent.Converged] and [Snapshot.Diverged] look at the agent's table only. So while a
+// rolling deploy replaces match, nodes can name different owners in this scope, and a partition can have two
+// owners or none. To avoid that, let match compare a label and change the label, which a member announces to
+// all nodes. If the function has to change, deploy a second scope with a new name everywhere before the first
+// node uses it. Call Scope right after Start, because the others give a matching member partitions even
+// before it calls Scope itself.
 //
-// The agent's loop calls match twice for each member, some ten times a second, so match should return at once, and
-// it must not wait for the agent. If match panics for a member, that member stays in the scope or out of it,
-// and the agent logs it. While the matching candidates stay the same, the scope keeps its table, and costs
-// about 4 µs per snapshot of 100 nodes. A change costs one more table: about 25 µs for 1,024 partitions and
-// 100 nodes, in the agent's loop. docs/dev/benchmarks.md has the numbers.
+// The agent's loop calls match twice for each member, about ten times a second. So match should return at
+// once, and must not wait for the agent. If match panics for a member, the agent logs it, and the member
+// stays inside or outside of the scope as before. While the matching candidates stay the same, the scope
+// keeps its table and is cheap. A change costs the agent's loop the computation of one more table.
+// docs/dev/benchmarks.md has numbers.
 //
-// Config.Handoff does not apply to scopes: runs of a partition on two nodes can overlap for a moment, as without it.
+// Config.Handoff does not apply to scopes. Runs of a partition on two nodes can overlap for a moment.
 //
 // Scope does not wait for Ready: until then, lookups fail with ErrNotReady. It fails with ErrScopeExists if
 // the agent has a scope with this name, with ErrManyScopes if it has MaxScopes, with ErrScopeStrategy if the
@@ -108,7 +111,7 @@ func (sc *Scope) check() error {
 	return nil
 }
 
-// addScope is for the loop.
+// addScope adds a scope in the loop.
 func (a *Agent) addScope(sc *Scope, now time.Time) error {
 	scopes := a.Scopes()
 	switch {
@@ -137,19 +140,20 @@ func (a *Agent) Scopes() []*Scope {
 // Name returns the name of the scope.
 func (sc *Scope) Name() string { return sc.name }
 
-// Place returns the scope's owner of key, which must not be modified. It costs as much as [Agent.Place]: no lock and
-// no allocation. While no member of the scope can own anything, it fails with an error that wraps ErrEmptyScope;
-// otherwise it fails when Agent.Place does.
+// Place returns the scope's owner of key, which must not be modified. Like [Agent.Place], it takes no lock
+// and allocates nothing. While no member of the scope can own anything, it fails with an error that wraps
+// ErrEmptyScope. Otherwise it fails in the same cases as Agent.Place.
 func (sc *Scope) Place(key string) (*Member, error) { return sc.snap.Load().Place(key) }
 
 // OwnerOf returns the scope's owner of p, and false if there is none.
 func (sc *Scope) OwnerOf(p placement.Partition) (*Member, bool) { return sc.snap.Load().OwnerOf(p) }
 
-// Owners returns the n best members of the scope for key, distinct and best first, at the cost of [Agent.Owners].
+// Owners returns the n best members of the scope for key, all different and the best first. It costs as much
+// as [Agent.Owners].
 func (sc *Scope) Owners(key string, n int) []*Member { return sc.snap.Load().Owners(key, n) }
 
-// IsOwner reports whether this node owns key in the scope and its own lease still holds, like [Agent.IsOwner]. So it
-// is false while the agent is fenced or isolated, and after it has left.
+// IsOwner reports whether this node owns key in the scope and its own lease still holds, like
+// [Agent.IsOwner]. It is false while the agent is fenced or isolated, and after the agent has left.
 func (sc *Scope) IsOwner(key string) bool { return sc.Owns(sc.agent.Partition(key)) }
 
 // Owns is IsOwner for a partition.
@@ -166,21 +170,22 @@ func (sc *Scope) Owned() []placement.Partition { return sc.agent.owned(sc.snap.L
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 
 // Snapshot returns the scope at one moment. Its Members, Table and State are the scope's, and Place, Owners,
-// Version and Digest answer for the scope. Everything else is the agent's, also InSync, Diverged and
+// Version and Digest answer for the scope. Everything else is the agent's, including InSync, Diverged and
 // Converged.
 func (sc *Scope) Snapshot() *Snapshot { return sc.snap.Load() }
 
-// Latest is Snapshot, with a channel that is closed when a later one replaces it, like [Agent.Latest].
+// Latest returns the Snapshot, and a channel that is closed when a later snapshot replaces it, like
+// [Agent.Latest].
 func (sc *Scope) Latest() (*Snapshot, <-chan struct{}) { return sc.snap.Get() }
 
-// Watch returns the changes of the scope, like [Agent.Watch]; Changed has members of the scope only. A member
-// that no longer matches is in Left, without a reason. A member that begins to match is in Joined and, when
-// the agent publishes what changed, in Changed. Version counts the scope's own states.
+// Watch returns the changes of the scope, like [Agent.Watch]. Batch.Changed only has members of the scope. A
+// member that stops matching is in Left, without a reason. A member that begins to match is in Joined and,
+// when the agent publishes what changed, in Changed. Version counts the scope's own states.
 func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &sc.feed)
 }
 
-// Reader is the primitive below Watch and RunOwned, like [Agent.Reader]. The caller closes it.
+// Reader is the primitive that Watch and RunOwned use, like [Agent.Reader]. The caller must close it.
 func (sc *Scope) Reader(name string) *events.Reader { return sc.feed.Reader(name) }
 
 // RunOwned runs f once for each partition for as long as this node owns it in the scope, like [Agent.RunOwned] without
@@ -189,7 +194,7 @@ func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement
 	return events.RunOwned(ctx, &sc.feed, f)
 }
 
-// updateScopes has all scopes follow the agent's next snapshot.
+// updateScopes updates all scopes to the agent's next snapshot.
 func (l *loop) updateScopes(s *Snapshot, now time.Time) {
 	for _, sc := range l.agent.Scopes() {
 		err := sc.update(s, now)
@@ -205,9 +210,9 @@ func (l *loop) updateScopes(s *Snapshot, now time.Time) {
 	}
 }
 
-// update has the scope follow a snapshot of the agent. If the strategy fails, the scope keeps its members and
-// table. If match fails for a member, that member stays in the scope or out of it, and nodes that drain or
-// leave go all the same. update returns why.
+// update updates the scope to a snapshot of the agent. If the strategy fails, the scope keeps its members and
+// table. If match fails for a member, that member stays inside or outside of the scope as before, while nodes
+// that drain or leave still go. The error says what failed.
 func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	old := sc.snap.Load()
 	s := *of
@@ -236,8 +241,8 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	return sc.problem.err
 }
 
-// compute returns the live members that match, and the table of the scope: the last one if the candidates are
-// the same, or while the agent shows none.
+// compute returns the live members that match, and the table of the scope. That is the last table if the
+// candidates are the same, or if the agent shows no table.
 func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Table, err error) {
 	members = make([]*Member, 0, len(of.Members))
 	for _, m := range of.Members {
@@ -262,7 +267,7 @@ func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Tabl
 	return members, table, err
 }
 
-// matches asks match. If it panics, the member stays where it was.
+// matches calls match. If match panics, the member stays inside or outside of the scope as before.
 func (sc *Scope) matches(m *Member) (in bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -286,7 +291,7 @@ func (sc *Scope) whyEmpty(matching []*Member, live int) error {
 		len(matching), live, barred(matching))
 }
 
-// follow returns the state of the scope after prev: prev itself if nothing has changed.
+// follow returns the state of the scope after prev, which is prev itself if nothing has changed.
 func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *events.State {
 	if of.State == nil {
 		return prev
@@ -298,7 +303,7 @@ func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *e
 			return prev
 		}
 		if sc.mayOwn != mayOwn && sc.mayOwn != 0 && mayOwn != 0 {
-			prev = events.Next(prev, sc.agent.self, prev.Table, prev.Members, false) // everything was lost in between, and regained
+			prev = events.Next(prev, sc.agent.self, prev.Table, prev.Members, false) // everything was lost and regained in between
 		}
 	}
 	s := events.Next(prev, sc.agent.self, sc.table, slices.Clone(members), mayOwn != 0)
@@ -307,8 +312,8 @@ func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *e
 	return s
 }
 
-// follows returns the members of the agent's state that match, and what that state knows of each. That state keeps
-// members that are no longer live until the agent has published their end; the scope keeps them as long.
+// follows returns the members of the agent's state that match, and the details of each. The agent's state
+// keeps members that are no longer live until it has published their end, and the scope keeps them as long.
 func (sc *Scope) follows(prev *events.State, of *Snapshot, matching []*Member) ([]lease.Incarnation, []events.Detail) {
 	sc.members, sc.details = sc.members[:0], sc.details[:0]
 	live := of.Members

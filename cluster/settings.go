@@ -10,9 +10,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// settings are the settings that must be equal on all nodes, as lines of name=value, and
-// the range of wire versions that a node reads, which must overlap. They travel in
-// memberlist's meta; the hash of all but the range is in every message.
+// settings are the settings that must be equal on all nodes, as lines of name=value, and the range of wire
+// versions that a node reads, which must overlap with the others' ranges. They travel in memberlist's meta.
+// Every message has the hash of all settings except the range.
 type settings struct {
 	wire  [2]int // oldest and newest version
 	equal string
@@ -29,7 +29,7 @@ func settingsOf(c Config) settings {
 
 func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(s.equal)) }
 
-// meta returns the form that peers accept. It also has the identity of the node's cluster, which may change.
+// meta encodes the settings for memberlist's meta, with the identity of the node's cluster, which may change.
 func (s settings) meta(id lease.ClusterID) []byte {
 	b := []byte(s.wireLine() + s.equal)
 	if len(id) == 0 {
@@ -42,10 +42,11 @@ func (s settings) meta(id lease.ClusterID) []byte {
 	return append(b, '\n')
 }
 
-// clusterLine begins the line with the identity, which is no setting.
+// clusterLine begins the line with the cluster's identity, which is not a setting.
 const clusterLine = "cluster="
 
-// ofCluster reports whether the meta of a node shows no other identity.
+// ofCluster reports whether a node may be of the cluster with this identity: they share a founder, or one
+// side has no identity.
 func ofCluster(id lease.ClusterID, meta []byte) bool {
 	if len(id) == 0 {
 		return true
@@ -62,8 +63,8 @@ func ofCluster(id lease.ClusterID, meta []byte) bool {
 
 func (s settings) wireLine() string { return fmt.Sprintf("wire=%d-%d\n", s.wire[0], s.wire[1]) }
 
-// accept returns nil if a peer with the given meta runs with the same settings,
-// else an error about the first setting that differs.
+// accept returns nil if a peer with the given meta has the same settings. Otherwise its error names the first
+// setting that differs.
 func (s settings) accept(peer string, meta []byte) error {
 	theirs := make(map[string]string)
 	for line := range strings.Lines(string(meta)) {

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// show replaces the snapshot by a new view of the core.
+// show publishes the core's new view as a snapshot.
 func (l *loop) show() {
 	a := l.agent
 	v := l.core.View()
@@ -37,7 +37,7 @@ func (l *loop) show() {
 	switch {
 	case v.Ended:
 		s.why = ErrClosed
-	case v.Table == nil: // also during a fence, if the node had none before
+	case v.Table == nil: // also during a fence, if the node had no table before it
 		s.why = ErrNotReady
 	default:
 		s.why = ErrNoMembers
@@ -75,7 +75,7 @@ func (l *loop) show() {
 	a.snap.Set(*s)
 }
 
-// fillDrains notes since when members drain.
+// fillDrains records since when each member drains.
 func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 	was := old.Members
 	for _, m := range s.Members {
@@ -89,8 +89,8 @@ func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 	}
 }
 
-// keepMembers adds the members of old that a fenced node does not hear yet. It leaves out members of which it
-// knows that they have ended.
+// keepMembers adds the members of old that a fenced node does not hear yet, except members that are known to
+// have ended.
 func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.Reason) {
 	live := s.Members
 	s.Members = make([]*Member, 0, max(len(live), len(old.Members)))
@@ -106,8 +106,8 @@ func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.R
 	s.Members = append(s.Members, live...)
 }
 
-// fillOwners looks the candidates of the table up among the members. A candidate
-// that has gone keeps its last known fields until the next table.
+// fillOwners finds the member of each candidate of the table. A candidate that has gone keeps its last known
+// fields until the next table.
 func (s *Snapshot) fillOwners(old *Snapshot) {
 	if s.Table == nil {
 		return
@@ -115,7 +115,7 @@ func (s *Snapshot) fillOwners(old *Snapshot) {
 	s.owners = ownersOf(s.Table, s.Members, old.owners)
 }
 
-// ownersOf looks the candidates of t up among the live members, and then among the owners before them.
+// ownersOf finds each candidate of t among the live members, or else among the last owners.
 func ownersOf(t *placement.Table, live, last []*Member) []*Member {
 	nodes := t.Nodes()
 	owners := make([]*Member, len(nodes))
@@ -134,7 +134,7 @@ func ownersOf(t *placement.Table, live, last []*Member) []*Member {
 	return owners
 }
 
-// fillRunners looks the members up that run what the table gives to others.
+// fillRunners finds the members that run partitions which the table gives to others.
 func (s *Snapshot) fillRunners(runners map[placement.Partition]lease.NodeID) {
 	if len(runners) == 0 || s.Table == nil {
 		return
@@ -147,8 +147,8 @@ func (s *Snapshot) fillRunners(runners map[placement.Partition]lease.NodeID) {
 	}
 }
 
-// next returns the member of that id, or nil, and drops the members before it: ids are
-// looked up in ascending order.
+// next returns the member with this id, or nil, and drops the members before it. So callers must look ids up
+// in ascending order.
 func next(sorted *[]*Member, id lease.NodeID) *Member {
 	for len(*sorted) > 0 && (*sorted)[0].ID != id && (*sorted)[0].ID < id {
 		*sorted = (*sorted)[1:]
@@ -159,7 +159,7 @@ func next(sorted *[]*Member, id lease.NodeID) *Member {
 	return (*sorted)[0]
 }
 
-// stats joins the counters of the core and of the shell.
+// stats combines the counters of the core and the shell.
 func (l *loop) stats(k node.Stats) Stats {
 	a := l.agent
 	watched, watchers := a.gossip.Streams()

@@ -12,33 +12,33 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Member is what a snapshot knows of one live node. All readers share one Member,
-// which must not be modified.
+// Member is what a snapshot knows of one live node. Don't modify it, because all readers share it.
 type Member struct {
 	lease.Profile
 
 	State lease.State // Draining also while the member is cordoned, flapping or unhealthy
 	Load  int64       // units of load in its latest heartbeat; lease.NoLoad if it reports none
-	Meta  string      // of its application, any bytes; it changes only with a new incarnation
+	Meta  string      // Config.Meta of the member; it only changes with a new incarnation
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
-	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet
+	TableDigest uint32        // fingerprint of its table, see InSync; 0 = no table yet
 
-	// FlappingUntil is until when the member drains, by this node's clock, because it came and went
-	// too often; see Config.DisableFlapDamping. Zero: it is not flapping.
+	// FlappingUntil is when the member stops draining because it came and went too often, by this node's
+	// clock. It is zero if the member is not flapping. See Config.DisableFlapDamping.
 	FlappingUntil time.Time
 
-	// Drains is since when this node sees the member drain, for any reason but a cordon; zero: it does not.
+	// Drains is when this node first saw the member drain, for any reason except a cordon. It is zero if the
+	// member does not drain.
 	Drains time.Time
 
 	keys     string // fingerprints
-	http     uint32 // as in a record
+	http     uint32 // as in a lease.Record
 	renewed  time.Time
-	cordoned bool // it would be active
+	cordoned bool // it would be active without a cordon
 }
 
-// Age returns how old the member's lease is, by the monotonic clock: math.MaxInt64 for a node that this one has
-// never met, as in a room that is pinned to such a node.
+// Age returns how old the member's lease is, by the monotonic clock. It is math.MaxInt64 for a node that this
+// one has never met, for example if a room is pinned to such a node.
 func (m *Member) Age() time.Duration {
 	if m.renewed.IsZero() {
 		return math.MaxInt64
@@ -46,7 +46,8 @@ func (m *Member) Age() time.Duration {
 	return time.Since(m.renewed)
 }
 
-// Has reports whether m has a label with that value. Its zone counts as the label "zone", unless it has such a label.
+// Has reports whether m has a label with this value. The zone counts as the label "zone", unless m has a
+// label with that name.
 func (m *Member) Has(label, value string) bool {
 	if got, ok := m.Labels[label]; ok {
 		return got == value
@@ -73,74 +74,74 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 	return member
 }
 
-// Snapshot is the knowledge of a node at one moment. It is immutable.
+// Snapshot is everything that a node knows at one moment. It is immutable.
 type Snapshot struct {
 	Self    *Member
-	Members []*Member        // live, sorted by id, this node among them; see Fenced
+	Members []*Member        // live members including this node, sorted by id; see Fenced
 	Table   *placement.Table // nil until the node is ready, and once it is closed; see Stale
 	State   *events.State    // the partitions that the node owns; nil until the node is ready
 	Stats   Stats
 
-	// Crashed are incarnations whose processes have ended within the last TTL or so, by
-	// confirmation: their members are gone, and not merely out of reach.
+	// Crashed has incarnations whose processes were confirmed to have ended within about the last TTL. These
+	// members are gone, as opposed to only out of reach.
 	Crashed []lease.Incarnation
 
-	// Left are incarnations that have left in order, by their own word ([Agent.Leave]), for a minute, or for
-	// ten LeaseTTLs if those are longer. A node that was not a member at the time does not know of it.
+	// Left has incarnations that have left with [Agent.Leave], for a minute or ten LeaseTTLs, whichever is
+	// longer. A node that joined later does not know of them.
 	Left []lease.Incarnation
 
-	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are more than Config.MaxSkew
-	// ahead of the cluster's. They are no members, or will be none soon.
+	// Ahead has the nodes whose heartbeats this node rejects because their clocks are more than
+	// Config.MaxSkew ahead of the cluster's, and by how much. They are not members, or soon won't be.
 	Ahead map[lease.NodeID]time.Duration
 
-	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which TCP
-	// connections bring: UDP packets do not get through between them and this node both ways. Nodes that own
-	// on another side of a split are not among them.
+	// StreamsAlone has the advertised addresses of nodes that try to join and reach this node via TCP, but
+	// between which and this node UDP packets do not get through both ways. It does not include nodes that
+	// own partitions on another side of a split.
 	StreamsAlone map[lease.NodeID]string
 
 	// Phase is where this node is in its life.
 	Phase Phase
 
-	// Fenced says that this node's own lease expired, because the process was paused or could not send. It
-	// owns nothing until it has joined again and computed a table, usually within a second. Until then Table
-	// and Members are what it knew before, without the members of which it hears that they have left or
-	// crashed.
+	// Fenced says that this node's own lease expired, because the process was paused or could not send. The
+	// node owns nothing until it has joined again and computed a table, usually within a second. Until then
+	// Table and Members are the last known ones, without members that are known to have left or crashed
+	// since.
 	Fenced bool
 
-	// Waits is why the node goes on joining after StartupGrace: a seed accepts connections
-	// but does not answer, or members answer over TCP but not over UDP. nil = there is no
-	// such reason.
+	// Waits is why the node is still joining after StartupGrace: a seed accepts connections but does not
+	// answer, or members answer over TCP but not over UDP. Otherwise it is nil.
 	Waits error
 
-	// Unreachable is why other nodes cannot reach this one at its advertised address, such as that the host
-	// has lost the address; nil = it is not known. The node looks while others do not answer it.
+	// Unreachable is why other nodes cannot reach this one at its advertised address, for example because the
+	// host has lost the address. The node checks this while others do not answer it. It is nil if no reason
+	// is known.
 	Unreachable error
 
-	// Holds is why this node owns nothing, in the order in which the causes are to be solved; nil = there is no
-	// such reason. A node that is joining, settling or of weight 0 owns nothing, either.
+	// Holds is why this node owns nothing, in the order in which to solve the causes. It is nil if there is
+	// no hold. A node that is joining, settling or has weight 0 owns nothing, either.
 	Holds []Hold
 
-	// Cordons are the ones in force, by id, also of nodes that are not members at present.
-	// An active member shows as Draining while it is cordoned. Spared says that cordons
-	// have no effect: no other member could own anything.
+	// Cordons are the active cordons, sorted by id. They include cordons of nodes that are not members at
+	// present. An active member shows as Draining while it is cordoned. Spared says that cordons have no
+	// effect because otherwise no member could own anything.
 	Cordons []Cordon
 	Spared  bool
 
-	why        error // for a key without owner
+	why        error // error of lookups for a key without an owner
 	lease      *node.OwnLease
 	owners     []*Member // by index into Table.Nodes()
-	parting    []*Member // of State, and not live any more; by id
+	parting    []*Member // members of State that are no longer live, sorted by id
 	lost       []Lost    // the latest first
 	digest     uint32    // of the agent's table, as heartbeats carry it
 	divergence int
 	runsLeft   int                   // partitions that run here and that the table gives to others
-	overdue    []placement.Partition // of them, whose runs were told to end, and have not within Config.Handoff
+	overdue    []placement.Partition // those of them whose runs have not ended within Config.Handoff after they were told to
 
-	// runners has the members that run a partition which the table gives to another one.
+	// runners has the members that run a partition which the table gives to another member.
 	runners map[placement.Partition]*Member
 }
 
-// Member returns the live member of that id, and false if there is none: O(log members).
+// Member returns the live member with this id, and false if there is none. It costs O(log members).
 func (s *Snapshot) Member(id lease.NodeID) (*Member, bool) {
 	i, ok := slices.BinarySearchFunc(s.Members, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
 	if !ok {
@@ -149,7 +150,7 @@ func (s *Snapshot) Member(id lease.NodeID) (*Member, bool) {
 	return s.Members[i], true
 }
 
-// Version counts the changes that this node has seen; 0 before it is ready.
+// Version counts the changes that this node has seen. It is 0 until the node is ready.
 func (s *Snapshot) Version() uint64 {
 	if s.State == nil {
 		return 0
@@ -160,22 +161,23 @@ func (s *Snapshot) Version() uint64 {
 // Digest identifies the table: nodes with equal digests agree on every owner.
 func (s *Snapshot) Digest() placement.Digest { return s.Table.Digest() }
 
-// Diverged returns how many live members run another table than this node, by their
-// latest heartbeats. Settling members do not count.
+// Diverged returns how many live members had another table than this node as of their latest heartbeats.
+// Settling members do not count.
 func (s *Snapshot) Diverged() int { return s.divergence }
 
-// InSync reports whether m runs the same table as this node, for the same reasons,
-// by its latest heartbeat.
+// InSync reports whether m had the same table as this node, computed from the same input, as of its latest
+// heartbeat.
 func (s *Snapshot) InSync(m *Member) bool {
 	return s.Table != nil && m.TableDigest == s.digest
 }
 
-// Stale reports whether Table may be out of date, because this node is isolated or fenced: lookups answer by
-// its last table, which may give this node partitions that it does not own. IsOwner is right in any case.
+// Stale reports whether Table may be out of date because this node is isolated or fenced. Lookups then answer
+// from the last table, which may name this node as owner of partitions that it does not own. IsOwner is
+// always right.
 func (s *Snapshot) Stale() bool { return s.Fenced || s.Phase == PhaseIsolated }
 
-// Converged reports whether this node is ready, is neither isolated nor fenced, and all live members run
-// its table.
+// Converged reports whether this node is ready, neither isolated nor fenced, and all live members have the
+// same table as it.
 func (s *Snapshot) Converged() bool {
 	return s.Table != nil && s.divergence == 0 && !s.Stale()
 }
@@ -189,8 +191,8 @@ func (s *Snapshot) Place(key string) (*Member, error) {
 	return nil, s.why
 }
 
-// OwnerOf returns the owner of p, and false if it has none. With handoff, the owner is the
-// member that runs p, as far as this node knows, until the member of the table does.
+// OwnerOf returns the owner of p, and false if it has none. During a handoff, the owner is the member that
+// still runs p, as far as this node knows, and then the member that the table names.
 func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 	if len(s.runners) > 0 {
 		if m := s.runners[p]; m != nil {
@@ -200,8 +202,8 @@ func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 	return s.NextOwnerOf(p)
 }
 
-// NextOwnerOf returns the member that the table names for p, and false if there is none. It
-// is the owner, or with handoff the member that takes p over.
+// NextOwnerOf returns the member that the table names for p, and false if there is none. It is the owner or,
+// during a handoff, the member that takes p over.
 func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 	if i := s.Table.OwnerIndex(p); i >= 0 {
 		return s.owners[i], true
@@ -209,13 +211,13 @@ func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 	return nil, false
 }
 
-// Runners returns the members that run a partition which the table gives to another one, with
-// handoff. The map is shared and must not be modified; it is nil most of the time.
+// Runners returns, during handoffs, the members that still run a partition which the table gives to another
+// member. The map is shared and must not be modified. Most of the time it is nil.
 func (s *Snapshot) Runners() map[placement.Partition]*Member { return s.runners }
 
-// Owners returns the n best nodes for key, distinct, the owner by the table first.
+// Owners returns the n best members for key, all different, beginning with the owner that the table names.
 func (s *Snapshot) Owners(key string, n int) []*Member {
-	var few [3]int // the usual number, without an allocation
+	var few [3]int // saves an allocation for the usual n
 	ranked := s.Table.AppendRank(few[:0], placement.Of(key, s.Table.Partitions()), n)
 	members := make([]*Member, len(ranked))
 	for at, i := range ranked {
@@ -224,17 +226,18 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 	return members
 }
 
-// OwnersNear returns the members of Owners, those of a zone first: for readers that take any of n replicas.
+// OwnersNear returns the members of Owners with the members of a zone first, for readers that can use any of
+// n replicas.
 func (s *Snapshot) OwnersNear(key string, n int, zone string) []*Member {
 	return s.candidates(s.Table.RankNear(placement.Of(key, s.Table.Partitions()), n, zone))
 }
 
-// Subset returns the n members of a tenant; see placement.Table.Subset.
+// Subset returns n members for a tenant. See placement.Table.Subset.
 func (s *Snapshot) Subset(tenant string, n int) []*Member {
 	return s.candidates(s.Table.Subset(tenant, n))
 }
 
-// candidates returns candidates of the table.
+// candidates returns the members with these ids, which are candidates of the table.
 func (s *Snapshot) candidates(ids []lease.NodeID) []*Member {
 	members := make([]*Member, len(ids))
 	for at, id := range ids {
@@ -246,13 +249,13 @@ func (s *Snapshot) candidates(ids []lease.NodeID) []*Member {
 
 func (s *Snapshot) owns(p placement.Partition) bool { return s.State != nil && s.State.Owns(p) }
 
-// weighs reports whether the table has this node with weight w. It is also true where
-// no table will: the node is no candidate, or its weight was changed again.
+// weighs reports whether the table has this node with weight w. It is also true if no table ever will,
+// because the node is not a candidate or its weight was changed again.
 func (s *Snapshot) weighs(w uint32) bool {
 	return s.Self.Weight != w || s.Phase != PhaseActive || s.Self.State != lease.Active || s.placed(s.Self.ID) == w
 }
 
-// placed returns the weight of a node in the table; 0 if it is no candidate.
+// placed returns the weight of a node in the table, or 0 if the node is not a candidate.
 func (s *Snapshot) placed(id lease.NodeID) uint32 {
 	nodes := s.Table.Nodes()
 	i, ok := slices.BinarySearchFunc(nodes, id, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
@@ -262,8 +265,8 @@ func (s *Snapshot) placed(id lease.NodeID) uint32 {
 	return nodes[i].Weight
 }
 
-// Stats counts what an agent did since it was started. Each counter is described here, with its name in JSON;
-// clusterprom has its metric.
+// Stats counts what an agent has done since its start. JSON uses the names in the tags, and clusterprom
+// exports the counters as metrics.
 type Stats struct {
 	CoreStats
 
@@ -273,25 +276,25 @@ type Stats struct {
 	BytesReceived   uint64 `json:"bytes_received"`
 	SendErrors      uint64 `json:"send_errors"`
 	InboxDropped    uint64 `json:"inbox_dropped"` // messages that arrived faster than they were applied
-	GuardDropped    uint64 `json:"guard_dropped"` // packets and connections that no agent sends
+	GuardDropped    uint64 `json:"guard_dropped"` // packets and connections that are not from an agent
 	WrongKey        uint64 `json:"wrong_key"`     // packets and connections that no key of this node opens; see [Agent.Rejections]
-	WrongCluster    uint64 `json:"wrong_cluster"` // of another cluster's name, or of none
-	NotAllowed      uint64 `json:"not_allowed"`   // of a source outside Config.GossipAllow
+	WrongCluster    uint64 `json:"wrong_cluster"` // packets and connections that name another cluster or none
+	NotAllowed      uint64 `json:"not_allowed"`   // packets and connections from a source outside Config.GossipAllow
 	Requests        uint64 `json:"requests"`      // calls of [Agent.Arrived]
 	Misrouted       uint64 `json:"misrouted"`     // of these, requests for keys of other nodes
-	Sealed          uint64 `json:"sealed"`        // messages sealed with the gossip key in use, see SealedWith
-	LogDropped      uint64 `json:"log_dropped"`   // log lines that were not written: the handler fails, or is too slow
+	Sealed          uint64 `json:"sealed"`        // messages encrypted with the present gossip key, see SealedWith
+	LogDropped      uint64 `json:"log_dropped"`   // log lines that were lost because the handler fails or is too slow
 
-	// Watched is the number of members whose end this node would learn of at once, by a
-	// TCP stream to each. Watchers is the number of streams by which others would learn
-	// of the end of this node: 0 means that they wait for its lease. Both are of the
-	// moment, with up to four each, and more during a change.
+	// Watched is the number of members that this node watches via a TCP stream, so that it notices at once
+	// when their process ends. Watchers is the number of streams via which other nodes watch this one. If it
+	// is 0, they only notice the end of this node when its lease expires. Both are current values, usually up
+	// to four, and more during a change.
 	Watched  int `json:"watched"`
 	Watchers int `json:"watchers"`
 
-	// SealedWith is the fingerprint of the key that seals, "" without one: see [KeyFingerprint]. Sealed
-	// counts since the start of this process, for each key by itself. All nodes together may seal 2^32
-	// messages with one key.
+	// SealedWith is the fingerprint of the key that the node encrypts with, or "" without a key: see
+	// [KeyFingerprint]. Sealed counts the messages since the start of this process, separately for each key.
+	// All nodes together may encrypt 2^32 messages with one key.
 	SealedWith string `json:"sealed_with,omitempty"`
 }
 
@@ -300,23 +303,22 @@ type CoreStats struct {
 	lease.Stats
 
 	DecodeErrors      uint64 `json:"decode_errors"`  // malformed messages
-	VersionErrors     uint64 `json:"version_errors"` // messages of an unknown wire version
+	VersionErrors     uint64 `json:"version_errors"` // messages with an unknown wire version
 	StaleDropped      uint64 `json:"stale_dropped"`  // messages queued while this process was paused
 	OtherCluster      uint64 `json:"other_cluster"`  // messages of another cluster with the same name and settings
-	FromSelf          uint64 `json:"from_self"`      // own messages that came back: others advertise an address that leads here
-	ViewChanges       uint64 `json:"view_changes"`   // of the live set
+	FromSelf          uint64 `json:"from_self"`      // own messages that came back, because another node advertises an address that leads here
+	ViewChanges       uint64 `json:"view_changes"`   // changes of the live set
 	TableChanges      uint64 `json:"table_changes"`
-	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
+	AssignmentFetches uint64 `json:"assignment_fetches"` // full exchanges because another node had a different assignment
 	Fences            uint64 `json:"fences"`             // times this node released everything by itself
-	NodesRefused      uint64 `json:"nodes_refused"`      // with other settings
-	HealthFailures    uint64 `json:"health_failures"`    // failed checks of the application, and late reports
-	HandoffOverruns   uint64 `json:"handoff_overruns"`   // partitions that this node ran without the answer of another one, after Config.Handoff
+	NodesRefused      uint64 `json:"nodes_refused"`      // nodes that were refused because their settings differ
+	HealthFailures    uint64 `json:"health_failures"`    // failed checks of the application and missed reports
+	HandoffOverruns   uint64 `json:"handoff_overruns"`   // partitions that this node started after Config.Handoff, without an answer of the old owner
 
-	// Divergences counts how often this node, having a table, began to see members with
-	// another one. DivergedTime is the total time in which it saw some, up to now. Each
-	// change of the table brings a moment of divergence. An alarm is due when
-	// [Snapshot.Diverged] stays above 0, or DivergedTime grows by more than a small share
-	// of the time.
+	// Divergences counts how often this node began to see members with another table. DivergedTime is the
+	// total time in which it saw such members, including the present divergence. Each change of the table
+	// causes a moment of divergence. Raise an alert if [Snapshot.Diverged] stays above 0, or if DivergedTime
+	// grows by more than a small share of the time.
 	Divergences  uint64        `json:"divergences"`
 	DivergedTime time.Duration `json:"diverged_ns"`
 }
@@ -330,15 +332,16 @@ type CoreStats struct {
 //	   │               ▲────────┤ too few members, a minority, or a suspected duplicate
 //	   └────────────────────────┘ its own lease expired
 //
-// A [Hold] is not a phase. A node with a hold owns nothing in any phase, and an active node then shows as draining. The
-// holds duplicate and isolated make it isolated, and the hold clock_ahead keeps it settling.
+// A [Hold] is not a phase. A node with a hold owns nothing in any phase, and an active node with a hold shows
+// as draining. The holds duplicate and isolated make the node isolated, and the hold clock_ahead keeps it
+// settling.
 type Phase uint8
 
 // The phases.
 const (
 	PhaseJoining  = Phase(node.Joining)  // no seed has answered yet
 	PhaseSettling = Phase(node.Settling) // a member that owns nothing yet
-	PhaseIsolated = Phase(node.Isolated) // owns nothing by the hold isolated or duplicate, or settles after that
+	PhaseIsolated = Phase(node.Isolated) // owns nothing because of the hold isolated or duplicate, or settles after it
 	PhaseActive   = Phase(node.Active)   // takes part in placement, except while it has a hold
 	PhaseOver     = Phase(node.Over)     // left or closed
 )

@@ -7,10 +7,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Ownership is an uninterrupted period in which the node itself owned a partition.
-// Since is the [State] version that acquired it: the same partition with another
-// Since was lost in between. Versions of different nodes, or of different runs of one
-// node, cannot be compared.
+// Ownership is an uninterrupted period in which the node itself owned a partition. Since is the [State]
+// version that acquired the partition. If the same partition has another Since later, it was lost in between.
+// Versions of different nodes, or of different runs of the same node, cannot be compared.
 type Ownership struct {
 	Partition placement.Partition `json:"partition"`
 	Since     uint64              `json:"since"`
@@ -20,44 +19,43 @@ type Ownership struct {
 // node's table. An empty id means no owner.
 type Move = placement.Move
 
-// Batch is the difference between one [State] and a later one. Handle the fields in
-// their order, removals before additions: a partition that was lost and regained is in
-// both Released and Acquired, a node that restarted in both Left and Joined.
-// Partitions and node ids ascend within each field. In a Batch made by [Diff] no slice
-// is nil, so each encodes to a JSON array. Watchers share the slices: they must not be
-// modified, but a watcher may append to them.
+// Batch is the difference between a [State] and a later one. Handle the fields in their order, so removals
+// before additions, because a partition that was lost and regained is in both Released and Acquired, and a
+// node that restarted is in both Left and Joined. Each field is sorted by partition or node id. No slice in a
+// Batch made by [Diff] is nil, so each encodes to a JSON array. Watchers share the slices, so don't modify
+// their elements. You may append to them.
 type Batch struct {
 	Version uint64           `json:"version"` // of the later state
 	Digest  placement.Digest `json:"digest"`  // of its table; 0 = no table yet
 
-	// Full means that there is no earlier state: the batch has everything, and replaces
-	// all earlier knowledge. Otherwise the batch has changes only.
+	// Full means that there is no earlier state. The batch has everything and replaces all earlier knowledge.
+	// If Full is false, the batch only has changes.
 	Full bool `json:"full"`
 
 	Released []Ownership `json:"released"` // partitions that the node itself no longer owns
 	Acquired []Ownership `json:"acquired"` // partitions that the node itself now owns
 
-	// Moved compares the two tables. It does not show owners in between, nor that a node
-	// may not own what the table assigns to it. It is empty in a full batch, where there
-	// is nothing to compare with. After a state without a table, every owner is a move.
+	// Moved compares the two tables. It shows neither owners in between, nor whether a node may own what the
+	// table assigns to it. It is empty in a full batch, which has no earlier table to compare with. After a
+	// state without a table, every owner is a move.
 	Moved []Move `json:"moved"`
 
 	Left   []lease.NodeID `json:"left"`   // no longer live, or restarted
 	Joined []lease.NodeID `json:"joined"` // now live
 
-	// Changed has live nodes that changed otherwise, whether they own anything or not: in their state, profile or
-	// metadata, or until when they are flapping. Loads do not count. A node that joined or restarted is not among them.
+	// Changed has live nodes with another state, profile, metadata or end of flapping, whether or not they
+	// own anything. Changes of the load don't count. A node that joined or restarted is not included.
 	Changed []lease.NodeID `json:"changed"`
 
-	// Reasons says why the nodes in Left are not live, as far as this node knows; nil = not
-	// known of any.
+	// Reasons says why the nodes in Left are no longer live, as far as this node knows. It is nil if no
+	// reason is known.
 	Reasons map[lease.NodeID]lease.Reason `json:"reasons,omitempty"`
 }
 
-// Diff returns the changes from old to cur. If old is nil, the batch is full: all
-// partitions that the node owns are in Acquired, all live nodes in Joined, and Moved is
-// empty. Diff is pure. It takes O(P + n) time for P partitions and n members, next to
-// none for parts that the states share, and allocates nothing if nothing changed.
+// Diff returns the changes from old to cur. If old is nil, the batch is full: all partitions that the node
+// owns are in Acquired, all live nodes are in Joined, and Moved is empty. Diff is pure. It takes O(P + n)
+// time for P partitions and n members, but almost none for parts that the states share. If nothing changed,
+// it allocates nothing.
 func Diff(old, cur *State) Batch {
 	b := Batch{
 		Version:  cur.Version,
@@ -85,8 +83,7 @@ func Diff(old, cur *State) Batch {
 	return b
 }
 
-// News reports whether b has content. A full batch always has, even if all its fields
-// are empty.
+// News reports whether b has content. A full batch always has content, even if all its fields are empty.
 func (b *Batch) News() bool {
 	return b.Full || 0 < len(b.Released)+len(b.Acquired)+len(b.Moved)+len(b.Left)+len(b.Joined)+len(b.Changed)
 }
@@ -110,8 +107,8 @@ func (b *Batch) diffOwned(old, cur []uint64) {
 	}
 }
 
-// diffMembers merges the two sorted lists. Each incarnation is in one or both of
-// them, so a restart needs no special case.
+// diffMembers merges the two sorted lists. They have incarnations, so a restart needs no special case: the
+// old incarnation left, and the new one joined.
 func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 	if same(old, cur) {
 		return
@@ -141,7 +138,7 @@ func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 	}
 }
 
-// diffDetails adds the members of both states with other details.
+// diffDetails adds the members of both states whose details changed.
 func (b *Batch) diffDetails(old, cur *State) {
 	if same(old.Details, cur.Details) || len(old.Details) != len(old.Members) || len(cur.Details) != len(cur.Members) {
 		return
@@ -157,7 +154,7 @@ func (b *Batch) diffDetails(old, cur *State) {
 	}
 }
 
-// explain adds the reasons of the ends.
+// explain adds the reasons for which nodes left.
 func (b *Batch) explain(old []lease.Incarnation, ended map[lease.Incarnation]lease.Reason) {
 	if len(b.Left) == 0 || len(ended) == 0 {
 		return
@@ -173,7 +170,7 @@ func (b *Batch) explain(old []lease.Incarnation, ended map[lease.Incarnation]lea
 	}
 }
 
-// same reports whether a and b share their memory.
+// same reports whether a and b are the same slice in memory.
 func same[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

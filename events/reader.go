@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Reader is one subscriber's position in a [Feed]. [Watch], [Subscribe] and [RunOwned]
-// use one each. A program that serves many clients, or waits for other events in the
-// same select, may use a Reader directly:
+// Reader is a subscriber's position in a [Feed]. [Watch], [Subscribe] and [RunOwned] each use one. Use a
+// Reader directly if your program serves many clients, or waits for other events in the same select:
 //
 //	r := feed.Reader("clients")
 //	defer r.Close()
@@ -29,16 +28,16 @@ import (
 //		}
 //	}
 //
-// A Reader must not be used by several goroutines at once.
+// A Reader is not safe for concurrent use.
 type Reader struct {
 	feed *Feed
 	name string
 	seen atomic.Uint64 // version of the newest state that the subscriber has reached
-	out  chan Batch    // of Subscribe; empty = the subscriber received everything
+	out  chan Batch    // for Subscribe; empty = the subscriber received everything
 }
 
-// Reader opens a reader, which counts in [Feed.ReaderStats] until it is closed. Name the
-// kind of subscriber, not the single subscriber: metrics have one series per name.
+// Reader opens a reader, which counts in [Feed.ReaderStats] until it is closed. The name should be the kind
+// of subscriber and not the individual subscriber, because metrics have a time series for each name.
 func (f *Feed) Reader(name string) *Reader { return f.open(&Reader{feed: f, name: name}) }
 
 func (f *Feed) open(r *Reader) *Reader {
@@ -82,7 +81,7 @@ func (r *Reader) behind(newest uint64) uint64 {
 	return newest - min(newest, r.seen.Load())
 }
 
-// ReaderStats are numbers about the open readers with one name.
+// ReaderStats are numbers about the open readers with the same name.
 type ReaderStats struct {
 	Name string `json:"name"`
 	Open int    `json:"open"` // number of open readers
@@ -92,8 +91,8 @@ type ReaderStats struct {
 	Behind uint64 `json:"behind"`
 }
 
-// ReaderStats returns the numbers of the open readers, sorted by name. It takes time
-// in proportion to their number, and may be called from any goroutine.
+// ReaderStats returns the numbers of the open readers, sorted by name. It takes O(readers) time and is safe
+// for concurrent use.
 func (f *Feed) ReaderStats() []ReaderStats {
 	var newest uint64
 	if s, _ := f.Latest(); s != nil {

@@ -10,36 +10,35 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Causes of the end of a run's context, returned by [context.Cause]. The cause of the
-// context passed to [RunOwned] is a third one.
+// Causes for which a run's context ends, as returned by [context.Cause]. If the context passed to [RunOwned]
+// ends, its cause is the third possible one.
 var (
 	ErrReleased = errors.New("events: partition released")
 	ErrClosed   = errors.New("events: feed closed")
 )
 
-// RunOwned runs f once for each partition that the node owns, each run in a goroutine
-// of its own. When a partition is released, RunOwned cancels the context of its run
-// with [ErrReleased]. Within one change, released partitions are cancelled before
-// acquired partitions start; the cancelled runs may still take time to return.
+// RunOwned runs f once for each partition that the node owns, each run in its own goroutine. When a partition
+// is released, RunOwned cancels the context of its run with [ErrReleased]. Within a change, it cancels
+// released partitions before it starts acquired ones. The cancelled runs may still take time to return.
 //
-// Two runs of one partition never overlap. If a partition is acquired again while its
-// earlier run is winding down, the next run starts when the earlier one has returned,
-// if the node still owns the partition. A partition that was lost and regained between
-// two batches gets a new run. A run that returns early is not repeated before the
-// partition is acquired again.
+// Two runs of the same partition never overlap. If a partition is acquired again while its earlier run is
+// winding down, the next run starts when the earlier one has returned, if the node still owns the partition
+// then. A partition that was lost and regained between two batches gets a new run. If f returns early, it
+// only runs again after the partition was released and acquired again.
 //
-// RunOwned returns ctx.Err() when ctx is done, or [ErrClosed] when feed has ended, in
-// both cases after every run has been cancelled and has returned. So f must return when
-// its context is done. Runs of other partitions, and in other calls of RunOwned, do overlap.
-// So do runs of one partition on two nodes, unless the agent has a handoff
-// (cluster.Config.Handoff): then the run begins when no other node has one, and no other
-// node begins one before f has returned here.
+// RunOwned returns ctx.Err() when ctx is done, or [ErrClosed] when feed has ended. In both cases it first
+// cancels all runs and waits until they have returned. So f must return when its context is done.
+//
+// Runs of different partitions overlap, and so do runs of different calls of RunOwned. Runs of a partition on
+// two nodes may also overlap, unless the agent uses handoff (cluster.Config.Handoff). With handoff, a run
+// only begins when no other node runs the partition, and no other node begins a run before f has returned
+// here.
 func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement.Partition)) error {
 	r := runner{f: f, feed: feed, runs: make(map[placement.Partition]*run), returned: make(chan *run)}
 	err := r.follow(ctx)
 	cause := err
 	if ctx.Err() != nil {
-		// The end of ctx is propagating to the runs; no other cause may arrive first.
+		// The end of ctx is reaching the runs. No other cause may reach them first.
 		cause = context.Cause(ctx)
 	}
 	for _, run := range r.runs {
@@ -52,7 +51,7 @@ func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement
 	return err
 }
 
-// runner holds the runs of one call of RunOwned; only that call touches it.
+// runner holds the runs of one call of RunOwned. Only the goroutine of that call uses it.
 type runner struct {
 	f        func(context.Context, placement.Partition)
 	feed     *Feed
@@ -74,7 +73,7 @@ type run struct {
 func (r *runner) follow(ctx context.Context) error {
 	reader := r.feed.Reader("run_owned")
 	defer reader.Close()
-	var returned *run // the run that returned last
+	var returned *run // the run that has just returned
 	for ctx.Err() == nil {
 		s, next := reader.Latest()
 		if s != r.cur {
@@ -84,7 +83,7 @@ func (r *runner) follow(ctx context.Context) error {
 			r.reconcileAll(ctx, b.Released)
 			r.reconcileAll(ctx, b.Acquired)
 		}
-		if returned != nil { // after the new state: a lost partition must not start again
+		if returned != nil { // after reading the new state, so that a lost partition does not start again
 			r.reconcile(ctx, returned.Partition)
 			returned = nil
 		}
@@ -129,7 +128,7 @@ func (r *runner) reconcile(ctx context.Context, p placement.Partition) {
 
 func (r *runner) start(ctx context.Context, o Ownership) {
 	if !r.feed.begin(o) {
-		return // lost already: the next state says so
+		return // already lost: the next state shows it
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	run := &run{Ownership: o, cancel: cancel}
@@ -156,29 +155,28 @@ func sinceOf(s *State) []uint64 {
 type runs struct {
 	mu       sync.Mutex
 	of       map[placement.Partition]int
-	returned chan struct{} // receives after a run has returned
+	returned chan struct{} // has a value after a run has returned
 	none     chan struct{} // closed when no run is left; nil = nobody waits for that
 }
 
-// Runs reports whether a run of p has begun in [RunOwned], in any call, and has not
-// returned. It returns false for good once a state is published that does not own p, and
-// the runs have returned.
+// Runs reports whether a run of p has begun in any call of [RunOwned] and has not returned. After a state
+// that does not own p is published and the runs have returned, it stays false until p is owned again.
 func (f *Feed) Runs(p placement.Partition) bool {
 	f.runs.mu.Lock()
 	defer f.runs.mu.Unlock()
 	return f.runs.of[p] > 0
 }
 
-// Returned receives after runs have returned, once for any number of them.
+// Returned returns a channel that receives a value after one or more runs have returned.
 func (f *Feed) Returned() <-chan struct{} {
 	f.runs.mu.Lock()
 	defer f.runs.mu.Unlock()
 	return f.runs.signal()
 }
 
-// AwaitRuns returns when no run of [RunOwned] is left, in any call, or when ctx ends: then with the
-// partitions whose runs have not returned, ascending. Runs begin for as long as the newest
-// state owns partitions, so call AwaitRuns after one that owns nothing.
+// AwaitRuns waits until all runs in all calls of [RunOwned] have returned. If ctx ends first, it returns the
+// partitions whose runs have not returned, in ascending order. Call it after a state that owns nothing is
+// published, because otherwise new runs begin.
 func (f *Feed) AwaitRuns(ctx context.Context) (left []placement.Partition) {
 	for {
 		left, none := f.runs.left()
@@ -194,7 +192,7 @@ func (f *Feed) AwaitRuns(ctx context.Context) (left []placement.Partition) {
 	}
 }
 
-// left returns the partitions with runs, and a channel that is closed when there are none.
+// left returns the partitions that have runs, and a channel that is closed when there are none.
 func (r *runs) left() (_ []placement.Partition, none <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,8 +209,8 @@ func (r *runs) signal() chan struct{} {
 	return r.returned
 }
 
-// begin counts a run, unless its ownership is over. It looks at the newest state after it
-// has counted: the publisher of a later one sees the run, or the run sees that state.
+// begin counts a run, unless its ownership is over. It reads the newest state after it has counted the run.
+// So either the publisher of a later state sees the run, or the run sees that state.
 func (f *Feed) begin(o Ownership) bool {
 	f.runs.mu.Lock()
 	if f.runs.of == nil {

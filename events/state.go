@@ -14,33 +14,34 @@ import (
 type State struct {
 	Version uint64              // counts the states of this node's process, from 1
 	Table   *placement.Table    // nil until the node has one
-	Members []lease.Incarnation // the live nodes, sorted; read only
+	Members []lease.Incarnation // the live nodes, sorted; don't modify
 
-	// Details has what is known of each of Members, in the same order; nil = not known. Read only.
+	// Details has what is known of each of Members, in the same order, or nil if nothing is known. Don't
+	// modify it.
 	Details []Detail
 
-	// Ended says why nodes are not live any more that were lately; read only.
+	// Ended says why nodes that were live until recently no longer are. Don't modify it.
 	Ended map[lease.Incarnation]lease.Reason
 
-	// MayOwn is the Version since which self may own partitions without an interruption; 0 = it may not.
+	// MayOwn is the Version since which self may own partitions without an interruption. It is 0 if self may
+	// not own any.
 	MayOwn uint64
 
 	self lease.NodeID
-	// since has, per partition, the Version of the state that acquired it, or 0 if self
-	// does not own it. Two states with the same value had uninterrupted ownership between
-	// them, which the two tables alone cannot show. Nil if self owns nothing.
+	// since has, for each partition, the Version of the state that acquired it, or 0 if self does not own it.
+	// If two states have the same value, self owned the partition without interruption between them, which
+	// the two tables alone cannot show. The slice is nil if self owns nothing.
 	since []uint64
 	waits []placement.Partition // with handoff: sorted
 }
 
-// Detail is what is known of a live node, besides its load.
+// Detail is what is known of a live node, except its load.
 type Detail struct {
 	*lease.Record
 	State lease.State // Draining if the node is active and cordoned
 }
 
-// Same reports whether two details of one incarnation are the same for a program: its state, its profile, its
-// metadata, and until when the node is flapping.
+// Same reports whether two details of an incarnation agree in state, profile, metadata and end of flapping.
 func (d Detail) Same(o Detail) bool {
 	if d.State != o.State || d.Record == o.Record {
 		return d.State == o.State
@@ -48,17 +49,17 @@ func (d Detail) Same(o Detail) bool {
 	return d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && d.Equal(&o.Profile)
 }
 
-// Next returns the state that follows prev on node self, or the first one if
-// prev is nil. It is pure and takes O(P + n) time for P partitions and n
-// members; it allocates little when neither table nor members changed.
+// Next returns the state that follows prev on node self, or the first state if prev is nil. It is pure and
+// takes O(P + n) time for P partitions and n members. It allocates little if neither table nor members
+// changed.
 //
-// If mayOwn is false, because the node is settling, fenced or draining, self owns
-// nothing. Every end of an ownership must pass through a state, even if no watcher
-// receives that state: a node that lost its lease calls Next with mayOwn false before
-// it owns again, or its old ownership would appear uninterrupted.
+// If mayOwn is false, because the node is settling, fenced or draining, self owns nothing. Every loss of
+// ownership needs a state, even if no watcher receives that state. So after a node has lost its lease, it
+// must call Next with mayOwn false before it owns again, because otherwise its ownership would look
+// uninterrupted.
 //
-// Members are the live nodes in any order. Next keeps a sorted slice, so the caller
-// must not change it afterwards. The caller may add Details and Ended.
+// Members are the live nodes in any order. Next may keep the slice, so the caller must not change it
+// afterwards. The caller may set Details and Ended of the result.
 func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
 	s := follow(prev, self, table, members, mayOwn)
 	if !mayOwn {
@@ -83,8 +84,9 @@ func Next(prev *State, self lease.NodeID, table *placement.Table, members []leas
 	return s
 }
 
-// NextRunning is [Next] for a node with handoff: it owns the partitions that it may run
-// now, whatever the table names, and waits for others of its table. mayOwn only sets MayOwn.
+// NextRunning is [Next] for a node with handoff. The node owns the partitions that it may run now, even if
+// the table names another owner, and waits for other partitions that the table gives to it. mayOwn only sets
+// MayOwn.
 func NextRunning(
 	prev *State,
 	self lease.NodeID,
@@ -116,7 +118,7 @@ func follow(prev *State, self lease.NodeID, table *placement.Table, members []le
 	if prev != nil {
 		s.Version = prev.Version + 1
 		if slices.Equal(prev.Members, members) {
-			s.Members = prev.Members // a shortcut for Diff
+			s.Members = prev.Members // so that Diff sees that they are the same
 		}
 	}
 	if mayOwn {
@@ -136,14 +138,14 @@ func (s *State) held(prev *State) []uint64 {
 	return prev.since
 }
 
-// keep sets the acquisition versions, which two states share if they are equal.
+// keep sets the acquisition versions. Two states with equal versions share the slice.
 func (s *State) keep(since, held []uint64) {
 	if s.since = since; slices.Equal(since, held) {
 		s.since = held
 	}
 }
 
-// place returns the index of the node itself in the table; -1 = it is no candidate.
+// place returns the index of the node itself in the table, or -1 if it is not a candidate.
 func (s *State) place() int {
 	me, candidate := slices.BinarySearchFunc(s.Table.Nodes(), s.self, func(n placement.Node, id lease.NodeID) int {
 		return cmp.Compare(n.ID, id)
@@ -169,9 +171,8 @@ func (s *State) Owned() []placement.Partition {
 	return owned
 }
 
-// Waits returns the partitions that the table gives to the node itself, and that the node
-// does not own yet: with handoff, it waits for another node's run to end. Read only.
-// There are none in a nil State.
+// Waits returns the partitions that the table gives to the node itself but that it does not own yet because,
+// with handoff, it waits for another node's run to end. Don't modify the slice. A nil State has none.
 func (s *State) Waits() []placement.Partition {
 	if s == nil {
 		return nil

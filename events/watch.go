@@ -5,15 +5,14 @@ import (
 	"iter"
 )
 
-// Watch returns the changes of feed as a sequence, until ctx is done or feed ends. Each
-// range over it starts again with a full batch, which has all partitions that the node
-// owns at that moment, and arrives as soon as there is a state, even if the node owns
-// nothing. Each later batch has the changes since the previous one, and is never
-// empty. Changes during the loop body are merged: the next batch is the difference to
-// the newest state.
+// Watch returns the changes of feed as a sequence, until ctx is done or feed ends. Each range over it begins
+// with a full batch, which has all partitions that the node owns at that moment. The full batch arrives as
+// soon as there is a state, even if the node owns nothing. Each later batch has the changes since the
+// previous one, and is never empty. Changes during the loop body are merged into the next batch, which leads
+// to the newest state.
 //
-// Watchers at the same state share their batches, which must not be modified. Watch
-// needs no goroutine. Between batches it keeps one state in memory.
+// Don't modify batches, because watchers at the same state share them. Watch needs no goroutine. Between
+// batches it keeps one state in memory.
 func Watch(ctx context.Context, feed *Feed) iter.Seq[Batch] {
 	return func(yield func(Batch) bool) {
 		r := feed.Reader("watch")
@@ -33,23 +32,21 @@ func Watch(ctx context.Context, feed *Feed) iter.Seq[Batch] {
 	}
 }
 
-// Subscribe is [Watch] for select loops. The channel holds one batch. If a newer state
-// arrives while the batch is unread, Subscribe withdraws the batch and merges its
-// changes into the next one. So a receiver that does not read costs one batch and two
-// states, and is up to date when it reads again.
+// Subscribe is [Watch] for select loops. The channel holds one batch. If a newer state arrives before the
+// batch is read, Subscribe takes the batch back and merges its changes into the next one. So a receiver that
+// does not read costs the memory of one batch and two states, and gets the newest state when it reads again.
 //
-// The channel is closed when feed ends or ctx is done. After the end of feed, the last
-// batch can still be received at any time; when ctx is done, the batch is withdrawn.
-// Subscribe starts one goroutine, which never waits for the receiver and ends with ctx
-// or feed.
+// The channel is closed when feed ends or ctx is done. After the end of feed, the last batch can still be
+// received. When ctx is done, Subscribe takes an unread batch back. Subscribe starts a goroutine, which never
+// waits for the receiver and ends when ctx or feed ends.
 func Subscribe(ctx context.Context, feed *Feed) <-chan Batch {
 	out := make(chan Batch, 1)
 	r := feed.open(&Reader{feed: feed, name: "subscribe", out: out})
 	go func() {
 		defer r.Close()
 		defer close(out)
-		// offered is the state of the latest batch; delivered is the state that the
-		// receiver has reached by the batches that it received.
+		// offered is the state of the latest batch. delivered is the state that the receiver has reached with
+		// the batches that it received.
 		var delivered, offered *State
 		for ctx.Err() == nil {
 			s, next := feed.Latest()

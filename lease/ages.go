@@ -5,16 +5,14 @@ import (
 	"time"
 )
 
-// At rest, nearly all nodes hold the same live set. To a receiver with the same set, a
-// node needs half a byte to say how old a lease is, so one packet renews a thousand
-// leases. The ages are rounded down to a tick of cluster time, which is the same grid
-// for all nodes: a relayed age loses nothing more, and never makes a lease younger.
+// At rest, nearly all nodes hold the same live set. For a receiver with the same set, the age of a lease
+// takes half a byte, so one packet renews a thousand leases. Ages are rounded down to a tick of cluster time.
+// All nodes use the same ticks, so relaying an age loses nothing more and never makes a lease younger.
 //
-// Ages are sent bucket by bucket. What a node says besides (its state, load and record)
-// travels in rows.
+// Ages are sent bucket by bucket. Everything else about a node (its state, load and record) travels in rows.
 
 const (
-	ageLevels  = 16 // in half a byte
+	ageLevels  = 16 // fits in half a byte
 	unknownAge = ageLevels - 1
 )
 
@@ -31,13 +29,13 @@ type ages struct {
 
 // difference is a bucket that other nodes hold differently.
 type difference struct {
-	since  time.Time // the first message with another digest, after the last with the same
-	seen   time.Time // the last one
+	since  time.Time // first message with another digest since the last with the same digest
+	seen   time.Time // the last such message
 	pulled time.Time // when this node last pulled what it lacks of the bucket
 }
 
-// repairAfter is how long a difference lasts until this node pulls rows: news that
-// is on its way arrives earlier.
+// repairAfter is how long a difference lasts before this node pulls rows. News that is on its way arrives
+// earlier.
 func (p *Params) repairAfter() time.Duration { return p.TTL / 30 }
 
 const (
@@ -87,17 +85,16 @@ func (a *ages) agesOf(id BucketID, nodes []*vitals, at Stamp) Bucket {
 	return b
 }
 
-// messages returns how many messages of at most budget bytes the ages of all leases take.
+// messages returns how many messages of at most budget bytes are needed for the ages of all leases.
 func (a *ages) messages(budget int) int {
-	const otherBytes = 100 // what a message has besides, at least
+	const otherBytes = 100 // what else a message contains, at least
 	n := len(a.live)
 	width := bucketBits(n)
 	size := 1<<width*bucketBytes(0) + n*5/8
 	return max(1, (size+budget-otherBytes-1)/max(1, budget-otherBytes))
 }
 
-// apply renews leases by their ages, bucket by bucket, where the sender's bucket is
-// the same as this node's.
+// apply renews leases by their ages, for the buckets that are the same at the sender and at this node.
 func (a *ages) apply(now time.Time, m *Message, e *Effect) {
 	table := tableOf(m)
 	for i := range m.Ages {
@@ -136,13 +133,12 @@ func (a *ages) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32
 		case same:
 			v.table = table
 		case v.table == table:
-			v.table = 0 // it has changed since
+			v.table = 0 // it has changed since then
 		}
 	}
 }
 
-// noteDifference pulls from the sender what this node lacks of a bucket that has differed
-// for long.
+// noteDifference pulls from the sender what this node lacks of a bucket that has differed for too long.
 func (a *ages) noteDifference(now time.Time, from Handle, id BucketID, e *Effect) {
 	d, ok := a.differs[id]
 	if !ok {
@@ -160,10 +156,10 @@ func (a *ages) noteDifference(now time.Time, from Handle, id BucketID, e *Effect
 	a.differs[id] = d
 }
 
-// held says what this node holds of a bucket: at most 128 nodes, which is all of a bucket as this node cuts its set. Of
-// a bucket of a much smaller set it is a part, but two correct nodes agree nevertheless: in
-// the messages of the node with the larger set, the other one sees the difference in buckets
-// that both hold in full, pulls what it lacks of them, and is pulled from in turn.
+// held returns what this node holds of a bucket: at most 128 nodes, which is a whole bucket of this node's
+// set. If the bucket is from a much smaller set, it is only a part. Two correct nodes still come to agree:
+// messages of the node with the larger set show the other node the differences in buckets that both hold
+// completely. The other node pulls what it lacks of these, and is then pulled from.
 func (a *ages) held(id BucketID) BucketDigest {
 	from, to := a.bucket(id)
 	h := BucketDigest{BucketID: id, Hashes: make([]uint32, min(to-from, maxHashes))}
@@ -173,9 +169,9 @@ func (a *ages) held(id BucketID) BucketDigest {
 	return h
 }
 
-// pullBack pulls from a node that pulls what it lacks of a bucket what this node lacks of
-// it. Otherwise a lease that one node alone holds would never come to the others: they
-// see a difference only in messages of that node.
+// pullBack pulls what this node lacks of a bucket from a node that pulls what it lacks of the same bucket.
+// Otherwise a lease that only one node holds might never reach the others, because they see the difference
+// only in messages of that node.
 func (a *ages) pullBack(now time.Time, m *Message, e *Effect) {
 	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
 		held := a.held(h.BucketID)
@@ -194,7 +190,7 @@ func (a *ages) pullBack(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// expire forgets the differences that nobody shows any more.
+// expire forgets differences that no message shows any more.
 func (a *ages) expire(now time.Time) {
 	for id, d := range a.differs {
 		if now.Sub(d.seen) > a.params.TTL {

@@ -12,12 +12,13 @@ type Reply struct {
 	*Message
 }
 
-// Replies returns what follows from a message, after Apply, in messages of at most budget bytes: the answer to its
-// challenge, a request for what this node lacks, what the message pulls, and the present for a sender that is not
-// live here, or whose cluster time is behind.
+// Replies returns the answers to a message after Apply, in messages of at most budget bytes: the answer to
+// its challenge, a request for what this node lacks, what the message pulls, and present news for a sender
+// that is not live here or whose cluster time is behind.
 //
-// A message never both challenges and answers a challenge. An answer may show this node that it was suspended, and then
-// no other lease holds here: an echo without the row of the challenger would tell it the same of itself.
+// A message never both challenges and answers a challenge. If an answer shows this node that it was
+// suspended, no other lease holds here, and an echo without the challenger's row would make the challenger
+// believe that it was suspended, too.
 func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies []Reply) {
 	if to := s.EchoTo(m); to != "" {
 		replies = append(replies, Reply{to, s.Echo(now, m)})
@@ -42,22 +43,21 @@ func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies 
 	return replies
 }
 
-// maxPullRecords is how many records one message pulls.
+// maxPullRecords is how many records a message can pull.
 const maxPullRecords = 100
 
-// Request returns a message that pulls records, at most the first maxPullRecords of them, and
-// what this node lacks of buckets.
+// Request returns a message that pulls records (the first maxPullRecords of them) and what this node lacks of
+// buckets.
 func (s *Set) Request(now time.Time, records []Handle, buckets []BucketDigest) *Message {
 	m := s.message(now)
 	m.PullRecords, m.PullBuckets = records[:min(len(records), maxPullRecords)], buckets
 	return m
 }
 
-// answer returns messages of at most budget bytes with what m pulls, if the sender of m is
-// live: heartbeats of leases that are about to expire at the sender, if this node knows later
-// ones; records and heartbeats that the sender lacks of buckets; the records and heartbeats of
-// given nodes; and cordons. Of a bucket with many more nodes than usual, the rest is left out,
-// see ages.held, and so is what exceeds maxDrawn.
+// answer returns messages of at most budget bytes with what m pulls, if the sender of m is live. These have
+// later heartbeats of leases that are about to expire at the sender, records and heartbeats that the sender
+// lacks of buckets, the records and heartbeats of given nodes, and cordons. answer leaves out what exceeds
+// maxDrawn, and most of a bucket with many more nodes than usual (see ages.held).
 func (s *Set) answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
 	if a.to == nil || a.to.status != live {
@@ -87,7 +87,7 @@ func (s *Set) answer(now time.Time, m *Message, budget int) []*Message {
 	return messages
 }
 
-// repairs returns the buckets of m that are answered: not too many, and not too large.
+// repairs returns the buckets of m that this node answers, which must not be too many or too large.
 func (s *Set) repairs(m *Message) (held []BucketDigest) {
 	smallest := bucketBits(len(s.live))
 	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
@@ -136,7 +136,7 @@ func (a *answers) addLacking(held BucketDigest) {
 	}
 }
 
-// addReports adds the failure reports against nodes of a bucket that the sender holds for live.
+// addReports adds the failure reports against nodes of a bucket that are live at the sender.
 func (a *answers) addReports(held BucketDigest) {
 	for _, e := range a.set.reported {
 		if !e.crashed || !slices.Contains(held.Hashes, uint32(e.hash())) {
@@ -161,7 +161,8 @@ func (a *answers) add(e *entry, record bool) {
 	}
 }
 
-// room returns a message with room for so many bytes, or nil: the last one, or a new one.
+// room returns the last message, or a new one, that has room for size bytes. It returns nil if there is no
+// room.
 func (a *answers) room(size int) *draft {
 	if n := len(a.drafts); n > 0 && size <= a.drafts[n-1].free {
 		return a.drafts[n-1]
@@ -197,12 +198,12 @@ func (s *Set) cordonsFor(now time.Time, budget int, pull bool) (messages []*Mess
 	return append(messages, d.Message)
 }
 
-// maxDrawn is how many messages a node draws by requests, at once and in each second. It
-// is more than a node needs of another one in a mass start. A request is small, and
+// maxDrawn is how many messages a node can get by requests at once, and in each second. It is more than a
+// node needs from another node when all nodes start at once. It is limited because a request is small and
 // anyone who recorded it can send it again.
 const maxDrawn = 32
 
-// draws reports whether e may draw another message, and counts it.
+// draws reports whether e may get another message, and counts it.
 func (e *entry) draws(at Stamp) bool {
 	const second = Stamp(time.Second / time.Millisecond)
 	m := e.more()
@@ -217,10 +218,10 @@ func (e *entry) draws(at Stamp) bool {
 // answerExpired returns a message for a sender that is not live in this set, and the sender's address. Such a
 // sender was replaced by a later incarnation, is too far ahead of the cluster's clock, or has expired. No
 // node gossips to it, so without an answer it would receive nothing, expire all other nodes, and own
-// everything. A live sender is answered if its cluster time is behind. The message has the record of the
-// later incarnation, if there is one: if that process is alive, the sender has to stop, otherwise to outbid
-// it, at once after a leave message. The rest of the budget is filled with heartbeats, freshest first. A
-// sender is answered at most twice a second.
+// everything. A live sender gets an answer if its cluster time is behind. The message has the record of the
+// later incarnation, if there is one. If that process is alive, the sender must stop. Otherwise the sender
+// takes a later incarnation, and does so at once after a leave message. The rest of the budget is filled with
+// heartbeats, latest first. A sender gets at most two answers per second.
 func (s *Set) answerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
 	if !s.owes(now, e, behind) {

@@ -6,22 +6,22 @@ import (
 	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// ClusterID tells apart clusters that have the same name and settings. It lists the
-// incarnations that founded the cluster, ascending: usually one, and more if parts of the
-// cluster started apart and met through seeds later. A process that has not joined yet
-// has no founders. A ClusterID must not be modified.
+// ClusterID distinguishes clusters that have the same name and settings. It lists the incarnations that
+// founded the cluster, in ascending order. Usually there is one, and more if parts of the cluster started
+// separately and met via seeds later. A process that has not joined yet has no founders. A ClusterID must not
+// be modified.
 type ClusterID []Handle
 
-// MaxFounders bounds a ClusterID. With more, the smallest handles stay, so that all nodes
-// keep the same ones.
+// MaxFounders is the maximum length of a ClusterID. If there are more founders, the smallest handles are
+// kept, so that all nodes keep the same ones.
 const MaxFounders = 8
 
-// Same reports whether two processes are of one cluster: whether their ids share a founder.
+// Same reports whether two processes belong to the same cluster, because their ids share a founder.
 func (c ClusterID) Same(o ClusterID) bool {
 	return slices.ContainsFunc(c, func(h Handle) bool { return slices.Contains(o, h) })
 }
 
-// Bytes is how much room the id takes in a message.
+// Bytes returns how many bytes the id takes in a message.
 func (c ClusterID) Bytes() int {
 	if len(c) == 0 {
 		return 0

@@ -15,13 +15,13 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Cordon takes a node out for all members, until an end: it owns nothing and stays a
-// member. A cordon concerns the id, so a restart of the node does not end it. The end
-// is a moment of cluster time, so that it is the same for all nodes.
+// Cordon keeps a node from owning anything, for all members, until a set time. The node stays a member. A
+// cordon belongs to the node's id, so a restart of the node does not end it. The end is in cluster time, so
+// it is the same for all nodes.
 type Cordon struct {
 	ID     NodeID
 	At     Stamp  // when it was decided: of two cordons of a node, the later one counts
-	Until  Stamp  // the end; At if this only ends an earlier cordon
+	Until  Stamp  // when it ends; equal to At if this only ends an earlier cordon
 	Keep   Stamp  // until when it is remembered, because it replaces a cordon with a later end
 	Reason string // for people; one line
 
@@ -55,9 +55,9 @@ func (c Cordon) compare(o Cordon) int {
 	)
 }
 
-// mergeCordons returns the latest cordon of each node, by id; of more than MaxCordons the
-// latest ones. It is commutative, associative and idempotent, so all nodes arrive at the
-// same cordons, in any order of messages.
+// mergeCordons returns the latest cordon of each node, sorted by id. If there are more than MaxCordons, it
+// keeps the latest. It is commutative, associative and idempotent, so all nodes arrive at the same cordons in
+// any order of messages.
 func mergeCordons(a, b []Cordon) []Cordon {
 	last := make(map[NodeID]Cordon, len(a)+len(b))
 	for _, c := range slices.Concat(a, b) {
@@ -89,25 +89,24 @@ func digestOfCordons(all []Cordon) uint32 {
 	return max(1, uint32(xxhash.Sum64(b)))
 }
 
-// cordons is what a Set knows of cordoned nodes. Every message has a
-// digest of all cordons, and a node that sees a digest other than its own for some time pulls
-// what it lacks.
+// cordons is what a Set knows about cordoned nodes. Every message has a digest of all cordons. A node that
+// sees another digest than its own for some time pulls what it lacks.
 type cordons struct {
 	*core
-	all     []Cordon       // by id, also ended ones that are remembered; never modified
+	all     []Cordon       // by id, including ended ones that are remembered; never modified
 	digest  uint32         // of all
 	sent    map[NodeID]int // copies of the latest cordon of each node that this node sent
-	inForce []Cordon       // of all, as of the last look at the clock
-	next    Stamp          // when the next one ends, or is forgotten; 0 = there is none
+	inForce []Cordon       // the active ones of all, as of the last call with a time
+	next    Stamp          // when the next cordon ends or is forgotten; 0 = there is none
 
-	differs time.Time // the first message with another digest, after the last with the same; zero = none
+	differs time.Time // first message with another digest since the last with the same digest; zero = none
 	pulled  time.Time // when this node last pulled what it lacks
 }
 
-// drop forgets all cordons: they are of a time that was not the cluster's.
+// drop forgets all cordons, because their times were not the cluster's.
 func (c *cordons) drop() { *c = cordons{core: c.core} }
 
-// decide returns the cordon of a node for some time from now on, and whether there is something to do.
+// decide cordons a node for d from now on. It returns the cordon and whether it changes anything.
 func (c *cordons) decide(now time.Time, id NodeID, d time.Duration, reason string) (next Cordon, ok bool, err error) {
 	next = Cordon{ID: id, At: c.time.at(now), Reason: reason}
 	i, known := c.search(id)
@@ -136,7 +135,7 @@ func searchCordon(all []Cordon, id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(all, id, func(c Cordon, id NodeID) int { return cmp.Compare(c.ID, id) })
 }
 
-// merge takes in cordons, and reports whether there was news among them.
+// merge takes in cordons, and reports whether any of them was new.
 func (c *cordons) merge(now time.Time, received []Cordon) bool {
 	at := c.time.at(now)
 	all := mergeCordons(c.all, slices.DeleteFunc(slices.Clone(received), func(o Cordon) bool { return o.Keep <= at }))
@@ -202,7 +201,7 @@ func (c *cordons) expire(now time.Time) (changed bool) {
 	return true
 }
 
-// deadline returns when the next cordon ends, or is forgotten; zero = there is none.
+// deadline returns when the next cordon ends or is forgotten, or zero if there is none.
 func (c *cordons) deadline() time.Time {
 	if c.next == 0 {
 		return time.Time{}
@@ -216,8 +215,7 @@ func (c *cordons) holds(id NodeID) bool {
 	return ok
 }
 
-// spared reports whether cordons have no effect because they would leave no node that
-// may own anything.
+// spared reports whether cordons have no effect because otherwise no node could own anything.
 func (c *cordons) spared() bool {
 	candidates := 0
 	for _, e := range c.live {
@@ -231,7 +229,7 @@ func (c *cordons) spared() bool {
 	return candidates > 0
 }
 
-// add adds the cordons with too few copies, least sent ones first, up to a third of the draft.
+// add adds the cordons that were not sent often enough, least sent first, up to a third of the draft.
 func (c *cordons) add(d *draft) {
 	if len(c.all) == 0 {
 		return
@@ -254,7 +252,7 @@ func (c *cordons) add(d *draft) {
 	}
 }
 
-// Cordoned returns the cordons in force, by id. The result must not be modified.
+// Cordoned returns the active cordons, sorted by id. The result must not be modified.
 func (c *cordons) Cordoned() []Cordon { return c.inForce }
 
 // size returns an upper bound of the encoded size of c.

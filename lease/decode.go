@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// Decode parses the wire form of a message. The result is valid in every part and
-// shares no memory with b. Errors are ErrVersion and ErrMalformed.
+// Decode parses the wire form of a message. The result is valid and shares no memory with b. It fails with
+// ErrVersion or ErrMalformed.
 func Decode(b []byte) (*Message, error) {
 	if len(b) > MaxMessageBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
@@ -36,7 +36,7 @@ type decoder struct {
 	*wire.Reader
 	m       *Message
 	version uint64
-	table   uint32 // that most rows share
+	table   uint32 // table digest that most rows share
 }
 
 func (d *decoder) message() {
@@ -58,7 +58,7 @@ func (d *decoder) message() {
 	}
 }
 
-// head reads what all other fields refer to.
+// head reads the fields that all other fields refer to.
 func (d *decoder) head() {
 	m := d.m
 	m.Settings = uint32(d.Uint(math.MaxUint32))
@@ -191,7 +191,7 @@ func (d *decoder) labels() (labels map[string]string) {
 	return labels
 }
 
-// ages reads buckets. They share one piece of memory, and none with the message.
+// ages reads buckets. They share one allocation, and no memory with the message.
 func (d *decoder) ages() {
 	d.List(maxBuckets, func() { d.m.Ages = append(d.m.Ages, d.bucket()) })
 	size := 0
@@ -289,7 +289,7 @@ func (d *decoder) handles() []Handle {
 	return all
 }
 
-// packed reads at most most values of one size.
+// packed reads at most most values of size bytes each.
 func (d *decoder) packed(most, size int) []byte {
 	b := d.Bytes(most * size)
 	if len(b)%size != 0 {

@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// A planned drain is a change that all nodes make at one moment. The node that drains puts the moment into
-// its record, in cluster time, which all nodes share to within the time that a message takes. The record
-// spreads ahead of the moment, as any record does. When the moment comes, each node by itself takes the node
-// for Draining, without a message.
+// A planned drain is a change that all nodes make at the same moment. The node that drains puts the moment
+// into its record, in cluster time, on which all nodes agree to within the time that a message takes. The
+// record spreads before the moment, like any record. When the moment comes, each node by itself begins to
+// treat the node as Draining, without a message.
 //
-// A node that gets the record later makes the change then. A node that crashes before the moment, or restarts, has no
-// planned drain any more: its next record has none. Wall clocks play no part.
+// A node that gets the record too late makes the change when it gets it. If the node that drains crashes or
+// restarts before the moment, its plan is gone, because its next record does not have it. Wall clocks play no
+// part.
 
-// drains is what a Set knows of planned drains.
+// drains is what a Set knows about planned drains.
 type drains struct {
-	passed Stamp // the drains planned until then have begun
-	next   Stamp // the next one begins; 0 = none is planned
+	passed Stamp // drains planned up to this moment have begun
+	next   Stamp // when the next one begins; 0 = none is planned
 }
 
-// plan takes in a record.
+// plan notes the planned drain of a record.
 func (d *drains) plan(r *Record) {
 	if r.Drains > d.passed && (d.next == 0 || r.Drains < d.next) {
 		d.next = r.Drains
@@ -28,7 +29,7 @@ func (d *drains) plan(r *Record) {
 
 func (d *drains) begun(r *Record) bool { return r.Drains != 0 && r.Drains <= d.passed }
 
-// NextDrain returns when the next planned drain begins, or the zero time. O(1).
+// NextDrain returns when the next planned drain begins, or the zero time. It costs O(1).
 func (c *core) NextDrain() time.Time {
 	if c.drains.next == 0 {
 		return time.Time{}
@@ -36,8 +37,8 @@ func (c *core) NextDrain() time.Time {
 	return c.time.local(c.drains.next)
 }
 
-// BeginDrains begins the planned drains whose moment has come, and reports whether the live set changed: O(1), or
-// O(known nodes) if there are any.
+// BeginDrains begins the planned drains whose moment has come, and reports whether the live set changed. It
+// costs O(1), or O(known nodes) if a drain begins.
 func (c *core) BeginDrains(now time.Time) (changed bool) {
 	at, d := c.time.at(now), &c.drains
 	if d.next == 0 || at < d.next {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// expiry ends the leases that run out, and asks for news of those that are about to.
+// expiry ends leases that have run out, and pulls news of leases that are about to.
 type expiry struct {
 	*core
-	pullTurn int // the live node from which on leases are pulled
+	pullTurn int // index of the live node at which the next pull begins
 }
 
-// expire ends the leases that are older than the TTL, and reports whether there were any.
+// expire ends leases that are older than the TTL, and reports whether there were any.
 func (x *expiry) expire(now time.Time) (changed bool) {
 	present := x.time.at(now)
 	for i, v := range slices.Backward(x.vitals) {
@@ -24,9 +24,9 @@ func (x *expiry) expire(now time.Time) (changed bool) {
 	return changed
 }
 
-// forget forgets the leases that ended long ago: O(1) if all are live, otherwise O(known).
-// Once the latest incarnation of a node is forgotten, the earlier ones may be live again: a
-// node that still sends could not take a later incarnation.
+// forget forgets leases that ended long ago. It costs O(1) if all leases are live, otherwise O(known). When
+// the latest incarnation of a node is forgotten, an earlier one may become live again, because a node that
+// still sends cannot always take a later incarnation.
 func (x *expiry) forget(now time.Time) {
 	if len(x.known) == len(x.live) {
 		return
@@ -58,8 +58,8 @@ func (x *expiry) remember(now time.Time, sender Handle) {
 	}
 }
 
-// deadline returns when the oldest lease of another node runs out, or zero: O(nodes) after a lease began or expire,
-// otherwise O(1), because a renewal only moves a deadline back.
+// deadline returns when the oldest lease of another node runs out, or zero. It costs O(nodes) after a lease
+// began and after expire. Otherwise it costs O(1), because a renewal can only postpone the deadline.
 func (x *expiry) deadline() time.Time {
 	if x.oldest == 0 {
 		x.oldest = x.findOldest()
@@ -70,7 +70,7 @@ func (x *expiry) deadline() time.Time {
 	return x.time.local(x.oldest).Add(x.params.TTL + time.Millisecond)
 }
 
-// findOldest returns when the oldest lease of another node was renewed, or 0: O(nodes).
+// findOldest returns when the oldest lease of another node was renewed, or 0. It costs O(nodes).
 func (x *expiry) findOldest() (oldest Stamp) {
 	for _, v := range x.vitals {
 		if v != x.self.vitals && (oldest == 0 || v.renewed() < oldest) {
@@ -80,7 +80,7 @@ func (x *expiry) findOldest() (oldest Stamp) {
 	return oldest
 }
 
-// OldestAge returns the age of the oldest live lease of another node, 0 if there is none:
+// OldestAge returns the age of the oldest live lease of another node, or 0 if there is none. It costs
 // O(nodes).
 func (x *expiry) OldestAge(now time.Time) time.Duration {
 	if oldest := x.findOldest(); oldest != 0 {
@@ -89,10 +89,10 @@ func (x *expiry) OldestAge(now time.Time) time.Duration {
 	return 0
 }
 
-// ExpireOthers ends every lease except this node's: O(nodes). After a pause of this process
-// for longer than the TTL, all that it knows is out of date. The latest known heartbeat of a node
-// counts again if another node relays it, for as long as it holds there: the lease ended
-// because of a pause of this node, not of its own.
+// ExpireOthers ends every lease except this node's. Call it after a pause of this process for longer than the
+// TTL, because everything that it knows is then out of date. The latest known heartbeat of a node counts
+// again if another node relays it while the lease holds there, because the lease ended here due to this
+// node's pause. It costs O(nodes).
 func (x *expiry) ExpireOthers(now time.Time) {
 	forgotten := 2*x.params.tick() + 1 // see revives
 	for _, e := range x.nodes {
@@ -103,12 +103,12 @@ func (x *expiry) ExpireOthers(now time.Time) {
 	}
 }
 
-// maxPullLeases is how many expiring leases one message pulls. While a tenth of a
-// thousand nodes is dead, that is all of them.
+// maxPullLeases is how many expiring leases a message can pull. That is enough for all of them if a tenth of
+// a thousand nodes is dead.
 const maxPullLeases = 100
 
-// add pulls the leases that expire soon unless someone knows a later heartbeat:
-// O(1) if there is none.
+// add pulls leases that expire soon, in case another node knows a later heartbeat. It costs O(1) if there are
+// none.
 func (x *expiry) add(now time.Time, d *draft, deadline time.Time) {
 	pullAt := x.params.TTL - x.params.TTL/4
 	if deadline.IsZero() || deadline.Sub(now) > x.params.TTL-pullAt {

@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// Evidence is what a watcher found when its stream to a node ended.
+// Evidence is what a watcher found when its stream to a node broke.
 type Evidence uint8
 
 // The kinds of evidence.
 const (
 	Refused Evidence = iota + 1 // the node's address refused a connection, or another incarnation answered there
-	Silent                      // the stream ended without an answer, and the address did not answer either
+	Silent                      // the stream ended without an answer, and the address does not answer either
 )
 
 // FailureReport says that an incarnation has ended. A watcher makes it; all nodes relay it.
 //
-// Two watchers together confirm the failure, unless the incarnation sent a heartbeat after At.
-// What a set concludes follows from the failure reports and heartbeats that it has received, in
-// any order.
+// Two watchers together confirm the failure, unless the incarnation sent a heartbeat after At. A set's
+// conclusion only depends on which failure reports and heartbeats it has received, and not on their order.
 type FailureReport struct {
 	Subject, Watcher Handle
 	At               Stamp // the subject sent no heartbeat after this time
@@ -27,7 +26,7 @@ type FailureReport struct {
 }
 
 const (
-	// watchers is how many other nodes watch each node.
+	// watchers is how many nodes watch each node.
 	watchers = 4
 
 	// enough is how many watchers confirm the failure of an incarnation.
@@ -36,16 +35,16 @@ const (
 	// maxReporters is how many failure reports against one incarnation are kept.
 	maxReporters = 4
 
-	// silentFor is for how long, at least, a node has not run that was found Silent. Its
-	// kernel answered the last probe of the stream at most a second before it stopped; two
-	// probes later, after two more seconds, the stream ended. Half a second is left for delays.
+	// silentFor is for how long a Silent node has at least not run. Its kernel answered the last probe of the
+	// stream at most a second before it stopped. Two probes and two seconds later, the stream ended. The
+	// rest, half a second, allows for delays.
 	silentFor = 1500 * time.Millisecond
 )
 
-// Watched returns the nodes that this node watches: the next four in the order of
-// handles, after the last one from the first on. A handle is a hash, so nodes of one host or
-// zone watch each other no more than others. A node that comes or goes changes what four
-// nodes watch. O(log n).
+// Watched returns the nodes that this node watches. These are the next four in the order of handles, where
+// the first handle follows the last. Because a handle is a hash, nodes of the same host or zone don't watch
+// each other more often than others do. A node that comes or goes changes what four nodes watch. It costs
+// O(log n).
 func (f *failures) Watched() []Handle {
 	own, _ := slices.BinarySearch(f.order, f.self.handle)
 	watched := make([]Handle, min(watchers, len(f.order)-1))
@@ -55,8 +54,8 @@ func (f *failures) Watched() []Handle {
 	return watched
 }
 
-// ReportFailure says that an incarnation has ended, on evidence found at an instant. Without
-// effect if a later heartbeat of the incarnation is known.
+// ReportFailure reports that an incarnation has ended, with evidence that was found at the given time. It has
+// no effect if a later heartbeat of the incarnation is known.
 func (f *failures) ReportFailure(now time.Time, subject Handle, found time.Time, evidence Evidence) (e Effect) {
 	at := f.time.at(found)
 	if evidence == Silent {
@@ -73,40 +72,39 @@ type failureReport struct {
 	sent int    // copies sent by this node
 }
 
-// compare orders failure reports: later ones count for longer.
+// compare orders failure reports by time, because later ones count for longer.
 func (a FailureReport) compare(b FailureReport) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(a.Evidence, b.Evidence), cmp.Compare(a.Watcher, b.Watcher))
 }
 
-// failures is what watchers report.
+// failures handles the failure reports of watchers.
 type failures struct {
 	*core
 	reported []*entry // those with failure reports
 }
 
-// counts reports whether a failure report made at a time holds against an incarnation with
-// a latest heartbeat of the given stamp. Both are rounded to ticks: the sets that know the
-// heartbeat by its age alone come to the same conclusion as the others. So a node refutes a
-// failure report by a heartbeat of the next tick.
+// counts reports whether a failure report of time at holds against an incarnation whose latest heartbeat has
+// the given stamp. It rounds both to ticks, so that sets that only know the age of the heartbeat come to the
+// same conclusion as the others. So a node refutes a failure report with a heartbeat in the next tick.
 func (f *failures) counts(at, heartbeat Stamp) bool {
 	return heartbeat/f.params.tick() <= at/f.params.tick()
 }
 
-// outdated reports whether no heartbeat that could still begin or renew a lease is as old as a
-// failure report.
+// outdated reports whether a failure report is so old that every heartbeat which can still begin or renew a
+// lease is later.
 func (f *failures) outdated(now time.Time, at Stamp) bool {
 	return f.time.at(now)-at > stamps(f.params.TTL)+f.params.tick()
 }
 
-// apply takes in the failure reports of a message.
+// apply merges the failure reports of a message.
 func (f *failures) apply(now time.Time, m *Message, e *Effect) {
 	for _, a := range m.FailureReports {
 		f.merge(now, a, e)
 	}
 }
 
-// merge takes in a failure report. Its watcher must have, or have had, a lease here;
-// otherwise anyone could invent watchers.
+// merge accepts a failure report if its watcher has or had a lease here. Otherwise anyone could invent
+// watchers.
 func (f *failures) merge(now time.Time, a FailureReport, e *Effect) {
 	if a.Subject == f.self.handle {
 		f.refute(a, e)
@@ -128,8 +126,8 @@ func (f *failures) merge(now time.Time, a FailureReport, e *Effect) {
 	f.confirm(now, subject, e)
 }
 
-// reportFailure adds a failure report, in place of an earlier one by the same node, and reports
-// whether it is news. The latest ones are kept, so their order of arrival does not matter.
+// reportFailure adds a failure report, or replaces an earlier one by the same node, and reports whether it is
+// new. It keeps the latest ones, so the order in which they arrive does not matter.
 func (e *entry) reportFailure(a failureReport) (news bool) {
 	all := slices.Clone(e.failureReports())
 	if i := slices.IndexFunc(all, func(b failureReport) bool { return b.id == a.id }); i >= 0 {
@@ -147,7 +145,7 @@ func (e *entry) reportFailure(a failureReport) (news bool) {
 	return true
 }
 
-// confirmed reports whether enough watchers report e, if its latest heartbeat was sent at a time.
+// confirmed reports whether enough watchers report e, whose latest heartbeat has the given stamp.
 func (f *failures) confirmed(e *entry, heartbeat Stamp) bool {
 	all, refusals := f.reporters(e, heartbeat)
 	return all >= enough || refusals > 0 && f.fewOthers(e)
@@ -166,8 +164,8 @@ func (f *failures) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
 	return all, refusals
 }
 
-// crashed returns the incarnations that have ended because watchers were Refused, or found
-// another incarnation. The incarnations of Silent hosts may merely be out of reach.
+// crashed returns the incarnations whose end is certain, because watchers were Refused or found another
+// incarnation. Incarnations of Silent hosts may only be out of reach.
 func (f *failures) crashed() (ended []Incarnation) {
 	for _, e := range f.reported {
 		if e.status == expired && e.crashed && e.refused {
@@ -177,8 +175,8 @@ func (f *failures) crashed() (ended []Incarnation) {
 	return ended
 }
 
-// wasRefused reports whether refusals alone confirm the failure of e. The report of one watcher
-// is enough where there never was another watcher: a set that has become small may be cut off.
+// wasRefused reports whether refusals alone confirm the failure of e. A single report is enough only if there
+// never was another watcher, because a set that has become small may be cut off.
 func (f *failures) wasRefused(e *entry) bool {
 	_, refusals := f.reporters(e, e.at)
 	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(f.nodes, func(o *entry) bool {
@@ -186,15 +184,14 @@ func (f *failures) wasRefused(e *entry) bool {
 	})
 }
 
-// Reported reports whether too few watchers report a live node.
+// Reported reports whether a live node has failure reports, but too few of them.
 func (f *failures) Reported() bool {
 	return slices.ContainsFunc(f.reported, func(e *entry) bool {
 		return e.status == live && slices.ContainsFunc(e.failureReports(), func(a failureReport) bool { return f.counts(a.At, e.at) })
 	})
 }
 
-// fewOthers reports whether fewer than three nodes are live, e among them: then there is
-// only one watcher.
+// fewOthers reports whether fewer than three nodes are live, including e, so that there is only one watcher.
 func (f *failures) fewOthers(e *entry) bool {
 	others := len(f.live) + len(f.begun)
 	if e.status == live {
@@ -203,7 +200,7 @@ func (f *failures) fewOthers(e *entry) bool {
 	return others < enough
 }
 
-// confirm ends the lease of e if enough watchers report e. Later reports may add refusals.
+// confirm ends the lease of e if enough watchers report e. Later reports may still add refusals.
 func (f *failures) confirm(now time.Time, e *entry, effect *Effect) {
 	switch {
 	case e.status == live && f.confirmed(e, e.at):
@@ -216,8 +213,8 @@ func (f *failures) confirm(now time.Time, e *entry, effect *Effect) {
 	}
 }
 
-// review looks at all reported nodes again: a live set that became smaller needs fewer
-// watchers. It also forgets the failure reports that matter no more. O(1) without any.
+// review checks all reported nodes again, because a smaller live set needs fewer watchers. It also forgets
+// failure reports that no longer matter. It costs O(1) if there are none.
 func (f *failures) review(now time.Time, effect *Effect) {
 	for _, e := range f.reported {
 		f.confirm(now, e, effect)
@@ -228,8 +225,8 @@ func (f *failures) review(now time.Time, effect *Effect) {
 	f.reported = slices.DeleteFunc(f.reported, func(e *entry) bool { return len(e.failureReports()) == 0 })
 }
 
-// allows reports whether a heartbeat sent at a time begins or continues the lease of e
-// in spite of the failure reports against e.
+// allows reports whether a heartbeat of time at begins or renews the lease of e in spite of the failure
+// reports against e.
 func (f *failures) allows(e *entry, at Stamp) bool {
 	switch latest := max(e.at, at); {
 	case f.confirmed(e, latest):
@@ -241,12 +238,12 @@ func (f *failures) allows(e *entry, at Stamp) bool {
 	}
 }
 
-// revives reports whether a heartbeat sent at the given time is news of an expired
-// node. The latest heartbeat of a dead node reaches some nodes whole, and others as an
-// age rounded down: it must not revive the node there.
+// revives reports whether a heartbeat of the given time is news of an expired node. Some nodes receive the
+// latest heartbeat of a dead node itself, and others only its rounded age, and the difference must not revive
+// the node.
 func (f *failures) revives(known *entry, at Stamp) bool { return at-known.at > 2*f.params.tick() }
 
-// drop forgets all failure reports: their stamps are of a time that was wrong.
+// drop forgets all failure reports, because their stamps are of a wrong cluster time.
 func (f *failures) drop() {
 	for _, e := range f.reported {
 		e.more().failureReports = nil
@@ -254,17 +251,16 @@ func (f *failures) drop() {
 	f.reported = nil
 }
 
-// refute notes a failure report against this node: its next heartbeat must not be rounded down to
-// before the failure report.
+// refute handles a failure report against this node. It delays the next heartbeat so that rounding does not
+// make it older than the failure report.
 func (f *failures) refute(a FailureReport, e *Effect) {
 	if f.counts(a.At, f.self.at) {
 		e.Refute = f.time.local((a.At/f.params.tick() + 1) * f.params.tick())
 	}
 }
 
-// add adds the failure reports that were not sent often enough, least sent ones
-// first, up to half of the draft. Of the reports against
-// one incarnation, no more are sent than confirm its failure. O(1) without any.
+// add adds failure reports that were not sent often enough, least sent first, up to half of the draft. It
+// adds only as many reports against an incarnation as confirm its failure. It costs O(1) if there are none.
 func (f *failures) add(now time.Time, d *draft) {
 	if len(f.reported) == 0 {
 		return
@@ -289,7 +285,7 @@ func (f *failures) add(now time.Time, d *draft) {
 	}
 }
 
-// sufficient returns how many of the failure reports against e show what this node knows.
+// sufficient returns how many of the failure reports against e are needed to show what this node knows.
 func (f *failures) sufficient(e *entry) int {
 	if e.crashed && !f.fewOthers(e) {
 		return min(enough, len(e.failureReports()))
@@ -297,7 +293,7 @@ func (f *failures) sufficient(e *entry) int {
 	return len(e.failureReports())
 }
 
-// addAgainst adds all failure reports against e that fit, for a node that takes e for live.
+// addAgainst adds all failure reports against e that fit, for a node that treats e as live.
 func (f *failures) addAgainst(d *draft, e *entry) {
 	for _, a := range e.failureReports() {
 		if d.free >= maxFailureReportBytes {

@@ -7,8 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Handle identifies an Incarnation on the wire by the highest 48 bits of the xxhash64
-// of both fields. Two of a thousand nodes share a handle with a probability of 2·10⁻⁹.
+// Handle identifies an Incarnation on the wire. It is the highest 48 bits of the xxhash64 of both fields. The
+// probability that two of a thousand nodes share a handle is 2·10⁻⁹.
 type Handle uint64
 
 const handleBits = 48
@@ -25,13 +25,13 @@ func (i Incarnation) Handle() Handle {
 // Handle returns the handle of the record's incarnation. It does not allocate.
 func (r *Record) Handle() Handle { return Incarnation{r.ID, r.Incarnation}.Handle() }
 
-// Heartbeat is one renewal of one node's lease, and one row of a message. Heartbeats of one
-// handle are ordered by At. A correct node sends one State per heartbeat; if two States
-// arrive with the same At, every node keeps the greater one.
+// Heartbeat is a renewal of a node's lease, and a row of a message. Heartbeats of the same handle are ordered
+// by At. A correct node sends one State per heartbeat. If two States arrive with the same At, every node
+// keeps the greater one.
 type Heartbeat struct {
 	Handle  Handle
 	At      Stamp         // when the node sent this heartbeat
-	Renewed Stamp         // when it sent its latest heartbeat, of which the relaying node knows only the age; at least At
+	Renewed Stamp         // when it sent its latest heartbeat, if the relaying node only knows its age; at least At
 	State   State         // of the node; Left makes the heartbeat a leave message
 	Version uint32        // of the node's record when the heartbeat was sent
 	Clock   time.Duration // the node's wall clock minus the sender's; whole ms on the wire
@@ -43,7 +43,7 @@ type Heartbeat struct {
 
 func (b *Heartbeat) renewed() Stamp { return max(b.At, b.Renewed) }
 
-// BucketID names a part of all handles: handles with Index in their highest Bits.
+// BucketID names a part of all handles: those whose highest Bits bits are Index.
 type BucketID struct {
 	Bits  uint8
 	Index uint32
@@ -51,24 +51,24 @@ type BucketID struct {
 
 func (id BucketID) has(h Handle) bool { return uint32(h>>(handleBits-id.Bits)) == id.Index }
 
-// Bucket has the ages of the leases of the live nodes in one part of all handles, in
-// the order of the handles. A node with another live set there ignores it.
+// Bucket has the ages of the leases of the live nodes in a part of all handles, in the order of the handles.
+// A node whose live set differs in this part ignores it.
 type Bucket struct {
 	BucketID
-	Nodes  int    // that are live
+	Nodes  int    // number of live nodes
 	Digest uint64 // 48 bits, over handles, record versions and states
-	ages   []byte // half a byte a node, in units of TTL/16 before the message's Stamp
-	same   []byte // a bit a node: its table is the sender's
+	ages   []byte // half a byte per node, in units of TTL/16 before the message's Stamp
+	same   []byte // one bit per node: its table is the same as the sender's
 }
 
-// BucketDigest is what a node holds of a bucket: a hash for each live node, a hash of its
-// handle, record version and state.
+// BucketDigest is what a node holds of a bucket: for each live node, a hash of its handle, record version and
+// state.
 type BucketDigest struct {
 	BucketID
 	Hashes []uint32
 }
 
-// Message is what nodes send each other. Receivers must not modify it.
+// Message is a message between nodes. Receivers must not modify it.
 type Message struct {
 	Settings       uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
 	Cluster        ClusterID // of the sender
@@ -82,7 +82,7 @@ type Message struct {
 	Ages           []Bucket
 	FailureReports []FailureReport
 	PullRecords    []Handle       // the sender requests the records of these handles
-	PullLeases     []Handle       // the sender requests later heartbeats of these handles: their leases are about to expire
+	PullLeases     []Handle       // the sender requests later heartbeats of these handles, whose leases are about to expire
 	PullBuckets    []BucketDigest // the sender requests what it does not hold of these buckets
 	Challenge      uint64         // the sender requests a message with this Echo; 0 = none
 	Echo           uint64         // the Challenge that this message answers; 0 = none

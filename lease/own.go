@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// own is this node: its present incarnation, and other processes under its id.
+// own handles this node itself: its present incarnation, and other processes under its id.
 type own struct {
 	*core
 	state      State     // from the next heartbeat on
 	renewed    time.Time // when this node sent its latest heartbeat
-	shown      Stamp     // of the latest own heartbeat that others were found to know
-	claimed    Stamp     // no heartbeat of this incarnation that was sent before a step back is later; 0 = there was none
+	shown      Stamp     // of the latest own heartbeat that another node is known to have
+	claimed    Stamp     // latest stamp of own heartbeats before a step back of cluster time; 0 = there was none
 	born       uint64    // the incarnation with which this process began
-	former     *entry    // of the process before this one under the same id; nil = none is known
+	former     *entry    // entry of the previous process under the same id; nil = none is known
 	formerLeft bool      // it sent a leave message
 	duplicate  duplicate
 }
 
-// duplicate is a later incarnation of this node's id that this process did not
-// take. If its heartbeats continue, another process is running under the id, and this
-// one has to stop. If they do not, it was an earlier process of this node, before
-// the clock was set back, and this process takes an incarnation that is later still.
+// duplicate is a later incarnation of this node's id that is not this process. If its heartbeats continue,
+// another process runs under the id, and this one has to stop. If they stop, it was an earlier process of
+// this node, before the clock was set back, and this process takes an even later incarnation.
 type duplicate struct {
 	entry *entry // nil = none
 	since time.Time
@@ -36,20 +35,20 @@ func (o *own) Handle() Handle { return o.self.handle }
 // State returns the state that SetState set last.
 func (o *own) State() State { return o.state }
 
-// SetState sets the state of this node from its next heartbeat on, for other nodes and for
-// the own View. The caller sends a heartbeat next. Left is final: receivers ignore all
-// later heartbeats of this incarnation.
+// SetState sets the state of this node from its next heartbeat on, for other nodes and for its own View. The
+// caller must send a heartbeat next. Left is final, because receivers ignore all later heartbeats of this
+// incarnation.
 func (o *own) SetState(state State) { o.state = state }
 
-// Shown returns when this node sent the latest heartbeat that another node was found to have
-// received: messages of others say what they know of this node, too. It lags by TTL/16.
+// Shown returns when this node sent the latest heartbeat that another node is known to have received.
+// Messages of other nodes show what they know about this node. The result lags by up to TTL/16.
 func (o *own) Shown() time.Time { return o.time.local(o.shown) }
 
 // Renewed returns when this node last renewed its own lease.
 func (o *own) Renewed() time.Time { return o.renewed }
 
-// Update changes this node's record, apart from its identity. The caller sends a heartbeat
-// next, so that other nodes request the new record.
+// Update changes this node's record, except its identity. The caller must send a heartbeat next, so that
+// other nodes request the new record.
 func (o *own) Update(change func(*Record)) {
 	rec := o.self.rec.clone()
 	change(rec)
@@ -88,12 +87,12 @@ func (o *own) renew(now time.Time, at Stamp, load int64, table uint32) {
 	o.self.at, o.self.rowAt, o.renewed = at, at, now
 	o.self.state, o.self.load, o.self.table = o.state, max(NoLoad, load), table
 	o.self.agesSent = 0
-	// The heartbeat comes with the record, to a few members: one of them may not know it.
+	// Send the record with the heartbeat to a few members, in case one of them does not have it.
 	o.self.recordsSent = min(o.self.recordsSent, int32(o.recordCopies())-1)
 }
 
-// NextHeartbeat returns when a heartbeat of this node is next told from its latest one by all
-// who learn of it by its age alone: now, or within TTL/16.
+// NextHeartbeat returns when a new heartbeat of this node can be distinguished from its latest one even by
+// nodes that only learn its rounded age. That is now, or within TTL/16.
 func (o *own) NextHeartbeat(now time.Time) time.Time {
 	tick := o.params.tick()
 	next := (o.self.at/tick + 1) * tick
@@ -103,7 +102,7 @@ func (o *own) NextHeartbeat(now time.Time) time.Time {
 	return o.time.local(next)
 }
 
-// shift moves what this node knows of its own heartbeats along with a step of cluster time.
+// shift adjusts what this node knows of its own heartbeats to a step of cluster time.
 func (o *own) shift(by Stamp) {
 	o.self.at += by
 	o.self.rowAt += by
@@ -113,10 +112,9 @@ func (o *own) shift(by Stamp) {
 	}
 }
 
-// SuspectedDuplicate returns the record of a later incarnation of this node's id while it is
-// unknown whether that process runs; nil = there is none. If the process runs,
-// [Effect.Duplicate] says so after its next heartbeats. If it is silent for a TTL, this node
-// takes an incarnation that is later still.
+// SuspectedDuplicate returns the record of a later incarnation of this node's id while it is unknown whether
+// that process runs, or nil. If the process runs, [Effect.Duplicate] has it after its next heartbeats. If it
+// is silent for a TTL, this node takes an even later incarnation.
 func (o *own) SuspectedDuplicate() *Record {
 	if o.duplicate.entry == nil {
 		return nil
@@ -124,8 +122,8 @@ func (o *own) SuspectedDuplicate() *Record {
 	return o.duplicate.entry.rec
 }
 
-// Former returns the record of the process that ran before this one under the same id, as
-// members remember it, and whether it sent a leave message. nil = none is known.
+// Former returns the record of the process that ran before this one under the same id, as members remember
+// it, and whether it sent a leave message. The record is nil if no such process is known.
 func (o *own) Former() (rec *Record, left bool) {
 	if o.former == nil {
 		return nil, false
@@ -156,8 +154,8 @@ func (o *own) applyRecord(now time.Time, r *Record) {
 	}
 }
 
-// meetFormer notes an incarnation of this node's id that another process had: an earlier one
-// than all of this process, or a later one than the present one.
+// meetFormer notes an incarnation of this node's id that belonged to another process. It is earlier than all
+// incarnations of this process, or later than the present one.
 func (o *own) meetFormer(e *entry) {
 	number := e.rec.Incarnation
 	foreign := number < o.born || number > o.self.rec.Incarnation
@@ -168,9 +166,9 @@ func (o *own) meetFormer(e *entry) {
 
 // applyHeartbeat handles a heartbeat under this node's own handle. A heartbeat later than its own, a leave
 // message that it did not send, or a version that its record does not have, comes from a copy of this process
-// (a cloned machine). A new incarnation makes the two distinguishable; then applyDuplicate decides.
-// The margin covers a step of cluster time that others took first. After a step back, heartbeats from before
-// it come back by way of others: they are no later than claimed.
+// (a cloned machine). A new incarnation makes the two distinguishable, and then applyDuplicate decides. The
+// margin covers a step of cluster time that others took first. After a step back, heartbeats from before it
+// come back via other nodes. They are not later than claimed.
 func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	o.shown = max(o.shown, min(b.renewed(), o.self.at))
 	later := millis(b.At-max(o.self.at, o.claimed)) > o.params.TTL/8 || b.Version > o.self.rec.Version
@@ -179,10 +177,9 @@ func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	}
 }
 
-// applyDuplicate handles a heartbeat of the duplicate. A heartbeat that was sent after the
-// duplicate was first seen shows that the duplicate runs; the margin covers the
-// transit time of older heartbeats. After a leave message of the duplicate, nodes that
-// received it reject this earlier incarnation, so this node takes a later one.
+// applyDuplicate handles a heartbeat of the duplicate. If it was sent after the duplicate was first seen, the
+// duplicate runs. The margin covers the transit time of older heartbeats. If it is a leave message, nodes
+// that received it reject this earlier incarnation, so this node takes a later one.
 func (o *own) applyDuplicate(now time.Time, b *Heartbeat, e *Effect) {
 	if b.State == Left {
 		past := o.duplicate.entry.rec.Incarnation
@@ -196,15 +193,15 @@ func (o *own) applyDuplicate(now time.Time, b *Heartbeat, e *Effect) {
 	}
 }
 
-// noteLeave notes the leave message of the process before this one.
+// noteLeave notes the leave message of the previous process.
 func (o *own) noteLeave(e *entry, b *Heartbeat) {
 	if e != nil && e == o.former && b.State == Left {
 		o.formerLeft = true
 	}
 }
 
-// expire takes a later incarnation than a duplicate that sent no heartbeat for a TTL, and
-// reports whether it did.
+// expire takes a later incarnation than a duplicate that has sent no heartbeat for a TTL. It reports whether
+// it did.
 func (o *own) expire(now time.Time) bool {
 	d := o.duplicate
 	if d.entry == nil || now.Sub(d.since) <= o.params.TTL {
@@ -215,7 +212,7 @@ func (o *own) expire(now time.Time) bool {
 	return true
 }
 
-// deadline returns when to take a later incarnation than a silent duplicate; zero = there is none.
+// deadline returns when to take a later incarnation than a silent duplicate, or zero if there is none.
 func (o *own) deadline() time.Time {
 	if o.duplicate.entry == nil {
 		return time.Time{}
@@ -228,7 +225,7 @@ func (o *own) reincarnate(now time.Time, past uint64, e *Effect) {
 	o.end(now, o.self, retired)
 	rec := o.self.rec.clone()
 	rec.Incarnation = uint64(max(0, now.UnixNano()))
-	if past < maxIncarnation { // otherwise none is later: let the other one be forgotten
+	if past < maxIncarnation { // otherwise there is no later one: wait until the other is forgotten
 		rec.Incarnation = max(past+1, min(rec.Incarnation, maxIncarnation))
 	}
 	rec.Version++
@@ -248,9 +245,9 @@ func (o *own) dropDuplicate() {
 	o.duplicate = duplicate{}
 }
 
-// Peers appends to dst the gossip addresses of the other live nodes, by id, and of a
-// process that seems to run under this node's id: the answer of that process
-// proves that it runs, even if no other node can reach it. O(nodes).
+// Peers appends to dst the gossip addresses of the other live nodes, sorted by id, and of a process that
+// seems to run under this node's id, because its answer proves that it runs, even if no other node can reach
+// it. It costs O(nodes).
 func (o *own) Peers(dst []string) []string {
 	n := o.PeerCount()
 	dst = slices.Grow(dst, n)
@@ -260,7 +257,7 @@ func (o *own) Peers(dst []string) []string {
 	return dst
 }
 
-// PeerCount returns how many addresses Peers returns: O(1).
+// PeerCount returns how many addresses Peers returns. It costs O(1).
 func (o *own) PeerCount() int {
 	if o.addrOfDuplicate() != "" {
 		return o.census.reachable + 1
@@ -268,8 +265,8 @@ func (o *own) PeerCount() int {
 	return o.census.reachable
 }
 
-// Peer returns one of the addresses that Peers returns: O(1), but after a change of the live
-// set O(log n), or O(nodes) if nodes are remembered that are not live.
+// Peer returns one of the addresses that Peers returns. It costs O(1). After a change of the live set it
+// costs O(log n), or O(nodes) if the set remembers nodes that are not live.
 func (o *own) Peer(i int) string {
 	if i == o.census.reachable {
 		return o.addrOfDuplicate()

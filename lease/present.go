@@ -6,62 +6,61 @@ import (
 	"time"
 )
 
-// A message may be a recorded one, sent again. So it counts only if its sender is
-// known to run: the sender is live here, or answered a challenge of this node lately, as
-// this message may do. Cluster time never goes back, so what such a sender sent before is
-// at least as old as its stamp says. Any other sender is challenged, or, if it is behind,
-// learns the time. A challenge has a random number, which the answer must repeat: no recorded message does.
+// A message may be an old one that somebody recorded and sent again. So it only counts if its sender is known
+// to run: the sender is live here, or has recently answered a challenge of this node, perhaps with this
+// message. Cluster time never goes back, so what such a sender sent before is at least as old as its stamp
+// says. This node challenges any other sender or, if the sender is behind, tells it the time. A challenge has
+// a random number, which the answer must repeat. No recorded message does.
 //
-// A process that is suspended together with its monotonic clock, as a virtual machine is, does not
-// notice. Others end its lease, own what it owned, and forget it. When the process goes on, its lease
-// holds by its own clock, and cluster time is ahead of it.
+// A process that is suspended together with its monotonic clock, as in a virtual machine, does not notice it.
+// Others end its lease, own what it owned, and forget it. When the process continues, its lease still holds
+// by its own clock, and cluster time is ahead of it.
 //
-// Cluster time is also ahead where a cluster meets another one that began with a later time. Its nodes
-// did not sleep, and keep their leases. Both look alike to a node that only takes over the later time. So
-// a message counts, by whose time the own lease has ended, only if its sender answers a challenge.
-// The answer says whether the sender holds the challenger for live:
+// Cluster time is also ahead if a cluster meets another one that began with a later time. Its nodes were not
+// suspended, and should keep their leases. Both cases look the same to a node that just adopts the later
+// time. So a message by whose time the own lease has ended only counts if its sender answers a challenge. The
+// answer says whether the challenger is live at the sender:
 //
-//   - A member that does has met another cluster itself: this node follows it.
-//   - A member that does not has seen the lease of this node end: this node was suspended.
-//   - Any other sender may be of another cluster, or have joined in the meantime. It is believed after the
-//     members have had time to answer.
+//   - If a member says yes, it has met another cluster itself, and this node follows it.
+//   - If a member says no, it has seen the lease of this node end, so this node was suspended.
+//   - Any other sender may belong to another cluster, or have joined in the meantime. It is believed after
+//     the members have had time to answer.
 //
-// Only answers with a random number of this node decide, so recorded messages end no lease.
+// Only answers with a random number of this node decide, so recorded messages cannot end a lease.
 
-// present finds out which messages are of the present, and takes over cluster time from them.
+// present finds out which messages are from the present, and adopts cluster time from them.
 type present struct {
 	*core
 	own      *own
 	cordons  *cordons
 	failures *failures
 
-	nonce uint64 // the same for all that are challenged at about the same time
+	nonce uint64 // the same for all nodes that are challenged at about the same time
 	since time.Time
-	last  uint64 // the nonce before, whose answers may be on their way
+	last  uint64 // the previous nonce, whose answers may be on their way
 
 	runs     map[Handle]time.Time // when a sender answered
 	bothWays map[Handle]time.Time // when a sender answered what came in a packet
 
-	led     Stamp     // the steps ahead of cluster time since a member said that it holds this node, together
-	doubted time.Time // when a sender that is no member first had a time by which the own lease has ended
+	led     Stamp     // sum of the forward steps of cluster time since a member said that this node is live
+	doubted time.Time // when a sender that is not a member first had a time by which the own lease has ended
 }
 
 const (
-	// overStream tells the nonce of a stream from that of a packet. The answer to a stream is a
-	// packet, too, but shows the way of packets from its sender alone.
+	// overStream distinguishes the nonce of a stream from that of a packet. The answer to a stream is a
+	// packet, too, but only shows that packets from its sender arrive.
 	overStream = 1 << 63
 
-	// ofMember tells the nonce of a question that was sent to the address of a member from others. The
-	// process that answers there may be a later one.
+	// ofMember marks the nonce of a question that was sent to the address of a member. The process that
+	// answers there may be a later one.
 	ofMember = 1 << 62
 
-	// challengeLife is for how long a nonce is sent, at least. Its answers count for as long
-	// after that.
+	// challengeLife is how long a nonce is at least used. Its answers count for the same time after that.
 	challengeLife = 2 * time.Second
 )
 
-// Establish makes this node's own estimate of cluster time count for others. A node
-// that has joined, or found no cluster to join, calls it.
+// Establish makes this node's own estimate of cluster time count for others. Call it when the node has
+// joined, or has found no cluster to join.
 func (p *present) Establish() {
 	if p.time.provisional {
 		p.time.provisional = false
@@ -73,10 +72,10 @@ func (p *present) Establish() {
 // Established reports whether this node's cluster time counts for others.
 func (p *present) Established() bool { return !p.time.provisional }
 
-// accepts decides whether a message counts, and takes over the cluster time of its sender.
+// accepts decides whether a message counts, and adopts the cluster time of its sender.
 func (p *present) accepts(now time.Time, m *Message, e *Effect) bool {
 	if m.Provisional && !p.time.provisional {
-		return false // its own join brings it the time
+		return false // it learns the time from its own join
 	}
 	p.noteAnswer(now, m, e)
 	learns := p.time.provisional && !m.Provisional
@@ -94,7 +93,7 @@ func (p *present) accepts(now time.Time, m *Message, e *Effect) bool {
 	return true
 }
 
-// lead notes that a message is about to move cluster time, unless its sender has shown why.
+// lead notes that a message is about to advance cluster time, unless its sender has shown why.
 func (p *present) lead(m *Message, by Stamp, learns bool, e *Effect) {
 	if learns || e.Suspended || (e.Answered && (p.heldBy(m) || p.overdue(m, millis(by)))) {
 		p.led = 0
@@ -103,14 +102,15 @@ func (p *present) lead(m *Message, by Stamp, learns bool, e *Effect) {
 	p.led += max(0, by)
 }
 
-// noteAnswer notes in e the answer that m may be. An answer to a stream does not show a newcomer that
-// a sender runs: the newcomer would pass on a cluster time of which it is no part.
+// noteAnswer notes in e whether m is an answer, and to what. For a newcomer, an answer to a stream does not
+// count as proof that the sender runs. Otherwise the newcomer would pass on a cluster time before it is part
+// of that cluster.
 func (p *present) noteAnswer(now time.Time, m *Message, e *Effect) {
 	e.OfMember = p.counts(now, m.Echo^ofMember)
 	e.BothWays = p.counts(now, m.Echo) || e.OfMember
 	e.Arrives = e.BothWays || p.counts(now, m.Echo^overStream)
 	e.Answered = e.BothWays || (e.Arrives && !p.time.provisional)
-	if e.OfMember { // that says whether this node was suspended, and is no reason to believe later messages
+	if e.OfMember { // this only says whether this node was suspended, and is no reason to believe later messages
 		return
 	}
 	if e.Answered && len(p.runs) < MaxNodes {
@@ -121,14 +121,13 @@ func (p *present) noteAnswer(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// counts reports whether a number that was repeated is a nonce of this node.
+// counts reports whether nonce is a current nonce of this node.
 func (p *present) counts(now time.Time, nonce uint64) bool {
 	age := now.Sub(p.since)
 	return nonce != 0 && ((nonce == p.nonce && age <= 2*challengeLife) || (nonce == p.last && age <= challengeLife))
 }
 
-// believes decides whether a message is of the present, and says in e what follows if it
-// may not be.
+// believes decides whether a message is from the present, and notes in e what to do if it may not be.
 func (p *present) believes(now time.Time, m *Message, ahead time.Duration, learns bool, e *Effect) bool {
 	behind := ahead < -p.params.TTL && !e.Answered
 	switch {
@@ -150,15 +149,14 @@ func (p *present) believes(now time.Time, m *Message, ahead time.Duration, learn
 	return false
 }
 
-// readable reports whether messages would stay readable if this node took over the
-// cluster time of m.
+// readable reports whether messages would stay readable if this node adopted the cluster time of m.
 func (p *present) readable(m *Message) bool {
 	return m.Stamp <= maxStart || (p.time.provisional && m.Stamp <= maxLearned)
 }
 
-// follow takes over a part of a cluster time that is too late to be taken over at once: up to maxStart, or a
-// TTL. Otherwise one absurd message would part its receiver from all others for good: its time goes on, and
-// is beyond maxStart when they hear of it.
+// follow adopts a part of a cluster time that is too late to be adopted at once: up to maxStart, or a TTL.
+// Otherwise one absurd message would permanently separate its receiver from all other nodes, because the
+// receiver's time would be beyond maxStart when they hear of it.
 func (p *present) follow(now time.Time, m *Message, e *Effect) {
 	p.stats.FromFuture++
 	switch {
@@ -170,35 +168,36 @@ func (p *present) follow(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// isRunning reports whether a process is known to run at present. An expired one is not: its
-// time may have stepped ahead while it was cut off from here.
+// isRunning reports whether a process is known to run at present. A process with an expired lease is not,
+// because its time may have stepped ahead while it was cut off from here.
 func (p *present) isRunning(now time.Time, h Handle) bool {
 	e := p.known[h]
 	return e != nil && e.status == live || within(p.params.TTL, now, p.runs, h)
 }
 
-// within reports whether a sender has answered within a time.
+// within reports whether a sender has answered within the last d.
 func within(d time.Duration, now time.Time, answers map[Handle]time.Time, h Handle) bool {
 	at, ok := answers[h]
 	return ok && now.Sub(at) <= d
 }
 
-// overdue reports whether the own lease has ended by the time of a message, and not by the clock of this
-// node. Packets that have waited for a suspended node lead it ahead step by step, and its lease with it.
+// overdue reports whether the own lease has ended by the time of a message, although not by the clock of this
+// node. Packets that have waited for a suspended node would advance its time step by step, and its lease with
+// it.
 func (p *present) overdue(m *Message, ahead time.Duration) bool {
 	ttl := p.params.TTL
 	return !p.time.provisional && m.From != p.self.handle &&
 		ahead+millis(p.led) > ttl/8 && millis(m.Stamp-p.self.at+p.led) > ttl-ttl/8
 }
 
-// believesOverdue decides whether a message counts by whose time the own lease has ended, and says in e what
-// follows if it does not.
+// believesOverdue decides whether a message counts by whose time the own lease has ended, and notes in e what
+// to do if it does not.
 func (p *present) believesOverdue(now time.Time, m *Message, ahead time.Duration, e *Effect) bool {
 	sender := p.known[m.From]
 	if e.Answered && p.explains(now, m, sender, e) {
 		return true
 	}
-	delete(p.runs, m.From) // or its older messages would make it a member
+	delete(p.runs, m.From) // otherwise its older messages would make it a member
 	delete(p.bothWays, m.From)
 	e.Overdue = e.Overdue || (sender != nil && sender.status == live)
 	if !e.Overdue && ahead > p.params.TTL {
@@ -208,8 +207,8 @@ func (p *present) believesOverdue(now time.Time, m *Message, ahead time.Duration
 	return false
 }
 
-// explains decides whether an answer counts by whose time the own lease has ended, and whether this
-// node was suspended.
+// explains decides whether an answer counts by whose time the own lease has ended, and whether it shows that
+// this node was suspended.
 func (p *present) explains(now time.Time, m *Message, sender *entry, e *Effect) bool {
 	if e.OfMember || (sender != nil && sender.hadLease() && sender.status != retired) {
 		e.Suspended = !p.heldBy(m)
@@ -225,16 +224,16 @@ func (p *present) explains(now time.Time, m *Message, sender *entry, e *Effect) 
 	return now.Sub(p.doubted) >= p.params.TTL/8
 }
 
-// heldBy reports whether the sender of an answer holds this node for live.
+// heldBy reports whether this node is live at the sender of an answer.
 func (p *present) heldBy(m *Message) bool {
 	return slices.ContainsFunc(m.Heartbeats, func(b Heartbeat) bool { return b.Handle == p.self.handle })
 }
 
-// advance corrects the estimate of cluster time. By small steps, all leases grow older or
-// younger by as much. After a larger one, or many small ones, the leases that this node holds end when they
-// would have ended without it, so no lease ends because two clusters meet. But this node
-// relays their heartbeats with the stamps that it received: some are of the later time already.
-// Only a provisional node steps back, and what it heard until then has no known stamp.
+// advance corrects the estimate of cluster time. A small step makes all leases older or younger by as much.
+// After a larger step, or many small ones, leases end when they would have ended without the step, so no
+// lease ends because two clusters meet. This node still relays heartbeats with the stamps that it received,
+// because some of them are already of the later time. Only a provisional node steps back, and what it heard
+// until then has no known stamp.
 func (p *present) advance(now time.Time, by Stamp) {
 	if by == 0 {
 		return
@@ -269,17 +268,17 @@ func (p *present) advance(now time.Time, by Stamp) {
 	}
 }
 
-// expire makes room.
+// expire forgets old answers.
 func (p *present) expire(now time.Time) {
 	for _, answers := range []map[Handle]time.Time{p.runs, p.bothWays} {
 		maps.DeleteFunc(answers, func(_ Handle, at time.Time) bool { return now.Sub(at) > p.params.TTL })
 	}
 }
 
-// Overslept reports whether a message of another cluster shows that this node was suspended: its sender has answered a
-// [Set.Question] at the address of a member, and the own lease has ended by its time. All members there have been
-// restarted meanwhile. The clocks of a cluster that took over the address of a member say about the same as those of
-// this one, if this node was awake.
+// Overslept reports whether a message of another cluster shows that this node was suspended: its sender has
+// answered a [Set.Question] at the address of a member, and the own lease has ended by its time. So all
+// members have been restarted in the meantime. If this node had not been suspended, the clocks of a cluster
+// at the address of a member would show about the same time as its own.
 func (p *present) Overslept(now time.Time, m *Message) bool {
 	return m.Settings == p.params.Settings && !m.Provisional && p.counts(now, m.Echo^ofMember) &&
 		p.overdue(m, millis(m.Stamp-p.time.at(now)))
@@ -288,10 +287,11 @@ func (p *present) Overslept(now time.Time, m *Message) bool {
 // SentSince reports whether a message was sent after an instant.
 func (p *present) SentSince(m *Message, at time.Time) bool { return m.Stamp >= p.time.at(at) }
 
-// Unconfirmed returns the record of a message's sender, at whose address it is challenged, if a message that
-// came over a stream has to wait for an answer that shows that packets arrive both ways, or nil. That a
-// stream opens does not show it, and leases need packets: a node that is heard over streams alone would come
-// and go. A newcomer is not challenged: its own join brings it the time.
+// Unconfirmed is for messages that came over a stream. If the message has to wait for an answer which shows
+// that packets arrive both ways, it returns the sender's record, which has the address to challenge.
+// Otherwise it returns nil. An open stream does not show that packets arrive, but leases need packets, so a
+// node that is only heard over streams would come and go. A newcomer is not challenged, because it learns the
+// time from its own join.
 func (p *present) Unconfirmed(now time.Time, m *Message) (sender *Record, newcomer bool) {
 	if m.Settings != p.params.Settings || within(challengeLife, now, p.bothWays, m.From) {
 		return nil, false
@@ -299,7 +299,7 @@ func (p *present) Unconfirmed(now time.Time, m *Message) (sender *Record, newcom
 	return p.sender(m), m.Provisional && !p.time.provisional
 }
 
-// EchoTo returns the address to which [Set.Echo] is sent in answer to a message, or "".
+// EchoTo returns the address to which to send the [Set.Echo] for a message, or "".
 func (p *present) EchoTo(m *Message) string {
 	if m.Challenge == 0 || m.Settings != p.params.Settings {
 		return ""
@@ -307,9 +307,8 @@ func (p *present) EchoTo(m *Message) string {
 	return p.addrOfSender(m)
 }
 
-// addrOfSender returns the gossip address of a sender that need not be live, or "": where
-// its record says it is. A recorded message is answered by the present process there, if
-// there is one.
+// addrOfSender returns the gossip address in the record of a sender, or "". The sender need not be live. If
+// the message was a recorded one, the present process at this address gets the answer, if there is one.
 func (p *present) addrOfSender(m *Message) string {
 	if r := p.sender(m); r != nil {
 		return r.Addr
@@ -317,7 +316,7 @@ func (p *present) addrOfSender(m *Message) string {
 	return ""
 }
 
-// sender returns the record of a sender that need not be live, or nil.
+// sender returns the record of a sender, or nil. The sender need not be live.
 func (p *present) sender(m *Message) *Record {
 	if m.From == p.self.handle {
 		return nil
@@ -333,14 +332,14 @@ func (p *present) sender(m *Message) *Record {
 	return nil
 }
 
-// StreamNonce returns the Message.Challenge of a message for a stream: the answer shows that
-// its sender runs, and not that packets reach it. The random number must be odd.
+// StreamNonce returns the Message.Challenge of a message for a stream. The answer shows that its sender runs,
+// but not that packets reach it. The random number must be odd.
 func (p *present) StreamNonce(now time.Time, random uint64) uint64 {
 	return p.nonceAt(now, random) ^ overStream
 }
 
-// nonceAt returns the number that others have to repeat. It is the random one given, which must
-// be odd, or one that was given lately.
+// nonceAt returns the number that others have to repeat: the given random number, which must be odd, or one
+// that was given recently.
 func (p *present) nonceAt(now time.Time, random uint64) uint64 {
 	if age := now.Sub(p.since); p.nonce == 0 || age > challengeLife {
 		if p.last = p.nonce; age > 2*challengeLife {

@@ -5,18 +5,18 @@ import (
 	"reflect"
 )
 
-// Profile is what a node states of itself for all to read. Everything that shows a member embeds it, so a new statement
-// of a node is a field here, in the encoding of a record, and where a node is configured.
+// Profile is what a node announces about itself. Everything that shows a member embeds it. To add a field,
+// add it here, to the encoding of a record, and to the configuration of a node.
 type Profile struct {
 	ID           NodeID            `json:"id"`
 	Incarnation  uint64            `json:"incarnation,string"` // of the node's process; greater after a restart
-	Addr         string            `json:"addr"`               // host:port at which the node gossips; without one it cannot show that it runs, so nobody believes it
-	APIAddr      string            `json:"api_addr"`           // where the node's own application is reached; opaque to roost
+	Addr         string            `json:"addr"`               // host:port at which the node gossips; other nodes do not accept a node without an address, because it could not show that it runs
+	APIAddr      string            `json:"api_addr"`           // address of the node's own application; opaque to roost
 	Zone         string            `json:"zone"`
 	Weight       uint32            `json:"weight"`   // share of the partitions relative to other nodes; 0 owns nothing
-	Capacity     int64             `json:"capacity"` // units of load that the node can carry; 0 = not stated
+	Capacity     int64             `json:"capacity"` // units of load that the node can carry; 0 = unknown
 	Labels       map[string]string `json:"labels,omitempty"`
-	RoostVersion string            `json:"roost_version,omitempty"` // a tag or the beginning of a commit, for people
+	RoostVersion string            `json:"roost_version,omitempty"` // a tag or the beginning of a commit hash, for people
 	AppVersion   string            `json:"app_version,omitempty"`   // of the node's application, for people; "" = not stated
 }
 

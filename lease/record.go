@@ -9,33 +9,32 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a [Record]. They keep a record within one gossip packet, and bound the
-// memory of a set for any input.
+// Limits of a [Record]. They keep a record small enough for a gossip packet, and limit the memory of a set
+// for any input.
 const (
 	MaxIDBytes           = 64
 	MaxAddrBytes         = 255
-	MaxZoneBytes         = 253 // of a domain name, as in the value of a label
-	MaxKeysBytes         = 16  // of the fingerprints of gossip keys
-	MaxRoostVersionBytes = 64  // of the version of roost
-	MaxAppVersionBytes   = 64  // of the version of a node's application
+	MaxZoneBytes         = 253 // length of a domain name, as for the value of a label
+	MaxKeysBytes         = 16  // fingerprints of gossip keys
+	MaxRoostVersionBytes = 64  // version of roost
+	MaxAppVersionBytes   = 64  // version of a node's application
 	MaxLabels            = 16
-	MaxLabelBytes        = 64        // of a key
-	MaxValueBytes        = 253       // of the value of a label
-	MaxMetaBytes         = 512       // of what the application says
+	MaxLabelBytes        = 64        // key of a label
+	MaxValueBytes        = 253       // value of a label
+	MaxMetaBytes         = 512       // what the application says
 	MaxHTTP              = 1<<17 - 1 // a port and a bit
 	MaxWeight            = 1_000_000 // units of placement weight
-	MaxRecordBytes       = 1024      // encoded, all parts together: not all can be as long as their own bounds
+	MaxRecordBytes       = 1024      // encoded, all parts together; not all parts can have their maximum length
 
 	// NoLoad is the load of a node that has not reported any: its load is unknown, not 0.
 	NoLoad int64 = -1
 )
 
-// NodeID names a node. The operator chooses it; it stays the same across
-// restarts. It is 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets, so an address can be an id:
-// 2001:db8::1, or [2001:db8::1]:7946.
+// NodeID names a node. The operator chooses it, and it stays the same across restarts. It is 1 to 64 bytes of
+// [A-Za-z0-9._:-] and square brackets, so an address can be an id: 2001:db8::1 or [2001:db8::1]:7946.
 type NodeID string
 
-// Validate reports why id cannot name a node, or nil.
+// Validate returns nil if id can name a node, or why it cannot.
 func (id NodeID) Validate() error {
 	if len(id) == 0 || len(id) > MaxIDBytes {
 		return fmt.Errorf("lease: node id %.80q has %d bytes; it must have 1 to %d", string(id), len(id), MaxIDBytes)
@@ -51,9 +50,9 @@ func (id NodeID) Validate() error {
 	return nil
 }
 
-// State is what a node does at present. Only an Active node is a candidate for
-// ownership. A node in any state but Left is live while its lease is. Every heartbeat
-// carries the state, so a change spreads as fast as a heartbeat.
+// State is what a node does at present. Only an Active node is a candidate for ownership. A node in any state
+// except Left is live while its lease holds. Every heartbeat carries the state, so a change spreads as fast
+// as a heartbeat.
 type State uint8
 
 // The states of a node, in the usual order. A node can return from Draining to
@@ -94,10 +93,9 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("lease: %q is not a state of a node", b)
 }
 
-// Record is the slowly changing part of a node's data: all except its State, its load
-// and the digest of its table, which its heartbeats carry. Records are ordered by
-// (Incarnation, Version); the newer one replaces the older. A Record that was passed
-// to a Set, or returned by one, is immutable.
+// Record is the slowly changing part of a node's data: everything except its State, its load and the digest
+// of its table, which its heartbeats carry. Records are ordered by (Incarnation, Version), and a newer one
+// replaces an older one. A Record that was passed to a Set, or returned by one, must not be modified.
 type Record struct {
 	Profile
 
@@ -107,22 +105,22 @@ type Record struct {
 	Handoff bool
 
 	// RecentReturns is until when the returns of the node count against it. FlappingUntil is until when it
-	// owns nothing because of them. Both are 0 for none, and opaque to this package. A
-	// process of the node finds them in the record of the one before it: [Set.Former].
+	// owns nothing because of them. Both are 0 if there are none, and opaque to this package. A new process
+	// of the node finds them in the record of the previous process: [Set.Former].
 	RecentReturns, FlappingUntil Stamp
 
 	// Keys has fingerprints of the keys that the node's gossip uses; opaque to this package.
 	Keys string
 
-	// HTTP is twice the port of the node's HTTP API, at the host of Addr, plus 1 if it speaks TLS; opaque to this
-	// package. 0: there is none that others reach.
+	// HTTP is twice the port of the node's HTTP API, at the host of Addr, plus 1 if it uses TLS. It is 0 if
+	// others cannot reach the API. It is opaque to this package.
 	HTTP uint32
 
-	// Drains is the moment from which on the node is Draining, whatever state its heartbeats say; 0: no drain
-	// is planned.
+	// Drains is the moment from which on the node is Draining, whatever state its heartbeats say. It is 0 if
+	// no drain is planned.
 	Drains Stamp
 
-	// Meta is what the application of the node says of it; opaque to roost. It need not be UTF-8.
+	// Meta is what the application announces about the node. It is opaque to roost, and need not be UTF-8.
 	Meta string
 
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
@@ -168,7 +166,7 @@ func (r *Record) validate(size int) error {
 	return errors.Join(errs...)
 }
 
-// newer reports whether r replaces o, a record of the same node.
+// newer reports whether r replaces o, which is a record of the same node.
 func (r *Record) newer(o *Record) bool {
 	if r.Incarnation != o.Incarnation {
 		return r.Incarnation > o.Incarnation
@@ -183,8 +181,8 @@ func (r *Record) clone() *Record {
 	return &c
 }
 
-// Incarnation identifies one run of a node's process. A node that restarts keeps its
-// Node and gets a greater Number. The zero Incarnation stands for none.
+// Incarnation identifies one run of a node's process. A node that restarts keeps its Node and gets a greater
+// Number. The zero Incarnation means none.
 type Incarnation struct {
 	Node   NodeID
 	Number uint64

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// rows is what nodes say of themselves, and what others relay: records, and heartbeats as rows.
+// rows handles what nodes say about themselves and others relay: records, and heartbeats as rows.
 type rows struct {
 	*core
 	own      *own
 	failures *failures
 	skew     *skew
 	revived  uint64   // leases of others that came back after they had expired
-	reached  uint64   // of these, those of nodes that had not given up their own leases
+	reached  uint64   // of these, leases of nodes that had not given up their own leases
 	picked   []*entry // scratch of due
 }
 
-// Revived counts the leases of others that came back after they had expired, and of these
-// the leases of nodes that were merely out of reach. A node that was paused, or found
-// itself in a minority, comes back as Settling.
+// Revived counts the leases of others that came back after they had expired, and how many of them belong to
+// nodes that were only out of reach. A node that was paused, or found itself in a minority, comes back as
+// Settling and does not count as such.
 func (r *rows) Revived() (all, reached uint64) { return r.revived, r.reached }
 
-// apply takes in the records and the heartbeats of a message.
+// apply merges the records and the heartbeats of a message.
 func (r *rows) apply(now time.Time, m *Message, e *Effect) {
 	for _, rec := range m.Records {
 		r.applyRecord(now, rec, e)
@@ -69,13 +69,13 @@ func (r *rows) applyRecord(now time.Time, rec *Record, e *Effect) {
 	}
 }
 
-// superseded reports whether a later incarnation of the node has or had a lease.
+// superseded reports whether a later incarnation of the node has or had a lease here.
 func (r *rows) superseded(rec *Record) bool {
 	cur := r.latest(rec.ID)
 	return cur != nil && cur.rec.Incarnation > rec.Incarnation
 }
 
-// applyHeartbeat takes in a row. clock is the wall clock of its node minus this node's.
+// applyHeartbeat merges a row. clock is the wall clock of its node minus this node's.
 func (r *rows) applyHeartbeat(now time.Time, from Handle, clock time.Duration, b *Heartbeat, e *Effect) {
 	known := r.known[b.Handle]
 	r.own.noteLeave(known, b)
@@ -84,13 +84,13 @@ func (r *rows) applyHeartbeat(now time.Time, from Handle, clock time.Duration, b
 		r.own.applyHeartbeat(now, b, e)
 	case r.stale(now, known, b):
 		r.stats.HeartbeatsStale++
-		if known != nil && known.status == live { // it may still refer to a newer record
+		if known != nil && known.status == live { // it may refer to a newer record
 			r.pullNewer(now, from, known, b, e)
 		}
 	case r.skew.tooFarAhead(clock):
 		r.stats.SkewRejected++
 	case known == nil:
-		if b.State != Left { // the leave message of an unknown node ends nothing
+		if b.State != Left { // an unknown node's leave message ends nothing
 			r.pullRecord(now, from, b.Handle, e)
 		}
 	case known == r.own.duplicate.entry:
@@ -149,8 +149,8 @@ func (r *rows) applyLeave(now time.Time, clock time.Duration, known *entry, b *H
 	r.end(r.time.local(b.renewed()), known, retired)
 }
 
-// replaceEarlier makes known the latest incarnation of its node and retires the
-// earlier one. It returns false if a later one had a lease, or if MaxNodes is reached.
+// replaceEarlier makes known the latest incarnation of its node and retires the earlier one. It returns false
+// if a later incarnation had a lease, or if MaxNodes is reached.
 func (r *rows) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	if known.status == live {
 		return true
@@ -177,9 +177,8 @@ func (r *rows) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	return true
 }
 
-// update stores b as the latest whole heartbeat of e. What it says of the node is relayed if
-// it is new. In a large set, tables travel with the ages alone: all nodes have a new one
-// at the same time.
+// update stores b as the latest whole heartbeat of e, and has it relayed if it says something new. In a large
+// set, digests of tables only travel with the ages, because all nodes have a new table at the same time.
 func (r *rows) update(e *entry, b *Heartbeat, clock time.Duration) {
 	if e.precedes(b) {
 		switch {
@@ -206,14 +205,14 @@ func (r *rows) update(e *entry, b *Heartbeat, clock time.Duration) {
 // requestInterval is the minimum time between two requests for one record.
 const requestInterval = 500 * time.Millisecond
 
-// pullRecord pulls the record of h from the sender, unless it was pulled just now. The
-// sender must be live: any process can put a handle into a message.
+// pullRecord pulls the record of h from the sender, unless it was pulled just now. The sender must be live,
+// because any process can put a handle into a message.
 func (r *rows) pullRecord(now time.Time, from, h Handle, e *Effect) {
 	if at, ok := r.requested[h]; (ok && now.Sub(at) < requestInterval) || r.AddrOf(from) == "" {
 		return
 	}
 	if len(r.requested) >= MaxNodes {
-		return // expire makes room again
+		return // until expire makes room again
 	}
 	r.requested[h] = now
 	e.pullRecords = append(e.pullRecords, h)
@@ -235,7 +234,8 @@ func (r *rows) expire(now time.Time) {
 	}
 }
 
-// due returns the nodes whose rows have news that was not sent often enough. The result is valid until the next call.
+// due returns the nodes whose rows have news that was not sent often enough. The result is only valid until
+// the next call.
 func (r *rows) due(now time.Time) []*entry {
 	if r.spread.noRows {
 		return nil
@@ -266,7 +266,7 @@ func (r *rows) due(now time.Time) []*entry {
 	return r.picked
 }
 
-// add adds rows while they fit, and returns the others.
+// add adds rows while they fit, and returns the rest.
 func (r *rows) add(d *draft, due []*entry) (rest []*entry) {
 	for i, e := range due {
 		if !d.heartbeat(e) {
@@ -277,7 +277,8 @@ func (r *rows) add(d *draft, due []*entry) (rest []*entry) {
 	return nil
 }
 
-// addRecords adds the least sent records, up to a third of the draft. Only this node can be the first to send its own.
+// addRecords adds the least sent records, up to a third of the draft. This node's own record is among them,
+// because nobody else can be the first to send it.
 func (r *rows) addRecords(d *draft) {
 	space := d.free / 3
 	add := func(e *entry) {

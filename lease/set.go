@@ -11,34 +11,34 @@ type Params struct {
 	Settings uint32        // messages with another hash are rejected
 }
 
-// forgetAfter is how long a Set remembers an ended lease, to reject old heartbeats of it.
+// forgetAfter is how long a Set remembers an ended lease, so that it can reject the lease's old heartbeats.
 func (p Params) forgetAfter() time.Duration { return max(time.Minute, 10*p.TTL) }
 
 // Stats counts what a Set has done since it was made.
 type Stats struct {
 	HeartbeatsSent    uint64 `json:"heartbeats_sent"`    // copies of this node's heartbeats
 	HeartbeatsRelayed uint64 `json:"heartbeats_relayed"` // copies of other nodes' heartbeats
-	HeartbeatsApplied uint64 `json:"heartbeats_applied"` // began or renewed a lease
-	HeartbeatsStale   uint64 `json:"heartbeats_stale"`   // known already, or older than the TTL
-	AgesApplied       uint64 `json:"ages_applied"`       // renewed a lease
-	SkewRejected      uint64 `json:"skew_rejected"`      // stamped too far ahead
+	HeartbeatsApplied uint64 `json:"heartbeats_applied"` // heartbeats that began or renewed a lease
+	HeartbeatsStale   uint64 `json:"heartbeats_stale"`   // heartbeats that were already known, or older than the TTL
+	AgesApplied       uint64 `json:"ages_applied"`       // ages that renewed a lease
+	SkewRejected      uint64 `json:"skew_rejected"`      // heartbeats from clocks too far ahead
 	SettingsRefused   uint64 `json:"settings_refused"`   // messages from a cluster with other settings
-	RecordsRefused    uint64 `json:"records_refused"`    // MaxNodes reached
-	FromPast          uint64 `json:"from_past"`          // messages of an earlier cluster time, recorded ones sent again among them
+	RecordsRefused    uint64 `json:"records_refused"`    // records refused because MaxNodes is reached
+	FromPast          uint64 `json:"from_past"`          // messages of an earlier cluster time, including recorded ones that were sent again
 	FromFuture        uint64 `json:"from_future"`        // messages of a later cluster time that no live member sent
-	Expired           uint64 `json:"expired"`            // leases
+	Expired           uint64 `json:"expired"`            // leases that expired
 	Crashed           uint64 `json:"crashed"`            // leases ended by a confirmed failure
 	Reincarnations    uint64 `json:"reincarnations"`     // new incarnations that this node took while running
 }
 
-// Set is one node's knowledge of all leases. It is a pure state machine: it
-// reads no clock and does no I/O. It is not safe for concurrent use.
+// Set is a node's knowledge of all leases. It is a pure state machine: it reads no clock and does no I/O. It
+// is not safe for concurrent use.
 //
-// Every time.Time argument carries the caller's monotonic clock, which alone
-// decides the age of leases, and its wall clock, which is used to measure skew.
+// Every time.Time argument must have a reading of the caller's monotonic clock, which determines the age of
+// leases, and of its wall clock, which is only used to measure skew.
 //
-// A Set is a row of protocols. Each keeps its own state, adds its part to the messages
-// that are sent, applies its part of those that arrive, and says when it is to be called again.
+// A Set consists of several protocols. Each keeps its own state, adds its part to outgoing messages, applies
+// its part of incoming messages, and says when to call it again.
 type Set struct {
 	core
 	present
@@ -54,24 +54,24 @@ type Set struct {
 
 // Effect is the result of [Set.Apply]. [Set.Replies] has the messages that follow.
 type Effect struct {
-	Counts    bool      // the message is of this cluster and of the present
-	Changed   bool      // of the live set, or of the record or state of a live node
+	Counts    bool      // the message is from this cluster and from the present
+	Changed   bool      // the live set changed, or the record or state of a live node
 	Urgent    bool      // relay now rather than in the next round of gossip
-	Refute    time.Time // others report that this node has ended: send a heartbeat then; zero = they do not
+	Refute    time.Time // others report that this node has ended: send a heartbeat at this time; zero = they do not
 	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
 
 	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
 	Answered  bool   // the message answers this node's challenge: the sender runs
-	Arrives   bool   // the same, or to a newcomer's stream: packets arrive at this node's address
+	Arrives   bool   // like Answered, or an answer to a newcomer's stream: packets arrive at this node's address
 	BothWays  bool   // it answers a packet: packets arrive both ways
 	OfMember  bool   // it answers [Set.Question]
 	Overdue   bool   // this node's lease may have ended for others long ago: ask members with [Set.Question]
-	Suspended bool   // it has ended: this process was suspended, and its clock stood still
+	Suspended bool   // the lease has ended: this process was suspended, and its clock stood still
 
 	pullRecords []Handle       // this node lacks these records
-	pullBuckets []BucketDigest // it lacks something of these buckets
-	pullCordons bool           // it lacks cordons
-	behind      bool           // the sender's cluster time is
+	pullBuckets []BucketDigest // this node lacks something of these buckets
+	pullCordons bool           // this node lacks cordons
+	behind      bool           // the sender's cluster time is behind
 }
 
 // NewSet returns a set that holds only self, in state Settling and with a lease that
@@ -95,7 +95,7 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 	return s
 }
 
-// connect has each protocol know what it builds on.
+// connect gives each protocol the others that it uses.
 func (s *Set) connect() {
 	c := &s.core
 	s.own.core, s.skew.core, s.expiry.core, s.failures.core, s.cordons.core, s.splits.core = c, c, c, c, c, c
@@ -113,8 +113,8 @@ func (s *Set) Heartbeat(now time.Time, load int64, table uint32) {
 	s.skew.update(now)
 }
 
-// Cordon decides that a node owns nothing for some time, at most MaxCordonTime, from now
-// on. A cordon of no time ends an earlier cordon. The caller sends the news.
+// Cordon keeps a node from owning anything for d, at most MaxCordonTime, from now on. If d is 0, it ends an
+// earlier cordon. The caller must send the news.
 func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) error {
 	c, ok, err := s.cordons.decide(now, id, d, reason)
 	if ok {
@@ -124,11 +124,10 @@ func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) e
 	return err
 }
 
-// Apply merges a message: O(its size). Apart from relaying, Apply is commutative and
-// idempotent. Apply drops two kinds of news instead of storing them: the heartbeat of a
-// node without a record, and a heartbeat too far ahead of the known clocks. Both arrive
-// again with the node's next heartbeat. No heartbeat follows a leave message; a dropped leave message
-// arrives again from nodes that relay it, or the lease expires.
+// Apply merges a message. It costs O(size of the message). Except for relaying, Apply is commutative and
+// idempotent. It drops heartbeats of nodes without a record, and heartbeats too far ahead of the known
+// clocks. Both are repaired by the node's next heartbeat. No heartbeat follows a leave message, but a dropped
+// leave message arrives again from nodes that relay it, or else the lease expires.
 func (s *Set) Apply(now time.Time, m *Message) Effect {
 	var e Effect
 	if m.Settings != s.params.Settings {
@@ -150,19 +149,18 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	if e.Changed {
 		s.failures.review(now, &e)
 	}
-	if len(s.live) != members { // a state or record has no clock
+	if len(s.live) != members { // members only; a changed state or record does not change the clocks
 		s.skew.update(now)
 	}
 	return e
 }
 
-// Compose returns messages of at most budget encoded bytes each, for the given number
-// of recipients each: as many as the ages of all leases take. Each has this node's
-// heartbeat. Space goes to new records, then to failure reports, then to rows with news, then to
-// ages, then to the rest of the rows, least sent ones first; and to the leases that are
-// about to expire, which the recipients may know better. Compose returns nothing if there
-// is no news, because everything was sent often enough, or if not even this node's heartbeat
-// fits. O(nodes).
+// Compose returns messages of at most budget encoded bytes, each for the given number of recipients. There
+// are as many messages as the ages of all leases need. Each has this node's heartbeat. The space goes first
+// to new records, then to failure reports, rows with news, ages, and the rest of the rows, least sent first.
+// Messages also pull leases that are about to expire, because the recipients may know later heartbeats.
+// Compose returns nothing if everything was sent often enough, or if not even this node's heartbeat fits. It
+// costs O(nodes).
 func (s *Set) Compose(now time.Time, budget, recipients int) (messages []*Message) {
 	for range s.ages.messages(budget) {
 		if m := s.compose(now, budget, recipients); m != nil {
@@ -197,8 +195,8 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	return d.Message
 }
 
-// Expire ends the leases that are older than the TTL, forgets the leases that ended
-// long ago, and reports whether the live set changed. O(nodes).
+// Expire ends leases that are older than the TTL, forgets leases that ended long ago, and reports whether the
+// live set changed. It costs O(nodes).
 func (s *Set) Expire(now time.Time) (changed bool) {
 	var e Effect
 	changed = s.expiry.expire(now)
@@ -214,9 +212,9 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 	return changed || e.Changed || ended || outbid
 }
 
-// NextDeadline returns an instant before which Expire cannot change the live set unless a
-// message comes first, and whether there is one. O(nodes) after a lease began or Expire,
-// otherwise O(1).
+// NextDeadline returns the earliest time at which Expire can change the live set, unless a message comes
+// first. It returns false if there is none. It costs O(nodes) after a lease began and after Expire, otherwise
+// O(1).
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	at = s.deadline()
 	return at, !at.IsZero()
@@ -246,14 +244,13 @@ func (s *Set) draft(now time.Time, budget int) *draft {
 	return &draft{Message: s.message(now), core: &s.core, free: budget - messageOverhead}
 }
 
-// Sync returns all live nodes, for a joining node or an anti-entropy exchange. It
-// also has the records of recently ended leases, and their leave messages. A receiver
-// that takes an earlier incarnation of such a node for live needs them; so does a
-// later process of the node, which has to outbid them if its clock was set back. A
-// leave message states its age, so that all sets forget it at about the same time. The
-// message leaves room for Extra.
+// Sync returns a message with all live nodes, for a joining node or an anti-entropy exchange. It also has the
+// records of recently ended leases, and their leave messages. A receiver for which an earlier incarnation of
+// such a node is live needs them, and so does a later process of the node, which has to take a later
+// incarnation if its clock was set back. A leave message has its age, so that all sets forget it at about the
+// same time. The message leaves room for Extra.
 func (s *Set) Sync(now time.Time) *Message {
-	d := s.draft(now, MaxMessageBytes-MaxExtraBytes-messageOverhead-MaxCordons*maxCordonBytes) // with founders and a challenge
+	d := s.draft(now, MaxMessageBytes-MaxExtraBytes-messageOverhead-MaxCordons*maxCordonBytes) // with room for founders and a challenge
 	d.Cordons = s.cordons.all
 	add := func(e *entry) {
 		if e.recordSize()+maxHeartbeatBytes > d.free {
@@ -276,8 +273,8 @@ func (s *Set) Sync(now time.Time) *Message {
 	return d.Message
 }
 
-// Challenge returns a message for a packet that its receiver answers with [Set.Echo]. The
-// random number must be odd.
+// Challenge returns a message to be sent as a packet, which its receiver answers with [Set.Echo]. The random
+// number must be odd.
 func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	m := s.message(now)
 	m.Challenge = s.present.nonceAt(now, random)
@@ -285,16 +282,16 @@ func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	return m
 }
 
-// Question returns a message for a packet to the address of a member. The answer shows whether this
-// node was suspended: [Effect.Suspended]. The random number must be odd.
+// Question returns a message to be sent as a packet to the address of a member. The answer shows whether this
+// node was suspended: see [Effect.Suspended]. The random number must be odd.
 func (s *Set) Question(now time.Time, random uint64) *Message {
 	m := s.Challenge(now, random)
 	m.Challenge ^= ofMember
 	return m
 }
 
-// Echo returns the answer to the challenge in a message: the present cluster time, with the nonce, and the
-// latest heartbeat of the challenger if its lease is live here: at most that heartbeat longer than the challenge.
+// Echo returns the answer to a challenge. It has the present cluster time, the nonce and, if the challenger
+// is live here, its latest heartbeat. So an answer is longer than the challenge by at most that heartbeat.
 func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 	d := s.draft(now, messageOverhead+maxHeartbeatBytes)
 	d.Echo = challenge.Challenge
@@ -307,7 +304,7 @@ func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }
 
-// Stamp returns the cluster time of an instant, by this node's estimate, and 0 for the zero time.
+// Stamp returns the cluster time at t by this node's estimate, and 0 for the zero time.
 func (s *Set) Stamp(t time.Time) Stamp {
 	if t.IsZero() {
 		return 0
@@ -315,18 +312,18 @@ func (s *Set) Stamp(t time.Time) Stamp {
 	return s.time.at(t)
 }
 
-// Until returns how long it is until a moment of cluster time.
+// Until returns how long it takes from now until a moment of cluster time.
 func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
 
-// splits is what a Set passes on for the policy for splits: when a node last missed a voter.
+// splits relays when a node last missed a voter, for the policy for splits.
 type splits struct {
 	*core
-	missing bool  // this node misses one
-	missed  Stamp // when a node last did, as far as this one heard; 0 = never
+	missing bool  // this node misses a voter
+	missed  Stamp // when any node last missed a voter, as far as this one has heard; 0 = never
 }
 
-// SetMissing says whether this node misses a voter, which the policy for splits defines.
-// Each of its messages then says so, and other nodes pass on when the latest one did.
+// SetMissing says whether this node misses a voter, as defined by the policy for splits. Its messages say so,
+// and other nodes relay when a node last missed a voter.
 func (p *splits) SetMissing(missing bool) { p.missing = missing }
 
 func (p *splits) apply(m *Message) { p.missed = max(p.missed, min(m.Missed, m.Stamp)) }
@@ -339,9 +336,9 @@ func (p *splits) misses(at Stamp) Stamp {
 	return p.missed
 }
 
-// Agreed returns the time of the oldest of the latest heartbeats of other live nodes that have a
-// table, or now if there are none. It is zero if one of them has a table with another
-// digest, or has sent no heartbeat since a node last missed a voter. O(n).
+// Agreed looks at the latest heartbeat of each other live node that has a table. It returns the time of the
+// oldest of them, or now if there are none. It returns zero if one of these nodes has a table with another
+// digest, or has sent no heartbeat since a node last missed a voter. It costs O(n).
 func (p *splits) Agreed(now time.Time, table uint32) time.Time {
 	oldest := p.time.at(now)
 	for _, e := range p.live {

@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// The cluster's clock is the lower median of all known wall clocks, this node's
-// included. Skew is measured against the cluster's clock, not against this node's:
-// otherwise a node with a slow clock would reject members that all other nodes accept,
-// and would compute other owners. With fewer than three clocks, the lower median of a
-// node that is not ahead is its own clock.
+// The cluster's clock is the lower median of all known wall clocks, including this node's. Skew is measured
+// against the cluster's clock and not this node's, because otherwise a node with a slow clock would reject
+// members that all other nodes accept, and would compute other owners. With fewer than three clocks, the
+// lower median of a node that is not ahead is its own clock.
 
-// skew is what a Set knows of clocks. The cluster's clock is in the census, which counts the others relative to it.
+// skew is what a Set knows about clocks. The cluster's clock is in the census, which counts the other clocks
+// relative to it.
 type skew struct {
 	*core
-	ahead map[Handle]aheadClock // of rejected heartbeats
+	ahead map[Handle]aheadClock // clocks of nodes whose heartbeats were rejected
 }
 
-// aheadClock is the clock of a node with rejected heartbeats. It counts in the median, in
-// place of the node's former clock: if most clocks are ahead of this node's, then this
-// node's clock is wrong, or was just set back.
+// aheadClock is the clock of a node with rejected heartbeats. It replaces the node's earlier clock in the
+// median, because if most clocks are ahead of this node's, this node's clock is wrong or was just set back.
 type aheadClock struct {
 	clock time.Duration
 	until time.Time
 }
 
 // Ahead returns by how much the clocks of nodes with rejected heartbeats are ahead, as far as their records
-// are known: O(1) if there are none.
+// are known. It costs O(1) if there are none.
 func (s *skew) Ahead() map[NodeID]time.Duration {
 	if len(s.ahead) == 0 {
 		return nil
 	}
 	all := make(map[NodeID]time.Duration)
 	for h, a := range s.ahead {
-		// The median may have moved since: the next heartbeat of such a node ends its entry.
+		// Check again, because the median may have moved. The next heartbeat of such a node removes its
+		// entry.
 		if e := s.known[h]; e != nil && s.tooFarAhead(a.clock) {
 			all[e.rec.ID] = a.clock - s.census.clock
 		}
@@ -42,13 +42,12 @@ func (s *skew) Ahead() map[NodeID]time.Duration {
 	return all
 }
 
-// ClockAhead returns how far this node's wall clock is ahead of the cluster's;
-// negative if it is behind. Beyond MaxSkew, other nodes reject this node's heartbeats,
-// so it must not own anything.
+// ClockAhead returns how far this node's wall clock is ahead of the cluster's. It is negative if the clock is
+// behind. Beyond MaxSkew, other nodes reject this node's heartbeats, so it must not own anything.
 func (s *skew) ClockAhead() time.Duration { return -s.census.clock }
 
-// maxClock bounds relative clocks, so that the sum of two cannot overflow. A node
-// with a clock in 1970 must still send readable digests.
+// maxClock limits relative clocks, so that the sum of two cannot overflow. A node whose clock is in 1970 must
+// still send readable messages.
 const maxClock = 100 * 365 * 24 * time.Hour
 
 func inRange(clock time.Duration) time.Duration {
@@ -59,10 +58,10 @@ func inRange(clock time.Duration) time.Duration {
 // rejected.
 func (s *skew) tooFarAhead(clock time.Duration) bool { return clock-s.census.clock > s.params.MaxSkew }
 
-// apply stores the clocks of heartbeats that seem too far ahead, deletes the clocks
-// that are no longer ahead, and then updates the cluster's clock once. So a slow node
-// that joins accepts its whole first full sync, and a flood of such heartbeats costs one
-// update. lag is how much the sender's clock is ahead of this node's.
+// apply stores the clocks of heartbeats that seem too far ahead, deletes clocks that are no longer ahead, and
+// then updates the cluster's clock once. So a joining node with a slow clock accepts its whole first full
+// sync, and a flood of such heartbeats costs only one update. lag is how much the sender's clock is ahead of
+// this node's.
 func (s *skew) apply(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
 	changed := false
 	for i := range heartbeats {
@@ -83,8 +82,8 @@ func (s *skew) apply(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
 	}
 }
 
-// update recomputes the cluster's clock: O(1) mostly, O(n) if it changes or the
-// clock of a node is too far ahead. Once a heartbeat and at most twice a message.
+// update recomputes the cluster's clock. It usually costs O(1), but O(n) if the cluster's clock changes or
+// the clock of a node is too far ahead. It is called once per heartbeat and at most twice per message.
 func (s *skew) update(now time.Time) {
 	maps.DeleteFunc(s.ahead, func(_ Handle, a aheadClock) bool { return now.After(a.until) })
 	c := s.census

@@ -6,9 +6,10 @@ import (
 	"sort"
 )
 
-// All news spreads alike: a node sends each piece a number of times to random members, and first the piece that it
-// sent least. After 3·log2(n) random recipients per node, the chance that a given node has not received it is far below
-// one in a million, even at a packet loss of 20 %. Records are longer, and nodes request the records that they miss.
+// All news spreads in the same way: a node sends each piece a number of times to random members, beginning
+// with the piece that it has sent least. After 3·log2(n) random recipients per node, the chance that a given
+// node has not received it is far below one in a million, even with a packet loss of 20 %. Records are sent
+// less often, because they are longer and nodes request the records that they miss.
 
 func (t *table) rowCopies() int    { return 3 * bits.Len(uint(len(t.nodes))) }
 func (t *table) recordCopies() int { return bits.Len(uint(len(t.nodes))) }
@@ -18,7 +19,7 @@ func (t *table) tablesInRows() bool { return len(t.nodes) <= bucketSize }
 
 // spread chooses the news that goes into a message.
 type spread struct {
-	noRows, noRecords bool // there was nothing to send when this node last looked
+	noRows, noRecords bool // there was nothing to send at the last check
 
 	candidates []candidate // of the present choice
 }
@@ -26,13 +27,13 @@ type spread struct {
 // candidate is a piece of news. It has no pointer: most candidates of a large set
 // are replaced, which would cost the garbage collector more than the comparison.
 type candidate struct {
-	sent   int32 // copies
+	sent   int32 // number of copies sent
 	at     Stamp
 	handle Handle
 	place  int // where the caller finds it
 }
 
-// before orders candidates: those come first that were sent least, then the latest ones.
+// before orders candidates: the least sent come first, and of those the latest.
 func (c candidate) before(o candidate) bool {
 	switch {
 	case c.sent != o.sent:
@@ -43,13 +44,13 @@ func (c candidate) before(o candidate) bool {
 	return c.handle < o.handle
 }
 
-// maxCandidates is more pieces of news than a packet holds.
+// maxCandidates is more than the pieces of news that fit into a packet.
 const maxCandidates = 100
 
 // begin begins a choice.
 func (s *spread) begin() { s.candidates = s.candidates[:0] }
 
-// offer adds c to the candidates, if it is among the first. Equal ones stay in order.
+// offer adds c to the candidates if it is one of the first. Equal candidates keep their order.
 func (s *spread) offer(c candidate) {
 	if len(s.candidates) == maxCandidates {
 		if !c.before(s.candidates[maxCandidates-1]) {
@@ -61,25 +62,25 @@ func (s *spread) offer(c candidate) {
 	s.candidates = slices.Insert(s.candidates, place, c)
 }
 
-// rowNews has the row of e sent again. News that is part of bucket digests is sent until
-// other nodes show that they have it.
+// rowNews makes the row of e news, so that it is sent again. News that is part of bucket digests is sent
+// until other nodes show that they have it.
 func (c *core) rowNews(e *entry, inDigest bool) {
 	e.rowsSent, e.inDigest = 0, inDigest
 	c.spread.noRows = false
 }
 
-// recordNews has the record of e sent again.
+// recordNews makes the record of e news, so that it is sent again.
 func (c *core) recordNews(e *entry) {
 	e.recordsSent = 0
 	c.spread.noRecords = false
 }
 
-// acknowledged notes that another node knows the same of the node as this one. In a large set,
-// that counts as three copies: a rumor ends when it meets nodes that know it, as in
-// Demers et al., "Epidemic Algorithms for Replicated Database Maintenance" (1987). A
-// node that missed the news is repaired.
+// acknowledged notes that another node knows the same about this node as we do. In a large set, that counts
+// as three copies, because a rumor should end when it meets nodes that know it, as in Demers et al.,
+// "Epidemic Algorithms for Replicated Database Maintenance" (1987). A node that missed the news gets it by
+// repair.
 func (v *vitals) acknowledged() {
-	const enough = 1 << 20 // more than any news is sent; without a bound the counts overflow after years
+	const enough = 1 << 20 // more than any news is sent; without a limit the counts would overflow after years
 	if v.recordsSent < enough {
 		v.recordsSent += 3
 	}
@@ -88,17 +89,17 @@ func (v *vitals) acknowledged() {
 	}
 }
 
-// draft is a message in the making.
+// draft is a message that is being composed.
 type draft struct {
 	*Message
 	core       *core
-	free       int  // bytes that are left
-	recipients int  // to which it goes; 0 = it is an answer to one node, and does not count as a copy
+	free       int  // free bytes
+	recipients int  // number of nodes it goes to; 0 = it is an answer to one node, and does not count as a copy
 	news       bool // it has something that was not sent often enough
 }
 
-// messageOverhead is an upper bound for a message without heartbeats, records, ages and
-// pulls. Founders, a challenge or an echo, Extra and Handoff come on top of it.
+// messageOverhead is an upper bound for the size of a message without heartbeats, records, ages and pulls,
+// and without founders, a challenge or an echo, Extra and Handoff.
 const messageOverhead = 92
 
 // heartbeat adds the row of e if it fits.
@@ -107,7 +108,7 @@ func (d *draft) heartbeat(e *entry) bool {
 		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
 		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest(),
 	}
-	size := rowBytes(&b, d.Stamp, d.core.self.table) // the message has the row of this node
+	size := rowBytes(&b, d.Stamp, d.core.self.table) // the message contains the row of this node
 	if size > d.free {
 		return false
 	}
@@ -123,7 +124,7 @@ func (d *draft) heartbeat(e *entry) bool {
 	return true
 }
 
-// record adds the record of e. The caller knows that it fits.
+// record adds the record of e. The caller must know that it fits.
 func (d *draft) record(e *entry) {
 	d.Records = append(d.Records, e.rec)
 	d.free -= e.recordSize()

@@ -17,59 +17,59 @@ type core struct {
 	stats  Stats
 }
 
-// table is all that a Set knows of nodes.
+// table is everything that a Set knows about nodes.
 type table struct {
 	self      *entry
 	known     map[Handle]*entry // all incarnations that are remembered
 	nodes     []*entry          // the latest incarnation of each node that had a lease here, sorted by id
-	live      []*entry          // the live ones, this node's included, by handle
+	live      []*entry          // the live nodes, including this one, by handle
 	order     []Handle          // their handles
 	vitals    []*vitals         // their vitals
-	begun     []*entry          // live ones that are not in live, order and vitals yet; they get their places together
-	applying  bool              // the heartbeats of a message are being applied: leases that begin get no place yet
-	scattered bool              // leases began since gather: vitals are not next to each other
-	census    census            // of the live ones, without this node
+	begun     []*entry          // live nodes that are not in live, order and vitals yet; they are inserted together
+	applying  bool              // the heartbeats of a message are being applied: leases that begin are not inserted yet
+	scattered bool              // leases began since gather, so vitals are not contiguous in memory
+	census    census            // counts of the live nodes, without this node
 	lost      bool              // a member ended or stopped being Active since the last call of Lost
-	oldest    Stamp             // no live lease of another node is older; 0 = to be computed
+	oldest    Stamp             // renewal of the oldest live lease of another node, or earlier; 0 = to be computed
 	requested map[Handle]time.Time
 	peers     peers
 	buckets   buckets
 }
 
-// entry is what a Set knows of one incarnation of a node.
+// entry is what a Set knows about an incarnation of a node.
 type entry struct {
 	*vitals
 	rec     *Record
 	handle  Handle
 	rowAt   Stamp         // of the latest heartbeat that was received whole; 0 = none
 	load    int64         // in that heartbeat
-	ended   time.Duration // when the entry was added, or its lease ended, by clusterTime.since; forgotten some time later
+	ended   time.Duration // when the entry was added or its lease ended, by clusterTime.since; it is forgotten some time after that
 	rare    *rare         // nil = empty
 	size    int32         // of the encoded record; 0 = not computed yet
-	crashed bool          // the lease was ended by a confirmed failure; it has not been renewed since
-	refused bool          // connections to the process were refused: it has ended, and was not cut off
+	crashed bool          // the lease was ended by a confirmed failure, and not renewed since
+	refused bool          // connections to the process were refused, so it has ended and is not only cut off
 }
 
 // vitals is the part of an entry that most messages read or write, for all live nodes.
 type vitals struct {
-	at          Stamp         // of the latest heartbeat that is known of; rounded down if only its age was received
-	grace       Stamp         // how much later the lease ends here, because cluster time has stepped
+	at          Stamp         // of the latest known heartbeat; rounded down if only its age was received
+	grace       Stamp         // how much later the lease ends here because cluster time has stepped
 	clock       time.Duration // the node's wall clock minus this node's
 	agesSent    int32         // copies of the latest age sent by this node
 	rowsSent    int32         // copies of the latest row with news sent by this node
 	recordsSent int32         // copies of the record sent by this node
 	table       uint32        // of the latest heartbeat whose table is known
-	state       State         // in the latest heartbeat that was received whole, as clock
+	state       State         // in the latest heartbeat that was received whole, like clock
 	inDigest    bool          // the news in the row is part of digests
 	status      status
 }
 
-// rare is the part of an entry that few have: each node of a large cluster has an entry for
-// each other one.
+// rare is the part of an entry that few nodes need. It is separate because each node of a large cluster has
+// an entry for every other node.
 type rare struct {
 	rest     []byte    // fields of the latest row that this program does not know
 	answered time.Time // when answerExpired last answered the node
-	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
+	drawn    Stamp     // when the messages that the node got by requests have been paid off; see draws
 
 	failureReports []failureReport // the latest ones, at most one of each node
 }
@@ -83,7 +83,7 @@ const (
 	retired // final: leave message, or replaced by a later incarnation
 )
 
-// more returns the rare part of e, to be changed.
+// more returns the rare part of e for changes.
 func (e *entry) more() *rare {
 	if e.rare == nil {
 		e.rare = new(rare)
@@ -113,8 +113,8 @@ func (e *entry) failureReports() []failureReport {
 
 func (e *entry) incarnation() Incarnation { return Incarnation{e.rec.ID, e.rec.Incarnation} }
 
-// hadLease reports whether this set received a heartbeat of e. A lease that had ended
-// before is not relayed, or it would circulate without end.
+// hadLease reports whether this set received a heartbeat of e while its lease could still begin. Other leases
+// are not relayed, or they would circulate forever.
 func (e *entry) hadLease() bool { return e.rowAt != 0 }
 
 // left reports whether e sent a leave message.
@@ -127,8 +127,7 @@ func (e *entry) spreads() bool { return e.status == live || e.left() }
 // renewed returns when the lease was renewed.
 func (v *vitals) renewed() Stamp { return v.at + v.grace }
 
-// heard notes that the node sent a heartbeat at the given time, and reports whether that is
-// news.
+// heard notes a heartbeat that the node sent at the given time, and reports whether it is news.
 func (v *vitals) heard(at Stamp) bool {
 	if at <= v.at {
 		return false
@@ -143,9 +142,9 @@ func (e *entry) precedes(b *Heartbeat) bool {
 	return b.At > e.rowAt || (b.At == e.rowAt && b.State > e.state)
 }
 
-// stale reports whether b, a heartbeat of known, carries no news: it is too old, or its content is
-// known. A leave message is valid at any age, and worth storing for as long as ended leases are
-// remembered. A node that is not known is nil.
+// stale reports whether b, a heartbeat of known, has no news, because it is too old or its content is already
+// known. known is nil for an unknown node. A leave message is valid at any age, and worth storing for as long
+// as ended leases are remembered.
 func (c *core) stale(now time.Time, known *entry, b *Heartbeat) bool {
 	limit := c.params.TTL
 	if b.State == Left {
@@ -166,7 +165,7 @@ func (c *core) age(now time.Time, e *entry) time.Duration {
 	return millis(c.time.at(now) - e.renewed())
 }
 
-// meet adds an incarnation that is not known yet; nil = there is no room.
+// meet adds an incarnation that is not known yet. It returns nil if there is no room.
 func (c *core) meet(now time.Time, h Handle, r *Record) *entry {
 	if len(c.known) >= 2*MaxNodes {
 		c.stats.RecordsRefused++
@@ -209,12 +208,12 @@ func (t *table) become(e *entry, status status) {
 	t.live, t.order = slices.Delete(t.live, i, i+1), slices.Delete(t.order, i, i+1)
 	t.vitals = slices.Delete(t.vitals, i, i+1)
 	alone := *e.vitals
-	e.vitals = &alone // e must not keep those of all others in memory
+	e.vitals = &alone // so that e does not keep the vitals of all others in memory
 	t.lost = true
 }
 
-// placeBegun gives the leases that have just begun their places among the live ones:
-// O(nodes), for one lease as for all of a message. In a mass start, each message begins some.
+// placeBegun inserts the leases that have just begun among the live ones. It costs O(nodes), no matter how
+// many leases a message began. When many nodes start at once, each message begins some.
 func (t *table) placeBegun() {
 	if len(t.begun) == 0 {
 		return
@@ -233,7 +232,7 @@ func (t *table) placeBegun() {
 	t.begun = t.begun[:0]
 }
 
-// insert inserts added[i] before all[places[i]], for all i at once. The places ascend.
+// insert inserts each added[i] before all[places[i]]. The places must ascend.
 func insert[E any](all []E, places []int, added []E) []E {
 	end := len(all)
 	all = slices.Grow(all, len(added))[:end+len(added)]
@@ -245,8 +244,8 @@ func insert[E any](all []E, places []int, added []E) []E {
 	return all
 }
 
-// gather puts the vitals of live nodes next to each other, in the order in which messages
-// go through them: a message about a thousand nodes then waits far less for memory.
+// gather moves the vitals of live nodes next to each other in memory, in the order in which messages use
+// them. That makes applying a message about a thousand nodes much faster.
 func (t *table) gather() {
 	if !t.scattered {
 		return
@@ -267,7 +266,7 @@ func (t *table) latest(id NodeID) *entry {
 	return nil
 }
 
-// putNode makes e the latest incarnation of its node: O(nodes) for a new id.
+// putNode makes e the latest incarnation of its node. It costs O(nodes) for a new id.
 func (t *table) putNode(e *entry) {
 	i, known := t.searchNode(e.rec.ID)
 	if !known {
@@ -280,8 +279,8 @@ func (t *table) searchNode(id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(t.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
 }
 
-// departed returns the nodes that have sent a leave message: O(1) while all nodes that are
-// remembered are live, otherwise O(nodes).
+// departed returns the nodes that have sent a leave message. It costs O(1) while all remembered nodes are
+// live, otherwise O(nodes).
 func (t *table) departed() (left []*entry) {
 	if len(t.nodes) == len(t.live) {
 		return nil
@@ -294,18 +293,18 @@ func (t *table) departed() (left []*entry) {
 	return left
 }
 
-// census counts the live nodes, without this one, for questions of every turn, and their
-// clocks relative to the cluster's.
+// census has counts of the other live nodes, and of their clocks relative to the cluster's, because these are
+// needed all the time.
 type census struct {
 	all            int
 	active         int           // Active or Draining
 	reachable      int           // have an address
 	clock          time.Duration // the cluster's minus this node's; see skew.go
-	earlier, equal int           // clocks than this one, and to it
+	earlier, equal int           // number of clocks that are earlier than clock or equal to it
 }
 
-// tally adds e to the census, or takes it out, if e is another live node. Call it around
-// each change of its status, state, clock and record.
+// tally adds e to the census, or removes it, if e is another live node. Call it before and after each change
+// of its status, state, clock or record.
 func (t *table) tally(e *entry, by int) {
 	if e != t.self && e.status == live {
 		t.census.all += by
@@ -328,14 +327,14 @@ func (c *census) count(clock time.Duration, by int) {
 	}
 }
 
-// peers is how the other live nodes with an address are found by a number.
+// peers finds the other live nodes with an address by their number.
 type peers struct {
-	place     int      // of this node among all; -1 = to be computed
+	place     int      // index of this node among all nodes; -1 = to be computed
 	reachable []*entry // by id; nil = to be computed
 }
 
-// peer returns the address of the i-th other live node with an address, by id: O(1), but after a change of the live
-// set O(log n), or O(nodes) if nodes are remembered that are not live.
+// peer returns the address of the i-th other live node with an address, by id. It costs O(1). After a change
+// of the live set it costs O(log n), or O(nodes) if the set remembers nodes that are not live.
 func (t *table) peer(i int) string {
 	if len(t.nodes) != len(t.live) || t.census.reachable != len(t.live)-1 {
 		return t.reachable()[i].rec.Addr
@@ -369,10 +368,11 @@ func (t *table) AddrOf(h Handle) string {
 	return ""
 }
 
-// The live set is cut into buckets by handle, so that one node that comes or goes changes its bucket alone.
+// The live set is divided into buckets by handle, so that a node that comes or goes only changes its own
+// bucket.
 
 const (
-	bucketSize = 64 // nodes in a bucket, on average, at most
+	bucketSize = 64 // maximum of the average number of nodes in a bucket
 	maxBits    = 12
 	maxBuckets = 1 << maxBits
 )
@@ -380,21 +380,22 @@ const (
 // bucketBits returns how many bits select a bucket among n nodes.
 func bucketBits(n int) uint8 { return uint8(min(maxBits, bits.Len(uint(max(0, n-1)/bucketSize)))) }
 
-// buckets is what was computed of the buckets of the live set.
+// buckets caches what was computed for the buckets of the live set.
 type buckets struct {
-	pieces  [maxBits + 1][]piece // by their bits, computed as needed
+	pieces  [maxBits + 1][]piece // by BucketID.Bits, computed as needed
 	version uint32               // counts the changes of the order of live nodes
 }
 
-// piece is what was computed of one bucket.
+// piece is what was computed for a bucket.
 type piece struct {
 	from, to int32  // where its nodes begin and end among the live ones
-	version  uint32 // of the order for which this holds
+	version  uint32 // version of the order for which this is valid
 	digested bool
 	digest   uint64
 }
 
-// piece returns a bucket: O(1) unless a lease began or ended. Other nodes may cut their sets in any way.
+// piece returns a bucket with any number of bits, because other nodes may divide their sets differently. It
+// costs O(1) unless a lease began or ended.
 func (t *table) piece(id BucketID) *piece {
 	if t.buckets.pieces[id.Bits] == nil {
 		t.buckets.pieces[id.Bits] = make([]piece, 1<<id.Bits)
@@ -414,7 +415,7 @@ func (t *table) bucket(id BucketID) (from, to int) {
 	return int(p.from), int(p.to)
 }
 
-// digest returns the digest of a bucket: O(1) unless the bucket changed.
+// digest returns the digest of a bucket. It costs O(1) unless the bucket changed.
 func (t *table) digest(id BucketID) uint64 {
 	p := t.piece(id)
 	if !p.digested {
@@ -423,7 +424,7 @@ func (t *table) digest(id BucketID) uint64 {
 	return p.digest
 }
 
-// digestOf identifies nodes with their record versions and states.
+// digestOf returns a fingerprint of nodes with their record versions and states.
 func digestOf(nodes []*entry) (d uint64) {
 	for _, e := range nodes {
 		d ^= e.hash()
@@ -431,8 +432,8 @@ func digestOf(nodes []*entry) (d uint64) {
 	return d >> (64 - handleBits)
 }
 
-// differsIn forgets what was computed of the live set and depends on e: its lease began
-// or ended, or the node has another record or state.
+// differsIn forgets cached results that depend on e. Call it when the lease of e began or ended, or when the
+// node has another record or state.
 func (t *table) differsIn(e *entry) {
 	t.peers.reachable = nil
 	for bits, pieces := range t.buckets.pieces {
@@ -454,5 +455,5 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Knows reports whether a node is a member, or was one lately.
+// Knows reports whether a node is a member, or was recently.
 func (t *table) Knows(id NodeID) bool { return t.latest(id) != nil }

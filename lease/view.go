@@ -8,16 +8,16 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Member is one live node in a View.
+// Member is a live node in a View.
 type Member struct {
 	*Record
 	Handle   Handle
-	Renewed  time.Time     // of the lease, by the viewer's clock: without news, it ends a TTL later
+	Renewed  time.Time     // when the lease was renewed, by the viewer's clock; it ends a TTL later
 	Clock    time.Duration // the node's wall clock minus the viewer's
 	Load     int64         // units, or NoLoad
 	Table    uint32        // digest of the node's placement table
-	State    State         // Draining if the node is active, and cordoned or due to drain by its record
-	Cordoned bool          // it is active, and shows as Draining because it is cordoned
+	State    State         // Draining also if the node is active but cordoned, or due to drain by its record
+	Cordoned bool          // it is active but shows as Draining because it is cordoned
 }
 
 // Candidate reports whether the node may own partitions.
@@ -26,29 +26,30 @@ func (m *Member) Candidate() bool { return m.State == Active && m.Weight > 0 }
 // View is the live set at one moment. It is immutable.
 type View struct {
 	Members  []Member // sorted by id; this node is always included
-	Cordoned []Cordon // in force, by id, also of nodes that are not live
+	Cordoned []Cordon // active cordons, sorted by id, including those of nodes that are not live
 
-	// Crashed are incarnations whose failure was confirmed within the last TTL or so: their
-	// processes have ended. Nodes that may merely be out of reach are not among them.
+	// Crashed has incarnations whose failure was confirmed within about the last TTL. Their processes have
+	// ended. Nodes that may only be out of reach are not included.
 	Crashed []Incarnation
 
-	// Left are incarnations that sent a leave message, and that are not forgotten yet: for a minute, or for ten TTLs if
-	// those are longer. Their processes are certain to end, if they have not yet.
+	// Left has incarnations that sent a leave message, for a minute or ten TTLs, whichever is longer. Their
+	// processes have ended or are about to end.
 	Left []Incarnation
 
-	// Ahead has the nodes with heartbeats that are rejected, and by how much their clocks are ahead of the cluster's.
+	// Ahead has the nodes whose heartbeats are rejected, and by how much their clocks are ahead of the
+	// cluster's.
 	Ahead map[NodeID]time.Duration
 
-	// Spared says that cordons have no effect at present: they would leave no candidate.
+	// Spared says that cordons have no effect at present, because otherwise there would be no candidate.
 	Spared bool
 
 	time clusterTime
 }
 
-// Local returns when it is a moment of cluster time, by the viewer's clock.
+// Local converts a moment of cluster time to the viewer's clock.
 func (v *View) Local(at Stamp) time.Time { return v.time.local(at) }
 
-// Reason is why an incarnation is not live any more.
+// Reason is why an incarnation is no longer live.
 type Reason string
 
 // The reasons.
@@ -59,8 +60,8 @@ const (
 	Replaced Reason = "replaced" // a later incarnation of the node is live
 )
 
-// Ended returns why incarnations ended that are not forgotten yet: O(1) if there are none,
-// otherwise O(nodes).
+// Ended returns why incarnations ended, for those that are not forgotten yet. It costs O(1) if there are
+// none, otherwise O(nodes).
 func (t *table) Ended() map[Incarnation]Reason {
 	if len(t.known) == len(t.live) {
 		return nil
@@ -86,7 +87,7 @@ func (e *entry) reason() Reason {
 	return Expired
 }
 
-// View returns the live set: O(n).
+// View returns the live set. It costs O(n).
 func (s *Set) View() *View {
 	v := &View{
 		Members: make([]Member, 0, len(s.live)), Cordoned: s.cordons.inForce,
@@ -116,7 +117,8 @@ func incarnationsOf(entries []*entry) []Incarnation {
 	return all
 }
 
-// shownState returns the state of a live node to which its planned drain applies, and cordons unless they are spared.
+// shownState returns the state of a live node after applying its planned drain and, unless cordons are
+// spared, its cordon.
 func (s *Set) shownState(e *entry, spared bool) State {
 	if e.state == Active && (s.drains.begun(e.rec) || !spared && s.cordons.holds(e.rec.ID)) {
 		return Draining
@@ -124,8 +126,8 @@ func (s *Set) shownState(e *entry, spared bool) State {
 	return e.state
 }
 
-// States yields the records and states of the live nodes, this one among them, by id, as View
-// shows them: O(nodes), without an allocation.
+// States yields the records and states of the live nodes including this one, sorted by id, as in View. It
+// costs O(nodes) and does not allocate.
 func (s *Set) States(yield func(*Record, State) bool) {
 	spared := len(s.cordons.inForce) > 0 && s.spared()
 	for _, e := range s.nodes {
@@ -135,8 +137,8 @@ func (s *Set) States(yield func(*Record, State) bool) {
 	}
 }
 
-// Members yields the records of the live nodes, this one among them, by id: O(nodes), without
-// a View.
+// Members yields the records of the live nodes including this one, sorted by id. It costs O(nodes) and needs
+// no View.
 func (t *table) Members(yield func(*Record) bool) {
 	for _, e := range t.nodes {
 		if e.status == live && !yield(e.rec) {
@@ -145,15 +147,15 @@ func (t *table) Members(yield func(*Record) bool) {
 	}
 }
 
-// Live returns the number of live nodes, this one among them: O(1).
+// Live returns the number of live nodes including this one. It costs O(1).
 func (t *table) Live() int { return len(t.live) }
 
-// Handles returns the live nodes, this one among them, in order. It shares memory with
-// the set, which changes it later. O(1).
+// Handles returns the handles of the live nodes including this one, in order. The set changes the slice with
+// its next change. It costs O(1).
 func (t *table) Handles() []Handle { return t.order }
 
-// Differing returns how many other members compute another table than the one of a
-// digest. Settling members have none yet. O(n).
+// Differing returns how many other members have a table with a digest other than the given one. Settling
+// members have no table yet and don't count. It costs O(n).
 func (t *table) Differing(table uint32) (members int) {
 	for _, v := range t.vitals {
 		if v != t.self.vitals && v.state != Settling && v.table != table {
@@ -163,21 +165,22 @@ func (t *table) Differing(table uint32) (members int) {
 	return members
 }
 
-// Left reports whether an incarnation sent a leave message: its process is certain to end.
+// Left reports whether an incarnation sent a leave message, so that its process has ended or is about to end.
 func (t *table) Left(i Incarnation) bool {
 	e := t.known[i.Handle()]
 	return e != nil && e.left()
 }
 
 // Refused reports whether the lease of an incarnation ended because its watchers were refused connections. A
-// process that fell silent may be cut off; this one, too, if a firewall refuses in its place.
+// process that fell silent may be only cut off. So may this one, if a firewall refuses connections in its
+// place.
 func (t *table) Refused(i Incarnation) bool {
 	e := t.known[i.Handle()]
 	return e != nil && e.crashed && e.refused
 }
 
-// Candidates returns how many other live nodes may own partitions at present, and how many
-// live nodes, this one among them, have a weight to do so. O(n).
+// Candidates returns how many other live nodes may own partitions at present, and how many live nodes,
+// including this one, have a weight above 0. It costs O(n).
 func (s *Set) Candidates() (others, all int) {
 	spared := s.spared()
 	for _, e := range s.live {
@@ -192,10 +195,10 @@ func (s *Set) Candidates() (others, all int) {
 	return others, all
 }
 
-// OthersActive reports whether another live node is Active or Draining: O(1).
+// OthersActive reports whether another live node is Active or Draining. It costs O(1).
 func (t *table) OthersActive() bool { return t.census.active > 0 }
 
-// Active returns the other live nodes that are Active or Draining: O(n).
+// Active returns the other live nodes that are Active or Draining. It costs O(n).
 func (t *table) Active() (ids []NodeID) {
 	for _, e := range t.live {
 		if e != t.self && (e.state == Active || e.state == Draining) {
@@ -205,9 +208,8 @@ func (t *table) Active() (ids []NodeID) {
 	return ids
 }
 
-// Outnumbered reports whether more nodes have expired than are live, or as many with the
-// smallest id among them: then it is this side that is cut off, rather than the other one.
-// O(1) while few leases have ended.
+// Outnumbered reports whether more nodes have expired than are live, or as many, including the one with the
+// smallest id. Then this side is probably the one that is cut off. It costs O(1) while few leases have ended.
 func (t *table) Outnumbered() bool {
 	if len(t.known)-len(t.live) < len(t.live) {
 		return false
@@ -224,14 +226,14 @@ func (t *table) Outnumbered() bool {
 	return ended > len(t.live) || (ended == len(t.live) && t.latest(first).status == expired)
 }
 
-// Lost reports whether any member ended, changed its record, or stopped being Active since
-// the last call.
+// Lost reports whether a member ended, changed its record, or stopped being Active since the last call.
 func (t *table) Lost() (lost bool) {
 	lost, t.lost = t.lost, false
 	return lost
 }
 
-// Digest is equal for equal sets of (id, incarnation, record version, state): O(n).
+// Digest returns a hash that is equal for equal sets of (id, incarnation, record version, state). It costs
+// O(n).
 func (v *View) Digest() uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -248,8 +250,8 @@ func (v *View) Digest() uint64 {
 	return d.Sum64()
 }
 
-// ExpiredAddrs appends to dst the gossip addresses of expired nodes that are not
-// forgotten yet, to be contacted after a network split.
+// ExpiredAddrs appends to dst the gossip addresses of expired nodes that are not forgotten yet. Nodes contact
+// them to end a network split.
 func (t *table) ExpiredAddrs(dst []string) []string {
 	for _, e := range t.nodes {
 		if e.status == expired && e.rec.Addr != "" {
@@ -259,8 +261,8 @@ func (t *table) ExpiredAddrs(dst []string) []string {
 	return dst
 }
 
-// ExpiredHandles returns the handles of expired nodes that are not forgotten yet. Other
-// nodes may have their records. O(nodes).
+// ExpiredHandles returns the handles of expired nodes that are not forgotten yet. Other nodes may have their
+// records. It costs O(nodes).
 func (t *table) ExpiredHandles() []Handle {
 	var missing []Handle
 	for _, e := range t.nodes {

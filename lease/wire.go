@@ -10,18 +10,17 @@ import (
 	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// The versions and the size of messages.
+// Versions and limits of messages.
 const (
-	// WireVersion is the version of the messages that this program writes. The version is the
-	// first field of a message. It changes only if a program that skips what it does not know
-	// would misunderstand a message; see docs/dev/decisions. Two nodes whose ranges have no
-	// version in common refuse each other at a join. The version also covers the format of
-	// Message.Extra.
+	// WireVersion is the version of the messages that this program writes. It is the first field of a
+	// message, and also covers the format of Message.Extra. It only changes if a program that skips unknown
+	// fields would misunderstand a message; see docs/dev/decisions. Two nodes without a common version refuse
+	// each other at a join.
 	WireVersion    = 1
-	MinWireVersion = 1 // the earliest that this program reads
+	MinWireVersion = 1 // the earliest version that this program reads
 
-	// MaxMessageBytes and the bounds below limit the memory that a decoder allocates to a
-	// small multiple of the message's size.
+	// MaxMessageBytes and the limits below make sure that a decoder only allocates a small multiple of the
+	// message's size.
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
 	MaxNodes        = 16384 // in a set, and records and rows in a message
@@ -33,7 +32,7 @@ const (
 	maxRestBytes    = 64 // unknown fields of one row, record or cordon
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
-	maxWall         = 1 << 61 // milliseconds before or after 1970, of a wall clock
+	maxWall         = 1 << 61 // of a wall clock, in milliseconds before or after 1970
 )
 
 // Errors of [Decode] and [Set.Cordon].
@@ -43,20 +42,20 @@ var (
 	ErrCordons   = errors.New("lease: too many cordons: wait until one ends")
 )
 
-// A message is an array of fields, and so is each part of it; docs/dev/design/wire.md describes them. The fields of a
-// message at rest come first, so that it is short.
+// A message is an array of fields, and so is each of its parts. docs/dev/design/wire.md describes them. The
+// fields of messages at rest come first, so that these messages are short.
 //
-// A receiver skips fields that it does not know. It keeps those at the ends of rows, records and cordons and passes them
-// on, so nodes of a later release hear each other through it.
-const headFields = 6 // that no message lacks
+// A receiver skips unknown fields. It keeps unknown fields at the ends of rows, records and cordons and
+// relays them, so that nodes of a later release can exchange them via this node.
+const headFields = 6 // number of fields that every message has
 
 const (
 	flagProvisional = 1 << iota
 	flagPullCordons
 )
 
-// Encode returns the wire form of m. A row takes 11 to 52 bytes besides its unknown fields, typically 16 to 21; an age
-// five bits.
+// Encode returns the wire form of m. A row takes 11 to 52 bytes without unknown fields, typically 16 to 21.
+// An age takes five bits.
 func Encode(m *Message) []byte {
 	size := 64 + 24*len(m.Heartbeats) + 160*len(m.Records) + 64*len(m.Ages) + len(m.Extra)
 	return wire.Append(make([]byte, 0, size), func(w *wire.Writer) { writeMessage(w, m) })
@@ -108,8 +107,8 @@ func (m *Message) flags() (flags uint64) {
 	return flags
 }
 
-// tableOf returns the table digest that most rows of m probably share: that of the
-// first row, the sender's own. Rows with the same digest save five bytes.
+// tableOf returns the table digest that most rows of m probably share. It is the digest of the first row,
+// which is the sender's own. Rows with this digest save five bytes.
 func tableOf(m *Message) uint32 {
 	if len(m.Heartbeats) == 0 {
 		return 0
@@ -131,7 +130,7 @@ func writeHandles(w *wire.Writer, handles ...Handle) {
 	}
 }
 
-// number returns the bits and the index of a bucket as one integer: a one, and the bits of the index.
+// number encodes the bits and the index of a bucket as one integer: a 1 followed by the bits of the index.
 func (id BucketID) number() uint64 { return 1<<id.Bits | uint64(id.Index) }
 
 func writeBucket(w *wire.Writer, b *Bucket) {
@@ -162,16 +161,16 @@ func writeBucketDigest(w *wire.Writer, d *BucketDigest) {
 	}
 }
 
-// maxAge bounds the ages of rows on the wire; every lease is shorter. The encoder bounds
-// ages, too: one odd row must not make a message unreadable.
+// maxAge limits the ages of rows on the wire. Every lease is shorter. The encoder also limits ages, so that
+// one strange row does not make a message unreadable.
 const maxAge = Stamp(24 * time.Hour / time.Millisecond)
 
 // maxRowFields is an upper bound for the encoded size of a row without its unknown fields.
 const maxRowFields = handleBytes + 3 + 1 + 5 + 5 + 3*wire.MaxInteger + 5
 
-// writeRow writes a row of a message with the given stamp and table, but for its handle: state, version of the
-// record, the age of the latest heartbeat, load, clock, how much earlier this heartbeat was sent, and the table digest if
-// it is another one.
+// writeRow writes a row of a message with the given stamp and table, without its handle: state, version of
+// the record, age of the latest heartbeat, load, clock, how much earlier this heartbeat was sent, and the
+// table digest if it differs.
 func writeRow(w *wire.Writer, b *Heartbeat, at Stamp, table uint32) {
 	renewed := min(b.renewed(), at)
 	earlier, clock := max(0, renewed-b.At), inRange(b.Clock).Milliseconds()
@@ -194,8 +193,8 @@ func rowBytes(b *Heartbeat, at Stamp, table uint32) int {
 // maxFailureReportBytes is an upper bound for the encoded size of a failure report.
 const maxFailureReportBytes = 1 + 2 + 2*handleBytes + 5 + 1
 
-// writeFailureReport writes a failure report of a message with the given stamp: subject and watcher, the time since, and
-// the evidence.
+// writeFailureReport writes a failure report of a message with the given stamp: subject, watcher, age and
+// evidence.
 func writeFailureReport(w *wire.Writer, a *FailureReport, at Stamp) {
 	w.Array(3)
 	writeHandles(w, a.Subject, a.Watcher)
@@ -206,8 +205,8 @@ func writeFailureReport(w *wire.Writer, a *FailureReport, at Stamp) {
 // maxCordonBytes is an upper bound for the encoded size of a cordon.
 const maxCordonBytes = 3 + 2 + MaxIDBytes + 3*wire.MaxInteger + 2 + MaxReasonBytes + maxRestBytes
 
-// oldestCordon bounds the ages of cordons on the wire: an ended cordon is forgotten
-// a moment late.
+// oldestCordon limits the ages of cordons on the wire. It is generous because an ended cordon is forgotten a
+// moment late.
 const oldestCordon = 2 * maxAge
 
 // writeCordon writes a cordon of a message with the given stamp: the id, how long ago it was decided, how long it

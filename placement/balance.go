@@ -8,28 +8,27 @@ import (
 )
 
 const (
-	// warnCV is the one bound of [Balance.CV]: from here on there is an Advice, which log, doctor,
-	// dashboard and commands pass on. Alerts and the dashboard for Grafana repeat it.
+	// warnCV is the [Balance.CV] from which on there is an Advice, which the log, the doctor, the dashboard
+	// and commands show. The alerts and the Grafana dashboard repeat this number.
 	warnCV = 0.15
 
-	targetCV = 0.10 // of the number of partitions that is advised
+	targetCV = 0.10 // what the advised number of partitions should reach
 )
 
-// Balance reports how evenly a table spreads its partitions, for people and
-// monitors: its floating point may differ in the last digit between CPUs.
+// Balance reports how evenly a table spreads its partitions. It is for people and monitors, because its
+// floating-point numbers may differ in the last digit between CPUs.
 //
-// A node's fair share is in proportion to its weight. MaxMean and CV measure the
-// load of a node as a multiple of its fair share, and CV counts each node by its
-// weight: a small node that is one partition off matters less than a large one
-// that is off by a tenth. With equal weights both are the plain numbers,
-// greatest count over mean count and standard deviation over mean.
+// A node's fair share is proportional to its weight. MaxMean and CV measure the load of a node as a multiple
+// of its fair share, and CV counts each node by its weight, so a small node that is one partition off matters
+// less than a large one that is off by a tenth. With equal weights, MaxMean is the greatest count divided by
+// the mean count, and CV is the standard deviation divided by the mean.
 type Balance struct {
-	Counts  map[lease.NodeID]int `json:"counts"`   // partitions of each candidate, 0 included
+	Counts  map[lease.NodeID]int `json:"counts"`   // partitions of each candidate, including those with 0
 	Mean    float64              `json:"mean"`     // partitions per candidate
 	MaxMean float64              `json:"max_mean"` // greatest load, in fair shares; 1 is perfect
 	CV      float64              `json:"cv"`       // coefficient of variation of the load; 0 is perfect
 
-	// Levelling is set while passes of a Stateful strategy have partitions to move.
+	// Levelling is set while passes of a Stateful strategy still have partitions to move.
 	Levelling bool `json:"levelling,omitempty"`
 }
 
@@ -62,7 +61,7 @@ func (t *Table) Balance() Balance {
 	return b
 }
 
-// levelling reports whether a pass moves partitions of t.
+// levelling reports whether a pass would move partitions of t.
 func (t *Table) levelling() bool {
 	if !Remembers(t.strategy) {
 		return false
@@ -75,8 +74,8 @@ func (t *Table) levelling() bool {
 	return len(moves) > 0
 }
 
-// Advice is a sentence about how to fix an uneven spread (CV above 15 %); it is
-// empty for an even one.
+// Advice returns a sentence about how to fix an uneven spread (CV above 15 %). It is empty if the spread is
+// even.
 func (b Balance) Advice() string {
 	if b.CV <= warnCV {
 		return ""
@@ -97,9 +96,9 @@ func (b Balance) Advice() string {
 		100*b.CV, 100*warnCV, partitions, advisedPartitions(len(b.Counts), partitions))
 }
 
-// advisedPartitions returns the power of two at which CV is expected to meet its
-// target, and at least twice the present number. With n nodes that draw at random for
-// P partitions, CV² is expected at (n−1)/P, for any weights.
+// advisedPartitions returns the power of two at which CV should reach its target, and at least twice the
+// present number. With n nodes that draw at random for P partitions, the expected CV² is (n−1)/P for any
+// weights.
 func advisedPartitions(nodes, partitions int) int {
 	const perNode = 1 / (targetCV * targetCV)
 	advised := 1

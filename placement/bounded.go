@@ -6,17 +6,16 @@ import (
 	"strconv"
 )
 
-// Bounded returns rendezvous hashing with bounded loads (after Mirrokni, Thorup
-// and Zadimoghaddam, "Consistent hashing with bounded loads", 2018): no node owns
-// more than percent of its fair share, rounded up. A partition goes to the node of
-// its highest score that has room; partitions choose in the order of their
-// numbers. percent is 100 to 1,000: less counts as 100.
+// Bounded returns rendezvous hashing with bounded loads (after Mirrokni, Thorup and Zadimoghaddam,
+// "Consistent hashing with bounded loads", 2018): no node owns more than percent of its fair share, rounded
+// up. Each partition, in the order of their numbers, goes to the node with its highest score that still has
+// room. percent is between 100 and 1,000, and a lower number counts as 100.
 //
-// It spreads more evenly than [Rendezvous], where shares vary by a tenth and more, but
-// costs collateral moves: a join or a leave changes the bound of every node, and
-// each partition that is pushed out may push others; the lower the bound, the more.
-// The moves of a join as a multiple of the partitions that the joiner gets (medians
-// over 100 fleets and, in brackets, the worst; 1,024 partitions):
+// It spreads more evenly than [Rendezvous], where shares vary by a tenth or more, but it causes additional
+// moves. A join or a leave changes the bound of every node, and each partition that is pushed out may push
+// out others. A lower bound causes more of these moves. The table has the moves of a join as a multiple of
+// the partitions that the joiner gets (median of 100 fleets and, in brackets, the worst, with 1,024
+// partitions):
 //
 //	percent    to 10 nodes    to 50 nodes
 //	    105    1.08 (1.34)    1.72 (2.14)
@@ -24,8 +23,8 @@ import (
 //	    125    1.00 (1.06)    1.12 (1.38)
 //	    150    1.00 (1.00)    1.00 (1.14)
 //
-// Assign costs O(nodes · partitions). Rank gives the order of scores, without
-// regard to room.
+// Assign costs O(nodes · partitions). Rank returns nodes in the order of scores, whether or not they have
+// room.
 func Bounded(percent int) Strategy { return bounded{percent: uint64(min(max(percent, 100), 1000))} }
 
 type bounded struct {

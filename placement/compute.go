@@ -9,27 +9,26 @@ import (
 
 // Input is everything that a table depends on.
 type Input struct {
-	Nodes      []Node   // in any order; weight 0 = present, owns nothing
+	Nodes      []Node   // in any order; a node of weight 0 owns nothing
 	Partitions int      // 1 to MaxPartitions
 	Strategy   Strategy // nil = Rendezvous()
 
-	// Base is a table of the same partitions and strategy over other nodes, from
-	// which the new one may be derived. It changes the cost of Compute and not the
-	// result. Default: none.
+	// Base is a table with the same number of partitions and the same strategy, but other nodes, from which
+	// Compute may derive the new one. It only makes Compute cheaper and does not change the result. Default:
+	// none.
 	Base *Table
 
-	// Memory has the last holders for a Stateful strategy; other strategies ignore
-	// it. It must have the same number of partitions. Default: no holders.
+	// Memory has the last holder of each partition for a Stateful strategy. Other strategies ignore it. It
+	// must have the same number of partitions. Default: no holders.
 	Memory Memory
 }
 
-// Compute returns the table for in. The order of in.Nodes has no influence, and
-// in is neither modified nor kept.
+// Compute returns the table for in. The order of in.Nodes does not matter. Compute neither modifies nor keeps
+// in.
 //
-// With no node of weight > 0 the table is valid and partitions have no owner: that
-// is a state of a cluster, not a mistake. An error means that in is wrong (the
-// number of partitions, an invalid or repeated id) or that the strategy failed
-// or broke its contract; it names the culprit.
+// If no node has a weight above 0, the table is valid and partitions have no owner, because that is a normal
+// state of a cluster. An error means that in is wrong (the number of partitions, an invalid or repeated id),
+// or that the strategy failed or broke its contract. The error says which.
 func Compute(in Input) (*Table, error) {
 	if in.Partitions < 1 || in.Partitions > MaxPartitions {
 		return nil, fmt.Errorf("placement: %d partitions; there must be 1 to %d", in.Partitions, MaxPartitions)
@@ -61,9 +60,8 @@ func Compute(in Input) (*Table, error) {
 	return t, nil
 }
 
-// candidates returns the nodes that may own partitions, sorted by id. Nodes of
-// weight 0 are checked like the others before they are dropped: a repeated id
-// is a problem upstream, of any weight.
+// candidates returns the nodes that may own partitions, sorted by id. It checks nodes of weight 0 like the
+// others before it drops them, because a repeated id of any weight shows a problem of the caller.
 func candidates(all []Node) ([]Node, error) {
 	nodes := slices.Clone(all)
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
@@ -104,8 +102,8 @@ func assign(in Input, t *Table) ([]int32, error) {
 	return owners, nil
 }
 
-// contain turns a panic of a strategy, which may be a user's, into an error: a media
-// server must not die of a slip in a rule about shards.
+// contain turns a panic of a strategy into an error. Users write strategies, and a small mistake in a rule
+// about shards must not end a media server.
 func contain(err *error, run func()) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -115,7 +113,7 @@ func contain(err *error, run func()) {
 	run()
 }
 
-// afresh assigns without a base, and by the memory if the strategy remembers.
+// afresh assigns without a base. It uses the memory if the strategy remembers owners.
 func afresh(in Input, nodes []Node) ([]int, error) {
 	stateful, ok := placing(in.Strategy).(Stateful)
 	if !ok {
@@ -128,8 +126,7 @@ func afresh(in Input, nodes []Node) ([]int, error) {
 	return stateful.Keep(nodes, held)
 }
 
-// derive returns the owners of t by the base, or nil if the base does not fit or
-// saves nothing.
+// derive returns the owners of t derived from the base, or nil if the base does not fit or saves no work.
 func derive(in Input, t *Table) []int32 {
 	u, ok := placing(in.Strategy).(updater)
 	base := in.Base
@@ -143,14 +140,14 @@ func derive(in Input, t *Table) []int32 {
 			changed++
 		}
 	}
-	// Afresh, equal weights cost a fraction of the comparisons that deriving makes.
+	// With equal weights, assigning afresh needs only a fraction of the comparisons that deriving needs.
 	if changed*4 > len(t.nodes) {
 		return nil
 	}
 	return u.update(base, t, d)
 }
 
-// held returns the holders on record, -1 for each partition without one.
+// held returns the recorded holder of each partition, or -1.
 func (in Input) held(nodes []Node) ([]int, error) {
 	var held []int
 	if in.Memory != nil {

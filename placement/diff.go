@@ -15,13 +15,13 @@ type Move struct {
 
 // Changes is the difference of two tables.
 type Changes struct {
-	// Moves lists the partitions that change owner, in ascending order. It is nil
-	// if the numbers of partitions differ: then no partition corresponds to another
-	// one, and only [KeysMoved] compares the tables.
+	// Moves lists the partitions that change owner, in ascending order. It is nil if the tables have
+	// different numbers of partitions, because then the partitions of one do not correspond to those of the
+	// other. Use [KeysMoved] to compare such tables.
 	Moves []Move `json:"moves"`
 
-	// ExpectedMin is the number of moves that the change of nodes and weights
-	// requires of any strategy: the least number after which
+	// ExpectedMin is the lowest number of moves with which any strategy could follow the change of nodes and
+	// weights, so that
 	//
 	//   - each node that gained weight, newcomers among them, owns at least its
 	//     fair share, rounded down,
@@ -29,17 +29,17 @@ type Changes struct {
 	//     node that left owns none,
 	//   - every partition has an owner.
 	//
-	// It does not fix what was uneven before. A node gained weight if both its weight
-	// and its share of all weights have grown. Fewer moves than this mean that a
-	// newcomer got less than its fair share, as happens half of the time where draws
-	// decide. It is 0 if Moves is nil.
+	// It does not include moves that would fix an earlier imbalance. A node gained weight if both its weight
+	// and its share of all weights have grown. If a table makes fewer moves than this, a newcomer got less
+	// than its fair share, which happens half of the time if random draws decide. ExpectedMin is 0 if Moves
+	// is nil.
 	ExpectedMin int `json:"expected_min"`
 
 	Before Balance `json:"before"`
 	After  Balance `json:"after"`
 }
 
-// Diff returns the changes from one table to another. O(partitions + nodes).
+// Diff returns the changes from one table to another. It costs O(partitions + nodes).
 func Diff(before, after *Table) Changes {
 	c := Changes{Before: before.Balance(), After: after.Balance()}
 	if before.Partitions() != after.Partitions() {
@@ -50,12 +50,12 @@ func Diff(before, after *Table) Changes {
 	return c
 }
 
-// Moves returns the partitions that change owner from one table to another, in
-// ascending order; never nil. In the table of fewer partitions, the others have no
-// owner. O(partitions + nodes).
+// Moves returns the partitions that change owner from one table to another, in ascending order. It never
+// returns nil. If one table has fewer partitions, the missing ones count as without an owner. It costs
+// O(partitions + nodes).
 func Moves(before, after *Table) []Move {
 	moves := []Move{}
-	var now []int32 // by index before: the index after; nil if all are the same
+	var now []int32 // new index by old index; nil if all are the same
 	if !slices.EqualFunc(before.Nodes(), after.Nodes(), func(a, b Node) bool { return a.ID == b.ID }) {
 		now = compareNodes(before.Nodes(), after.Nodes()).now
 	}
@@ -75,14 +75,14 @@ func Moves(before, after *Table) []Move {
 	return moves
 }
 
-// expectedMin is the greater of two sums: the partitions that nodes own beyond their
-// shares, and the partitions that nodes lack. A move reduces each by one at most.
+// expectedMin returns the greater of two sums: the partitions that nodes own beyond their shares, and the
+// partitions that nodes lack. A move reduces each sum by at most one.
 func expectedMin(before, after *Table) int {
 	have := before.Balance().Counts
 	was, is := sharesOf(before), sharesOf(after)
 	surplus, shortage := 0, 0
 	if len(was) == 0 && len(is) > 0 {
-		surplus = before.Partitions() // none has an owner
+		surplus = before.Partitions() // no partition has an owner
 	}
 	for id, s := range was {
 		if now := is[id]; now.weight < s.weight && now.part < s.part {
@@ -100,8 +100,8 @@ func expectedMin(before, after *Table) int {
 // share is the fair share of a node.
 type share struct {
 	weight      uint32
-	part        float64 // of all weights; exact enough to compare for equality
-	least, most int     // partitions: the fair share rounded down, and up
+	part        float64 // share of all weights; exact enough to compare for equality
+	least, most int     // the fair share in partitions, rounded down and up
 }
 
 func sharesOf(t *Table) map[lease.NodeID]share {
@@ -122,9 +122,9 @@ func sharesOf(t *Table) map[lease.NodeID]share {
 	return shares
 }
 
-// KeysMoved returns the share of all keys, 0 to 1, that changes owner from one table
-// to another, also if the numbers of partitions differ. It is exact for keys
-// that hash evenly. Without partitions no key has an owner. O(partitions + nodes).
+// KeysMoved returns the share of all keys, 0 to 1, that changes owner from one table to another. The tables
+// may have different numbers of partitions. The result is exact for keys that hash evenly. In a table without
+// partitions, no key has an owner. It costs O(partitions + nodes).
 //
 // With P and Q partitions and g their greatest common divisor, a key of partition p
 // is in one of the partitions q with p mod g = q mod g, and equally likely in each.

@@ -8,8 +8,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Digest identifies a table; see [Table.Digest]. As text, and so in JSON, it is
-// 16 hexadecimal digits, since not every reader of JSON holds 64 bits.
+// Digest identifies a table; see [Table.Digest]. As text, and so in JSON, it has 16 hexadecimal digits,
+// because not every JSON reader can hold a 64-bit number.
 type Digest uint64
 
 // String returns d as 16 hexadecimal digits.
@@ -28,10 +28,9 @@ func (d *Digest) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// digest hashes t in an encoding that can be read back, so that no two different
-// tables are encoded alike. Owners are numbered in the order in which they first
-// occur, each first occurrence followed by the id: their indexes would depend on
-// nodes without partitions.
+// digest hashes an encoding of t that can be decoded again, so no two different tables have the same
+// encoding. It numbers owners in the order in which they first occur, and writes the id after the first
+// occurrence. It does not use indexes into Nodes, because they depend on nodes without partitions.
 func digest(t *Table) Digest {
 	b := make([]byte, 0, 2*t.partitions)
 	add := func(s string) {

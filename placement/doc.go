@@ -1,81 +1,79 @@
 // Package placement decides which node owns which key.
 //
-// A key belongs to one [Partition] ([Of]), and a [Table] has the owner of each
-// partition. [Compute] derives the table from the nodes present and their weights
-// alone: every node computes the table for itself, and nodes that see the same
-// members hold the same table without a message.
+// A key belongs to one [Partition] ([Of]), and a [Table] has the owner of each partition. [Compute] derives
+// the table only from the present nodes and their weights. So every node computes the table by itself, and
+// nodes that see the same members have the same table without exchanging a message.
 //
-// A table can be written and read again ([Table.Export]) and compared with another
-// one ([Diff], [KeysMoved]): the moves, and the least number of moves that the change
-// requires. Compute and Diff together show the moves of a change before it is made.
+// You can write a table and read it again ([Table.Export]), and compare it with another one ([Diff],
+// [KeysMoved]), which shows the moves and how many of them are necessary. Compute and Diff together show the
+// moves of a change before you make it.
 //
-// The package is a pure core: no goroutine, lock, clock, I/O, logger or
-// randomness. A Table is immutable; a change of members is a new Table.
+// The package is a pure core: it has no goroutine, lock, clock, I/O, logger or randomness. A Table is
+// immutable. A change of members makes a new Table.
 //
 // # Guarantees
 //
-// Of every strategy that keeps its contract:
+// For every strategy that keeps its contract:
 //
-//  1. Equal inputs give equal tables: in every process, on every CPU, in any order
-//     of the nodes. No floating point takes part.
-//  2. While there is a node of weight > 0, every partition has exactly one
-//     owner, and it is one of those nodes. Otherwise partitions have no owner:
-//     lookups say so, and that is not an error.
+//  1. Equal inputs give equal tables in every process, on every CPU, and in any order of the nodes. Nothing
+//     uses floating point.
+//  2. While there is a node of weight > 0, every partition has exactly one owner, which is one of those
+//     nodes. Otherwise partitions have no owner, which lookups report and which is not an error.
 //  3. [Table.Rank] begins with the owner and lists no node twice.
-//  4. [Table.Digest] is equal exactly when partitions, strategy name and all
-//     owners are, except for a collision of 64-bit hashes.
+//  4. Two tables have the same [Table.Digest] exactly if they have the same number of partitions, strategy
+//     name and owners, except for collisions of 64-bit hashes.
 //  5. No argument makes a method panic. A strategy that returns nonsense
 //     makes Compute fail, not a lookup.
 //
-// Of [Rendezvous], the default:
+// For [Rendezvous], the default:
 //
-//  6. A join moves partitions only to the joiner, and a leave only the leaver's,
-//     which spread over the rest. No other partition moves.
-//  7. Shares are in proportion to weights. Raising a node's weight moves
-//     partitions only to it, lowering it only from it.
-//  8. Rank(p, n) without its first k nodes is the Rank after those k nodes left: the
-//     second node takes over from the first.
-//  9. Equal weights give the owners that github.com/dgryski/go-rendezvous gives
-//     for the ids in sorted order and the partition in decimal, hashed by
-//     xxHash64. Only the ratios of weights matter.
+//  6. A join only moves partitions to the joiner. A leave only moves the leaver's partitions, which spread
+//     over the rest.
+//  7. Shares are proportional to weights. Raising a node's weight only moves partitions to it, and lowering
+//     it only moves partitions away from it.
+//  8. If the first k nodes of Rank(p, n) leave, the others keep their order, so the second node takes over
+//     from the first.
+//  9. Equal weights give the same owners as github.com/dgryski/go-rendezvous for the ids in sorted order and
+//     the partition in decimal, with xxHash64 as the hash. Only the ratios of weights matter.
 //
-// Of [ClassicRing], for agreement with programs that place by such a ring ([ring.New]):
+// For [ClassicRing], which agrees with programs that use such a ring ([ring.New]):
 //
-//  10. 6 and 8 hold too. Weights above 0 all count alike, so 7 does not, and
-//     shares vary more than below.
+//  10. 6 and 8 hold, but 7 does not, because all weights above 0 count the same. Shares vary more than below.
 //
-// Of [LeastPartitions], with tables that also depend on a [Memory]:
+// For [LeastPartitions], whose tables also depend on a [Memory]:
 //
-//  11. A leave moves only the leaver's partitions, and a join none. A pass moves no
-//     more than its limit, and none when all nodes are within the threshold.
+//  11. A leave only moves the leaver's partitions, and a join moves none. A pass moves at most its limit, and
+//     nothing if all nodes are within the threshold.
 //
-// docs/dev/benchmarks.md compares all strategies by numbers.
+// docs/dev/benchmarks.md compares all strategies with numbers.
 //
 // # Not promised
 //
-// Shares are not exactly equal: they are random draws, and with n nodes and P
-// partitions vary by about √((n−1)/P) of their mean. [Table.Balance] reports it;
-// more partitions help. A node can own no partition when partitions are few.
-// (Two ids with one xxHash64 always draw alike, so that one of them owns none;
-// it takes 2^32 names to expect such a pair.)
+// Shares are not exactly equal, because they are random draws. With n nodes and P partitions, they vary by
+// about √((n−1)/P) of their mean. [Table.Balance] reports the variation, and more partitions reduce it. If
+// there are few partitions, a node may own none. (Two ids with the same xxHash64 always draw the same
+// numbers, so one of them owns nothing. Such a pair becomes likely only from about 2^32 names on.)
 //
-// The hash is fast and well mixed, not secret: an attacker who chooses keys can
-// choose them all in one partition.
+// The hash is fast and well mixed, but not secret. An attacker who can choose keys can choose them all in one
+// partition.
 //
-// A table knows no other tables. While nodes see different members, two of them can
-// each believe that they own a partition; compare the digests of their tables to see that.
+// Tables of different nodes can differ. While nodes see different members, two of them can both believe that
+// they own a partition. To detect that, compare the digests of their tables.
 //
 // # Costs
 //
-// Measured on one core of a shared virtual machine; only their proportions carry
-// over to another. A lookup, Of and [Table.Owner], takes about 10 ns for any
-// number of nodes, and does not allocate. A table of 1,024 partitions takes
-// 4 kB. Computing it takes some 0.06 ms for 10 nodes, 0.2 ms for 100 and 1.4 ms
-// for 1,000; with weights little more while few different ones occur, and 10 ms
-// for 1,000 nodes of 1,000 different weights. It grows with nodes × partitions.
-// With Input.Base the change of a node or two costs some 10 ns a partition and 50 ns
-// a node: 16,384 partitions on 1,000 nodes take 0.3 ms instead of 22; such tables share
-// 8 bytes a partition. A Rank of three nodes takes some 50 ns for any number of nodes,
-// but the first for a partition scores every node, as a Rank of more does: 0.3 µs for 10
-// nodes, 4 µs for 1,000. Those of ClassicRing are at ring.Ring.
+// These were measured on one core of a shared virtual machine. On other machines, only their proportions are
+// the same.
+//
+// A lookup with Of and [Table.Owner] takes about 10 ns for any number of nodes, and does not allocate.
+//
+// A table of 1,024 partitions takes 4 kB. Computing it costs O(nodes · partitions): about 0.06 ms for 10
+// nodes, 0.2 ms for 100 and 1.4 ms for 1,000. A few different weights make it little slower, but 1,000 nodes
+// of 1,000 different weights take 10 ms. With Input.Base, a change of one or two nodes costs about 10 ns per
+// partition and 50 ns per node. For example, 16,384 partitions on 1,000 nodes take 0.3 ms instead of 22 ms.
+// Such tables share 8 bytes per partition.
+//
+// A Rank of up to three nodes takes about 50 ns for any number of nodes. The first Rank of a partition, and
+// each Rank of more nodes, scores every node: 0.3 µs for 10 nodes and 4 µs for 1,000. ring.Ring has the costs
+// of ClassicRing.
 package placement

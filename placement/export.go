@@ -7,22 +7,22 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// exportFormat is the format number of an [Export]. It changes only if readers of
-// the last one would misunderstand the next.
+// exportFormat is the format number of an [Export]. It only changes if older readers would misunderstand the
+// new format.
 const exportFormat = 1
 
-// A document may come from anywhere, so its nodes and the bytes of its strategy's
-// name have limits.
+// A document may come from an untrusted source, so these limit its nodes and the length of its strategy's
+// name.
 const (
 	maxImportNodes = 65536
 	maxImportName  = 256
 )
 
-// Export is a [Table] as a document, to be written as JSON, kept, compared and
-// read again. An agent's response to /v1/partitions is one, with more fields.
+// Export is a [Table] as a document, which you can write as JSON, keep, compare and read again. The response
+// of an agent to /v1/partitions is such a document with more fields.
 type Export struct {
 	Format     int            `json:"format"`  // exportFormat
-	Version    uint64         `json:"version"` // chosen by the writer; an agent writes that of its snapshot
+	Version    uint64         `json:"version"` // chosen by the writer; an agent writes the version of its snapshot
 	Digest     Digest         `json:"digest"`
 	Partitions int            `json:"partitions"`
 	Strategy   string         `json:"strategy"` // its name
@@ -30,8 +30,8 @@ type Export struct {
 	Owners     []lease.NodeID `json:"owners"`   // by partition; "" = no owner
 }
 
-// Export returns t as a document. A table has no version of its own: the caller
-// states one. The labels of nodes are shared with t.
+// Export returns t as a document. The caller chooses the version, because a table has none. The document
+// shares the labels of nodes with t.
 func (t *Table) Export(version uint64) Export {
 	e := Export{
 		Format: exportFormat, Version: version, Digest: t.Digest(), Partitions: t.Partitions(),
@@ -46,9 +46,9 @@ func (t *Table) Export(version uint64) Export {
 	return e
 }
 
-// Table returns the table that e describes, with the same digest. e may come from
-// anywhere: an error names the first contradiction in it. If this program does not
-// have the strategy, Rank returns the owner alone.
+// Table returns the table that e describes, with the same digest. e may come from an untrusted source: Table
+// checks it, and the error names the first contradiction. If this program does not have the strategy, Rank of
+// the table only returns the owner.
 func (e Export) Table() (*Table, error) {
 	t, err := e.table()
 	if err != nil {
@@ -120,12 +120,11 @@ func (e Export) indexes(nodes []Node) ([]int32, error) {
 	return owners, nil
 }
 
-// imported is the strategy of an imported table, by name. It does not assign, and
-// is not equal to the strategy that it names: imported owners must not be the Base of
-// another table.
+// imported is the strategy of an imported table. It cannot assign. It is not equal to the strategy that it
+// names, so that imported owners are never used as the Base of another table.
 type imported struct {
 	name  string
-	known Strategy // ranks; nil if this program does not have it
+	known Strategy // used to rank; nil if this program does not have the strategy
 }
 
 func importedStrategy(name string) Strategy {
@@ -134,7 +133,7 @@ func importedStrategy(name string) Strategy {
 		return imported{name: name}
 	}
 	if Remembers(s) {
-		return s // it has a Memory, and never a Base
+		return s // strategies with a Memory never use a Base
 	}
 	if z, ok := s.(zoned); ok {
 		return zoned{imported{z.Strategy.Name(), z.Strategy}}

@@ -7,29 +7,26 @@ import (
 	"slices"
 )
 
-// LeastPartitions returns the strategy that gives a partition to the node with
-// the fewest, and moves partitions from the node with the most to the one with
-// the fewest while they are more than threshold apart, maxMoves at a time. It
-// spreads as evenly as possible, and a join costs no node more than a few partitions
-// at once: a new node fills up in passes. The price is memory: the owner of a
-// partition depends on its last holder, so the strategy is [Stateful].
-// Of 1,024 partitions, 10 nodes have 102 or 103 each, and a join moves 93 in 31
-// passes of three; docs/dev/benchmarks.md has more numbers. It suits partitions that
-// are few and heavy.
+// LeastPartitions returns the strategy that gives a partition to the node with the fewest partitions. In each
+// pass, it moves up to maxMoves partitions from the node with the most to the node with the fewest, while
+// these are more than threshold partitions apart. It spreads as evenly as possible, and a join never costs a
+// node more than a few partitions at once, because a new node fills up in passes. In return, the owner of a
+// partition depends on its last holder, so the strategy is [Stateful]. Of 1,024 partitions, 10 nodes have 102
+// or 103 each, and a join moves 93 in 31 passes of three. docs/dev/benchmarks.md has more numbers. The strategy
+// suits partitions that are few and heavy.
 //
-// A threshold below 1 counts as 1: with a lower one, partitions would circle
-// without end where they cannot be divided evenly. maxMoves 0 means no limit. An
-// agent makes a pass each heartbeat, and moves no partition before all nodes have
-// applied its last move.
+// A threshold below 1 counts as 1, because otherwise partitions would circle forever if they cannot be
+// divided evenly. A maxMoves of 0 means no limit. An agent makes a pass with each heartbeat, and moves a
+// partition again only after all nodes have applied its last move.
 //
-// Weights count: with weights 1 and 2, the fair shares are a third and two
-// thirds, and a pass evens out the distance from the fair share.
+// Fair shares follow weights. With weights 1 and 2, they are a third and two thirds, and passes even out the
+// distances from the fair shares.
 //
-// Without a [Memory], Assign deals the partitions out in the order of their
-// numbers. The partitions of a node that leaves go to the others at once, each to
-// the one with the fewest. Assign costs O(nodes + partitions · log nodes), a pass
-// O(partitions + moves · nodes). Rank gives the order of [Rendezvous] behind the
-// owner: which node would have the fewest without it is not known beforehand.
+// Without a [Memory], Assign deals the partitions out in the order of their numbers. The partitions of a node
+// that leaves go to the others at once, each to the node with the fewest. Assign costs O(nodes + partitions ·
+// log nodes), and a pass costs O(partitions + moves · nodes). Behind the owner, Rank has the order of
+// [Rendezvous], because nobody knows in advance which node would have the fewest partitions without the
+// owner.
 func LeastPartitions(threshold, maxMoves int) Strategy {
 	return least{threshold: min(max(threshold, 1), MaxPartitions), maxMoves: min(max(maxMoves, 0), MaxPartitions)}
 }
@@ -76,8 +73,8 @@ func (least) Keep(nodes []Node, held []int) ([]int, error) {
 	return owners, nil
 }
 
-// Level implements [Stateful]: each move is from the node that has most to the one
-// that has fewest, ties by id.
+// Level implements [Stateful]: each move is from the node with the most partitions to the one with the
+// fewest. Of equal nodes, the first id counts.
 func (l least) Level(nodes []Node, owners []int, movable []Partition, all bool) (moves []Move) {
 	loads, err := newLoads(nodes, len(owners))
 	if err != nil {
@@ -108,9 +105,9 @@ func (least) Explain(nodes []Node, _ Partition, owner int) string {
 	return fmt.Sprintf("it had no owner on record, and %s had the fewest partitions", nodes[owner].ID)
 }
 
-// loads measures the distance of nodes from their fair shares, in whole numbers: the
-// surplus of a node is its partitions less its share of them, times the sum of all
-// weights. A difference of two fits into 63 bits: 65,536 partitions times 2^45.
+// loads measures how far nodes are from their fair shares, in whole numbers. The surplus of a node is its
+// number of partitions minus its fair share, multiplied by the sum of all weights. The difference of two
+// surpluses fits into 63 bits: 65,536 partitions times 2^45.
 type loads struct {
 	nodes      []Node
 	count      []int
@@ -140,8 +137,7 @@ func (l *loads) apart(most, fewest, threshold int) bool {
 	return l.surplus(most)-l.surplus(fewest) > int64(threshold)*l.total
 }
 
-// extremes returns the nodes of the greatest and of the least surplus, in each case
-// the first of equal ones.
+// extremes returns the nodes with the greatest and the least surplus. Of equal nodes, it returns the first.
 func (l *loads) extremes() (most, fewest int) {
 	for i := range l.nodes {
 		if l.surplus(i) > l.surplus(most) {
@@ -154,7 +150,7 @@ func (l *loads) extremes() (most, fewest int) {
 	return most, fewest
 }
 
-// fewestFirst is a heap of node indexes, the one of the least surplus on top.
+// fewestFirst is a heap of node indexes with the least surplus on top.
 type fewestFirst struct {
 	*loads
 	order []int

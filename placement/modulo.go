@@ -8,13 +8,12 @@ import (
 
 var errNoNodes = errors.New("no nodes")
 
-// Modulo returns the simplest strategy: with n nodes in the order of their ids,
-// partition p belongs to node p mod n. No spread is more even (0.5 % for 1,024
-// partitions on 10 nodes), and none moves more: when 5 nodes become 6, five
-// partitions of six move, where one of six would do. It is for fixed fleets,
+// Modulo returns the simplest strategy: with n nodes in the order of their ids, partition p belongs to node p
+// mod n. No strategy spreads more evenly (0.5 % for 1,024 partitions on 10 nodes), but none moves more: when
+// 5 nodes become 6, five of six partitions move, although one of six would be enough. Use it for fixed fleets
 // and for comparison.
 //
-// Weights above 0 have no influence. Assign costs O(partitions), Rank O(nodes · n).
+// All weights above 0 count the same. Assign costs O(partitions), Rank O(nodes · n).
 func Modulo() Strategy { return modulo{} }
 
 type modulo struct{}
@@ -32,7 +31,7 @@ func (modulo) Assign(nodes []Node, partitions int) ([]int, error) {
 	return owners, nil
 }
 
-// Rank removes the owner from the nodes and repeats.
+// Rank repeatedly removes the owner from the nodes and assigns again.
 func (modulo) Rank(nodes []Node, p Partition, n int) []int {
 	left := make([]int, len(nodes))
 	for i := range left {

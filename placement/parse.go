@@ -9,7 +9,7 @@ import (
 const (
 	defaultBound     = 125 // percent, of bounded-rendezvous
 	defaultThreshold = 1   // of least-partitions
-	defaultMoves     = 3   // a pass, of least-partitions
+	defaultMoves     = 3   // per pass, of least-partitions
 )
 
 // Strategies names the built-in strategies for messages and help texts, with default
@@ -20,9 +20,8 @@ const Strategies = "rendezvous, bounded-rendezvous-125 (percent of the fair shar
 
 const zonesSuffix = "+zones"
 
-// ParseStrategy returns the built-in strategy of the given name. Parameters may be
-// left out: bounded-rendezvous is bounded-rendezvous-125, and least-partitions is
-// least-partitions-1-3. The error lists the names.
+// ParseStrategy returns the built-in strategy of the given name. Parameters are optional: bounded-rendezvous
+// means bounded-rendezvous-125, and least-partitions means least-partitions-1-3. The error lists the names.
 func ParseStrategy(name string) (Strategy, error) {
 	base, zones := strings.CutSuffix(name, zonesSuffix)
 	s, short := parsePlain(base)
@@ -38,8 +37,8 @@ func ParseStrategy(name string) (Strategy, error) {
 	return s, nil
 }
 
-// parsePlain returns nil for an unknown name. The strategy's own name differs from a
-// name with parameters out of bounds; short is set for a name without parameters.
+// parsePlain returns nil for an unknown name. short is set for a name without parameters. If parameters are
+// out of bounds, the name of the returned strategy differs from the given name.
 func parsePlain(name string) (s Strategy, short bool) {
 	switch name {
 	case "rendezvous":

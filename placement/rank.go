@@ -8,10 +8,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Rank returns the n best nodes for p, distinct and best first: the owner, then
-// the node that would own p without the owner, and so on. There are fewer when
-// there are fewer nodes, none when p has no owner. It costs what [Table.AppendRank]
-// does.
+// Rank returns the n best nodes for p, all different and the best first: the owner, then the node that would
+// own p without the owner, and so on. It returns fewer if there are fewer nodes, and none if p has no owner.
+// It costs as much as [Table.AppendRank].
 func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	ranked := t.AppendRank(nil, p, n)
 	if ranked == nil {
@@ -20,11 +19,10 @@ func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	return t.idsOf(ranked)
 }
 
-// AppendRank is [Table.Rank] by index: it appends indexes into Nodes to ranked. The
-// table keeps the three best nodes for a partition from the first call on, 8 bytes a
-// partition: later calls for three or fewer read two arrays, take no lock, and
-// allocate nothing if ranked has room. All other calls cost what Rank of the strategy
-// does.
+// AppendRank is [Table.Rank] with indexes: it appends indexes into Nodes to ranked. From the first call for a
+// partition on, the table remembers its three best nodes, in 8 bytes per partition. Later calls for up to
+// three nodes read two arrays, take no lock, and allocate nothing if ranked has room. All other calls cost as
+// much as Rank of the strategy.
 func (t *Table) AppendRank(ranked []int, p Partition, n int) []int {
 	owner := t.OwnerIndex(p)
 	if owner < 0 || n < 1 {
@@ -45,12 +43,11 @@ func (t *Table) AppendRank(ranked []int, p Partition, n int) []int {
 	return ranked
 }
 
-// places is the number of nodes that a table keeps for a partition, the owner among
-// them.
+// places is how many nodes a table remembers for a partition, including the owner.
 const places = 3
 
-// top has the nodes behind the owner, the better one in the lower half: its index
-// plus 2, 1 if there is none. 0 means not computed yet.
+// top has the two best nodes after the owner, the better one in the lower half. A half is the node's index
+// plus 2, or 1 if there is no node. A top of 0 is not computed yet.
 type top uint64
 
 func topOf(ranked []int) top {
@@ -64,8 +61,8 @@ func topOf(ranked []int) top {
 // first returns the index of the node in the lower half, or -1.
 func (p top) first() int { return int(uint32(p)) - 2 }
 
-// top returns the top of p, which has an owner. Goroutines that compute it at
-// once store the same value.
+// top returns the top of p, which must have an owner. Goroutines that compute it at the same time store the
+// same value.
 func (t *Table) top(p Partition) top {
 	kept := t.ranks.Load()
 	if kept == nil {
@@ -82,22 +79,22 @@ func (t *Table) top(p Partition) top {
 	return next
 }
 
-// rank returns the n best nodes for p, which has an owner, and n is at least 1.
+// rank returns the n best nodes for p, which must have an owner. n is at least 1.
 func (t *Table) rank(p Partition, n int) []int {
 	owner := int(t.owners[p])
 	n = min(n, len(t.nodes))
-	// Compute can check the assignment of a strategy, but not its ranks. Here the
-	// owner comes first in any case, and no node comes twice.
+	// Compute checks the assignment of a strategy, but cannot check its ranks. This makes sure that the owner
+	// comes first and no node comes twice.
 	most := n
 	_, zones := t.strategy.(zoned)
 	if zones {
-		most = len(t.nodes) // to choose from
+		most = len(t.nodes) // all nodes, to choose from
 	}
 	best := append(make([]int, 0, most), owner)
 	seen := make([]bool, len(t.nodes))
 	seen[owner] = true
 	var ranked []int
-	var err error // of a strategy that panics; the owner is known all the same
+	var err error // of a strategy that panics; the owner is known anyway
 	contain(&err, func() {
 		if s, ok := placing(t.strategy).(scorer); ok && t.candidates != nil { // an imported table has none
 			ranked = s.rank(t.candidates, hashPartition(p), most)
@@ -128,7 +125,7 @@ func (s scored) Rank(nodes []Node, p Partition, n int) []int {
 	return s.rank(candidatesOf(nodes), hashPartition(p), n)
 }
 
-// rank keeps the n best scores seen so far in order.
+// rank keeps the n best scores that it has seen, in order.
 func (scored) rank(candidates []candidate, key uint64, n int) []int {
 	n = min(n, len(candidates))
 	if n < 1 {

@@ -11,17 +11,16 @@ import (
 	"github.com/dgryski/go-rendezvous"
 )
 
-// Rendezvous returns the strategy of highest random weight (Thaler and
-// Ravishankar, "Using name-based mappings to increase hit rates", 1998): every
-// node draws a number for every partition by hashing, and the highest draw owns
-// it. A join therefore takes partitions only for the joiner, a leave frees only
-// the leaver's. Shares vary by chance: of 1,024 partitions by 4 % among 3 nodes, 9 %
-// among 10 and 31 % among 100, less with more partitions. It is the default because
-// no partition moves without need, and weights count exactly.
+// Rendezvous returns the strategy of highest random weight (Thaler and Ravishankar, "Using name-based
+// mappings to increase hit rates", 1998): every node draws a number for every partition by hashing, and the
+// node with the highest draw owns the partition. So a join only moves partitions to the joiner, and a leave
+// only moves the leaver's. Shares vary by chance: with 1,024 partitions by 4 % among 3 nodes, 9 % among 10
+// and 31 % among 100, and less with more partitions. It is the default because no partition moves without
+// need, and weights count exactly.
 //
-// Assign costs O(nodes · partitions): 0.06 ms for 10 nodes and 1,024 partitions, 21 ms
-// for 1,000 and 16,384, where a table derived from the last one takes 0.3 ms. Rank
-// costs O(nodes · log n) comparisons.
+// Assign costs O(nodes · partitions): 0.06 ms for 10 nodes and 1,024 partitions, and 21 ms for 1,000 nodes
+// and 16,384 partitions, or 0.3 ms if the table is derived from the last one. Rank costs O(nodes · log n)
+// comparisons.
 //
 // Weights follow the logarithmic method (Schindelhauer and Schomaker, "Weighted
 // distributed hash tables", 2005): a draw u in (0, 1) counts as
@@ -54,8 +53,8 @@ func (hrw) Explain(nodes []Node, p Partition, owner int) string {
 		nodes[owner].ID, len(nodes), nodes[ranked[1]].ID)
 }
 
-// assignEqual places by draws alone. The ids go in sorted: of equal draws the
-// library keeps the first.
+// assignEqual only uses draws. It passes the ids in sorted order, because the library keeps the first of
+// equal draws.
 func assignEqual(nodes []Node, partitions int) []int {
 	ids := make([]string, len(nodes))
 	index := make(map[string]int, len(nodes))
@@ -71,8 +70,8 @@ func assignEqual(nodes []Node, partitions int) []int {
 	return owners
 }
 
-// assignWeighted needs a logarithm only for the best of each weight: among
-// nodes of one weight the highest draw wins without.
+// assignWeighted only needs a logarithm for the best node of each weight, because among nodes of the same
+// weight the highest draw wins.
 func assignWeighted(nodes []Node, partitions int) []int {
 	classes := classesOf(nodes)
 	owners := make([]int, partitions)
@@ -91,7 +90,7 @@ func assignWeighted(nodes []Node, partitions int) []int {
 
 // candidate is a node as assignWeighted sees it.
 type candidate struct {
-	hash   uint64 // of its id
+	hash   uint64 // hash of the id
 	weight uint32
 	node   int32 // index, in the order of ids
 }
@@ -119,8 +118,7 @@ func classesOf(nodes []Node) [][]candidate {
 	return classes
 }
 
-// bestOf returns the winner among nodes of one weight: the highest draw, the
-// first of equal ones.
+// bestOf returns the winner among nodes of the same weight: the first with the highest draw.
 func bestOf(class []candidate, key uint64) score {
 	first, highest := 0, draw(key, class[0].hash)
 	for i := 1; i < len(class); i++ {
@@ -155,12 +153,11 @@ func (s *score) costs() uint64 {
 	return s.cost
 }
 
-// wins reports whether s wins against o: its cost per weight is lower; if equal,
-// its draw is higher; if equal, its id is smaller. This is a total order, since
-// each step is one. The fractions are compared by cross-multiplication, which is
-// exact in 128 bits.
+// wins reports whether s wins against o: its cost per weight is lower or, if equal, its draw is higher or, if
+// equal, its id is smaller. This is a total order, because each step is one. The fractions are compared by
+// cross-multiplication, which is exact in 128 bits.
 func (s *score) wins(o *score) bool {
-	// The cost never rises with the draw, so that mostly no logarithm is needed.
+	// The cost never rises with the draw, so most comparisons need no logarithm.
 	if s.draw < o.draw && s.weight <= o.weight {
 		return false
 	}
@@ -187,10 +184,9 @@ func hashPartition(p Partition) uint64 {
 	return xxhash.Sum64(strconv.AppendUint(digits[:0], uint64(p), 10))
 }
 
-// draw mixes the hash of a partition and that of a node by one step of
-// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift
-// generators, scrambled", 2016). It is the function of go-rendezvous, so that
-// a fleet in which all weights become equal keeps its owners.
+// draw mixes the hashes of a partition and a node with one step of xorshift64* (Vigna, "An experimental
+// exploration of Marsaglia's xorshift generators, scrambled", 2016). It is the function of go-rendezvous, so
+// that a fleet in which all weights become equal keeps its owners.
 func draw(key, node uint64) uint64 {
 	x := key ^ node
 	x ^= x >> 12

@@ -11,19 +11,16 @@ import (
 	"github.com/roost-cluster/roost/placement/ring"
 )
 
-// ClassicRing returns the strategy that places partitions by [ring.New], each by
-// its number in decimal as the key. Choose it to agree with other programs that
-// place so; [Rendezvous] balances better (shares of 1,024 partitions on 10 nodes vary
-// by 9 % there and by 12 % here), and respects weights. A join moves partitions only to
-// the joiner, a leave only the leaver's.
+// ClassicRing returns the strategy that places partitions on the ring of [ring.New], with the partition's
+// number in decimal as the key. Choose it only to agree with other programs that do the same. [Rendezvous]
+// balances better (with 1,024 partitions on 10 nodes, shares vary by 9 % instead of 12 %), and respects
+// weights. A join only moves partitions to the joiner, and a leave only moves the leaver's.
 //
-// Weights above 0 have no influence: a node of weight 2 gets as much as one of
-// weight 1.
+// All weights above 0 count the same: a node of weight 2 gets as much as one of weight 1.
 //
-// Assign costs 160 hashes a node and a sort of them all, then a lookup per
-// partition: 0.4 ms for 10 nodes and 1,024 partitions, 35 ms for 1,000 nodes. The
-// ring of the last call is kept, and Rank on the same nodes costs as much as
-// [ring.Ring.Owners], plus a comparison per node.
+// Assign costs 160 hashes per node, sorting them, and a lookup per partition: 0.4 ms for 10 nodes and 1,024
+// partitions, 35 ms for 1,000 nodes. The strategy keeps the ring of the last call, so Rank on the same nodes
+// costs as much as [ring.Ring.Owners] and a comparison per node.
 func ClassicRing() Strategy {
 	return &onRing{name: "classic-ring", of: func(nodes []Node) (*ring.Ring, error) {
 		ids := make([]lease.NodeID, len(nodes))
@@ -34,20 +31,17 @@ func ClassicRing() Strategy {
 	}}
 }
 
-// VnodeRing returns the strategy of a ring with weights and a fast hash: a node
-// has 150 points for each 100 of its weight, point v at the xxHash64 of its id, a
-// colon and v, and a partition belongs to the node of the first point at or after
-// the hash of its number in decimal. A machine of twice the weight gets about
-// twice as much, a join moves partitions only to the joiner, and a change of one
-// weight only to or from that node.
+// VnodeRing returns the strategy of a ring with weights and a fast hash. A node has 150 points for each 100
+// of its weight, and its point v is the xxHash64 of its id, a colon and v. A partition belongs to the node
+// with the first point at or after the hash of its number in decimal. A node of twice the weight gets about
+// twice as much. A join only moves partitions to the joiner, and a change of one weight only moves partitions
+// to or from that node.
 //
-// It spreads less evenly than [Rendezvous], because arcs differ in length: of 1,024
-// partitions on 10 nodes, shares vary by 11 % and not by 9. It also costs more: Assign
-// makes the points, sorts them all and looks up each
-// partition, 2 ms for 100 nodes and 22 ms for 1,000. Choose it to agree with other
-// programs that place so. Rank on the same nodes costs what [ring.Ring.Owners] does.
-// Weights are absolute here: with all of them at 1 each node has a single point.
-// Assign fails beyond four million points.
+// It spreads less evenly than [Rendezvous], because arcs differ in length: with 1,024 partitions on 10 nodes,
+// shares vary by 11 % instead of 9 %. It also costs more, because Assign makes and sorts the points and looks
+// up each partition: 2 ms for 100 nodes and 22 ms for 1,000. Choose it only to agree with other programs that
+// do the same. Rank on the same nodes costs as much as [ring.Ring.Owners]. Weights are absolute here: a node
+// of weight 1 has a single point. Assign fails beyond four million points.
 func VnodeRing() Strategy {
 	return &onRing{name: "vnode-ring", of: func(nodes []Node) (*ring.Ring, error) {
 		points := make(map[lease.NodeID]int, len(nodes))
@@ -67,12 +61,12 @@ type onRing struct {
 	name string
 	of   func(nodes []Node) (*ring.Ring, error)
 
-	// last only saves time: a table ranks on the nodes that it was assigned
-	// for, and the ring of 1,000 nodes takes 40 ms to compute.
+	// last only saves time. A table ranks the same nodes that it was assigned for, and computing the ring of
+	// 1,000 nodes takes 40 ms.
 	last atomic.Pointer[placed]
 }
 
-// placed is a ring and the nodes that it was made of.
+// placed is a ring and the nodes that it was made from.
 type placed struct {
 	nodes []Node
 	ring  *ring.Ring

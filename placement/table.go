@@ -11,26 +11,23 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Partition is the number of one slice of the key space, from 0 to the table's
-// Partitions()-1. Keys never move between partitions; partitions move between
-// nodes.
+// Partition is the number of a slice of the key space, from 0 to the table's Partitions()-1. Keys never move
+// between partitions. Instead, partitions move between nodes.
 type Partition uint32
 
 const (
-	// DefaultPartitions suits fleets of up to about ten nodes: the share of a
-	// node then varies by some 10 % (see [Balance]). With 64 partitions it would
-	// vary by 36 %, which is why a small number is a setting and not the default.
+	// DefaultPartitions suits fleets of up to about ten nodes, whose shares then vary by about 10 % (see
+	// [Balance]). With 64 partitions they would vary by 36 %.
 	DefaultPartitions = 1024
 
-	// MaxPartitions bounds the memory of a table (4 bytes a partition, 12 once it has
-	// ranked) and the time to compute one. 65,536 partitions still keep the shares of a
-	// thousand nodes within 12 %.
+	// MaxPartitions limits the memory of a table (4 bytes per partition, or 12 after the first Rank) and the
+	// time to compute it. With 65,536 partitions, the shares of a thousand nodes vary by 12 %.
 	MaxPartitions = 65536
 )
 
-// Of returns the partition of key: xxHash64(key) mod partitions. It is the same
-// on every node with the same number of partitions. It does not allocate. With
-// partitions < 1 it returns 0, for which an empty table has no owner either.
+// Of returns the partition of key: xxHash64(key) mod partitions. It is the same on every node with the same
+// number of partitions. Of does not allocate. With partitions < 1 it returns 0, which has no owner in an
+// empty table.
 func Of(key string, partitions int) Partition {
 	if partitions < 1 {
 		return 0
@@ -38,9 +35,8 @@ func Of(key string, partitions int) Partition {
 	return Partition(xxhash.Sum64String(key) % uint64(partitions))
 }
 
-// Table has the owner of each partition. It is immutable: any number of goroutines
-// may read one. The nil Table, like the zero one, has no partitions and no owners;
-// every method may be called on it.
+// Table has the owner of each partition. It is immutable and safe for concurrent use. A nil or zero Table has
+// no partitions and no owners, and you may call every method on it.
 type Table struct {
 	nodes      []Node // sorted by id
 	partitions int
@@ -49,13 +45,13 @@ type Table struct {
 	digest     Digest
 	memory     Memory // nil unless the strategy is Stateful
 
-	// owners[p] indexes nodes; it is nil when there are none. int32 and not
-	// uint16: at 4 kB for 1,024 partitions it stays in the first-level cache
-	// either way, and the number of nodes needs no limit.
+	// owners[p] is an index into nodes. The slice is nil if there are no nodes. It uses int32 instead of
+	// uint16, so that the number of nodes needs no limit. With 4 kB for 1,024 partitions, it still fits into
+	// the first-level cache.
 	owners []int32
 
 	candidates []candidate              // the nodes, if the strategy is a scorer
-	keys       []uint64                 // hashes of the partitions, from the first change on; tables share them
+	keys       []uint64                 // hashes of the partitions, from the first change on; shared by tables
 	ranks      atomic.Pointer[[]uint64] // by partition; see top
 }
 
@@ -67,8 +63,8 @@ func (t *Table) Partitions() int {
 	return t.partitions
 }
 
-// Nodes returns the candidates, sorted by id: every node of weight > 0, whether
-// or not it owns partitions. The slice is shared and must not be modified.
+// Nodes returns the candidates, sorted by id. They are all nodes of weight > 0, whether or not they own
+// partitions. The slice is shared and must not be modified.
 func (t *Table) Nodes() []Node {
 	if t == nil {
 		return nil
@@ -76,8 +72,8 @@ func (t *Table) Nodes() []Node {
 	return t.nodes
 }
 
-// OwnerIndex returns the index into Nodes of the owner of p, or -1 when p has
-// none: there are no nodes, or there is no such partition.
+// OwnerIndex returns the index into Nodes of the owner of p. It returns -1 if there are no nodes or no such
+// partition.
 func (t *Table) OwnerIndex(p Partition) int {
 	if t == nil || uint64(p) >= uint64(len(t.owners)) {
 		return -1
@@ -109,11 +105,10 @@ func (t *Table) Owned(id lease.NodeID) []Partition {
 	return owned
 }
 
-// Digest is a hash of the number of partitions, the name of the strategy and
-// the owner of each partition: two tables that agree in these have the same
-// digest, on every CPU; different tables have different digests, except for a collision
-// of 64 bits. Weights, and nodes without partitions, do not enter. Only the nil
-// Table and the zero one have digest 0.
+// Digest returns a hash of the number of partitions, the name of the strategy and the owner of each
+// partition. Tables that agree in these have the same digest on every CPU. Other tables have different
+// digests, except for collisions of 64 bits. Weights and nodes without partitions don't matter. Only a nil or
+// zero Table has digest 0.
 func (t *Table) Digest() Digest {
 	if t == nil {
 		return 0
@@ -121,7 +116,7 @@ func (t *Table) Digest() Digest {
 	return t.digest
 }
 
-// Memory returns Input.Memory of t if its strategy is [Stateful], else nil.
+// Memory returns the Input.Memory of t if its strategy is [Stateful], or nil.
 func (t *Table) Memory() Memory {
 	if t == nil {
 		return nil
@@ -129,8 +124,8 @@ func (t *Table) Memory() Memory {
 	return t.memory
 }
 
-// With returns the table of the same nodes, partitions and strategy for another
-// memory. It fails where Compute fails.
+// With returns the table of the same nodes, partitions and strategy for another memory. It fails in the same
+// cases as Compute.
 func (t *Table) With(m Memory) (*Table, error) {
 	in := Input{Nodes: t.Nodes(), Partitions: t.Partitions(), Memory: m}
 	if t != nil {
@@ -139,9 +134,8 @@ func (t *Table) With(m Memory) (*Table, error) {
 	return Compute(in)
 }
 
-// Level returns the moves of one pass over t, or of all passes, among the movable
-// partitions; see [Stateful]. There are none if the strategy is not Stateful. An
-// error names a strategy that breaks its contract.
+// Level returns the moves of one pass over t, or of all passes, among the movable partitions; see [Stateful].
+// It returns none if the strategy is not Stateful. It fails if the strategy breaks its contract.
 func (t *Table) Level(movable []Partition, all bool) (moves []Move, err error) {
 	if t == nil || len(t.owners) == 0 {
 		return nil, nil
@@ -188,9 +182,8 @@ func (t *Table) find(id lease.NodeID) (int, bool) {
 	return slices.BinarySearchFunc(t.Nodes(), id, func(n Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
 }
 
-// Why explains to people, in a sentence, why the owner of p is the owner. Nodes with
-// the same members and the same memory give the same reason. The words may change:
-// programs must not parse them.
+// Why explains to people, in a sentence, why the owner of p owns it. Nodes with the same members and the same
+// memory give the same reason. Programs must not parse the sentence, because it may change.
 func (t *Table) Why(p Partition) string {
 	owner := t.OwnerIndex(p)
 	if owner < 0 {

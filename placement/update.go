@@ -1,10 +1,10 @@
 package placement
 
-// updater is a strategy that derives owners from those over other nodes, for less
-// than the cost of Assign and with the same result.
+// updater is a strategy that can derive owners from a table of other nodes, more cheaply than with Assign but
+// with the same result.
 type updater interface {
-	// update returns the owners of t, given a table of the same partitions over the
-	// nodes before d. Both have nodes. It takes over the hashes of base.
+	// update returns the owners of t, given a table with the same partitions and the nodes before d. Both
+	// tables have nodes. t takes over the hashes of base.
 	update(base, t *Table, d nodeChange) []int32
 }
 
@@ -47,8 +47,8 @@ func hashPartitions(n int) []uint64 {
 	return keys
 }
 
-// bestCandidate returns the winner among nodes in the order of their ids. Runs of equal
-// weights, the rule, are decided by draws, without a logarithm.
+// bestCandidate returns the winner among nodes in the order of their ids. Most neighbors have equal weights,
+// so that their draws decide without a logarithm.
 func bestCandidate(candidates []candidate, key uint64) int {
 	var best score
 	for start := 0; start < len(candidates); {
@@ -64,11 +64,11 @@ func bestCandidate(candidates []candidate, key uint64) int {
 	return best.node
 }
 
-// nodeChange is the difference of two sets of nodes.
+// nodeChange is the difference between two sets of nodes.
 type nodeChange struct {
-	now    []int32 // by index before: the index after, -1 for a leaver
-	lost   []bool  // by index before: the node weighs less than before
-	gained []int32 // indexes after: newcomers, and nodes that weigh more
+	now    []int32 // new index by old index, -1 for a leaver
+	lost   []bool  // by old index: the node weighs less than before
+	gained []int32 // new indexes of newcomers and nodes that weigh more
 }
 
 // candidates returns the nodes after the change, given the candidates before.
@@ -93,7 +93,7 @@ func compareNodes(before, after []Node) nodeChange {
 	i := 0
 	for k := range after {
 		n := &after[k]
-		for i < len(before) && before[i].ID != n.ID && before[i].ID < n.ID { // mostly equal
+		for i < len(before) && before[i].ID != n.ID && before[i].ID < n.ID { // compare for equality first: the ids are mostly equal
 			d.now[i] = -1
 			i++
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Zoned returns a strategy that places like s and spreads ranks over zones: the owner
-// first, then the best node of the zones that occur least so far. So the first k of
-// Rank, and of an agent's Owners, are in k different zones, or in all if there are
-// fewer. Owners and moves of partitions are those of s.
+// Zoned returns a strategy that places like s and spreads ranks over zones. Rank begins with the owner, and
+// continues each time with the best node of the zones that occur least so far. So the first k nodes of Rank,
+// and of an agent's Owners, are in k different zones, or in all zones if there are fewer. Owners and moves of
+// partitions are the same as with s.
 //
-// Nodes that state no zone count as one zone together. A nil s stands for
-// [Rendezvous]. Rank costs that of s for all nodes, and O(nodes · n).
+// All nodes without a zone count as one zone. A nil s means [Rendezvous]. Rank costs as much as Rank of s for
+// all nodes, and O(nodes · n).
 func Zoned(s Strategy) Strategy {
 	if s == nil {
 		s = Rendezvous()
@@ -31,7 +31,7 @@ func (z zoned) Rank(nodes []Node, p Partition, n int) []int {
 	return spread(nodes, z.Strategy.Rank(nodes, p, len(nodes)), n)
 }
 
-// spread takes n of best, each time the first node of a zone that was taken least.
+// spread takes n nodes of best, each time the first node from the zones that were taken least.
 func spread(nodes []Node, best []int, n int) []int {
 	left := slices.Clone(best)
 	taken := make(map[string]int)
@@ -50,7 +50,7 @@ func spread(nodes []Node, best []int, n int) []int {
 	return chosen
 }
 
-// placing is the strategy that assigns: s without Zoned around it.
+// placing returns the strategy that assigns, which is s without a Zoned around it.
 func placing(s Strategy) Strategy {
 	if z, ok := s.(zoned); ok {
 		return placing(z.Strategy)
@@ -58,16 +58,17 @@ func placing(s Strategy) Strategy {
 	return s
 }
 
-// Subset returns the n nodes of a tenant, distinct and best first: shuffle sharding. Each tenant draws its nodes by
-// their weights, as partitions are drawn by [Rendezvous], and takes one of each zone before a second one of any. So
-// few tenants share all of their nodes, and a node or a tenant that fails takes few others along. A node that
-// joins or leaves replaces at most one node of a tenant.
+// Subset returns n nodes for a tenant, all different and the best first, which is also called shuffle
+// sharding. Nodes are drawn for each tenant according to their weights, as with [Rendezvous], and Subset
+// takes a node of each zone before a second node of any zone. So few tenants share all of their nodes, and a
+// node or tenant that fails affects few others. A node that joins or leaves replaces at most one node of a
+// tenant.
 //
-// There are fewer if there are fewer nodes. Subset is the same on every node with the same candidates,
+// Subset returns fewer nodes if there are fewer. It is the same on every node with the same candidates,
 // whatever the strategy. It takes O(nodes · (log nodes + n)) time.
 func (t *Table) Subset(tenant string, n int) []lease.NodeID {
 	nodes := t.Nodes()
-	key := xxhash.Sum64String("subset " + tenant) // apart from the draws of partitions
+	key := xxhash.Sum64String("subset " + tenant) // different from the draws of partitions
 	scores := make([]score, len(nodes))
 	for i, b := range candidatesOf(nodes) {
 		scores[i] = b.score(key)
@@ -85,8 +86,8 @@ func (t *Table) Subset(tenant string, n int) []lease.NodeID {
 	return t.idsOf(spread(nodes, best, n))
 }
 
-// RankNear returns the nodes of [Table.Rank], those of a zone first: for readers that take any of n
-// replicas, and rather one nearby. It costs what [Table.AppendRank] does.
+// RankNear returns the nodes of [Table.Rank] with the nodes of a zone first, for readers that can use any of
+// n replicas and prefer a nearby one. It costs as much as [Table.AppendRank].
 func (t *Table) RankNear(p Partition, n int, zone string) []lease.NodeID {
 	ranked := t.AppendRank(nil, p, n)
 	slices.SortStableFunc(ranked, func(a, b int) int {
@@ -95,7 +96,7 @@ func (t *Table) RankNear(p Partition, n int, zone string) []lease.NodeID {
 	return t.idsOf(ranked)
 }
 
-// away is 0 for a node of a zone, and 1 for others.
+// away returns 0 for a node of the zone, and 1 for others.
 func away(n Node, zone string) int {
 	if n.Zone == zone {
 		return 0

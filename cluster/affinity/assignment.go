@@ -16,14 +16,14 @@ import (
 type Assignment struct {
 	Room              string
 	Partition         placement.Partition
-	lease.Incarnation        // of the node
+	lease.Incarnation        // the node where the room lives
 	Epoch             uint64 // grows with each move of the room, for fencing; 0 if degraded
 	Source            Source
 	Reason            string // for people
 
-	// Member is the node as last known here, with State Left for a PinTTL after it has gone: the store may
-	// need a while to find out that a node has died. It is nil only if Node is empty. Of a
-	// node that this one has never met it has the ID and the incarnation alone.
+	// Member is the node as last known here. After the node has gone, it is kept for a PinTTL with State
+	// Left, because the store may need a while to find out that a node has died. It is only nil if Node is
+	// empty. If this node has never met the other one, Member only has the ID and the incarnation.
 	Member *cluster.Member
 }
 
@@ -32,8 +32,8 @@ func (a Assignment) String() string {
 	return fmt.Sprintf("%q on %s (epoch %d, %s): %s", a.Room, a.Incarnation, a.Epoch, a.Source, a.Reason)
 }
 
-// Directive returns what to send to a client of the room. Its Addr is the APIAddr of
-// the node, and empty if this node has never met that node: the client has to ask again.
+// Directive returns what to send to a client of the room. Its Addr is the APIAddr of the node. If this node
+// has never met that node, Addr is empty, and the client has to ask again.
 func (a Assignment) Directive() reconnect.Directive {
 	return reconnect.Directive{Room: a.Room, To: a.Node, Addr: apiAddr(a.Member), Reason: a.Reason, Epoch: a.Epoch}
 }
@@ -51,8 +51,8 @@ type Source uint8
 
 // The sources, in the order in which Resolve tries them.
 const (
-	Cached   Source = iota + 1 // by a cached pin, without a round trip
-	Pinned                     // by a pin in the store
+	Cached   Source = iota + 1 // from a cached pin, without a round trip
+	Pinned                     // from a pin in the store
 	Hash                       // pinned now, to the owner of the room's partition
 	Override                   // pinned now, to another node that has headroom
 	Degraded                   // the store did not answer: the best guess of this node
@@ -89,8 +89,7 @@ func (s *Source) UnmarshalText(b []byte) error {
 	return fmt.Errorf("affinity: no source %.20q", b)
 }
 
-// met holds the members that this node has met lately. Pins may name them although they
-// are gone.
+// met holds the members that this node has met recently. Pins may name them after they are gone.
 type met struct {
 	mu      sync.Mutex
 	members map[lease.NodeID]metMember
@@ -102,7 +101,7 @@ type metMember struct {
 	gone bool
 }
 
-// note enters the present members, and forgets those gone for longer than keep.
+// note adds the present members, and forgets members that have been gone for longer than keep.
 func (m *met) note(s *cluster.Snapshot, now time.Time, keep time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,14 +115,14 @@ func (m *met) note(s *cluster.Snapshot, now time.Time, keep time.Duration) {
 		switch since := now.Sub(member.last); {
 		case since > keep:
 			delete(m.members, id)
-		case since > 0 && !member.gone: // a copy: the members of a snapshot are one piece of memory
+		case since > 0 && !member.gone: // a copy, because the members of a snapshot share one allocation
 			last := *member.Member
 			m.members[id] = metMember{&last, member.last, true}
 		}
 	}
 }
 
-// member returns the node of an incarnation, Left and as last known if it is gone here.
+// member returns the node with an incarnation. If the node is gone, it is Left and as last known.
 func (m *met) member(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	if member, ok := s.Member(at.Node); ok {
 		return member

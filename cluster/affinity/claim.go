@@ -14,11 +14,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// errReclaiming says that a claim has to wait: the store may have lost its data, and
-// the hosts restore their pins first.
+// errReclaiming says that a claim has to wait because the store may have lost its data, and hosts restore
+// their pins first.
 var errReclaiming = errors.New("affinity: the store has just come back")
 
-// ready returns a snapshot by which the room can be found. Where no member may own anything, rooms with pins stay.
+// ready returns a snapshot with which the room can be found. If no member may own anything, rooms with pins
+// stay.
 func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	s := r.agent.Snapshot()
 	if r.work.closed.Load() {
@@ -40,13 +41,13 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	return s, err
 }
 
-// request is a request with what the store is asked for.
+// request is a request with what decides about the room's pin.
 type request struct {
 	capacity.Request
-	least  uint64 // the smallest epoch of a pin of the room that stands, as known here
+	least  uint64 // the smallest epoch that a valid pin of the room can have, as far as this node knows
 	serves bool   // this node is about to serve the room
 
-	generation uint64 // of the pin cache, before the room was looked at
+	generation uint64 // of the pin cache, before the room was looked up
 }
 
 func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) request {
@@ -56,32 +57,32 @@ func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) re
 	}}
 }
 
-// settling is how a room is settled with the store: attempt by attempt, until the store has a pin that stands.
+// settling makes attempts to find or claim a room's pin, until the store has a valid one.
 type settling struct {
 	*Resolver
 	s *cluster.Snapshot
 	request
-	known pinstore.Pin // of the room, when the settling began
-	void  pinstore.Pin // does not stand: the next attempt replaces it
+	known pinstore.Pin // pin of the room when the settling began
+	void  pinstore.Pin // invalid pin that the next attempt replaces
 }
 
-// found is the pin by which a room is settled.
+// found is the valid pin of a room.
 type found struct {
 	pin    pinstore.Pin
 	source Source
 	reason string
 }
 
-// Errors of an attempt, after which there is another one.
+// Errors of an attempt after which there is another one.
 var (
 	errVoid = errors.New("affinity: the pin does not stand")
 	errFull = fmt.Errorf("%w: all instances together have filled the nodes", ErrNoCapacity)
 )
 
-// maxAttempts is how often a room is tried that others change meanwhile.
+// maxAttempts is how often settle tries if others change the room at the same time.
 const maxAttempts = 3
 
-// begin begins to settle a room by the present snapshot.
+// begin begins to settle a room with the present snapshot.
 func (r *Resolver) begin(room string, d Demand, serves bool) (*settling, error) {
 	generation := r.cache.Generation()
 	s, err := r.ready(room)
@@ -95,9 +96,9 @@ func (r *Resolver) begin(room string, d Demand, serves bool) (*settling, error) 
 	return t, nil
 }
 
-// settle reads the pin of a room that is known here. Otherwise it claims the room, or reads the claim of the
-// instance that was faster, in one round trip. It replaces a pin that names a dead node or is older than the
-// pin that is known here, unless the pin has changed.
+// settle reads the pin of a room that is known here. For another room, it claims the room or reads the claim
+// of a faster instance, in one round trip. It replaces a pin that names a dead node or is older than the pin
+// known here, unless the pin has changed.
 func (t *settling) settle(ctx context.Context) (found, error) {
 	if e := t.cache.Get(t.Room); !t.serves && e != nil && !t.cache.Lost(e) && liveness.Live(t.s, t.known.Incarnation) != nil {
 		if got, err := t.read(ctx); !errors.Is(err, errVoid) {
@@ -108,7 +109,7 @@ func (t *settling) settle(ctx context.Context) (found, error) {
 	for range maxAttempts {
 		got, err := t.attempt(ctx)
 		for full := 1; errors.Is(err, errFull) && full < len(t.s.Members); full++ {
-			got, err = t.attempt(ctx) // at another node
+			got, err = t.attempt(ctx) // perhaps for another node
 		}
 		if !errors.Is(err, errVoid) {
 			return got, err
@@ -118,8 +119,7 @@ func (t *settling) settle(ctx context.Context) (found, error) {
 	return found{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, t.Room, maxAttempts)
 }
 
-// read reads the pin of a room that has a live node by the pin that is known here, which costs less than
-// a claim.
+// read reads the pin of a room whose known pin names a live node, which costs less than a claim.
 func (t *settling) read(ctx context.Context) (found, error) {
 	res := t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room}, "")
 	switch {
@@ -132,8 +132,8 @@ func (t *settling) read(ctx context.Context) (found, error) {
 	return found{res.Pin, Pinned, liveness.Alive.Reason()}, nil
 }
 
-// choosing finds out what the choice of a node depends on. A room with a pin that the store may have lost stays where
-// it was, unless its hosting has ended.
+// choosing finds out what the choice of a node depends on. If the store may have lost the room's pin, the
+// room stays where it was, unless its hosting has ended.
 func (t *settling) choosing() {
 	t.need(t.Need)
 	if e := t.cache.Get(t.Room); e != nil && t.cache.Lost(e) && e.Least() == e.Pin.Epoch {
@@ -142,7 +142,7 @@ func (t *settling) choosing() {
 	}
 }
 
-// replace has the next attempt replace a void pin.
+// replace makes the next attempt replace a void pin.
 func (t *settling) replace() {
 	if t.void != (pinstore.Pin{}) && !t.void.Released() {
 		t.cfg.Log.Debug("pin names a dead node, resolving again", "room", t.Room, "from", t.void.Node)
@@ -156,7 +156,7 @@ func (t *settling) replace() {
 	}
 }
 
-// need begins anew with another need of the room.
+// need starts again with another need of the room.
 func (t *settling) need(n capacity.Need) { t.Request = t.Resolver.request(t.s, t.Room, n).Request }
 
 // attempt claims the room once, at one node.
@@ -179,13 +179,13 @@ func (t *settling) attempt(ctx context.Context) (found, error) {
 	return t.takeUp(ctx, res.Pin, home, noHome)
 }
 
-// takeUp takes up a pin that an attempt has found. noHome says why there is no home for the room, or is nil.
+// takeUp handles a pin that an attempt has found. noHome is why there is no home for the room, or nil.
 func (t *settling) takeUp(ctx context.Context, pin pinstore.Pin, home capacity.Choice, noHome error) (found, error) {
 	v, err := t.verdict(ctx, t.s, pin.Incarnation)
 	unfit := err == nil && t.unfit(pin, home)
 	switch {
 	case unfit && (noHome == nil || t.Stay == (pinstore.Pin{})):
-	case unfit && pin.Epoch < t.least: // and no node takes the room, nor does the one where it was
+	case unfit && pin.Epoch < t.least: // and no node can take the room, including the one where it was
 		return found{}, noHome
 	case err == nil && v != liveness.Dead:
 		return found{pin, Pinned, v.Reason()}, nil
@@ -216,8 +216,7 @@ func sourceOf(home capacity.Choice) Source {
 	return Override
 }
 
-// claim pins the room to home if it has no pin, or the void one. Without a home it
-// reads the pin.
+// claim pins the room to home if the room has no pin or the void one. Without a home, it only reads the pin.
 func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Result {
 	op := pinstore.Op{Partition: t.Partition, Room: t.Room}
 	if home.Member != nil {
@@ -232,8 +231,8 @@ func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Res
 	}
 	res := t.swap(ctx, t.s, op, "")
 	if res.Done && isNew && op.If == (pinstore.Pin{}) && t.cache.Generation() != t.generation {
-		// The store gave notice of a loss of data before its answer, so the loss may have come before
-		// the claim: the room may have a host that has yet to restore the room's pin.
+		// The store reported a loss of data before it answered, so the loss may have happened before the
+		// claim. The room may have a host that has yet to restore its pin.
 		if res.Pin.Incarnation != t.self() || t.hosts.void(t.Room, res.Pin) {
 			t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room, If: res.Pin}, "")
 		}
@@ -242,23 +241,23 @@ func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Res
 	return res
 }
 
-// limit has the store count what all instances place on a member, up to its hard ceiling.
+// limit makes the store count what all instances place on a member, up to its hard ceiling.
 func (t *settling) limit(op *pinstore.Op, m *cluster.Member) {
 	if t.cfg.HardCeiling == 0 || m.Capacity == 0 || capacity.ReportsNoLoad(m) {
 		return
 	}
-	op.Limit = max(1, t.reserved.Limits.HardOf(m)-max(0, m.Load)) // a limit of 0 is none
+	op.Limit = max(1, t.reserved.Limits.HardOf(m)-max(0, m.Load)) // a limit of 0 would mean no limit
 	op.Units, op.Window = t.Cost, min(time.Minute, m.Age()+t.cfg.Settle)
 }
 
-// unfit reports whether the pin is to be replaced, although its node may live.
+// unfit reports whether to replace the pin although its node may be alive.
 func (t *settling) unfit(pin pinstore.Pin, home capacity.Choice) bool {
 	return t.leavesDrained(pin, home) || t.outdated(pin)
 }
 
-// outdated reports whether the store has gone back to a copy of its data from before a
-// later hosting of the room. This node knows of that hosting or, if this node begins to host the
-// room, another node may.
+// outdated reports whether the pin is older than a known hosting of the room, because the store has gone back
+// to an earlier copy of its data. This node knows of the later hosting or, if it is about to host the room,
+// another node may know.
 func (t *settling) outdated(pin pinstore.Pin) bool {
 	switch {
 	case pin.Number == 0:
@@ -269,17 +268,17 @@ func (t *settling) outdated(pin pinstore.Pin) bool {
 	return t.serves && pin.Incarnation == t.self() && t.cache.MayBeOlder(pin.Epoch)
 }
 
-// leavesDrained reports whether the pin names this node, which is drained and about to
-// begin to host the room, and the room has another home to go to.
+// leavesDrained reports whether the pin names this node, which drains and is about to begin to host the room,
+// and the room can go to another home.
 func (t *settling) leavesDrained(pin pinstore.Pin, home capacity.Choice) bool {
 	return t.serves && drained(t.s.Self) && home.Member != nil && pin.Incarnation == incarnationOf(t.s.Self)
 }
 
-// drained reports whether a member gives up what it has.
+// drained reports whether a member is giving up its rooms.
 func drained(m *cluster.Member) bool { return m.State == lease.Draining }
 
-// verdict returns the verdict on the incarnation that a pin names. It asks the store
-// only if gossip does not know the incarnation.
+// verdict returns whether the incarnation that a pin names is alive. It only asks the store if gossip does
+// not know the incarnation.
 func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.Incarnation) (liveness.Verdict, error) {
 	if v, known := r.liveness.Verdict(s, at, time.Now()); known {
 		return v, nil
@@ -291,12 +290,11 @@ func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.In
 	return r.liveness.Record(at, heartbeats[0], time.Now()), nil
 }
 
-// degrade answers without the store: hosted here, otherwise the last known node,
-// otherwise the node of an unanswered claim, otherwise the node of the hash, on which
-// all instances agree.
+// degrade answers without the store: this node if it hosts the room, or else the last known node, or else the
+// node of an unanswered claim, or else the node of the hash, on which all instances agree.
 //
-// A claim that was sent and not answered may still take effect, so its node is the
-// best guess. A claim that was not sent cannot.
+// A claim that was sent but not answered may still take effect, so its node is the best guess. A claim that
+// was not sent cannot take effect.
 func (t *settling) degrade(home capacity.Choice, cause error) (found, error) {
 	t.cfg.Log.Debug("room resolved without the store", "room", t.Room, "err", cause)
 	guess := func(at lease.Incarnation, reason string) (found, error) {

@@ -11,19 +11,17 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// Counter returns the number of participants of each room, in the order of rooms. A
-// *presence.Tracker is a Counter.
+// Counter returns the number of participants of each room, in the same order as rooms. A *presence.Tracker is
+// a Counter.
 type Counter interface {
 	Counts(ctx context.Context, rooms []string) ([]int, error)
 }
 
-// Config configures a Resolver. The zero value of each field is its default. All
-// nodes of a cluster should use the same, except for Log and Tracer, and must use the same
-// Cost and MinCost.
+// Config configures a Resolver. The zero value of each field means its default. All nodes of a cluster should
+// use the same values, except for Log and Tracer, and must use the same Cost and MinCost.
 type Config struct {
-	// PinTTL is how long a pin lasts without a refresh. The host of a room refreshes
-	// its pin every PinTTL/3, so PinTTL only collects garbage. Default 1 h; at least
-	// 1 s.
+	// PinTTL is how long a pin lasts without a refresh. The host of a room refreshes its pin every PinTTL/3,
+	// so PinTTL only removes pins that nobody needs any more. Default 1 h; at least 1 s.
 	PinTTL time.Duration
 
 	// Budget bounds the wait of Resolve and Host for the store. After it they answer from what this node knows,
@@ -31,54 +29,51 @@ type Config struct {
 	// Give redisstore.Options the same. Default BudgetOf the agent's network: 150 ms (WAN 1 s).
 	Budget time.Duration
 
-	// Cost returns the units of load that a room costs its node, unless the demand
-	// states them itself. It sees no Prefer and Require. It must be quick, and depend on its
-	// argument alone: nodes with another Cost, or MinCost, are refused with ErrSettings. Nodes compare the costs of a
-	// few sample demands with up to 1,000 participants. Default Demand.Streams.
+	// Cost returns the units of load that a room costs its node, unless the demand has Units. Prefer and
+	// Require are not set in d. Cost must be quick and only depend on its argument. Nodes with another Cost
+	// or MinCost are refused with ErrSettings, because nodes compare the costs of a few sample demands with
+	// up to 1,000 participants. Default Demand.Streams.
 	Cost func(d Demand) int64
 
 	// AnyCost lets this node run together with nodes that have another Cost or MinCost. Set it for a rolling
-	// change of Cost, and remove it at the next one. Until then, nodes differ in how full a node is.
+	// deploy that changes Cost, and remove it with the next deploy. Until then, nodes may disagree about how
+	// full a node is.
 	AnyCost bool
 
-	// MinCost is the units that each room costs at least: any number of rooms that cost
-	// nothing would fit on one node. Default 1.
+	// MinCost is the minimum cost of a room in units. Without it, any number of rooms that cost nothing would
+	// fit on a node. Default 1.
 	MinCost int64
 
-	// Selector reports whether a room may go to a member, by rules of your own, in addition to
-	// Demand.Require: also when a dead node's rooms are failed over. It must depend on its
-	// arguments alone, and must be quick: it runs for each member before each claim.
-	// Default: every member.
+	// Selector reports whether a room may go to a member, for your own rules in addition to Demand.Require.
+	// It also applies when rooms of a dead node are failed over. It must only depend on its arguments, and
+	// must be quick, because it runs for each member before each claim. Default: every member.
 	Selector func(room string, d Demand, m *cluster.Member) bool
 
-	// SoftCeiling is the percentage of its capacity up to which a node gets new rooms,
-	// as long as another node has headroom. Default 80. Rooms that grow past it stay:
-	// see Resolver.Pressures.
+	// SoftCeiling is the percentage of its capacity up to which a node gets new rooms, as long as another
+	// node has headroom. Rooms that grow past it stay where they are: see Resolver.Pressures. Default 80.
 	SoftCeiling int
 
-	// HardCeiling is the percentage of its capacity above which a node gets no new
-	// room even if no other node can take the room: Resolve then fails with
-	// ErrNoCapacity. It holds for the first joins at all instances together, and not for
-	// rooms that grow, are failed over or moved. Default 0: never refuse.
+	// HardCeiling is the percentage of its capacity above which a node gets no new room even if no other node
+	// can take the room. Resolve then fails with ErrNoCapacity. It counts the new rooms of all instances
+	// together, but does not limit rooms that grow, fail over or are moved. Default 0: never refuse.
 	HardCeiling int
 
-	// ReportLoad makes the resolver report the cost of the rooms hosted here to the
-	// agent, as this node's load. Leave it false in an application that measures its load
-	// and calls Agent.SetLoad, which fails while ReportLoad is on.
+	// ReportLoad makes the resolver report the cost of the rooms hosted here as this node's load. Leave it
+	// false in an application that measures its load and calls Agent.SetLoad, which fails while ReportLoad is
+	// on.
 	ReportLoad bool
 
-	// Settle is how long the cost of a claim stays reserved on its node at least: the
-	// time for clients to connect and to show in the node's load. Default 5 s.
+	// Settle is how long the cost of a claim stays reserved on its node at least. In this time clients
+	// connect and begin to show in the node's load. Default 5 s.
 	Settle time.Duration
 
-	// Counter returns the sizes of the rooms of a dead node. All its calls in a sweep of
-	// such rooms share 2 s, and after a failure it rests for 30 s. While a part of the store
-	// fails, calls run at the same time, with 2 s each. Without it, by default,
-	// the size with which the pin was last refreshed counts. Participants who are counted, and are not stated as
-	// publishers, count as subscribers, unless the room's demand is a Size.
+	// Counter returns the sizes of the rooms of a dead node. All its calls in a sweep of such rooms together
+	// have 2 s. After a failure it is not called for 30 s. While a part of the store fails, several calls run
+	// at the same time, with 2 s each. Participants beyond the demand's Publishers count as subscribers,
+	// unless the demand has a Size. Default: none; the size with which the pin was last refreshed is used.
 	Counter Counter
 
-	// MaxKnown bounds the pin cache, at some 200 bytes a room. Default 100,000.
+	// MaxKnown is the maximum number of rooms in the pin cache, at about 200 bytes each. Default 100,000.
 	MaxKnown int
 
 	// Log receives the log. Default slog.Default(). Its handler may be slow: see
@@ -114,8 +109,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns all problems of c, after defaults, as one joined error, or nil.
-// Start calls it.
+// Validate fills in the defaults and returns all problems of c as one error, or nil. Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var problems []error
@@ -135,26 +129,21 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Tracer observes the calls that callers wait for, and the failover of rooms, for
-// traces: package clusterotel has a Tracer for OpenTelemetry. The values of the
-// contexts that it returns reach the Store. Its methods are called from any
-// goroutine, must not wait, and must not call the Resolver.
+// Tracer observes the calls that callers wait for, and the failover of rooms. Package clusterotel has a
+// Tracer for OpenTelemetry. The values of the contexts that it returns reach the Store. Its methods may be
+// called from any goroutine, must not block, and must not call the Resolver.
 type Tracer interface {
-	// Begin is called at the start of each "resolve" and "host" of a room. end
-	// receives the caller's result; of a NotOwnerError, the owner's assignment, too. A
-	// nil end is not called.
+	// Begin is called at the start of each "resolve" and "host" of a room. end receives the caller's result
+	// and, with a NotOwnerError, the owner's assignment. It may be nil.
 	//
-	// If several callers share an answer (see Resolve), the Store receives the context
-	// of one of them.
+	// If several callers share an answer (see Resolve), the Store receives the context of only one of them.
 	Begin(ctx context.Context, call, room string) (_ context.Context, end func(Assignment, error))
 
-	// Unasked is called when a call skips the store because the circuit breaker is
-	// open.
+	// Unasked is called when a call skips the store, because the circuit breaker is open.
 	Unasked(ctx context.Context, why error)
 
-	// Failover is called when rooms of dead nodes were found, some thousands in up to 64
-	// partitions, before they get new homes. end, which may be nil, receives how many
-	// this instance failed over, how many have no home yet, and the latest reason for
-	// that.
+	// Failover is called when rooms of dead nodes were found (up to some thousands, in up to 64 partitions),
+	// before they get new homes. end, which may be nil, receives how many rooms this instance failed over,
+	// how many have no home yet, and the latest reason for that.
 	Failover(ctx context.Context, rooms int) (_ context.Context, end func(failedOver, homeless int, err error))
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// takeUp looks at the rooms with pins that may have changed.
+// takeUp checks the rooms whose pins may have changed.
 func (k *keeper) takeUp(ctx context.Context) {
 	if k.store.Away() {
-		k.work.rooms.take(math.MaxInt) // when the store is back, any pin may have changed
+		k.work.rooms.take(math.MaxInt) // when the store is back, all pins are checked anyway
 		return
 	}
 	if s := k.agent.Snapshot(); s.Table == nil || s.Fenced {
-		return // until it has joined again, it cannot tell which nodes are dead
+		return // a node that has not joined again cannot tell which nodes are dead
 	}
 	if k.work.all.Swap(false) {
 		k.search = time.Now().Add(searchTime)
-		k.due = time.Time{} // now, and before the rooms: other nodes wait for it
+		k.due = time.Time{} // send the heartbeat now, before the rooms, because other nodes wait for it
 		k.work.rooms.add(k.hosts.names()...)
 		k.work.partitions.add(k.owned()...)
-		k.feeds.moves.resync() // moves in between were not published
+		k.feeds.moves.resync() // moves in the meantime were not published
 		return
 	}
 	var hosted []*Hosting
@@ -49,7 +49,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		return
 	}
 	s := k.agent.Snapshot()
-	if s.Table == nil || s.Fenced { // since takeUp
+	if s.Table == nil || s.Fenced { // this may have changed since takeUp
 		k.work.rooms.add(rooms...)
 		return
 	}
@@ -60,7 +60,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		asked[i] = k.cache.Begin(room, s.Stats.Fences)
 	}
 	var moved []Moved
-	// After an error the entry is stale, and the next Resolve asks again.
+	// After an error the entry stays stale, so the next Resolve asks again.
 	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) {
 		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
 			moved = append(moved, m)
@@ -69,14 +69,14 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 	k.announce(moved)
 }
 
-// confirm makes sure that the pins of hosted rooms exist. It claims a pin that the
-// store may have lost, writes a pin that is about to expire, or each one if write is
-// set, and reads the others. A room that lives elsewhere ends here.
+// confirm makes sure that the pins of hosted rooms exist. It claims pins that the store may have lost, writes
+// pins that are about to expire, or all pins if write is set, and reads the others. If a room lives
+// elsewhere, its hosting ends.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	k.noVerdict = nil
 	var missing []*Hosting
 	restored := 0
-	reclaimed := make(map[*Hosting]bool) // whether the store had confirmed the pin before
+	reclaimed := make(map[*Hosting]bool) // value: the store had confirmed the pin before
 	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
 		if h.pin.Epoch == 0 || h.generation != k.cache.Generation() {
 			reclaimed[h] = h.pin.Epoch != 0
@@ -120,13 +120,13 @@ func (k *keeper) claimOf(h *Hosting) pinstore.Op {
 	}
 }
 
-// confirmBy performs an op for each hosting and takes up the answers.
+// confirmBy performs an op for each hosting and handles the answers.
 func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Hosting) pinstore.Op) []pinstore.Result {
 	if len(hosted) == 0 || !k.agent.Live() {
 		return nil
 	}
 	now := time.Now()
-	generation := k.cache.Generation() // before the answers, which prove nothing about a later loss
+	generation := k.cache.Generation() // read before the answers, which prove nothing about a later loss
 	ops := k.hosts.ops(hosted, opOf)
 	results := k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) })
 	for i, res := range results {
@@ -143,7 +143,7 @@ func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Ho
 	return results
 }
 
-// compare takes up the pin of a hosted room.
+// compare handles the store's answer about the pin of a hosted room.
 func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 	pin, isNew := a.res.Pin, renewed(a.op, a.res)
 	if isNew {
@@ -164,10 +164,10 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 	}
 }
 
-// contest decides on a room that is served here and pinned to another incarnation. A pin
-// of a dead one is replaced: the store was away when that died, or has gone back to older
-// data. While the store cannot say whether it is dead, the room stays. It also stays for a moment
-// if the store has just come back: a claim that met the loss of its data is taken back.
+// contest decides about a room that is served here but pinned to another incarnation. If that incarnation is
+// dead, the pin is replaced: the store was away when the incarnation died, or has gone back to older data.
+// While the store cannot say whether it is dead, the room stays here. The room also stays for a moment if the
+// store has just come back, because claims made during the loss of its data are withdrawn.
 func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
 	v, err := liveness.Unconfirmed, k.noVerdict
 	if err == nil {
@@ -191,8 +191,7 @@ func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is t
 	}
 }
 
-// decide looks again at the rooms that are pinned to an incarnation of which more is
-// known now.
+// decide checks rooms again that are pinned to an incarnation about which more is known now.
 func (k *keeper) decide() {
 	for at, rooms := range k.doubt {
 		if v, known := k.liveness.Verdict(k.agent.Snapshot(), at, time.Now()); !known || v != liveness.Unconfirmed {
@@ -202,28 +201,28 @@ func (k *keeper) decide() {
 	}
 }
 
-// voidPin is the pin of a hosted room that names a dead incarnation, or is older than the
-// hosting.
+// voidPin is a pin of a hosted room that names a dead incarnation or is older than the hosting.
 type voidPin struct {
 	*Hosting
 	pin pinstore.Pin
 }
 
-// The marks of a node in the store are heartbeats of no incarnation of the node.
+// A node's marks in the store look like heartbeats with numbers that no incarnation has.
 const (
-	restoring = 0              // it has yet to restore pins
-	restored  = math.MaxUint64 // it knows of the latest loss, and has restored all
+	restoring = 0              // the node has yet to restore pins
+	restored  = math.MaxUint64 // the node knows of the latest loss, and has restored all its pins
 )
 
 func mark(id lease.NodeID, number uint64) lease.Incarnation {
 	return lease.Incarnation{Node: id, Number: number}
 }
 
-// restoredTime is how long the mark of a node that has restored its pins lasts. An earlier copy of the store's
-// data may have such marks from before the loss, so they count from restoredTime after the loss on.
+// restoredTime is how long the mark of a node that has restored its pins lasts. An earlier copy of the
+// store's data may have such marks from before the loss, so marks only count once restoredTime has passed
+// after the loss.
 const restoredTime = time.Second
 
-// others are the nodes that have restored their pins after the latest loss of the store's data.
+// others tracks which nodes have restored their pins after the latest loss of the store's data.
 type others struct {
 	generation uint64    // of the pin cache, after the loss
 	since      time.Time // after the loss
@@ -240,8 +239,8 @@ func (o *others) ask(s *cluster.Snapshot) (marks []lease.Incarnation) {
 	return marks
 }
 
-// learn takes the store's answer about marks: whether a node restores pins, and whether one
-// has no mark.
+// learn handles the store's answer about marks, which shows whether a node still restores pins, and whether a
+// node has no mark.
 func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (restores, silent bool) {
 	mayBeOlder := now.Sub(o.since) <= restoredTime
 	for i := 0; i < len(marks); i += 2 {
@@ -257,8 +256,8 @@ func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (
 	return restores, silent
 }
 
-// sayRestored says in the store, shortly after a loss, whether this node has restored its
-// pins, and asks whether the others have. It returns when to do so again, at the latest.
+// sayRestored tells other nodes via the store, shortly after a loss, whether this node has restored its pins,
+// and asks whether they have. It returns after what time to do so again at the latest.
 func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	self, recent := k.liveness.Back(time.Now())
 	if !recent {
@@ -267,7 +266,7 @@ func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	s, generation := k.agent.Snapshot(), k.cache.Generation()
 	ctx, cancel := k.store.Bounded(ctx)
 	defer cancel()
-	if k.others.generation != generation { // the mark of an earlier loss counts no more
+	if k.others.generation != generation { // the mark of an earlier loss no longer counts
 		if _, err := k.store.Store.Heartbeat(ctx, mark(s.Self.ID, restored), 0, nil); err != nil {
 			return retryTime
 		}
@@ -287,10 +286,10 @@ func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	if says.Number == restoring || k.liveness.Reclaiming(time.Now()) {
 		return retryTime
 	}
-	return restoredTime / 2 // others may have noticed the loss later
+	return restoredTime / 2 // others may notice the loss later
 }
 
-// replaceVoid replaces the pins that were found void, unless they have changed.
+// replaceVoid replaces pins that were found void, unless they have changed.
 func (k *keeper) replaceVoid(ctx context.Context) {
 	if len(k.void) == 0 {
 		return
@@ -313,7 +312,7 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 			replaced++
 		}
 	}
-	for _, v := range k.void { // pins that have changed to other void ones; later, or a store could keep this busy
+	for _, v := range k.void { // pins that have changed to other void ones are replaced later, because otherwise a store could keep this loop busy
 		k.hosts.verifyAt(v.Hosting, time.Now().Add(retryTime))
 	}
 	k.void = nil
@@ -323,8 +322,8 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 	}
 }
 
-// yield gives up a room that is pinned to another incarnation. It is a conflict if this
-// node hosted the room without the store's confirmation.
+// yield gives up a room that is pinned to another incarnation. conflict is set if this node hosted the room
+// without the store's confirmation.
 func (k *keeper) yield(h *Hosting, pin pinstore.Pin, conflict bool) {
 	s := k.agent.Snapshot()
 	why := movedByOther

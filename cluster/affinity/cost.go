@@ -9,15 +9,15 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Streams is the forwarded streams of a room: each publisher's go to all others. It is the
-// default of Config.Cost. Units count as they are.
+// Streams returns the number of forwarded streams of a room, where the stream of each publisher goes to all
+// others. It is the default of Config.Cost. A demand with Units costs its Units.
 func (d Demand) Streams() int64 {
 	p, s := int64(max(0, d.Publishers, d.Size)), int64(max(0, d.Subscribers))
 	return max(d.Units, capacity.Times(p, capacity.Plus(max(0, p-1), s)))
 }
 
-// FullMesh is the cost of a room in which each of n participants receives the streams
-// of all others: n·(n−1) forwarded streams.
+// FullMesh returns the cost of a room in which each of n participants receives the streams of all others:
+// n·(n−1) forwarded streams.
 func FullMesh(n int) int64 { return Demand{Size: n}.Streams() }
 
 // cost returns the units of a room.
@@ -28,8 +28,8 @@ func (r *Resolver) cost(n capacity.Need) int64 {
 	return max(r.cfg.MinCost, r.cfg.Cost(demandOf(n)))
 }
 
-// settingCost is the results of Config.Cost for costDemands. Another list needs another
-// name: versions of roost with different lists would refuse each other.
+// settingCost names the setting with the results of Config.Cost for costDemands. If the list changes, the
+// name must change, too, because otherwise versions of roost with different lists would refuse each other.
 const settingCost = "cost"
 
 func costDemands() []Demand {
@@ -58,7 +58,7 @@ func costsOf(cfg Config) string {
 	return strings.Join(costs, ",")
 }
 
-// explainCost names the first demand that has another cost.
+// explainCost names the first demand whose costs differ.
 func explainCost(d pinstore.Difference) string {
 	ours, theirs := strings.Split(d.Ours, ","), strings.Split(d.Theirs, ",")
 	for i, demand := range costDemands() {

@@ -12,29 +12,29 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Demand is what a room needs. It decides where a new room goes, and moves no room. Its
-// cost is stated in one of three ways: by Size, by Publishers and Subscribers, or by Units.
-// The zero Demand is that of a room of which nothing is known.
+// Demand is what a room needs. It decides where a new room goes, but never moves a room. State the cost with
+// Size, with Publishers and Subscribers, or with Units. The zero Demand is for a room of which nothing is
+// known.
 type Demand struct {
-	// Size is the present or expected number of participants, up to pinstore.MaxSize, if each of
-	// them publishes to all others.
+	// Size is the present or expected number of participants, if each of them publishes to all others. At
+	// most pinstore.MaxSize.
 	Size int `json:"size,omitempty"`
 
-	// Publishers send to everyone, and Subscribers only receive: a webinar of one and a
-	// thousand is {Publishers: 1, Subscribers: 1000}. Together up to pinstore.MaxSize.
+	// Publishers send to everyone, and Subscribers only receive. For example, a webinar of one speaker and a
+	// thousand listeners is {Publishers: 1, Subscribers: 1000}. Their sum is at most pinstore.MaxSize.
 	Publishers  int `json:"publishers,omitempty"`
 	Subscribers int `json:"subscribers,omitempty"`
 
-	// Units is the cost itself, without Config.Cost.
+	// Units is the cost itself. Config.Cost is not called.
 	Units int64 `json:"units,omitempty"`
 
-	// Prefer is a list of zones and labels, the best first, such as "zone:eu-1" and then
-	// "region:eu". A node that meets an earlier preference comes first while it has headroom.
-	// All other nodes come last. Up to 8 preferences.
+	// Prefer is a list of up to 8 zones and labels, the best first, such as "zone:eu-1" and then "region:eu".
+	// While nodes have headroom, those that match an earlier preference come first. Nodes that match none
+	// come last.
 	Prefer []string `json:"prefer,omitempty"`
 
-	// Require is the labels that the room's node must have, with their values, such as
-	// "recorder" and "yes"; the name "zone" is the node's zone. Up to 8.
+	// Require has up to 8 labels that the room's node must have, with their values, such as "recorder" and
+	// "yes". The name "zone" is the node's zone.
 	Require map[string]string `json:"require,omitempty"`
 }
 
@@ -43,7 +43,7 @@ const (
 	maxRuleBytes = 128
 )
 
-// String returns what d states of the cost, for people.
+// String returns the cost in d, for people.
 func (d Demand) String() string {
 	switch {
 	case d.Units > 0:
@@ -63,7 +63,7 @@ func (d Demand) Validate() error {
 	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(problems, "; "))
 }
 
-// costProblems returns the problems of what d states of the cost.
+// costProblems returns the problems of the cost in d.
 func (d Demand) costProblems() (problems []string) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }
@@ -82,7 +82,7 @@ func (d Demand) costProblems() (problems []string) {
 	return problems
 }
 
-// isMixed reports whether d states more than one of a size, publishers and subscribers, and units.
+// isMixed reports whether d states the cost in more than one way.
 func (d Demand) isMixed() bool {
 	mesh, webinar := d.Size != 0, d.Publishers != 0 || d.Subscribers != 0
 	return mesh && webinar || d.Units != 0 && (mesh || webinar)
@@ -110,7 +110,7 @@ func (d Demand) ruleProblems() (problems []string) {
 
 func check(room string, d Demand) error { return errors.Join(CheckName(room), d.Validate()) }
 
-// needOf returns d as it is compared and pinned.
+// needOf returns d in the form in which it is compared and pinned.
 func needOf(d Demand) capacity.Need {
 	n := capacity.Need{
 		Publishers: d.Publishers, Subscribers: d.Subscribers, Units: d.Units,
@@ -153,9 +153,9 @@ const (
 	countRest = 30 * time.Second // after a failed call
 )
 
-// needs returns the needs of rooms. The participants of the dead node may
-// have expired: then the size in the pin counts. It counts without the Counter, too, when
-// that was too slow in this sweep, or has failed recently: the rooms wait for a home.
+// needs returns the needs of rooms. If the participants of the dead node have expired in the Counter, it uses
+// the size in the pin. It does the same if the Counter was too slow in this sweep or has failed recently,
+// because the rooms wait for a home.
 func (w *sweep) needs(ctx context.Context, rooms []pinstore.Entry) []capacity.Need {
 	needs := make([]capacity.Need, len(rooms))
 	names := make([]string, len(rooms))

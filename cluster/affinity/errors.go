@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Errors that callers branch on.
+// Errors for use with errors.Is.
 var (
 	// ErrName reports a room name that CheckName rejects.
 	ErrName = errors.New("affinity: invalid name")
@@ -19,8 +19,8 @@ var (
 	// ErrDemand reports a Demand that Demand.Validate rejects.
 	ErrDemand = errors.New("affinity: invalid demand")
 
-	// ErrRequire reports that no node meets Demand.Require and Config.Selector. The error
-	// names the requirement.
+	// ErrRequire reports that no node meets Demand.Require and Config.Selector. The error that wraps it names
+	// the requirement.
 	ErrRequire = capacity.ErrRequire
 
 	// ErrNoCapacity reports that no node can take the room below the hard ceiling.
@@ -38,12 +38,12 @@ var (
 	// ErrNotOwner reports that a room lives on another node; see NotOwnerError.
 	ErrNotOwner = errors.New("affinity: the room lives on another node")
 
-	// ErrSplit reports that two nodes hosted a room, or that the room's node is alive
-	// and cut off from this one; see NotOwnerError.
+	// ErrSplit reports that two nodes hosted a room, or that the room's node is alive but cut off from this
+	// one; see NotOwnerError.
 	ErrSplit = errors.New("affinity: room was hosted on two nodes")
 
-	// ErrSettings reports that other nodes over the store have other settings, which have to be
-	// equal. The error names each with both values, and a node.
+	// ErrSettings reports that other nodes that use the store have different settings, which have to be
+	// equal. The error that wraps it names each such setting with both values, and a node.
 	ErrSettings = agreement.ErrSettings
 
 	// ErrFenced reports that this node's own lease has expired: other nodes may have
@@ -58,15 +58,14 @@ var (
 	ErrClosed   = errors.New("affinity: closed")
 )
 
-// NotOwnerError reports that a room lives elsewhere: send its clients there, by
-// Owner.Directive. By
-// errors.Is it is an ErrNotOwner, and an ErrSplit if Split is set.
+// NotOwnerError reports that a room lives elsewhere. Send its clients there with Owner.Directive. With
+// errors.Is it is an ErrNotOwner, and also an ErrSplit if Split is set.
 type NotOwnerError struct {
 	Owner Assignment
 
-	// Split is set if this node hosted the room, too, without the store; or if the owner
-	// is alive by the store and dead by gossip: gossip is cut, and the owner's address
-	// may be unknown here.
+	// Split is set if this node also hosted the room while the store was away, or if the owner is alive in
+	// the store but dead in gossip. In the second case gossip is cut, and the owner's address may be unknown
+	// here.
 	Split bool
 }
 
@@ -79,17 +78,16 @@ func (e *NotOwnerError) Error() string {
 	return text
 }
 
-// Is makes e an ErrNotOwner, and an ErrSplit.
+// Is makes e an ErrNotOwner and, if Split is set, an ErrSplit.
 func (e *NotOwnerError) Is(target error) bool {
 	return target == ErrNotOwner || (e.Split && target == ErrSplit)
 }
 
-// MaxNameBytes bounds the name of a room.
+// MaxNameBytes is the maximum length of a room's name.
 const MaxNameBytes = roomname.MaxBytes
 
-// CheckName returns an ErrName unless name can name a room: 1 to 512 bytes of
-// UTF-8 without control characters and without { } and *, which have a meaning in
-// the keys and patterns of stores.
+// CheckName returns nil if name can name a room, or else an ErrName. A name has 1 to 512 bytes of UTF-8
+// without control characters and without { } and *, which have a meaning in the keys and patterns of stores.
 func CheckName(name string) error {
 	if err := roomname.Check(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrName, err)

@@ -10,16 +10,16 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Follow yields where a room lives, and then each node that it gets, with growing
-// epochs, until ctx is done or the resolver is closed. It is for a signalling server,
-// which sends the directives to a client of the room; Addr is the node's APIAddr. It keeps the
-// room known here, so that moves by other instances are noticed, also after the store
-// was away or the room was evicted from the pin cache. It yields nothing while the room
-// has no pin, or is on a node that this one has never met. A room that is known takes no round trip.
+// Follow yields where a room lives, and then each new node of the room, with growing epochs, until ctx is
+// done or the resolver is closed. It is for a signalling server, which sends the directives to a client of
+// the room. Addr is the node's APIAddr. Follow keeps the room in the pin cache, so that it notices moves by
+// other instances, even after the store was away or the room was evicted from the cache. It yields nothing
+// while the room has no pin, or is on a node that this one has never met. It needs no round trip if the room
+// is known.
 //
-// Nodes that the room leaves again while the loop body runs are skipped. So is a greater epoch
-// alone: a host restores a pin that the store has lost, and its clients stay connected. Each range
-// over the sequence starts again. It fails for an invalid name by yielding nothing.
+// Nodes that the room leaves again while the loop body runs are skipped. A change of only the epoch is
+// skipped, too, because a host then restores a pin that the store has lost, and its clients stay connected.
+// Each range over the sequence starts again. If the name is invalid, Follow yields nothing.
 func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		if CheckName(room) != nil {
@@ -47,7 +47,7 @@ func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 					return
 				}
 			}
-			// The timer finds a room that is no longer known.
+			// The timer is for a room that is no longer known.
 			timer.Reset(jittered(followEvery))
 		}
 	}
@@ -59,11 +59,10 @@ const followEvery = 2 * time.Second
 type followed struct {
 	reconnect.Directive
 	at    lease.Incarnation
-	moved bool // by a move, which may lead back to the same node
+	moved bool // by a move, which may go back to the same node
 }
 
-// followed returns where a followed room lives: by its moves, by its pin in the cache,
-// or by the store.
+// followed returns where a followed room lives, from its moves, its cached pin, or the store.
 func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (f followed) {
 	s := r.agent.Snapshot()
 	if s.Table == nil || s.Fenced {

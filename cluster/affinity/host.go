@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Hosting says that this node serves a room, until Lost is closed. Its pin is kept
-// alive until then.
+// Hosting represents a room that this node serves, until Lost is closed. Until then the room's pin is kept
+// alive.
 type Hosting struct {
 	r         *Resolver
 	room      string
@@ -29,19 +29,19 @@ type Hosting struct {
 
 	// Guarded by hostTable.mu.
 	pin        pinstore.Pin  // with epoch 0 until the store has confirmed it
-	kept       capacity.Need // in pin
+	kept       capacity.Need // the need in pin
 	served     int           // calls of Serve
-	lingers    bool          // a timer will look whether the room is idle
+	lingers    bool          // a timer will check whether the room is idle
 	lapse      time.Duration // 0 = never
 	written    time.Time     // when the pin was last written
-	verify     time.Time     // when the pin is to be read; zero: after a notification
+	verify     time.Time     // when to read the pin; zero: after a notification
 	generation uint64        // of the pin cache, when the store last confirmed the pin
 	unheard    unheard
-	otherEpoch uint64 // epoch of the pin of another node that the store had last; zero: none
+	otherEpoch uint64 // epoch of another node's pin that the store had last; zero: none
 	err        error
 }
 
-// use is what participants change. Its lock is the innermost one.
+// use is what participants change. No other lock is taken while its lock is held.
 type use struct {
 	mu      sync.Mutex
 	need    capacity.Need
@@ -67,22 +67,23 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 	u.need, u.touched = change(u.need), time.Now()
 }
 
-// Host is for the node that is about to serve a room, when a participant has arrived
-// there. It checks with the store that the room lives here, and pins the room if it
-// has no pin. All callers share one Hosting while it lasts, and then wait for no
-// round trip; d can raise its size, and only Hosting.Touch and Restate lower it.
+// Host is for the node that is about to serve a room, when a participant has arrived there. It checks with
+// the store that the room lives here, and pins the room if it has no pin. While the room is hosted, all
+// callers share its Hosting and need no round trip. Their d can raise the room's size, but only Hosting.Touch
+// and Restate lower it.
 //
-// A drained node gets no new meeting while an active node can take it. A room without a host, of which the
-// pin names this node and no Hosting is open here, moves to an active node: the pin was written by a Resolve
-// and never hosted, or its last Hosting has ended without a Release. A room that is pinned to another drained
-// node moves when a participant arrives there.
+// A drained node gets no new room while an active node can take it. If the pin names this node but no Hosting
+// is open here, because the room was only resolved, or its last Hosting has ended without a Release, the room
+// moves to an active node. A room that is pinned to another drained node moves when a participant arrives
+// there.
 //
-// It fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if this
-// node's own lease has expired, with ErrChanged if another caller has hosted the room and released it meanwhile and
-// most of the budget is over, and with the errors of Resolve. If the store does not
-// answer, the room may be hosted on its last known node or on the node of the hash.
-// When the store is back, two nodes that did so detect the conflict, and one has Lost
-// the room with ErrSplit.
+// Host fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if this node's own lease has
+// expired, with ErrChanged if another caller has hosted and released the room in the meantime and most of the
+// budget is used up, and with the errors of Resolve.
+//
+// If the store does not answer, Host succeeds on the room's last known node or on the node of the hash. If
+// two nodes have done so, they detect the conflict when the store is back, and one of them loses the room
+// with ErrSplit.
 func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, error) {
 	ctx, end := r.trace(ctx, "host", room)
 	h, a, err := r.host(ctx, room, d)
@@ -103,7 +104,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		r.logFenced(r.hosts.endAll(ErrFenced))
 		return nil, a, ErrFenced
 	}
-	r.checkFence() // the process may have been paused, and be live again since
+	r.checkFence() // the process may have been paused, and may be live again since then
 	r.counts.requests.Add(1)
 	if h := r.hosts.get(room); h != nil {
 		h.join(needOf(d))
@@ -123,14 +124,14 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errHostingEnded) {
 			return h, a, err
 		}
-		if time.Until(last) < r.cfg.Budget/2 { // too little for a store that is slow and well
+		if time.Until(last) < r.cfg.Budget/2 { // too little time for a slow but healthy store
 			return nil, a, fmt.Errorf("%w: %q has been released here meanwhile", ErrChanged, room)
 		}
-		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all who share it have as much time
+		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all callers that share it have the same time
 	}
 }
 
-// here returns nil if a room lives on this node.
+// here returns nil if a room lives on this node, or why it does not.
 func (r *Resolver) here(a Assignment) error {
 	self := r.self()
 	switch {
@@ -144,7 +145,7 @@ func (r *Resolver) here(a Assignment) error {
 	return &NotOwnerError{Owner: a, Split: !live}
 }
 
-// known returns a need joined to the need that the room's pin states.
+// known returns a need joined with the need in the room's pin.
 func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 	if e := r.cache.Get(a.Room); e != nil && e.Pin.Incarnation == a.Incarnation && e.Pin.Epoch == a.Epoch {
 		return capacity.NeedIn(e.Pin).Joined(n)
@@ -152,12 +153,11 @@ func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 	return n
 }
 
-// justLearned answers from a pin of this node that Resolve has learned a moment ago,
-// as when one request does both. If the pin has changed since, the hosting detects
-// that at once: see open.
+// justLearned answers from a pin of this node that Resolve has learned a moment ago, for example if one
+// request calls both. If the pin has changed since then, the hosting detects it at once: see open.
 func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
-	ends := r.hosts.endsOf(room).Load() // before the entry, which is void after the end of a hosting
+	ends := r.hosts.endsOf(room).Load() // read before the entry, which is void after the end of a hosting
 	e, s := r.cache.Get(room), r.agent.Snapshot()
 	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences ||
 		time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
@@ -173,7 +173,7 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 		use: use{need: n, touched: now}, pin: n.Pin(pinstore.Pin{Incarnation: a.Incarnation, Epoch: a.Epoch}), kept: n, generation: a.generation,
 	}
 	if a.Source == Hash || a.Source == Override {
-		h.written = now // by the claim; an older pin may be about to expire
+		h.written = now // the claim wrote it; an older pin may be about to expire
 	}
 	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != a.fences {
 		return nil, ErrFenced // the room may have moved since the answer
@@ -181,8 +181,7 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 	opened, err := r.hosts.open(h, a.fences, a.ends)
 	switch {
 	case opened == h:
-		// The pin may have been changed after the answer, when no notification for the
-		// room was taken up.
+		// The pin may have changed after the answer, while notifications for the room were not handled yet.
 		r.work.rooms.add(h.room)
 	case opened != nil: // another caller was faster
 		opened.join(n)
@@ -193,23 +192,22 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 // Room returns the room's name.
 func (h *Hosting) Room() string { return h.room }
 
-// Epoch returns a number that grows with each node that the room gets, for fencing in
-// your own stores. It is 0 until the store has confirmed that the room lives here.
+// Epoch returns a number that grows each time the room gets another node. Use it for fencing in your own
+// stores. It is 0 until the store has confirmed that the room lives here.
 func (h *Hosting) Epoch() uint64 {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
 	return h.pin.Epoch
 }
 
-// Touch sets the number of participants. It does not wait. A size that is out of
-// range counts as the nearest valid one. Publishers that the demand states stay, and the
-// others are subscribers: see Restate.
+// Touch sets the number of participants. It returns at once. If size is out of range, the nearest valid size
+// counts. The Publishers of the demand stay, and the other participants are subscribers: see Restate.
 func (h *Hosting) Touch(size int) {
 	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(size) })
 }
 
-// Restate is Touch for a room that does not cost what a full mesh of its size does. What d
-// leaves out, the cost or Prefer and Require, stays as it is. It fails with ErrDemand.
+// Restate is Touch for a room whose cost is not that of a full mesh. If d has no cost, or neither Prefer nor
+// Require, that part stays as it is. It fails with ErrDemand.
 func (h *Hosting) Restate(d Demand) error {
 	if err := d.Validate(); err != nil {
 		return err
@@ -226,35 +224,34 @@ func (h *Hosting) Restate(d Demand) error {
 	return nil
 }
 
-// join is Touch for the demand of a participant who joins, and who may not know how
-// many there are.
+// join is Touch for the demand of a joining participant, who may not know how many others there are.
 func (h *Hosting) join(n capacity.Need) {
 	h.touch(func(need capacity.Need) capacity.Need { return need.Joined(n) })
 }
 
-// LapseAfter ends the hosting with ErrLapsed when it has not been touched for d; its
-// pin then expires. It is for hosts that cannot say when a room ends, or that may
-// crash before. 0, the default: never.
+// LapseAfter ends the hosting with ErrLapsed when it has not been touched for d. Its pin then expires. Use it
+// if the host does not know when a room ends, or may crash before that. With 0, the default, the hosting
+// never lapses.
 func (h *Hosting) LapseAfter(d time.Duration) {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
 	h.lapse = max(0, d)
 }
 
-// Lost is closed when this node no longer hosts the room. Err returns the reason: if
-// a *NotOwnerError names another node, send the participants there.
+// Lost is closed when this node no longer hosts the room. Err returns the reason. If it is a *NotOwnerError
+// that names another node, send the participants there.
 func (h *Hosting) Lost() <-chan struct{} { return h.lost }
 
-// Err returns why the room is no longer hosted here: a *NotOwnerError, ErrFenced,
-// ErrLapsed, ErrReleased or ErrClosed; or nil while it is hosted.
+// Err returns nil while the room is hosted here, and then why it no longer is: a *NotOwnerError, ErrFenced,
+// ErrLapsed, ErrReleased or ErrClosed.
 func (h *Hosting) Err() error {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
 	return h.err
 }
 
-// Release ends the room: it deletes the pin, unless the pin has changed by now
-// (ErrChanged). If the store does not answer (ErrStore), the pin expires.
+// Release ends the room and deletes its pin. It fails with ErrChanged if the pin has changed, and with
+// ErrStore if the store does not answer. In the second case the pin expires later.
 func (h *Hosting) Release(ctx context.Context) error {
 	pin, ok := h.r.hosts.release(h)
 	if !ok {
@@ -270,14 +267,14 @@ func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
 	return err
 }
 
-// unpin deletes a pin of this node, unless another one stands by now (ErrChanged), or the room is hosted here
+// unpin deletes a pin of this node, unless there is another pin now (ErrChanged), or the room is hosted here
 // again. A deletion without an answer may take effect much later. So it names an epoch, and the next hosting
-// gets a greater one.
+// gets a greater epoch.
 func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	s := r.agent.Snapshot()
-	if op.If.Epoch == 0 { // the store has not confirmed that there is one
+	if op.If.Epoch == 0 { // the store has not confirmed that there is a pin
 		at := op.If.Incarnation
 		res := r.swap(ctx, s, pinstore.Op{Partition: op.Partition, Room: op.Room}, "")
 		if res.Err != nil || res.Pin == (pinstore.Pin{}) {
@@ -297,9 +294,10 @@ func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	return res.Err
 }
 
-// recheck makes the keeper read the pin of a room that is hosted here again: a Host
-// may have come between the end of a hosting and the deletion of its pin, of which the
-// store does not notify this node. A deletion without an answer may take effect later.
+// recheck makes the keeper read the pin of a room that is hosted here again, because Host may have been
+// called between the end of a hosting and the deletion of its pin, of which the store does not notify this
+// node. With later, the keeper reads the pin once more, because a deletion without an answer may take effect
+// later.
 func (r *Resolver) recheck(room string, later bool) {
 	h := r.hosts.get(room)
 	if h == nil {
@@ -318,7 +316,7 @@ func (r *Resolver) end(h *Hosting, why error) {
 	}
 }
 
-// checkFence ends all hostings if this node's lease has expired in the meantime.
+// checkFence ends all hostings if this node's lease has expired since the last call.
 func (r *Resolver) checkFence() { r.logFenced(r.hosts.fence(r.agent.Snapshot().Stats.Fences)) }
 
 func (r *Resolver) logFenced(ended int) {

@@ -13,19 +13,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// hostTable holds the rooms that this node hosts. Its lock also guards the fields of
-// the Hostings. A participant who joins a hosted room takes no lock but the room's own.
+// hostTable holds the rooms that this node hosts. Its lock also guards the fields of the Hostings. When a
+// participant joins a hosted room, only the room's own lock is taken.
 type hostTable struct {
 	cache *pincache.Cache // of the Resolver
 
 	mu     sync.Mutex
 	rooms  map[string]*Hosting
-	byName sync.Map           // the same, for get; written under mu
-	fences atomic.Uint64      // of the agent, as of the last fence; written under mu
-	closed error              // why no more hostings are let in; nil while they are
+	byName sync.Map           // the same for get, without a lock; written under mu
+	fences atomic.Uint64      // the agent's count of fences as of the last one; written under mu
+	closed error              // why no more hostings are accepted; nil while they are
 	ends   [256]atomic.Uint64 // see endsOf; written under mu
 
-	returns uint64 // of shards of the store that were down
+	returns uint64 // how often shards of the store came back
 }
 
 func (t *hostTable) get(room string) *Hosting {
@@ -35,13 +35,13 @@ func (t *hostTable) get(room string) *Hosting {
 	return nil
 }
 
-// errHostingEnded says that the pin by which a room was about to be hosted may be gone.
+// errHostingEnded says that the pin with which a room was about to be hosted may be gone.
 var errHostingEnded = errors.New("affinity: the room is no longer hosted here")
 
-// open adds h and returns it, or returns the Hosting that is there already. fences is the agent's count:
-// until the table knows of a fence, it lets no hostings in. ends is the room's count of endsOf before the
-// store was asked: open fails with errHostingEnded if the hosting of h may have ended since, as by the
-// Release of another caller with the same answer.
+// open adds h and returns it, or returns the existing Hosting of the room. fences is the agent's count. While
+// the table does not know of the latest fence, it accepts no hostings. ends is the room's count of endsOf
+// before the store was asked. If a hosting with the same pin may have ended since then, for example because
+// another caller with the same answer called Release, open fails with errHostingEnded.
 func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	return h, nil
 }
 
-// end ends a hosting and reports whether it was still on.
+// end ends a hosting and reports whether it had not ended before.
 func (t *hostTable) end(h *Hosting, why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,8 +86,8 @@ func (t *hostTable) releaseLocked(h *Hosting) bool {
 	return true
 }
 
-// void records that this node no longer hosts a room, before its pin is deleted: no Hosting begins by that
-// pin any more. It reports false if the room is hosted here.
+// void records that this node no longer hosts a room, before its pin is deleted, so that no Hosting begins
+// with that pin any more. It returns false if the room is hosted here.
 func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,26 +99,27 @@ func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 }
 
 func (t *hostTable) voidLocked(room string, pin pinstore.Pin) {
-	if pin.Epoch != 0 { // 0: the store has not confirmed that there is one
+	if pin.Epoch != 0 { // 0: the store has not confirmed that there is a pin
 		t.cache.Void(room, pin)
 		t.endsOf(room).Add(1)
 	}
 }
 
-// stands reports whether the pin of h is known to stand. One that is not known may be gone. A late answer may be from
-// before the end of the hosting, after which the room's entry was removed.
+// stands reports whether the pin of h is known to exist. Otherwise it may be gone, because a late answer may
+// be from before the end of a hosting after which the room's entry was removed.
 func (t *hostTable) stands(h *Hosting) bool {
 	e := t.cache.Get(h.room)
 	return e != nil && !e.Late && e.Pin.Incarnation == h.self && e.Least() == h.pin.Epoch
 }
 
-// endsOf returns a count of the hostings that have ended here, of a room and of the rooms that share its count.
+// endsOf returns the count of hostings that have ended here, for a room and other rooms that share its
+// counter.
 func (t *hostTable) endsOf(room string) *atomic.Uint64 {
 	return &t.ends[placement.Of(room, len(t.ends))]
 }
 
-// releaseIdle is release for a hosting that no participant uses, and that was not touched for a time. If it was,
-// rest is what is left of that time.
+// releaseIdle is release for a hosting that no participant uses and that was not touched for idle. If it was
+// touched more recently, rest is what is left of idle.
 func (t *hostTable) releaseIdle(h *Hosting, idle time.Duration, now time.Time) (pin pinstore.Pin, ok bool, rest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,8 +162,8 @@ func (t *hostTable) endAllLocked(why error) int {
 	return n
 }
 
-// fence ends all hostings if the agent has been fenced since the last call: others
-// have taken this node for dead and moved its rooms.
+// fence ends all hostings if the agent has been fenced since the last call, because others may have moved its
+// rooms.
 func (t *hostTable) fence(fences uint64) (ended int) {
 	if fences <= t.fences.Load() {
 		return 0
@@ -173,12 +174,12 @@ func (t *hostTable) fence(fences uint64) (ended int) {
 		return 0
 	}
 	ended = t.endAllLocked(ErrFenced)
-	t.fences.Store(fences) // last: a caller who sees it finds no hosting from before
+	t.fences.Store(fences) // store this last, so that a caller who sees it finds no earlier hosting
 	return ended
 }
 
-// close ends all hostings and returns their number. It lets no more in: a caller of
-// open may have looked at the agent before the agent ended.
+// close ends all hostings and returns their number. After that, the table accepts no hostings, because a
+// caller of open may have checked the agent before the agent ended.
 func (t *hostTable) close(why error) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,7 +198,7 @@ func (t *hostTable) names() []string {
 	return names
 }
 
-// needs returns the rooms with their sizes and needs, and leaves Units to the caller.
+// needs returns the rooms with their sizes and needs. The caller sets Units.
 func (t *hostTable) needs() (rooms []RoomLoad, needs []capacity.Need) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,9 +215,9 @@ func (t *hostTable) count() int {
 	return len(t.rooms)
 }
 
-// unconfirmed reports whether the store has yet to confirm a pin as of a generation. It
-// leaves out the pins about which the store has not answered several times: the shard that
-// has them is down, and must not hold up the rooms on the others.
+// unconfirmed reports whether the store has yet to confirm a pin as of a generation. It ignores pins about
+// which the store has repeatedly not answered, because their shard is down and must not delay the rooms on
+// other shards.
 func (t *hostTable) unconfirmed(generation uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,20 +229,19 @@ func (t *hostTable) unconfirmed(generation uint64) bool {
 	return false
 }
 
-// silentAfter is how often in a row the store may fail to answer about a pin.
+// silentAfter is after how many calls in a row without an answer the store counts as silent about a pin.
 const silentAfter = 3
 
-// unheard counts the calls in a row for a pin that the store did not answer.
+// unheard counts the calls in a row for a pin without an answer.
 type unheard struct {
-	phase uint64 // in which they count
+	phase uint64 // the phase in which they were counted
 	times int
 }
 
-// phase is a number that grows with the generation of the pin cache, and when a shard is back.
+// phase returns a number that grows with the generation of the pin cache, and when a shard is back.
 func (t *hostTable) phase(generation uint64) uint64 { return generation + t.returns }
 
-// silent reports whether the store does not answer about the pin of h. The caller has the
-// table's lock.
+// silent reports whether the store is silent about the pin of h. The caller must hold the table's lock.
 func (t *hostTable) silent(h *Hosting, generation uint64) bool {
 	return h.unheard.times >= silentAfter && h.unheard.phase == t.phase(generation)
 }
@@ -257,9 +257,8 @@ func (t *hostTable) unanswered(h *Hosting, generation uint64, now time.Time) {
 	h.verify = now
 }
 
-// answered records an answer about the pin of h. The first one after several calls without
-// any comes from a shard that is back: all pins that it has are to be confirmed. The caller
-// has the table's lock.
+// answered records an answer about the pin of h. If the store was silent before, the answer comes from a
+// shard that is back, so all pins on it have to be confirmed again. The caller must hold the table's lock.
 func (t *hostTable) answered(h *Hosting, generation uint64) {
 	if t.silent(h, generation) {
 		t.returns++
@@ -267,10 +266,9 @@ func (t *hostTable) answered(h *Hosting, generation uint64) {
 	h.unheard = unheard{}
 }
 
-// due returns the hostings with pins to write, and the hostings with pins to read,
-// together at most limit. A pin is written once it is older than age. Of the pins about
-// which the store is silent, due returns one: the others would take as long. due
-// ends the hostings that were idle for too long.
+// due returns the hostings whose pins to write and those whose pins to read, together at most limit. A pin is
+// written once it is older than age. Of the pins about which the store is silent, due only returns one,
+// because the others would time out as well. due also ends hostings that were idle for too long.
 func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation uint64) (write, read []*Hosting, probe *Hosting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -280,7 +278,7 @@ func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation 
 			t.endLocked(h, ErrLapsed)
 		case t.silent(h, generation):
 			probe = h
-		case len(write)+len(read) == limit: // the others are due again the next time
+		case len(write)+len(read) == limit: // the others are still due the next time
 		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.needed().Outgrew(h.kept):
 			write = append(write, h)
 		case !h.verify.IsZero() && now.After(h.verify):
@@ -309,13 +307,13 @@ func (t *hostTable) verifyAt(h *Hosting, at time.Time) {
 	h.verify = at
 }
 
-// answer is what the store says of the pin of a hosted room.
+// answer is the store's answer about the pin of a hosted room.
 type answer struct {
 	op         pinstore.Op
 	res        pinstore.Result
 	asked      time.Time
 	generation uint64 // of the pin cache, before the store was asked
-	older      bool   // the pin may be older than a loss of the store's data, or is of a hosting that is known to have ended
+	older      bool   // the pin may be from before a loss of the store's data, or belongs to a hosting that is known to have ended
 }
 
 // took reports whether the answer's op pinned the room to its host.
@@ -324,10 +322,10 @@ func (a *answer) took(h *Hosting) bool { return a.res.Done && a.op.Set.Incarnati
 // taken is what an answer means for a hosting.
 type taken struct {
 	over      bool // the hosting has ended
-	wasSure   bool // this node held the room by the store's word, as of the present generation
-	sameOther bool // the store had the same pin of another node before
+	wasSure   bool // the store had confirmed the room here in the present generation
+	sameOther bool // the store had the same pin of another node the last time
 	outdated  bool // the store has gone back to a copy of its data from before this hosting
-	anew      bool // the room has ended, or lived elsewhere, and was pinned here again
+	anew      bool // the room ended or lived elsewhere in between, and was pinned here again
 }
 
 // take records an answer.
@@ -336,7 +334,7 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	defer t.mu.Unlock()
 	t.answered(h, generation)
 	if is.over = h.err != nil; is.over {
-		return is // the pin may be of a later hosting, and so may its epoch
+		return is // the pin and its epoch may belong to a later hosting
 	}
 	is.wasSure = h.pin.Epoch != 0 && h.generation == generation
 	if a.res.Pin.Epoch < h.pin.Epoch {
@@ -356,7 +354,7 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	return is
 }
 
-// confirmed records that the store has the pin of h. The caller has the table's lock.
+// confirmed records that the store has the pin of h. The caller must hold the table's lock.
 func (h *Hosting) confirmed(a answer) {
 	h.pin.Epoch, h.generation = a.res.Pin.Epoch, a.generation
 	if a.took(h) {
@@ -364,9 +362,9 @@ func (h *Hosting) confirmed(a answer) {
 		h.kept = capacity.NeedIn(h.pin)
 	}
 	if h.verify.After(a.asked) {
-		return // a read that is still to come stays: see Resolver.recheck
+		return // a planned read stays planned: see Resolver.recheck
 	}
-	// A store that notifies calls its results fresh for long, another one for a moment.
+	// The results of a store that notifies stay fresh for long, and those of other stores for a moment.
 	h.verify = time.Time{}
 	if a.res.Fresh > 0 {
 		h.verify = a.asked.Add(5 * a.res.Fresh)

@@ -15,39 +15,38 @@ import (
 )
 
 const (
-	retryTime  = 200 * time.Millisecond // while the store does not answer, or a split lasts
+	retryTime  = 200 * time.Millisecond // while the store does not answer or a split lasts
 	searchTime = 30 * time.Second       // how long known rooms of dead nodes are searched for
-	maxAtOnce  = 512                    // rooms that are looked at between two heartbeats
+	maxAtOnce  = 512                    // rooms that are checked between two heartbeats
 )
 
-// keeper is the goroutine that keeps the pins of hosted rooms. It sends this node's
-// heartbeat to the store, refreshes pins, and takes up pins that other instances
-// have changed. Its fields are its own.
+// keeper is the goroutine that keeps the pins of hosted rooms. It sends this node's heartbeat to the store,
+// refreshes pins, and handles pins that other instances have changed. Only this goroutine uses its fields.
 type keeper struct {
 	*Resolver
 	every     time.Duration                  // between two heartbeats of the agent
-	others    others                         // after the latest loss
+	others    others                         // nodes' state after the latest loss of the store's data
 	due       time.Time                      // when the next heartbeat is due
 	sent      time.Time                      // when the latest one was sent
 	standIn   time.Time                      // when to sweep the partitions in which this node is second
 	sweepAll  time.Time                      // when to sweep all owned partitions again
 	search    time.Time                      // until when known rooms of dead nodes are searched for
-	searched  time.Time                      // when they were searched for last
+	searched  time.Time                      // when they were last searched for
 	reported  int64                          // load
-	doubt     map[lease.Incarnation][]string // rooms hosted here with pins that name it; it may live
-	void      []voidPin                      // of rooms hosted here, to be replaced
-	noVerdict error                          // why the store was not asked again, while rooms are confirmed, who is dead
-	apart     bool                           // nodes are cut off, by the log
-	listened  time.Time                      // when the store was asked which members it hears
-	silent    []lease.NodeID                 // members that it does not hear, by the log
-	warn      time.Time                      // when to warn of a capacity without a load; zero: never (again)
+	doubt     map[lease.Incarnation][]string // rooms hosted here whose pins name an incarnation that may be alive
+	void      []voidPin                      // pins of rooms hosted here that are to be replaced
+	noVerdict error                          // why the store was not asked again who is dead while rooms are confirmed
+	apart     bool                           // the log says that nodes are cut off
+	listened  time.Time                      // when the store was last asked which members it hears
+	silent    []lease.NodeID                 // members that it does not hear, as the log says
+	warn      time.Time                      // when to warn of a capacity without a load; zero: never or already done
 }
 
 func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	k := &keeper{
 		Resolver: r, every: node.Config().HeartbeatInterval,
 		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
-		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // until then the application can report
+		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // gives the application time to report
 	}
 	batches := node.Subscribe(ctx)
 	timer := time.NewTimer(0)
@@ -57,7 +56,7 @@ func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 		case b, ok := <-batches:
 			if !ok {
 				batches = nil
-				if ctx.Err() == nil { // the agent has ended, and not the resolver
+				if ctx.Err() == nil { // the agent has ended but not the resolver
 					r.logFenced(r.hosts.close(ErrFenced))
 				}
 				continue
@@ -79,7 +78,7 @@ func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	}
 }
 
-// follow takes up a change of the cluster.
+// follow handles a change of the cluster.
 func (k *keeper) follow(b events.Batch) {
 	acquired := make([]placement.Partition, len(b.Acquired))
 	for i, o := range b.Acquired {
@@ -87,17 +86,17 @@ func (k *keeper) follow(b events.Batch) {
 	}
 	k.work.partitions.add(acquired...)
 	k.met.note(k.agent.Snapshot(), time.Now(), k.cfg.PinTTL)
-	if len(b.Left) > 0 { // or has restarted
+	if len(b.Left) > 0 { // or restarted
 		k.someDied()
 		k.search = time.Now().Add(searchTime)
 	}
-	if hosted := k.hosts.count(); len(b.Joined) > 0 && hosted > 0 && b.Version > 1 { // the agent's log has the rest
+	if hosted := k.hosts.count(); len(b.Joined) > 0 && hosted > 0 && b.Version > 1 { // other changes are in the agent's log
 		k.cfg.Log.Info("nodes added; pinned rooms stay", "joined", len(b.Joined), "hosted_here", hosted)
 	}
 }
 
-// someDied sweeps the owned partitions now, and later the partitions in which this
-// node is second, in case their owner is live but does not reach the store.
+// someDied sweeps the owned partitions now. Later it sweeps the partitions in which this node is second, in
+// case their owner is live but does not reach the store.
 func (k *keeper) someDied() {
 	k.work.partitions.add(k.owned()...)
 	k.standIn = time.Now().Add(3*time.Second + rand.N(3*time.Second))
@@ -112,7 +111,7 @@ func (k *keeper) owned() []placement.Partition {
 	return s.State.Owned()
 }
 
-// sweepSecond sweeps the partitions in which this node is second, as soon as there is a table of the present.
+// sweepSecond sweeps the partitions in which this node is second, as soon as there is a current table.
 func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 	if s.Table == nil || s.Fenced {
 		return
@@ -127,8 +126,8 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 	k.work.partitions.add(second...)
 }
 
-// heartbeat sends this node's heartbeat to the store and asks for the nodes that are
-// cut off. It returns when to send the next one, and whether the store answered.
+// heartbeat sends this node's heartbeat to the store and asks about the nodes that are cut off. It returns
+// after what time to send the next one, and whether the store answered.
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
 	ask, died := k.liveness.Unknown(k.agent.Snapshot(), time.Now())
 	alive, err := k.sendHeartbeat(ctx, ask)
@@ -146,19 +145,19 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	refused := k.store.agreement.Refused() != nil
 	k.store.agreement.Report(k.agree(k.living()))
 	if refused && k.store.agreement.Refused() == nil {
-		k.work.partitions.add(k.owned()...) // not swept while refused
+		k.work.partitions.add(k.owned()...) // these were not swept while this node was refused
 	}
 	k.sayCutOff(len(ask) == 0)
 	k.decide()
 	next = k.sayRestored(ctx)
 	if next == retryTime || len(ask) > 0 {
-		return retryTime, true // a split that lasts, or a death that is about to show
+		return retryTime, true // a split that lasts, or a death that will soon be known
 	}
-	// Well before the heartbeat expires, and often enough for Detector.Record.
+	// This is well before the heartbeat expires, and often enough for Detector.Record.
 	return jittered(min(next, k.every, k.liveness.TTL/4)), true
 }
 
-// sayCutOff logs that nodes are cut off, and that none is any longer: all are live by gossip, or dead.
+// sayCutOff logs when nodes are cut off, and when none is any longer because all are live in gossip or dead.
 func (k *keeper) sayCutOff(decided bool) {
 	switch nodes := k.liveness.CutOff(); {
 	case len(nodes) > 0 && !k.apart:
@@ -173,7 +172,7 @@ func (k *keeper) sayCutOff(decided bool) {
 	}
 }
 
-// listen asks the store, twice in a TTL, which of the members that take rooms it hears, if it answers.
+// listen asks the store twice per TTL which of the members that take rooms it hears.
 func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) {
 	if !answers || time.Since(k.listened) < k.liveness.TTL/2 || !k.agent.Live() {
 		return
@@ -195,7 +194,7 @@ func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) 
 	k.saySilent()
 }
 
-// saySilent logs that the store does not hear members, and that it hears all again.
+// saySilent logs when the store does not hear some members, and when it hears all of them again.
 func (k *keeper) saySilent() {
 	nodes := k.silence.Named()
 	isNew := slices.ContainsFunc(nodes, func(id lease.NodeID) bool { return !slices.Contains(k.silent, id) })
@@ -216,21 +215,22 @@ func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (al
 		return nil, err
 	}
 	if back {
-		k.storeAway(false) // the store calls changed if it may have lost data
+		k.storeAway(false) // if the store may have lost data, it calls changed
 	}
 	k.liveness.HeartbeatArrived(time.Now())
 	return alive, nil
 }
 
-// pulse sends a heartbeat if the latest one is old, between calls for pins. Each of them can take
-// seconds while a shard of the store hangs, and a gap in the heartbeats leaves this node unable to say who is dead.
+// pulse sends a heartbeat between calls for pins if the latest heartbeat is old. Each of these calls can take
+// seconds while a shard of the store hangs, and with a gap in its heartbeats this node could not tell who is
+// dead.
 func (k *keeper) pulse(ctx context.Context) {
 	if time.Since(k.sent) >= k.every && ctx.Err() == nil {
 		_, _ = k.sendHeartbeat(ctx, nil)
 	}
 }
 
-// probe asks the store for a pin about which it was silent, if there is one.
+// probe asks the store about a pin about which it was silent, if there is one.
 func (k *keeper) probe(ctx context.Context, h *Hosting) {
 	if h == nil {
 		return
@@ -271,8 +271,8 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 	}
 	if now.Before(k.search) && now.Sub(k.searched) >= k.every {
 		k.searched = now
-		// The new homes of these rooms are found and published even if the store does
-		// not notify. Rooms of nodes that are cut off may still be there.
+		// Find and publish the new homes of these rooms even if the store does not notify. Rooms of nodes
+		// that are cut off may still be there.
 		if rooms := k.cache.On(func(at lease.Incarnation) bool { return k.liveness.Gone(s, at) }); len(rooms) > 0 {
 			k.work.rooms.add(rooms...)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// swap performs an op for a caller who waits, caches the pin, and publishes a move.
+// swap performs an op for a waiting caller, caches the pin, and publishes a move.
 func (r *Resolver) swap(ctx context.Context, s *cluster.Snapshot, op pinstore.Op, why string) pinstore.Result {
 	asked := r.cache.Begin(op.Room, s.Stats.Fences)
 	if op.Set.Number != 0 {
@@ -27,14 +27,14 @@ func (r *Resolver) swap(ctx context.Context, s *cluster.Snapshot, op pinstore.Op
 	return res
 }
 
-// Why a room has moved.
+// Reasons of moves.
 const (
 	nodeGone     = "its node is gone"
 	movedByOther = "moved by another instance"
 )
 
-// learn caches the pin that an op has found or made. It returns the move that this
-// proves, unless another caller got the news first.
+// learn caches the pin that an op has found or made. It returns the move that this shows, unless another
+// caller learned it first.
 func (r *Resolver) learn(
 	s *cluster.Snapshot,
 	op pinstore.Op,

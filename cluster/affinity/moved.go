@@ -15,24 +15,24 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Moves returns the rooms that get another node, until ctx is done: the rooms that this
-// instance moves, and known rooms that other instances move, as far as the store
-// notifies. A slow reader delays no other; the moves that it misses merge.
+// Moves returns the rooms that get another node, until ctx is done: rooms that this instance moves, and known
+// rooms that other instances move, as far as the store notifies. A slow reader does not delay others, and the
+// moves that it misses are merged.
 func (r *Resolver) Moves(ctx context.Context) iter.Seq[MovedBatch] { return r.feeds.moves.watch(ctx) }
 
-// Moved is a move of a room. From and To may name the same node, even the same
-// incarnation, if the room has been elsewhere in between.
+// Moved is a move of a room. From and To may name the same node, or even the same incarnation, if the room
+// has been elsewhere in between.
 type Moved struct {
 	Room      string
-	Partition placement.Partition // of the room
+	Partition placement.Partition // partition of the room
 	From, To  lease.Incarnation   // From is zero if it is not known
 	Reason    string              // for people
 	Epoch     uint64              // of the pin that names To
 	Addr      string              // the APIAddr of To's node; empty if this node has never met it
 }
 
-// movedJSON is the JSON of Moved. Incarnations are strings, as in the whole API: not
-// every language has integers above 2^53.
+// movedJSON is the JSON of Moved. Incarnations are strings, as in the whole API, because not every language
+// has integers above 2^53.
 type movedJSON struct {
 	Room            string              `json:"room"`
 	Partition       placement.Partition `json:"partition"`
@@ -71,13 +71,13 @@ func (m *Moved) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Directive returns what to send to the clients of the room. Its Addr may be empty: then the
-// client has to ask where the room lives.
+// Directive returns what to send to the clients of the room. If its Addr is empty, the client has to ask
+// where the room lives.
 func (m Moved) Directive() reconnect.Directive {
 	return reconnect.Directive{Room: m.Room, To: m.To.Node, Addr: m.Addr, Reason: m.Reason, Epoch: m.Epoch}
 }
 
-// announce publishes moves with the addresses of the nodes that the rooms moved to, as last known here.
+// announce publishes moves with the last known addresses of the rooms' new nodes.
 func (r *Resolver) announce(moved []Moved) {
 	s := r.agent.Snapshot()
 	for i := range moved {
@@ -89,43 +89,41 @@ func (r *Resolver) announce(moved []Moved) {
 // MovedBatch holds the moves since a subscriber's previous batch. It is never empty.
 // The subscriber may keep and change it.
 type MovedBatch struct {
-	// Moved has each room once, sorted by name. Several moves of one room are merged:
-	// From is the first move's, all else is the latest move's.
+	// Moved has each room once, sorted by name. Several moves of a room are merged: From is from the first
+	// move, and everything else from the latest.
 	Moved []Moved `json:"moved"`
 
-	// Resync is set if moves were dropped: resolve all rooms again. Moved is then
-	// empty.
+	// Resync is set if moves were dropped. Resolve all rooms again then. Moved is empty.
 	Resync bool `json:"resync"`
 }
 
-// maxPending bounds the moves that are kept for a slow subscriber: some 4 MB without
-// the names. Three dead nodes of 5,000 rooms each still fit.
+// maxPending is how many moves are kept for a slow subscriber. They take about 4 MB without the names. Three
+// dead nodes with 5,000 rooms each still fit.
 const maxPending = 16_384
 
-// moves is a feed of moved rooms to any number of subscribers. The zero value is ready
-// to use, from any goroutine. Publishing never waits for a subscriber, and no
-// subscriber waits for another.
+// moves is a feed of moved rooms for any number of subscribers. The zero value is ready to use, and safe for
+// concurrent use. Publishing never waits for a subscriber, and no subscriber waits for another.
 type moves struct {
-	mu     sync.Mutex // held for work in memory only, never while a loop body runs
+	mu     sync.Mutex // only held for work in memory, never while a loop body runs
 	subs   map[*mover]struct{}
 	closed bool
 }
 
-// mover is one subscription. The lock of the feed guards it.
+// mover is a subscription. The lock of the feed guards it.
 type mover struct {
-	room    string // the only room that counts; empty: all rooms
+	room    string // the only room to deliver; empty: all rooms
 	pending map[string]Moved
 	resync  bool
 	wake    chan struct{} // holds one token while there may be something to take
 	ranged  atomic.Bool
 }
 
-// publish adds moves for every subscriber. It keeps nothing of list, and costs less
-// than 0.5 µs for each room and subscriber. After close it does nothing.
+// publish adds moves for every subscriber. It does not keep list, and costs less than 0.5 µs for each room
+// and subscriber. After close it does nothing.
 //
-// A move with a smaller epoch than the room's pending move is dropped. Moves that a
-// subscriber has taken are not remembered: publishers publish a room's moves in the
-// order of their epochs, or readers compare.
+// A move with a smaller epoch than the room's pending move is dropped. Moves that a subscriber has taken are
+// not remembered, so publishers must publish a room's moves in the order of their epochs, or readers must
+// compare epochs.
 func (f *moves) publish(list []Moved) {
 	if len(list) == 0 {
 		return
@@ -152,14 +150,13 @@ func (f *moves) resync() {
 	}
 }
 
-// watch subscribes and returns the batches from now on, as a sequence for one loop: a
-// second range yields nothing. Moves between the call and the loop are included.
-// While the loop body runs, moves merge into the next batch.
+// watch subscribes and returns the batches from now on as a sequence. Moves between the call and the loop are
+// included. While the loop body runs, moves merge into the next batch. Only one loop can range over the
+// sequence, and a second range yields nothing.
 //
-// The subscription ends when the loop is left; when ctx is done, which drops pending
-// moves; or when the feed is closed, after the pending moves. There is no goroutine: a
-// sequence that is never ranged over costs its pending moves until ctx is done or the
-// feed closes.
+// The subscription ends when the loop is left, when ctx is done (which drops pending moves), or when the feed
+// is closed (after the pending moves). There is no goroutine, but a sequence that is never ranged over keeps
+// its pending moves in memory until ctx is done or the feed closes.
 func (f *moves) watch(ctx context.Context) iter.Seq[MovedBatch] {
 	s := f.subscribe("")
 	stop := context.AfterFunc(ctx, func() { f.unsubscribe(s) })
@@ -176,7 +173,7 @@ func (f *moves) watch(ctx context.Context) iter.Seq[MovedBatch] {
 				if !yield(b) {
 					return
 				}
-				continue // take later moves before the end of the feed
+				continue // take moves that came before the end of the feed
 			case !open:
 				return
 			}
@@ -188,8 +185,7 @@ func (f *moves) watch(ctx context.Context) iter.Seq[MovedBatch] {
 	}
 }
 
-// close ends the feed: subscribers get their pending moves, then the end. It may be
-// called again.
+// close ends the feed. Subscribers get their pending moves and then the end. It may be called again.
 func (f *moves) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +231,7 @@ func (f *moves) take(s *mover) (b MovedBatch, open bool) {
 // add merges m into the pending moves.
 func (s *mover) add(m Moved) {
 	if s.resync || s.room != "" && s.room != m.Room {
-		return // after a resync the reader will resolve all rooms
+		return // after a resync the reader resolves all rooms anyway
 	}
 	old, ok := s.pending[m.Room]
 	switch {
@@ -255,6 +251,6 @@ func (s *mover) add(m Moved) {
 func (s *mover) notify() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // a token is there already
+	default: // there is a token already
 	}
 }

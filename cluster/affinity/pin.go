@@ -13,19 +13,19 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Pin returns where a room lives, and pins it to a node of the caller's choice if it lives nowhere: if it has
-// no pin, or the pin names a dead node. All concurrent callers, on any node, get the same answer, so look at
-// the Assignment: the room may live elsewhere. To move it then, call Move. The room's demand counts against
-// the hard ceiling of the node, as all instances know it. Neither Demand.Require nor Config.Selector bind a
-// Pin.
+// Pin pins a room to the given node if it has no pin or its pin names a dead node, and returns where the room
+// lives. All concurrent callers, on any node, get the same answer, so check the Assignment, because the room
+// may live elsewhere. To move it then, call Move. The room's demand counts against the hard ceiling of the
+// node, together with the rooms of all instances. Demand.Require and Config.Selector do not restrict Pin.
 //
 // It takes one round trip to the store, and up to three more if the pin names a node that has just died. If
-// the store does not answer within Config.Budget, Pin fails with ErrStore, and the room may be pinned to the
-// node or not.
+// the store does not answer within Config.Budget, Pin fails with ErrStore, and the room may or may not be
+// pinned to the node.
 //
 // If the room lives nowhere, Pin fails with ErrNotLive if the node is unknown, has left, or takes no rooms
-// because it is draining, settling or of weight 0; or with ErrNoCapacity by the hard ceiling. Its other
-// errors are ErrName, ErrDemand, ErrChanged, ErrSettings, ErrFenced, ErrClosed and those of Agent.Place.
+// because it is draining, settling or of weight 0, and with ErrNoCapacity if the room would exceed the node's
+// hard ceiling. Its other errors are ErrName, ErrDemand, ErrChanged, ErrSettings, ErrFenced, ErrClosed and
+// those of Agent.Place.
 func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d Demand) (Assignment, error) {
 	if err := check(room, d); err != nil {
 		return Assignment{}, err

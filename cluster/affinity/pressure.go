@@ -13,27 +13,25 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-const heaviest = 10 // rooms that a Pressure names
+const heaviest = 10 // rooms in a Pressure
 
-// Pressures returns this node's pressure whenever it changes: when the node carries
-// more than its soft ceiling, with its heaviest rooms, and when that is over. No room
-// moves by itself: see Move.
+// Pressures returns this node's pressure whenever it changes: when the node carries more than its soft
+// ceiling, with its heaviest rooms, and when that is over. No room moves by itself, so react with Move.
 func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] {
 	return r.feeds.pressures.watch(ctx)
 }
 
-// Pressure is the load of a node in units (see Config.Cost), with its heaviest rooms.
-// A room that grows after it was pinned never moves by itself: an operator or a
-// application moves one.
+// Pressure is the load of a node in units (see Config.Cost), with its heaviest rooms. A room that grows after
+// it was pinned never moves by itself. An operator or your application has to move it.
 type Pressure struct {
 	Node     lease.NodeID `json:"node"`
 	Load     int64        `json:"load"`     // units
 	Ceiling  int64        `json:"ceiling"`  // units up to which the node gets new rooms
-	Capacity int64        `json:"capacity"` // units that it can carry
+	Capacity int64        `json:"capacity"` // units that the node can carry
 	Over     bool         `json:"over"`     // Load is above Ceiling
 
-	// Heaviest has the rooms of most units, in descending order. Readers share it, and
-	// must not change it.
+	// Heaviest has the rooms with the most units, in descending order. Don't modify it, because readers share
+	// it.
 	Heaviest []RoomLoad `json:"heaviest"`
 }
 
@@ -49,13 +47,12 @@ func (p *Pressure) equal(o *Pressure) bool {
 		p.Over == o.Over && slices.Equal(p.Heaviest, o.Heaviest)
 }
 
-// pressures publishes one node's pressure. Readers get the newest value and skip
-// the values in between. The zero value is ready to use, from any goroutine.
+// pressures publishes a node's pressure. Readers get the newest value and skip the values in between. The
+// zero value is ready to use, and safe for concurrent use.
 type pressures struct{ latest.Value[*Pressure] }
 
-// watch yields the newest value as soon as there is one, then the newest value each
-// time that it differs from the one yielded before. It ends with ctx or with Close,
-// and needs no goroutine. Each range over it starts again.
+// watch yields the newest value as soon as there is one, and then each time it differs from the previous one.
+// It ends with ctx or with Close, and needs no goroutine. Each range over it starts again.
 func (f *pressures) watch(ctx context.Context) iter.Seq[Pressure] {
 	return func(yield func(Pressure) bool) {
 		var last *Pressure
@@ -77,8 +74,8 @@ func (f *pressures) watch(ctx context.Context) iter.Seq[Pressure] {
 	}
 }
 
-// measure reports this node's load, if so configured, and its pressure. It warns once of
-// a capacity without a load.
+// measure reports this node's load, if configured, and its pressure. It warns once if the node has a capacity
+// but reports no load.
 func (k *keeper) measure(s *cluster.Snapshot) {
 	if !k.warn.IsZero() && time.Now().After(k.warn) {
 		k.warn = time.Time{}
@@ -101,13 +98,13 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 		rooms, _ := k.Hosted()
 		p.Heaviest = rooms[:min(heaviest, len(rooms))]
 	} else {
-		p.Load = 0 // below the ceiling, or each change of the load would be published
+		p.Load = 0 // not shown below the ceiling, because each change of the load would be published
 	}
 	k.feeds.pressures.Set(&p)
 }
 
-// Hosted returns the rooms that are hosted here, heaviest first, and their cost
-// together. O(rooms · log rooms).
+// Hosted returns the rooms that are hosted here, heaviest first, and the sum of their costs. It takes O(rooms
+// · log rooms) time.
 func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
 	rooms, units = r.loads()
 	slices.SortFunc(rooms, func(a, b RoomLoad) int {
@@ -116,7 +113,7 @@ func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
 	return rooms, units
 }
 
-// loads is Hosted without an order. Cost runs after the lock of the table is free.
+// loads is Hosted without sorting. It calls Cost after it has released the lock of the table.
 func (r *Resolver) loads() (rooms []RoomLoad, units int64) {
 	rooms, needs := r.hosts.needs()
 	for i := range rooms {

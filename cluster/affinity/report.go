@@ -12,17 +12,17 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Report takes the word of a client, or of a node, that it has lost the host of a room: lost
-// is the directive of the connection. It returns where the room lives now.
+// Report is for when a client or a node says that it has lost the connection to the host of a room. lost is
+// the directive of that connection. Report returns where the room lives now.
 //
-// The word moves nothing. If the room still lives on that node, the agent looks at the node
-// itself, at most once a second however many report it. If its process is gone, Report waits
-// for the confirmation, for at most a second, and the room gets a new home as from Resolve: of any number of
-// reports at any nodes one moves it, once. If the node is alive, or its end is not confirmed,
-// Report returns the present home, and the caller asks again.
+// A report alone does not move the room. If the room still lives on that node, the agent checks the node
+// itself, at most once a second no matter how many callers report it. If its process is gone, Report waits
+// until that is confirmed, for at most a second, and the room gets a new home as with Resolve. Of any number
+// of reports, on any nodes, only one moves the room. If the node is alive, or its end is not confirmed,
+// Report returns the present home, and the caller has to ask again later.
 //
-// It takes one round trip to the store, and those of Resolve if the node is dead. It pins
-// nothing: it fails with ErrNoPin, and otherwise as Lookup and Resolve do.
+// It takes one round trip to the store, and those of Resolve if the node is dead. It fails with ErrNoPin if
+// the room has no pin, and with the errors of Lookup and Resolve.
 func (r *Resolver) Report(ctx context.Context, lost reconnect.Directive) (Assignment, error) {
 	a, err := r.Lookup(ctx, lost.Room)
 	if err != nil || a.Source == Degraded {
@@ -37,17 +37,17 @@ func (r *Resolver) Report(ctx context.Context, lost reconnect.Directive) (Assign
 	return r.Resolve(ctx, lost.Room, Demand{})
 }
 
-// names reports whether a directive may be of the node that an assignment names, by any of its
-// epochs: the epoch of a pin that was restored has grown since. A directive without a node is of a
-// client that does not know it.
+// names reports whether a directive may be for the node of an assignment. It ignores the epoch, because the
+// epoch of a pin grows when the pin is restored. A directive without a node comes from a client that does not
+// know the node.
 func names(d reconnect.Directive, a Assignment) bool {
 	return d.To == a.Node || d.To == "" && (d.Epoch == 0 || d.Epoch >= a.Epoch)
 }
 
-// lookEvery is how often reports have the agent look at one node.
+// lookEvery is how often reports can make the agent check a node.
 const lookEvery = time.Second
 
-// looks are the latest looks of the agent at nodes.
+// looks has the latest checks of nodes.
 type looks struct {
 	ended func(context.Context, lease.Incarnation) bool // Agent.Ended
 
@@ -55,19 +55,19 @@ type looks struct {
 	of map[lease.Incarnation]*look
 }
 
-// look is a look at one node. All reports during the look, and soon afterwards, share it.
+// look is a check of a node. All reports during the check, and soon after it, share it.
 type look struct {
 	began time.Time
 	done  chan struct{}
 }
 
-// at looks at a node unless that has been done lately, and returns when it is done or ctx ends.
+// at checks a node unless that was done recently. It returns when the check is done or ctx ends.
 func (l *looks) at(ctx context.Context, node lease.Incarnation) {
 	this, first := l.join(node, time.Now())
 	if first {
 		go func() {
 			defer close(this.done)
-			l.ended(context.WithoutCancel(ctx), node) // others wait for it, too
+			l.ended(context.WithoutCancel(ctx), node) // because others wait for it, too
 		}()
 	}
 	select {
@@ -76,7 +76,7 @@ func (l *looks) at(ctx context.Context, node lease.Incarnation) {
 	}
 }
 
-// join returns the latest look at a node, and whether it begins now.
+// join returns the latest check of a node, and whether it begins now.
 func (l *looks) join(node lease.Incarnation, now time.Time) (_ *look, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *looks) join(node lease.Incarnation, now time.Time) (_ *look, first bool
 	return this, true
 }
 
-// wait returns when no look goes on.
+// wait returns when no check is running.
 func (l *looks) wait() {
 	l.mu.Lock()
 	all := slices.Collect(maps.Values(l.of))

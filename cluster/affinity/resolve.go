@@ -11,18 +11,18 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Resolve returns where a room lives. A room without a pin is pinned now: to the
-// owner of its partition if that has headroom for the demand, otherwise to the least
-// loaded node with headroom. All concurrent callers, on any node, get the same
-// answer.
+// Resolve returns where a room lives. It pins a room without a pin to the owner of the room's partition if
+// that node has headroom for the demand, or else to the least loaded node with headroom. All concurrent
+// callers, on any node, get the same answer.
 //
-// It takes no round trip to the store if the pin is cached, one otherwise, a second one if a pin that was
-// known here has gone, and up to three more if the pin names a node that has just died. If the store does not
-// answer within Config.Budget, the assignment is Degraded: the last known node, or the node of the hash.
+// It takes no round trip to the store if the pin is cached, and otherwise one. It takes a second one if a pin
+// that was known here is gone, and up to three more if the pin names a node that has just died. If the store
+// does not answer within Config.Budget, the assignment is Degraded: the last known node, or the node of the
+// hash.
 //
-// It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several
-// concurrent changes), ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends
-// before the budget does.
+// It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several concurrent changes),
+// ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends before the budget is
+// used up.
 func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	ctx, end := r.trace(ctx, "resolve", room)
 	if end == nil {
@@ -44,7 +44,7 @@ func (r *Resolver) trace(ctx context.Context, call, room string) (context.Contex
 func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	faulty := d.Validate()
 	if faulty == nil {
-		if a, ok := r.cached(room); ok { // so its name is valid
+		if a, ok := r.cached(room); ok { // a cached room has a valid name
 			return a, nil
 		}
 	}
@@ -54,7 +54,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	began := time.Now()
 	defer func() { r.counts.asked.Add(time.Since(began)) }()
 	got, err := r.ask(ctx, began.Add(r.cfg.Budget), &r.shared.resolve, room, d, false, func() (settled, bool) {
-		a, ok := r.cached(room) // another caller may have been answered in between
+		a, ok := r.cached(room) // another caller may have got an answer in the meantime
 		return settled{Assignment: a}, ok
 	})
 	return got.Assignment, err
@@ -63,7 +63,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 // cached answers from the pin cache.
 func (r *Resolver) cached(room string) (Assignment, bool) {
 	e := r.cache.Get(room)
-	if e == nil || !r.cache.IsFresh(e) || r.work.closed.Load() { // no longer notified then
+	if e == nil || !r.cache.IsFresh(e) || r.work.closed.Load() { // the store does not notify after Close
 		return Assignment{}, false
 	}
 	s := r.agent.Snapshot()
@@ -78,8 +78,8 @@ func (r *Resolver) cached(room string) (Assignment, bool) {
 	}, true
 }
 
-// settled is an answer of the store, and what was so before the store was asked. The
-// answer proves nothing about a later loss or fence. A caller may get it later.
+// settled is an answer of the store, and counts from before the store was asked, because the answer proves
+// nothing about a later loss or fence. A caller may get it later.
 type settled struct {
 	Assignment
 	generation uint64 // of the pin cache
@@ -87,9 +87,9 @@ type settled struct {
 	ends       uint64 // of hostings here: see hostTable.endsOf
 }
 
-// ask settles a room with the store, by a time, unless there is a shortcut by then. Concurrent
-// callers for the same room in the same flight share the answer. serves: they are about to
-// serve the room here.
+// ask settles a room with the store until the given time, unless the shortcut has an answer. Concurrent
+// callers for the same room in the same flight share the answer. serves is set if they are about to serve the
+// room here.
 func (r *Resolver) ask(
 	ctx context.Context,
 	until time.Time,
@@ -104,7 +104,7 @@ func (r *Resolver) ask(
 			return got, nil
 		}
 		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences, ends: r.hosts.endsOf(room).Load()}
-		bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), until) // a caller who gives up must not look like a store that does not answer
+		bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), until) // otherwise a caller who gives up would look like a store that does not answer
 		defer cancel()
 		t, err := r.begin(room, d, serves)
 		if err != nil {

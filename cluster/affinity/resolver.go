@@ -23,12 +23,11 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Resolver says where rooms live, keeps the pins of the rooms that are hosted here,
-// and gives the rooms of dead nodes a new home. All methods may be called from any
-// goroutine.
+// Resolver knows where rooms live, keeps the pins of the rooms that are hosted here, and gives the rooms of
+// dead nodes a new home. All methods are safe for concurrent use.
 //
-// A Resolver has no lock of its own. Each part has one where it needs one, and calls
-// no other part and no callback of the user's while it holds the lock.
+// A Resolver has no lock of its own. Parts that need a lock have one, and call no other part and no user's
+// callback while they hold it.
 type Resolver struct {
 	agent    agent
 	cfg      Config
@@ -42,9 +41,9 @@ type Resolver struct {
 	silence  liveness.Silence
 	met      met
 	hosts    hostTable
-	shared   struct { // by concurrent callers
+	shared   struct { // shared by concurrent callers
 		resolve, host singleflight.Group // Host must not be answered from the cache
-		again         singleflight.Group // a further try of Host, which has less time
+		again         singleflight.Group // another try of Host, which has less time
 		looks         looks
 	}
 	feeds struct {
@@ -55,46 +54,47 @@ type Resolver struct {
 	counts counters
 }
 
-// agent is what decisions need of a *cluster.Agent.
+// agent has the methods of *cluster.Agent that decisions need.
 type agent interface {
 	Snapshot() *cluster.Snapshot
 	Place(key string) (*cluster.Member, error)
 	Live() bool
 }
 
-// work is what the two goroutines have yet to do, and their life cycle.
+// work is what the two goroutines have to do, and their life cycle.
 type work struct {
-	rooms      worklist[string]              // whose pins may have changed
+	rooms      worklist[string]              // rooms whose pins may have changed
 	all        atomic.Bool                   // any pin may have changed
-	partitions worklist[placement.Partition] // to sweep
+	partitions worklist[placement.Partition] // partitions to sweep
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 
 	setLoad     func(units int64) // nil: the application measures the load
 	releaseLoad func()
 	stop        context.CancelFunc
-	unnotify    func() // ends the calls of changed
-	unregister  func() // ends the call of Close by the agent's Leave
-	endLog      func() // waits for the last lines
+	unnotify    func() // stops the calls of changed
+	unregister  func() // stops the agent's Leave from calling Close
+	endLog      func() // writes the last lines and waits for them
 	closed      atomic.Bool
 	close       sync.Once
 	closeErr    error // of Close
 	wait        sync.WaitGroup
 }
 
-// Start returns a running Resolver over a store that all nodes share. It does not wait for the agent, and for
-// the store no longer than Config.Budget. The agent's Leave closes it, at the right moment; do not close it
-// before.
+// Start returns a running Resolver for a store that all nodes share. It does not wait for the agent, and
+// waits for the store for at most Config.Budget. The agent's Leave closes the Resolver at the right moment,
+// so don't close it before.
 //
-// With Config.ReportLoad it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the load.
+// With Config.ReportLoad, it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the
+// load.
 //
 // It fails with ErrSettings if other nodes of the cluster have another number of partitions, another
-// Config.Cost, or a store with another prefix, or if another cluster has the keys of this store: two clusters
-// share a Redis by different prefixes.
+// Config.Cost, or a store with another prefix, or if another cluster uses the keys of this store. Two
+// clusters that share a Redis need different prefixes.
 //
 // If the store does not answer, the node compares settings later. If they differ then, all calls that need
-// the store fail with ErrSettings, this node fails over no rooms, the others place no rooms here, and the
-// rooms that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that
-// this node does not accept: it belongs to another cluster, which has the same name by mistake.
+// the store fail with ErrSettings, this node fails over no rooms, and the others place no rooms here. Rooms
+// that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that this
+// node does not accept, because it then belongs to another cluster with the same name.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	ctx, stop := context.WithCancel(context.Background())
 	r.work.stop, r.work.endLog = stop, endLog
 	r.store.agreement.Settings, r.store.agreement.Keys = settingsOf(node, cfg), agent.KeyFingerprints
-	_ = r.agree(r.self()) // a store that fails is asked again with the first heartbeat
+	_ = r.agree(r.self()) // if the store fails, it is asked again with the first heartbeat
 	err := r.store.agreement.Refused()
 	if err == nil && cfg.ReportLoad {
 		r.work.setLoad, r.work.releaseLoad, err = agent.ComputeLoad()
@@ -155,10 +155,10 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 	return r
 }
 
-// Close ends the resolver and all hostings, and removes this node's heartbeat from
-// the store. The agent's Leave calls it: right afterwards, other nodes learn that this one has left, and take its rooms
-// at once. Call it only if the agent goes on, or has ended without Leave: while the agent is a member, the rooms
-// stay pinned to this node. Close waits, and may be called again.
+// Close ends the resolver and all hostings, and removes this node's heartbeat from the store. The agent's
+// Leave calls it right before other nodes learn that this one has left, so they take its rooms at once. Call
+// it yourself only if the agent keeps running, or has ended without Leave. While the agent is a member, its
+// rooms stay pinned to this node. Close waits until everything has ended, and may be called again.
 func (r *Resolver) Close() error {
 	r.work.close.Do(func() {
 		r.work.closed.Store(true)
@@ -186,8 +186,8 @@ func (r *Resolver) Close() error {
 	return r.work.closeErr
 }
 
-// changed is called by the store: another user has changed a room's pin, or, with
-// "", any pin may have changed.
+// changed is called by the store when another user has changed a room's pin. With "", any pin may have
+// changed.
 func (r *Resolver) changed(room string) {
 	if room == "" {
 		r.storeAway(true)
@@ -198,7 +198,8 @@ func (r *Resolver) changed(room string) {
 	}
 }
 
-// storeAway is called after the store was away, and may have lost data, or not. Any pin may have changed.
+// storeAway is called after the store was away. Any pin may have changed. lost says that the store may also
+// have lost data.
 func (r *Resolver) storeAway(lost bool) {
 	r.liveness.StoreAway(lost, time.Now())
 	r.cache.InvalidateAll()
@@ -209,7 +210,7 @@ func (r *Resolver) storeAway(lost bool) {
 // self returns this node's incarnation.
 func (r *Resolver) self() lease.Incarnation { return incarnationOf(r.agent.Snapshot().Self) }
 
-// living returns this node's incarnation, or none when it must not send a heartbeat.
+// living returns this node's incarnation, or none if it must not send a heartbeat.
 func (r *Resolver) living() lease.Incarnation {
 	if r.agent.Live() && !r.work.closed.Load() {
 		return r.self()
@@ -235,70 +236,74 @@ type Stats struct {
 	Degraded    uint64 `json:"degraded"`
 	FailedOver  uint64 `json:"failed_over"`  // rooms of dead nodes that this instance failed over
 	Conflicts   uint64 `json:"conflicts"`    // rooms hosted on two nodes that this node gave up
-	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed, or that the breaker rejected
+	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed or that the breaker rejected
 	Repinned    uint64 `json:"repinned"`     // pins of hosted rooms that were restored after the store lost them
-	Requests    uint64 `json:"requests"`     // calls of Host: a participant has arrived here
+	Requests    uint64 `json:"requests"`     // calls of Host, because a participant has arrived here
 	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
 	Relays      uint64 `json:"relays"`       // calls of Relays
 
-	StoreCalls   uint64        `json:"store_calls"` // that a caller waited for, and the time of all
+	StoreCalls   uint64        `json:"store_calls"` // calls of the store that a caller waited for, and the sum of their times
 	StoreTime    time.Duration `json:"store_ns"`
 	Failovers    uint64        `json:"failovers"`   // sweeps that failed over rooms
-	FailoverTime time.Duration `json:"failover_ns"` // the time of all
+	FailoverTime time.Duration `json:"failover_ns"` // sum of their times
 	Breaker      string        `json:"breaker"`     // closed, half-open or open; see StoreDoubt
 
 	Hosted     int   `json:"hosted"`      // rooms hosted here now
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
-	// Store is where the store is, if it has a String method, which shows no passwords.
+	// Store is where the store is, without passwords, if it has a String method.
 	Store string `json:"store,omitempty"`
 
-	// StoreProblem is why: not within Config.Budget, or what the store's client says; empty: it answers.
+	// StoreProblem is why the store does not answer: not within Config.Budget, or an error of the store's
+	// client. It is empty if the store answers.
 	StoreProblem string `json:"store_problem,omitempty"`
 
-	// StoreRoundTrip is how long the store takes to answer a heartbeat: the shortest of the latest three, 0 before these. Above a
-	// third of StoreBudget, which is Config.Budget, joins may be Degraded although the store answers.
+	// StoreRoundTrip is how long the store takes to answer a heartbeat: the shortest time of the latest three
+	// heartbeats, 0 before the third. If it is above a third of StoreBudget, which is Config.Budget, joins may be
+	// Degraded although the store answers.
 	StoreRoundTrip time.Duration `json:"store_round_trip_ns"`
 	StoreBudget    time.Duration `json:"store_budget_ns"`
 
-	// CutOff has the nodes, by id, whose heartbeats the store has had for longer than a lease's TTL while
-	// gossip did not reach them: the network is split, or the nodes were never joined. Only nodes with rooms
-	// that this one has come across are found. Their rooms stay, and have no address here if this node has
-	// never met theirs.
+	// CutOff has the nodes, sorted by id, that have sent heartbeats to the store for longer than a lease's
+	// TTL while gossip did not reach them, because the network is split or the nodes never joined each other.
+	// It only includes nodes whose rooms this node has come across. Their rooms stay, but have no address
+	// here if this node has never met the other one.
 	CutOff []lease.NodeID `json:"cut_off,omitempty"`
 
-	// Silent has the live members, by id, that have sent no heartbeats to this store for a lease's TTL, and
-	// for 10 s at least, although they state a capacity or have sent some before: they use another store, or
-	// none, or do not reach it. They get no new rooms from this node. Rooms that are pinned to them stay.
+	// Silent has the live members, sorted by id, that have sent no heartbeats to this store for a lease's TTL
+	// and at least 10 s, although they have a capacity or have sent heartbeats before. They use another store
+	// or none, or do not reach it. They get no new rooms from this node, but rooms that are pinned to them
+	// stay.
 	Silent []lease.NodeID `json:"silent,omitempty"`
 
-	// Refused is the ErrSettings for which this node places no rooms; empty: none.
+	// Refused is the ErrSettings because of which this node places no rooms. It is empty if there is none.
 	Refused string `json:"refused,omitempty"`
 
-	// StoreWithin is how many calls of the store took at most how long. Asked are calls of Resolve that the pin
-	// cache did not answer, with the time of all and how many took at most how long.
+	// StoreWithin has the number of calls of the store that took at most a duration, by duration. Asked
+	// counts the calls of Resolve that the pin cache did not answer, with the sum of their times, and how
+	// many took at most a duration.
 	StoreWithin map[time.Duration]uint64 `json:"-"`
 	Asked       uint64                   `json:"-"`
 	AskedTime   time.Duration            `json:"-"`
 	AskedWithin map[time.Duration]uint64 `json:"-"`
 
-	Evacuation *Evacuation `json:"-"` // the one in progress, or the latest; nil: there was none
+	Evacuation *Evacuation `json:"-"` // the evacuation in progress or the latest one; nil: there was none
 }
 
-// Evacuation is how far this node has been emptied of rooms, by package evacuate.
+// Evacuation is the progress of package evacuate in moving all rooms away from this node.
 type Evacuation struct {
 	Left   int    `json:"left"`            // rooms that live on this node
-	Moved  int    `json:"moved"`           // to other nodes
-	Ended  int    `json:"ended"`           // by themselves
-	Failed int    `json:"failed"`          // of those left: the latest attempt failed
-	Why    string `json:"why,omitempty"`   // of the latest failure
-	Over   bool   `json:"over"`            // no room is left, or it ended with Error
+	Moved  int    `json:"moved"`           // rooms that moved to other nodes
+	Ended  int    `json:"ended"`           // rooms that ended by themselves
+	Failed int    `json:"failed"`          // rooms of those left whose latest attempt failed
+	Why    string `json:"why,omitempty"`   // reason of the latest failure
+	Over   bool   `json:"over"`            // no room is left, or the evacuation ended with Error
 	Error  string `json:"error,omitempty"` // for people
 }
 
-// Evacuating begins an evacuation in Stats. It returns a function that shows its progress there,
-// until the next evacuation begins. It is for package evacuate.
+// Evacuating is for package evacuate. It begins an evacuation in Stats, and returns a function that shows the
+// progress there until the next evacuation begins.
 func (r *Resolver) Evacuating() (show func(Evacuation)) {
 	at := &r.counts.evacuation
 	last := new(Evacuation)
@@ -353,8 +358,7 @@ func (r *Resolver) Stats() Stats {
 	return s
 }
 
-// worklist is a set of things to do, and a channel that wakes the goroutine that does
-// them.
+// worklist is a set of things to do, with a channel that wakes the goroutine that does them.
 type worklist[K comparable] struct {
 	wake chan struct{} // holds a token while there may be something to do
 

@@ -16,9 +16,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Lookup returns where a room lives. Unlike Resolve it does not pin a room without a
-// pin, but fails with ErrNoPin. If the store does not answer, it returns the last
-// known node as Degraded, or fails with ErrStore.
+// Lookup returns where a room lives. Unlike Resolve, it does not pin a room without a pin, but fails with
+// ErrNoPin. If the store does not answer, it returns the last known node as Degraded, or fails with ErrStore
+// if there is none.
 func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) {
 	if err := CheckName(room); err != nil {
 		return Assignment{}, err
@@ -37,7 +37,7 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 	case pin == (pinstore.Pin{}):
 		return Assignment{}, fmt.Errorf("%w: %q", ErrNoPin, room)
 	}
-	if known := r.cache.Known(room); pin.Epoch < known.Epoch { // the store has gone back to older data
+	if known := r.cache.Known(room); pin.Epoch < known.Epoch { // the store has gone back to an older copy of its data
 		pin = known
 	}
 	if liveness.Live(s, pin.Incarnation) == nil {
@@ -57,7 +57,7 @@ func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (
 	return res.Pin, res.Err
 }
 
-// pinOf returns the pin of a room that has one.
+// pinOf returns the pin of a room, or fails with ErrNoPin.
 func (r *Resolver) pinOf(ctx context.Context, room string) (pinstore.Pin, *cluster.Snapshot, error) {
 	if err := CheckName(room); err != nil {
 		return pinstore.Pin{}, nil, err
@@ -76,22 +76,22 @@ func (r *Resolver) pinOf(ctx context.Context, room string) (pinstore.Pin, *clust
 // Candidate is a node that a Resolver considers for a room.
 type Candidate struct {
 	Member     *cluster.Member
-	Reserved   int64  // units of rooms that its load does not show yet
-	Ceiling    int64  // units of its capacity that new rooms may fill; 0 = not set
-	Preference int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
+	Reserved   int64  // units of rooms that the node's load does not show yet
+	Ceiling    int64  // units up to which new rooms may fill the node; 0 = not set
+	Preference int    // place in Demand.Prefer, from 1; 0 if Require, the Selector, the node's settings or its silence exclude it
 	Taken      bool   // the room lives here, or would
-	Why        string // it was taken, or not
+	Why        string // why the node was taken or not
 }
 
-// Explanation says why a room lives where it does, or would.
+// Explanation says why a room lives where it does, or why it would live there.
 type Explanation struct {
-	Assignment Assignment  // of the room, or what Resolve would choose; nothing is pinned
+	Assignment Assignment  // where the room lives, or what Resolve would choose
 	Pinned     bool        // the room has a pin
 	Candidates []Candidate // every live member, best for the room's partition first
 }
 
-// Explain returns where a room lives, or where Resolve would pin it now, with every
-// candidate and why it was taken, or not. It changes nothing.
+// Explain returns where a room lives, or where Resolve would pin it now, and for every candidate why it was
+// taken or not. It changes nothing.
 func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanation, error) {
 	if err := check(room, d); err != nil {
 		return Explanation{}, err
@@ -125,11 +125,11 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 	return Explanation{Assignment: a, Candidates: candidates}, nil
 }
 
-// Relays returns the n best nodes for a room apart from the node where it lives. A relay serves a part of the
+// Relays returns the n best nodes for a room, except the node where it lives. A relay serves a part of the
 // participants of a room that is too large for one node: the room's node sends each stream once to each
-// relay, and the relay sends it on. The demand is that of one relay. Relays pins nothing: ResolveApart is for
-// relays that are rooms by themselves. The order: nodes with headroom for the demand first, then in the order
-// of Owners. There are fewer if the cluster has fewer nodes.
+// relay, and the relay forwards it. d is the demand of one relay. Nodes with headroom for the demand come
+// first, each group in the order of Owners. Relays returns fewer nodes if the cluster has fewer. It pins
+// nothing. For relays that are rooms themselves, use ResolveApart.
 func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
 	r.counts.relays.Add(1)
 	e, err := r.Explain(ctx, room, d)
@@ -151,13 +151,13 @@ func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]
 	return all[:min(max(0, n), len(all))], nil
 }
 
-// ResolveApart is Resolve for a room that belongs on another node than other rooms do. It is for relays that
-// are rooms by themselves, and so count towards their node's load, follow its drain and get another node
-// after its death: a server pulls the streams of the large room wherever such a room is hosted.
+// ResolveApart is Resolve for a room that should be on another node than the given other rooms. It is for
+// relays that are rooms themselves. Such a relay counts towards its node's load, moves when the node drains,
+// and gets another node when the node dies. The server that hosts it pulls the streams of the large room.
 //
-// If the room's node has one of the others, the room moves to the best node that has none of them. It
-// stays if no node can take it. Of any number of callers one moves it. Rooms that move later stay
-// apart only by another call. It takes the round trips of Resolve, one for each of the others that is not in
+// If one of the others is on the room's node, the room moves to the best node that has none of them, or stays
+// if no node can take it. Of any number of callers, only one moves it. If rooms move later, call ResolveApart
+// again to keep them apart. It takes the round trips of Resolve, one for each of the others that is not in
 // the pin cache, and those of MoveFrom.
 func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, others ...string) (Assignment, error) {
 	a, err := r.Resolve(ctx, room, d)
@@ -181,14 +181,14 @@ func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, othe
 	}
 	moved, err := r.moveFrom(ctx, room, a.Incarnation, a.Epoch, taken)
 	if errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrNoCapacity) || errors.Is(err, ErrRequire) {
-		return a, nil // no other node can have it
+		return a, nil // no other node can take it
 	}
 	return moved, err
 }
 
-// Rooms returns at most limit rooms that are pinned to a node, or to any node if node
-// is empty, in no particular order. It is for people: it queries the store for every
-// partition.
+// Rooms returns at most limit rooms that are pinned to a node, or to any node if node is empty, in no
+// particular order. It is expensive, because it queries the store for every partition. Use it for people and
+// tools only.
 func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]pinstore.Entry, error) {
 	s := r.agent.Snapshot()
 	if s.Table == nil {
@@ -203,11 +203,10 @@ func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]p
 	}, limit)
 }
 
-// Move moves a room to another node on request, unless another instance moves it at
-// the same time (ErrChanged). Its host has Lost it. Neither Demand.Require nor the
-// Selector bind a Move. It fails with ErrNoPin; with
-// ErrNotLive if to takes no rooms; with ErrNoCapacity by the hard ceiling; or with
-// ErrStore, and then the room may have moved or not.
+// Move moves a room to another node, and its host loses it. Demand.Require and the Selector do not restrict
+// Move. It fails with ErrChanged if another instance moves the room at the same time, with ErrNoPin, with
+// ErrNotLive if the node takes no rooms, with ErrNoCapacity if the room would exceed the hard ceiling, or
+// with ErrStore. After ErrStore, the room may or may not have moved.
 func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assignment, error) {
 	pin, s, err := r.pinOf(ctx, room)
 	if err != nil {
@@ -234,16 +233,16 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 	return moved, err
 }
 
-// MoveFrom moves a room away from a node, to a node that it chooses as Resolve does,
-// if the room still lives there under that epoch; 0 is any epoch. So many callers, on any
-// nodes, move a room once: all others get the node that it lives on by then. The host has
-// Lost the room. It takes two round trips, and fails with ErrNoPin, ErrRequire,
-// ErrNoCapacity, ErrChanged, or with ErrStore, and then the room may have moved or not.
+// MoveFrom moves a room away from a node if the room still lives there with this epoch, or with any epoch if
+// it is 0. It chooses the new node like Resolve, and the host loses the room. So if many callers on any nodes
+// want to move a room, it only moves once, and all others get its new node. It takes two round trips, and
+// fails with ErrNoPin, ErrRequire, ErrNoCapacity, ErrChanged or ErrStore. After ErrStore, the room may or may
+// not have moved.
 func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64) (Assignment, error) {
 	return r.moveFrom(ctx, room, from, epoch, []lease.NodeID{from.Node})
 }
 
-// moveFrom is MoveFrom to a node that the room does not leave.
+// moveFrom is MoveFrom that also avoids the nodes in leaves.
 func (r *Resolver) moveFrom(
 	ctx context.Context,
 	room string,
@@ -274,8 +273,8 @@ func (r *Resolver) moveFrom(
 	return moved, err
 }
 
-// move replaces the pin of a room by a pin that names a node, if the pin has not changed. If it
-// has, move returns the pin that stands.
+// move replaces the pin of a room with a pin that names the node, if the pin has not changed. If it has
+// changed, move returns the present pin.
 func (r *Resolver) move(
 	ctx context.Context,
 	s *cluster.Snapshot,
@@ -292,7 +291,7 @@ func (r *Resolver) move(
 	}, why)
 	if res.Err != nil {
 		r.reserved.Failed(reserved, res.Err)
-		time.AfterFunc(storeclient.BulkTime, func() { r.changed(q.Room) }) // it may take effect later, and the store does not notify this node
+		time.AfterFunc(storeclient.BulkTime, func() { r.changed(q.Room) }) // the op may take effect later, and the store does not notify this node
 		return Assignment{}, pinstore.Pin{}, res.Err
 	}
 	if !res.Done {
@@ -306,9 +305,9 @@ func (r *Resolver) move(
 	return moved, pinstore.Pin{}, nil
 }
 
-// Release ends a room, no matter where it lives: its pin is void from now on, and its
-// host has Lost it, with ErrReleased, unless it cannot reach the store for five minutes. It fails with ErrNoPin,
-// ErrChanged or ErrStore.
+// Release ends a room, no matter where it lives. Its pin is void from now on, and its host loses it with
+// ErrReleased, unless the host cannot reach the store for five minutes. It fails with ErrNoPin, ErrChanged or
+// ErrStore.
 func (r *Resolver) Release(ctx context.Context, room string) error {
 	if h := r.hosts.get(room); h != nil {
 		return h.Release(ctx)
@@ -317,16 +316,15 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	if err != nil {
 		return err
 	}
-	// A deleted pin would look like a lost one, and the host would restore it. So a mark
-	// replaces the pin. A host that misses the notification reads the pin within 150 s of its
-	// last answer.
+	// A deleted pin would look like a lost one, and the host would restore it, so a mark replaces the pin. A
+	// host that misses the notification reads the pin at most 150 s after its last answer.
 	const stands = 5 * time.Minute
 	op := pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room, If: pin}
 	op.Set, op.TTL = pinstore.Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, s, op, "")
-	r.recheck(room, res.Err != nil) // it may be hosted here by now
+	r.recheck(room, res.Err != nil) // the room may be hosted here by now
 	if res.Err == nil && !res.Done {
 		return fmt.Errorf("%w: %q", ErrChanged, room)
 	}

@@ -7,17 +7,16 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 )
 
-// linger is how long a room without participants keeps its node, for one who returns.
+// linger is how long a room without participants keeps its node, in case a participant returns.
 const linger = 10 * time.Second
 
-// Serve runs f for one participant of a room, on the node that hosts the room: it is to
-// a room what Agent.RunOwned is to partitions. It hosts the room, counts the
-// participants of all its calls as the room's size, and releases the room 10 s after the
-// last one. An application that uses it for a room calls neither Touch nor Release itself.
+// Serve runs f for a participant of a room, on the node that hosts the room, like Agent.RunOwned does for
+// partitions. It hosts the room, uses the number of running calls as the room's size, and releases the room
+// 10 s after the last one. If you use Serve for a room, don't call Touch or Release yourself.
 //
-// The context of f ends when ctx is done, or when the room is lost, which is then its
-// cause. Serve waits for f, and returns the error of Host; why the room was lost, such
-// as a *NotOwnerError with the node to send the participant to; or the error of f.
+// The context of f ends when ctx is done or the room is lost. In the second case, its cause is why the room
+// was lost. Serve waits for f. It returns the error of Host, or why the room was lost, such as a
+// *NotOwnerError with the node to send the participant to, or the error of f.
 func (r *Resolver) Serve(ctx context.Context, room string, d Demand, f func(context.Context, *Hosting) error) error {
 	h, err := r.enter(ctx, room, d)
 	if err != nil {
@@ -45,8 +44,8 @@ func (r *Resolver) Serve(ctx context.Context, room string, d Demand, f func(cont
 	return err
 }
 
-// enter hosts the room, and counts a participant. A hosting may end in between: then the
-// room is hosted again, or lives elsewhere.
+// enter hosts the room and counts a participant. If the hosting ends in between, enter hosts the room again,
+// unless it lives elsewhere.
 func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, error) {
 	for {
 		h, err := r.Host(ctx, room, d)
@@ -70,14 +69,14 @@ func (h *Hosting) arrive() bool {
 	served := h.served
 	h.touch(func(n capacity.Need) capacity.Need {
 		if served > n.Size() {
-			return n.Counted(served) // otherwise the demand expects more
+			return n.Counted(served) // otherwise the demand expects more participants
 		}
 		return n
 	})
 	return true
 }
 
-// depart is the inverse of arrive. The last one leaves the room to releaseIdle.
+// depart is the inverse of arrive. After the last participant, releaseIdle releases the room.
 func (h *Hosting) depart() {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
@@ -90,8 +89,8 @@ func (h *Hosting) depart() {
 	}
 }
 
-// releaseIdle releases the room unless a participant has returned. A Host may have been for one who is
-// about to.
+// releaseIdle releases the room unless a participant has returned. It waits longer after a Host, which may be
+// for a participant who is about to arrive.
 func (h *Hosting) releaseIdle() {
 	pin, ok, rest := h.r.hosts.releaseIdle(h, linger, time.Now())
 	if rest > 0 {

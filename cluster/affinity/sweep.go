@@ -21,23 +21,23 @@ import (
 
 const (
 	sweepAtOnce = 64          // partitions in one query of the index
-	sweepApart  = 256         // partitions that are swept apart at a time
-	sweepRooms  = 4096        // in these, at a time, and twice the rooms without a home
-	sweepRetry  = time.Second // doubled after each failure, up to
+	sweepApart  = 256         // partitions that are swept separately at a time
+	sweepRooms  = 4096        // rooms in these at a time, plus twice the rooms without a home
+	sweepRetry  = time.Second // doubled after each failure up to
 	sweepRest   = 30 * time.Second
 )
 
-// failOver is the goroutine that gives the rooms of dead nodes new homes, by partition:
-// the owner of a partition sweeps it when it acquires the partition and when a node is
-// gone. The work follows from the store and the live set alone, so nothing is lost when
-// the sweeping node dies, too: the next owner starts over.
+// failOver is the goroutine that gives the rooms of dead nodes new homes, by partition. The owner of a
+// partition sweeps it when it acquires the partition and when a node is gone. The work only depends on the
+// store and the live set, so nothing is lost if the sweeping node dies, too, because the next owner starts
+// over.
 func (r *Resolver) failOver(ctx context.Context) {
 	todo := &r.work.partitions
 	pause := sweepRetry
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	var failed []placement.Partition
-	var since time.Time // when the first of them failed
+	var since time.Time // when the first of the failed partitions failed
 	for {
 		select {
 		case <-todo.wake:
@@ -57,7 +57,7 @@ func (r *Resolver) failOver(ctx context.Context) {
 			continue
 		}
 		if r.liveness.Reclaiming(time.Now()) {
-			pause = sweepRetry // the hosts are about to have restored their pins
+			pause = sweepRetry // the hosts will soon have restored their pins
 		}
 		retry.Reset(jittered(pause))
 		pause = min(2*pause, sweepRest)
@@ -71,8 +71,8 @@ func union(a, b []placement.Partition) []placement.Partition {
 }
 
 // sweep fails over the rooms of dead nodes in some partitions, and returns the partitions in which that
-// failed. The failures of a first TTL are not logged: if the store does not answer at all, the heartbeats
-// find out within it, and that is one line.
+// failed. It does not log failures of the first TTL, because if the store does not answer at all, the
+// heartbeats notice that within a TTL and log a single line.
 func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, warn bool) (failed []placement.Partition) {
 	w := newSweep(r, make(map[lease.Incarnation]bool))
 	since := time.Now()
@@ -104,10 +104,10 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, 
 // sweep is one sweep of some partitions.
 type sweep struct {
 	*Resolver
-	skip       map[lease.Incarnation]bool // alive by the store
+	skip       map[lease.Incarnation]bool // alive in the store
 	failedOver int
 	homeless   map[string]bool // rooms that got no home
-	err        error           // the latest
+	err        error           // the latest error
 	counting   time.Duration   // spent on the Counter
 }
 
@@ -115,8 +115,8 @@ func newSweep(r *Resolver, skip map[lease.Incarnation]bool) sweep {
 	return sweep{Resolver: r, skip: skip, homeless: make(map[string]bool)}
 }
 
-// chunk fails over all rooms of dead nodes in some partitions, and reports whether all have
-// a home, or whether the store failed for a part of the partitions, perhaps.
+// chunk fails over all rooms of dead nodes in some partitions. It reports whether all have a home, and
+// whether the store may have failed for only some of the partitions.
 func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (ok, problem bool) {
 	before := maps.Clone(w.homeless)
 	ok = w.run(ctx, partitions)
@@ -127,9 +127,9 @@ func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (ok
 	return ok, problem
 }
 
-// apart fails over the rooms of each partition by calls of its own, and returns the
-// partitions in which that failed. A call of the store for several partitions fails or
-// hangs as one of them does, as when a shard of a Redis Cluster is down.
+// apart fails over the rooms of each partition with separate calls, and returns the partitions in which that
+// failed. A call of the store for several partitions fails or hangs if only one of them does, for example if
+// a shard of a Redis Cluster is down.
 func (w *sweep) apart(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
 	parts := make([]sweep, len(partitions))
 	oks := make([]bool, len(partitions))
@@ -172,7 +172,7 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 			w.err = pinstore.ErrStore
 			return false
 		}
-		// The index may return the rooms that have no home again, and first.
+		// The index may return the rooms without a home again, and return them first.
 		limit := sweepRooms + 2*len(w.homeless)
 		bounded, cancel := context.WithTimeout(ctx, storeclient.BulkTime)
 		found, err := w.store.Store.Index(bounded, partitions, func(at lease.Incarnation) bool {
@@ -182,7 +182,7 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 		full := len(found) >= limit
 		found = slices.DeleteFunc(found, func(e pinstore.Entry) bool { return w.homeless[e.Room] })
 		orphans, unknown := w.orphans(ctx, s, found)
-		if err = cmp.Or(err, unknown); err != nil { // the rooms that were found are failed over nevertheless
+		if err = cmp.Or(err, unknown); err != nil { // the rooms that were found have been failed over anyway
 			w.err = err
 		}
 		answers := w.failOverTraced(ctx, s, orphans)
@@ -196,14 +196,14 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 	return true
 }
 
-// sweeps reports whether this node may sweep. If not, the present owner does it, or the nodes
-// that are not refused for their settings, or this one once it is accepted.
+// sweeps reports whether this node may sweep. If not, the present owner sweeps, or nodes that are not refused
+// because of their settings, or this node once it is accepted.
 func (r *Resolver) sweeps(s *cluster.Snapshot) bool {
 	return r.agent.Live() && s.Table != nil && !s.Fenced && r.store.agreement.Refused() == nil
 }
 
-// orphans returns the rooms of incarnations that are dead by gossip and by the store,
-// and an error if the store did not answer about one of them.
+// orphans returns the rooms of incarnations that are dead in gossip and in the store. It returns an error if
+// the store did not answer about one of them.
 func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinstore.Entry) (_ []pinstore.Entry, failed error) {
 	verdicts := make(map[lease.Incarnation]liveness.Verdict)
 	for _, e := range found {
@@ -242,9 +242,9 @@ func (w *sweep) failOverTraced(ctx context.Context, s *cluster.Snapshot, orphans
 	return answers
 }
 
-// failOverAll gives each orphan a new home, unless another instance has. It reports whether
-// the store answers: after a chunk for which it does not, the next one would fail as well.
-// A chunk that fits nowhere says nothing of the next one.
+// failOverAll gives each orphan a new home, unless another instance has done so. It stops and returns false
+// when the store does not answer, because the next chunk would fail as well. It continues after a chunk that
+// fits nowhere, because the next one may fit.
 func (w *sweep) failOverAll(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
 	for chunk := range slices.Chunk(orphans, storeclient.BulkOps) {
 		homeless := len(w.homeless)
@@ -263,7 +263,7 @@ func (w *sweep) failOverAll(ctx context.Context, s *cluster.Snapshot, orphans []
 // instance was faster.
 func (w *sweep) failOverChunk(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (err error) {
 	needs := w.needs(ctx, orphans)
-	// All owners of partitions sweep at the same time without each other's reservations.
+	// All owners of partitions sweep at the same time and do not know each other's reservations.
 	share := int64(max(1, len(s.Table.Nodes())))
 	var ops []pinstore.Op
 	var reserved []capacity.Reservation

@@ -7,82 +7,82 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The JSON of the API. Fields are added, never removed or renamed. Package report has what an agent
-// reports of itself and of its cluster, so that package doctor can check it.
+// The JSON of the API. Fields are added, never removed or renamed. Package report has what an agent reports
+// about itself and its cluster, so that package doctor can check it.
 
 type (
-	// Member is one live node.
+	// Member is a live node.
 	Member = report.Member
-	// Cordon says that a node owns nothing, in the view of all members, until it ends.
+	// Cordon keeps a node from owning anything, in the view of all members, until it ends.
 	Cordon = report.Cordon
-	// Members answers /v1/members.
+	// Members is the response to /v1/members.
 	Members = report.Members
-	// Lost is a member that is not live any more.
+	// Lost is a member that is no longer live.
 	Lost = report.Lost
-	// History answers /v1/history.
+	// History is the response to /v1/history.
 	History = report.History
-	// Event is one fact of a History.
+	// Event is an entry of a History.
 	Event = report.Event
-	// Sample is the state of one moment.
+	// Sample is the state at one moment.
 	Sample = report.Sample
-	// Partitions answers /v1/partitions.
+	// Partitions is the response to /v1/partitions.
 	Partitions = report.Partitions
 	// Balance says how evenly partitions are spread.
 	Balance = report.Balance
-	// Stats answers /v1/stats.
+	// Stats is the response to /v1/stats.
 	Stats = report.Stats
 	// Hold is a reason for which a node owns nothing.
 	Hold = report.Hold
-	// Settings are the settings that a reader of counters needs.
+	// Settings are the settings that are needed to understand counters.
 	Settings = report.Settings
-	// Rejection is report.Rejection.
+	// Rejection is gossip that a node rejected from one source.
 	Rejection = report.Rejection
-	// Sources is what became of the files from which a process reads its settings.
+	// Sources is the state of the files from which a process reads its settings.
 	Sources = report.Sources
 )
 
-// Cordoned answers POST /v1/cordon. Converged reports whether every live member has agreed;
-// if false, the cordon, or its end, is still spreading.
+// Cordoned is the response to POST and DELETE /v1/cordon. Converged reports whether every live member has
+// agreed. If it is false, the cordon or its end is still spreading.
 type Cordoned struct {
 	Cordon
 	Converged bool `json:"converged"`
 }
 
-// Keys answers POST /v1/keys. A key is stated by its fingerprint alone.
+// Keys is the response to POST /v1/keys. It only has fingerprints of keys.
 type Keys struct {
 	Self    lease.NodeID `json:"self"`
-	Keys    []string     `json:"keys"`              // first the one that the node sends with, then the other accepted ones
-	Unsaved string       `json:"unsaved,omitempty"` // why a restart of the application undoes the change; for people
+	Keys    []string     `json:"keys"`              // first the key that the node sends with, then the other keys that it accepts
+	Unsaved string       `json:"unsaved,omitempty"` // why a restart of the application would undo the change; for people
 }
 
-// Placed answers /v1/place.
+// Placed is the response to /v1/place.
 type Placed struct {
 	Key       string              `json:"key"`
 	Partition placement.Partition `json:"partition"`
 	Owner     Member              `json:"owner"`
-	Stale     bool                `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: the owner is that of its last table
+	Stale     bool                `json:"stale,omitempty"` // the agent is isolated, fenced or stalled, so the owner is from its last table
 	Version   uint64              `json:"version"`
 	Digest    placement.Digest    `json:"digest"`
 }
 
-// Ranked answers /v1/owners.
+// Ranked is the response to /v1/owners.
 type Ranked struct {
 	Key       string              `json:"key"`
 	Partition placement.Partition `json:"partition"`
 	Owners    []Member            `json:"owners"`
-	Why       string              `json:"why"`             // the first is the owner; for people
-	Stale     bool                `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: the owners are those of its last table
+	Why       string              `json:"why"`             // why the first is the owner; for people
+	Stale     bool                `json:"stale,omitempty"` // the agent is isolated, fenced or stalled, so the owners are from its last table
 }
 
-// Owned answers /v1/owned.
+// Owned is the response to /v1/owned.
 type Owned struct {
 	Self       lease.NodeID          `json:"self"`
 	Partitions []placement.Partition `json:"partitions"`
-	Waiting    []placement.Partition `json:"waiting"` // with handoff: its own by the table, which it does not run yet
+	Waiting    []placement.Partition `json:"waiting"` // with handoff: partitions that the table gives to it but it does not run yet
 }
 
-// Changed answers the POST calls that change this node. Converged reports whether
-// every live member has agreed; if false, the change is still spreading.
+// Changed is the response to the POST calls that change this node. Converged reports whether every live
+// member has agreed. If it is false, the change is still spreading.
 type Changed struct {
 	Self      lease.NodeID `json:"self"`
 	State     lease.State  `json:"state"`
@@ -90,7 +90,7 @@ type Changed struct {
 	Load      int64        `json:"load"`
 	Converged bool         `json:"converged"`
 
-	// Evacuation is set by a drain if the rooms of this node move, or have moved.
+	// Evacuation is set if rooms of this node move, or have moved, because of a drain.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 }
 
@@ -99,56 +99,55 @@ type RoomAssignment struct {
 	Room      string              `json:"room"`
 	Partition placement.Partition `json:"partition"`
 
-	// Node is the node of the room. If this agent does not see it live, only ID,
-	// Incarnation and State are set, and State is left.
+	// Node is the node of the room. If it is not live in this agent's view, only ID, Incarnation and State
+	// are set, and State is left.
 	Node Member `json:"node,omitzero"`
 
-	Incarnation uint64          `json:"incarnation,string"` // of the node, by the room's pin
-	Source      affinity.Source `json:"source,omitzero"`    // of the assignment: cached, pinned, hash, override, degraded
+	Incarnation uint64          `json:"incarnation,string"` // the node's incarnation in the room's pin
+	Source      affinity.Source `json:"source,omitzero"`    // cached, pinned, hash, override or degraded
 	Reason      string          `json:"reason"`             // for people
 	Epoch       uint64          `json:"epoch"`              // grows with each move of the room; 0 if unknown
 
-	// Hosted reports that this agent keeps the pin alive, on condition of another
-	// resolve within TouchWithinS seconds.
+	// Hosted reports that this agent keeps the pin alive, if there is another resolve within TouchWithinS
+	// seconds.
 	Hosted       bool  `json:"hosted"`
 	TouchWithinS int64 `json:"touch_within_s,omitzero"`
 }
 
-// RoomDetail answers GET /v1/rooms/{room}. If the room is not pinned, the assignment
-// is the choice that resolve would make now, without a Node if none can take it.
+// RoomDetail is the response to GET /v1/rooms/{room}. If the room is not pinned, the assignment is the choice
+// that resolve would make now. It has no Node if no node can take the room.
 type RoomDetail struct {
 	RoomAssignment
 	Pinned     bool            `json:"pinned"`
 	Candidates []RoomCandidate `json:"candidates"` // every live member, best for the room's partition first
 }
 
-// RoomCandidate is a member as the agent that places a room sees it. Amounts are units
-// of load.
+// RoomCandidate is a member in the view of the agent that places a room. Amounts are units of load.
 type RoomCandidate struct {
 	ID         lease.NodeID `json:"id"`
 	Load       int64        `json:"load"`       // its last report
-	Reserved   int64        `json:"reserved"`   // for new rooms, and not in its load yet
-	Ceiling    int64        `json:"ceiling"`    // of the load with which it gets new rooms
+	Reserved   int64        `json:"reserved"`   // for new rooms that are not in its load yet
+	Ceiling    int64        `json:"ceiling"`    // load up to which it gets new rooms
 	Capacity   int64        `json:"capacity"`   // 0: unknown
-	Preference int          `json:"preference"` // of prefer, from 1 on; 0: excluded
+	Preference int          `json:"preference"` // place in prefer, from 1; 0: excluded
 	Taken      bool         `json:"taken"`      // the room is or goes here
-	Why        string       `json:"why"`        // the reason for Taken; for people
+	Why        string       `json:"why"`        // reason for Taken, for people
 }
 
-// RoomRelays answers GET /v1/rooms/{room}/relays. Relays are the best further nodes for a
-// room that is too large for its own: those with headroom for the demand first.
+// RoomRelays is the response to GET /v1/rooms/{room}/relays. Relays are the best further nodes for a room
+// that is too large for its own node, beginning with nodes that have headroom for the demand.
 type RoomRelays struct {
 	Room   string   `json:"room"`
 	Relays []Member `json:"relays"` // fewer than requested if no more nodes take rooms
 }
 
-// Rooms answers GET /v1/rooms.
+// Rooms is the response to GET /v1/rooms.
 type Rooms struct {
-	Rooms     []PinnedRoom `json:"rooms"` // by name
+	Rooms     []PinnedRoom `json:"rooms"` // sorted by name
 	Truncated bool         `json:"truncated"`
 }
 
-// PinnedRoom is one room of Rooms.
+// PinnedRoom is a room of Rooms.
 type PinnedRoom struct {
 	Room        string              `json:"room"`
 	Partition   placement.Partition `json:"partition"`
@@ -158,7 +157,7 @@ type PinnedRoom struct {
 	Size        int                 `json:"size"` // participants, at the last refresh of the pin
 }
 
-// ReleasedRoom answers DELETE /v1/rooms/{room}.
+// ReleasedRoom is the response to DELETE /v1/rooms/{room}.
 type ReleasedRoom struct {
 	Room string `json:"room"`
 }

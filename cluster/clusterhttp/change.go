@@ -27,7 +27,7 @@ const (
 	minToLoop   = time.Second           // if the caller does not wait
 )
 
-// drain also empties the node of its rooms, if the body has rooms.
+// drain also evacuates the node's rooms if the body has rooms.
 func (a *api) drain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	wait, p := waitOf(r)
 	if p != nil {
@@ -69,9 +69,9 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 	return c, nil
 }
 
-// perform runs a change and waits until all members have agreed, for as long as the caller
-// wants at most. The change happens even if the caller disconnects or does not wait: the agent's
-// call has its own goroutine and deadline.
+// perform runs a change and waits until all members have agreed, at most as long as the caller wants. The
+// change happens even if the caller disconnects or does not wait, because the agent's call has its own
+// goroutine and deadline.
 func (a *api) perform(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -97,7 +97,7 @@ func (a *api) perform(
 			return false, a.problemOf(err)
 		}
 	case <-timeout.C:
-	case <-stop: // the server ends
+	case <-stop: // the server shuts down
 		time.AfterFunc(minToLoop, cancel)
 	case <-r.Context().Done():
 		time.AfterFunc(minToLoop, cancel) // the caller no longer waits
@@ -111,7 +111,7 @@ func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, p
 	}
 	a.audit(r)
-	before := a.changed() // the state before the leave, not during it
+	before := a.changed() // respond with the state before the leave
 	a.leaving.Do(func() {
 		go func() {
 			if err := a.agent.Leave(context.Background()); err != nil && !errors.Is(err, cluster.ErrClosed) {
@@ -158,22 +158,22 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	a.audit(r)
 	weight := uint32(*body.Weight)
 	c := a.changed()
-	c.Converged = weight == c.Weight && a.agent.Converged() // a new weight has yet to spread
+	c.Converged = weight == c.Weight && a.agent.Converged() // if the weight changed, it has yet to spread
 	c.Weight = weight
-	// Without a table of the new weight in time, the weight is set, and not converged.
+	// If there is no table with the new weight in time, the weight is set but not converged.
 	if err := a.agent.SetWeight(weight); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, a.problemOf(err)
 	}
 	return c, nil
 }
 
-// keyPrint is a fingerprint of cluster.KeyFingerprint.
+// keyPrint matches a fingerprint of cluster.KeyFingerprint.
 var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 
-// changeKeys makes one step of a change of the gossip key, on this node alone. A key comes in with install
-// and never goes out.
+// changeKeys makes one step of a change of the gossip key, on this node only. A key comes in with install and
+// never goes out.
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	if !a.guard.guardChanges && !certified(r) { // any process on this machine may call
+	if !a.guard.guardChanges && !certified(r) { // otherwise any process on this machine could call it
 		return nil, problem(http.StatusForbidden, CodeForbidden,
 			"gossip keys are changed by callers that prove themselves alone: give the agent a token (--http-token-file)")
 	}
@@ -226,7 +226,7 @@ func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
 	return func() error { return a.agent.RemoveKey(body.Remove) }, nil
 }
 
-// unsaved keeps the gossip keys for the next start, or returns why it could not.
+// unsaved saves the gossip keys for the next start, or returns why it could not.
 func (a *api) unsaved() string {
 	if a.saveKeys == nil {
 		return "this process does not keep keys that are changed by a call"
@@ -237,7 +237,7 @@ func (a *api) unsaved() string {
 	return ""
 }
 
-// certified reports whether the client has shown a certificate of a CA that the server trusts for clients.
+// certified reports whether the client has shown a certificate from a CA that the server trusts for clients.
 func certified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 func (a *api) changed() *Changed {
@@ -254,7 +254,7 @@ func waitOf(r *http.Request) (time.Duration, *Problem) {
 	return durationOf(r, "wait", defaultWait, 0, maxWait)
 }
 
-// durationOf returns a parameter of least to most, or its default if it is missing.
+// durationOf returns a parameter between least and most, or the default if it is missing.
 func durationOf(r *http.Request, name string, missing, least, most time.Duration) (time.Duration, *Problem) {
 	text, p := param(r.URL.RawQuery, name)
 	if p != nil || text == "" {
@@ -267,10 +267,9 @@ func durationOf(r *http.Request, name string, missing, least, most time.Duration
 	return d, nil
 }
 
-// decode reads the request's body, a JSON object with no other fields than those of
-// into. A request without a body leaves into unchanged. The content type is mandatory
-// against forged requests: a form on any web page can send a body, but the browser
-// sends this type to another origin only after a preflight.
+// decode reads the request's body, which must be a JSON object without unknown fields. A request without a
+// body leaves into unchanged. The content type is mandatory to prevent forged requests, because a form on any
+// web page can send a body, but the browser only sends this type to another origin after a preflight.
 func decode(r *http.Request, into any) *Problem {
 	if r.ContentLength == 0 {
 		return nil
@@ -303,7 +302,7 @@ func decode(r *http.Request, into any) *Problem {
 	return nil
 }
 
-// wrongField names the wrong field, in terms of JSON and not of Go.
+// wrongField names the wrong field in terms of JSON instead of Go.
 func wrongField(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {

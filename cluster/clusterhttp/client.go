@@ -21,26 +21,25 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// maxAnswer is the limit of one response or event, in bytes. The largest response of an
-// agent, 65,536 partitions with long node ids, takes 4 MB, plus 2 kB per node with many
-// labels.
+// maxAnswer is the maximum size of a response or event, in bytes. The largest response of an agent, with
+// 65,536 partitions and long node ids, takes 4 MB, plus 2 kB per node with many labels.
 const maxAnswer = 32 << 20
 
 // DefaultBase is the default address of an agent's HTTP API.
 const DefaultBase = "127.0.0.1:8401"
 
-// Client calls one agent over HTTP. The zero value calls an agent on this machine.
-// Its methods are safe for concurrent use while its fields do not change.
+// Client calls an agent over HTTP. The zero value calls an agent on this machine. Its methods are safe for
+// concurrent use while its fields do not change.
 //
-// An error is a *[Problem] if the agent responded with one, wraps ctx.Err() if ctx
-// ended, and otherwise names the address without a valid response.
+// An error is a *[Problem] if the agent responded with one, and wraps ctx.Err() if ctx ended. Otherwise it
+// names the address that did not give a valid response.
 type Client struct {
 	// Base is the host:port of the agent, or a URL, with a path if the API is
 	// mounted below one. Default DefaultBase.
 	Base string
 
-	// Token is sent with each call. The network can read it unless Base is https or on
-	// this machine.
+	// Token is sent with each call. Unless Base is https or on this machine, anyone on the network can read
+	// it.
 	Token string
 
 	// Scope, if set, is the scope of the agent that Place, Owners, Partitions, Owned and Events ask for
@@ -48,9 +47,9 @@ type Client struct {
 	// scope. For other scopes use copies of the Client.
 	Scope string
 
-	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be
-	// 0, because it would end every stream of Events; a context bounds the calls. Redirects
-	// are followed only if it has a CheckRedirect.
+	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be 0, because it would end
+	// every stream of Events. Limit calls with their contexts instead. It only follows redirects if it has a
+	// CheckRedirect.
 	HTTP *http.Client
 }
 
@@ -59,7 +58,7 @@ func (c *Client) Place(ctx context.Context, key string) (Placed, error) {
 	return ask[Placed](ctx, c, http.MethodGet, c.scoped("/v1/place", url.Values{"key": {key}}), nil)
 }
 
-// Owners returns the n best members for key, 1 to 100, the owner first.
+// Owners returns the n best members for key, the owner first. n is 1 to 100.
 func (c *Client) Owners(ctx context.Context, key string, n int) (Ranked, error) {
 	query := url.Values{"key": {key}, "n": {strconv.Itoa(n)}}
 	return ask[Ranked](ctx, c, http.MethodGet, c.scoped("/v1/owners", query), nil)
@@ -70,8 +69,8 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 	return ask[Members](ctx, c, http.MethodGet, "/v1/members", nil)
 }
 
-// Partitions returns the owner of every partition, as a table to store, compare
-// (placement.Diff) or plan with.
+// Partitions returns the owner of every partition, as a table that you can store, compare (placement.Diff) or
+// plan with.
 func (c *Client) Partitions(ctx context.Context) (Partitions, error) {
 	return ask[Partitions](ctx, c, http.MethodGet, c.scoped("/v1/partitions", url.Values{}), nil)
 }
@@ -86,28 +85,29 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", nil)
 }
 
-// History returns what the agent saw since its start: its last 200 events, and samples of half
-// an hour.
+// History returns what the agent has seen since its start: its last 200 events, and samples of the last half
+// hour.
 func (c *Client) History(ctx context.Context) (History, error) {
 	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)
 }
 
-// Doctor returns what the agent finds wrong with itself and its cluster. The agent looks twice, over
-// apart: at most 5 s.
+// Doctor returns what the agent finds wrong with itself and its cluster. The agent checks twice, with the
+// time over between the checks, which is at most 5 s.
 func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnosis, error) {
 	return ask[doctor.Diagnosis](ctx, c, http.MethodGet, "/v1/doctor?"+url.Values{"over": {over.String()}}.Encode(), nil)
 }
 
-// Drain makes the node release its partitions, and waits until every member has
-// agreed, for nine tenths of the time that ctx leaves: at most ten minutes, 10 s if ctx has no
-// deadline. After that time Converged is false and draining continues.
+// Drain makes the node release its partitions, and waits until every member has agreed. It waits for nine
+// tenths of the time until ctx's deadline but at most ten minutes, or for 10 s if ctx has no deadline. After
+// that time Converged is false and draining continues.
 func (c *Client) Drain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+waitWithin(ctx), nil)
 }
 
-// Evacuate is Drain for a node with rooms: they move to other nodes, rate a second or
-// faster if they have to by the deadline; 0 is the default of package evacuate. It does not wait for
-// that: Stats has the progress. A second call replaces the rate and the deadline.
+// Evacuate is Drain for a node with rooms. They move to other nodes, at rate rooms per second, or faster if
+// the deadline requires it. If rate or deadline is 0, the default of package evacuate is used. Evacuate does
+// not wait until the rooms have moved. Stats has the progress. A second call replaces the rate and the
+// deadline.
 func (c *Client) Evacuate(ctx context.Context, rate int, deadline time.Duration) (Changed, error) {
 	ms, err := millisOf("deadline", deadline)
 	if err != nil {
@@ -117,13 +117,13 @@ func (c *Client) Evacuate(ctx context.Context, rate int, deadline time.Duration)
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+waitWithin(ctx), map[string]any{"rooms": rooms})
 }
 
-// Undrain is the reverse of Drain, and waits in the same way.
+// Undrain reverses Drain, and waits in the same way.
 func (c *Client) Undrain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+waitWithin(ctx), nil)
 }
 
-// Leave makes the node leave the cluster. It returns when the agent has accepted the
-// call; the leave takes a moment longer.
+// Leave makes the node leave the cluster. It returns when the agent has accepted the call. The leave itself
+// takes a moment longer.
 func (c *Client) Leave(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
@@ -139,8 +139,8 @@ func (c *Client) SetWeight(ctx context.Context, w uint32) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/weight", map[string]uint32{"weight": w})
 }
 
-// ReportHealth reports that the application of the node is healthy, and that its next report
-// follows within ttl. Without that the node drains. 0: no further report is expected.
+// ReportHealth reports that the application of the node is healthy, and that the next report follows within
+// ttl. Otherwise the node drains. With a ttl of 0, no further report is expected.
 func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, error) {
 	ms, err := millisOf("ttl", ttl)
 	if err != nil {
@@ -149,7 +149,8 @@ func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, 
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ms})
 }
 
-// Cordon has a member own nothing for some time, in the view of all members, or until Uncordon. It waits as Drain does.
+// Cordon keeps a member from owning anything for d or until Uncordon, in the view of all members. It waits
+// like Drain.
 func (c *Client) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Cordoned, error) {
 	ms, err := millisOf("the time of a cordon", d)
 	if err != nil {
@@ -158,28 +159,29 @@ func (c *Client) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, r
 	return ask[Cordoned](ctx, c, http.MethodPost, "/v1/cordon?wait="+waitWithin(ctx), Cordon{ID: id, ForMS: ms, Reason: reason})
 }
 
-// Uncordon ends the cordon of a member. It waits as Drain does.
+// Uncordon ends the cordon of a member. It waits like Drain.
 func (c *Client) Uncordon(ctx context.Context, id lease.NodeID) (Cordoned, error) {
 	return ask[Cordoned](ctx, c, http.MethodDelete, "/v1/cordon?wait="+waitWithin(ctx), map[string]lease.NodeID{"id": id})
 }
 
-// InstallKey has the node accept a further gossip key, which it does not send with yet. The key goes to the agent as it
-// is: the network can read it unless Base is https or on this machine.
+// InstallKey makes the node accept another gossip key, which it does not send with yet. Unless Base is https
+// or on this machine, anyone on the network can read the key.
 func (c *Client) InstallKey(ctx context.Context, key []byte) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"install": base64.StdEncoding.EncodeToString(key)})
 }
 
-// UseKey has the node send with the gossip key of this fingerprint, which all live members have to accept.
+// UseKey makes the node send with the gossip key with this fingerprint, which all live members must accept.
 func (c *Client) UseKey(ctx context.Context, fingerprint string) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"use": fingerprint})
 }
 
-// RemoveKey has the node accept the gossip key of this fingerprint no more. No live member may send with it.
+// RemoveKey makes the node stop accepting the gossip key with this fingerprint. No live member may send with
+// it.
 func (c *Client) RemoveKey(ctx context.Context, fingerprint string) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"remove": fingerprint})
 }
 
-// millisOf returns a duration as the API has it, where 0 has a meaning of its own.
+// millisOf converts a duration for the API, where 0 has a special meaning.
 func millisOf(what string, d time.Duration) (int64, error) {
 	if ms := d.Milliseconds(); ms != 0 || d == 0 {
 		return ms, nil
@@ -187,8 +189,7 @@ func millisOf(what string, d time.Duration) (int64, error) {
 	return 0, fmt.Errorf("clusterhttp: %s is %v; it must be 0 or at least 1ms", what, d)
 }
 
-// Ready returns nil if the node is ready to serve, or a *Problem with the State of the
-// node.
+// Ready returns nil if the node is ready to serve, or else a *Problem with the State of the node.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := ask[status](ctx, c, http.MethodGet, "/readyz", nil)
 	return err
@@ -204,7 +205,7 @@ func waitWithin(ctx context.Context) string {
 	return min(max(0, time.Until(deadline)*9/10), maxWait).String()
 }
 
-// scoped returns the target of a call with a query, and with the scope if there is one.
+// scoped returns the target of a call with a query and, if there is one, the scope.
 func (c *Client) scoped(path string, query url.Values) string {
 	if c.Scope != "" {
 		query.Set("scope", c.Scope)
@@ -267,7 +268,8 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	return resp, nil
 }
 
-// stays returns a client that follows no redirect: no agent sends one, and the token must not go elsewhere.
+// stays returns a client that does not follow redirects, because agents don't send any, and the token must
+// not go elsewhere.
 func (c *Client) stays() *http.Client {
 	own := *cmp.Or(c.HTTP, http.DefaultClient)
 	if own.CheckRedirect == nil {
@@ -286,7 +288,7 @@ func (c *Client) problem(resp *http.Response) error {
 			Code:    CodeBadRequest,
 			Message: fmt.Sprintf("%s redirects to %.200s: name that address if it is the agent's", c.where(), resp.Header.Get("Location")),
 		}
-	case bytes.HasPrefix(b, []byte("Client sent an HTTP request to an HTTPS server")): // in the words of net/http
+	case bytes.HasPrefix(b, []byte("Client sent an HTTP request to an HTTPS server")): // the text of net/http
 		p = &Problem{Code: CodeBadRequest, Message: c.where() + " speaks https: put https:// in front of its address"}
 	case err != nil || json.Unmarshal(b, p) != nil || p.Code == "":
 		p = &Problem{Code: CodeInternal, Message: fmt.Sprintf("unexpected response from %s: %s: is it a roost agent?", c.where(), resp.Status)}
@@ -295,10 +297,10 @@ func (c *Client) problem(resp *http.Response) error {
 	return p
 }
 
-// failed returns the error of a call without a response.
+// failed returns the error for a call without a response.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if failure, ok := errors.AsType[*url.Error](err); ok {
-		err = failure.Err // without the URL again
+		err = failure.Err // without repeating the URL
 	}
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("clusterhttp: no response yet from %s: %w", c.where(), cause)
@@ -326,7 +328,7 @@ func (c *Client) base() (string, error) {
 
 func (c *Client) where() string { return agenturl.Shown(cmp.Or(c.Base, DefaultBase)) }
 
-// readAll reads a response of bounded size.
+// readAll reads a response of limited size.
 func readAll(body io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// report notes that the application next to this agent is healthy. Reports are too frequent for
-// the log.
+// report notes that the application next to this agent is healthy. It does not log, because reports are too
+// frequent.
 func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
 		TTL *int64 `json:"ttl_ms"`
@@ -33,11 +33,11 @@ func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, a.problemOf(err)
 	}
 	c := a.changed()
-	c.Converged = c.State == before && a.agent.Converged() // a change of state has yet to spread
+	c.Converged = c.State == before && a.agent.Converged() // if the state changed, it has yet to spread
 	return c, nil
 }
 
-// cordon has a member own nothing, in the view of all.
+// cordon keeps a member from owning anything, in the view of all members.
 func (a *api) cordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
 		ID     lease.NodeID `json:"id"`
@@ -89,7 +89,7 @@ func (a *api) uncordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return &Cordoned{Cordon: Cordon{ID: body.ID}, Converged: converged}, nil
 }
 
-// cordons returns the cordons in force.
+// cordons returns the active cordons.
 func cordons(s *cluster.Snapshot) []Cordon {
 	all := make([]Cordon, len(s.Cordons))
 	for i, c := range s.Cordons {

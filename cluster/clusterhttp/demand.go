@@ -15,10 +15,10 @@ import (
 type roomDemand struct {
 	affinity.Demand
 
-	// Touch says that the caller serves the room, and that the demand is the present one.
+	// Touch says that the caller serves the room, and that this is the room's present demand.
 	Touch bool `json:"touch,omitempty"`
 
-	// NoHost says that the caller serves no rooms on this node: it leads clients to others.
+	// NoHost says that the caller does not serve rooms on this node, and only directs clients to nodes.
 	NoHost bool `json:"no_host,omitempty"`
 }
 
@@ -32,7 +32,7 @@ func checkDemand(d affinity.Demand) *Problem {
 	return nil
 }
 
-// demandIn reads a demand from a query; prefer and require are separated by commas.
+// demandIn reads a demand from a query. The values of prefer and require are separated by commas.
 func demandIn(query string) (d affinity.Demand, _ *Problem) {
 	var size, publishers, subscribers int64
 	for _, number := range []struct {

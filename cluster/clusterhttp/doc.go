@@ -32,12 +32,12 @@
 //	GET  /routing.mjs            package routing for Node.js and browsers
 //	GET  /                      the dashboard, for people: see package dashboard
 //
-// Every response shows the view of one node. A response is built from one snapshot, so
-// its parts agree with each other; two responses may differ. /v1/owned may differ from
-// /v1/partitions, which shows the table: a node with an expired lease, for example after
-// its process was paused, owns nothing, even if its table still names it.
+// Every response shows the view of one node. A response is built from one snapshot, so its parts agree with
+// each other, but two responses may differ. /v1/owned may differ from /v1/partitions, which shows the table.
+// For example, a node whose lease expired while its process was paused owns nothing, even if its table still
+// names it.
 //
-// The table can be stored as a document: [placement.Export] reads it, for
+// You can store the response of /v1/partitions as a document. [placement.Export] reads it, for
 // [placement.Diff] and the commands roost diff and roost plan.
 //
 // A key is 1 to 4,096 bytes of UTF-8. Unknown parameters are ignored; a known parameter
@@ -46,50 +46,49 @@
 // A body is a JSON object of at most 64 kB, with Content-Type application/json and no
 // unknown fields. Calls without parameters in the body take {} or no body.
 //
-// /v1/drain, /v1/undrain and /v1/cordon wait until all members agree, for at most wait: 0 to 10m, by
-// default 10s. They respond with 200 in either case; converged shows the result. The
-// change continues if the caller disconnects. /v1/load is sent with the next heartbeat,
-// /v1/weight immediately; neither call waits. An agent that computes its load (--report-load) rejects
-// /v1/load with 409 and load_computed.
+// /v1/drain, /v1/undrain and /v1/cordon wait until all members agree, for at most wait (0 to 10m, default
+// 10s). They respond with 200 in either case, and converged shows the result. The change continues if the
+// caller disconnects. /v1/load and /v1/weight don't wait. A load is sent with the next heartbeat, and a
+// weight at once. An agent that computes its load (--report-load) rejects /v1/load with 409 and
+// load_computed.
 //
-// An application next to the agent sends /v1/health from time to time. If the next report does
-// not follow within ttl_ms (100 to 3,600,000), the application is unhealthy: the node drains until
-// two reports follow each other in time. A ttl_ms of 0 ends that. An application that sends
-// none is healthy.
+// An application next to the agent can report its health with /v1/health. If the next report does not follow
+// within ttl_ms (100 to 3,600,000), the application counts as unhealthy, and the node drains until two
+// reports in a row are in time. A ttl_ms of 0 ends that. An application that never reports counts as healthy.
 //
-// /v1/cordon takes any member out, in the view of all members, for at most a day: it owns nothing and
-// shows as draining, with the reason, also after a restart.
-// Of two decisions about a node the later one counts.
+// /v1/cordon keeps a member from owning anything, in the view of all members, for at most a day, even if it
+// restarts. The member shows as draining, with the reason. A second cordon of a node replaces the first.
 //
-// /v1/keys takes one of three steps on this node alone: install accepts a further key (base64), use sends
-// with a key, and remove drops one, both by its fingerprint. To change the key of a cluster, take each step
-// on all nodes before the next one. A node refuses use while it sees a live member without the key, and
-// remove while it sees one that sends with it. Callers must show a token, or a certificate that the server
-// has verified.
+// /v1/keys makes one of three steps on this node only: install accepts another key (base64), use sends with a
+// key, and remove drops a key. use and remove take a fingerprint. To change the key of a cluster, finish each
+// step on all nodes before the next one. A node refuses use while it sees a live member without the key, and
+// remove while it sees a live member that sends with it. Callers must show a token, or a certificate that the
+// server has verified.
 //
-// /healthz depends on this process alone: a failure of peers or of the network must not restart it. It
-// responds with stalled when the agent's loop has not gone round for a TTL: a strategy does not return, or
-// the process was paused until a moment ago. /readyz has a Problem with the field state while the node is
-// joining (its lease expired), settling or left, or has a hold: then state is the cause of the first one
-// (duplicate, clock_ahead, isolated, unhealthy, flapping, cordoned or draining), and the message explains it.
-// A node is also isolated while it settles after that. /v1/stats has all holds.
+// /healthz only depends on this process, because a failure of peers or of the network must not restart it. It
+// responds with stalled if the agent's loop has not completed a round for a TTL, because a strategy does not
+// return or the process was paused until a moment ago.
 //
-// A node that is isolated, or joins again after its lease expired, answers lookups by its last table, with
-// stale set. It owns nothing then. While it joins again, /v1/members has the last known members, with stale
-// set.
+// /readyz responds with a Problem while the node is not ready. Its field state is joining (also after its
+// lease expired), settling or left or, if the node has a hold, the cause of the first one: duplicate,
+// clock_ahead, isolated, unhealthy, flapping, cordoned or draining. The message explains it. A node that
+// settles after it was isolated also counts as isolated. /v1/stats has all holds.
 //
-// A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the rooms that live on the node to
-// others, rate of them a second (default 10), and faster if they have to by the deadline: see package
-// evacuate. It responds before they have moved; evacuation in /v1/stats has the progress, until
-// over is true. /v1/undrain ends it. A second drain replaces the rate and the deadline.
+// A node that is isolated, or joins again after its lease expired, owns nothing and answers lookups from its
+// last table, with stale set. While it joins again, /v1/members has the last known members, with stale set.
+//
+// A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the node's rooms to other nodes, at rate rooms
+// per second (default 10), or faster if the deadline requires it: see package evacuate. It responds before
+// they have moved. evacuation in /v1/stats has the progress until over is true. /v1/undrain stops it. A
+// second drain replaces the rate and the deadline.
 //
 // # Scopes
 //
-// /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table take scope=NAME: they answer
-// from that scope of the agent ([cluster.Agent.Scope], or roost agent --scope) in place of all members. The
-// answers have the same form. Version and digest are those of the scope's table; in_sync and diverged compare
-// the agent's table, since members do not state the tables of their scopes. A stream of events has the
-// scope's members alone, and no moves of rooms, which are not part of scopes.
+// With scope=NAME, /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table answer for a
+// scope of the agent ([cluster.Agent.Scope], or roost agent --scope) instead of all members. The responses
+// have the same form. version and digest are those of the scope's table, but in_sync and diverged compare the
+// agent's table, because members do not announce the tables of their scopes. A stream of events only has the
+// scope's members, and no moves of rooms, which do not belong to scopes.
 //
 // # Rooms
 //
@@ -102,104 +101,106 @@
 //	DELETE /v1/rooms/{room}            [ReleasedRoom]    the room has ended
 //	GET    /v1/rooms?node=ID&limit=N   [Rooms]           the pinned rooms of one node or of all
 //
-// They need [Options].Rooms, which roost agent --redis sets.
+// These calls need [Options].Rooms, which roost agent --redis sets.
 //
-// A media server in any language runs next to an agent. When a participant arrives
-// for a room, the server sends resolve to its agent:
+// A media server in any language runs next to an agent. When a participant arrives for a room, the server
+// calls resolve of its agent:
 //
 //	curl -d '{"size":4}' -H 'Content-Type: application/json' 127.0.0.1:8401/v1/rooms/room-17/resolve
 //
-// If node is a different node, the server sends the participant there; api_addr is the
-// address that node was started with. A node that this one has never met has an id and an incarnation, no age_ms and an
-// empty api_addr: ask again. Otherwise hosted is true: the agent keeps the pin
-// of the room alive, and stores size as its number of participants; without size the
-// number stays as it was. The server calls resolve again whenever the number changes, and
-// at least every touch_within_s seconds: otherwise the hosting expires, and then the pin.
-// When the room ends, the server deletes it. If the room moves away, the server learns it
-// from the event moved, or at the latest from the response to its next resolve.
+// If node is a different node, the server sends the participant to its api_addr. If this node has never met
+// that node, node only has an id and an incarnation, with an empty api_addr and no age_ms. The server should
+// then ask again.
 //
-// A service that only leads clients to rooms sends no_host with its resolve: then this agent does not host
-// the room, also if the room is on its node.
+// Otherwise hosted is true: the agent keeps the pin of the room alive, and stores size as its number of
+// participants. Without size, the number does not change. The server must call resolve again whenever the
+// number changes, and at least every touch_within_s seconds, because otherwise the hosting expires, and then
+// the pin. When the room ends, the server deletes it. If the room moves away, the server learns it from the
+// event moved, or at the latest from the response to its next resolve.
 //
-// A client that has lost its node, or its server, sends report to the agent of any other node, with to and
-// epoch of the answer that led it there. The agent looks at the node itself. It responds at once if the
-// room lives elsewhere by now, or if that process runs: the room stays then. Otherwise it responds
-// as soon as the end of the process is confirmed, with the new node, and after a second at most.
+// A service that only directs clients to rooms sends no_host with its resolve. Then this agent does not host
+// the room, even if the room is on its node.
 //
-// A room that is too large for its node needs further nodes, its relays: the room's node sends each
-// stream once to each relay, and the relay serves it to the participants there. GET …/relays names the
-// best nodes for that, by the demand of a relay's share of the room, and pins nothing: to send
-// participants there and streams between nodes is the task of the media servers.
+// When a client has lost its connection to the room's node, the client or its signalling server calls report
+// of the agent of any other node, with to and epoch of the response that directed it there. The agent checks
+// the node itself. It responds at once if the room lives elsewhere by now, or if the process on that node
+// runs, in which case the room stays. Otherwise it responds with the new node as soon as the end of the
+// process is confirmed, or after at most a second.
 //
-// While the store does not respond, source is degraded, and epoch is 0 unless the store
-// confirmed it before: two nodes may then both get the room. After this node's lease has
-// expired, resolve responds with not_ready, and the node hosts nothing.
+// A room that is too large for its node needs further nodes, its relays. The room's node sends each stream
+// once to each relay, and the relay serves it to the participants there. GET …/relays returns the best nodes
+// for the demand of a relay's share of the room. It pins nothing. The media servers have to send participants
+// there and forward the streams.
 //
-// The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces and *.
-// It is escaped in the path: a%2Fb is the room a/b. The rooms . and .. are %2E and
-// %2E%2E there, which browsers do not send; the path cannot name the room /. GET pins
-// nothing. A list holds at most limit rooms, by default 1,000 and at most 10,000; if there
-// are more, it holds any of them. A list costs the store one query per partition, so the
-// agent serves one list at a time.
+// While the store does not respond, source is degraded, and epoch is 0 unless the store has confirmed it
+// before. Two nodes may then both get the room. After this node's lease has expired, resolve responds with
+// not_ready, and the node hosts nothing.
+//
+// The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces and *. It is escaped in
+// the path: a%2Fb is the room a/b. The rooms . and .. are %2E and %2E%2E there, which browsers do not send.
+// The path cannot name the room /.
+//
+// GET pins nothing. A list has at most limit rooms (default 1,000, maximum 10,000). If there are more, it has
+// any of them. A list costs the store a query per partition, so the agent serves only one list at a time.
 //
 // # Compression
 //
-// Answers of 1,400 bytes and more are sent in gzip to clients that accept it, at most two at a
-// time: in a rush, others are sent as they are. Streams of events are not compressed.
+// Responses of 1,400 bytes or more are compressed with gzip for clients that accept it. At most two responses
+// are compressed at the same time. In a rush, others are sent uncompressed. Streams of events are not
+// compressed.
 //
 // # History
 //
-// /v1/history has the last 200 events that this node saw since it was started, oldest first. Each
-// has its time by the clock of the node and its kind; a field that is missing is zero, or not of
-// that kind. [cluster.EventKind] lists the kinds and the fields of each. An event without member
-// is about the table (moved), or about as many members as the field members says, because more
-// than 20 had the same kind and reason at one moment. There is a sample for every 10 s of the last half hour,
-// for sparklines. The history ends with the process.
+// /v1/history has the last 200 events that this node has seen since its start, oldest first. Each event has a
+// time, by the clock of the node, and a kind. Missing fields are zero or do not belong to the kind.
+// [cluster.EventKind] lists the kinds and their fields. An event without member is about the table (moved),
+// or about as many members as the field members says, because more than 20 events at the same moment had the
+// same kind and reason. For sparklines, there is a sample for every 10 s of the last half hour. The history
+// ends with the process.
 //
 // # Doctor
 //
-// /v1/doctor has the checks of roost doctor, the worst first, by what this node knows. It looks twice,
-// over apart (0 to 5s, by default 2s), and so its response takes that long: a counter that grows between
-// the looks is a finding, an earlier growth is not. Calls with the same over share the looks of one that
-// began less than half of over before, and take the less. The dashboard shows them.
+// /v1/doctor has the checks of roost doctor, worst first, as far as this node knows. It checks twice, with
+// the time over (0 to 5s, default 2s) in between, so the response takes that long. A counter that grows
+// between the checks is a problem, and earlier growth is not. A call joins an examination with the same over
+// that began less than half of over ago, and so takes less time. The dashboard shows the result.
 //
 // # Events
 //
-// /v1/events is a text/event-stream. An event of type batch has an events.Batch as JSON.
-// The first batch of a stream is full: it holds everything that the node owns, and arrives
-// as soon as the node has a table. Later batches hold changes.
+// /v1/events is a text/event-stream. An event of type batch has an events.Batch as JSON. The first batch of a
+// stream is full: it has everything that the node owns, and arrives as soon as the node has a table. Later
+// batches have changes.
 //
-// A client that reconnects sends the id of its last batch in the header Last-Event-ID, as
-// EventSource does by itself. If the agent still has that state, the stream resumes: its
-// first batch holds the changes since then, and is left out if there are none. Otherwise,
-// for example after a restart of the agent or after many changes, the first batch is full.
-// The field full shows which.
+// A client that reconnects sends the id of its last batch in the header Last-Event-ID, as EventSource does by
+// itself. If the agent still has that state, the stream resumes: its first batch has the changes since then,
+// and is omitted if there are none. Otherwise, for example after a restart of the agent or after many
+// changes, the first batch is full. The field full shows whether it is.
 //
-// An event of type moved has an affinity.MovedBatch as JSON, and no id: rooms that moved,
-// as far as this node moved them or knew of them. Moves before the start of the stream are
-// not sent. With resync set, more rooms may have moved than the batch lists: resolve all
-// rooms again. A stream with a Last-Event-ID starts with such an event.
+// An event of type moved has an affinity.MovedBatch as JSON, and no id. It lists rooms that have moved, if
+// this node moved or knew them. Moves before the start of the stream are not sent. If resync is set, more
+// rooms may have moved than the batch lists, so resolve all rooms again. A stream with a Last-Event-ID starts
+// with such an event.
 //
-// /v1/rooms/{room}/follow is such a stream for one room: where it lives, and then each node that
-// it gets, as messages with a [reconnect.Directive] as JSON. It pins nothing: the first message
-// arrives once the room has a node. A client that reconnects gets the present directive.
+// /v1/rooms/{room}/follow is such a stream for one room: where it lives, and then each new node of the room,
+// as messages with a [reconnect.Directive] as JSON. It pins nothing, so the first message arrives when the
+// room has a node. A client that reconnects gets the present directive.
 //
-// After 15 s without an event the agent sends a comment. The agent disconnects a client
-// that takes longer than 10 s to read an event. Until then a slow client costs one batch of
-// each type, because changes merge. The stream ends with the agent, after a batch that
-// releases everything.
+// After 15 s without an event, the agent sends a comment. It disconnects a client that takes longer than 10 s
+// to read an event. Until then, a slow client only costs the memory of one batch of each type, because
+// changes are merged. The stream ends with the agent, after a batch that releases everything.
 //
 // # Following
 //
-// /v1/table is a text/event-stream for processes that are not members: package routing for Go. An event of
-// type update has JSON. The first update has the whole table, as /v1/partitions has it, and
-// all members; each later one has the fields that changed: nodes (all candidates of the table),
-// moved, gone, members (new or changed ones). It leads to the table of its digest. Running lists the partitions
-// that run on another member than the table names, during a handoff. With stale set, the
-// agent's own table may be out of date: it is isolated, or joins again. Loads and ages are not part of
-// it. The agent sends a comment after keep_alive without an update, by default 15 s. If its loop is stalled then,
-// as /healthz says, it ends the stream, and rejects others until the loop goes round. The state after a slow
-// read is one update, because changes merge.
+// /v1/table is a text/event-stream for processes that are not members. Go programs use it via package
+// routing. An event of type update has JSON. The first update has the whole table, as in /v1/partitions, and
+// all members. Each later one has the fields that changed: nodes (all candidates of the table), moved, gone,
+// and members (new or changed ones). It leads to the table with its digest. During a handoff, running lists
+// the partitions that run on another member than the table names. If stale is set, the agent's own table may
+// be out of date, because it is isolated or joins again. Loads and ages are not included.
+//
+// The agent sends a comment after keep_alive without an update (default 15 s). If its loop is stalled then,
+// as /healthz says, it ends the stream, and rejects others until the loop continues. After a slow read there
+// is only one update, because changes are merged.
 //
 // # Errors
 //
@@ -241,24 +242,25 @@
 //
 // # Limits
 //
-// At most MaxStreams + 1,024 requests are served at a time, by any server that embeds the handler. Requests
-// with a valid token do not count, and probes (/healthz, /readyz, /metrics) have 2,304 more places. A client
-// has 30 s to read an answer. If more than 512 clients read theirs at a time, or hold more than 64 MB, the
-// answers that have taken longest are cut off. A server that is not by [NewServer] should have [ConnContext],
-// and with HTTP/2 a WriteByteTimeout.
+// At most MaxStreams + 1,024 requests are served at the same time, by any server that embeds the handler.
+// Requests with a valid token do not count, and probes (/healthz, /readyz, /metrics) have 2,304 additional
+// places. A client has 30 s to read a response. If more than 512 clients are reading responses, or these take
+// more than 64 MB, the responses that have taken longest are cut off. If your server does not come from
+// [NewServer], set [ConnContext] and, with HTTP/2, a WriteByteTimeout.
 //
 // # Access
 //
-// Every client that reaches the listener may read, unless [Options] has TokenReads or a ReadToken.
-// Without a token, a read over plain http must name the node by an IP address, localhost, a name
-// that the public DNS does not have, or one of Options.Hosts: DNS rebinding can point a host name of an
-// attacker at this node, and a browser then lets the attacker's page read it. Requests other than GET, HEAD and OPTIONS
+// Every client that reaches the listener may read, unless [Options] has TokenReads or a ReadToken. Without a
+// token, a read over plain http must address the node with an IP address, localhost, a name that does not
+// exist in the public DNS, or one of Options.Hosts. Otherwise an attacker could point a host name at this
+// node (DNS rebinding), and a browser would let the attacker's page read from it. Requests other than GET,
+// HEAD and OPTIONS
 //
 //   - need the header "Authorization: Bearer <token>" if [Options] has a Token; set a
 //     Token unless only this machine reaches the listener,
 //   - are rejected if a browser sends them from a page of another origin, or, without a
 //     Token, over plain http under a host name.
 //
-// /healthz, /readyz and /reconnect.mjs need nothing. A quarter of the event streams is for clients that
-// show a token. For TLS, pass a TLS listener to Serve of [NewServer]; roost agent has --http-tls-cert.
+// /healthz, /readyz and /reconnect.mjs need no token. A quarter of the event streams is reserved for clients
+// that show a token. For TLS, pass a TLS listener to Serve of [NewServer]. roost agent has --http-tls-cert.
 package clusterhttp

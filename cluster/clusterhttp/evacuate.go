@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	maxRate     = 100_000 // rooms a second
+	maxRate     = 100_000 // rooms per second
 	maxDeadline = 24 * time.Hour
 )
 
-// evacuation ends the one in progress.
+// evacuation can stop the evacuation in progress.
 type evacuation struct {
 	mu    sync.Mutex
 	stop  context.CancelCauseFunc // nil: there was none
-	ended <-chan struct{}         // closed when it has ended; nil likewise
+	ended <-chan struct{}         // closed when it has ended; nil: there was none
 }
 
 func (e *evacuation) end() {
@@ -34,8 +34,7 @@ func (e *evacuation) end() {
 
 var errActive = errors.New("the node takes rooms again")
 
-// evacuate moves the rooms of this node, which begins to drain, in the background. An earlier
-// evacuation ends.
+// evacuate moves the rooms of this draining node in the background. It ends an earlier evacuation.
 func (a *api) evacuate(plan evacuate.Plan) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	a.evacuation.mu.Lock()
@@ -45,7 +44,7 @@ func (a *api) evacuate(plan evacuate.Plan) {
 	}
 	earlier, ended := a.evacuation.ended, make(chan struct{})
 	a.evacuation.stop, a.evacuation.ended = stop, ended
-	show := a.rooms.Evacuating() // so that the answer shows it
+	show := a.rooms.Evacuating() // so that the response shows it
 	go func() {
 		select {
 		case <-a.agent.Done():
@@ -58,10 +57,10 @@ func (a *api) evacuate(plan evacuate.Plan) {
 		defer stop(nil)
 		var last affinity.Evacuation
 		if earlier != nil {
-			<-earlier // it may have just begun to run, and then takes the place of this one in Stats
+			<-earlier // the earlier one may have just begun to run, and would replace this one in Stats
 		}
 		a.awaitDrain(ctx)
-		if ctx.Err() != nil { // Run would take the place of a later evacuation in Stats
+		if ctx.Err() != nil { // Run would replace a later evacuation in Stats
 			show(affinity.Evacuation{Over: true, Error: context.Cause(ctx).Error()})
 			return
 		}
@@ -70,7 +69,7 @@ func (a *api) evacuate(plan evacuate.Plan) {
 	}()
 }
 
-// awaitDrain waits until all members know that this node drains, for a while.
+// awaitDrain waits for a while until all members know that this node drains.
 func (a *api) awaitDrain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, defaultWait)
 	defer cancel()

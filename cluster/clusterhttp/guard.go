@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// bound returns a copy of r with a body of limited size and time. The server must find
-// its own body in r: otherwise it waits for the body before it responds to a client that
-// sent "Expect: 100-continue".
+// bound returns a copy of r with a body of limited size and time. It does not change r, because the server
+// must find its own body there. Otherwise it would wait for the body before it responds to a client that sent
+// "Expect: 100-continue".
 func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.ContentLength == 0 {
 		return r
 	}
-	// net/http reads even a body that no endpoint reads, to reuse the connection, and
-	// would wait for it without a limit.
+	// net/http also reads a body that no endpoint reads, to reuse the connection, and would wait for it
+	// without a limit.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTime))
 	bounded := *r
 	bounded.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	return &bounded
 }
 
-// guard decides who may call. It goes by method, not by endpoint, so that it also guards
+// guard decides who may call. It looks at the method and not at the endpoint, so that it also guards
 // endpoints that are added later.
 type guard struct {
 	origin       http.CrossOriginProtection
@@ -50,8 +50,8 @@ func newGuard(o Options) *guard {
 	}
 }
 
-// Admit returns why a [Handler] with these options rejects a request for its headers, or nil. It is for a server
-// that answers before there is an agent.
+// Admit returns why a [Handler] with these options rejects a request because of its headers, or nil. It is
+// for a server that responds before there is an agent.
 func (o Options) Admit(r *http.Request) *Problem { return newGuard(o).admit(r) }
 
 // admit returns why a request is rejected, or nil.
@@ -97,8 +97,8 @@ func reads(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 }
 
-// maxFields is how many header fields a request may have. Short fields take fifteen times
-// their bytes in memory, for as long as the request lasts.
+// maxFields is how many header fields a request may have. Short fields take fifteen times their size in
+// memory, as long as the request lasts.
 const maxFields = 100
 
 func fields(h http.Header) (n int) {
@@ -108,12 +108,11 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// throttled logs what clients cause, at most one line a second: a client must not be able to
-// fill a disk.
+// throttled logs what clients cause, at most one line per second, so that a client cannot fill a disk.
 type throttled struct {
 	mu         sync.Mutex
 	next       time.Time // when the next line is due
-	suppressed int       // since the last line
+	suppressed int       // lines since the last one
 }
 
 func (l *throttled) warn(log *slog.Logger, message string, r *http.Request, why string) {
@@ -131,8 +130,8 @@ func (l *throttled) warn(log *slog.Logger, message string, r *http.Request, why 
 	}
 }
 
-// among reports whether a token is accepted. It compares hashes, so that each wrong token takes
-// the same time, of any length. An empty one never counts.
+// among reports whether a token is accepted. It compares hashes, so that every wrong token of any length
+// takes the same time. An empty token is never accepted.
 func among(tokens []string, token string) (found bool) {
 	sum := sha256.Sum256([]byte(token))
 	for _, t := range tokens {
@@ -151,9 +150,9 @@ func (g *guard) operates(r *http.Request) bool {
 	return among(operate, token) && strings.EqualFold(scheme, "Bearer")
 }
 
-// known reports whether the request shows a token that is good for reads. Browsers ask their users for a
-// password, and send it with event streams, too. They also send it by themselves, so that it is
-// not enough for changes.
+// known reports whether the request shows a token that is valid for reads. Browsers ask their users for a
+// password, and also send it with event streams. Because they send it automatically, it is not enough for
+// changes.
 func (g *guard) known(r *http.Request) bool {
 	operate, read := g.tokens()
 	if _, password, ok := r.BasicAuth(); ok {
@@ -163,10 +162,10 @@ func (g *guard) known(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && (among(operate, token) || among(read, token))
 }
 
-// rebound reports whether a request may be a DNS rebinding attack: the name server of an
-// attacker resolves a host name to 127.0.0.1, and then the origin of the page equals our
-// host. Browsers send Sec-Fetch-Site to https and to localhost only, so its absence marks
-// plain http under a name. TLS has proved the name, and an IP address needs no resolution.
+// rebound reports whether a request may be a DNS rebinding attack: the name server of an attacker resolves a
+// host name to 127.0.0.1, so that the origin of the attacker's page equals our host. TLS proves the name, and
+// an IP address needs no resolution. Browsers only send Sec-Fetch-Site to https and localhost, so its absence
+// means plain http under a name.
 func rebound(r *http.Request) bool {
 	if r.TLS != nil || r.Header.Get("Sec-Fetch-Site") != "" {
 		return false
@@ -185,8 +184,8 @@ func hostOf(r *http.Request) string {
 	return r.Host
 }
 
-// public reports whether an attacker may own the host's name in the public DNS, which has no
-// names of one label, nor below these domains.
+// public reports whether an attacker may own the host's name in the public DNS, which has no single-label
+// names and no names in these domains.
 func public(r *http.Request) bool {
 	name := strings.ToLower(strings.TrimSuffix(hostOf(r), "."))
 	for _, domain := range []string{".localhost", ".local", ".internal", ".home.arpa", ".test", ".svc"} {
@@ -197,7 +196,7 @@ func public(r *http.Request) bool {
 	return strings.Contains(name, ".")
 }
 
-// named reports whether the operator has stated the host's name.
+// named reports whether the host's name is one of Options.Hosts.
 func (g *guard) named(r *http.Request) bool {
 	return slices.ContainsFunc(g.hosts, func(name string) bool { return strings.EqualFold(name, hostOf(r)) })
 }

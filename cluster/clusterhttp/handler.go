@@ -22,71 +22,69 @@ import (
 
 // Options configure a [Handler]. The zero value serves every client without a token.
 type Options struct {
-	// Token, if set, is mandatory in every request other than GET, HEAD and OPTIONS,
-	// as "Authorization: Bearer <token>". Default: none, which is for loopback only.
+	// Token, if set, is mandatory in every request other than GET, HEAD and OPTIONS, as "Authorization:
+	// Bearer <token>". Default: none, which is only safe on loopback.
 	Token string
 
-	// TokenReads makes a token mandatory in all other requests, too, but /healthz, /readyz and
-	// /reconnect.mjs. In a browser it is the password, of any user.
+	// TokenReads makes a token mandatory in all other requests, too, except /healthz, /readyz and
+	// /reconnect.mjs. In a browser, the token is the password for any user name.
 	TokenReads bool
 
-	// ReadToken, if set, is another token, good for reads alone. It implies TokenReads.
+	// ReadToken, if set, is another token that is only valid for reads. It implies TokenReads.
 	ReadToken string
 
-	// Tokens, if set, returns the tokens that count at present: operate in place of Token, read in place of ReadToken.
-	// It is called with each request that shows a token, or has to, by any goroutine. With several tokens a fleet
-	// changes them without a gap. An event stream that a former token opened stays open until one side ends
-	// it. Whether reads need a token is up to TokenReads and ReadToken.
+	// Tokens, if set, returns the currently valid tokens: operate instead of Token, and read instead of
+	// ReadToken. It is called for each request that shows a token or needs one, from any goroutine. Returning
+	// several tokens lets a fleet change its token without a gap. An event stream that was opened with an old
+	// token stays open until one side ends it. TokenReads and ReadToken still decide whether reads need a
+	// token.
 	Tokens func() (operate, read []string)
 
-	// Hosts are the names by which clients read over plain http without a token, besides localhost, IP
-	// addresses, and names that the public DNS does not have, such as "node-a" or "node-a.internal". Any
-	// other name is rejected: it may be one that an attacker resolves to this node.
+	// Hosts are names with which clients may read over plain http without a token, in addition to localhost,
+	// IP addresses, and names that do not exist in the public DNS, such as "node-a" or "node-a.internal".
+	// Other names are rejected, because an attacker may have pointed them at this node.
 	Hosts []string
 
-	// Metrics, if set, answers GET /metrics: for reads that need a token, those of Prometheus need one, too.
+	// Metrics, if set, serves GET /metrics. If reads need a token, so does Prometheus.
 	Metrics http.Handler
 
 	// Log receives requested changes, rejected requests and dropped streams.
 	// Default slog.Default().
 	Log *slog.Logger
 
-	// KeepAlive is how long an event stream is silent before it sends a comment, so
-	// that proxies keep it open and dead clients are detected. Default 15 s; a
-	// [Client] considers the agent dead after 50 s of silence.
+	// KeepAlive is how long an event stream is silent before it sends a comment, so that proxies keep it open
+	// and dead clients are detected. Default 15 s. A [Client] considers the agent dead after 50 s of silence.
 	KeepAlive time.Duration
 
-	// MaxStreams is how many event streams are served at a time; more are rejected
-	// as busy. Default 1024: a stream costs two goroutines, three with Rooms, and about
-	// 25 kB. A quarter of them is for clients that show a token, if there is one.
-	// At most MaxStreams + 1024 requests without a token are served at a time.
+	// MaxStreams is how many event streams are served at the same time. More are rejected as busy. A stream
+	// costs two goroutines, or three with Rooms, and about 25 kB. If there is a token, a quarter of the
+	// streams is reserved for clients that show it. At most MaxStreams + 1024 requests without a token are
+	// served at the same time. Default 1024.
 	MaxStreams int
 
-	// Rooms pins rooms to nodes by capacity. It must use the same agent, and the
-	// caller closes it. Default: none; the calls about rooms respond with no_store.
+	// Rooms pins rooms to nodes by capacity. It must use the same agent, and the caller must close it.
+	// Default: none; calls about rooms respond with no_store.
 	Rooms *affinity.Resolver
 
-	// HostFor is how long this node hosts a room after the last resolve call for it.
-	// Default 1 h, the default of affinity.Config.PinTTL. Negative: resolve does not
-	// host the room; for applications that call Resolver.Host themselves, whose hostings
-	// would otherwise expire.
+	// HostFor is how long this node hosts a room after the last resolve call for it. With a negative value,
+	// resolve does not host rooms. Use that in applications that call Resolver.Host themselves, because their
+	// hostings would otherwise expire. Default 1 h, the default of affinity.Config.PinTTL.
 	HostFor time.Duration
 
-	// Sources, if set, returns what became of the files and variables from which the process reads its
-	// settings again: the doctor tells of it. It must not wait, and may be called by several goroutines at a
-	// time.
+	// Sources, if set, returns the state of the files and variables from which the process reloads its
+	// settings, for the doctor. It must not block, and must be safe for concurrent use.
 	Sources func() *Sources
 
-	// SaveKeys, if set, keeps the gossip keys of the agent for its next start ([cluster.Agent.Keys]), after
-	// POST /v1/keys has changed them. It may be called by several goroutines at a time. Without it, or if it
-	// fails, the answer says that a restart undoes the change.
+	// SaveKeys, if set, saves the gossip keys of the agent ([cluster.Agent.Keys]) for its next start, after
+	// POST /v1/keys has changed them. It must be safe for concurrent use. Without it, or if it fails, the
+	// response says that a restart would undo the change.
 	SaveKeys func() error
 }
 
 const (
 	maxBody  = 64 << 10 // bytes of a request's body
 	bodyTime = 10 * time.Second
-	sendTime = 10 * time.Second // of one event, or of one response after a wait
+	sendTime = 10 * time.Second // for an event, or for a response after a wait
 )
 
 // api is the state that the endpoints share.
@@ -98,13 +96,13 @@ type api struct {
 	mux   *http.ServeMux
 
 	guard    *guard
-	refused  throttled // log lines about rejected requests
-	unread   throttled // and about answers that were not read
+	refused  throttled // throttles log lines about rejected requests
+	unread   throttled // throttles log lines about responses that were not read
 	requests requests
 
-	whole  *ring                     // of all members
-	scopes scopes                    // the rings of some
-	listed shared[*cluster.Snapshot] // the answer of /v1/members
+	whole  *ring                     // ring of all members
+	scopes scopes                    // rings of some members
+	listed shared[*cluster.Snapshot] // the response to /v1/members
 
 	streams chan struct{}
 	strange chan struct{} // streams of clients without a token
@@ -112,23 +110,23 @@ type api struct {
 
 	rooms   *affinity.Resolver // nil: there is no store
 	hostFor time.Duration
-	listing chan struct{} // full while a list of rooms is made
+	listing chan struct{} // full while a list of rooms is being made
 
 	sources  func() *Sources // may be nil
 	saveKeys func() error    // may be nil
 
-	examinations examinations // of /v1/doctor
+	examinations examinations // examinations of /v1/doctor
 
 	evacuation evacuation
 
 	keepAlive, bodyTime, sendTime time.Duration
 
-	compressors chan *gzip.Writer // which are free
+	compressors chan *gzip.Writer // free ones
 }
 
-// Handler returns the HTTP API of agent: the endpoints of the package comment, at these
-// paths. Mount it under a prefix with http.StripPrefix. It needs no Close: event
-// streams and evacuations end with the agent.
+// Handler returns the HTTP API of agent, with the endpoints in the package comment at these paths. To mount
+// it under a prefix, use http.StripPrefix. It needs no Close, because event streams and evacuations end with
+// the agent.
 func Handler(agent *cluster.Agent, opts Options) http.Handler { return newAPI(agent, opts) }
 
 func newAPI(agent *cluster.Agent, opts Options) *api {
@@ -220,7 +218,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	q, admitted := a.requests.enter(w, r.Header.Get("Authorization") != "" && a.guard.known(r), isProbe(r))
 	if q == nil {
-		panic(http.ErrAbortHandler) // an answer might wait for the client, too
+		panic(http.ErrAbortHandler) // a response might wait for the client, too
 	}
 	defer a.left(q, r)
 	asked := r
@@ -237,13 +235,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := a.guard.admit(r); p != nil {
 		a.refused.warn(a.log, "request rejected", r, p.Message)
 		if p.Code == CodeUnauthorized && reads(r) {
-			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // a browser asks its user
+			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // makes a browser ask its user
 		}
 		p.write(w)
 		return
 	}
-	// The mux would redirect from an unclean path, and below a prefix to the wrong
-	// place. An escaped slash or dot belongs to the name of a room.
+	// The mux would redirect an unclean path, and below a prefix to the wrong place. An escaped slash or dot
+	// belongs to the name of a room.
 	if escaped := r.URL.EscapedPath(); !strings.HasPrefix(escaped, "/") || path.Clean(escaped) != escaped {
 		nothingAt(r).write(w)
 		return
@@ -260,7 +258,7 @@ func (a *api) left(q *request, r *http.Request) {
 	}
 }
 
-// isProbe reports whether a request tells an orchestrator how this node is.
+// isProbe reports whether a request is a probe of an orchestrator or a scrape.
 func isProbe(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz", "/readyz", "/metrics":
@@ -272,8 +270,8 @@ func isProbe(r *http.Request) bool {
 // An endpoint returns the value to send as JSON, or a *body.
 type endpoint func(http.ResponseWriter, *http.Request) (any, *Problem)
 
-// open serves an endpoint while the agent runs. The last snapshot of a closed agent would
-// be outdated, and worse than an error.
+// open serves an endpoint while the agent runs. An error is better than the outdated last snapshot of a
+// closed agent.
 func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if a.closed() {
@@ -319,7 +317,7 @@ func (a *api) closed() bool {
 	}
 }
 
-// writeJSON writes v as it is: probes and problems are small.
+// writeJSON writes v uncompressed, because probes and problems are small.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := encoded(v)
 	if err != nil {
@@ -342,22 +340,24 @@ func encoded(v any) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// compressFrom is the size of answers that are compressed. Smaller ones fit into one packet as they are.
+// compressFrom is the size from which on responses are compressed. Smaller ones fit into a packet anyway.
 const compressFrom = 1400
 
-// newCompressors returns what compresses at a time. Each one gets tables of 1 MB with its first use.
+// newCompressors returns as many compressors as may run at the same time. Each allocates tables of 1 MB when
+// it is first used.
 func newCompressors() chan *gzip.Writer {
 	free := make(chan *gzip.Writer, 2)
 	for range cap(free) {
-		w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // it fails for unknown levels alone
+		w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // only fails for unknown levels
 		free <- w
 	}
 	return free
 }
 
-// compressed returns an answer in gzip, or as it is in a rush: then time and memory count for more than bytes.
+// compressed returns a response in gzip. In a rush, it returns it uncompressed, because time and memory then
+// matter more than bytes.
 func (a *api) compressed(h http.Header, b *body) []byte {
-	b.mu.Lock() // others that want the same wait for it
+	b.mu.Lock() // others that want the same response wait for it
 	defer b.mu.Unlock()
 	if b.gzip == nil {
 		select {
@@ -376,7 +376,7 @@ func (a *api) compressed(h http.Header, b *body) []byte {
 	return b.gzip
 }
 
-// acceptsGzip reports whether a client wants answers in gzip, by RFC 9110, section 12.5.3.
+// acceptsGzip reports whether a client accepts gzip (RFC 9110, section 12.5.3).
 func acceptsGzip(h http.Header) bool {
 	for accepted := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
 		coding, weight, _ := strings.Cut(accepted, ";")
@@ -389,8 +389,8 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// unrouted responds to a request without an endpoint: with 405 if the mux has another
-// method at this path, otherwise with 404.
+// unrouted responds to a request without an endpoint: with 405 if the mux has another method for this path,
+// otherwise with 404.
 func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost} {

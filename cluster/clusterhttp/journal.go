@@ -19,20 +19,19 @@ type journal[S any] struct {
 	next    int
 }
 
-// journaled bounds the size of a journal: 16 events, of 1 MB each (3 MB with the longest
-// ids) if all of 16,384 partitions moved, and their states, which share unchanged parts.
-// A change usually concerns the partitions of a few nodes, and a journal takes a few MB.
+// journaled is how many events a journal keeps, with their states, which share unchanged parts. An event
+// takes 1 MB (3 MB with the longest ids) if all of 16,384 partitions moved. Because a change usually only
+// affects the partitions of a few nodes, a journal takes a few MB.
 const journaled = 16
 
-// entry is one event: the changes from one state (nil: the beginning) to another.
+// entry is an event: the changes from a state (nil: the beginning) to a later one.
 type entry[S any] struct {
 	from, to *S
 	once     sync.Once
 	event    []byte // set by once; empty without a change
 }
 
-// event returns the event that takes a client from one state to another; empty without a
-// change.
+// event returns the event that takes a client from one state to another. It is empty if nothing changed.
 func (j *journal[S]) event(from, to *S) []byte {
 	if from == to {
 		return nil
@@ -56,7 +55,7 @@ func (j *journal[S]) entry(from, to *S) *entry[S] {
 	return e
 }
 
-// find returns a state to which an event leads, or nil if there is none any more.
+// find returns a state to which an event in the journal leads, or nil.
 func (j *journal[S]) find(is func(*S) bool) *S {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -71,7 +70,7 @@ func (j *journal[S]) find(is func(*S) bool) *S {
 // batches is the journal of /v1/events.
 type batches struct {
 	journal[events.State]
-	run string // marks ids of this process; ids of another process are unknown here
+	run string // part of the ids of this process, so that ids of other processes are unknown
 }
 
 func newBatches() *batches {
@@ -104,7 +103,7 @@ func newUpdates() *journal[tablewire.State] {
 	}}
 }
 
-// plain returns the JSON of a value of numbers and strings only.
+// plain returns the JSON of a value that only has numbers and strings.
 func plain(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

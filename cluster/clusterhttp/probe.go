@@ -15,9 +15,9 @@ type status struct {
 	Status string `json:"status"`
 }
 
-// healthz depends on this process alone: a probe that fails because of peers would
-// restart a whole fleet after a short network failure. An unhealthy application next to the agent is
-// no reason to restart the agent.
+// healthz only depends on this process, because a probe that fails because of peers would restart a whole
+// fleet after a short network failure. An unhealthy application next to the agent is not a reason to restart
+// the agent.
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {
 		a.problemOf(cluster.ErrClosed).write(w)
@@ -75,25 +75,25 @@ func explain(s *cluster.Snapshot) string {
 }
 
 const (
-	defaultOver = 2 * time.Second // between two looks of doctor
+	defaultOver = 2 * time.Second // between the two looks of doctor
 	maxOver     = 5 * time.Second
 
-	// maxExamined is how many examinations run at a time. Each holds a list of all members for up to maxOver,
-	// 4 MB of lease.MaxNodes, so they take at most 70 MB with those of the second look. Pages have three
-	// values of over, with two examinations of each at a time, however many the pages are. Clients with eight
-	// other values keep them waiting.
+	// maxExamined is how many examinations run at the same time. Each holds a list of all members for up to
+	// maxOver, which takes 4 MB for lease.MaxNodes members, so all of them take at most 70 MB including the
+	// second looks. The dashboard uses three values of over, with at most two examinations for each, no
+	// matter how many pages are open. Clients with eight other values can keep them waiting.
 	maxExamined = 8
 )
 
-// examinations are those that run.
+// examinations are the running examinations.
 type examinations struct {
 	mu      sync.Mutex
 	running int
-	latest  map[time.Duration]*examination // by how far apart the looks are
+	latest  map[time.Duration]*examination // by the time between the looks
 }
 
-// examination is shared by the calls that want the same and arrive in the first half of it. The second look
-// is later than each of these calls.
+// examination is shared by calls with the same over that arrive in its first half. So the second look comes
+// after each of these calls.
 type examination struct {
 	doctor.Examination
 
@@ -101,8 +101,8 @@ type examination struct {
 	done  chan struct{} // closed when it has both looks
 }
 
-// enter returns the examination of a call, and whether the call leads it: then it calls leave at its end. It
-// returns nil if too many run.
+// enter returns the examination of a call, and whether the call leads it, and so has to call leave at the
+// end. It returns nil if too many examinations run.
 func (x *examinations) enter(over time.Duration) (e *examination, leads bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -129,7 +129,7 @@ func (x *examinations) leave(e *examination) {
 	}
 }
 
-// doctor looks twice, as roost doctor does through the API, and returns what it finds.
+// doctor looks twice, like roost doctor does via the API, and returns what it finds.
 func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	over, p := durationOf(r, "over", defaultOver, 0, maxOver)
 	if p != nil {
@@ -146,7 +146,7 @@ func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		select {
 		case <-e.done:
 		case <-r.Context().Done():
-			return nil, a.problemOf(cluster.ErrClosed) // read by no client
+			return nil, a.problemOf(cluster.ErrClosed) // no client reads this
 		case <-stop:
 			return nil, a.problemOf(cluster.ErrClosed)
 		}
@@ -160,7 +160,7 @@ func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return &d, nil
 }
 
-// lead makes an examination. The end of the call does not end it: others wait for it.
+// lead carries out an examination. It does not end with the call, because others wait for it.
 func (a *api) lead(e *examination, stop <-chan struct{}) {
 	defer a.examinations.leave(e)
 	e.Before = a.look()
@@ -172,7 +172,7 @@ func (a *api) lead(e *examination, stop <-chan struct{}) {
 	e.After = a.look()
 }
 
-// look has what the checks read: they need no list of owners.
+// look returns what the checks need, which does not include the list of owners.
 func (a *api) look() doctor.Look {
 	s := a.agent.Snapshot()
 	l := doctor.Look{Stats: a.statsOf(s), Members: a.membersOf(s), History: a.pastOf()}
@@ -184,7 +184,7 @@ func (a *api) look() doctor.Look {
 	return l
 }
 
-// state returns the phase of this node, by its own knowledge, or the cause of its first hold.
+// state returns the phase of this node as far as it knows, or the cause of its first hold.
 func (a *api) state(s *cluster.Snapshot) string {
 	switch {
 	case a.closed() || s.Self.State == lease.Left:

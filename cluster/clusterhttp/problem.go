@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Problem is the body of every error response, and the error that [Client] returns for it. By errors.Is it
-// equals the error of its code: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope,
+// Problem is the body of every error response, and the error that [Client] returns for it. With errors.Is it
+// matches the error of its code: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope,
 // cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember, cluster.ErrLastCandidate, cluster.ErrCordons,
 // cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey, cluster.ErrKeyLacking,
 // cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore, affinity.ErrNoCapacity, affinity.ErrRequire,
@@ -20,7 +20,7 @@ import (
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
-	State   string `json:"state,omitempty"` // of /readyz: as in Stats
+	State   string `json:"state,omitempty"` // for /readyz: as in Stats
 
 	Status int `json:"-"` // of the HTTP response
 }
@@ -42,42 +42,42 @@ const (
 	CodeInternal     = "internal"
 
 	// About cordons.
-	CodeNotMember     = "not_member"     // no member has the id
+	CodeNotMember     = "not_member"     // no member has this id
 	CodeLastCandidate = "last_candidate" // no other member could own anything
 	CodeCordons       = "too_many_cordons"
 
 	// About loads.
-	CodeLoadComputed = "load_computed" // the agent computes its load, and takes no posted one
+	CodeLoadComputed = "load_computed" // the agent computes its load and does not accept another one
 
 	// About gossip keys.
 	CodeSealed     = "encrypts"      // the node encrypts gossip, and cannot go back to plain text
 	CodeUnknownKey = "unknown_key"   // the node does not have the key
 	CodeKeyLacking = "key_lacking"   // live members do not accept the key
 	CodeKeyInUse   = "key_in_use"    // the node or live members send with the key
-	CodeManyKeys   = "too_many_keys" // the node has as many keys as it can state
+	CodeManyKeys   = "too_many_keys" // the node has as many keys as it can announce
 
 	// About rooms.
 	CodeNoStore    = "no_store"          // the agent has no store of pins
 	CodeStore      = "store_unavailable" // the store does not respond
-	CodeSettings   = "settings_differ"   // other nodes over the store have other settings
+	CodeSettings   = "settings_differ"   // other nodes that use the store have different settings
 	CodeNoCapacity = "no_capacity"       // no node has capacity for the room
 	CodeRequire    = "no_match"          // no node meets what the room requires
 	CodeNoPin      = "no_pin"            // the room is not pinned
-	CodeNotLive    = "not_live"          // the target node accepts no rooms
+	CodeNotLive    = "not_live"          // the target node does not accept rooms
 	CodeChanged    = "changed"           // another caller moved the room at the same time
 )
 
 // Error returns the message and the code.
 func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
 
-// kinds says how errors are answered, by the first row that matches: listRooms has a reason for ErrStore that may be an
-// agent's. Where errors share a code, errors.Is matches the first row.
+// kinds says how to respond to errors. The first matching row counts, because listRooms may wrap an agent's
+// error in an ErrStore. If errors share a code, errors.Is matches the first row.
 var kinds = []struct { //nolint:gochecknoglobals // a table
 	err     error
 	status  int
 	code    string
 	message string // "": the error's own
-	advice  string // behind the message
+	advice  string // appended to the message
 }{
 	{affinity.ErrNoPin, http.StatusNotFound, CodeNoPin, "", ""},
 	{affinity.ErrNotLive, http.StatusConflict, CodeNotLive, "", ""},

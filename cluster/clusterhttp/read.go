@@ -77,7 +77,7 @@ func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	return answerOf(a.listed.get(s, agesHold, func() any { return a.membersOf(s) }))
 }
 
-// agesHold is how long an answer with ages of leases is good.
+// agesHold is how long a response with ages of leases may be reused.
 const agesHold = 100 * time.Millisecond
 
 func (a *api) membersOf(s *cluster.Snapshot) Members {
@@ -124,12 +124,11 @@ func (a *api) partitions(ring *ring, _ *http.Request) (any, *Problem) {
 	}))
 }
 
-// stale reports whether a table may be out of date: it is that from before the node was isolated or fenced,
-// or the agent's loop stands still.
+// stale reports whether a table may be out of date, because the node is isolated or fenced, or the agent's
+// loop stands still.
 func (a *api) stale(s *cluster.Snapshot) bool { return s.Stale() || a.stalled() != nil }
 
-// owned asks the ring and not its snapshot, which does not know whether the node's own
-// lease has expired.
+// owned asks the ring instead of its snapshot, which does not know whether the node's own lease has expired.
 func (a *api) owned(ring *ring, _ *http.Request) (any, *Problem) {
 	state := ring.Snapshot().State
 	owned := append([]placement.Partition{}, ring.Owned()...)
@@ -219,7 +218,8 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	return member
 }
 
-// ageOf returns the age of a member's lease in milliseconds, at least 1, and 0 for a node that this one has never met.
+// ageOf returns the age of a member's lease in milliseconds, at least 1. It returns 0 for a node that this
+// one has never met.
 func ageOf(m *cluster.Member) int64 {
 	if age := m.Age(); age < math.MaxInt64 {
 		return max(1, age.Milliseconds())
@@ -258,8 +258,8 @@ func (a *api) pastOf() History {
 	return h
 }
 
-// keyOf returns the parameter key. A key must be UTF-8: JSON would replace other bytes in
-// the response without an error.
+// keyOf returns the parameter key. A key must be UTF-8, because JSON would silently replace other bytes in
+// the response.
 func keyOf(r *http.Request) (string, *Problem) {
 	key, p := param(r.URL.RawQuery, "key")
 	switch {
@@ -275,7 +275,7 @@ func keyOf(r *http.Request) (string, *Problem) {
 	return key, nil
 }
 
-// countOf returns a parameter of 1 to most, or its default if it is missing.
+// countOf returns a parameter between 1 and most, or the default if it is missing.
 func countOf(r *http.Request, name string, missing, most int) (int, *Problem) {
 	text, p := param(r.URL.RawQuery, name)
 	if p != nil || text == "" {
@@ -288,15 +288,15 @@ func countOf(r *http.Request, name string, missing, most int) (int, *Problem) {
 	return n, nil
 }
 
-// param returns the value of a parameter of a query, "" if it is missing.
+// param returns the value of a parameter of a query, or "" if it is missing.
 func param(query, name string) (value string, _ *Problem) {
 	value, _, p := find(query, name)
 	return value, p
 }
 
-// find returns the value of a parameter of a query, and whether it is there. It finds the
-// same as url.ParseQuery, without a map of all parameters, and rejects a parameter that
-// appears twice. A semicolon is no separator.
+// find returns the value of a parameter of a query, and whether it is present. It finds the same as
+// url.ParseQuery without building a map of all parameters, and rejects a parameter that appears twice. A
+// semicolon is not a separator.
 func find(query, name string) (value string, found bool, _ *Problem) {
 	for query != "" {
 		var pair string

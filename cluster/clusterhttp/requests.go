@@ -14,45 +14,46 @@ import (
 )
 
 const (
-	// maxCalls is how many requests are in progress at a time, besides event streams.
+	// maxCalls is how many requests may be in progress, in addition to event streams.
 	maxCalls = 1024
 
-	// maxWriting bounds the answers that wait for their clients: each one may take 64 kB of
-	// the kernel's memory, and more on a server without NewServer. A client that reads takes milliseconds.
+	// maxWriting is how many responses may wait for their clients. Each may take 64 kB of the kernel's
+	// memory, or more on a server without NewServer. A client that reads needs only milliseconds.
 	maxWriting = 512
 
-	// maxHeld bounds the bytes of these answers. The longest answer, with the members of a
-	// cluster of lease.MaxNodes, has about 7 MB.
+	// maxHeld is the maximum size of all these responses together. The longest response, with the members of
+	// a cluster of lease.MaxNodes, has about 7 MB.
 	maxHeld = 64 << 20
 
-	// maxRejected and maxProbed are how many more requests are rejected, or are probes, at a time. Any more
-	// are aborted: over HTTP/2, even a rejection may wait for a client that does not read.
+	// maxRejected and maxProbed are how many more requests may be rejected or be probes at the same time.
+	// Further requests are aborted, because over HTTP/2 even a rejection may wait for a client that does not
+	// read.
 	maxRejected = 256
 	maxProbed   = 2048
 
-	answerTime = 30 * time.Second // for a client to read an answer
+	answerTime = 30 * time.Second // for a client to read a response
 )
 
-// requests bounds the requests in progress, however few connections carry them: each HTTP/2 connection
-// has hundreds. Requests with a token do not count.
+// requests limits the requests in progress, no matter how few connections carry them, because an HTTP/2
+// connection has hundreds. Requests with a token do not count.
 type requests struct {
 	most, mostWriting, mostHeld int
 
-	n atomic.Int64 // in progress
+	n atomic.Int64 // requests in progress
 
 	mu      sync.Mutex
-	held    int       // bytes of bodies with holders
-	writing list.List // of *request; the request whose client has been reading longest comes first
+	held    int       // total size of the bodies with holders
+	writing list.List // of *request; the client of the first one has been reading longest
 }
 
-// request is a request in progress, and writes its answer.
+// request is a request in progress. It writes its response.
 type request struct {
 	http.ResponseWriter
 
 	of      *requests
-	token   bool // it shows a valid token
+	token   bool // the request has a valid token
 	probe   bool
-	streams bool // its answer is a stream, with a deadline for each event
+	streams bool // the response is a stream with a deadline for each event
 	begun   bool // the answer
 	late    bool // the client did not read within answerTime
 	body    *body
@@ -60,11 +61,11 @@ type request struct {
 
 	mu   sync.Mutex
 	over bool // the handler has returned, or is about to
-	cut  bool // the answer was cut off, to make room
+	cut  bool // the response was cut off to make room
 }
 
-// enter counts a request, until it calls leave. It returns false for a request that must be
-// rejected, and no request if there is no place even for the rejection.
+// enter counts a request until its leave is called. It returns false if the request must be rejected, and a
+// nil request if there is not even a place for the rejection.
 func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, ok bool) {
 	q = &request{ResponseWriter: w, of: s, token: token, probe: probe}
 	if token {
@@ -81,8 +82,8 @@ func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, 
 	return nil, false
 }
 
-// leave ends the request. It first has the rest of the answer sent: otherwise net/http would wait for the client
-// after the handler, where no limit counts the request.
+// leave ends the request. It first sends the rest of the response, because otherwise net/http would wait for
+// the client after the handler, where no limit counts the request.
 func (q *request) leave() {
 	if q.begun {
 		q.note(http.NewResponseController(q.ResponseWriter).Flush())
@@ -113,8 +114,8 @@ func (s *requests) forget(q *request) {
 	}
 }
 
-// hold counts the bytes of an answer, and reports whether they are within the limit. Otherwise it cuts off the
-// requests that hold the oldest answer.
+// hold counts the bytes of a response, and reports whether they are within the limit. If not, it cuts off the
+// requests that hold the oldest response.
 func (q *request) hold(b *body) bool {
 	if q.token {
 		return true
@@ -136,7 +137,7 @@ func (q *request) hold(b *body) bool {
 	return ok
 }
 
-// oldest removes the requests from the list that hold the oldest answer, and returns them.
+// oldest removes the requests that hold the oldest response from the list, and returns them.
 func (s *requests) oldest() (all []*request) {
 	var of *body
 	for at := s.writing.Front(); at != nil; {
@@ -153,8 +154,8 @@ func (s *requests) oldest() (all []*request) {
 	return all
 }
 
-// begin is called with the first byte of the answer. If too many clients read theirs, it cuts off the answer
-// that has taken longest.
+// begin is called with the first byte of the response. If too many clients are reading responses, it cuts off
+// the one that has taken longest.
 func (q *request) begin() {
 	if q.begun || q.streams {
 		return
@@ -177,8 +178,8 @@ func (q *request) begin() {
 	cutOff(cut)
 }
 
-// cutOff ends the answers of requests. Their handlers return as soon as net/http lets them: over HTTP/2 not
-// before the connection takes another frame.
+// cutOff ends the responses of requests. Their handlers return as soon as net/http lets them, over HTTP/2
+// only when the connection accepts another frame.
 func cutOff(all []*request) {
 	for _, q := range all {
 		q.mu.Lock()
@@ -193,7 +194,7 @@ func cutOff(all []*request) {
 // note remembers that the client did not read in time.
 func (q *request) note(err error) { q.late = q.late || errors.Is(err, os.ErrDeadlineExceeded) }
 
-// unread reports whether the client did not read its answer. It is for the time after leave.
+// unread reports whether the client did not read its response. It must only be called after leave.
 func (q *request) unread() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -217,30 +218,30 @@ func (q *request) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (q *request) Unwrap() http.ResponseWriter { return q.ResponseWriter }
 
-// streaming marks the answer that w writes as a stream.
+// streaming marks the response of w as a stream.
 func streaming(w http.ResponseWriter) {
 	if q, ok := w.(*request); ok {
 		q.streams = true
 	}
 }
 
-// body is an encoded answer. Clients that ask for the same share it.
+// body is an encoded response, which clients that ask for the same share.
 type body struct {
 	plain   []byte
-	holders int // requests; guarded by requests.mu
+	holders int // number of requests that hold it; guarded by requests.mu
 
 	mu   sync.Mutex
 	gzip []byte // nil: nobody has asked for it yet
 }
 
-// kept has the latest answers of a ring that grow with its table: without it, each client that does not read
-// would cost a copy.
+// kept has the latest responses of a ring whose size grows with its table. Without it, each client that does
+// not read would cost a copy.
 type kept struct {
 	partitions shared[partitionsKey]
 	owned      shared[ownedKey]
 }
 
-// partitionsKey has what /v1/partitions is made of.
+// partitionsKey is what the response of /v1/partitions depends on.
 type partitionsKey struct {
 	table      *placement.Table
 	version    uint64
@@ -248,14 +249,14 @@ type partitionsKey struct {
 	stale      bool
 }
 
-// ownedKey has what /v1/owned is made of. A node owns partitions by its state, or nothing once its own lease
-// has expired.
+// ownedKey is what the response of /v1/owned depends on. A node owns the partitions of its state, or nothing
+// if its own lease has expired.
 type ownedKey struct {
 	state *events.State
 	owns  bool
 }
 
-// shared is one answer, and what it is made of.
+// shared is a response, and what it depends on.
 type shared[K comparable] struct {
 	mu   sync.Mutex
 	of   K
@@ -263,8 +264,8 @@ type shared[K comparable] struct {
 	body *body
 }
 
-// get returns the answer for a key. It makes one if the last is for another key, or older than
-// maxAge. Other clients wait for it.
+// get returns the response for a key. It makes a new one if the last is for another key or older than maxAge.
+// Other clients wait for it.
 func (s *shared[K]) get(of K, maxAge time.Duration, answer func() any) (*body, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +280,7 @@ func (s *shared[K]) get(of K, maxAge time.Duration, answer func() any) (*body, e
 	return s.body, nil
 }
 
-// answerOf makes the result of get the result of an endpoint.
+// answerOf turns the result of get into the result of an endpoint.
 func answerOf(b *body, err error) (any, *Problem) {
 	if err != nil {
 		return nil, internal(err)

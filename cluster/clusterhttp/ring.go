@@ -12,16 +12,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// ring is what lookups are answered from and streams tell of: the agent or one of its scopes, with what its
-// readers share.
+// ring is what lookups and streams use: the agent or one of its scopes, with what its readers share.
 type ring struct {
 	source
-	journal *batches // of the streams of events
-	tables  tables   // of routing clients
+	journal *batches // for the streams of events
+	tables  tables   // for routing clients
 	kept    kept
 }
 
-// source is what an agent and a scope have in common.
+// source has the methods that an agent and a scope have in common.
 type source interface {
 	Snapshot() *cluster.Snapshot
 	Latest() (*cluster.Snapshot, <-chan struct{})
@@ -36,13 +35,14 @@ func newRing(agent *cluster.Agent, of source) *ring {
 	}
 }
 
-// scopes has the rings of the scopes that were asked for, by name. A scope lasts as long as the agent.
+// scopes has the rings of the scopes that were requested, by name. A scope exists as long as the agent.
 type scopes struct {
 	mu    sync.Mutex
 	rings map[string]*ring
 }
 
-// ringOf returns the ring that a request asks for: that of all members, or with the parameter scope that of a scope.
+// ringOf returns the ring of a request: the ring of all members or, with the parameter scope, the ring of
+// that scope.
 func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	name, given, p := find(r.URL.RawQuery, "scope")
 	switch {
@@ -70,7 +70,7 @@ func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	return ring, nil
 }
 
-// ofRing is an endpoint that answers from the ring that the request asks for.
+// ofRing returns an endpoint that responds from the ring of the request.
 func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) endpoint {
 	return func(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		ring, p := a.ringOf(r)
@@ -81,7 +81,7 @@ func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) endpoint
 	}
 }
 
-// named lists the first scopes of a node, to continue a sentence.
+// named lists the first scopes of a node, as a part of a sentence.
 func named(all []*cluster.Scope) string {
 	const most = 8
 	if len(all) == 0 {

@@ -20,11 +20,11 @@ const (
 	defaultRooms  = 1000
 	defaultRelays = 2
 	maxRooms      = 10_000
-	listTime      = 10 * time.Second // of a list of rooms, including the wait for other lists
+	listTime      = 10 * time.Second // for a list of rooms, including the wait for other lists
 )
 
-// resolveRoom returns the node of a room, and hosts the room if it is on this node: unless the caller says
-// otherwise, it is the media server next to this agent, which is about to serve the room.
+// resolveRoom returns the node of a room, and hosts the room if it is on this node, because unless the caller
+// says otherwise, it is the media server next to this agent, which is about to serve the room.
 func (a *api) resolveRoom(room string, r *http.Request) (any, *Problem) {
 	var body roomDemand
 	if p := decode(r, &body); p != nil {
@@ -50,7 +50,7 @@ func (a *api) resolveRoom(room string, r *http.Request) (any, *Problem) {
 	}
 	h.LapseAfter(a.hostFor)
 	if body.Touch {
-		_ = h.Restate(d) // it is valid
+		_ = h.Restate(d) // cannot fail: d is valid
 	}
 	at.Epoch = h.Epoch()
 	answer := a.assignmentOf(at)
@@ -78,7 +78,7 @@ func (a *api) showRoom(room string, r *http.Request) (any, *Problem) {
 	return &detail, nil
 }
 
-// roomRelays returns the best further nodes for a room that is too large for its own.
+// roomRelays returns the best further nodes for a room that is too large for its own node.
 func (a *api) roomRelays(room string, r *http.Request) (any, *Problem) {
 	n, p := countOf(r, "n", defaultRelays, maxOwners)
 	if p != nil {
@@ -160,7 +160,7 @@ func (a *api) moveRoom(room string, r *http.Request) (any, *Problem) {
 	return a.assignmentOf(at), nil
 }
 
-// reportRoom returns the node of a room, of which a client has lost the node.
+// reportRoom returns the node of a room for a client that has lost the connection to it.
 func (a *api) reportRoom(room string, r *http.Request) (any, *Problem) {
 	var body struct {
 		To    *string `json:"to"`

@@ -11,21 +11,20 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// ResolveRoom returns the node of a room, and pins the room by its demand if
-// needed. If that is the agent's own node, the node hosts the room from now on, and the demand can
-// raise what it is known to cost; see RoomAssignment.Hosted.
+// ResolveRoom returns the node of a room, and pins the room according to its demand if necessary. If that is
+// the agent's own node, the node hosts the room from now on, and the demand can raise the room's known cost;
+// see RoomAssignment.Hosted.
 func (c *Client) ResolveRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d})
 }
 
-// TouchRoom is ResolveRoom for the application that serves the room on the agent's own node: the
-// demand is the present one, and can be less than before.
+// TouchRoom is ResolveRoom for the application that serves the room on the agent's own node. d is the room's
+// present demand, and can be less than before.
 func (c *Client) TouchRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d, Touch: true})
 }
 
-// Room returns the node of a room, or the node that it would get by its demand, and why. It
-// pins nothing.
+// Room returns the node of a room, or the node that it would get for its demand, and why. It pins nothing.
 func (c *Client) Room(ctx context.Context, room string, d affinity.Demand) (RoomDetail, error) {
 	rest := ""
 	if query := queryOf(d); len(query) > 0 {
@@ -34,9 +33,8 @@ func (c *Client) Room(ctx context.Context, room string, d affinity.Demand) (Room
 	return askRoom[RoomDetail](ctx, c, http.MethodGet, room, rest, nil)
 }
 
-// RoomRelays returns the n best further nodes for a room that is too large for its own, by the
-// demand of the part that a relay is to serve; see affinity.Resolver.Relays. N is 1 to 100; 0
-// means 2.
+// RoomRelays returns the n best further nodes for a room that is too large for its own node. d is the demand
+// of the part that a relay serves; see affinity.Resolver.Relays. n is 1 to 100, and 0 means 2.
 func (c *Client) RoomRelays(ctx context.Context, room string, d affinity.Demand, n int) (RoomRelays, error) {
 	query := queryOf(d)
 	if n != 0 {
@@ -45,8 +43,8 @@ func (c *Client) RoomRelays(ctx context.Context, room string, d affinity.Demand,
 	return askRoom[RoomRelays](ctx, c, http.MethodGet, room, "/relays?"+query.Encode(), nil)
 }
 
-// Rooms returns at most limit rooms, 1 to 10,000, that are pinned to a node, or to any
-// node if node is empty. Limit 0 means 1,000.
+// Rooms returns at most limit rooms that are pinned to a node, or to any node if node is empty. limit is 1 to
+// 10,000, and 0 means 1,000.
 func (c *Client) Rooms(ctx context.Context, node string, limit int) (Rooms, error) {
 	query := url.Values{}
 	if node != "" {
@@ -58,14 +56,13 @@ func (c *Client) Rooms(ctx context.Context, node string, limit int) (Rooms, erro
 	return ask[Rooms](ctx, c, http.MethodGet, "/v1/rooms?"+query.Encode(), nil)
 }
 
-// MoveRoom moves a pinned room to another node; its clients have to reconnect.
+// MoveRoom moves a pinned room to another node. Its clients have to reconnect.
 func (c *Client) MoveRoom(ctx context.Context, room, to string) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/move", map[string]string{"to": to})
 }
 
-// ReportRoom returns the node of a room for a client that has lost the connection to its node:
-// last is the directive that led the client there. The agent looks at that node itself: see
-// affinity.Resolver.Report.
+// ReportRoom returns the node of a room for a client that has lost the connection to its node. last is the
+// directive that sent the client there. The agent checks that node itself: see affinity.Resolver.Report.
 func (c *Client) ReportRoom(ctx context.Context, last reconnect.Directive) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, last.Room, "/report", map[string]any{"to": last.To, "epoch": last.Epoch})
 }
@@ -76,8 +73,7 @@ func (c *Client) ReleaseRoom(ctx context.Context, room string) error {
 	return err
 }
 
-// askRoom makes one call about a room. It rejects invalid names, because some of them
-// cannot be part of a path.
+// askRoom makes a call about a room. It rejects invalid names, because some of them cannot be part of a path.
 func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, body any) (answer T, _ error) {
 	if p := checkRoom(room); p != nil {
 		return answer, p
@@ -85,7 +81,7 @@ func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, b
 	return ask[T](ctx, c, method, roomPath(room)+rest, body)
 }
 
-// roomPath also escapes dots: the room .. would read as the parent directory.
+// roomPath also escapes dots, because the room .. would mean the parent directory.
 func roomPath(room string) string {
 	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
 }

@@ -11,26 +11,26 @@ import (
 
 const writeTimeout = 75 * time.Second
 
-// NewServer returns a server for h, which may be a [Handler] alone or a mux that
-// holds one, with limits on the cost of an idle, slow or hostile client. Call Serve with
-// a listener, or set Addr first.
+// NewServer returns a server for h, which may be a [Handler] or a mux that contains one. The server limits
+// what idle, slow or hostile clients can cost. Call Serve with a listener, or set Addr and call
+// ListenAndServe.
 //
-// At most 4,096 connections are open at a time, and at most 256 of them without a request
-// in progress. At the limit the server closes the connection that has waited longest for
-// its client. So idle connections cannot block other clients, nor use up the file
-// descriptors or the memory of the application. For more event streams than that
-// ([Options].MaxStreams), set ConnState to nil, which removes both limits.
+// At most 4,096 connections are open at the same time, and at most 256 of them without a request in progress.
+// At the limit, the server closes the connection that has waited longest for its client. So idle connections
+// can neither block other clients nor use up the file descriptors or memory of the application. If you need
+// more event streams ([Options].MaxStreams), set ConnState to nil, which removes both limits.
 //
-// A connection whose client acknowledges nothing for 30 s is closed, on Linux and over HTTP/2. So the event
-// streams of a host that has vanished end within a minute.
+// On Linux and over HTTP/2, a connection whose client acknowledges nothing for 30 s is closed. So the event
+// streams of a vanished host end within a minute.
 //
-// WriteTimeout is longer than any response may take, but for two kinds. An event stream replaces it by a
-// deadline for each event, and a call that waits for agreement by its own. For that, a middleware around the
-// handler must support http.ResponseController (by Unwrap); otherwise the stream ends after WriteTimeout and
-// its client reconnects. Shutdown ends the streams at once and waits for other requests.
+// WriteTimeout is longer than any response may take, with two exceptions: an event stream replaces it with a
+// deadline for each event, and a call that waits for agreement replaces it with its own deadline. For that,
+// middleware around the handler must support http.ResponseController (with Unwrap). Otherwise the stream ends
+// after WriteTimeout and its client reconnects. Shutdown ends the streams at once and waits for other
+// requests.
 func NewServer(h http.Handler) *http.Server {
 	if h == nil {
-		h = http.DefaultServeMux // as for http.Server
+		h = http.DefaultServeMux // like http.Server
 	}
 	stop := make(chan struct{})
 	limits := newConns(maxConns, maxWaiting)
@@ -53,28 +53,26 @@ func NewServer(h http.Handler) *http.Server {
 }
 
 const (
-	// maxConns is four times the default of event streams, and a small part of the
-	// usual limit of file descriptors.
+	// maxConns is four times the default number of event streams, and a small part of the usual limit of file
+	// descriptors.
 	maxConns = 4096
 
-	// maxWaiting bounds the connections that wait for their first or next request, or
-	// for the rest of its headers: net/http does not distinguish these, and one third
-	// of a megabyte of short headers may have arrived.
+	// maxWaiting is how many connections may wait for their first or next request or the rest of its headers,
+	// which net/http does not distinguish. A third of a megabyte of short headers may have arrived on each.
 	maxWaiting = 256
 
 	// writeBuffer is how many bytes of a response the kernel buffers for a client that
 	// does not read. The default is some megabytes for each event stream.
 	writeBuffer = 64 << 10
 
-	// ackTime is how long a client's host may acknowledge nothing of what was sent. The default of Linux is a
-	// quarter of an hour, for which the event streams of a host that has vanished would keep their places.
+	// ackTime is how long a client's host may acknowledge nothing. With the default of Linux, a quarter of an
+	// hour, the event streams of a vanished host would keep their places that long.
 	ackTime = 30 * time.Second
 )
 
-// conns bounds the connections of a server. At the limit it closes the connection that
-// has waited longest for its client. So a crowd of silent or slow clients cannot block
-// other clients, and a connection with a request in progress, such as an event stream,
-// is never closed.
+// conns limits the connections of a server. At the limit, it closes the connection that has waited longest
+// for its client. So a crowd of silent or slow clients cannot block other clients. A connection with a
+// request in progress, such as an event stream, is never closed.
 type conns struct {
 	most, mostWaiting int
 
@@ -86,8 +84,8 @@ type conns struct {
 // conn is an open connection.
 type conn struct {
 	net.Conn
-	at    *list.Element // in waiting; nil during a request
-	asked bool          // there was a request, whose answer the kernel may still have
+	at    *list.Element // element in waiting; nil during a request
+	asked bool          // there was a request, whose response the kernel may still hold
 }
 
 func newConns(most, mostWaiting int) *conns {
@@ -97,11 +95,11 @@ func newConns(most, mostWaiting int) *conns {
 // connKey is the context key of a request's net.Conn.
 type connKey struct{}
 
-// ConnContext is for http.Server.ConnContext of a server with a [Handler] that is not by [NewServer]. On
-// Linux it closes a TCP connection when the client's host has acknowledged nothing for 30 s, because it has
-// vanished or its application does not read. Otherwise a vanished host keeps its event streams for a quarter
-// of an hour. It also bounds what the kernel buffers for each connection to 64 kB. The connections may be of
-// TLS. It returns ctx.
+// ConnContext is for the http.Server.ConnContext of a server with a [Handler] that does not come from
+// [NewServer]. On Linux, it makes the kernel close a TCP connection when the client's host has acknowledged
+// nothing for 30 s, because it has vanished or its application does not read. Without it, a vanished host
+// keeps its event streams for a quarter of an hour. It also limits what the kernel buffers for each
+// connection to 64 kB. It supports TLS connections. It returns ctx.
 func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	if tcp, ok := raw(nc).(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(writeBuffer) // works on any open connection
@@ -110,7 +108,7 @@ func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	return ctx
 }
 
-// context is for http.Server.ConnContext.
+// context is an http.Server.ConnContext.
 func (s *conns) context(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ConnContext(ctx, nc), connKey{}, nc)
 }
@@ -123,7 +121,7 @@ func raw(nc net.Conn) net.Conn {
 	return nc
 }
 
-// changed is for http.Server.ConnState.
+// changed is an http.Server.ConnState.
 func (s *conns) changed(nc net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +148,8 @@ func (s *conns) around(h http.Handler) http.Handler {
 	})
 }
 
-// answer removes a connection from the waiting list. After the response it is idle or
-// closed; over HTTP/2, after the last of several responses.
+// answer removes a connection from the waiting list. After the response it is idle or closed, over HTTP/2
+// after the last of several responses.
 func (s *conns) answer(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +162,7 @@ func (s *conns) answer(nc net.Conn) {
 // wait appends c to the waiting list, and closes the first connection if there are too
 // many now. net/http notices the close.
 func (s *conns) wait(c *conn) {
-	if c.at != nil { // the server alone responded, as to OPTIONS *
+	if c.at != nil { // the server itself responded, for example to OPTIONS *
 		s.waiting.Remove(c.at)
 	}
 	c.at = s.waiting.PushBack(c)
@@ -175,8 +173,8 @@ func (s *conns) wait(c *conn) {
 	}
 }
 
-// abort closes a connection at once. TLS would say so first, for up to 5 s if the client does not read, and the kernel
-// would keep the rest of an answer for a client that does not read it.
+// abort closes a connection at once. It bypasses TLS, which would first send an alert, for up to 5 s if the
+// client does not read, and it makes the kernel drop the rest of a response that the client does not read.
 func (c *conn) abort() {
 	nc := raw(c.Conn)
 	if tcp, ok := nc.(*net.TCPConn); ok && c.asked {

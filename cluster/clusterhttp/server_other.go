@@ -4,5 +4,5 @@ package clusterhttp
 
 import "net"
 
-// limitAcks does nothing: these systems have their own limits.
+// limitAcks does nothing, because these systems have their own limits.
 func limitAcks(*net.TCPConn) {}

@@ -39,12 +39,12 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if ring == a.whole { // rooms know no scopes
+	if ring == a.whole { // rooms do not belong to scopes
 		// Subscribe before the client sees the stream open and resolves its rooms.
 		s.moves = movesOf(ctx, a.rooms)
 	}
-	if err := s.Send(nil); err != nil { // headers now: the first batch may be late
-		internal(err).write(w) // arrives only if the writer cannot flush
+	if err := s.Send(nil); err != nil { // send the headers now, because the first batch may be late
+		internal(err).write(w) // only arrives if the writer cannot flush
 		return
 	}
 	err := s.resume(r.Header.Get(lastEventID))
@@ -65,8 +65,7 @@ func placesWithoutToken(o Options) int {
 	return max(1, o.MaxStreams*3/4)
 }
 
-// enter takes a place for a stream, while there is one. Clients without a token leave some places
-// to those with one.
+// enter takes a place for a stream, if there is one. Some places are reserved for clients with a token.
 func (a *api) enter(w http.ResponseWriter, r *http.Request) (leave func(), _ *Problem) {
 	if a.closed() {
 		return nil, a.problemOf(cluster.ErrClosed)
@@ -116,14 +115,14 @@ func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
 	signalling.Follow(a.rooms, a.keepAlive).ServeHTTP(w, r.WithContext(ctx))
 }
 
-// stream is one client of the events. It holds at most one event of each type, however
-// slow the client is: later changes merge into the next event.
+// stream is a client of the events. It holds at most one event of each type, no matter how slow the client
+// is, because later changes are merged into the next event.
 type stream struct {
 	*sse.Stream
 
 	ring  *ring
 	moves <-chan affinity.MovedBatch
-	seen  *events.State // the last that was sent; nil: none
+	seen  *events.State // the last state that was sent; nil: none
 }
 
 func (s *stream) run(ctx context.Context, a *api) error {
@@ -163,8 +162,8 @@ func (s *stream) run(ctx context.Context, a *api) error {
 	}
 }
 
-// resume starts a stream after the event of that id, if the journal still has it. The
-// journal holds no moves of rooms, so a client with an id gets a resync.
+// resume starts a stream after the event with this id, if the journal still has it. The journal does not have
+// moves of rooms, so a client with an id gets a resync.
 func (s *stream) resume(id string) error {
 	s.seen = s.ring.journal.state(id)
 	if id == "" || s.moves == nil {
@@ -193,8 +192,8 @@ func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.Move
 	return moves
 }
 
-// roomsInEvent bounds an event of type moved to 100 kB, which a slow client can read in time. Each stream
-// encodes its own.
+// roomsInEvent limits an event of type moved to 100 kB, which a slow client can read in time. Each stream
+// encodes its own events.
 const roomsInEvent = 128
 
 func (s *stream) sendMoved(b affinity.MovedBatch) error {

@@ -44,7 +44,7 @@ func (a *api) streamTable(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer ring.tables.enter()()
-	err := s.Send(nil) // headers now: the first update may be late
+	err := s.Send(nil) // send the headers now, because the first update may be late
 	if err == nil {
 		err = a.sendTables(r.Context(), &ring.tables, s, keepAlive)
 	}
@@ -93,7 +93,8 @@ func routingScript(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(routing.JavaScript()) // an error means that the client disconnected
 }
 
-// tables has what the routing clients of a ring are sent. It watches the ring while there are routing clients.
+// tables has what is sent to the routing clients of a ring. It watches the ring while there are routing
+// clients.
 type tables struct {
 	of      source
 	cluster string
@@ -113,7 +114,7 @@ func (t *tables) enter() (done func()) {
 	if t.clients++; t.clients == 1 {
 		ctx, stop := context.WithCancel(context.Background())
 		t.stop = stop
-		t.latest.Set(nil) // the last one may be of long ago
+		t.latest.Set(nil) // the last one may be old
 		t.show(t.of.Snapshot())
 		go t.watch(ctx)
 	}
@@ -144,7 +145,7 @@ func (t *tables) watch(ctx context.Context) {
 	}
 }
 
-// show makes the snapshot the latest state, if there is news in it for routing clients.
+// show makes the snapshot the latest state, if it has news for routing clients.
 func (t *tables) show(s *cluster.Snapshot) {
 	old, _ := t.latest.Get()
 	if state := stateOf(*old, t.cluster, s); state != nil && state != *old {
@@ -152,11 +153,11 @@ func (t *tables) show(s *cluster.Snapshot) {
 	}
 }
 
-// stateOf returns what routing clients are to know, or old if that is the same. A stalled loop ends the
-// streams instead of making the table stale: it may go round again without a new snapshot.
+// stateOf returns the state for routing clients, or old if that is the same. A stalled loop does not make the
+// state stale, because it may continue without a new snapshot. Instead it ends the streams.
 func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.State {
 	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: s.Stale(), Members: membersOf(old, s.Members)}
-	if s.Table == nil { // before the first one, or after the end
+	if s.Table == nil { // before the first table, or after the end
 		return old
 	}
 	for p, m := range s.Runners() {
@@ -170,7 +171,8 @@ func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.
 	return &next
 }
 
-// membersOf returns the members as routing clients see them: those of old where nothing has changed.
+// membersOf returns the members in the form for routing clients. It reuses those of old that have not
+// changed.
 func membersOf(old *tablewire.State, members []*cluster.Member) []*tablewire.Member {
 	var known []*tablewire.Member
 	if old != nil {

@@ -1,5 +1,5 @@
-// Package clusterotel traces joins with OpenTelemetry: the spans of a trace show the steps
-// that a join waits for.
+// Package clusterotel traces joins of rooms with OpenTelemetry. The spans of a trace show the steps that a
+// join waits for.
 //
 //	tracing := clusterotel.New(clusterotel.Options{})
 //	rooms, err := affinity.Start(agent, tracing.Store(store), affinity.Config{Tracer: tracing})
@@ -16,9 +16,8 @@
 //	│   └── roost.store.heartbeat    roost.asked: the pin names a node that may be dead
 //	└── roost.host                   roost.hosted: whether on this node
 //
-// The HTTP spans come from otelhttp, a contributed package of OpenTelemetry that this
-// package does not import: [Tracing.Handler] and [Tracing.Transport] go inside it and add
-// the route to its spans.
+// The HTTP spans come from otelhttp, a contributed package of OpenTelemetry that this package does not
+// import. [Tracing.Handler] and [Tracing.Transport] go inside it and add the route to its spans.
 //
 // # Spans
 //
@@ -28,19 +27,17 @@
 // asked" and the source degraded. A call of the store may end after its parent span if
 // the caller gave up.
 //
-// Rooms of a dead node move to live nodes in the background: each batch of some thousand
-// rooms in up to 64 partitions is its own trace, roost.failover, with the number of rooms,
-// of rooms that failed over and of homeless rooms.
+// Rooms of a dead node move to live nodes in the background. Each batch of some thousand rooms in up to 64
+// partitions is a separate trace, roost.failover, with the number of rooms, of rooms that failed over and of
+// rooms without a home.
 //
-// A span has the status Error if the call failed. A room on another node, or resolved
-// without the store, is a result and no error; the failed call of the store has the
-// status Error.
+// A span has the status Error if the call failed. It is not an error if a room is on another node or was
+// resolved without the store, but the failed call of the store has the status Error.
 //
 // # Guarantees
 //
-//  1. Except for roost.failover, a span is created only below a recorded span: background
-//     work, such as heartbeats and refreshes of pins, has no spans. An idle node creates
-//     no trace.
+//  1. Except for roost.failover, a span is only created below a recorded span. Background work, such as
+//     heartbeats and refreshes of pins, has no spans, so an idle node creates no traces.
 //  2. Without a provider of tracers, or below a span that is not recorded, a call costs
 //     one read of its context.
 //  3. No attribute, event or status holds the name of a room or of a participant, which

@@ -58,8 +58,8 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// Brief reports whether a request is worth a span: not a stream, with a span of hours, and
-// not a probe or a scrape, with a trace every few seconds. It is for otelhttp.WithFilter.
+// Brief reports whether a request is worth a span. It is false for streams, whose spans would last for hours,
+// and for probes and scrapes, which would make a trace every few seconds. Use it with otelhttp.WithFilter.
 func Brief(r *http.Request) bool {
 	path := r.URL.EscapedPath() // a slash in the name of a room is escaped
 	for _, end := range []string{"/v1/events", "/v1/table", "/healthz", "/readyz", "/metrics"} {
@@ -76,7 +76,7 @@ func Brief(r *http.Request) bool {
 func masked(path string) string {
 	before, rest, ok := strings.Cut(path, "/rooms/")
 	if plain, _, escaped := strings.Cut(before, "%"); escaped {
-		return plain // only names are escaped; otherwise /rooms/ itself may be
+		return plain // names are the only escaped part, unless /rooms/ itself is escaped
 	}
 	if !ok {
 		return path

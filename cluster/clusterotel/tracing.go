@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
 )
 
-// Options configure a [Tracing]. The zero value of each field is its default.
+// Options configure a [Tracing]. The zero value of each field means its default.
 type Options struct {
 	// Provider creates the spans. Default otel.GetTracerProvider(), which may be set
 	// later.
@@ -107,8 +107,8 @@ func (t *Tracing) end(span trace.Span, err error) {
 	span.End()
 }
 
-// textOf describes err. The text of an error may hold the name of a room or a key, and the
-// text of a store's error may hold anything, so the description lists known kinds only.
+// textOf describes err. The text of an error may contain the name of a room or a key, and the text of a
+// store's error may contain anything, so the description only has known kinds of errors.
 func (t *Tracing) textOf(err error) string {
 	if t.names {
 		return err.Error()

@@ -107,7 +107,7 @@ func eventFamilies() []family {
 	}
 }
 
-// byReader includes the readers that every agent can have, even while none is open.
+// byReader includes the readers that every agent can have, even if they are not open.
 func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 {
 	all := map[string]uint64{"http": 0, "run_owned": 0, "subscribe": 0, "watch": 0}
 	for _, r := range v.readers {
@@ -116,7 +116,7 @@ func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 
 	return all
 }
 
-// versions counts members, for a deploy that is under way.
+// versions counts members by version, so that you can follow a deploy.
 func versions() family {
 	d := desc("member_versions",
 		"Live members by the version of their application, empty if not stated, and of roost.", "app_version",
@@ -190,8 +190,8 @@ func memberFamilies() []family {
 	}
 }
 
-// percentile returns the smallest value that a given percentage of all values do not
-// exceed, or 0 without values. It sorts them.
+// percentile returns the smallest value that the given percentage of all values does not exceed, or 0 if
+// there are no values. It sorts all.
 func percentile(all []time.Duration, percent int) time.Duration {
 	if len(all) == 0 {
 		return 0

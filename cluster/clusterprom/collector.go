@@ -17,8 +17,7 @@ type Collector struct {
 	view     func() *view // called at each scrape
 }
 
-// New returns a collector of an agent, and of rooms unless nil. It needs no Close, and may
-// outlive both.
+// New returns a collector of an agent and, unless nil, of rooms. It needs no Close, and may outlive both.
 func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	cfg := agent.Config()
 	families := append(agentFamilies(), lookupFamily())
@@ -35,16 +34,16 @@ func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	}}
 }
 
-// Joining returns a collector for the time in which [cluster.Start] has not returned: it has the phase of the
-// node alone, which is joining, so that an alert tells of a node that no other one lets in. Unregister it
-// before [New] is registered.
+// Joining returns a collector for the time until [cluster.Start] returns. It only has the phase of the node,
+// which is joining, so that an alert can report a node that cannot join. Unregister it before you register
+// [New].
 func Joining() *Collector {
 	v := &view{Snapshot: &cluster.Snapshot{Phase: cluster.PhaseJoining}}
 	return &Collector{[]family{phaseFamily()}, func() *view { return v }}
 }
 
-// Sources returns a collector for a process that reads its settings again while it runs, such as roost agent.
-// readable reports whether the last attempt succeeded, and is called at each scrape.
+// Sources returns a collector for a process that reloads its settings while it runs, such as roost agent. It
+// calls readable at each scrape, which reports whether the last reload succeeded.
 func Sources(readable func() bool) *Collector {
 	return &Collector{sourceFamilies(), func() *view { return &view{readable: readable()} }}
 }
@@ -68,17 +67,17 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 type view struct {
 	*cluster.Snapshot
 	cfg     *cluster.Config
-	owned   int // partitions; 0 after the expiry of the own lease, unlike in the snapshot
+	owned   int // partitions; unlike in the snapshot, 0 after the node's own lease has expired
 	balance placement.Balance
 	readers []events.ReaderStats
 	loopAge time.Duration
 	rooms   affinity.Stats
 
-	readable bool // the settings, at the last attempt
+	readable bool // the last reload of the settings succeeded
 }
 
-// live returns the members that are live as far as this node knows: during a fence only itself, because the
-// others are the last ones that it knew.
+// live returns the members that are live as far as this node knows. During a fence, that is only itself,
+// because the others are only the last known ones.
 func (v *view) live() []*cluster.Member {
 	if v.Fenced {
 		return []*cluster.Member{v.Self}
@@ -86,7 +85,7 @@ func (v *view) live() []*cluster.Member {
 	return v.Members
 }
 
-// family is all metrics of one name.
+// family is all metrics with the same name.
 type family struct {
 	desc *prometheus.Desc
 	read func(*view, chan<- prometheus.Metric)
@@ -123,7 +122,7 @@ func several(d *prometheus.Desc, kind prometheus.ValueType, read func(*view) map
 	}}
 }
 
-// durations are a summary without quantiles: they give a mean.
+// durations are a summary without quantiles, from which a mean can be computed.
 func durations(name, help string, read func(*view) (count uint64, total time.Duration)) family {
 	d := desc(name, help)
 	return family{d, func(v *view, to chan<- prometheus.Metric) {
@@ -132,7 +131,7 @@ func durations(name, help string, read func(*view) (count uint64, total time.Dur
 	}}
 }
 
-// histogram takes how many calls took at most how long.
+// histogram makes a histogram from the number of calls that took at most each duration.
 func histogram(name, help string, read func(*view) (count uint64, total time.Duration, within map[time.Duration]uint64)) family {
 	d := desc(name, help)
 	return family{d, func(v *view, to chan<- prometheus.Metric) {

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// leaseAges adds up the ages of the live leases at each scrape: a scrape alone sees one moment, and not the worst one.
+// leaseAges adds up the ages of the live leases at each scrape, because a single scrape only sees one moment,
+// which is probably not the worst.
 type leaseAges struct {
 	mu     sync.Mutex
 	count  uint64
 	total  time.Duration
-	within [8]uint64 // of so many eighths of the TTL, at most
+	within [8]uint64 // number of leases of at most so many eighths of the TTL
 }
 
 func leaseAgeFamily() family {

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// lookups times a batch of lookups at each scrape: reading the clock takes longer than one
+// lookups times a batch of lookups at each scrape, because reading the clock takes longer than a single
 // lookup.
 type lookups struct {
 	keys [256]string

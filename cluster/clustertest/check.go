@@ -46,9 +46,8 @@ func (c *Cluster) Batches(id string) []events.Batch {
 	return slices.Clone(r.ledger.Batches)
 }
 
-// Disagreements returns all problems of the running nodes: different members, different
-// tables, a partition that is not owned by exactly one node, events that do not add up
-// to a node's members and partitions.
+// Disagreements returns all problems of the running nodes: different members, different tables, partitions
+// that are not owned by exactly one node, and events that do not add up to a node's members and partitions.
 func (c *Cluster) Disagreements() []string {
 	var problems []string
 	owners := make(map[placement.Partition][]string)

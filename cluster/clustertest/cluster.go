@@ -17,17 +17,17 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// Options configure a Cluster. The zero value is a fast network without faults.
+// Options configure a Cluster. The zero value means a fast network without faults.
 type Options struct {
-	Seed   uint64                // of the network's problems
-	Delay  time.Duration         // of every packet; default 1 ms
-	Jitter time.Duration         // added to Delay, at random
+	Seed   uint64                // seed of the network's random faults
+	Delay  time.Duration         // delay of every packet; default 1 ms
+	Jitter time.Duration         // maximum of a random addition to Delay
 	Loss   float64               // share of packets lost
 	Config func(*cluster.Config) // applied to every agent
 	Log    slog.Handler          // default: discard
 }
 
-// Cluster is a set of agents on one simulated network.
+// Cluster is a set of agents on a simulated network.
 type Cluster struct {
 	t     testing.TB
 	opts  Options
@@ -37,7 +37,7 @@ type Cluster struct {
 	hosts int
 }
 
-// node is one run of one agent.
+// node is a run of an agent.
 type node struct {
 	id, addr  string
 	agent     *cluster.Agent
@@ -46,7 +46,7 @@ type node struct {
 	record    *recorder
 }
 
-// NodeOption changes how one node is started.
+// NodeOption changes how a node is started.
 type NodeOption func(*nodeOptions)
 
 type nodeOptions struct {
@@ -60,7 +60,7 @@ func WithClockOffset(d time.Duration) NodeOption { return func(o *nodeOptions) {
 // WithConfig changes a node's configuration.
 func WithConfig(f func(*cluster.Config)) NodeOption { return func(o *nodeOptions) { o.config = f } }
 
-// New returns an empty cluster, which ends with the test.
+// New returns an empty cluster, which is closed at the end of the test.
 func New(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
 	if opts.Delay == 0 {
@@ -77,8 +77,7 @@ func New(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// close ends all agents, then waits for memberlist's last timers, which would outlive
-// the bubble.
+// close ends all agents, and then waits for memberlist's last timers, which would outlive the bubble.
 func (c *Cluster) close() {
 	for _, n := range append(c.all(), c.gone...) {
 		n.gate.open()
@@ -87,8 +86,8 @@ func (c *Cluster) close() {
 	time.Sleep(time.Minute)
 }
 
-// Start starts agents at the same moment and returns when all have joined. Their seeds
-// are three running nodes or, without any, the first three of the new ones.
+// Start starts agents at the same moment and returns when all have joined. Their seeds are three running
+// nodes or, if there are none, the first three of the new nodes.
 func (c *Cluster) Start(ids ...string) {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -203,7 +202,7 @@ func (c *Cluster) remove(id string) *node {
 	return n
 }
 
-// Crash ends nodes, like kill -9: without a leave.
+// Crash ends nodes without a leave, like kill -9.
 func (c *Cluster) Crash(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -213,8 +212,8 @@ func (c *Cluster) Crash(ids ...string) {
 	}
 }
 
-// Vanish ends nodes together with their hosts, like a power cut: unlike after Crash, their
-// addresses do not answer.
+// Vanish ends nodes together with their hosts, like a power cut. Unlike after Crash, their addresses do not
+// answer.
 func (c *Cluster) Vanish(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -224,14 +223,13 @@ func (c *Cluster) Vanish(ids ...string) {
 	}
 }
 
-// ResetStreams breaks all TCP connections of a node, as a restarted firewall does. New ones
-// work.
+// ResetStreams breaks all TCP connections of a node, like a restarted firewall. New connections work.
 func (c *Cluster) ResetStreams(id string) {
 	c.t.Helper()
 	c.node(id).transport.Reset()
 }
 
-// Leave makes a node leave in order.
+// Leave makes a node leave the cluster.
 func (c *Cluster) Leave(id string) {
 	c.t.Helper()
 	n := c.remove(id)
@@ -291,8 +289,8 @@ func (c *Cluster) Heal() { c.net.HealAll() }
 // SetLoss sets the share of packets lost, from 0 to 1.
 func (c *Cluster) SetLoss(share float64) { c.net.SetLoss(share) }
 
-// SetLossOf sets the share of packets lost, besides, on the way out of the host of a node and
-// into it, from 0 to 1.
+// SetLossOf sets the share of packets that are additionally lost on the way out of a node's host and into it,
+// from 0 to 1.
 func (c *Cluster) SetLossOf(id string, out, in float64) {
 	c.t.Helper()
 	c.net.SetLossOf(c.node(id).addr, out, in)

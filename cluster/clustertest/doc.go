@@ -14,7 +14,8 @@
 // node are recorded from its first batch on, and [Cluster.Check] compares them with the
 // node's state.
 //
-// A test with real sockets and real time needs no package: [cluster.Local] has the timings for it.
+// Tests with real sockets and real time do not need this package. Use the timings of [cluster.Local] for
+// them.
 //
 // Methods fail the test instead of returning errors. A Cluster belongs to the goroutine
 // of its test.

@@ -21,12 +21,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requestTime bounds one request.
+// requestTime is how long a request may take.
 const requestTime = 5 * time.Second
 
-// api sends the four requests of this package. It uses client-go's REST client rather than the generated
-// clients, which link the types of all resources of Kubernetes: a program with them is 29 MB, and 15 MB
-// without.
+// api sends the four requests of this package. It uses client-go's REST client instead of the generated
+// clients, which link the types of all resources of Kubernetes. With them a program has 29 MB, and without
+// them 15 MB.
 type api struct {
 	core, discovery rest.Interface
 	namespace, pod  string
@@ -96,7 +96,8 @@ type right struct{ verb, group, resource string }
 
 func (a *api) slices(ctx context.Context, service string) ([]discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
-	// From the memory of the API server, which may be a moment old: 1,000 nodes that ask are no load on etcd.
+	// Read from the memory of the API server, which may be a moment old, so that 1,000 nodes cause no load on
+	// etcd.
 	r := a.discovery.Get().Namespace(a.namespace).Resource("endpointslices").
 		Param("labelSelector", discoveryv1.LabelServiceName+"="+service).Param("resourceVersion", "0")
 	err := a.do(ctx, right{"list", discoveryv1.GroupName, "endpointslices"}, "of the service "+service, r, &list)
@@ -149,7 +150,7 @@ func (a *api) do(ctx context.Context, needs right, name string, r *rest.Request,
 	return fmt.Errorf("kubernetes: %s: %w", what, err)
 }
 
-// final reports whether a request that failed so will fail again, until a person does something.
+// final reports whether a request that failed with err will fail again until a person does something.
 func final(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -157,18 +158,18 @@ func final(err error) bool {
 	}
 	switch code := status.Status().Code; code {
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false // an API server that starts knows no token for a moment
+		return false // a starting API server accepts no tokens for a moment
 	default:
 		return code >= 400 && code < 500
 	}
 }
 
-// backoff is the time between two tries: up to 4 s, and up to half as long again at random.
+// backoff returns the times between two attempts: up to 4 s, plus a random addition of up to half of that.
 func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 4 * time.Second}
 }
 
-// longWait is after which the log warns of a wait: a person may have to do something.
+// longWait is after what time of waiting the log warns, because a person may have to do something.
 const longWait = 30 * time.Second
 
 // retry calls f until it succeeds, or fails with an error that is fatal, or ctx ends.

@@ -17,27 +17,30 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// Options says where this node runs. The zero value of every field but Service is a sensible default.
+// Options says where this node runs. Only Service is required. The zero value of every other field means its
+// default.
 type Options struct {
-	// Service is the name of a Service that selects the pods of all nodes, this one among them: one of seeds
-	// alone does not do. It may be headless or not, and need not publish addresses that are not ready.
+	// Service is the name of a Service that selects the pods of all nodes, including this one. A Service that
+	// only selects seeds is not enough. It may be headless or not, and need not publish addresses that are
+	// not ready.
 	Service string
 
-	// Port is the name of the port of Service at which the pods gossip. Default "gossip".
+	// Port is the name of the Service's port on which the pods gossip. Default "gossip".
 	Port string
 
-	// Namespace is that of the pod and the Service. Default: that of the pod's service account.
+	// Namespace is the namespace of the pod and the Service. Default: that of the pod's service account.
 	Namespace string
 
 	// Pod is the name of the pod that this process runs in. Default: the host name, which is the name of the
 	// pod unless its spec has a host name or the network of the host.
 	Pod string
 
-	// Labels are the keys of labels of the pod that the member gets, too. Labels that the pod does not have
-	// are left out.
+	// Labels are the keys of the pod's labels that the member gets, too. Labels that the pod does not have
+	// are omitted.
 	Labels []string
 
-	// API is how to reach the API server, and as whom. Default: as a pod does, by the token of its service account.
+	// API is how to reach the API server and how to authenticate. Default: with the token of the pod's
+	// service account.
 	API *rest.Config
 }
 
@@ -47,13 +50,13 @@ const (
 	port     = "7946"
 )
 
-// Configure returns cfg with what Kubernetes knows of the pod that this process runs in. It waits until the
-// API server answers, the pod has an address and the Service lists the pod: a node that cannot look for
-// others must not begin alone, and a Service whose selector misses this pod may miss the others. ctx bounds
-// the wait, and the log says what Configure waits for. It fails at once if a right is missing, and says
-// which.
+// Configure returns cfg with what Kubernetes knows about the pod that this process runs in. It waits until
+// the API server answers, the pod has an address and the Service lists the pod, because a node that cannot
+// look for others must not begin alone, and a Service whose selector misses this pod may also miss the
+// others. It waits at most until ctx ends, and the log says what it waits for. If a permission is missing, it
+// fails at once and says which.
 //
-// It sets these fields, and leaves alone those that cfg has:
+// It sets these fields if they are empty in cfg:
 //
 //	ID         the name of the pod
 //	Cluster    NAMESPACE.SERVICE, so that clusters whose pods reuse addresses stay apart
@@ -78,7 +81,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	var seeds []string
 	given := cfg
 	err = retry(ctx, log, final, func() error {
-		cfg = given // the pod may have changed since the last try
+		cfg = given // the pod may have changed since the last attempt
 		pod, err := a.ownPod(ctx)
 		if err != nil {
 			return err
@@ -111,7 +114,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	return cfg, nil
 }
 
-// gossipsAt returns the address at which others reach the node, or the zero Addr if cfg does not say.
+// gossipsAt returns the address at which others reach the node, or the zero Addr if cfg does not say it.
 func gossipsAt(cfg cluster.Config) netip.Addr {
 	for _, s := range []string{cfg.Advertise, cfg.Bind} {
 		if at, err := netip.ParseAddrPort(s); err == nil && !at.Addr().IsUnspecified() {
@@ -121,7 +124,7 @@ func gossipsAt(cfg cluster.Config) netip.Addr {
 	return netip.Addr{}
 }
 
-// clusterName returns the name of the cluster behind a Service: of 64 bytes at most.
+// clusterName returns the name of the cluster behind a Service, at most 64 bytes long.
 func clusterName(namespace, service string) string {
 	name := namespace + "." + service
 	if len(name) > 64 {
@@ -153,7 +156,8 @@ func label(cfg *cluster.Config, pod *corev1.Pod, keys []string) {
 	}
 }
 
-// zone asks for the node only if the pod has no zone: from Kubernetes 1.35 on it has, and a right less is needed.
+// zone only asks for the node if the pod has no zone label. From Kubernetes 1.35 on pods have it, so one
+// permission less is needed.
 func (a *api) zone(ctx context.Context, cfg *cluster.Config, pod *corev1.Pod) error {
 	cfg.Zone = cmp.Or(cfg.Zone, pod.Labels[corev1.LabelTopologyZone])
 	if cfg.Zone != "" {

@@ -25,7 +25,7 @@ type directory struct {
 	near          netip.Addr // where this node gossips
 	log           *slog.Logger
 	failing       atomic.Bool
-	last          atomic.Pointer[list] // of Configure at first
+	last          atomic.Pointer[list] // at first the list of Configure
 }
 
 type list struct {
@@ -33,14 +33,15 @@ type list struct {
 	until time.Time // when the next one is due
 }
 
-// listEvery is the time between two lists of a cluster of any size: of n nodes, each asks after n times that.
+// listEvery is the time between two list requests of the whole cluster. Each of n nodes waits n times as
+// long.
 const listEvery = time.Second / 16
 
 var _ = cluster.Config{Discover: (*directory)(nil).seeds}
 
-// seeds is Config.Discover. While the API server does not answer, it returns the seeds of the latest list:
-// they are addresses to try, and without them a node that starts would begin alone. The log says when that
-// begins and ends.
+// seeds is Config.Discover. While the API server does not answer, it returns the seeds of the latest list,
+// because without addresses to try, a starting node would begin alone. The log says when that begins and
+// ends.
 func (d *directory) seeds(ctx context.Context) ([]string, error) {
 	last := d.last.Load()
 	if time.Now().Before(last.until) {
@@ -67,7 +68,8 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Kubernetes makes an empty one for a Service that selects no pod.
+	// If there is none, the Service does not exist: Kubernetes makes an empty slice for a Service that
+	// selects no pod.
 	if len(all) == 0 {
 		return nil, fmt.Errorf("kubernetes: there is no service %s in the namespace %s, or it has no selector", d.service, d.api.namespace)
 	}
@@ -80,7 +82,7 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	return found, nil
 }
 
-// lists returns an error unless the own pod is among those found.
+// lists returns an error unless the node's own pod was found.
 func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	own := []string{pod.Status.PodIP}
 	for _, ip := range pod.Status.PodIPs {
@@ -101,11 +103,11 @@ func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	return fmt.Errorf("%s: compare the selector of the service with the labels of the pod", what)
 }
 
-// pods are those of a Service. A pod of two families has two addresses and is a member by one: the agent would try the
-// other one for good.
+// pods are the pods of a Service. A pod with addresses of two families is a member with only one of them, and
+// the agent would never stop trying the other.
 type pods struct {
-	near, far []string // host:port, of the family of this node and of the other one
-	addresses []string // with or without a port of that name
+	near, far []string // host:port with the address family of this node, and with the other
+	addresses []string // with or without a port with the right name
 	others    []string // names of other ports
 }
 
@@ -116,7 +118,7 @@ func (p *pods) seeds() []string {
 	return p.near
 }
 
-// podsOf returns all pods, ready or not: a fleet that starts has no ready ones, and a pod that terminates
+// podsOf returns all pods, ready or not, because a starting fleet has no ready pods, and a terminating pod
 // still knows the members.
 func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *pods {
 	p := new(pods)
@@ -132,7 +134,7 @@ func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *po
 		for _, e := range s.Endpoints {
 			for _, address := range e.Addresses {
 				if _, err := netip.ParseAddr(address); err != nil {
-					continue // a name
+					continue // skip names
 				}
 				p.addresses = append(p.addresses, address)
 				for _, port := range ports {
@@ -145,7 +147,7 @@ func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *po
 	return p
 }
 
-// portsOf returns the ports of that name, and the names of the others.
+// portsOf returns the ports with this name, and the names of the others.
 func portsOf(s discoveryv1.EndpointSlice, name string) (ports, others []string) {
 	for _, p := range s.Ports {
 		switch {

@@ -14,33 +14,33 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ReadyCondition is the condition of the pod that [ReportReady] sets. Its prefix is a domain of the project:
-// Kubernetes asks for one, so that two programs do not use the same name.
+// ReadyCondition is the condition of the pod that [ReportReady] sets. Its prefix is a domain of the project,
+// because Kubernetes requires one, so that two programs do not use the same name.
 const ReadyCondition = "roost-cluster.github.io/ready"
 
 var errNoGate = errors.New("kubernetes: the pod does not wait for its condition: " +
 	"add readinessGates: [{conditionType: " + ReadyCondition + "}] to its spec")
 
-// ReportReady keeps the condition [ReadyCondition] of the own pod: true from when the node is active and all
-// members run its table, until it is not active any more. A rollout of pods with that condition among their
-// readinessGates waits for it. A probe of /readyz succeeds earlier, while other members may still route to
-// former owners. Use both: when a container restarts, its pod has the condition of before until this function
-// runs.
+// ReportReady maintains the condition [ReadyCondition] of the own pod. The condition becomes true when the
+// node is active and all members have its table, and false when the node is no longer active. A rollout of
+// pods with this condition in their readinessGates waits for it. A probe of /readyz succeeds earlier, while
+// other members may still route to old owners. Use both, because after a restart of the container, its pod
+// keeps the old condition until this function runs.
 //
-// ReportReady returns when the agent or ctx has ended, and an error if a right or the readiness gate is
-// missing at the start. While the API server does not answer, or refuses later what it allowed at the start,
+// ReportReady returns when the agent or ctx has ended. It fails if a permission or the readiness gate is
+// missing at the start. While the API server does not answer, or later refuses what it allowed at the start,
 // it tries again, and the log says why.
 func ReportReady(ctx context.Context, agent *cluster.Agent, o Options) error {
 	a, err := open(o)
 	if err != nil {
 		return err
 	}
-	var ready, known bool // known: the pod has it; before, it may have the condition of an earlier container
+	var ready, known bool // known: the pod has this state; before that, it may have the condition of an earlier container
 	for {
 		_, changed := agent.Latest()
 		ended := over(agent)
 		if !known || next(ready, agent) != ready {
-			fatal := func(err error) bool { return final(err) && (!known || over(agent)) } // a server that is ready goes on
+			fatal := func(err error) bool { return final(err) && (!known || over(agent)) } // a ready server continues
 			err := retry(ctx, agent.Config().Log, fatal, func() error {
 				ready = next(ready, agent)
 				return a.report(ctx, ready)
@@ -71,8 +71,8 @@ func over(agent *cluster.Agent) bool {
 	}
 }
 
-// next returns whether a node is ready that was so before. Tables differ for a moment at each change of
-// the cluster: a node that all others have routed to once stays ready.
+// next returns whether a node is ready, given whether it was ready before. A ready node stays ready although
+// tables differ for a moment at each change of the cluster.
 func next(before bool, agent *cluster.Agent) bool {
 	s := agent.Snapshot()
 	active := s.Phase == cluster.PhaseActive && s.Self.State == lease.Active && s.State != nil && !over(agent)

@@ -24,15 +24,14 @@ var (
 	ErrNoMembers = errors.New("routing: no member can own anything: all are draining, settling or of weight 0")
 )
 
-// Member is what a Client knows of one live node. All readers share one Member, which must not be
-// modified.
+// Member is what a Client knows of a live node. Don't modify it, because all readers share it.
 type Member struct {
 	lease.Profile
 
 	State lease.State
 }
 
-// errEmpty returns why a key has no owner.
+// errEmpty returns the error of lookups for a key without an owner.
 func (c Config) errEmpty() error {
 	if c.Scope == "" {
 		return ErrNoMembers
@@ -48,10 +47,11 @@ type view struct {
 	owners  []*Member // by index into the nodes of the table
 	runners map[placement.Partition]*Member
 	state   *events.State
-	why     error // for a key without owner
+	why     error // error of lookups for a key without an owner
 }
 
-// after returns the view of a state. A candidate that has gone keeps its fields until the next table.
+// after returns the view of a state, which follows v. A candidate that has gone keeps its fields until the
+// next table.
 func (v *view) after(s *tablewire.State, empty error) *view {
 	next := &view{State: s, members: make([]*Member, len(s.Members)), why: empty}
 	live := make([]lease.Incarnation, len(s.Members))
@@ -102,7 +102,7 @@ func find(sorted []*Member, id lease.NodeID) *Member {
 	return sorted[i]
 }
 
-// candidates returns candidates of the table.
+// candidates returns the members with these ids, which are candidates of the table.
 func (v *view) candidates(ids []lease.NodeID) []*Member {
 	members := make([]*Member, len(ids))
 	for i, id := range ids {
@@ -123,19 +123,19 @@ func (v *view) ownerOf(p placement.Partition) *Member {
 	return nil
 }
 
-// Client has a copy of a cluster's table. All its methods may be called from any goroutine, before
-// and after Close.
+// Client has a copy of a cluster's table. All its methods are safe for concurrent use, before and after
+// Close.
 type Client struct {
 	cfg     Config
-	own     *http.Transport // nil: the caller's
-	empty   error           // why a key has no owner
+	own     *http.Transport // nil: the caller's transport is used
+	empty   error           // error of lookups for a key without an owner
 	started time.Time
 
 	now     atomic.Pointer[view]
-	current atomic.Pointer[stream] // which is followed; nil = none
-	heard   atomic.Int64           // when it last said something, in ns since the start
-	trouble atomic.Pointer[error]  // why none is followed
-	warned  atomic.Int64           // when a stream of a room was the subject of a warning, in ns since the start
+	current atomic.Pointer[stream] // the stream that is followed; nil = none
+	heard   atomic.Int64           // when the agent last sent something, in ns since the start
+	trouble atomic.Pointer[error]  // why no agent is followed
+	warned  atomic.Int64           // when a warning about a room's stream was last logged, in ns since the start
 	feed    events.Feed
 	ready   chan struct{}
 
@@ -143,9 +143,9 @@ type Client struct {
 	wait sync.WaitGroup
 }
 
-// Place returns the member that owns key, which must not be modified. With handoff that is the
-// member that runs the partition, until the next owner does. Place takes no lock and allocates nothing.
-// It fails with ErrNotReady or ErrNoMembers.
+// Place returns the member that owns key. Don't modify the member. During a handoff, that is the member that
+// still runs the partition. Place takes no lock and allocates nothing. It fails with ErrNotReady or
+// ErrNoMembers.
 func (c *Client) Place(key string) (*Member, error) {
 	v := c.now.Load()
 	if m := v.ownerOf(placement.Of(key, v.Table.Partitions())); m != nil {
@@ -160,12 +160,12 @@ func (c *Client) OwnerOf(p placement.Partition) (*Member, bool) {
 	return m, m != nil
 }
 
-// Owners returns the n best members for key, distinct and best first: the owner by the table, then the member
-// that would own key without it, and so on. It allocates its result. For a strategy that this
-// binary does not have, it returns the owner alone.
+// Owners returns the n best members for key, all different and the best first: the owner that the table
+// names, then the member that would own key without it, and so on. It allocates its result. If this program
+// does not have the cluster's strategy, it only returns the owner.
 func (c *Client) Owners(key string, n int) []*Member {
 	v := c.now.Load()
-	var few [3]int // the usual number, without an allocation
+	var few [3]int // saves an allocation for the usual n
 	ranked := v.Table.AppendRank(few[:0], placement.Of(key, v.Table.Partitions()), n)
 	members := make([]*Member, len(ranked))
 	for at, i := range ranked {
@@ -174,19 +174,20 @@ func (c *Client) Owners(key string, n int) []*Member {
 	return members
 }
 
-// OwnersNear returns the members of Owners, those of a zone first: for readers that take any of n replicas.
+// OwnersNear returns the members of Owners with the members of a zone first, for readers that can use any of
+// n replicas.
 func (c *Client) OwnersNear(key string, n int, zone string) []*Member {
 	v := c.now.Load()
 	return v.candidates(v.Table.RankNear(placement.Of(key, v.Table.Partitions()), n, zone))
 }
 
-// Subset returns the n members of a tenant; see placement.Table.Subset.
+// Subset returns n members for a tenant. See placement.Table.Subset.
 func (c *Client) Subset(tenant string, n int) []*Member {
 	v := c.now.Load()
 	return v.candidates(v.Table.Subset(tenant, n))
 }
 
-// Partition returns the partition of key, and 0 before Ready.
+// Partition returns the partition of key, or 0 before Ready.
 func (c *Client) Partition(key string) placement.Partition {
 	return placement.Of(key, c.now.Load().Table.Partitions())
 }
@@ -194,19 +195,19 @@ func (c *Client) Partition(key string) placement.Partition {
 // Members returns the live members, sorted by id. The slice is shared and must not be modified.
 func (c *Client) Members() []*Member { return c.now.Load().members }
 
-// Member returns the live member of that id, and false if there is none: O(log members).
+// Member returns the live member with this id, and false if there is none. It costs O(log members).
 func (c *Client) Member(id lease.NodeID) (*Member, bool) { return c.now.Load().member(id) }
 
-// Table returns the table, which is immutable; nil before Ready. It does not show which partitions run on
-// another member for the time of a handoff; OwnerOf does.
+// Table returns the table, which is immutable, or nil before Ready. It does not show which partitions still
+// run on another member during a handoff. Use OwnerOf for that.
 func (c *Client) Table() *placement.Table { return c.now.Load().Table }
 
 // Ready is closed when the first table has arrived.
 func (c *Client) Ready() <-chan struct{} { return c.ready }
 
-// Watch returns the changes of owners and members; see events.Watch. A batch has nothing that the
-// routing client itself owns. Changes during the loop body merge, and so do those during a change of
-// the agent. The sequence ends with ctx or the Client.
+// Watch returns the changes of owners and members; see events.Watch. Acquired and Released of a batch are
+// always empty, because a routing client owns nothing. Changes during the loop body, or while the Client
+// changes to another agent, are merged. The sequence ends with ctx or the Client.
 func (c *Client) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &c.feed)
 }
@@ -216,18 +217,18 @@ func (c *Client) Subscribe(ctx context.Context) <-chan events.Batch {
 	return events.Subscribe(ctx, &c.feed)
 }
 
-// Age returns how long ago an agent last confirmed the table, or how long ago the Client was started
-// if none has sent one.
+// Age returns how long ago an agent last confirmed the table. If no agent has sent a table yet, it returns
+// the time since the Client's start.
 func (c *Client) Age() time.Duration {
 	return time.Since(c.started) - time.Duration(c.heard.Load())
 }
 
 // Status is how a Client is doing.
 type Status struct {
-	Agent string        // which is followed, as in Config.Agents but for a password; "" = none at present
-	Age   time.Duration // of the table
+	Agent string        // the agent that is followed, as in Config.Agents without a password; "" = none at present
+	Age   time.Duration // age of the table
 	Stale bool          // the agent's own table may be out of date, and no other agent answers
-	Err   error         // why no agent is followed, or why the others are not
+	Err   error         // why no agent is followed, or why other agents failed
 }
 
 // Status returns how the Client is doing, for people and for alerts.
@@ -242,8 +243,8 @@ func (c *Client) Status() Status {
 	return s
 }
 
-// Close ends the Client, and waits until its goroutines have ended. Lookups go on with the last
-// table. Close may be called again.
+// Close stops the Client and waits until its goroutines have ended. Lookups continue to use the last table.
+// Close may be called again.
 func (c *Client) Close() error {
 	c.stop()
 	c.wait.Wait()

@@ -13,27 +13,27 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Config is what a Client is started with.
+// Config configures a Client.
 type Config struct {
-	// Agents are HTTP addresses of agents, each host:port or a URL, with a path if the API is mounted
-	// below one. One of them is followed at a time, so two or three are enough. Required.
+	// Agents are HTTP addresses of agents. Each is a host:port or a URL, with a path if the API is mounted
+	// below one. The Client follows one agent at a time, so two or three are enough. Required.
 	Agents []string
 
-	// Scope, if set, is the scope of the agents whose table is followed, in place of that of all members:
-	// cluster.Agent.Scope, or roost agent --scope. An agent without this scope counts as failed, and the
-	// client asks the next one. Calls about rooms know no scopes.
+	// Scope, if set, is the name of a scope of the agents (cluster.Agent.Scope, or roost agent --scope). The
+	// Client then follows the table of this scope instead of the table of all members. An agent without this
+	// scope counts as failed, and the Client asks the next one. Calls about rooms ignore the scope.
 	Scope string
 
-	// Token is sent with each request. The network can read it unless the agents speak https.
+	// Token is sent with each request. Without https, anyone on the network can read it.
 	Token string
 
-	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It follows redirects
-	// only if it has a CheckRedirect. Default: a client that gives up connecting after IdleTimeout, and
-	// closes a connection of HTTP/2 that is silent for IdleTimeout and answers no ping within 10 s more.
+	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It only follows
+	// redirects if it has a CheckRedirect. Default: a client that gives up connecting after IdleTimeout, and
+	// closes an HTTP/2 connection that is silent for IdleTimeout and then does not answer a ping within 10 s.
 	HTTP *http.Client
 
-	// IdleTimeout is how long the agent may say nothing until another one is asked, too. At a third of it an
-	// agent without news confirms the table. 300 ms to 3 minutes; default 1 s.
+	// IdleTimeout is how long the agent may be silent before the Client also asks another agent. An agent
+	// without news confirms the table three times in this time. 300 ms to 3 minutes; default 1 s.
 	IdleTimeout time.Duration
 
 	// Log receives the log. Default slog.Default().
@@ -45,12 +45,13 @@ const (
 	leastIdle   = 300 * time.Millisecond
 	mostIdle    = 3 * time.Minute
 
-	// pingTime is for how long a connection of HTTP/2 may answer no ping. A dead one would serve each try of
-	// its agent, for many minutes. A process that is paused for less keeps its streams of rooms.
+	// pingTime is how long an HTTP/2 connection may leave a ping unanswered. Without this, all attempts at an
+	// agent would use its dead connection for many minutes. The streams of rooms survive a shorter pause of
+	// the agent's process.
 	pingTime = 10 * time.Second
 )
 
-// validate returns every problem of the configuration.
+// validate returns all problems of the configuration.
 func (c Config) validate() error {
 	var problems []error
 	if len(c.Agents) == 0 {
@@ -70,7 +71,7 @@ func (c Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// withDefaults also returns the transport that it has made, if any.
+// withDefaults fills in the defaults. It also returns the transport that it has made, if any.
 func (c Config) withDefaults() (_ Config, own *http.Transport) {
 	c.Agents = slices.Clone(c.Agents)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, defaultIdle)
@@ -85,7 +86,7 @@ func (c Config) withDefaults() (_ Config, own *http.Transport) {
 		}
 		c.HTTP = &http.Client{Transport: own}
 	}
-	if c.HTTP.CheckRedirect == nil { // no agent redirects, and the token must not go elsewhere
+	if c.HTTP.CheckRedirect == nil { // agents don't redirect, and the token must not go elsewhere
 		stays := *c.HTTP
 		stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		c.HTTP = &stays

@@ -12,46 +12,47 @@
 //
 // # Where the table comes from
 //
-// A Client holds one stream (/v1/table) from one of the agents: the whole table and the members first, then
-// each change. It takes another agent if the stream ends, if the agent says nothing for Config.IdleTimeout, or if
-// the agent says that its own table may be out of date, because it is isolated or joins again. The agents
-// take turns in a random order, so that many routing clients spread over them. Until another agent
-// answers, the Client keeps its table and the stream that it has: no lookup fails.
+// A Client holds one stream (/v1/table) from one of the agents. The stream begins with the whole table and
+// the members, followed by each change. The Client changes to another agent if the stream ends, if the agent
+// is silent for Config.IdleTimeout, or if the agent says that its own table may be out of date because it is
+// isolated or joins again. It tries the agents in a random order, so that many routing clients spread over
+// them. Until another agent answers, the Client keeps its table and its stream, so no lookup fails.
 //
-// The first table that is not stale decides which cluster is followed: agents that name another one are
-// refused, as when the address of a pod is used again. A cluster that gets another name needs a restart of
-// its routing clients. The calls about rooms do not look at the name.
+// The first table that is not stale decides which cluster the Client follows. It then refuses agents of
+// clusters with another name, which can happen if the address of a pod is used again. If you rename a
+// cluster, restart its routing clients. Calls about rooms do not check the name.
 //
-// Over HTTP/2 all streams of an agent have one connection, which is closed when it is silent for
-// Config.IdleTimeout and answers no ping within 10 s more.
+// Over HTTP/2, all streams of an agent share a connection. It is closed if it is silent for
+// Config.IdleTimeout and then does not answer a ping within 10 s.
 //
 // # Scopes
 //
-// With Config.Scope the table, the members and the changes are those of a scope of the agents. All agents
-// need a scope of that name with the same members. In a rolling deploy that adds the scope, some agents do
-// not have it yet: the Client asks the next one. Until one has it, Status.Err says which agents refused and
-// which scopes they have.
+// With Config.Scope, the table, the members and the changes are those of a scope of the agents. All agents
+// need a scope of this name with the same members. During a rolling deploy that adds the scope, some agents
+// do not have it yet, so the Client asks the next one. Until it finds an agent with the scope, Status.Err
+// says which agents refused and which scopes they have.
 //
 // # What a lookup promises
 //
-// The table is that of one agent, a moment later: a change takes a round trip at most. A lookup can be wrong
-// for as long as that of a member can, and for this moment in addition. The owner
-// itself knows best: it rejects or forwards what is not its own (cluster.Agent.IsOwner).
-// [Client.Age] tells how long ago the agent confirmed the table: at rest less than Config.IdleTimeout. A
-// table does not expire; an application that wants no old answers compares the age with its own limit, and looks at
-// Status.Stale: an isolated agent confirms its table, too, which then has a small age and is marked by Stale.
-// A stalled agent confirms its table for a TTL at most.
+// The Client has the table of one agent, with a delay of at most a round trip. A lookup can be wrong for as
+// long as a member's lookup can, plus this delay. The owner itself knows best, so it should reject or forward
+// requests for keys that are not its own (cluster.Agent.IsOwner).
 //
-// After a change of the agent, the table can be a little older than the one before: agents
-// agree within a second or so. In a split, the table is that of the agent's side.
+// [Client.Age] returns how long ago the agent confirmed the table. At rest, that is less than
+// Config.IdleTimeout. A table does not expire. If your application must not use old answers, compare the age
+// with your own limit, and check Status.Stale, because an isolated agent confirms its table, too. A stalled
+// agent confirms its table for at most a TTL.
+//
+// After the Client has changed to another agent, its table can be a little older than before, because agents
+// need about a second to agree. In a split, the Client has the table of its agent's side.
 //
 // # JavaScript
 //
-// routing.mjs is a Client for Node.js and browsers, without dependencies: place, watch, members, status. It does not
-// rank (Owners), and does not resolve rooms.
+// routing.mjs is a Client for Node.js and browsers, without dependencies. It has place, watch, members and
+// status, but neither Owners nor calls about rooms.
 //
 // # Cost
 //
-// A routing client costs its agent one of clusterhttp.Options.MaxStreams streams. An update is encoded
-// once for all routing clients.
+// A routing client uses one of its agent's clusterhttp.Options.MaxStreams streams. The agent encodes an
+// update once for all routing clients.
 package routing

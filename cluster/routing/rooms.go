@@ -18,18 +18,18 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by an
-// agent. Size is the number of participants that are expected at least, or 0. The agent does not host the
-// room: the application on its node does, when a participant arrives there. With a size, it is the Resolve of
-// a reconnect.Driver. If the store does not answer the agent, the directive has Epoch 0 and names the node
-// where the agent guesses that the room is.
+// Resolve calls affinity.Resolver.Resolve of an agent: it returns where a room lives, and pins the room to a
+// node if it has none. size is the lowest expected number of participants, or 0. The agent does not host the
+// room. The application on the room's node does that when a participant arrives there. With a fixed size,
+// this is the Resolve of a reconnect.Driver. If the store does not answer the agent, the directive has Epoch
+// 0 and names the agent's best guess.
 //
-// Resolve asks the agent that is followed, then the others, each once and for Config.IdleTimeout at most. The
-// error is an *[AgentError] if the last one answered, and wraps ctx.Err() if ctx ended.
+// Resolve asks the agent that is followed, and then the others, each once and for at most Config.IdleTimeout.
+// The error is an *[AgentError] if the last agent answered, and wraps ctx.Err() if ctx ended.
 func (c *Client) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
 	if err != nil {
-		return reconnect.Directive{}, fmt.Errorf("routing: %w", err) // numbers only
+		return reconnect.Directive{}, fmt.Errorf("routing: %w", err) // cannot fail: numbers only
 	}
 	for _, agent := range c.agents() {
 		var d reconnect.Directive
@@ -43,7 +43,7 @@ func (c *Client) Resolve(ctx context.Context, room string, size int) (reconnect.
 }
 
 const (
-	roomIdle     = 50 * time.Second // three comments are missing then
+	roomIdle     = 50 * time.Second // by then, three comments are missing
 	roomWarnings = time.Minute      // between two warnings
 )
 
@@ -76,21 +76,22 @@ func (c *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 	}, nil
 }
 
-// Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the
-// first directive comes once the room has a node. If its agent fails, it goes on with another one. If all
-// fail, also for a wrong token, the log has one warning, and no other one of any room for a minute.
+// Follow returns where a room lives, and then each new node of the room, until ctx ends. It pins nothing, so
+// the first directive comes when the room has a node. If its agent fails, Follow continues with another one.
+// If all agents fail, for example because the token is wrong, it logs a warning, at most once a minute for
+// all rooms.
 func (c *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
 		ended := errors.New("routing: the caller has ended it")
 		for failed := 0; ctx.Err() == nil; failed++ {
 			worked, err := c.followRoom(ctx, failed, room, func(data []byte) error {
-				failed = -1 // the next one is that which is followed then
+				failed = -1 // the next agent is the one that is followed then
 				var d reconnect.Directive
 				if err := json.Unmarshal(data, &d); err != nil {
 					return fmt.Errorf("routing: unexpected directive: %w", err)
 				}
-				// Another agent says again where the room lives, or does not know yet.
+				// Another agent repeats where the room lives, or does not know of the last move yet.
 				if d.Epoch == last.Epoch && d.To == last.To || d.Epoch != 0 && d.Epoch < last.Epoch {
 					return nil
 				}
@@ -110,8 +111,8 @@ func (c *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Dir
 	}
 }
 
-// lostRoom logs the end of a stream, and waits before the next one. Thousands may end at a time, and one
-// warning stands for all.
+// lostRoom logs the end of a stream, and waits before the next one. Thousands of streams may end at the same
+// time, so it logs only one warning for all of them.
 func (c *Client) lostRoom(ctx context.Context, failed int, room string, err error) {
 	now, last := int64(time.Since(c.started)), c.warned.Load()
 	if failed == len(c.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && c.warned.CompareAndSwap(last, now) {
@@ -127,9 +128,9 @@ func (c *Client) lostRoom(ctx context.Context, failed int, room string, err erro
 	}
 }
 
-// followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed
-// any more. The first agent to try is the followed one. A stream that was open for a while, also without a
-// directive, has worked.
+// followRoom passes the directives of an agent to take, until take ends it, the agent is silent, or the
+// Client no longer follows the agent. It tries the followed agent first. A stream that was open for a while
+// counts as working, even without a directive.
 func (c *Client) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -147,7 +148,7 @@ func (c *Client) followRoom(ctx context.Context, try int, room string, take func
 		}
 		idle.Reset(roomIdle)
 	}, func(data []byte) error {
-		idle.Stop() // the time that the caller spends on a directive does not count
+		idle.Stop() // the time that the caller spends on a directive does not count as silence
 		defer idle.Reset(roomIdle)
 		return take(data)
 	})
@@ -164,7 +165,7 @@ func (c *Client) agents() []string {
 	return agents
 }
 
-// roomPath also escapes dots: the room ../.. would read as the parent directory.
+// roomPath also escapes dots, because the room ../.. would mean a parent directory.
 func roomPath(room string) string {
 	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
 }

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// firstPause is how long a Client waits at most before it asks another agent: many routing clients
-	// lose one agent at the same moment.
+	// firstPause is the maximum random wait before a Client asks another agent, because many routing clients
+	// lose an agent at the same moment.
 	firstPause = 100 * time.Millisecond
 
-	// When each agent was asked once without success, the pause is up to leastPause, and doubles with each
+	// After each agent was asked once without success, the pause is up to leastPause. It doubles with each
 	// such round up to longestPause.
 	leastPause   = 200 * time.Millisecond
 	longestPause = 3 * time.Second
 
-	// someBytes is more than the comments of six thirds of Config.IdleTimeout.
+	// someBytes is more than the comments that arrive in two IdleTimeouts.
 	someBytes = 512
 )
 
-// Start follows the agents until ctx ends or Close is called. It does not wait: [Client.Ready] does, and
-// [Client.Status] says what is wrong if no agent answers. Start fails if cfg is invalid.
+// Start follows the agents until ctx ends or Close is called. It does not wait for the first table. Wait for
+// [Client.Ready], and see [Client.Status] if no agent answers. Start only fails if cfg is invalid.
 func Start(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -45,19 +45,19 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// runner decides which agent is followed. It is for one goroutine.
+// runner decides which agent is followed. Only one goroutine uses it.
 type runner struct {
 	client  *Client
 	reports chan report
 
-	cluster string   // of the first table that was not stale; "" = not known
+	cluster string   // cluster of the first table that was not stale; "" = not known
 	agents  []string // the one to ask next comes first
-	current *stream  // which is followed; nil = none
-	other   *stream  // which is asked for a better table; nil = none
+	current *stream  // the stream that is followed; nil = none
+	other   *stream  // a stream that may have a better table; nil = none
 	asked   time.Time
-	next    time.Time        // when another one may be asked
-	failed  int              // tries in a row
-	errs    map[string]error // of the latest tries, by agent
+	next    time.Time        // when another agent may be asked
+	failed  int              // failed attempts in a row
+	errs    map[string]error // errors of the latest attempts, by agent
 }
 
 func (r *runner) run(ctx context.Context) {
@@ -71,13 +71,13 @@ func (r *runner) run(ctx context.Context) {
 			r.take(report)
 		case <-timer.C:
 		case <-ctx.Done():
-			return // which ends the streams, too
+			return // the end of ctx also ends the streams
 		}
 		timer.Reset(max(time.Millisecond, time.Until(r.look(ctx, time.Now()))))
 	}
 }
 
-// take takes in what a stream says.
+// take handles a report of a stream.
 func (r *runner) take(n report) {
 	switch {
 	case n.from != r.current && n.from != r.other: // it was dropped
@@ -100,20 +100,20 @@ func (r *runner) take(n report) {
 }
 
 func (r *runner) show(s *tablewire.State) {
-	if !s.Stale { // an agent that is cut off may be one of another cluster, at an address that was used again
+	if !s.Stale { // an agent that is cut off may belong to another cluster, at an address that was used again
 		r.cluster = cmp.Or(r.cluster, s.Cluster)
 	}
 	r.client.show(s)
 }
 
-// better reports whether the last table is better than a stale one, as long as an agent was not asked that
-// may have the present one.
+// better reports whether to keep the last table instead of a stale one, because there is still an agent to
+// ask that may have the present table.
 func (r *runner) better() bool {
 	last := r.client.now.Load()
 	return last.Table != nil && !last.Stale && r.failed < len(r.agents)
 }
 
-// look drops what takes too long, asks another agent if that is due, and returns when to look again.
+// look drops streams that take too long, asks another agent if that is due, and returns when to look again.
 func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	doubt := r.doubt(now)
 	if doubt == nil {
@@ -140,8 +140,8 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	return r.next
 }
 
-// until returns when the agent that is asked has taken too long. A large table may take its time to arrive; a
-// few bytes are comments of an agent without a table.
+// until returns when the agent that is being asked has taken too long. A large table may take longer to
+// arrive, but a few bytes are only comments of an agent without a table.
 func (r *runner) until() time.Time {
 	began := r.asked
 	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {
@@ -224,10 +224,10 @@ func (r *runner) drop(s **stream) {
 	}
 }
 
-// last returns when the agent last said something.
+// last returns when the agent last sent something.
 func (s *stream) last() time.Time { return s.client.started.Add(time.Duration(s.heard.Load())) }
 
-// show makes a state of the agent the one of lookups.
+// show makes a state of the agent visible to lookups.
 func (c *Client) show(s *tablewire.State) {
 	v := c.now.Load().after(s, c.empty)
 	c.now.Store(v)

@@ -5,5 +5,5 @@ import _ "embed"
 //go:embed routing.mjs
 var script []byte
 
-// JavaScript returns routing.mjs, the Client for Node.js and browsers. An agent serves it, too, as /routing.mjs.
+// JavaScript returns routing.mjs, the Client for Node.js and browsers. Agents also serve it as /routing.mjs.
 func JavaScript() []byte { return script }

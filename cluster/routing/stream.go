@@ -17,19 +17,19 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// maxEvent bounds one event, in bytes: a table of 65,536 partitions with long node ids takes 4 MB, and each
-// member 2 kB with many labels.
+// maxEvent is the maximum size of an event in bytes. A table of 65,536 partitions with long node ids takes 4
+// MB, and each member with many labels takes 2 kB.
 const maxEvent = 32 << 20
 
-// stream is what one agent sends.
+// stream is the stream of one agent.
 type stream struct {
-	agent  string // its address
-	name   string // the same without a password, for people
+	agent  string // its address, as configured
+	name   string // its address without a password, for people
 	client *Client
-	ctx    context.Context //nolint:containedctx // of the stream; it ends when the agent is dropped
+	ctx    context.Context //nolint:containedctx // context of the stream, which ends when the agent is dropped
 	stop   context.CancelFunc
-	heard  atomic.Int64 // when it last said something, in ns since the start of the Client
-	bytes  atomic.Int64 // that it has sent
+	heard  atomic.Int64 // when the agent last sent something, in ns since the start of the Client
+	bytes  atomic.Int64 // number of bytes that it has sent
 }
 
 // report is news of a stream: a state, or its end.
@@ -39,7 +39,7 @@ type report struct {
 	err   error
 }
 
-// follow reads the stream of an agent until it ends, and reports what it says.
+// follow reads the stream of an agent until it ends, and reports its states.
 func (s *stream) follow(to chan<- report) {
 	ctx := s.ctx
 	var state *tablewire.State
@@ -70,7 +70,7 @@ func send(ctx context.Context, to chan<- report, r report) error {
 	}
 }
 
-// said notes that the agent has sent some bytes, or the headers of the stream.
+// said notes that the agent has sent bytes, or the headers of the stream.
 func (s *stream) said(bytes int) {
 	s.bytes.Add(int64(bytes))
 	now := time.Since(s.client.started)
@@ -80,7 +80,7 @@ func (s *stream) said(bytes int) {
 	}
 }
 
-// saying is a body that notes its bytes.
+// saying is a body that notes when bytes arrive.
 type saying struct {
 	io.Reader
 	said func(bytes int)
@@ -94,7 +94,7 @@ func (r *saying) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// events passes the data of the events of one kind to take, until the stream or ctx ends or take fails. It never
+// events passes the data of events of a kind to take, until the stream or ctx ends or take fails. It never
 // returns nil.
 func (c *Client) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
 	resp, err := c.call(ctx, agent, http.MethodGet, path, nil)
@@ -122,10 +122,10 @@ func (c *Client) events(ctx context.Context, agent, path, kind string, said func
 	}
 }
 
-// AgentError is what an agent answered instead of what was asked for.
+// AgentError is an error response of an agent.
 type AgentError struct {
 	Agent  string `json:"-"`     // without a password
-	Status int    `json:"-"`     // of HTTP
+	Status int    `json:"-"`     // status of the HTTP response
 	Code   string `json:"code"`  // see package clusterhttp
 	Text   string `json:"error"` // for people
 }
@@ -135,11 +135,11 @@ func (e *AgentError) Error() string {
 	return fmt.Sprintf("routing: the agent at %s: %s", e.Agent, e.Text)
 }
 
-// call makes one request. A response has status 2xx; any other one is an *AgentError.
+// call makes a request. It returns responses with status 2xx, and turns others into an *AgentError.
 func (c *Client) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
 	base, err := agenturl.Parse(agent)
 	if err != nil {
-		return nil, err // validate has seen it
+		return nil, err // cannot fail: validate has checked it
 	}
 	r, err := http.NewRequestWithContext(ctx, method, base+path, body)
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Client) call(ctx context.Context, agent, method, path string, body io.R
 	resp, err := c.cfg.HTTP.Do(r)
 	if err != nil {
 		if failure, ok := errors.AsType[*url.Error](err); ok {
-			err = failure.Err // without the URL again
+			err = failure.Err // without repeating the URL
 		}
 		return nil, fmt.Errorf("routing: no agent answers at %s: %w", agenturl.Shown(agent), err)
 	}

@@ -65,7 +65,7 @@ func (p *program) agentCommand() *cobra.Command {
 			switch {
 			case errors.Is(err, serve.ErrInterrupted):
 				return exitError(exitInterrupted)
-			case err != nil: // through the log, so that its format stays the same to the end
+			case err != nil: // log it, so that the format of the output stays the same to the end
 				log.Error("agent failed", "node", a.Cluster.ID, "err", err)
 				return exitError(exitFailed)
 			}
@@ -77,6 +77,6 @@ func (p *program) agentCommand() *cobra.Command {
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
 		return usageOfAgent(cmd, groups[:2], "\nThe flags for HTTP, for timing and for advanced use: roost agent --help-all\n")
 	})
-	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // it is new
+	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // the id is new
 	return cmd
 }

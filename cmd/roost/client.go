@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// clientCommand completes a command that speaks to an agent: the flags are its own and
-// the common ones.
+// clientCommand completes a command that calls an agent. It has its own flags and the common ones.
 func (p *program) clientCommand(
 	cmd *cobra.Command,
 	do func(context.Context, *session.Session, []string) error,
@@ -37,7 +36,7 @@ func (p *program) scopedCommand(
 	return p.withSession(cmd, o, slices.Concat(own, []settings.Setting{o.Scope()}, o.Settings()), do)
 }
 
-// localCommand completes a command that prints an answer of its own.
+// localCommand completes a command that needs no agent.
 func (p *program) localCommand(cmd *cobra.Command, output string, do func(*session.Session, []string) error) *cobra.Command {
 	o := new(session.Options)
 	return p.withSession(cmd, o, []settings.Setting{o.Output(output)}, func(_ context.Context, s *session.Session, args []string) error {
@@ -71,7 +70,7 @@ func (p *program) viewCommand(cmd *cobra.Command, f *session.Viewer, own ...sett
 	}, append(own, f.Settings()...)...)
 }
 
-// call is a command that makes one call and prints the answer as JSON or as a sentence.
+// call makes one call and prints the answer as JSON or as a sentence.
 func call[T any](
 	ask func(context.Context, *session.Session, []string) (T, error),
 	sentence func(T) string,
@@ -87,10 +86,10 @@ func call[T any](
 // completeTime is how long a shell waits after the Tab key.
 const completeTime = time.Second
 
-// finder asks an agent for the words that the shell may complete.
+// finder asks an agent for words that the shell can complete.
 type finder func(context.Context, *session.Session) []string
 
-// suggestArgs has shells complete the first arguments, one finder each.
+// suggestArgs makes shells complete the first arguments, each with its own finder.
 func (p *program) suggestArgs(cmd *cobra.Command, finders ...finder) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(finders) {
@@ -100,8 +99,8 @@ func (p *program) suggestArgs(cmd *cobra.Command, finders ...finder) {
 	}
 }
 
-// complete asks the agent that the flags before the word name. Without an answer the
-// shell completes nothing: a message would end up on the command line.
+// complete asks the agent that the flags before the word name. Without an answer the shell completes nothing,
+// because a message would end up on the command line.
 func (p *program) complete(find finder) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, word string) (fitting []string, _ cobra.ShellCompDirective) {
 		o := new(session.Options)

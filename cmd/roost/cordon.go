@@ -13,14 +13,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// span takes a duration, or 0.
+// span parses a duration or 0.
 func span(to *time.Duration, given *bool) func(string) error {
 	return func(v string) error {
 		d, err := time.ParseDuration(v)
 		switch {
 		case err != nil || d < 0:
 			return errors.New("want a duration such as 30s or 10m, or 0")
-		case d > 0 && d < time.Millisecond: // the API would take it for 0
+		case d > 0 && d < time.Millisecond: // the API would treat it as 0
 			return errors.New("want 1ms or more, or 0")
 		}
 		*to, *given = d, true

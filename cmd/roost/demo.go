@@ -45,9 +45,9 @@ a stand-in, unless --redis names a real one.`,
 		},
 	}, func(ctx context.Context) error {
 		ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-		if !signal.Ignored(syscall.SIGHUP) { // by nohup
+		if !signal.Ignored(syscall.SIGHUP) { // ignored by nohup
 			ends = append(ends, syscall.SIGHUP)
-			hangups := make(chan os.Signal, 1) // a closing terminal sends two: the shell's, and the kernel's
+			hangups := make(chan os.Signal, 1) // a closing terminal sends two, one from the shell and one from the kernel
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
 		}
@@ -55,7 +55,7 @@ a stand-in, unless --redis names a real one.`,
 		context.AfterFunc(ctx, stop) // a second signal ends this process, and with it the agents
 		defer stop()
 		err := tour.Run(ctx, o)
-		// Ctrl-C may also reach an agent that has just been forked, and end it.
+		// Ctrl-C may also reach and end an agent that has just been forked.
 		if err != nil && ctx.Err() != nil {
 			return exitError(exitInterrupted)
 		}
@@ -63,7 +63,7 @@ a stand-in, unless --redis names a real one.`,
 	})
 }
 
-// sharedStore takes stores that the processes of the demo can share.
+// sharedStore parses the URL of a store that the processes of the demo can share.
 func sharedStore(to *string) func(string) error {
 	return func(v string) error {
 		if v == store.Memory {
@@ -73,8 +73,8 @@ func sharedStore(to *string) func(string) error {
 	}
 }
 
-// demoHTTP takes loopback only: callers of the demo start and kill processes without a
-// token.
+// demoHTTP only accepts loopback addresses, because callers of the demo can start and kill processes without
+// a token.
 func demoHTTP(to *string) func(string) error {
 	return func(v string) error {
 		*to = v

@@ -55,11 +55,10 @@ type snapshot struct {
 	table *placement.Table
 }
 
-// maxTable bounds the bytes read from a file. The largest table of a cluster takes some
-// 10 MB.
+// maxTable is how many bytes are read from a file. The largest table of a cluster takes about 10 MB.
 const maxTable = 32 << 20
 
-// readTable reads a table as roost partitions --output json prints it.
+// readTable reads a table in the form that roost partitions --output json prints.
 func (p *program) readTable(path string) (s snapshot, err error) {
 	b, err := p.readFile(path)
 	if err == nil {
@@ -101,18 +100,18 @@ func (p *program) readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// change is two tables, and how the second one came about.
+// change is two tables, and how the second one is reached.
 type change struct {
 	before, after *placement.Table
 	was, is       string // their strategies
 
-	planned    bool             // it has not happened
-	divergence int              // members that run another table than before
-	first      *placement.Table // takes effect at once
-	passes     int              // after that, by least-partitions
+	planned    bool             // the change has not happened
+	divergence int              // members that still have another table
+	first      *placement.Table // the table that takes effect at once
+	passes     int              // passes of least-partitions after that
 }
 
-// resharded is the answer as JSON if the numbers of partitions differ.
+// resharded is the JSON output if the numbers of partitions differ.
 type resharded struct {
 	Moves       []placement.Move  `json:"moves"`        // null: not known by partition
 	ExpectedMin *int              `json:"expected_min"` // null likewise
@@ -178,7 +177,7 @@ func (c change) summary(d placement.Changes, keys float64) string {
 	return b.String() + "\n"
 }
 
-// nodes has what each node has before and after.
+// nodes lists what each node has before and after.
 func (c change) nodes(d placement.Changes) func(columns int) []term.Line {
 	weight := make(map[lease.NodeID][2]uint32)
 	for at, t := range []*placement.Table{c.before, c.after} {
@@ -204,11 +203,11 @@ func (c change) nodes(d placement.Changes) func(columns int) []term.Line {
 	})
 }
 
-// maxFlows bounds the lines of moves from one node to another: a new strategy makes one
-// for each pair of nodes.
+// maxFlows is how many lines of moves between nodes are printed. A new strategy would make a line for each
+// pair of nodes.
 const maxFlows = 20
 
-// flows has how many partitions moved from which node to which.
+// flows lists how many partitions moved between each pair of nodes.
 func flows(moves []placement.Move) func(columns int) []term.Line {
 	type flow struct{ from, to lease.NodeID }
 	count := make(map[flow]int)

@@ -61,12 +61,12 @@ and 1 if no agent answers.
 	})
 }
 
-// examination is what doctor does.
+// examination has the options of doctor.
 type examination struct {
 	over   time.Duration
 	all    bool
-	within time.Duration // for all; 0: 2 minutes
-	expect int           // 0: it does not matter
+	within time.Duration // time limit for all agents; 0: 2 minutes
+	expect int           // expected members; 0: any number
 }
 
 func (e examination) diagnose(ctx context.Context, s *session.Session) (r report, err error) {
@@ -85,7 +85,7 @@ func (e examination) diagnose(ctx context.Context, s *session.Session) (r report
 	return r, err
 }
 
-// examine looks twice. It also returns how many live members there are.
+// examine looks at the agent twice. It also returns the number of live members.
 func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doctor.Diagnosis, members int, _ error) {
 	before, err := look(ctx, s)
 	if p := session.Absent(err); p != nil {
@@ -106,7 +106,7 @@ func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doc
 	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), len(after.Members.Members), nil
 }
 
-// absent is the diagnosis of an agent that runs without taking part.
+// absent returns the diagnosis of an agent that runs but is not a member.
 func absent(addr string, over time.Duration, p *clusterhttp.Problem) doctor.Diagnosis {
 	c := doctor.Check{
 		Name: "ready", Status: doctor.Fail, Finding: fmt.Sprintf("the agent at %s runs and has not joined: %s", addr, p.Message),
@@ -124,7 +124,7 @@ func absent(addr string, over time.Duration, p *clusterhttp.Problem) doctor.Diag
 func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
-	if l.Members, err = s.Members(ctx); err != nil { // before the counters: the first look names no loss between the two
+	if l.Members, err = s.Members(ctx); err != nil { // read before the counters, so that the first look has no loss between the two
 		return l, err
 	}
 	if l.Stats, err = s.Stats(ctx); err != nil {
@@ -178,7 +178,7 @@ func checkLines(c doctor.Check, columns int) (lines []term.Line) {
 	return lines
 }
 
-// report is the diagnosis of one agent, and with --all what the others find.
+// report is the diagnosis of an agent and, with --all, what the others find.
 type report struct {
 	doctor.Diagnosis
 	Agents []finding `json:"agents,omitempty"`
@@ -187,10 +187,10 @@ type report struct {
 // finding is what another agent finds.
 type finding struct {
 	survey.Agent
-	Checks []doctor.Check `json:"checks"` // that are not ok
+	Checks []doctor.Check `json:"checks"` // checks that are not ok
 }
 
-// diagnoseAll examines the agent of s, and meanwhile all others.
+// diagnoseAll examines the agent of s and, at the same time, all others.
 func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *report) (members int, err error) {
 	var mu sync.Mutex
 	found := make(map[lease.NodeID][]doctor.Check)
@@ -226,7 +226,7 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	}
 	for _, a := range agents {
 		if a.ID != r.Self {
-			r.Agents = append(r.Agents, finding{a, append([]doctor.Check{}, found[a.ID]...)}) // a list also if it did not answer
+			r.Agents = append(r.Agents, finding{a, append([]doctor.Check{}, found[a.ID]...)}) // an empty list instead of null if it did not answer
 		}
 		for _, c := range found[a.ID] {
 			r.Status = max(r.Status, c.Status)
@@ -236,7 +236,8 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	return members, nil
 }
 
-// otherLines says what other agents find. Agents with the same finding, but for durations and counts, share a line.
+// otherLines says what other agents find. Agents whose findings only differ in durations and counts share a
+// line.
 func otherLines(agents []finding, columns int) (lines []term.Line) {
 	if len(agents) == 0 {
 		return nil
@@ -270,5 +271,6 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 	return lines
 }
 
-// numbers are the durations and counts in findings, which differ from agent to agent. Ids and addresses do not match.
+// numbers matches the durations and counts in findings, which differ between agents. It does not match ids
+// and addresses.
 var numbers = regexp.MustCompile(` (-?(\d+(\.\d+)?(h|m|s|ms|µs))+([ ,;:)]|$)|[\d.]+ (more within|since start|billion|states?|by this node))`)

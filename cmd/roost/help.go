@@ -44,7 +44,7 @@ func addHelp(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
-		// Otherwise the help would end up in the file for the script.
+		// Without this, the help would end up in the file for the script.
 		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
 			return settings.UsageError("for which shell? one of bash, zsh, fish, powershell")
 		}
@@ -58,8 +58,8 @@ func addHelp(root *cobra.Command) {
 	root.SetUsageFunc(usage)
 }
 
-// usage prints how to call cmd. A template of cobra would print the same, but it calls methods by their names, so the linker
-// keeps all exported methods of the binary: 13 MB.
+// usage prints how to call cmd. It does not use a template of cobra, which calls methods by name, so that the
+// linker would keep all exported methods of the binary (13 MB).
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	usageHead(&b, cmd)
@@ -124,7 +124,7 @@ func usageOfAgent(cmd *cobra.Command, shown []settings.Group, rest string) error
 	return err
 }
 
-// takes requires the arguments of these names. A last name that ends in "..." takes one or more arguments.
+// takes requires arguments with these names. If the last name ends in "...", it takes one or more arguments.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		more := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")

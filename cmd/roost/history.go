@@ -61,7 +61,7 @@ func whom(e clusterhttp.Event, h clusterhttp.History) string {
 	return term.OrDash(marked(e.Member, h.Self))
 }
 
-// detailOf says in words what an event has beside its kind and member.
+// detailOf describes what an event has in addition to its kind and member.
 func detailOf(e clusterhttp.Event) string {
 	one := e.Member != ""
 	switch {

@@ -50,8 +50,8 @@ takes the steps for all nodes.`,
 	})
 }
 
-// writeNew creates a file that only its owner can read. It leaves an existing file as it
-// is: a cluster may run with that key.
+// writeNew creates a file that only its owner can read. It does not overwrite a file, because a cluster may
+// use its key.
 func writeNew(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names the file
 	if errors.Is(err, os.ErrExist) {
@@ -62,7 +62,7 @@ func writeNew(path, content string) error {
 	}
 	_, err = f.WriteString(content)
 	if err = errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(path) // half a key
+		_ = os.Remove(path) // the file may have half a key
 	}
 	return err
 }
@@ -95,7 +95,7 @@ says so, and a restart undoes the step.`,
 	}, append(step.Settings(), f.Settings()...)...)
 }
 
-// keyring is the answer of roost keys as JSON.
+// keyring is the JSON output of roost keys.
 type keyring struct {
 	Members []keysOf `json:"members"`
 	Advice  []string `json:"advice"` // for people
@@ -105,7 +105,7 @@ type keyring struct {
 type keysOf struct {
 	ID        lease.NodeID `json:"id"`
 	SendsWith string       `json:"sends_with,omitempty"` // a fingerprint
-	Accepts   []string     `json:"accepts,omitempty"`    // of others
+	Accepts   []string     `json:"accepts,omitempty"`    // fingerprints of other keys
 }
 
 func viewKeys(ctx context.Context, s *session.Session) (session.View, error) {
@@ -127,7 +127,8 @@ func viewKeys(ctx context.Context, s *session.Session) (session.View, error) {
 	return session.View{Answer: answer, Counts: answer, Page: page}, err
 }
 
-// adviceOnKeys says who has which key, and what to do next. It cannot know which of two keys is the new one.
+// adviceOnKeys says which nodes have which key, and what to do next. It cannot know which of two keys is the
+// new one.
 func adviceOnKeys(all []keysOf) (lines []string) {
 	var states, silent []lease.NodeID
 	sends, has := make(map[string][]lease.NodeID), make(map[string][]lease.NodeID)
@@ -162,7 +163,7 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 	return lines
 }
 
-// adviceOnPlain is about plain text, which some members send, and others accept.
+// adviceOnPlain is about plain text that some members send and others accept.
 func adviceOnPlain(send, have []lease.NodeID) string {
 	if len(send) > 0 {
 		return fmt.Sprintf("Plain text is sent by %s: any host that reaches a gossip port can join, and read.", fewOf(send))
@@ -171,7 +172,7 @@ func adviceOnPlain(send, have []lease.NodeID) string {
 		fewOf(have))
 }
 
-// adviceOnKey is about the key that some members send with, and others have or lack.
+// adviceOnKey is about a key that some members send with and others have or lack.
 func adviceOnKey(send, have, lack []lease.NodeID) string {
 	switch {
 	case len(lack) > 0 && len(send) > 0:

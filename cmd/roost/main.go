@@ -21,17 +21,17 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Exit codes. See exitCodes for their meaning.
+// Exit codes. exitCodes says what they mean.
 const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitUsage       = 2
 	exitWarned      = 3
 	exitBroken      = 4
-	exitInterrupted = 130 // as shells report an interrupted program
+	exitInterrupted = 130 // like shells report an interrupted program
 )
 
-// exitCodes is all that a script may rely on.
+// exitCodes is what scripts may rely on.
 var exitCodes = []struct {
 	code    int
 	meaning string
@@ -52,13 +52,13 @@ func exitCodeTable() string {
 	return b.String()
 }
 
-// exitError ends the program with this code. The user has seen the reason.
+// exitError ends the program with this code, without a message, because the user has already seen the reason.
 type exitError int
 
 // Error implements error.
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// exitCodesTopic is a page of help and not a command.
+// exitCodesTopic is a help page and not a command.
 func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
@@ -69,13 +69,13 @@ func exitCodesTopic() *cobra.Command {
 	}
 }
 
-// program is what the commands share.
+// program has what the commands share.
 type program struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	begun bool // a command runs: a failure from here on is not one of usage
+	begun bool // a command has begun to run, so later failures are not usage errors
 }
 
 // run executes one command line and returns the exit code.
@@ -120,7 +120,7 @@ func (p *program) root() *cobra.Command {
 	}
 	root.Flags().BoolVarP(&version, "version", "v", false, "version for roost")
 	root.SetIn(p.stdin)
-	root.SetOut(p.stdout) // before the completion command, which keeps it
+	root.SetOut(p.stdout) // set this before adding the completion command, which remembers it
 	root.SetErr(p.stderr)
 	root.SetFlagErrorFunc(flagError)
 	for _, g := range []struct {
@@ -150,7 +150,7 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
-// flagError adds the flags that resemble a misspelt one.
+// flagError adds flags that resemble a misspelled one.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -166,7 +166,7 @@ func (p *program) sources(cmd *cobra.Command) settings.Sources {
 	return settings.Sources{Flags: cmd.Flags(), Getenv: p.getenv}
 }
 
-// withSettings completes a command that has settings and speaks to no agent.
+// withSettings completes a command that has settings but needs no agent.
 func (p *program) withSettings(cmd *cobra.Command, list []settings.Setting, do func(context.Context) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := settings.Resolve(list, p.sources(cmd)); err != nil {

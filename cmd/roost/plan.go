@@ -18,9 +18,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// plan is what roost plan is asked about.
+// plan has the arguments of roost plan.
 type plan struct {
-	add, weight []placement.Node // id and weight alone
+	add, weight []placement.Node // only id and weight
 	remove      []lease.NodeID
 	partitions  int                // 0: unchanged
 	strategy    placement.Strategy // nil: unchanged
@@ -101,8 +101,8 @@ func (o *plan) settings() []settings.Setting {
 	}
 }
 
-// addNode parses ID=WEIGHT. missing is the weight of a lone ID; if it is negative, a lone
-// ID is a problem.
+// addNode parses ID=WEIGHT. missing is the weight of an ID without a weight. If it is negative, the weight is
+// required.
 func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 	id, text, ok := strings.Cut(v, "=")
 	if !ok && missing < 0 {
@@ -140,7 +140,7 @@ func (p *program) tableNow(ctx context.Context, s *session.Session, path string)
 	return snapshot{answer, table}, nil
 }
 
-// apply computes the table that now would become.
+// apply computes the table after the change.
 func (o *plan) apply(now snapshot) (change, error) {
 	nodes, problems := o.nodes(now.table.Nodes())
 	if len(problems) > 0 {
@@ -156,7 +156,7 @@ func (o *plan) apply(now snapshot) (change, error) {
 	}
 	in := placement.Input{Nodes: nodes, Strategy: strategy, Partitions: cmp.Or(o.partitions, now.table.Partitions())}
 	if strategy.Name() == now.Strategy && in.Partitions == now.table.Partitions() && placement.Remembers(strategy) {
-		in.Memory = assignment.Record(now.table, assignment.Coordinator{}) // a new cluster would start without
+		in.Memory = assignment.Record(now.table, assignment.Coordinator{}) // a new cluster would start without a memory
 	}
 	first, err := placement.Compute(in)
 	if err != nil {

@@ -105,7 +105,7 @@ func (o *proxyOptions) setKey(v string) (err error) {
 	return err
 }
 
-// address takes the host:port of a listener.
+// address parses the host:port of a listener.
 func address(to *string) func(string) error {
 	return func(v string) error {
 		*to = v

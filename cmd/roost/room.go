@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// roomCommand is roost room NAME, for short, and the commands below it. roost room show
-// reaches a room that has the name of one of these.
+// roomCommand is roost room NAME, which is short for roost room show NAME, and its subcommands. Use the long
+// form for a room with the name of a subcommand.
 func (p *program) roomCommand() *cobra.Command {
 	cmd := p.showRoom("room NAME [flags]")
 	cmd.Short = "Show, pin, move or release a room"
@@ -41,8 +41,7 @@ show, resolve, relays, move and release.`
 	return cmd
 }
 
-// roomArgs requires the arguments of these names. A lone word after roost room may be
-// meant as a room.
+// roomArgs requires arguments with these names. The user may mean a single word after roost room as a room.
 func roomArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -59,7 +58,7 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// demandSettings are the flags of a demand.
+// demandSettings returns the flags of a demand.
 func demandSettings(d *affinity.Demand) []settings.Setting {
 	people := func(to *int) func(string) error { return settings.Number(to, 0, min(pinstore.MaxSize, math.MaxInt32)) }
 	return []settings.Setting{
@@ -124,7 +123,7 @@ table has every live member, and why it was chosen or not. Nothing changes.`,
 	}, demandSettings(&demand)...)
 }
 
-// whereabouts says in one sentence what a table cannot.
+// whereabouts says in a sentence what a table cannot show.
 func whereabouts(d clusterhttp.RoomDetail, demand affinity.Demand) string {
 	name := term.Printable(d.Room)
 	at := fmt.Sprintf("%s (partition %d): %s", d.Node.ID, d.Partition, d.Reason)
@@ -265,7 +264,7 @@ func (v *roomsView) ask(ctx context.Context, s *session.Session) (session.View, 
 	}, below)}, err
 }
 
-// unknown says so if no member has the name of the node.
+// unknown returns a message if no member has the name of the node.
 func (v *roomsView) unknown(ids []string) string {
 	if len(ids) == 0 || slices.Contains(ids, v.node) {
 		return ""

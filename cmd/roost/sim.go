@@ -23,11 +23,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// simulation is what roost sim is asked to run.
+// simulation has the arguments of roost sim.
 type simulation struct {
 	trial          sim.Trial
 	loss           float64       // percent
-	delay, longest time.Duration // of packets; 0 = that of the network
+	delay, longest time.Duration // delay of packets; 0 = that of the network
 	network        string
 	timings        cluster.Config
 	seed           uint64
@@ -93,12 +93,12 @@ func (o *simulation) settings() []settings.Setting {
 		},
 	}
 	for i := range list {
-		list[i].FlagOnly = true // ROOST_TTL is that of an agent
+		list[i].FlagOnly = true // ROOST_TTL is for an agent
 	}
 	return list
 }
 
-// percent takes a share of packets that leaves some to arrive.
+// percent parses a share of packets below 100 percent.
 func percent(to *float64) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = strconv.ParseFloat(strings.TrimSuffix(v, "%"), 64); err != nil || !(*to >= 0 && *to <= 99) {
@@ -140,7 +140,7 @@ func (o *simulation) check() error {
 	return nil
 }
 
-// simulate runs the simulation. A line on a terminal shows how far it is.
+// simulate runs the simulation. On a terminal, a line shows the progress.
 func (p *program) simulate(ctx context.Context, o *simulation) (sim.Measurement, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -180,7 +180,7 @@ func (o *simulation) configure(c *node.Config) {
 	c.GossipInterval, c.GossipNodes = t.GossipInterval, t.GossipNodes
 }
 
-// simulated is the result as --output json prints it.
+// simulated is the JSON output.
 type simulated struct {
 	Nodes         int     `json:"nodes"`
 	LossPercent   float64 `json:"loss_percent"`

@@ -52,7 +52,7 @@ roost members --watch.`,
 	return cmd
 }
 
-// top draws until the user or a signal ends it.
+// top draws pages until the user or a signal ends it.
 func top(ctx context.Context, s *session.Session, in *os.File, v topView, every time.Duration) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -91,8 +91,7 @@ func top(ctx context.Context, s *session.Session, in *os.File, v topView, every 
 	return screen.Run(ctx)
 }
 
-// scrolling is by how many members a key scrolls: j, k and the arrows, space, b and the
-// keys for pages.
+// scrolling says by how many members a key scrolls: j, k and the arrows, space, b and the page keys.
 var scrolling = map[string]int{"j": 1, "k": -1, "\x1b[B": 1, "\x1b[A": -1, " ": 10, "b": -10, "\x1b[6~": 10, "\x1b[5~": -10}
 
 // followEvents passes on changes. The first batch of a stream is the present state.
@@ -111,7 +110,7 @@ func followEvents(ctx context.Context, s *session.Session, changed chan<- struct
 	}, func(error) error { return nil })
 }
 
-// askAgain passes on the agent's answers. Without an answer, the last one stays with the
+// askAgain passes on the agent's answers. If the agent does not answer, the last answer stays, with the
 // reason.
 func askAgain(ctx context.Context, s *session.Session, v topView, every time.Duration, changed <-chan struct{}, show func(topView)) {
 	again := time.NewTicker(every)
@@ -140,11 +139,11 @@ type topView struct {
 	stats   clusterhttp.Stats
 	members clusterhttp.Members
 	table   clusterhttp.Partitions // zero if the agent has none
-	problem string                 // why there is nothing newer
+	problem string                 // why there is no newer answer
 }
 
-// topNow asks the agent. The table is long: topNow asks for it only if it is another one
-// than had.
+// topNow asks the agent. Because the table is long, it only asks for the table if it differs from that of
+// had.
 func topNow(ctx context.Context, s *session.Session, had clusterhttp.Partitions) (v topView, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -165,22 +164,22 @@ func topNow(ctx context.Context, s *session.Session, had clusterhttp.Partitions)
 }
 
 const (
-	newsLines = 6   // of a page that is high enough
+	newsLines = 6   // on a page that is high enough
 	newsHead  = 2   // lines above the news
 	wide      = 110 // columns that are enough for everything
 	keptNews  = 50  // lines
 	barWidth  = 8
 )
 
-// page lays everything out, without the first members that are skipped. With little
-// room, members come before news, and members in trouble before others.
+// page lays out everything, without the first skip members. If there is little room, members come before
+// news, and members in trouble before others.
 func (v topView) page(columns, lines, skip int, news []term.Line) []term.Line {
 	page := v.head()
 	room := lines - len(page)
 	if len(news) > 0 && room > 2*newsLines {
 		room -= min(len(news), newsLines) + newsHead
 	}
-	if len(v.members.Members) >= room { // some will not be visible
+	if len(v.members.Members) >= room { // some members will not be visible
 		v.members.Members = slices.Clone(v.members.Members)
 		slices.SortStableFunc(v.members.Members, func(a, b clusterhttp.Member) int { return v.trouble(b) - v.trouble(a) })
 	}
@@ -202,7 +201,7 @@ func (v topView) aged(now time.Time, every time.Duration) topView {
 	return v
 }
 
-// trouble is 1 for a member that needs a look.
+// trouble returns 1 for a member that needs attention.
 func (v topView) trouble(m clusterhttp.Member) int {
 	s := v.stats.Settings
 	if m.State != lease.Active || !m.InSync || 3*m.AgeMS > 2*s.TTLMS || clockOf(m.ClockOffsetMS, s.MaxSkewMS).Tone != term.Plain {
@@ -228,7 +227,7 @@ func (v topView) head() []term.Line {
 	return append(head, term.Line{})
 }
 
-// lost names the latest members that have gone and did not leave by themselves.
+// lost names the latest members that have gone without leaving.
 func (v topView) lost() (lines []term.Line) {
 	const most = 3
 	for _, l := range v.members.Lost {
@@ -255,7 +254,7 @@ func (v topView) summary() term.Line {
 		v.members.Version, v.table.Partitions, v.table.Balance.MaxMean, term.Percent(v.table.Balance.CV))}}
 }
 
-// grid has a row for each member, with bars on a wide terminal.
+// grid returns a table with a row for each member, and with bars on a wide terminal.
 func (v topView) grid(bars bool) *term.Sheet {
 	t := term.NewSheet("ID\tSTATE\tLEASE\tPARTITIONS\tSHARE\tLOAD\tTABLE\tWEIGHT\tCLOCK\tZONE")
 	ttl, skew := v.stats.Settings.TTLMS, v.stats.Settings.MaxSkewMS
@@ -268,7 +267,7 @@ func (v topView) grid(bars bool) *term.Sheet {
 	return t
 }
 
-// gauge shows a part of a whole, if the whole is known.
+// gauge shows a part of a whole if the whole is known.
 func gauge(part, whole int64, text string, bar bool) term.Toned {
 	if whole <= 0 {
 		return term.Toned{Text: text}

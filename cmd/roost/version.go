@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what this binary was built from, as --output json prints it.
+// build is what this binary was built from, and the JSON output.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the source, if known
@@ -27,7 +27,7 @@ func buildOf() build {
 }
 
 // describe prefers the release to the build info, which can be nil. The go command knows the version of
-// roost@version, and of a tagged commit in a clone; the revision only in a clone.
+// roost@version and of a tagged commit in a clone. It only knows the revision in a clone.
 func describe(release, commit string, info *debug.BuildInfo) build {
 	b := build{Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	if info == nil {
@@ -49,7 +49,7 @@ func describe(release, commit string, info *debug.BuildInfo) build {
 	return b
 }
 
-// String is the same for people.
+// String returns the build for people.
 func (b build) String() string {
 	revision := ""
 	if b.Revision != "" {

@@ -52,8 +52,7 @@ and then prints the state at that time.`,
 	})
 }
 
-// batchLines has one line for each change: a member, or the partitions that moved from
-// one node to another.
+// batchLines returns a line for each change: a member, or the partitions that moved from one node to another.
 func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	add := func(what, format string, args ...any) {
 		lines = append(lines,
@@ -88,7 +87,7 @@ func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	return lines
 }
 
-// because adds a reason, if it is known and not the word before.
+// because adds a reason if it is known and does not repeat the word before it.
 func because(why lease.Reason) string {
 	if why == "" || why == lease.Departed {
 		return ""
@@ -106,8 +105,7 @@ func partitionsOf(owned []events.Ownership) []placement.Partition {
 
 func orNobody(id lease.NodeID) string { return cmp.Or(string(id), "nobody") }
 
-// listed says how many partitions there are, and names the first few: a line has to fit
-// a terminal.
+// listed returns the number of partitions and the first few of them, so that a line fits a terminal.
 func listed(ps []placement.Partition) string {
 	const most = 5
 	more := ""

@@ -1,18 +1,18 @@
-// Package latest hands the newest of successive values to any number of readers.
+// Package latest passes the newest of successive values to any number of readers.
 //
-// Notification is level-triggered: a slow reader skips values and always reaches
-// the newest one. Publishing never waits for a reader.
+// Notification is level-triggered: a slow reader skips values but always reaches the newest one. Publishing
+// never waits for a reader.
 package latest
 
 import "sync/atomic"
 
-// Value is a value and a channel that is closed when a newer value replaces it.
-// The zero Value holds the zero T. All methods may be called concurrently.
+// Value is a value, and a channel that is closed when a newer value replaces it. The zero Value holds the
+// zero T. All methods may be called concurrently.
 type Value[T any] struct{ current atomic.Pointer[version[T]] }
 
 type version[T any] struct {
 	value    T
-	replaced chan struct{} // nil: the last version
+	replaced chan struct{} // nil = this is the last version
 }
 
 // Set replaces the value and wakes the waiting readers. It makes two allocations.
@@ -27,8 +27,8 @@ func (v *Value[T]) Close() {
 	v.replace(func(old *version[T]) *version[T] { return &version[T]{value: old.value} })
 }
 
-// Load returns the current value, which must not be modified. Load is for hot paths
-// and checks nothing: it panics before the first Set or Get.
+// Load returns the current value, which must not be modified. It is for hot paths and has no checks, so it
+// panics before the first Set or Get.
 func (v *Value[T]) Load() *T { return &v.current.Load().value }
 
 // Get returns the current value, which must not be modified, and a channel that is
@@ -48,9 +48,8 @@ func (v *Value[T]) init() *version[T] {
 	return v.current.Load()
 }
 
-// replace swaps the version, unless the current one is the last. The goroutine
-// that swapped a version closes the version's channel, so a reader that waits on the
-// channel cannot miss the next version.
+// replace replaces the version, unless the current one is the last. The goroutine that replaced a version
+// closes its channel afterwards, so a reader that waits on the channel cannot miss the next version.
 func (v *Value[T]) replace(by func(old *version[T]) *version[T]) {
 	for {
 		old := v.current.Load()

@@ -11,39 +11,37 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// assigner keeps the assignment of a strategy that has one; see
-// placement.Stateful. All nodes hold the same assignment: one of them, the
-// coordinator, writes it, and it spreads from node to node. Each message carries a
-// stamp of the sender's assignment. The receiver of a stamp that is at least as new
-// and differs exchanges full states with the sender, by the stream that joins use.
-// Assignments merge, so it does no harm if two nodes believe that they coordinate, or
-// if messages overtake each other.
+// assigner keeps the assignment of a strategy that has one; see placement.Stateful. All nodes hold the same
+// assignment. One of them, the coordinator, writes it, and it spreads from node to node. Each message carries
+// a stamp of the sender's assignment. If the stamp differs and is at least as new as the receiver's, the
+// receiver exchanges full states with the sender, via the stream that joins also use. Assignments can be
+// merged, so it does no harm if two nodes believe that they coordinate, or if messages overtake each other.
 type assigner struct {
 	*Node
 	on      bool // the strategy has an assignment
 	current *assignment.Assignment
 	fetch   fetch
 
-	quorum time.Time // when this node saw one last
+	quorum time.Time // when this node last saw a quorum
 
-	// What only the coordinator needs.
-	followed uint64                     // the last version that all nodes had followed
+	// The following fields are only for the coordinator.
+	followed uint64                     // the last version that all nodes have followed
 	away     map[lease.NodeID]time.Time // absent owners and voters, and since when
 }
 
-// startWaiting makes a node that was away itself begin again to wait for the others.
+// startWaiting makes a node that was away itself wait for the others again from now on.
 func (a *assigner) startWaiting(now time.Time) { a.quorum, a.away = now, nil }
 
-// What Extra holds, by the first field of its array.
+// What Extra contains, by the first field of its array.
 const (
 	extraStamp      = 1 // version and digest of an assignment
-	extraAssignment = 2 // a whole one
+	extraAssignment = 2 // a whole assignment
 )
 
 // maxStampBytes is the maximum size of a stamp in a packet.
 const maxStampBytes = 2 + 1 + 1 + 2*wire.MaxInteger
 
-// stamp returns what tells the assignment of this node from others, or nil.
+// stamp returns the stamp of this node's assignment, or nil.
 func (a *assigner) stamp() []byte {
 	if !a.on {
 		return nil
@@ -56,7 +54,7 @@ func (a *assigner) stamp() []byte {
 	})
 }
 
-// Sync returns all that this node knows: its half of a full exchange over a stream.
+// Sync returns everything that this node knows, which is its half of a full exchange over a stream.
 func (n *Node) Sync(now time.Time) []byte {
 	n.checkLease(now)
 	m := n.set.Sync(now)
@@ -69,14 +67,14 @@ func (n *Node) Sync(now time.Time) []byte {
 			w.Raw(n.assigner.current.Encode())
 		})
 	}
-	if len(m.Extra) > lease.MaxExtraBytes { // no healthy cluster gets there
+	if len(m.Extra) > lease.MaxExtraBytes { // does not happen in a healthy cluster
 		n.log(Debug, "assignment exceeds MaxExtraBytes, not sent", "bytes", len(m.Extra))
 		m.Extra = nil
 	}
 	return lease.Encode(m)
 }
 
-// applyExtra takes in what a message says of the sender's assignment.
+// applyExtra handles what a message says about the sender's assignment.
 func (a *assigner) applyExtra(now time.Time, m *lease.Message) {
 	if !a.on || len(m.Extra) == 0 || m.Settings != a.cfg.Settings {
 		return
@@ -105,7 +103,7 @@ func (a *assigner) applyExtra(now time.Time, m *lease.Message) {
 	}
 }
 
-// merge takes in an assignment.
+// merge merges a received assignment.
 func (a *assigner) merge(now time.Time, encoded []byte) {
 	received, err := assignment.Decode(encoded, a.cfg.Partitions)
 	if err == nil && a.current.ReplacedBy(received) && !a.metAny(received.Voters()) {
@@ -122,9 +120,9 @@ func (a *assigner) merge(now time.Time, encoded []byte) {
 	a.adopt(now, received)
 }
 
-// metAny reports whether one of the nodes is a member, this one among them. An older assignment
-// of another cluster replaces this one only if its writer, or a node that the writer saw, is
-// here. The writer may be an earlier process of this node.
+// metAny reports whether one of the nodes is a member or this node. An older assignment of another cluster
+// only replaces this one if its writer, or a node that the writer saw, is here. The writer may be an earlier
+// process of this node.
 func (a *assigner) metAny(ids []lease.NodeID) bool {
 	return slices.ContainsFunc(a.set.View().Members, func(m lease.Member) bool {
 		_, ok := slices.BinarySearch(ids, m.ID)
@@ -132,8 +130,8 @@ func (a *assigner) metAny(ids []lease.NodeID) bool {
 	})
 }
 
-// compare begins a full exchange with a sender that has another assignment, at least
-// as new as ours. A sender with an older one begins the exchange itself.
+// compare begins a full exchange with a sender that has another assignment which is at least as new as ours.
+// A sender with an older assignment begins the exchange itself.
 func (a *assigner) compare(now time.Time, version uint64, digest placement.Digest, addr string) {
 	if version < a.current.Version() || digest == a.current.Digest() || addr == "" || !a.fetch.may(now, digest) {
 		return
@@ -151,16 +149,16 @@ func (a *assigner) fetched(addr string, err error) {
 	}
 }
 
-// fetch spaces the exchanges of an assigner: a stamp costs its sender nothing.
+// fetch limits the rate of an assigner's exchanges, because a stamp costs its sender nothing.
 type fetch struct {
-	running int              // exchanges that are under way
+	running int              // exchanges in progress
 	next    time.Time        // when the next one may begin
-	digest  placement.Digest // what the last one was for
-	retry   time.Time        // when it may be tried again
+	digest  placement.Digest // digest for which the last exchange began
+	retry   time.Time        // when this digest may be tried again
 }
 
-// maxFetches is how many exchanges run at a time. One may hang until it times out,
-// if the other node has just died.
+// maxFetches is how many exchanges may run at the same time. If the other node has just died, an exchange may
+// hang until it times out.
 const maxFetches = 3
 
 // may reports whether an exchange for an assignment may begin.

@@ -10,19 +10,19 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Drain makes the node give up what it owns. It stays a member.
+// Drain makes the node release what it owns. It stays a member.
 func (n *Node) Drain(now time.Time) {
 	n.checkLease(now)
-	if n.life.hold(now, Hold{Cause: CauseDraining, Reason: "by command"}) { // Leave drains, even a node that is draining
+	if n.life.hold(now, Hold{Cause: CauseDraining, Reason: "by command"}) { // Leave calls Drain, even if the node drains already
 		n.announce(now)
 	}
 	n.tables.publish(now)
 }
 
-// DrainAt makes all nodes take this one for draining at a moment, without a message by then: see
-// lease/drains.go. The node then drains as by Drain. Until the moment, Undrain ends the plan, and another
-// DrainAt replaces it. A moment that is past is now, and so is any moment for a node that joins: it owns
-// nothing, and does not know cluster time yet.
+// DrainAt plans a moment at which all nodes begin to treat this one as draining, without a message at that
+// moment: see lease/drains.go. The node itself then drains like with Drain. Until the moment, Undrain cancels
+// the plan, and another DrainAt replaces it. A moment in the past means now. A joining node drains at once,
+// because it owns nothing and does not know cluster time yet.
 func (n *Node) DrainAt(now, at time.Time) {
 	if !at.After(now) || n.life.phase == Joining {
 		n.Drain(now)
@@ -55,9 +55,9 @@ func (n *Node) Undrain(now time.Time) {
 	n.tables.comeBack(now)
 }
 
-// comeBack publishes at once if this node is alone, and nobody owns anything. Otherwise the next table comes
-// after the debounce, as after a join: all other members compute it then. Until then the partitions of this
-// node are theirs, or they come back, too.
+// comeBack publishes at once if this node is alone and nobody owns anything. Otherwise the next table comes
+// after the debounce, like after a join, because then all other members compute it, too. Until then the
+// partitions of this node belong to the others, unless they come back as well.
 func (t *tables) comeBack(now time.Time) {
 	if t.table != nil && !t.life.entering && t.set.PeerCount() == 0 && len(t.table.Nodes()) == 0 {
 		t.publish(now)
@@ -75,8 +75,8 @@ func (n *Node) SetWeight(now time.Time, w uint32) {
 	}
 }
 
-// SetLabels replaces the labels, unless the record would not be valid with them. The caller must not change
-// them afterwards.
+// SetLabels replaces the labels, unless they would make the record invalid. The caller must not change them
+// afterwards.
 func (n *Node) SetLabels(now time.Time, labels map[string]string) error {
 	n.checkLease(now)
 	if maps.Equal(labels, n.set.Self().Labels) {
@@ -102,7 +102,7 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 	}
 }
 
-// SetSeeds replaces the seeds. The next attempt to reach others is at once.
+// SetSeeds replaces the seeds, and makes the next attempt to reach others at once.
 func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
 	stays := func(name string) bool { return slices.Contains(names, name) }
@@ -123,7 +123,7 @@ func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 // SetLoad sets the load that the next heartbeat reports.
 func (n *Node) SetLoad(units int64) { n.load = units }
 
-// Leave sends a leave message: it ends the own lease in the view of all nodes.
+// Leave sends a leave message, which ends this node's lease in the view of all nodes.
 func (n *Node) Leave(now time.Time) {
 	n.checkLease(now)
 	n.life.phase = Over
@@ -147,12 +147,12 @@ var (
 	ErrLastCandidate = errors.New("cluster: no other member could own anything")
 )
 
-// Cordon decides that a member owns nothing for some time, in the view of all members. A
-// cordon of no time ends an earlier cordon.
+// Cordon keeps a member from owning anything for d, in the view of all members. If d is 0, it ends an earlier
+// cordon.
 func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason string) error {
 	n.checkLease(now)
 	cordoned := slices.ContainsFunc(n.set.Cordoned(), func(c lease.Cordon) bool { return c.ID == id })
-	if !n.set.Knows(id) && (d > 0 || !cordoned) { // a cordon outlives what is known of its node
+	if !n.set.Knows(id) && (d > 0 || !cordoned) { // a cordon lasts longer than what is known of its node
 		return ErrNotMember
 	}
 	if d > 0 && !n.cordons.couldDoWithout(id) {
@@ -167,13 +167,13 @@ func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason st
 	return nil
 }
 
-// cordons is what the log says about cordons.
+// cordons logs changes of cordons.
 type cordons struct {
 	*Node
-	logged []lease.Cordon // as in force then
+	logged []lease.Cordon // active cordons as last logged
 }
 
-// couldDoWithout reports whether another member may own partitions.
+// couldDoWithout reports whether a member other than id may own partitions.
 func (c *cordons) couldDoWithout(id lease.NodeID) bool {
 	v := c.set.View()
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })

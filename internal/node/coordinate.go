@@ -11,21 +11,19 @@ import (
 )
 
 const (
-	// goneAfter is how many TTLs an owner may be away before its deputies take over
-	// for good. Until then a node that comes back gets back what it had.
+	// goneAfter is how many TTLs an owner may be away before its deputies take over permanently. Until then,
+	// a node that comes back gets its partitions back.
 	goneAfter = 10
 
-	// aloneFor is how many TTLs (an hour) nodes without a quorum wait until they take
-	// the others for gone.
+	// aloneFor is how many TTLs (an hour) nodes without a quorum wait until they treat the others as gone.
 	aloneFor = 600
 
-	// youngFor is for how many TTLs after its start the first coordinator levels
-	// without a limit: nodes that start one by one are one start, and there is
-	// nothing yet that must not move.
+	// youngFor is for how many TTLs after its start the first coordinator levels without a limit. Nodes that
+	// start one by one count as one start, and nothing has to stay where it is yet.
 	youngFor = 5
 )
 
-// assign computes a table. A coordinator also writes down who got what.
+// assign computes a table. A coordinator also records the holders in the assignment.
 func (a *assigner) assign(now time.Time, v *lease.View, in placement.Input) (*placement.Table, error) {
 	if !a.on {
 		return a.cfg.Compute(in)
@@ -47,8 +45,8 @@ func (a *assigner) assign(now time.Time, v *lease.View, in placement.Input) (*pl
 	return a.cfg.Compute(in)
 }
 
-// coordinates reports whether this node writes the assignment. The writer is the
-// active member that has run for longest, so that newcomers do not take over.
+// coordinates reports whether this node writes the assignment. The writer is the active member that has run
+// longest, so that newcomers do not take over.
 func (a *assigner) coordinates(v *lease.View) bool {
 	if a.life.phase != Active {
 		return false
@@ -64,11 +62,10 @@ func (a *assigner) coordinates(v *lease.View) bool {
 	return first != nil && first.ID == a.self
 }
 
-// coordinator returns this node as the writer of the assignment, and whether it is
-// and may be. The members that it sees, in any state, are its quorum. The
-// next quorum consists of the active members and of the ones just gone: if
-// they are cut off, and others vanish one after the other, the rest must not be its
-// own majority.
+// coordinator returns this node as the writer of the assignment, and whether it is the writer and may write.
+// The members that it sees, in any state, are its quorum. The voters of the next quorum are the active
+// members and those that have just gone. If these are cut off and others vanish one after the other, the rest
+// must not become its own majority.
 func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {
 	c := assignment.Coordinator{ID: a.self, Since: a.set.Self().Incarnation}
 	seen := make([]lease.NodeID, len(v.Members))
@@ -92,8 +89,8 @@ func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordin
 	return c, a.coordinates(v) && (without == 0 || without > aloneFor*a.cfg.LeaseTTL)
 }
 
-// level makes a pass, if this node coordinates and no publication is planned. It
-// moves only what all nodes have followed.
+// level makes a pass if this node coordinates and no publication is planned. It only moves partitions whose
+// last move all nodes have followed.
 func (a *assigner) level(now time.Time) {
 	if !a.on || !a.when.publish.IsZero() || a.tables.table == nil {
 		return
@@ -120,8 +117,7 @@ func (a *assigner) level(now time.Time) {
 	a.adopt(now, next)
 }
 
-// gone returns which owners and voters have been away for so long that they are not
-// expected back.
+// gone returns which owners and voters have been away for so long that they are not expected to come back.
 func (a *assigner) gone(now time.Time, v *lease.View, after time.Duration) func(lease.NodeID) bool {
 	here := make(map[lease.NodeID]bool)
 	for _, m := range v.Members {

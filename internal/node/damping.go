@@ -7,39 +7,39 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// damping is flap damping: a node that comes and goes too often owns nothing for some time. A
-// return is the return of a member whose end the others have noticed. Each return counts for
-// some time, and the times of several returns follow one another. So a node may return twice
-// at once, and then once in that time. After one more return it is flapping.
+// damping is flap damping: a node that comes and goes too often owns nothing for some time. It counts returns
+// of a member whose end the others have noticed. Each return counts for some time, and the times of several
+// returns are added. So a node may return twice in a row, and then once in each such time. With one more
+// return it is flapping.
 //
-// A node decides about itself. It knows what happened to its own process, and finds in the
-// record of the process before it what that one knew.
+// A node decides about itself. It knows what happened to its own process, and finds what the previous process
+// knew in that process's record.
 type damping struct {
 	*Node
 	off         bool
 	ttl         time.Duration
 	countsUntil time.Time // until when returns count
 	until       time.Time // the node owns nothing until then; zero = it is not flapping
-	away        bool      // most other members have expired: they lost this node, or are about to
-	fenced      bool      // and this node gave up its own lease
-	revived     uint64    // leases of others that had come back by then
-	reached     uint64    // of these, those of nodes that were merely out of reach
-	examined    time.Time // when the record of the process before this one was; zero = none is known
+	away        bool      // most other members have expired, so they have lost this node or are about to
+	fenced      bool      // this node also gave up its own lease
+	revived     uint64    // leases of others that had come back at that time
+	reached     uint64    // of these, leases of nodes that were only out of reach
+	examined    time.Time // when the previous process's record was examined; zero = none is known
 
-	changes uint64 // of the live set, when this node last looked around; see looksAround
+	changes uint64 // changes of the live set when this node last looked around; see looksAround
 	phase   Phase  // likewise
 	looked  time.Time
 }
 
-// In TTLs.
+// In TTLs, except mayReturn.
 const (
 	returnCounts = 10 // how long a return counts
-	mayReturn    = 2  // returns at once that cost nothing
+	mayReturn    = 2  // returns in a row without flapping
 	leastHold    = 2
 	longestHold  = 30
 )
 
-// returned counts a return, and reports whether the node is flapping from now on, or longer.
+// returned counts a return, and reports whether the node begins to flap or is flapping for longer.
 func (d *damping) returned(now time.Time) (flapping bool) {
 	d.countsUntil = latest(d.countsUntil, now).Add(returnCounts * d.ttl)
 	free := mayReturn*returnCounts*d.ttl - leastHold*d.ttl
@@ -57,7 +57,7 @@ func (d *damping) inherit(now, countsUntil time.Time) {
 	d.countsUntil = latest(d.countsUntil, earliest(countsUntil, now.Add(most)))
 }
 
-// forgive ends a hold. The next return is one too many again.
+// forgive ends a hold. With the next return, the node is flapping again.
 func (d *damping) forgive(now time.Time) {
 	d.until = time.Time{}
 	d.countsUntil = earliest(d.countsUntil, now.Add(mayReturn*returnCounts*d.ttl))
@@ -70,21 +70,22 @@ func (d *damping) lose(revived, reached uint64) {
 	}
 }
 
-// found reports, once, whether this node is back, because others are. If this node kept its own
-// lease, others that gave up theirs do not count: it is they who are back.
+// found reports once whether this node is back, because leases of others have come back. If this node kept
+// its own lease, nodes that gave up their own leases do not count, because then they are the ones that are
+// back.
 func (d *damping) found(revived, reached uint64) (back bool) {
 	back = d.away && (reached > d.reached || (d.fenced && revived > d.revived))
 	d.away, d.fenced = false, false
 	return back
 }
 
-// returns is how many returns count now.
+// returns returns how many returns count now.
 func (d *damping) returns(now time.Time) int {
 	each := returnCounts * d.ttl
 	return int((max(0, d.countsUntil.Sub(now)) + each - 1) / each)
 }
 
-// damp counts the returns of this node, which is flapping while there are too many.
+// damp counts the returns of this node and decides whether it is flapping.
 func (d *damping) damp(now time.Time) {
 	if d.off || d.life.phase == Over {
 		return
@@ -98,8 +99,8 @@ func (d *damping) damp(now time.Time) {
 	}
 }
 
-// endHold ends a hold whose time has come, or that the members cannot afford. After a
-// step of cluster time it states the end anew.
+// endHold ends a hold whose time is over, or that the members cannot afford. After a step of cluster time, it
+// announces the new end.
 func (d *damping) endHold(now time.Time, look bool) {
 	switch {
 	case due(now, d.until):
@@ -115,9 +116,9 @@ func (d *damping) endHold(now time.Time, look bool) {
 	d.stateFlapping(now)
 }
 
-// looksAround reports whether it is time to look at all members, which is O(nodes): when the
-// live set or the phase has changed, and once per heartbeat, because expired leases are forgotten
-// without a change of the live set.
+// looksAround reports whether it is time to look at all members, which costs O(nodes). It is time when the
+// live set or the phase has changed, and once per heartbeat, because expired leases are forgotten without a
+// change of the live set.
 func (d *damping) looksAround(now time.Time) bool {
 	same := d.changes == d.stats.ViewChanges && d.phase == d.life.phase
 	if same && now.Sub(d.looked) < d.cfg.HeartbeatInterval {
@@ -127,8 +128,8 @@ func (d *damping) looksAround(now time.Time) bool {
 	return true
 }
 
-// cameBack reports, once, that this node had lost most other members, for the same reason for
-// which they lost it, or because it gave up its own lease, and hears them again. O(nodes).
+// cameBack reports once that this node hears other members again after it had lost most of them, for the same
+// reason for which they lost it, or because it gave up its own lease. It costs O(nodes).
 func (d *damping) cameBack() (back bool) {
 	switch {
 	case d.set.Outnumbered():
@@ -139,8 +140,8 @@ func (d *damping) cameBack() (back bool) {
 	return back
 }
 
-// formerCrashed reports, once, that the process before this one ended without a leave message. Its
-// leave message may come a little later than its record: then nothing has happened.
+// formerCrashed reports once that the previous process ended without a leave message. It waits for a moment,
+// because a leave message may arrive a little later than the record.
 func (d *damping) formerCrashed(now time.Time) (crashed bool) {
 	former, left := d.set.Former()
 	switch {
@@ -157,7 +158,7 @@ func (d *damping) formerCrashed(now time.Time) (crashed bool) {
 	return false
 }
 
-// countReturn counts a return. All members learn of it, because they remember it if this process
+// countReturn counts a return. It announces it to all members, so that they remember it when this process
 // ends.
 func (d *damping) countReturn(now time.Time) {
 	if d.returned(now) && d.life.phase != Isolated && !d.canSpare() {
@@ -166,13 +167,13 @@ func (d *damping) countReturn(now time.Time) {
 	d.stateFlapping(now)
 }
 
-// stateFlapping states in the record whether this node is flapping.
+// stateFlapping announces in the record whether this node is flapping.
 func (d *damping) stateFlapping(now time.Time) {
 	damped := *d.set.Self()
 	damped.RecentReturns, damped.FlappingUntil = d.set.Stamp(d.countsUntil), d.set.Stamp(d.until)
 	if damped.Validate() == nil {
 		d.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
-	} else { // a record may be as long as it can be; a node that cannot say so is not flapping
+	} else { // the record may have no room; a node that cannot announce it is not flapping
 		d.until = time.Time{}
 	}
 	if d.until.IsZero() {
@@ -195,8 +196,8 @@ func (d *damping) why(now time.Time) string {
 	return reason
 }
 
-// canSpare reports whether at least half of the members that could own partitions may do so,
-// without this one. Where many come and go, damping them would overload the others.
+// canSpare reports whether, without this node, at least half of the members that could own partitions may do
+// so. If many nodes come and go, damping them would overload the others.
 func (d *damping) canSpare() bool {
 	others, all := d.set.Candidates()
 	return 2*others >= all

@@ -4,16 +4,18 @@ import "time"
 
 // duty is something that a node does by itself.
 type duty struct {
-	// run does what is due. It is called in each turn: most of the time there is nothing to do.
+	// run does what is due. It is called in each turn, and most of the time there is nothing to do.
 	run func(now time.Time)
 
-	// deadline returns when there is more to do, unless something happens before; nil = run has no time of its
-	// own, and follows what others did. Zero, or a time that has passed: it waits for something else.
+	// deadline returns when there is more to do, unless something happens before. If it returns zero or a
+	// time in the past, the duty waits for something else. It is nil if run has no deadlines and only follows
+	// what other duties did.
 	deadline func() time.Time
 }
 
-// allDuties lists what a node does by itself, in the order of a turn. First comes what changes the view of the
-// others, then what changes the phase and the state of this node, then what tells it to the application and to the others.
+// allDuties lists what a node does by itself, in the order of a turn. First come duties that change the view
+// of the other nodes, then those that change the phase and state of this node, then those that tell the
+// application and the other nodes about it.
 func (n *Node) allDuties() []duty {
 	at := func(t *time.Time) func() time.Time { return func() time.Time { return *t } }
 	return []duty{
@@ -44,7 +46,7 @@ func (n *Node) allDuties() []duty {
 	}
 }
 
-// advance does all work that is due and returns when more will be.
+// advance does all work that is due, and returns when there will be more.
 func (n *Node) advance(now time.Time) time.Time {
 	for _, d := range n.duties {
 		d.run(now)
@@ -52,7 +54,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	return next(now, n.duties)
 }
 
-// next returns the earliest deadline that is still to come.
+// next returns the earliest deadline in the future.
 func next(now time.Time, duties []duty) (first time.Time) {
 	for _, d := range duties {
 		if d.deadline == nil {
@@ -84,7 +86,7 @@ func (n *Node) review(now time.Time) {
 	}
 }
 
-// gossipDue tells others the news when it is time.
+// gossipDue sends news to others when it is time.
 func (n *Node) gossipDue(now time.Time) {
 	if due(now, n.when.gossip) {
 		n.gossip(now)

@@ -14,53 +14,51 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// handing is the handoff of partitions: what internal/handoff needs of
-// this node. A record says whether its node has handoff, so all nodes leave out
-// the same others.
+// handing connects internal/handoff with this node. A record says whether its node uses handoff, so all nodes
+// ignore the same others.
 type handing struct {
 	*Node
-	bound   time.Duration // of waiting; 0 = no handoff
+	bound   time.Duration // maximum wait; 0 = no handoff
 	state   *handoff.Handoff
 	runners handoff.Runners
 
 	handles []lease.Handle                // the live set at the last look
-	members []lease.Handle                // those with handoff, this node among them, in order
+	members []lease.Handle                // members with handoff, including this node, in order
 	ids     map[lease.Handle]lease.NodeID // of members
 
 	waits map[placement.Partition]*wait
-	asks  []handoff.Ask // that wait for the next turn of gossip
-	burst int           // how many may be sent before
+	asks  []handoff.Ask // asks that wait for the next turn of gossip
+	burst int           // how many asks may be sent before that
 	news  news
 	runs  bool // runs began or stopped since the last state
 	busy  bool // something may wait for the next turn of gossip
 }
 
-// news is what a node sends to all members with handoff: that it runs partitions that they
-// may expect on another node. Lookups depend on it, so all news is sent twice. A node that has
-// received neither copy asks: see handoff.Runners.
+// news tells all members with handoff that this node runs partitions that they may expect on another node.
+// Lookups depend on it, so it is sent twice. A node that has received neither copy asks: see handoff.Runners.
 type news struct {
 	fresh      []placement.Partition
-	partitions []placement.Partition // that are sent now
-	to         []lease.Handle        // still, in this round
-	rounds     int                   // that follow
+	partitions []placement.Partition // partitions that are sent now
+	to         []lease.Handle        // members to which this round still has to send
+	rounds     int                   // rounds that follow
 }
 
 func (s *news) add(p placement.Partition) { s.fresh = append(s.fresh, p) }
 
-// idle reports whether news need not wait for the next turn of gossip.
+// idle reports whether news can be sent without waiting for the next turn of gossip.
 func (s *news) idle() bool { return len(s.to) == 0 && s.rounds == 0 && len(s.fresh) > 0 }
 
-// maxBurst is how many asks, or news, a node sends between two turns of gossip: their
-// answers come at once, and must fit into the queue of packets.
+// maxBurst is how many asks or news messages a node sends between two turns of gossip. Their answers all come
+// at once, and must fit into the queue of packets.
 const maxBurst = 256
 
-// followMembers takes the live members over if they have changed.
+// followMembers updates the members if the live set has changed.
 func (h *handing) followMembers() {
 	if h.bound == 0 || slices.Equal(h.handles, h.set.Handles()) {
 		return
 	}
 	if _, same := slices.BinarySearch(h.handles, h.set.Handle()); !same {
-		h.state.Fence() // others take the former incarnation of this node for gone
+		h.state.Fence() // others treat the earlier incarnation of this node as gone
 	}
 	h.busy = true
 	h.handles = slices.Clone(h.set.Handles())
@@ -80,7 +78,7 @@ func (h *handing) others(self lease.Handle) []lease.Handle {
 	return slices.DeleteFunc(slices.Clone(h.members), func(m lease.Handle) bool { return m == self })
 }
 
-// adoptTable takes over a new table. A node that may not own anything ends its runs.
+// adoptTable passes a new table to the handoff. If this node may not own anything, it ends its runs.
 func (h *handing) adoptTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
 	if h.bound == 0 {
 		return
@@ -110,7 +108,7 @@ func (h *handing) adoptTable(now time.Time, v *lease.View, table *placement.Tabl
 	h.reconcileWaits()
 }
 
-// nextState returns the state that follows, with the partitions that this node may run.
+// nextState returns the next state, with the partitions that this node may run.
 func (h *handing) nextState(table *placement.Table, members []lease.Incarnation, mayOwn bool) *events.State {
 	if h.bound == 0 {
 		return events.Next(h.tables.state, h.self, table, members, mayOwn)
@@ -120,7 +118,7 @@ func (h *handing) nextState(table *placement.Table, members []lease.Incarnation,
 	return events.NextRunning(h.tables.state, h.self, table, members, mayOwn, h.state.Running(), waiting)
 }
 
-// applyHandoff takes in a message of a handoff. The sender is live.
+// applyHandoff handles a message of the handoff. The sender is live.
 func (h *handing) applyHandoff(now time.Time, m *lease.Message) {
 	if h.bound == 0 || len(m.Handoff) == 0 || m.From == h.set.Handle() {
 		return
@@ -146,8 +144,7 @@ func (h *handing) applyHandoff(now time.Time, m *lease.Message) {
 	}
 }
 
-// Returned reports that the runs of partitions that Ready had in Stop have returned, or
-// that there were none.
+// Returned reports that the runs of partitions in Ready.Stop have returned, or that there were none.
 func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
 	n.checkLease(now)
 	n.handing.busy = true
@@ -170,7 +167,7 @@ func (h *handing) handOff(now time.Time) {
 	}
 }
 
-// carryHandoff sends the messages of the handoff, and passes on which runs stop.
+// carryHandoff sends the messages of the handoff, and passes on which runs to stop.
 func (h *handing) carryHandoff(now time.Time) {
 	if h.bound == 0 {
 		return
@@ -231,7 +228,7 @@ func (h *handing) tickHandoff(now time.Time) {
 	h.busy = waits || others || len(h.news.partitions) > 0
 }
 
-// fenceHandoff ends all runs: this node has lost its lease, or may not own anything.
+// fenceHandoff ends all runs, because this node has lost its lease or may not own anything.
 func (h *handing) fenceHandoff(now time.Time) {
 	if h.bound == 0 {
 		return
@@ -243,7 +240,7 @@ func (h *handing) fenceHandoff(now time.Time) {
 	h.carryHandoff(now)
 }
 
-// otherRunners returns the partitions that run on another member than the table names.
+// otherRunners returns the partitions that run on a member other than the one that the table names.
 func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
 	if h.bound == 0 {
 		return nil
@@ -302,8 +299,8 @@ const (
 	toReturn                // its run was stopped
 )
 
-// reconcileWaits forgets the waits that are over, and returns what is waited for now. It runs
-// at each new table, too: a partition that goes and comes back begins a wait of its own.
+// reconcileWaits forgets the waits that are over, and returns what is waited for now. It also runs for each
+// new table, so that a partition that goes and comes back begins a new wait.
 func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 	waiting = make(map[placement.Partition]waitFor)
 	for _, p := range h.state.Waiting() {
@@ -325,7 +322,7 @@ func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 // endWaits ends the waits that exceed the bound, and reports whether there are others.
 func (h *handing) endWaits(now time.Time) (any bool) {
 	waiting := h.reconcileWaits()
-	overdue := make(map[string][]placement.Partition) // by the log line
+	overdue := make(map[string][]placement.Partition) // by log line
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
 		w := h.waits[p]
 		if w == nil {
@@ -345,7 +342,7 @@ func (h *handing) endWaits(now time.Time) (any bool) {
 	return len(waiting) > 0
 }
 
-// overdue ends the waits of partitions that wait for the same.
+// overdue ends the waits of partitions that wait for the same members.
 func (h *handing) overdue(now time.Time, partitions []placement.Partition) {
 	first := partitions[0]
 	w := h.waits[first]
@@ -377,7 +374,7 @@ func (h *handing) overdueRuns() (partitions []placement.Partition) {
 	return partitions
 }
 
-// names returns the ids of members, the first few of many.
+// names returns the ids of members, or of the first few if there are many.
 func (h *handing) names(members []lease.Handle) string {
 	const few = 3
 	var names []string

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// health decides whether the application of this node is unhealthy, by checks of the shell and by
-// reports of the application. Each source counts by itself. An unhealthy node drains: it owns
-// nothing, stays a member and keeps its rooms.
+// health decides whether the application of this node is unhealthy, from checks of the shell and reports of
+// the application. Each source alone can make it unhealthy. An unhealthy node drains: it owns nothing, but
+// stays a member and keeps its rooms.
 type health struct {
 	*Node
 	checks  verdict
 	reports verdict
-	every   time.Duration // as the latest report promises the next one; 0 = none is expected
-	until   time.Time     // when that is late; zero = it is late already, or none is expected
+	every   time.Duration // when the next report is promised; 0 = none is expected
+	until   time.Time     // when the next report is late; zero = it is late already, or none is expected
 	tried   bool          // there was a check
 }
 
-// How many results in a row change a verdict. One failed check of a slow application must not
-// move partitions, and neither must one lucky check of an unhealthy one. A late report is enough:
-// its TTL is the timeout that the application chose.
+// How many results in a row change a verdict. A single failed check of a slow application must not move
+// partitions, and neither must a single successful check of an unhealthy one. A single late report is enough,
+// because its TTL is the timeout that the application chose.
 const (
 	failuresInARow  = 2
 	successesInARow = 2
@@ -28,13 +28,14 @@ const (
 
 const unchecked = "not checked yet"
 
-// verdict is what one source says of the application.
+// verdict is what a source says about the application.
 type verdict struct {
 	why   string // the application is unhealthy; "" = it is healthy
 	other int    // results in a row that contradict the verdict
 }
 
-// note takes in a result, as in why. A failure changes the verdict after the given number in a row.
+// note handles a result: why the application is unhealthy, or "". The verdict becomes unhealthy after the
+// given number of failures in a row.
 func (v *verdict) note(why string, failures int) {
 	if (why == "") == (v.why == "") {
 		v.why, v.other = why, 0
@@ -50,8 +51,7 @@ func (v *verdict) note(why string, failures int) {
 	}
 }
 
-// begin sets the first verdict: an application that is checked is unhealthy until its first
-// check succeeds.
+// begin sets the first verdict. An application that is checked is unhealthy until its first check succeeds.
 func (h *health) begin(checked bool) {
 	if checked {
 		h.checks = verdict{why: unchecked, other: successesInARow - 1}
@@ -78,7 +78,7 @@ func (h *health) expire(now time.Time) (late bool) {
 	return true
 }
 
-// paused moves the next report by a pause of this process, which could not receive it.
+// paused postpones the next report by a pause of this process, which could not receive reports.
 func (h *health) paused(d time.Duration) {
 	if !h.until.IsZero() {
 		h.until = h.until.Add(d)
@@ -95,15 +95,15 @@ func (n *Node) Checked(now time.Time, err error) {
 	if err != nil {
 		n.stats.HealthFailures++
 		if why = cmp.Or(err.Error(), "no reason given"); n.health.checks.why == unchecked && !n.health.tried {
-			why = unchecked // an application that starts with this node may fail the first check: that is no news
+			why = unchecked // don't log this: an application that starts with this node may fail the first check
 		}
 	}
 	n.health.tried = true
 	n.health.checks.note(why, failuresInARow)
 }
 
-// Reported notes that the application is healthy, and promises its next report within a time; 0 =
-// no report follows.
+// Reported notes that the application is healthy, and promises its next report within the given time. 0 means
+// that no report follows.
 func (n *Node) Reported(now time.Time, within time.Duration) {
 	n.checkLease(now)
 	n.health.report(now, within)

@@ -6,26 +6,27 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Hold is a reason for which a node owns nothing. There may be several at a time.
+// Hold is a reason for which a node owns nothing. There may be several at the same time.
 type Hold struct {
 	Cause  Cause
-	Until  time.Time // when it ends by itself; zero = when its cause does
+	Until  time.Time // when it ends by itself; zero = when its cause ends
 	Reason string    // what has happened, for people
 
-	logged time.Time // the last time; zero = not since it began
+	logged time.Time // when it was last logged; zero = not since it began
 }
 
 // Cause is the kind of a hold.
 type Cause string
 
-// The causes, in the order in which they are to be solved: an earlier one may be why there is a later one.
+// The causes, in the order in which to solve them, because an earlier cause may be the reason for a later
+// one.
 const (
 	CauseDuplicate  Cause = "duplicate"   // a later process may run under its id
 	CauseClockAhead Cause = "clock_ahead" // others reject its heartbeats, because its clock is ahead
 	CauseIsolated   Cause = "isolated"    // it sees too few members, or is in the minority of a split
-	CauseUnhealthy  Cause = "unhealthy"   // its application is
+	CauseUnhealthy  Cause = "unhealthy"   // its application is unhealthy
 	CauseFlapping   Cause = "flapping"    // it comes and goes too often
-	CauseCordoned   Cause = "cordoned"    // a member has cordoned it; of View alone
+	CauseCordoned   Cause = "cordoned"    // it is cordoned; only in a View
 	CauseDraining   Cause = "draining"    // it was told to drain
 )
 
@@ -44,9 +45,9 @@ func (h holds) list() (all []Hold) {
 	return all
 }
 
-// hold begins a hold, or replaces its end and reason, and reports whether it is new. The caller announces the
-// state that follows. The log says so when a hold begins or gets another end, and once a minute while it is stated
-// again. A clock near the limit comes and goes: it is logged once a minute altogether.
+// hold begins a hold, or replaces its end and reason, and reports whether it is new. The caller must announce
+// the new state. hold logs when a hold begins or gets another end, and otherwise at most once a minute. The
+// hold clock_ahead is logged at most once a minute altogether, because a clock near the limit comes and goes.
 func (l *lifecycle) hold(now time.Time, h Hold) (began bool) {
 	last, held := l.holds[h.Cause]
 	h.logged = last.logged
@@ -76,7 +77,7 @@ func (l *lifecycle) hold(now time.Time, h Hold) (began bool) {
 	return !held
 }
 
-// release ends a hold, and reports whether there was one. The caller announces the state that follows.
+// release ends a hold, and reports whether there was one. The caller must announce the new state.
 func (l *lifecycle) release(c Cause) (ended bool) {
 	hold, ended := l.holds[c]
 	delete(l.holds, c)
@@ -86,7 +87,7 @@ func (l *lifecycle) release(c Cause) (ended bool) {
 	return ended
 }
 
-// holdWhile holds while there is a reason, and reports whether the hold began or ended.
+// holdWhile holds while there is a reason. It reports whether the hold began or ended.
 func (l *lifecycle) holdWhile(now time.Time, c Cause, reason string) (changed bool) {
 	if reason == "" {
 		return l.release(c)

@@ -10,37 +10,36 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// join is how a node finds others. A joining node tries all seeds and lost members side
-// by side, each again and again, until one answers or the grace is over. A member tries
-// from time to time a few addresses without a member, because a long split does not heal
-// by itself.
+// join finds other nodes. A joining node tries all seeds and lost members concurrently and repeatedly, until
+// one answers or the grace is over. From time to time, a member tries a few addresses without a member,
+// because a long split does not heal by itself.
 type join struct {
 	*Node
 	until   time.Time // end of the grace
 	next    time.Time // when tryJoin has something to do; zero = nothing is planned
-	targets []*target // since the joining began, or of the latest attempt of a member
-	heard   time.Time // when the full state of another node counted
-	waits   time.Time // until when such a state ends the joining, after an exchange
-	enterAt time.Time // when the joining ends since newcomers answered; zero = none did
+	targets []*target // targets since the joining began, or of the latest attempt of a member
+	heard   time.Time // when the full state of another node last counted
+	waits   time.Time // until when such a state can end the joining, after an exchange
+	enterAt time.Time // when the joining ends because newcomers have answered; zero = none have
 	entered bool      // the node has been a member before
 	lost    lost
-	turns   map[string]int // by name, "" for addresses: the seed that a member tries next
-	firsts  int            // seeds whose first failure was logged
+	turns   map[string]int // the seed that a member tries next, by name, or "" for addresses
+	firsts  int            // number of seeds whose first failure was logged
 	hungLog limiter
 }
 
 // target is an address that is tried, or a name of seeds that is looked up.
 type target struct {
 	kind     kind
-	addr     string    // or the name
-	names    []string  // of which it is an address
-	began    time.Time // the latest try; zero = there was none
+	addr     string    // address, or name of seeds
+	names    []string  // names that resolve to this address
+	began    time.Time // when the latest attempt began; zero = there was none
 	underWay bool
 	next     time.Time // when it is tried again
-	tries    int       // that ended
-	namesUs  bool      // the latest lookup of this name led to the address of this node, among others perhaps
-	reason   Reason    // of the latest one
-	since    time.Time // when a try first ended with this reason
+	tries    int       // attempts that have ended
+	namesUs  bool      // the latest lookup of this name returned the address of this node, perhaps among others
+	reason   Reason    // reason of the latest failure
+	since    time.Time // when an attempt first ended with this reason
 	err      error
 }
 
@@ -54,8 +53,8 @@ const (
 )
 
 const (
-	retryAfter  = 250 * time.Millisecond // until the next try, or up to twice as long
-	hangsAfter  = 250 * time.Millisecond // then another try takes the turn of one that hangs
+	retryAfter  = 250 * time.Millisecond // until the next attempt, or up to twice as long
+	hangsAfter  = 250 * time.Millisecond // then another attempt takes the place of a hanging one
 	lookupTime  = 5 * time.Second
 	triesAtOnce = 8
 	mostAtOnce  = 64
@@ -70,24 +69,24 @@ type Reason int
 // The reasons, the worst last.
 const (
 	NoAnswer     Reason = iota // the address has no node
-	HungUp                     // something accepted the connection and closed it without a byte: a proxy whose target is away, or a node that is being stopped
-	OtherCluster               // ErrOtherCluster, or something that is no node
-	Unfinished                 // the other side accepted the connection, and did not finish in time, or not over UDP: it is stuck, not gone
-	Refused                    // the key, the settings or the cluster name of this node
+	HungUp                     // the connection was accepted and closed without a byte: a proxy whose target is away, or a node that is being stopped
+	OtherCluster               // ErrOtherCluster, or something that is not a node
+	Unfinished                 // the other side accepted the connection but did not finish in time, or did not answer over UDP: it is stuck but not gone
+	Refused                    // the other side refused the key, settings or cluster name of this node
 )
 
-// begin plans tries from now on.
+// begin begins to make attempts.
 func (j *join) begin(now time.Time, grace time.Duration) {
 	j.next, j.until, j.firsts = now, now.Add(grace), 0
 }
 
-// stop forgets the tries under way: what they learn is out of date.
+// stop forgets the attempts in progress, because what they learn is out of date.
 func (j *join) stop() {
 	j.next, j.waits, j.enterAt = time.Time{}, time.Time{}, time.Time{}
 	j.targets = nil
 }
 
-// finish ends the joining by the answer of newcomers, when it is time.
+// finish ends the joining when it is time, if newcomers have answered.
 func (j *join) finish(now time.Time) {
 	if due(now, j.enterAt) {
 		if j.enterAt = (time.Time{}); !j.reach.outside() {
@@ -119,25 +118,25 @@ func (j *join) tryJoin(now time.Time) {
 	}
 }
 
-// seeks reports whether a joining node goes on trying.
+// seeks reports whether a joining node continues to try.
 func (j *join) seeks(now time.Time) bool {
 	return len(j.targets) > 0 && (now.Before(j.until) || j.untried()) && !j.aloneByConfig()
 }
 
-// Discovered is the name among Config.SeedNames that stands for a directory in which nodes find themselves as
-// well, as in the API of a cluster manager.
+// Discovered is the name in Config.SeedNames that represents a directory in which nodes also find themselves,
+// for example the API of a cluster manager.
 const Discovered = "Config.Discover"
 
-// aloneByConfig reports whether a new node has seeds, and all of them lead to itself by what they are, so
-// that waiting for others is in vain. A loopback address leads to no other host. A directory that names this
-// node and nobody else has no earlier node; a later one finds this node there. Any other alias of this node
-// may hide another one, and a name that is not found yet, too.
+// aloneByConfig reports whether a new node has seeds but all of them certainly lead to itself, so that
+// waiting for others is useless. A loopback address does not lead to another host. A directory that only
+// names this node has no earlier node, and a later one will find this node there. Any other alias of this
+// node, and a name that is not found yet, may hide another node.
 func (j *join) aloneByConfig() bool {
 	return !j.entered && len(j.targets) > 0 && j.set.PeerCount() == 0 && len(j.waiting.senders) == 0 &&
 		!slices.ContainsFunc(j.targets, func(t *target) bool { return !j.isSelf(t) })
 }
 
-// isSelf reports whether a target leads to this node alone, by what it is.
+// isSelf reports whether a target can only lead to this node.
 func (j *join) isSelf(t *target) bool {
 	switch {
 	case t.underWay || t.tries == 0 || t.kind == memberAddr:
@@ -150,8 +149,8 @@ func (j *join) isSelf(t *target) bool {
 	return t.reason == NoAnswer && t.err != nil && j.isLocalhost(t)
 }
 
-// isLocalhost reports whether a target is an address of localhost, which is 127.0.0.1 and ::1: this node
-// listens at one of them.
+// isLocalhost reports whether a target is an address of localhost, which is both 127.0.0.1 and ::1. This node
+// listens on one of them.
 func (j *join) isLocalhost(t *target) bool {
 	port := strings.TrimPrefix(j.cfg.Self.Addr, hostOf(j.cfg.Self.Addr))
 	localhost := t.addr == "127.0.0.1"+port || t.addr == "[::1]"+port
@@ -160,7 +159,7 @@ func (j *join) isLocalhost(t *target) bool {
 	})
 }
 
-// leadsHere reports whether a name led to this node, and cannot lead to another one instead.
+// leadsHere reports whether a name led to this node and cannot lead to another one.
 func (j *join) leadsHere(name *target) bool {
 	if name.namesUs && (name.addr == Discovered || loopback(j.cfg.Self.Addr)) {
 		return true
@@ -170,14 +169,13 @@ func (j *join) leadsHere(name *target) bool {
 	})
 }
 
-// loopback reports whether an ip:port is at this host alone.
+// loopback reports whether only this host reaches an ip:port.
 func loopback(addr string) bool {
 	return strings.HasPrefix(addr, "127.") || hostOf(addr) == "[::1]"
 }
 
-// seek adds the addresses and names that a joining node tries, once it has tried the
-// ones before. In a rejoin, a first member may be all that is known so far, so members
-// are tried, too.
+// seek adds addresses and names for a joining node to try, once it has tried the earlier ones. It includes
+// members, because in a rejoin a single member may be all that is known so far.
 func (j *join) seek(now time.Time) {
 	if j.untried() {
 		return
@@ -191,8 +189,7 @@ func (j *join) seek(now time.Time) {
 	}
 }
 
-// add makes some addresses or names targets: random ones, without this node and the
-// exceptions.
+// add makes random addresses or names targets, except this node and the exceptions.
 func (j *join) add(k kind, addrs, except []string, most int) {
 	known := make(map[string]*target, len(j.targets))
 	for _, t := range j.targets {
@@ -210,20 +207,20 @@ func (j *join) add(k kind, addrs, except []string, most int) {
 	}
 }
 
-// untried reports whether there are addresses or names that were not tried yet.
+// untried reports whether there are addresses or names that have not been tried yet.
 func (j *join) untried() bool {
 	return slices.ContainsFunc(j.targets, func(t *target) bool { return t.began.IsZero() })
 }
 
-// atOnce is how many exchanges a joining node begins before any of them hangs: so many that all addresses are tried
-// within half the grace, if that is possible.
+// atOnce returns how many exchanges a joining node begins before one of them hangs. It is chosen so that all
+// addresses are tried within half the grace, if possible.
 func (j *join) atOnce() int {
 	turns := max(1, int(j.cfg.StartupGrace/2/hangsAfter))
 	return min(max(triesAtOnce, (len(j.targets)+turns-1)/turns), mostAtOnce)
 }
 
-// dial begins the tries of a joining node that are due: a few at once, and others as soon
-// as these hang. A seed that is a member has joined this node, which counts as an answer.
+// dial begins the attempts of a joining node that are due: a few at once, and others as soon as these hang.
+// If a seed is a member, it has joined this node, which counts as an answer.
 func (j *join) dial(now time.Time) {
 	var members []string
 	if j.rejoin.began.IsZero() {
@@ -253,7 +250,7 @@ func (j *join) dial(now time.Time) {
 	}
 }
 
-// underWay counts the exchanges under way that do not hang.
+// underWay counts the exchanges in progress that do not hang.
 func (j *join) underWay(now time.Time) (count int) {
 	for _, t := range j.targets {
 		if t.underWay && t.kind != seedName && now.Sub(t.began) < hangsAfter {
@@ -263,7 +260,7 @@ func (j *join) underWay(now time.Time) (count int) {
 	return count
 }
 
-// try begins one lookup or exchange.
+// try begins a lookup or exchange.
 func (j *join) try(now time.Time, t *target) {
 	t.began, t.underWay = now, true
 	if t.kind != seedName {
@@ -272,7 +269,7 @@ func (j *join) try(now time.Time, t *target) {
 	}
 	lookup := lookupTime
 	if j.life.phase == Joining {
-		lookup = max(min(lookup, j.until.Sub(now)/2), hangsAfter) // the results of all are needed
+		lookup = max(min(lookup, j.until.Sub(now)/2), hangsAfter) // leave time for the others, because all results are needed
 	}
 	j.out.Lookups = append(j.out.Lookups, Lookup{t.addr, lookup, t})
 }
@@ -295,7 +292,7 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	n.join.add(seedAddr, addrs, members, most)
 	for i, t := range n.join.targets {
 		if slices.Contains(addrs, t.addr) && !slices.Contains(t.names, l.Name) {
-			t.names = append(t.names, l.Name) // also of a target that was there before
+			t.names = append(t.names, l.Name) // even if the target existed before
 		}
 		if i >= before && !joining {
 			n.join.try(now, t)
@@ -303,7 +300,7 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	}
 }
 
-// errUnconfirmed ends an exchange with a node that has answered over TCP alone.
+// errUnconfirmed ends an exchange with a node that has only answered over TCP.
 var errUnconfirmed = errors.New("it answers over TCP, and not yet over UDP")
 
 // Exchanged reports the end of an exchange that Ready asked for.
@@ -316,7 +313,7 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	switch {
 	case t == nil:
 		n.assigner.fetched(x.Addr, err)
-	case !slices.Contains(n.join.targets, t): // one answered already, or a fence came between
+	case !slices.Contains(n.join.targets, t): // another target has answered already, or this node was fenced in between
 	case err != nil || n.life.phase != Joining:
 		n.join.tried(now, t, reason, err)
 	case !n.join.heard.Before(t.began) && !n.reach.outside():
@@ -329,8 +326,8 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	}
 }
 
-// tried notes the end of a try. A seed that accepts connections may have a cluster: the grace
-// begins again.
+// tried notes the end of an attempt. If a seed accepts connections, the grace begins again, because the seed
+// may have a cluster.
 func (j *join) tried(now time.Time, t *target, reason Reason, err error) {
 	if t.tries == 0 || t.reason != reason {
 		t.since = now
@@ -352,15 +349,15 @@ func (j *join) tried(now time.Time, t *target, reason Reason, err error) {
 	j.tell(now, t)
 }
 
-// tell says what the end of a try means to a joining node. It waits for a seed that is stuck.
+// tell logs what the end of an attempt means for a joining node, which waits for a seed that is stuck.
 func (j *join) tell(now time.Time, t *target) {
 	if t.reason == Refused && !j.entered {
-		j.identity.setCluster(lease.ClusterID{}) // not of a cluster that does not take this node
+		j.identity.setCluster(lease.ClusterID{}) // don't keep the identity of a cluster that refuses this node
 	}
 	if t.stuck() {
 		j.until = latest(j.until, now.Add(max(j.cfg.StartupGrace, leastGrace)))
 		j.out.Show = true
-		soon := now.Sub(t.since) < confirmTime // it starts at this moment, too, or may still answer over UDP
+		soon := now.Sub(t.since) < confirmTime // it may be starting at the same moment, or may still answer over UDP
 		if !soon && j.reach.whyOneWay() == nil && j.hungLog.allow(now, time.Minute) {
 			j.log(Warn, "waiting for a seed that does not answer", "err", t.err)
 		}
@@ -371,9 +368,9 @@ func (j *join) tell(now time.Time, t *target) {
 	}
 }
 
-// lostPause is how long the address of a lost member is left alone after a try, because something is there that may
-// not be a member, and perhaps logs each try. All members together try it about once a minute. What does not answer in
-// time may be a paused member as well: they try that once in a RejoinInterval.
+// lostPause returns how long to leave the address of a lost member alone after an attempt, because whatever
+// is there may not be a member and may log each attempt. All members together try it about once a minute.
+// Something that does not answer in time may also be a paused member, so they try it once per RejoinInterval.
 func (j *join) lostPause(reason Reason) time.Duration {
 	members := time.Duration(j.set.Live())
 	switch reason {
@@ -386,12 +383,12 @@ func (j *join) lostPause(reason Reason) time.Duration {
 	return 0
 }
 
-// stuck reports whether a seed is there, and does not answer.
+// stuck reports whether a seed is there but does not answer.
 func (t *target) stuck() bool { return t.kind == seedAddr && t.reason == Unfinished }
 
-// result joins the errors of the latest tries, refusals first. It is hopeless to go on if all targets were
-// tried, some refuse this node for good, and none has answered over TCP. A member that is no seed was named by
-// others, perhaps wrongly.
+// result joins the errors of the latest attempts, refusals first. It is hopeless to continue if all targets
+// were tried, some refuse this node permanently, and none has answered over TCP. Refusals of members that are
+// not seeds don't count, because others named them, perhaps wrongly.
 func (j *join) result() (hopeless bool, err error) {
 	var refusals, errs []error
 	tried := true
@@ -418,19 +415,19 @@ func (j *join) result() (hopeless bool, err error) {
 	return hopeless, errors.Join(errs...)
 }
 
-// mayAnswer reports whether a try under way may show that a node is there.
+// mayAnswer reports whether an attempt in progress may show that a node is there.
 func (j *join) mayAnswer() bool {
 	return slices.ContainsFunc(j.targets, func(t *target) bool {
 		return t.underWay && t.kind != seedName && (t.tries == 0 || t.stuck())
 	})
 }
 
-// noteState notes that the full state of another node counts. A node whose exchange waits for
-// that has joined. Other messages do not say who all members are: a node that entered by
-// them would take over what others own.
+// noteState notes that the full state of another node counts. If an exchange of this node waits for that, the
+// node has joined. Other messages are not enough, because they do not say who all members are, and a node
+// that entered because of them would take over what others own.
 func (j *join) noteState(now time.Time, m *lease.Message) {
 	if len(activeIn(m, j.self)) > 0 {
-		j.reach.seen, j.reach.oneWay = time.Time{}, false // packets show what streams have shown
+		j.reach.seen, j.reach.oneWay = time.Time{}, false // packets have now shown what streams had shown
 	}
 	j.heard = now
 	if now.Before(j.waits) && !j.reach.outside() {
@@ -438,8 +435,8 @@ func (j *join) noteState(now time.Time, m *lease.Message) {
 	}
 }
 
-// answered ends the joining. A newcomer that has heard newcomers alone waits for a moment:
-// a member, which knows cluster time, may be about to answer.
+// answered ends the joining. A newcomer that has only heard newcomers waits for a moment, because a member,
+// which knows cluster time, may be about to answer.
 func (j *join) answered(now time.Time) {
 	switch {
 	case j.set.Established():
@@ -449,8 +446,7 @@ func (j *join) answered(now time.Time) {
 	}
 }
 
-// continueAlone ends the joining without an answer. Seeds are still tried from time to
-// time.
+// continueAlone ends the joining without an answer. The node still tries seeds from time to time.
 func (j *join) continueAlone(now time.Time, err error) {
 	switch {
 	case j.aloneByConfig():
@@ -461,7 +457,7 @@ func (j *join) continueAlone(now time.Time, err error) {
 	j.enter(now, false)
 }
 
-// enter makes the node a member that settles.
+// enter makes the node a settling member.
 func (j *join) enter(now time.Time, answered bool) {
 	if j.life.phase != Joining {
 		return

@@ -25,7 +25,7 @@ type Phase uint8
 const (
 	Joining  Phase = iota // no seed has answered yet
 	Settling              // a member that owns nothing yet
-	Isolated              // owns nothing, by the hold isolated or duplicate, or settles after that
+	Isolated              // owns nothing because of the hold isolated or duplicate, or settles after it
 	Active                // takes part in placement, except while it has a hold
 	Over                  // left or closed
 )
@@ -43,11 +43,11 @@ type lifecycle struct {
 	phase       Phase
 	holds       holds
 	clockLogged time.Time // when the log said that the clock is ahead
-	clockFenced bool      // settling because the clock of an active node went ahead
-	settleAt    time.Time // when settling ends if no other node is active
+	clockFenced bool      // settling because the clock went ahead while the node was active
+	settleAt    time.Time // when settling ends, if no other node is active
 	settleBy    time.Time // when settling ends even if nodes keep joining
 	coldStart   bool      // no other node owned anything at the join
-	entering    bool      // active, but no table was published since
+	entering    bool      // active, but no table was published since then
 }
 
 // joined begins to settle.
@@ -56,24 +56,23 @@ func (l *lifecycle) joined(now time.Time, coldStart bool) {
 	l.wait(now, coldStart)
 }
 
-// wait begins to wait for the end of settling. A node that settles late (because more
-// nodes join) does so within the grace.
+// wait begins to wait for the end of settling. If more nodes join, the end is postponed, but not beyond the
+// grace.
 func (l *lifecycle) wait(now time.Time, coldStart bool) {
 	l.settleAt = now.Add(2 * l.debounce)
 	l.settleBy = now.Add(l.grace)
 	l.coldStart = coldStart
 }
 
-// extend waits for more nodes to join. A change of the live set while all are
-// settling means that the cluster is still starting.
+// extend waits for more nodes to join, because a change of the live set while all nodes are settling means
+// that the cluster is still starting.
 func (l *lifecycle) extend(now time.Time) {
 	l.settleAt = earliest(now.Add(2*l.debounce), l.settleBy)
 }
 
-// settle makes the node active if settling is over. A node that finds others active
-// becomes active at once, because they gather joins into one change. Without active
-// nodes, many may be starting together: they wait until no more come, and all become
-// active with the first of them.
+// settle makes the node active if settling is over. If others are active, it becomes active at once, because
+// they collect joins into one change. If no node is active, many may be starting together. They wait until no
+// more come, and all become active with the first of them.
 func (l *lifecycle) settle(now time.Time, othersActive bool) bool {
 	if !l.settles() || (now.Before(l.settleAt) && !othersActive) {
 		return false
@@ -89,7 +88,7 @@ func (l *lifecycle) settle(now time.Time, othersActive bool) bool {
 func (l *lifecycle) fence() {
 	l.phase = Joining
 	l.clockFenced = false
-	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated} { // it has to look again
+	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated} { // the node has to find out again
 		l.release(c)
 	}
 }
@@ -101,8 +100,8 @@ func (l *lifecycle) fenceClock(now time.Time) {
 	l.settleAt, l.settleBy = now, now
 }
 
-// isolate keeps the node from owning anything until it sees enough members. It stays in
-// this phase while it settles: unlike a node that is new, it may host rooms.
+// isolate keeps the node from owning anything until it sees enough members. It stays in this phase while it
+// settles, because unlike a new node it may host rooms.
 func (l *lifecycle) isolate() {
 	l.phase = Isolated
 	l.clockFenced = false
@@ -112,20 +111,20 @@ func (l *lifecycle) isolate() {
 // isolates reports whether a hold makes the node isolated.
 func (l *lifecycle) isolates() bool { return l.holds.has(CauseDuplicate) || l.holds.has(CauseIsolated) }
 
-// settles reports whether the node is a member that is not active yet.
+// settles reports whether the node is a member but not active yet.
 func (l *lifecycle) settles() bool { return l.phase == Settling || l.phase == Isolated }
 
-// places reports whether the node computes tables: while it is active, and also
-// while its clock keeps it from owning anything, since clients still ask it.
+// places reports whether the node computes tables. It does while it is active, and while its clock keeps it
+// from owning anything, because clients still ask it.
 func (l *lifecycle) places() bool {
 	return l.phase == Active || (l.phase == Settling && l.clockFenced)
 }
 
-// publishes reports whether the node publishes changes of the live set: with each table,
-// and by its last table while it is isolated.
+// publishes reports whether the node publishes changes of the live set. It does with each table and, while it
+// is isolated, with its last table.
 func (l *lifecycle) publishes() bool { return l.places() || l.phase == Isolated }
 
-// announce sends the state that follows from phase and holds.
+// announce announces the state that follows from phase and holds.
 func (n *Node) announce(now time.Time) {
 	state := n.life.state()
 	n.slowStart.slowStartOrNot(now, state)
@@ -133,8 +132,7 @@ func (n *Node) announce(now time.Time) {
 	n.announceNews(now)
 }
 
-// settle makes a settling node active when it is time, and isolates a node that sees too
-// few members.
+// settle makes a settling node active when it is time, or isolates it if it sees too few members.
 func (i *isolation) settle(now time.Time) {
 	if i.life.phase == Active {
 		i.isolated(now)
@@ -159,16 +157,17 @@ func (i *isolation) settle(now time.Time) {
 	}
 }
 
-// isolation decides whether this node may own anything: whether no later process of its id may run, whether
-// it sees enough members, and is on the right side of a split. All live members count, in any state: nodes
-// that start together and wait for each other are settling, and so are nodes that a split has isolated.
+// isolation decides whether this node may own anything. It may if no later process of its id may be running,
+// it sees enough members, and it is on the right side of a split. All live members count in any state,
+// because nodes that start together and wait for each other are settling, and so are nodes that a split has
+// isolated.
 type isolation struct {
 	*Node
-	least  int           // live members, this node among them
+	least  int           // live members, including this node
 	voters *split.Record // nil = all sides of a split continue
 	side   split.Verdict
-	looked time.Time // at the voters
-	seen   uint64    // changes of the live set by then
+	looked time.Time // when it last looked at the voters
+	seen   uint64    // changes of the live set at that time
 }
 
 func isolationOf(cfg Config) isolation {
@@ -179,7 +178,7 @@ func isolationOf(cfg Config) isolation {
 	return i
 }
 
-// duplicate returns why a later process of this node's id may run; "" = none is suspected.
+// duplicate returns why a later process of this node's id may be running, or "" if none is suspected.
 func (i *isolation) duplicate(other *lease.Record) string {
 	if other != nil {
 		return fmt.Sprintf("another process, at %s, may run under its id, and was started later", other.Addr)
@@ -187,7 +186,7 @@ func (i *isolation) duplicate(other *lease.Record) string {
 	return ""
 }
 
-// tooFew returns why the members that this node sees do not allow it to own anything; "" = they do.
+// tooFew returns why the members that this node sees do not allow it to own anything, or "" if they do.
 func (i *isolation) tooFew(members int) string {
 	switch {
 	case members < i.least:
@@ -200,8 +199,8 @@ func (i *isolation) tooFew(members int) string {
 	return fmt.Sprintf("minority: it sees %d of %d voters", i.side.Votes, i.side.Seats)
 }
 
-// isolated isolates this node while it may own nothing, and reports whether it does. Once it
-// may, it settles for as long as a node that has just joined.
+// isolated isolates this node while it may own nothing, and reports whether it does. When the node may own
+// partitions again, it settles for as long as a node that has just joined.
 func (i *isolation) isolated(now time.Time) bool {
 	i.countVoters(now)
 	i.hold(now)
@@ -211,7 +210,7 @@ func (i *isolation) isolated(now time.Time) bool {
 	return i.life.isolates()
 }
 
-// hold holds while this node may own nothing, by the voters as counted last.
+// hold holds while this node may own nothing, according to the last count of voters.
 func (i *isolation) hold(now time.Time) {
 	was := i.life.isolates()
 	i.life.holdWhile(now, CauseDuplicate, i.duplicate(i.set.SuspectedDuplicate()))
@@ -221,7 +220,7 @@ func (i *isolation) hold(now time.Time) {
 	}
 }
 
-// countVoters looks at the voters when the live set has changed, and with each heartbeat.
+// countVoters counts the voters when the live set has changed, and with each heartbeat.
 func (i *isolation) countVoters(now time.Time) {
 	if i.voters == nil || (i.seen == i.stats.ViewChanges && now.Sub(i.looked) < i.cfg.HeartbeatInterval) {
 		return
@@ -236,7 +235,7 @@ func (i *isolation) countVoters(now time.Time) {
 	i.set.SetMissing(i.voters.Misses(now))
 }
 
-// members returns the live members as the record of voters sees them.
+// members returns the live members in the form for the record of voters.
 func (i *isolation) members() []split.Member {
 	view := i.set.View()
 	members := make([]split.Member, len(view.Members))
@@ -253,8 +252,8 @@ func (i *isolation) members() []split.Member {
 	return members
 }
 
-// isolate publishes that this node owns nothing. The last table stays, for lookups. Rooms
-// that are pinned here stay as well: the own lease holds, and the store decides about them.
+// isolate publishes that this node owns nothing. The last table stays for lookups. Rooms that are pinned here
+// stay as well, because the node's own lease holds, and the store decides about rooms.
 func (i *isolation) isolate(now time.Time) {
 	i.life.isolate()
 	if i.set.State() != lease.Settling {

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Node is the state of one node. Each part is a type of its own, which decides one thing. It embeds the node, because what
-// one part decides concerns the others: a fence, for example, ends runs, leases and joins.
+// Node is the state of a node. Each part is a separate type, which decides one thing. It embeds the node,
+// because what a part decides affects others. For example, a fence ends runs, leases and joins.
 type Node struct {
 	core
 	life      lifecycle
@@ -46,7 +46,7 @@ type core struct {
 	when    schedule
 	load    int64
 	changed bool // the live set changed since the last publication was planned
-	heard   bool // a message was applied, or a heartbeat begun, since the last Show
+	heard   bool // a message was applied or a heartbeat begun since the last Show
 	ended   bool
 
 	refusedLog limiter
@@ -87,7 +87,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		n.join.until = now
 	}
 	if n.health.begin(cfg.Checked); cfg.Checked {
-		n.life.holds[CauseUnhealthy] = Hold{Cause: CauseUnhealthy, Reason: n.health.why()} // the log does not say so yet
+		n.life.holds[CauseUnhealthy] = Hold{Cause: CauseUnhealthy, Reason: n.health.why()} // not logged yet
 	}
 	if cfg.StartDraining {
 		n.life.hold(now, Hold{Cause: CauseDraining, Reason: "since its start"})
@@ -123,7 +123,8 @@ func (n *Node) Ready(now time.Time) Ready {
 	return r
 }
 
-// expire ends leases that have run out. After a pause, it waits for the news that others have sent meanwhile.
+// expire ends leases that have run out. After a pause, it first waits for news that others have sent in the
+// meantime.
 func (n *Node) expire(now time.Time) {
 	forget := now.Sub(n.when.sweep) >= n.cfg.HeartbeatInterval
 	switch {
@@ -140,7 +141,7 @@ func (n *Node) expire(now time.Time) {
 		expired := n.set.Stats().Expired
 		if n.set.Expire(now) {
 			n.note(true)
-			if n.set.Stats().Expired > expired { // a cordon may have ended instead
+			if n.set.Stats().Expired > expired { // otherwise only a cordon may have ended
 				n.when.lose(now)
 			}
 			n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
@@ -175,17 +176,17 @@ func (n *Node) announceNews(now time.Time) {
 	n.changed = true
 }
 
-// gossip sends a digest to a few random peers, if there is news.
+// gossip sends a message to a few random peers, if there is news.
 func (n *Node) gossip(now time.Time) {
 	n.when.gossiped(now)
 	n.clock.warnSkew(now)
 	n.waiting.forgetStreams(now)
 	if n.heard {
-		n.out.Show = true // ages and loads
+		n.out.Show = true // because of ages and loads
 	}
 	peers := deck{size: n.set.PeerCount(), card: n.set.Peer}
 	if !n.rejoin.began.IsZero() {
-		all := n.set.ExpiredAddrs(n.set.Peers(nil)) // they are likely to be there still
+		all := n.set.ExpiredAddrs(n.set.Peers(nil)) // they are probably still there
 		peers = deck{size: len(all), card: func(i int) string { return all[i] }}
 	}
 	recipients := min(n.cfg.GossipNodes, peers.size)
@@ -201,16 +202,15 @@ func (n *Node) gossip(now time.Time) {
 	}
 }
 
-// Sent reports that a packet was sent. If it carries a heartbeat, the own lease
-// counts from there, unless that lease has expired or a fence has ended it: then others
-// may have taken over.
+// Sent reports that a packet was sent. If it carries a heartbeat, the node's own lease is renewed from there,
+// unless that lease has expired or a fence has ended it, because others may then have taken over.
 func (n *Node) Sent(now time.Time, p Packet) {
 	if p.lease != nil && p.lease == n.lease && n.lease.Holds(now.Sub(n.started)) {
 		n.renew(p.heartbeat)
 	}
 }
 
-// apply applies a message that was decoded, and sends what follows.
+// apply applies a decoded message, and sends the answers.
 func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	e := n.set.Apply(now, m)
 	n.heard = true
@@ -251,7 +251,7 @@ func (n *Node) encode(m *lease.Message) []byte {
 	return lease.Encode(m)
 }
 
-// budget is how many bytes a packet may have before it is stamped.
+// budget returns how many bytes a packet may have before it is stamped.
 func (n *Node) budget() int {
 	b := n.cfg.PacketBytes - n.identity.cluster.Bytes()
 	if n.assigner.on {

@@ -12,9 +12,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// OwnLease is the time until which the own lease holds in the view of the nodes
-// that received the latest heartbeat. Any goroutine may read it. A fence replaces
-// it by a new one, so that an older [View] never sees its lease come back.
+// OwnLease is the time until which this node's lease holds in the view of nodes that received its latest
+// heartbeat. Any goroutine may read it. A fence replaces it with a new one, so that an older [View] never
+// sees its lease come back.
 type OwnLease struct {
 	until atomic.Int64 // ns after the start of the node; 0 = expired
 }
@@ -24,37 +24,36 @@ func (l *OwnLease) Holds(sinceStart time.Duration) bool {
 	return int64(sinceStart) <= l.until.Load()
 }
 
-// dropLease ends the own lease, for all views of it, and begins the next one, which does not hold yet.
+// dropLease ends this node's lease for all views, and begins the next one, which does not hold yet.
 func (n *Node) dropLease() {
 	n.lease.until.Store(0)
 	n.lease = new(OwnLease)
 }
 
-// renew counts the own lease from a heartbeat. It ends an eighth of the TTL before the
-// lease ends for others: they may know the heartbeat by its age alone, rounded by a
-// sixteenth; the other sixteenth is for cluster time, which differs between nodes by the
-// time that a message takes, and for small steps of it.
+// renew renews this node's lease from a heartbeat. The lease ends an eighth of the TTL before it ends for
+// others. One sixteenth is for rounding, because others may only know the rounded age of the heartbeat. The
+// other sixteenth is for cluster time, which differs between nodes by the time that a message takes, and for
+// its small steps.
 func (n *Node) renew(heartbeat time.Time) {
 	ttl := n.cfg.LeaseTTL
 	n.lease.until.Store(int64(heartbeat.Add(ttl - ttl/8).Sub(n.started)))
 }
 
-// stall detects that this process was paused (SIGSTOP, a starved machine, a
-// debugger), by the time between two turns.
+// stall detects that this process was paused (SIGSTOP, a starved machine, a debugger) from the time between
+// two turns.
 type stall struct {
 	ttl             time.Duration
 	lastTurn        time.Time
-	discardUntil    time.Time // messages that arrive earlier are too old to believe; zero = not discarding
+	discardUntil    time.Time // messages that arrive earlier are too old to be believed; zero = not discarding
 	holdExpiryUntil time.Time // no lease of another node expires earlier
 }
 
-// backlog is how long the queues take to empty after a pause. They are full of packets
-// that claim to be new and are as old as the pause was long.
+// backlog returns how long it takes to empty the queues after a pause. They are full of packets that claim to
+// be new but are as old as the pause.
 func (s *stall) backlog() time.Duration { return min(500*time.Millisecond, s.ttl/8) }
 
-// turn notes a turn. After a pause, the heartbeats of others wait in the socket, and
-// the node must read them before it lets leases expire. turn returns the length of the
-// pause, 0 for none.
+// turn notes a turn, and returns the length of the pause before it, or 0. After a pause, the heartbeats of
+// others wait in the socket, and the node must read them before it lets leases expire.
 func (s *stall) turn(now time.Time) (pause time.Duration) {
 	if since := now.Sub(s.lastTurn); since > s.ttl/8 {
 		s.holdExpiryUntil = now.Add(s.backlog())
@@ -67,10 +66,10 @@ func (s *stall) turn(now time.Time) (pause time.Duration) {
 // discard begins to discard messages.
 func (s *stall) discard(now time.Time) { s.discardUntil = now.Add(s.backlog()) }
 
-// discarding reports whether a message that arrives now is too old to believe.
+// discarding reports whether a message that arrives now is too old to be believed.
 func (s *stall) discarding(now time.Time) bool { return now.Before(s.discardUntil) }
 
-// discarded reports, once, that the discarding is over.
+// discarded reports once that the discarding is over.
 func (s *stall) discarded(now time.Time) bool {
 	if s.discardUntil.IsZero() || now.Before(s.discardUntil) {
 		return false
@@ -79,14 +78,13 @@ func (s *stall) discarded(now time.Time) bool {
 	return true
 }
 
-// clock fences this node while its clock is ahead of the cluster's, and names the others whose clocks are.
+// clock fences this node while its clock is ahead of the cluster's, and logs other nodes whose clocks are.
 type clock struct {
 	*Node
 	skew skew
 }
 
-// clockAhead reports whether the own clock is so far ahead that others reject the
-// heartbeats of this node.
+// clockAhead reports whether this node's clock is so far ahead that others reject its heartbeats.
 func (c *clock) clockAhead() bool {
 	limit := c.cfg.MaxSkew
 	if c.life.clockFenced {
@@ -104,7 +102,7 @@ func (c *clock) checkClock(now time.Time) {
 	}
 }
 
-// holdClock holds while the own clock is too far ahead, and reports whether it is.
+// holdClock holds while this node's clock is too far ahead, and reports whether it is.
 func (c *clock) holdClock(now time.Time) (ahead bool) {
 	reason := ""
 	if ahead = c.clockAhead(); ahead {
@@ -125,9 +123,9 @@ func (c *clock) aheadOf() string {
 	return strings.Join(names, ", ")
 }
 
-// skew counts heartbeats of others that were rejected for their timestamps.
+// skew counts heartbeats of others that were rejected because of their timestamps.
 type skew struct {
-	logged uint64 // by the last line
+	logged uint64 // count in the last log line
 	limit  limiter
 }
 
@@ -141,49 +139,50 @@ func (c *clock) warnSkew(now time.Time) {
 	}
 }
 
-// asleep finds out that this process was suspended together with its monotonic clock: see
-// lease/present.go. Nothing in the process shows it, so it asks a member from time to time. If there is a
-// reason to believe it, the process asks many members at once. It goes on owning partitions until one answers:
+// asleep finds out that this process was suspended together with its monotonic clock: see lease/present.go.
+// Nothing in the process shows that, so it asks a member from time to time. If there is a reason to suspect
+// it, it asks many members at once. The node still owns its partitions until a member answers, because
 // somebody may only have set the wall clock.
 type asleep struct {
 	*Node
-	rng        *rand.Rand // of its own, so that questions change no other choice
+	rng        *rand.Rand // separate, so that questions don't change other random choices
 	ask        time.Time  // when the next question is sent
-	until      time.Time  // until when many are asked; zero = there is no reason to
+	until      time.Time  // until when many members are asked; zero = there is no reason to
 	misses     int        // questions in a row without an answer
-	unanswered int        // rounds of questions in a row of which no member has answered any
+	unanswered int        // rounds of questions in a row that no member has answered
 }
 
 const (
 	asksInTTL  = 12 // how often a member is asked
-	mostMisses = 8  // after which questions are not repeated any sooner
+	mostMisses = 8  // misses after which questions are not repeated sooner
 
-	fewUnanswered = 2 // rounds, which may be lost packets: beyond that, an answer of another cluster counts
+	fewUnanswered = 2 // rounds that may be lost packets; beyond that, an answer of another cluster counts
 )
 
-// wallStepped reports whether the wall clock went ahead of the monotonic clock since the latest turn.
+// wallStepped reports whether the wall clock has advanced more than the monotonic clock since the latest
+// turn.
 func (s *stall) wallStepped(now time.Time) bool {
 	wall := now.Round(0).Sub(s.lastTurn.Round(0))
 	return wall-now.Sub(s.lastTurn) > s.ttl/8
 }
 
-// wonder asks many members from now on, for a moment.
+// wonder begins to ask many members for a moment.
 func (a *asleep) wonder(now time.Time) {
 	if now.Before(a.until) || a.life.phase == Joining || a.life.phase == Over {
 		return
 	}
 	a.ask, a.until = now, now.Add(a.cfg.LeaseTTL/asksInTTL)
 	if a.set.PeerCount() == 0 {
-		a.join.next = now // the others may be anywhere
+		a.join.next = now // the others may have new addresses
 	}
 }
 
-// checkAwake asks members whether they hold this node for live.
+// checkAwake asks members whether this node is live in their view.
 func (a *asleep) checkAwake(now time.Time) {
 	if now.Before(a.ask) || a.life.phase == Joining || a.life.phase == Over {
 		return
 	}
-	a.ask = now.Add(a.cfg.GossipInterval / 4) // unless it is answered by then: packets get lost
+	a.ask = now.Add(a.cfg.GossipInterval / 4) // unless it is answered by then, because packets get lost
 	a.unanswered++
 	if now.Before(a.until) {
 		others := a.set.ExpiredAddrs(a.set.Peers(nil)) // O(nodes)
@@ -221,9 +220,9 @@ func (a *asleep) noteAnswer(now time.Time, e lease.Effect) {
 	}
 }
 
-// wake fences this node: it was suspended for longer than its lease. It tells that to others at once, which may
-// have been suspended with it. It knows the present time, so it can tell what is out of date, and joins again
-// at once.
+// wake fences this node, because it was suspended for longer than its lease. It tells others at once, because
+// they may have been suspended with it. It knows the present time and so knows what is out of date, and joins
+// again at once.
 func (a *asleep) wake(now time.Time) {
 	if a.life.phase == Joining || a.life.phase == Over {
 		return

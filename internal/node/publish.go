@@ -15,9 +15,9 @@ import (
 type tables struct {
 	*Node
 	table      *placement.Table
-	stale      bool // it is from before a fence
+	stale      bool // the table is from before a fence
 	state      *events.State
-	fenced     string // why this node was, the last time
+	fenced     string // why this node was last fenced
 	divergence divergence
 	balance    balance
 	problem    problem
@@ -25,11 +25,11 @@ type tables struct {
 }
 
 // plan decides when a change of the live set is published:
-//   - at once if an owner left or drains, because its partitions are orphaned, or if any member
-//     left, because rooms may be pinned to it;
+//   - at once if an owner left or drains, because its partitions have no owner, or if any member left,
+//     because rooms may be pinned to it;
 //   - a moment later if the failure of a member was confirmed;
 //   - if a lease ran out, when no more leases are about to run out;
-//   - after the debounce if there are only newcomers, this node perhaps among them.
+//   - after the debounce if there are only newcomers, perhaps including this node.
 func (t *tables) plan(now time.Time) {
 	if !t.changed || !t.life.publishes() {
 		return
@@ -42,14 +42,14 @@ func (t *tables) plan(now time.Time) {
 	}
 	t.when.publishBy(now)
 	if !ranOut && !t.reach.mayBeCutOff(now) {
-		t.when.losses = time.Time{} // a leave waits for nothing, unless it is this node that is lost, perhaps
+		t.when.losses = time.Time{} // a leave does not wait, unless this node itself may be the one that is lost
 	}
 }
 
-// ownerGone reports whether a candidate of the table left or drains. A candidate that
-// is settling was restarted or fenced, and is about to be back.
+// ownerGone reports whether a candidate of the table left or drains. A settling candidate does not count,
+// because it was restarted or fenced and will soon be back.
 func (t *tables) ownerGone() bool {
-	owners := t.table.Nodes() // by id, as the states
+	owners := t.table.Nodes() // sorted by id, like the states
 	for r, state := range t.set.States {
 		switch {
 		case len(owners) == 0 || owners[0].ID < r.ID:
@@ -64,19 +64,18 @@ func (t *tables) ownerGone() bool {
 	return len(owners) > 0
 }
 
-// memberLeft reports whether a member of the state that was published last has left in order.
+// memberLeft reports whether a member of the last published state has left.
 func (t *tables) memberLeft() bool {
 	return t.state != nil && slices.ContainsFunc(t.state.Members, t.set.Left)
 }
 
-// moreLosses reports whether a change that is due waits for more leases to run out, so that
-// nodes that crashed or were cut off together make one new table. All of these sent their
-// last heartbeats within one interval, by stamps that are rounded. So the change waits
-// while there is a lease that is older than any of a node that went on, and for an interval
-// at most. It waits for nothing after a single crash.
+// moreLosses reports whether a due change has to wait for more leases to run out, so that nodes that crashed
+// or were cut off together cause only one new table. All of them sent their last heartbeats within one
+// interval. So the change waits, for at most an interval, while there is a lease that is older than the lease
+// of a running node can be. After a single crash it does not wait.
 func (t *tables) moreLosses(now time.Time) bool {
 	if !t.when.losses.IsZero() && t.reach.mayBeCutOff(now) {
-		return true // it is this node that is lost, perhaps
+		return true // this node itself may be the one that is lost
 	}
 	interval := t.cfg.HeartbeatInterval*11/10 + t.cfg.LeaseTTL/16
 	if t.when.losses.IsZero() || t.life.entering || now.Sub(t.when.losses) >= interval {
@@ -85,7 +84,7 @@ func (t *tables) moreLosses(now time.Time) bool {
 	return t.set.OldestAge(now) > t.cfg.LeaseTTL-interval
 }
 
-// publishDue publishes the change that was planned, when it is time.
+// publishDue publishes the planned change when it is time.
 func (t *tables) publishDue(now time.Time) {
 	if due(now, t.when.publish) && !t.moreLosses(now) && !t.watch.moreConfirmations(now) {
 		t.publish(now)
@@ -107,12 +106,12 @@ func (t *tables) publish(now time.Time) {
 	}
 	t.out.Show = true
 	if table == nil || (!t.life.publishes() && t.life.phase != Over) {
-		return // nothing is owned, and the live set is incomplete
+		return // this node owns nothing, and its live set is incomplete
 	}
 	moved := table.Digest() != t.table.Digest()
 	news := TableDigest(table) != TableDigest(t.table)
 	if !news && slices.EqualFunc(t.table.Nodes(), table.Nodes(), placement.Node.Equal) {
-		table = t.table // watchers see at a glance that nothing moved
+		table = t.table // so that watchers see quickly that nothing moved
 	}
 	t.table = table
 	t.handing.adoptTable(now, view, table, t.life.entering && !t.life.coldStart)
@@ -129,8 +128,8 @@ func (t *tables) publish(now time.Time) {
 	t.publishState(s)
 }
 
-// announceTable sends a heartbeat with the new digest, at once unless receivers could
-// not tell it from the last one.
+// announceTable sends a heartbeat with the new digest, at once if receivers can distinguish it from the last
+// one.
 func (t *tables) announceTable(now time.Time) {
 	if at := t.set.NextHeartbeat(now); at.After(now) {
 		t.when.heartbeat = earliest(t.when.heartbeat, at)
@@ -144,7 +143,7 @@ func (t *tables) fence(now time.Time, why string) {
 	t.stats.Fences++
 	t.fenced = why
 	t.dropLease()
-	t.renew(now) // for what comes next; this node owns nothing under it
+	t.renew(now) // for what comes next; this node owns nothing with this lease
 	if t.assigner.on {
 		t.assigner.startWaiting(now)
 	}
@@ -177,8 +176,8 @@ func (t *tables) publishState(s *events.State) {
 	}
 }
 
-// compute returns the table over the candidates of v, or nil if the strategy
-// failed: then the last good table stays.
+// compute returns the table of the candidates of v. If the strategy fails, it returns nil, and the last good
+// table stays.
 func (t *tables) compute(now time.Time, v *lease.View) *placement.Table {
 	if v.Spared && t.sparedLog.allow(now, time.Minute) {
 		t.log(Warn, "cordons have no effect", "cordoned", len(v.Cordoned),
@@ -203,12 +202,12 @@ func (t *tables) compute(now time.Time, v *lease.View) *placement.Table {
 
 // problem is the latest problem of the strategy.
 type problem struct {
-	text  string // as logged last; "" = the strategy works
+	text  string // as last logged; "" = the strategy works
 	limit limiter
 }
 
-// reportProblem logs a problem of the strategy. The strategy is tried again and again; a
-// repeated problem is logged once a minute.
+// reportProblem logs a problem of the strategy. The node retries the strategy, and logs a repeated problem
+// once a minute.
 func (t *tables) reportProblem(now time.Time, err error) {
 	if err.Error() != t.problem.text {
 		t.problem = problem{text: err.Error()}
@@ -226,7 +225,8 @@ func membersOf(v *lease.View) []lease.Incarnation {
 	return members
 }
 
-// details returns what is known of the members, as the list of the present state if nothing has changed.
+// details returns what is known of the members. If nothing has changed, it returns the list of the present
+// state.
 func (t *tables) details(v *lease.View) []events.Detail {
 	details := make([]events.Detail, len(v.Members))
 	for i := range v.Members {
@@ -238,21 +238,21 @@ func (t *tables) details(v *lease.View) []events.Detail {
 	return details
 }
 
-// rounded returns numbers for a log.
+// rounded returns rounded numbers for the log.
 func rounded(b placement.Balance) (cv, maxMean float64) {
 	return math.Round(100*b.CV) / 100, math.Round(100*b.MaxMean) / 100
 }
 
-// balance is what the log says about the spread of partitions.
+// balance logs how evenly partitions are spread.
 type balance struct {
-	of     *placement.Table // reviewed last
-	uneven bool             // logged last
+	of     *placement.Table // the table that was last reviewed
+	uneven bool             // as last logged
 	limit  limiter
 }
 
-// review logs when the load begins to vary too much between nodes, and when it does
-// no longer: at most one line a minute, however often nodes come and go. A line that
-// has to wait is written if it is still true by then.
+// review logs when the load begins to vary too much between nodes, and when it no longer does. It logs at
+// most one line per minute, no matter how often nodes come and go. A delayed line is written if it is still
+// true by then.
 func (b *balance) review(now time.Time, t *placement.Table, log func(Level, string, ...any)) {
 	if t == b.of || len(t.Nodes()) == 0 {
 		return

@@ -8,40 +8,40 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reach is whether packets of this node reach others, and theirs this node. Messages of
-// others show it: they say what their senders know of this node. Where they do not, this
-// node asks, by packets and over streams. If streams alone are answered, this node gives up
-// what it owns: others have taken over, or are about to.
+// reach finds out whether packets of this node reach others, and theirs this node. Messages of others
+// normally show it, because they say what their senders know of this node. If they don't, this node asks,
+// with packets and over streams. If only streams are answered, this node releases what it owns, because
+// others have taken over or are about to.
 type reach struct {
 	*Node
-	answered time.Time // the latest heartbeat before another node answered a challenge: leases count from there
+	answered time.Time // the latest heartbeat before another node answered a challenge; leases count from there
 	since    time.Time // when the doubt began; zero = there is none
 	ask      time.Time // when the next challenges are sent
 	dial     time.Time // when exchanges are begun next
-	present  time.Time // when active members were found, since then; zero = none were
-	streamed time.Time // when the latest stream showed active members to a node that joins: it may be a recorded one
-	first    time.Time // when such a stream came in an exchange that this node had begun, and no packet has shown them since
-	seen     time.Time // when the latest one did; zero = none
-	oneWay   bool      // packets have had time to show what streams have shown
-	arrives  bool      // packets have arrived at the advertised address of a node that joins
+	present  time.Time // when active members were found since then; zero = none were
+	streamed time.Time // when the latest stream showed active members to this joining node; it may be a recorded one
+	first    time.Time // when such a stream first came in an exchange that this node had begun, with no packet showing them since
+	seen     time.Time // when the latest such stream came; zero = none
+	oneWay   bool      // packets have had enough time to show what streams have shown
+	arrives  bool      // packets have arrived at the advertised address of this joining node
 	loops    bool      // own messages have come back
 	silent   string    // the advertised address in the latest state that knows active members, and waits for an answer
 	limit    limiter
 }
 
-// doubts reports whether this node has reason to believe that no other one hears it.
+// doubts reports whether this node has a reason to suspect that no other node hears it.
 func (r *reach) doubts() bool { return !r.since.IsZero() }
 
-// unheard returns for how long no other node was found to hear this one.
+// unheard returns for how long this node has had no sign that another node hears it.
 func (r *reach) unheard(now time.Time) time.Duration {
 	return now.Sub(latest(r.answered, r.set.Shown()))
 }
 
-// cutOffAfter is for how long no other node may hear this one. It is as long as an own lease
-// holds: others end it a little later.
+// cutOffAfter returns for how long this node may be unheard. It is as long as its own lease holds. Others end
+// the lease a little later.
 func (r *reach) cutOffAfter() time.Duration { return r.cfg.LeaseTTL - r.cfg.LeaseTTL/8 }
 
-// mayBeCutOff reports whether it is about to turn out that others do not hear this node.
+// mayBeCutOff reports whether this node will soon know that others do not hear it.
 func (r *reach) mayBeCutOff(now time.Time) bool {
 	return r.doubts() && (r.unheard(now) <= r.cutOffAfter() || !r.present.IsZero())
 }
@@ -75,7 +75,7 @@ func (r *reach) askOthers(now time.Time, others []string) {
 			r.ask = now.Add(r.cfg.HeartbeatInterval)
 		}
 		asked := r.pick(others, r.cfg.GossipNodes)
-		for i := range r.cfg.GossipNodes { // a few nodes are asked several times: packets get lost
+		for i := range r.cfg.GossipNodes { // if there are few nodes, ask them several times, because packets get lost
 			r.send(Packet{To: asked[i%len(asked)], Bytes: r.encode(r.set.Challenge(now, r.random()))})
 		}
 	}
@@ -95,8 +95,8 @@ func (r *reach) exchangeWith(now time.Time, addrs []string) {
 	}
 }
 
-// cutOff fences this node: other members run, and do not hear it. It says so to others, which
-// may hear it nevertheless, and joins again.
+// cutOff fences this node, because other members run but do not hear it. It tells others, because they may
+// hear it after all, and joins again.
 func (r *reach) cutOff(now time.Time) {
 	r.log(Warn, "fenced: not heard over UDP; rejoining", "why", "other members run and do not hear this node",
 		"advertised", r.cfg.Self.Addr, "unheard", r.unheard(now).Round(time.Millisecond))
@@ -107,8 +107,9 @@ func (r *reach) cutOff(now time.Time) {
 	r.rejoin.expel(now, "other members run, but do not hear this node over UDP")
 }
 
-// notePresent notes that active members run, by a message that may be a recorded one. One of them alone may
-// be cut off as much as this node: then the lower id stays, unless this node has not been a member yet.
+// notePresent notes that active members run, from a message that may be a recorded one. If there is only one
+// of them, it may be as cut off as this node. Then the lower id stays, unless this node has not been a member
+// yet.
 func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
 	newcomer := r.life.phase == Joining && !r.join.entered
 	if len(active) == 0 || (len(active) == 1 && active[0] > r.self && !newcomer) {
@@ -121,8 +122,8 @@ func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.Node
 	}
 }
 
-// dialBack has a joining node try the sender of a state that came over a stream, if it has not begun that
-// itself: a recorded state names an address where nobody answers.
+// dialBack makes a joining node connect to the sender of a state that came over a stream, unless this node
+// began that exchange, because nobody answers at the address in a recorded state.
 func (r *reach) dialBack(now time.Time, addr string) {
 	if r.life.phase != Joining || len(r.join.targets) >= maxLost+len(r.cfg.Seeds) {
 		return
@@ -134,8 +135,8 @@ func (r *reach) dialBack(now time.Time, addr string) {
 	}
 }
 
-// noteExchange notes the end of an exchange that a joining node began. A state that came during it shows who
-// runs now: a recorded one counts only if it arrives during an exchange.
+// noteExchange notes the end of an exchange that a joining node began. A state that came during the exchange
+// shows who runs now. A recorded state would only count if it happened to arrive during an exchange.
 func (r *reach) noteExchange(began time.Time) {
 	if r.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {
 		return
@@ -167,7 +168,7 @@ func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 	return ids
 }
 
-// heardByPacket notes that another node has answered a challenge: packets arrive both ways.
+// heardByPacket notes that another node has answered a challenge, so packets arrive both ways.
 func (r *reach) heardByPacket() {
 	r.answered = r.set.Renewed()
 	if !r.outside() {
@@ -175,16 +176,15 @@ func (r *reach) heardByPacket() {
 	}
 }
 
-// outside reports whether streams have shown active members to a node that joins, and packets
-// none of them. Then others that join do not make it a member: they are as far outside. A member
-// whose heartbeats are rejected for their clock shows by its full state that it is no such node.
+// outside reports whether streams have shown active members to a joining node, but packets have not shown any
+// of them. Then other joining nodes cannot make it a member, because they are just as far outside. The full
+// state of a member whose heartbeats are rejected because of its clock shows that it is not such a node.
 func (r *reach) outside() bool { return !r.seen.IsZero() && !r.set.OthersActive() }
 
-// answerWithin is how long packets have to show what a stream has shown.
+// answerWithin returns how long packets have to show what a stream has shown.
 func (r *reach) answerWithin() time.Duration { return r.cfg.LeaseTTL / 8 }
 
-// whyOneWay returns why a node goes on joining although members answer; nil = there is no
-// such reason.
+// whyOneWay returns why a node is still joining although members answer, or nil.
 func (r *reach) whyOneWay() error {
 	if r.life.phase != Joining || !r.oneWay {
 		return nil
@@ -192,7 +192,7 @@ func (r *reach) whyOneWay() error {
 	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: %s", r.blame())
 }
 
-// blame asks for the reason why packets do not get through.
+// blame returns the probable reason why packets do not get through.
 func (r *reach) blame() string {
 	if err := r.address.reason; err != nil {
 		return err.Error()
@@ -208,10 +208,10 @@ func (r *reach) blame() string {
 	return fmt.Sprintf("is UDP blocked, or can others not reach this node at its advertised address %s?", r.cfg.Self.Addr)
 }
 
-// waitForMembers has a joining node wait that knows active members over streams alone: it is
-// not alone.
+// waitForMembers makes a joining node wait if it only knows active members over streams, because it is not
+// alone.
 func (r *reach) waitForMembers(now time.Time) {
-	// Another try comes after confirmTime, also where leases are shorter.
+	// The next attempt comes after confirmTime, even if leases are shorter.
 	if now.Sub(r.seen) > max(r.cfg.LeaseTTL, 2*confirmTime) {
 		r.seen = time.Time{}
 	}
@@ -231,32 +231,32 @@ func (r *reach) waitForMembers(now time.Time) {
 	}
 }
 
-// address is the advertised address of this node, at which alone others reach it. While they may not, the shell looks
-// whether the host still has the address, and whether there is a better one.
+// address watches the advertised address of this node, the only one at which others reach it. While they may
+// not reach it, the shell checks whether the host still has the address, and whether there is a better one.
 type address struct {
 	*Node
-	next   time.Time // when the shell looks again; zero = there is no need to
-	looks  bool      // it does, at present
-	reason error     // why others do not reach this node, by the latest look; nil = it is not known
+	next   time.Time // when the shell checks again; zero = there is no need to
+	looks  bool      // the shell is checking at present
+	reason error     // why others do not reach this node, as of the latest check; nil = unknown
 	limit  limiter
 }
 
-// mostToReach bounds the addresses that a look takes into account.
+// mostToReach is how many addresses a check considers.
 const mostToReach = 64
 
-// checkAddress has the shell look at the address of this node while others may not reach it.
+// checkAddress makes the shell check the address of this node while others may not reach it.
 func (a *address) checkAddress(now time.Time) {
 	pause := a.cfg.LeaseTTL / 8
 	switch {
 	case a.reach.doubts(), a.life.phase == Joining:
-	case a.set.PeerCount() == 0 && a.life.phase != Over: // newcomers may look for this node in vain
+	case a.set.PeerCount() == 0 && a.life.phase != Over: // newcomers may not find this node
 		pause = a.cfg.RejoinInterval
 	default:
 		a.next, a.reason = time.Time{}, nil
 		return
 	}
 	if a.next.IsZero() && a.life.phase == Joining && !a.join.entered {
-		a.next = now.Add(pause) // the shell has looked at the start
+		a.next = now.Add(pause) // the shell has checked at the start
 	}
 	if a.looks || now.Before(a.next) {
 		return
@@ -283,11 +283,11 @@ func (a *address) toReach(now time.Time) []string {
 type Located struct {
 	Addr   string // which it advertises from now on
 	HTTP   uint32 // as in a record
-	Reason error  // why others do not reach it there; nil = it is not known
-	Final  bool   // and never will: a node that has not been a member ends
+	Reason error  // why others do not reach it there; nil = unknown
+	Final  bool   // and never will, so a node that has not been a member ends
 }
 
-// Located reports a look that Ready asked for.
+// Located reports the result of a check that Ready asked for.
 func (n *Node) Located(now time.Time, found Located) {
 	n.checkLease(now)
 	a := &n.address
@@ -309,8 +309,8 @@ func (n *Node) Located(now time.Time, found Located) {
 	n.out.Show = true
 }
 
-// readdress tells others the new address of this node. A node that joins tries again at once. A member
-// exchanges states with another one, because its memberlist began anew and knows nobody.
+// readdress tells others the new address of this node. A joining node tries again at once. A member exchanges
+// states with another member, because its memberlist has started again and knows nobody.
 func (a *address) readdress(now time.Time, found Located) {
 	a.log(Warn, "own address changed", "from", a.cfg.Self.Addr, "to", found.Addr)
 	a.cfg.Self.Addr, a.cfg.Self.HTTP = found.Addr, found.HTTP

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Config is what a node is started with. Every field must be set, except in the last
-// group; cluster.Config documents them and has their defaults.
+// Config configures a node. Every field must be set, except in the last group. cluster.Config documents them
+// and has their defaults.
 type Config struct {
 	Self       lease.Record // the first record of this node
 	Settings   uint32       // hash of the settings that all nodes share
@@ -29,35 +29,35 @@ type Config struct {
 	PacketBytes       int // size limit of one packet
 
 	Seeds              []string // addresses
-	SeedNames          []string // have to be looked up
+	SeedNames          []string // names that have to be looked up
 	Bootstrap          bool
 	SlowStart          time.Duration
-	MinMembers         int           // live members without which the node owns nothing
-	SplitForget        time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
+	MinMembers         int           // fewest live members with which the node owns anything
+	SplitForget        time.Duration // how long a silent member counts as a voter; 0 = all sides of a split continue
 	StartDraining      bool
 	DisableFlapDamping bool          // a node that comes and goes keeps its partitions
 	Checked            bool          // the shell checks the node's application: see Checked
-	Handoff            time.Duration // bound of waiting for other nodes before a partition runs; 0 = no handoff
+	Handoff            time.Duration // maximum wait for other nodes before a partition runs; 0 = no handoff
 
-	// Share returns a record to keep in place of an equal one. A simulation has its nodes
-	// share records. Default: each node has its own.
+	// Share returns a record to keep instead of an equal one, so that the nodes of a simulation can share
+	// records. Default: each node has its own.
 	Share func(*lease.Record) *lease.Record
 
-	// Compute is placement.Compute, or has the same results: the nodes of a simulation share
-	// tables, too. Default: placement.Compute.
+	// Compute is placement.Compute, or a function with the same results, so that the nodes of a simulation
+	// can share tables. Default: placement.Compute.
 	Compute func(placement.Input) (*placement.Table, error)
 }
 
-// Ready is what the shell has to carry out, in the order of the fields.
+// Ready is what the shell must carry out, in the order of the fields.
 type Ready struct {
 	// Show says that the result of [Node.View] has changed.
 	Show bool
 
-	// State is the newest state, to be published to watchers; nil = unchanged.
+	// State is the newest state, which the shell must publish to watchers; nil = unchanged.
 	State *events.State
 
-	// Stop has the partitions that State releases and whose runs the shell waits for:
-	// report each by [Node.Returned], also if it has no run.
+	// Stop has the partitions that State releases and whose runs the shell must wait for. Report each with
+	// [Node.Returned], even if it has no run.
 	Stop []placement.Partition
 
 	Packets   []Packet
@@ -65,19 +65,19 @@ type Ready struct {
 	Lookups   []Lookup
 	Log       []Event
 
-	// Locate has addresses of others that may not reach this node: look at the addresses of this host, and report by
-	// [Node.Located] at which of them they do. nil = there is no need to.
+	// Locate has addresses of others that may not reach this node. Check the addresses of this host, and
+	// report with [Node.Located] at which of them the others reach it. nil = there is no need to.
 	Locate []string
 
-	// Watch has the nodes to which the shell holds streams from now on; nil = unchanged.
-	// Report an end that was not the shell's by [Node.StreamEnded].
+	// Watch has the nodes to which the shell must hold streams from now on; nil = unchanged. If a stream ends
+	// that the shell did not close, report it with [Node.StreamEnded].
 	Watch []Watch
 
 	// Cluster is the identity of the cluster from now on; nil = unchanged.
 	Cluster lease.ClusterID
 
-	// Hopeless is why seeds refuse this node for good, or do not reach it, which has never been a member.
-	// The node has ended itself.
+	// Hopeless is why seeds permanently refuse this node, or cannot reach it. The node has never been a
+	// member and has ended itself.
 	Hopeless error
 
 	// Duplicate is the record of a later process under the id of this node. The node
@@ -87,25 +87,23 @@ type Ready struct {
 	Next time.Time // when to call Ready again at the latest; zero = the node has ended
 }
 
-// Packet is one message for one address. Sending may fail; report success by
-// [Node.Sent].
+// Packet is a message for an address. Sending may fail. Report success with [Node.Sent].
 type Packet struct {
 	To    string
 	Bytes []byte
 
-	lease     *OwnLease // that this packet renews; nil = none
+	lease     *OwnLease // lease that this packet renews; nil = none
 	heartbeat time.Time // when the heartbeat in it began
 }
 
-// Exchange is a full exchange with an address. Report its end by [Node.Exchanged].
+// Exchange is a full exchange with an address. Report its end with [Node.Exchanged].
 type Exchange struct {
 	Addr string
 
-	target *target // to join; nil = for an assignment
+	target *target // target of a join; nil = for an assignment
 }
 
-// Lookup is the name of seeds, whose addresses are wanted. Report them by
-// [Node.Resolved].
+// Lookup is a name of seeds to look up. Report the addresses with [Node.Resolved].
 type Lookup struct {
 	Name    string
 	Timeout time.Duration
@@ -135,10 +133,10 @@ func (n *Node) log(level Level, message string, attrs ...any) {
 	n.out.Log = append(n.out.Log, Event{level, message, attrs})
 }
 
-// limiter bounds how often one log line repeats.
+// limiter limits how often a log line is repeated.
 type limiter struct{ last time.Time }
 
-// allow reports whether the line may be written now, and notes that it is.
+// allow reports whether the line may be written now, and if so, notes that it is.
 func (l *limiter) allow(now time.Time, every time.Duration) bool {
 	if !l.last.IsZero() && now.Sub(l.last) < every {
 		return false
@@ -154,36 +152,37 @@ type View struct {
 	Live     *lease.View
 	Table    *placement.Table // nil before the first table and after the end
 	State    *events.State    // nil before the first table
-	Diverged int              // live members that run another table; settling ones do not count
+	Diverged int              // live members that have another table; settling members do not count
 	Lease    *OwnLease
 	Stats    Stats
 
-	// Runners has the members that run a partition which the table gives to another one:
-	// lookups name them. RunsLeft counts the partitions that run here, or are winding down
-	// here, and that the table gives to others. Overdue are the partitions among them whose runs
-	// were stopped, and have not returned within the bound.
+	// Runners has the members that run a partition which the table gives to another member. Lookups return
+	// them. RunsLeft counts the partitions that run or wind down here although the table gives them to
+	// others. Overdue are those of them whose runs were stopped and have not returned in time.
 	Runners  map[placement.Partition]lease.NodeID
 	RunsLeft int
 	Overdue  []placement.Partition
 
-	// Holds is why the node owns nothing: see Hold. What has to be solved first comes first. A node that has left has none.
+	// Holds is why the node owns nothing, in the order in which to solve the causes: see Hold. A node that
+	// has left has none.
 	Holds []Hold
 
-	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
+	// Waits is why the node is still joining after the grace. It is nil if there is no such reason.
 	Waits error
 
-	// Unreachable is why others do not reach this node at its advertised address; nil = it is not known.
+	// Unreachable is why others do not reach this node at its advertised address. It is nil if no reason is
+	// known.
 	Unreachable error
 
-	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which come over
-	// streams: packets do not get through between them and this node both ways.
+	// StreamsAlone has the advertised addresses of nodes that try to join and whose states come over streams,
+	// but between which and this node packets do not get through both ways.
 	StreamsAlone map[lease.NodeID]string
 
-	// Fenced is why the node was fenced the last time; "" = never.
+	// Fenced is why the node was last fenced; "" = never.
 	Fenced string
 
-	// Stale says that Table is from before that fence: the node joins again, and Live is incomplete. Gone then has the
-	// nodes of which it knows that they are not live any more, and why.
+	// Stale says that Table is from before that fence, because the node is joining again, and that Live is
+	// incomplete. Gone then has the nodes that are known to be no longer live, and why.
 	Stale bool
 	Gone  map[lease.Incarnation]lease.Reason
 }
@@ -191,7 +190,7 @@ type View struct {
 // Handle returns the handle of this node, which answers watchers.
 func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 
-// View returns what this node knows: O(nodes).
+// View returns what this node knows. It costs O(nodes).
 func (n *Node) View() View {
 	v := n.Glance()
 	v.Live = n.set.View()
@@ -232,18 +231,17 @@ func (n *Node) Glance() View {
 	return v
 }
 
-// Members yields the records of the live members, by id: O(nodes), without a View.
+// Members yields the records of the live members, sorted by id. It costs O(nodes) and needs no View.
 func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 
-// OldestLease returns the age of the oldest lease of another node: O(nodes), without a
-// View.
+// OldestLease returns the age of the oldest lease of another node. It costs O(nodes) and needs no View.
 func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
 
-// outdated reports whether the table is from before a fence, and so are the members that go with it. A node
-// that has joined again, and is isolated, knows the members of the present.
+// outdated reports whether the table and its members are from before a fence. A node that has joined again
+// but is isolated knows the present members.
 func (t *tables) outdated() bool { return t.stale && !t.ended && t.life.phase != Isolated }
 
-// waitsFor returns why a joining node does not go on alone; nil = there is no such reason.
+// waitsFor returns why a joining node does not continue alone, or nil.
 func (n *Node) waitsFor() error {
 	if err := n.reach.whyOneWay(); err != nil {
 		return err
@@ -257,17 +255,16 @@ func (n *Node) waitsFor() error {
 	return nil
 }
 
-// divergence counts how often, and for how long, a node with a table saw members with
-// another one.
+// divergence counts how often and for how long a node with a table saw members with another table.
 type divergence struct {
-	members int       // that differ, as of the last count
-	since   time.Time // until then divergence is counted; zero = there is none
+	members int       // number of members that differed at the last count
+	since   time.Time // time up to which divergence is counted; zero = there is none
 	times   uint64
 	total   time.Duration
 }
 
-// count notes how many members differ now. Without a table the node knows nothing
-// about the time since the last count.
+// count notes how many members differ now. Without a table, the node does not know about the time since the
+// last count.
 func (d *divergence) count(now time.Time, hasTable bool, members int) {
 	d.members = members
 	diverging, did := hasTable && members > 0, !d.since.IsZero()

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Receive applies a message of another node, which came in a packet.
+// Receive applies a message of another node that came in a packet.
 func (n *Node) Receive(now time.Time, message []byte) {
 	if m := n.open(now, message, false); m != nil {
 		n.receive(now, m, pendingMessage{bytes: message})
@@ -77,7 +77,7 @@ func (n *Node) decode(message []byte) (*lease.Message, error) {
 	return m, err
 }
 
-// Merge applies the full state of another node, which came over a stream.
+// Merge applies the full state of another node that came over a stream.
 func (n *Node) Merge(now time.Time, state []byte) {
 	m := n.open(now, state, true)
 	if m == nil {
@@ -102,21 +102,21 @@ func (n *Node) Merge(now time.Time, state []byte) {
 	n.receive(now, m, l)
 }
 
-// A message may be a recorded one, sent again. A sender that is not live here has to show
-// first that it runs, by the answer to a challenge; its messages wait for that.
+// A message may be a recorded one that somebody sent again. So a sender that is not live here must first show
+// that it runs, by answering a challenge. Its messages wait for that.
 
-// pendingSenders has the senders that were challenged.
+// pendingSenders has the challenged senders, whose messages wait.
 type pendingSenders struct {
 	*Node
 	senders []*pendingSender
-	bytes   int       // of all messages
-	next    time.Time // when to look at the senders again
+	bytes   int       // size of all messages
+	next    time.Time // when to check the senders again
 
 	streams map[lease.NodeID]streamed
 }
 
-// streamed is a node that is not active. Its full states came over streams, and since the first
-// state no answer to a packet has come.
+// streamed is a node that is not active and whose full states came over streams, without an answer to a
+// packet since the first state.
 type streamed struct {
 	handle        lease.Handle
 	addr          string
@@ -128,7 +128,7 @@ type pendingSender struct {
 	addr     string
 	since    time.Time
 	again    time.Time        // when the next challenge is sent
-	messages []pendingMessage // the first ones, and the latest
+	messages []pendingMessage // the first messages and the latest
 }
 
 // pendingMessage is an encoded message.
@@ -138,24 +138,24 @@ type pendingMessage struct {
 }
 
 const (
-	// confirmTime is how long a sender has for its answer. A message that arrives later is
-	// a reason for a new challenge.
+	// confirmTime is how long a sender has to answer. A message that arrives later causes a new challenge.
 	confirmTime = 2 * time.Second
 
-	// remindAfter is when a sender is challenged again, then after twice the time, and so
-	// on, five times in all: challenge and answer are packets, which get lost.
+	// remindAfter is after what time a sender is challenged again. The time then doubles, up to five
+	// challenges, because challenge and answer are packets, which get lost.
 	remindAfter = 100 * time.Millisecond
 
-	// maxReminded is how many senders of one host are challenged again. A message of an
+	// maxReminded is how many senders of a host are challenged again. It is limited because a message of an
 	// unauthenticated peer can name any address, and a challenge is as large as the message.
 	maxReminded = 4
 
-	// streamedFor is how long a streamed node is shown to people after its latest state, and maxStreamed how many are.
+	// streamedFor is how long a streamed node is shown to people after its latest state, and maxStreamed is
+	// how many are shown.
 	streamedFor = 30 * time.Second
 	maxStreamed = 64
 
 	maxWaitingSenders = 1 << 10
-	maxWaiting        = 4 // messages of a sender
+	maxWaiting        = 4 // messages per sender
 )
 
 // confirm challenges the sender of a message, and keeps the message until it answers.
@@ -165,7 +165,7 @@ func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, 
 	}
 	s := w.sender(from)
 	if s != nil && l.state {
-		s.since = now // a state has the whole time to be confirmed
+		s.since = now // a state has the full time to be confirmed
 	}
 	if s == nil {
 		if len(w.senders) >= maxWaitingSenders {
@@ -178,8 +178,8 @@ func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, 
 	w.keep(s, l)
 }
 
-// makeRoom forgets senders of packets, the longest-waiting first, if a full state has no place:
-// unauthenticated peers may send any number of packets.
+// makeRoom forgets senders of packets, the longest-waiting first, if there is no room for a full state,
+// because unauthenticated peers may send any number of packets.
 func (w *pendingSenders) makeRoom(bytes int) {
 	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
 		i := slices.IndexFunc(w.senders, func(s *pendingSender) bool {
@@ -199,8 +199,7 @@ func (w *pendingSenders) sender(h lease.Handle) *pendingSender {
 	return nil
 }
 
-// keep keeps a message, in place of the latest one if there are many. A packet takes the place
-// of no full state.
+// keep keeps a message. If there are many, it replaces the latest one. A packet never replaces a full state.
 func (w *pendingSenders) keep(s *pendingSender, l pendingMessage) {
 	if len(s.messages) == maxWaiting {
 		if s.messages[maxWaiting-1].state && !l.state {
@@ -215,7 +214,8 @@ func (w *pendingSenders) keep(s *pendingSender, l pendingMessage) {
 	}
 }
 
-// take removes the packets of a sender and returns them. With its full states, the sender goes, too.
+// take removes the packets of a sender and returns them. With states, it also takes the full states and
+// removes the sender.
 func (w *pendingSenders) take(s *pendingSender, states bool) (taken []pendingMessage) {
 	var kept []pendingMessage
 	for _, l := range s.messages {
@@ -232,8 +232,8 @@ func (w *pendingSenders) take(s *pendingSender, states bool) (taken []pendingMes
 	return taken
 }
 
-// noteState notes a node by its full state, which came over a stream. A node that is active by that state is
-// on another side of a split, and does not try to join.
+// noteState notes a node whose full state came over a stream. A node that is active in this state is on
+// another side of a split, and does not try to join.
 func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) {
 	if active {
 		delete(w.streams, r.ID)
@@ -253,8 +253,8 @@ func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) 
 	w.streams[r.ID] = s
 }
 
-// streamsAlone returns the addresses of nodes that try to join, and whose states have come for long enough
-// for an answer by packet.
+// streamsAlone returns the addresses of nodes that try to join, and whose states have come for so long that a
+// packet should have answered.
 func (w *pendingSenders) streamsAlone(live *lease.View) map[lease.NodeID]string {
 	if len(w.streams) == 0 {
 		return nil
@@ -273,7 +273,7 @@ func (w *pendingSenders) streamsAlone(live *lease.View) map[lease.NodeID]string 
 	return alone
 }
 
-// forgetStreams forgets nodes whose latest states came long ago.
+// forgetStreams forgets nodes whose latest state came long ago.
 func (w *pendingSenders) forgetStreams(now time.Time) {
 	maps.DeleteFunc(w.streams, func(_ lease.NodeID, s streamed) bool { return now.Sub(s.latest) > streamedFor })
 }
@@ -294,7 +294,7 @@ func (w *pendingSenders) challenge(now time.Time, s *pendingSender) {
 	w.send(Packet{To: s.addr, Bytes: w.encode(w.set.Challenge(now, w.random()))})
 }
 
-// random returns a number for lease.Set.Challenge.
+// random returns a random number for lease.Set.Challenge.
 func (n *Node) random() uint64 { return n.rng.Uint64() | 1 }
 
 // admit applies the packets of a sender that has answered, and its full states if packets
@@ -314,7 +314,7 @@ func (w *pendingSenders) admit(now time.Time, from lease.Handle, bothWays bool) 
 	}
 }
 
-// remind challenges the senders again that have not answered, or forgets them.
+// remind challenges senders that have not answered again, or forgets them.
 func (w *pendingSenders) remind(now time.Time) {
 	if !due(now, w.next) {
 		return

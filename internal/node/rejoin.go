@@ -7,17 +7,16 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// rejoin is the way back of a node after its own lease expired, from the moment when
-// it believes messages again.
+// rejoin brings a node back after its own lease expired, from the moment when it believes messages again.
 type rejoin struct {
 	*Node
 	debounce time.Duration
 	began    time.Time // zero = not rejoining
-	asked    time.Time // for the members that it misses; zero = it has not
+	asked    time.Time // when it asked for missing members; zero = it has not
 }
 
-// enterAt returns when gossip alone has brought enough news to enter by: some time
-// after the rejoin began, and after the node asked for missing members.
+// enterAt returns when gossip alone has brought enough news to enter: some time after the rejoin began, and
+// after the node asked for missing members.
 func (r *rejoin) enterAt() time.Time {
 	if !r.asked.IsZero() {
 		return r.asked.Add(r.debounce)
@@ -25,9 +24,9 @@ func (r *rejoin) enterAt() time.Time {
 	return r.began.Add(4 * r.debounce)
 }
 
-// checkLease fences this node if its own lease has expired: the process was paused,
-// or could send nothing, for so long that others have taken over. The node owns
-// nothing, knows nothing, and has to join again.
+// checkLease fences this node if its own lease has expired, because the process was paused, or could not
+// send, for so long that others have taken over. The node then owns nothing, forgets what it knows, and has
+// to join again.
 func (n *Node) checkLease(now time.Time) {
 	if n.stall.wallStepped(now) {
 		n.asleep.wonder(now)
@@ -41,7 +40,7 @@ func (n *Node) checkLease(now time.Time) {
 	n.rejoin.expel(now, "own lease expired: the process was paused, or could not send")
 }
 
-// expel fences this node, and has it forget what it knows and join again.
+// expel fences this node, and makes it forget what it knows and join again.
 func (r *rejoin) expel(now time.Time, why string) {
 	r.life.fence()
 	r.join.stop()
@@ -59,9 +58,9 @@ func (r *rejoin) expel(now time.Time, why string) {
 	r.when.publish = time.Time{}
 }
 
-// listenAgain ends the discarding and begins to rejoin. An attempt may wait for a node
-// that does not answer; the news by gossip is as good. It is not while the full state of a node
-// waits for an answer: then packets get lost, and those that arrive name a few members.
+// listenAgain stops discarding messages and begins to rejoin. Because an attempt may wait for a node that
+// does not answer, news from gossip is also enough. It is not enough while the full state of a node waits for
+// an answer, because packets then get lost, and those that arrive only name a few members.
 func (r *rejoin) listenAgain(now time.Time) {
 	if r.stall.discarded(now) {
 		r.began = now
@@ -70,8 +69,8 @@ func (r *rejoin) listenAgain(now time.Time) {
 	if r.began.IsZero() || now.Before(r.enterAt()) || now.Before(r.join.waits) || len(r.set.Peers(nil)) == 0 {
 		return
 	}
-	// Heartbeats that came while messages were discarded are relayed a few times only:
-	// their senders would be missing until their next heartbeat.
+	// Heartbeats that came while messages were discarded are only relayed a few times, so their senders would
+	// be missing until their next heartbeat.
 	if missing := r.set.ExpiredHandles(); r.asked.IsZero() && len(missing) > 0 {
 		r.asked = now
 		r.askFor(now, missing)
@@ -92,19 +91,19 @@ const (
 	maxLost     = 64
 	rememberFor = 24 * time.Hour
 
-	// lostAtOnce is how many lost members all members of one side of a split try together
-	// in a RejoinInterval, on average: a large fleet must not hammer the hosts of dead nodes.
+	// lostAtOnce is how many lost members all members on a side of a split try together per RejoinInterval,
+	// on average. It is limited because a large fleet must not overload the hosts of dead nodes.
 	lostAtOnce = 16
 )
 
-// lost is the addresses of members, in the order in which their leases ran out. A leave message
-// is no loss.
+// lost has the addresses of lost members, in the order in which their leases ran out. It does not include
+// members that left.
 type lost []loss
 
 type loss struct {
 	addr string
 	at   time.Time
-	next time.Time // not tried before
+	next time.Time // earliest next attempt
 }
 
 // add adds addresses that are not known as lost yet.
@@ -117,14 +116,14 @@ func (l *lost) add(now time.Time, addrs []string) {
 	*l = slices.Delete(*l, 0, max(0, len(*l)-maxLost))
 }
 
-// tried notes until when an address is left alone.
+// tried notes until when to leave an address alone.
 func (l *lost) tried(addr string, next time.Time) {
 	if i := slices.IndexFunc(*l, func(o loss) bool { return o.addr == addr }); i >= 0 {
 		(*l)[i].next = next
 	}
 }
 
-// addrs returns the addresses to try, and forgets members, and what was lost long ago.
+// addrs returns the addresses to try. It forgets members, and addresses that were lost long ago.
 func (l *lost) addrs(now time.Time, members []string) (all []string) {
 	*l = slices.DeleteFunc(*l, func(o loss) bool {
 		return now.Sub(o.at) > rememberFor || slices.Contains(members, o.addr)
@@ -137,7 +136,7 @@ func (l *lost) addrs(now time.Time, members []string) (all []string) {
 	return all
 }
 
-// seedsAtOnce is how many seeds a member tries at a time: more while it is alone.
+// seedsAtOnce returns how many seeds a member tries at the same time, which is more while it is alone.
 func (j *join) seedsAtOnce() int {
 	if j.set.PeerCount() == 0 {
 		return mostAtOnce
@@ -145,7 +144,7 @@ func (j *join) seedsAtOnce() int {
 	return triesAtOnce
 }
 
-// inTurn returns k of all seeds of a name, others each time, until each had its turn.
+// inTurn returns k of the seeds of a name. Each call returns the next ones, so that every seed gets its turn.
 func (j *join) inTurn(name string, seeds []string, k int) []string {
 	if len(seeds) <= k {
 		return seeds
@@ -158,8 +157,8 @@ func (j *join) inTurn(name string, seeds []string, k int) []string {
 	return slices.Concat(seeds, seeds)[from : from+k]
 }
 
-// heal begins an attempt of a member: it tries a few seeds and lost members that are not
-// live. While the node settles, it exchanges with a member, too.
+// heal begins an attempt of a member, which tries a few seeds and lost members that are not live. While the
+// node settles, it also exchanges states with a member.
 func (j *join) heal(now time.Time) {
 	j.stop()
 	j.next = now.Add(j.jitter(j.cfg.RejoinInterval, 0.8, 1.2))

@@ -9,16 +9,16 @@ import (
 type schedule struct {
 	renewEvery, every time.Duration // between heartbeats, and between rounds of gossip
 
-	heartbeat time.Time // renew the own lease
-	review    time.Time // judge balance, level; news brings heartbeats forward, but not this
+	heartbeat time.Time // renew this node's lease
+	review    time.Time // review the balance, level; news makes heartbeats earlier, but not this
 	gossip    time.Time // send news to a few members
 	urgent    int       // rounds of gossip that follow the next one soon
 	publish   time.Time // publish a change of the live set; zero = there is none
-	losses    time.Time // when the first lease ran out that is not published yet; zero = none did
+	losses    time.Time // when the first lease whose end is not published yet ran out; zero = none did
 	lost      bool      // a lease ran out since the last plan
-	sweep     time.Time // when leases were expired and forgotten last
-	expire    time.Time // when to look at leases again
-	expiry    time.Time // when the next lease expires; zero = to be computed, which takes O(nodes)
+	sweep     time.Time // when leases were last expired and forgotten
+	expire    time.Time // when to check leases again
+	expiry    time.Time // when the next lease expires; zero = to be computed, which costs O(nodes)
 }
 
 // heartbeatSent plans the next heartbeat, with jitter in [0, 1), and a round of gossip now.
@@ -27,11 +27,11 @@ func (s *schedule) heartbeatSent(now time.Time, jitter float64) {
 	s.gossip = now
 }
 
-// urgentRounds is how many rounds of gossip follow each other soon after urgent news. One
-// round leaves out a few members, and the next would be an interval later.
+// urgentRounds is how many rounds of gossip follow each other quickly after urgent news, because a single
+// round misses a few members, and the next would be an interval later.
 const urgentRounds = 3
 
-// urge brings the next rounds of gossip forward: news is urgent.
+// urge makes the next rounds of gossip earlier, because news is urgent.
 func (s *schedule) urge(now time.Time) {
 	s.gossip = earliest(s.gossip, now.Add(s.every/10))
 	s.urgent = urgentRounds - 1
@@ -61,7 +61,7 @@ func (s *schedule) lose(now time.Time) {
 	}
 }
 
-// due reports whether at has come; the zero time never comes.
+// due reports whether at has come. The zero time never comes.
 func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 func earliest(a, b time.Time) time.Time {
@@ -78,7 +78,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// pick returns up to k random ones of all, which it reorders.
+// pick returns up to k random elements of all, which it reorders.
 func (n *Node) pick(all []string, k int) []string {
 	k = min(k, len(all))
 	for i := range k { // the begin of a Fisher-Yates shuffle
@@ -88,15 +88,15 @@ func (n *Node) pick(all []string, k int) []string {
 	return all[:k]
 }
 
-// deck is a pile of addresses from which a few are drawn: without a copy, since a large
-// cluster has thousands.
+// deck is a pile of addresses from which a few are drawn without copying it, because a large cluster has
+// thousands.
 type deck struct {
 	size  int
 	card  func(i int) string // in the order before any draw
-	moved map[int]int        // by place: the card there, if it is another one than before
+	moved map[int]int        // by place: the card there, if it differs from before
 }
 
-// draw exchanges the i-th card with a random one of those from there on, and returns it.
+// draw swaps the i-th card with a random one at or after it, and returns it.
 func (d *deck) draw(rng *rand.Rand, i int) string {
 	if d.moved == nil {
 		d.moved = make(map[int]int)

@@ -7,17 +7,17 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// slowStart is the growth of the weight of a node that begins to own.
+// slowStart makes the weight of a node grow when it begins to own partitions.
 type slowStart struct {
 	*Node
 	over   time.Duration // from the first step to the full weight; 0 = no slow starts
 	wanted uint32        // the full weight
-	began  time.Time     // zero = no slow start is under way
+	began  time.Time     // zero = no slow start is in progress
 	next   time.Time     // when a step is due
 }
 
-// SlowStartSteps is the number of equal steps in which the weight grows: the first at
-// once, the last SlowStart later.
+// SlowStartSteps is the number of equal steps in which the weight grows. The first step is at once, and the
+// last one SlowStart later.
 const SlowStartSteps = 10
 
 // begin starts a slow start. The first step is due at once.
@@ -30,9 +30,8 @@ func (s *slowStart) stop() bool {
 	return was
 }
 
-// slowStartWeight returns the share of full, at least 1, that a node has some time
-// after its slow start began, and how long after that begin the next step is due; at
-// the end full and 0.
+// slowStartWeight returns the weight, at least 1, that a node has when its slow start began since ago, and
+// how long after the beginning the next step is due. At the end it returns full and 0.
 func slowStartWeight(full uint32, since, slowStart time.Duration) (weight uint32, next time.Duration) {
 	every := slowStart / (SlowStartSteps - 1)
 	step := 1 + since/every
@@ -42,11 +41,11 @@ func slowStartWeight(full uint32, since, slowStart time.Duration) (weight uint32
 	return max(1, uint32(uint64(full)*uint64(step)/SlowStartSteps)), step * every
 }
 
-// slowStartOrNot decides, before the node announces a state, between a slow start and the full
-// weight at once. The weight grows whenever the node begins to own while others do:
-// after the start, a drain or a fence, others served its keys and its caches are
-// cold. Where nodes start together all are cold, and slow starts would only shuffle keys. A
-// strategy with an assignment fills a new node in passes anyway.
+// slowStartOrNot decides, before the node announces a state, between a slow start and the full weight at
+// once. There is a slow start whenever the node begins to own partitions while others own some: after the
+// start, a drain or a fence, others have served its keys and its caches are cold. If nodes start together,
+// all are cold, and slow starts would only shuffle keys. A strategy with an assignment fills a new node in
+// passes anyway.
 func (s *slowStart) slowStartOrNot(now time.Time, state lease.State) {
 	if state == s.set.State() {
 		return
@@ -64,7 +63,7 @@ func (s *slowStart) slowStartOrNot(now time.Time, state lease.State) {
 	s.life.coldStart = s.life.coldStart && state == lease.Settling
 }
 
-// grow takes the step of the slow start that is due.
+// grow takes the next step of the slow start if it is due.
 func (s *slowStart) grow(now time.Time) {
 	if due(now, s.next) {
 		s.step(now)
@@ -72,7 +71,7 @@ func (s *slowStart) grow(now time.Time) {
 	}
 }
 
-// step states the weight of the present step.
+// step announces the weight of the present step.
 func (s *slowStart) step(now time.Time) {
 	weight, next := slowStartWeight(s.wanted, now.Sub(s.began), s.over)
 	s.next = s.began.Add(next)
@@ -89,7 +88,7 @@ func (s *slowStart) stopSlowStart() {
 	}
 }
 
-// weigh states a weight in the own record.
+// weigh announces a weight in this node's record.
 func (s *slowStart) weigh(w uint32) {
 	if w != s.set.Self().Weight {
 		s.set.Update(func(r *lease.Record) { r.Weight = w })

@@ -7,28 +7,28 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Watch is a node to which the shell holds a stream, so that this node learns of the end
-// of the other process at once.
+// Watch is a node to which the shell holds a stream, so that this node notices at once when the other process
+// ends.
 type Watch struct {
 	Node lease.Handle
 	Addr string
 }
 
-// watch is what this node watches, and what it suspects.
+// watch has the nodes that this node watches, and those that it suspects.
 type watch struct {
 	*Node
-	nodes     []Watch // as the shell knows them
-	changes   uint64  // of the live set, when the nodes were chosen
+	nodes     []Watch // as passed to the shell
+	changes   uint64  // changes of the live set when the nodes were chosen
 	phase     Phase   // likewise
 	suspects  []suspect
-	next      time.Time // when to look at the suspects again; zero = there is none
-	crashes   uint64    // that were noted
-	confirmed time.Time // when the first failure was confirmed that is not published yet; zero = none was
+	next      time.Time // when to check the suspects again; zero = there is none
+	crashes   uint64    // crashes that were noted
+	confirmed time.Time // when the first failure that is not published yet was confirmed; zero = none
 	limit     limiter
 }
 
-// suspect is a watched node after its stream has ended. It is asked by packets before it is
-// reported, because all streams of a node may have been reset.
+// suspect is a watched node whose stream has ended. This node asks it with packets before it reports it,
+// because all streams of a node may have been reset.
 type suspect struct {
 	node     lease.Handle
 	found    time.Time // when it could not be reached
@@ -38,18 +38,18 @@ type suspect struct {
 }
 
 const (
-	// questions is how often a suspect is asked. Question and answer are packets, which get lost.
+	// questions is how often a suspect is asked, because question and answer are packets, which get lost.
 	questions = 5
 
-	// answerTime is how long a suspect has for an answer, or a GossipInterval if that is longer.
+	// answerTime is how long a suspect has to answer, or a GossipInterval if that is longer.
 	answerTime = 200 * time.Millisecond
 )
 
-// watches reports whether this node watches others. A node that joins does not: its live
-// set is still far from complete.
+// watches reports whether this node watches others. A joining node does not, because its live set is still
+// far from complete.
 func (w *watch) watches() bool { return w.life.phase != Joining && w.life.phase != Over }
 
-// watchOthers has the shell watch the right nodes. O(1) unless the live set has changed.
+// watchOthers makes the shell watch the right nodes. It costs O(1) unless the live set has changed.
 func (w *watch) watchOthers() {
 	if w.changes == w.stats.ViewChanges && w.phase == w.life.phase {
 		return
@@ -95,8 +95,8 @@ func (w *watch) hear(m *lease.Message) {
 	}
 }
 
-// suspect asks the suspects, and reports those that have not answered. After a pause of this
-// process, the answers wait in its socket: it asks once more.
+// suspect asks the suspects, and reports those that have not answered. After a pause of this process it asks
+// once more, because the answers may be waiting in its socket.
 func (w *watch) suspect(now time.Time) {
 	if !w.watches() {
 		w.suspects = nil
@@ -133,12 +133,12 @@ func (w *watch) ask(now time.Time, s *suspect) {
 	w.send(Packet{To: w.set.AddrOf(s.node), Bytes: w.encode(w.set.Challenge(now, w.random()))})
 }
 
-// questionTime is how long a suspect has for the answer to one question.
+// questionTime returns how long a suspect has to answer a question.
 func (w *watch) questionTime() time.Duration {
 	return max(answerTime, w.cfg.GossipInterval) / questions
 }
 
-// reportFailure says that a suspect has ended, unless its lease has ended already.
+// reportFailure reports that a suspect has ended, unless its lease has ended already.
 func (w *watch) reportFailure(now time.Time, s suspect) {
 	if w.set.AddrOf(s.node) == "" {
 		return
@@ -151,10 +151,10 @@ func (w *watch) reportFailure(now time.Time, s suspect) {
 	w.when.urge(now)
 }
 
-// refute has this node send a heartbeat soon, because others report that it has ended.
+// refute makes this node send a heartbeat soon, because others report that it has ended.
 func (w *watch) refute(now, at time.Time) {
 	if !at.Before(w.when.heartbeat) {
-		return // it will
+		return // it will do so anyway
 	}
 	w.when.heartbeat = at
 	if w.limit.allow(now, time.Minute) {
@@ -162,8 +162,8 @@ func (w *watch) refute(now, at time.Time) {
 	}
 }
 
-// noteCrashes keeps the addresses of members whose failure was confirmed: they may be on the
-// other side of a split.
+// noteCrashes keeps the addresses of members whose failure was confirmed, because they may be on another side
+// of a split.
 func (w *watch) noteCrashes(now time.Time) {
 	if crashes := w.set.Stats().Crashed; crashes != w.crashes {
 		w.crashes = crashes
@@ -174,9 +174,9 @@ func (w *watch) noteCrashes(now time.Time) {
 	}
 }
 
-// moreConfirmations reports whether a change that is due waits until more failures are
-// confirmed. Processes that ended together are reported together, and make one new table. The change waits for half a
-// GossipInterval, and as long again while too few watchers report another member.
+// moreConfirmations reports whether a due change has to wait until more failures are confirmed, so that
+// processes that ended together cause only one new table. It waits for half a GossipInterval, and as long
+// again while too few watchers report another member.
 func (w *watch) moreConfirmations(now time.Time) bool {
 	waited := now.Sub(w.confirmed)
 	if w.confirmed.IsZero() || waited >= w.cfg.GossipInterval || (waited >= w.cfg.GossipInterval/2 && !w.set.Reported()) {

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Assignment records the owner of each partition, and how that came about. It is
-// immutable; nil means that no partition has been assigned yet.
+// Assignment records the owner of each partition and how it became the owner. It is immutable. Nil means that
+// no partition has been assigned yet.
 type Assignment struct {
 	genesis genesis
 	entries []entry // by partition
@@ -25,16 +25,15 @@ type Assignment struct {
 type quorum struct {
 	version uint64         // of the assignment that introduced it
 	voters  []lease.NodeID // sorted
-	active  uint64         // how many of them were active members
+	active  uint64         // how many members were active
 }
 
 func (q quorum) compare(o quorum) int {
 	return cmp.Or(cmp.Compare(q.version, o.version), cmp.Compare(q.active, o.active), slices.Compare(q.voters, o.voters))
 }
 
-// genesis identifies the first version of an assignment: its writer, and when that
-// node was started. Assignments of different genesis have nothing in common. The
-// least genesis is the oldest.
+// genesis identifies the first version of an assignment by its writer and the start of that node. Assignments
+// with different genesis have nothing in common. The smallest genesis is the oldest.
 type genesis struct {
 	since uint64
 	by    lease.NodeID
@@ -44,20 +43,19 @@ func (g genesis) compare(o genesis) int {
 	return cmp.Or(cmp.Compare(g.since, o.since), cmp.Compare(g.by, o.by))
 }
 
-// entry is the record of one partition. The zero entry is that of a partition
-// without an owner.
+// entry is the record of one partition. The zero entry means that the partition has no owner.
 type entry struct {
 	owner   lease.NodeID
 	version uint64       // of the assignment in which it became the owner
-	from    lease.NodeID // the owner before; "" = none
-	by      lease.NodeID // the coordinator that decided so
+	from    lease.NodeID // the previous owner; "" = none
+	by      lease.NodeID // the coordinator that made it the owner
 	cause   cause
 
 	deputy lease.NodeID // holds the partition while the owner is away; "" = none
-	stand  uint64       // version of the assignment in which it became the deputy, or ceased to be
+	stand  uint64       // version of the assignment in which the deputy last changed
 }
 
-// cause is the reason for an owner.
+// cause is the reason why a node is the owner.
 type cause uint8
 
 const (
@@ -67,14 +65,14 @@ const (
 	causes
 )
 
-// maxVersion keeps versions exact in every reader's arithmetic.
+// maxVersion is the highest integer that JSON readers with floating-point numbers still represent exactly.
 const maxVersion = 1 << 53
 
 // changed is the version of the last change of e.
 func (e *entry) changed() uint64 { return max(e.version, e.stand) }
 
-// compare orders the entries of one partition by age. It is total, so that the
-// merged entry does not depend on the order of merging.
+// compare orders the entries of one partition by age. It is a total order, so that the merged entry does not
+// depend on the order of merging.
 func (e *entry) compare(o *entry) int {
 	return cmp.Or(
 		cmp.Compare(e.version, o.version), cmp.Compare(e.stand, o.stand),
@@ -89,9 +87,8 @@ func (a *Assignment) finish() *Assignment {
 	return a
 }
 
-// Version grows with each change. A merged assignment has the greater version of
-// the two, nil has version 0. Two assignments of one version can differ if two nodes
-// wrote them at once.
+// Version grows with each change. A merged assignment has the greater of the two versions, and nil has
+// version 0. Two assignments with the same version can differ if two nodes wrote them at the same time.
 func (a *Assignment) Version() uint64 {
 	if a == nil {
 		return 0
@@ -99,8 +96,7 @@ func (a *Assignment) Version() uint64 {
 	return a.version
 }
 
-// Digest is equal exactly when the content is, except for a collision of 64 bits. It
-// is 0 for nil.
+// Digest is equal exactly if the content is equal, except for collisions of 64 bits. It is 0 for nil.
 func (a *Assignment) Digest() placement.Digest {
 	if a == nil {
 		return 0
@@ -108,8 +104,8 @@ func (a *Assignment) Digest() placement.Digest {
 	return a.digest
 }
 
-// Owners returns the owners of all partitions, sorted and each once, present or
-// away. It costs one pass.
+// Owners returns the owners of all partitions, sorted and each once, including absent nodes. It costs one
+// pass.
 func (a *Assignment) Owners() []lease.NodeID {
 	if a == nil {
 		return nil
@@ -135,15 +131,14 @@ func (a *Assignment) Voters() []lease.NodeID {
 	return a.quorum.voters
 }
 
-// Quorum reports whether nodes that see these members, sorted, may write the next
-// version: the members include most of the voters, or half of them with the first
-// one; or there are as many members as were active at the last change. Any node may
-// write the first version.
+// Quorum reports whether nodes that see these members, sorted, may write the next version. They may if the
+// members include most of the voters, or half of the voters with the first one, or if there are as many
+// members as were active at the last change. Any node may write the first version.
 func (a *Assignment) Quorum(members []lease.NodeID) bool {
 	if a == nil {
 		return true
 	}
-	votes := 0 // two for each voter, one more for the first: two sides cannot both have half
+	votes := 0 // two for each voter and one more for the first, so two sides cannot both have half
 	for i, id := range a.quorum.voters {
 		if _, ok := slices.BinarySearch(members, id); ok {
 			votes += 2
@@ -155,15 +150,15 @@ func (a *Assignment) Quorum(members []lease.NodeID) bool {
 	return votes > len(a.quorum.voters) || uint64(len(members)) >= a.quorum.active
 }
 
-// maxAhead limits how far the versions of two assignments may be apart, and maxFirst the
-// version of the first one that a node receives. No cluster makes so many changes, and
-// after the last version no node could write.
+// maxAhead limits how far the versions of two assignments may be apart. maxFirst limits the version of the
+// first assignment that a node receives. No cluster makes so many changes. Without the limits, a hostile
+// version could be so high that no node could write a later one.
 const (
 	maxAhead = 1 << 32
 	maxFirst = maxVersion / 2
 )
 
-// ReplacedBy reports whether a Merge gives up a for b, which has a separate beginning.
+// ReplacedBy reports whether Merge would drop a for b, because b has another, older beginning.
 func (a *Assignment) ReplacedBy(b *Assignment) bool {
 	return a != nil && b != nil && a.genesis.compare(b.genesis) > 0
 }
@@ -173,11 +168,10 @@ func (a *Assignment) BegunBy(c Coordinator) bool {
 	return a != nil && a.genesis == genesis{c.Since, c.ID}
 }
 
-// Merge returns the assignment that has the later entry of each partition, which is
-// a itself if b has no later one. Of two assignments with separate beginnings it
-// returns the older; of two whose versions are impossibly far apart, the one with the
-// lower version. It fails if the numbers of partitions differ, or if the version of b is
-// impossible. O(partitions).
+// Merge returns the assignment that has the later entry of each partition. It returns a itself if b has no
+// later entry. If the assignments have separate beginnings, it returns the older one. If their versions are
+// impossibly far apart, it returns the one with the lower version. Merge fails if the numbers of partitions
+// differ, or if the version of b is impossible. It costs O(partitions).
 func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	if b == nil || (a != nil && a.digest == b.digest) {
 		return a, nil
@@ -230,15 +224,15 @@ func (a *Assignment) mergeEntries(b *Assignment) {
 	a.entries = merged
 }
 
-// From returns the assignment that t was derived from. It is nil if t's strategy
-// does not remember, or no partition was assigned before.
+// From returns the assignment that t was derived from. It is nil if t's strategy does not remember owners, or
+// if no partition was assigned before.
 func From(t *placement.Table) *Assignment {
 	a, _ := t.Memory().(*Assignment)
 	return a
 }
 
-// Held implements [placement.Memory]: the holder of a partition is its owner if that
-// is among the nodes, else its deputy.
+// Held implements [placement.Memory]: the holder of a partition is its owner if the owner is present, or else
+// its deputy.
 func (a *Assignment) Held(nodes []placement.Node) []int {
 	if a == nil {
 		return nil

@@ -9,11 +9,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Level returns the assignment after one pass of t's strategy, or after all passes
-// if all is set. Partitions that changed after version applied stay: some nodes have
-// not applied that change yet. The result is t's own assignment if the strategy moves
-// nothing. An error names a strategy that breaks its contract.
-// O(partitions · log partitions), and what the strategy costs.
+// Level returns the assignment after one pass of t's strategy, or after all passes if all is set. It does not
+// move partitions that changed after version applied, because some nodes have not applied that change yet.
+// The result is t's own assignment if the strategy moves nothing. Level fails if the strategy breaks its
+// contract. It costs O(partitions · log partitions) and the cost of the strategy.
 func Level(t *placement.Table, c Coordinator, applied uint64, all bool) (*Assignment, error) {
 	a := From(t)
 	if a == nil {
@@ -33,8 +32,8 @@ func Level(t *placement.Table, c Coordinator, applied uint64, all bool) (*Assign
 	return next.finish(), nil
 }
 
-// move gives the partition of e to another node: from its owner to a new owner, from
-// a deputy to a new deputy.
+// move gives the partition of e to another node. It replaces the owner if from is the owner, and otherwise
+// the deputy.
 func (e *entry) move(from, to, by lease.NodeID, version uint64) {
 	if e.owner == from {
 		*e = entry{owner: to, version: version, from: from, by: by, cause: causeLevel}
@@ -48,7 +47,7 @@ func (e *entry) move(from, to, by lease.NodeID, version uint64) {
 func (a *Assignment) movable(t *placement.Table, applied uint64) []placement.Partition {
 	all := make([]placement.Partition, 0, len(a.entries))
 	for p := range a.entries {
-		// The holder must be on record, or the move would not be from it.
+		// The holder must be recorded, or else the move would not be from it.
 		e := &a.entries[p]
 		holder, _ := t.Owner(placement.Partition(p))
 		if e.changed() <= applied && (e.owner == holder || e.deputy == holder) {
@@ -61,15 +60,15 @@ func (a *Assignment) movable(t *placement.Table, applied uint64) []placement.Par
 	return all
 }
 
-// Levelled returns the table after all passes over t, and their number, provided that
-// no node joins or leaves and that every pass moves as many partitions as the first.
-// For a strategy that does not remember it returns t and 0.
+// Levelled returns the table after all passes over t, and the number of passes. It assumes that no node joins
+// or leaves and that every pass moves as many partitions as the first. For a strategy that does not remember
+// owners, it returns t and 0.
 func Levelled(t *placement.Table) (*placement.Table, int) {
-	// One pass without a limit ends where many limited ones do: no pass moves back
-	// a partition that an earlier one moved.
-	noted, err := t.With(Record(t, Coordinator{})) // as the coordinator does before the first pass
+	// One pass without a limit has the same result as many limited passes, because no pass moves back a
+	// partition that an earlier pass moved.
+	noted, err := t.With(Record(t, Coordinator{})) // like the coordinator before the first pass
 	if err != nil || From(noted) == nil {
-		return t, 0 // of an imported table, with weights beyond bounds
+		return t, 0 // an imported table can have weights beyond the limits
 	}
 	movable := From(noted).movable(noted, math.MaxUint64)
 	first, err := noted.Level(movable, false)

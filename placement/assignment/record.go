@@ -10,22 +10,21 @@ import (
 // Coordinator is the node that writes an assignment.
 type Coordinator struct {
 	ID     lease.NodeID
-	Since  uint64         // its incarnation; the older of two separate beginnings counts
+	Since  uint64         // its incarnation; of two separate beginnings, the older one counts
 	Voters []lease.NodeID // the nodes that count for the next quorum, sorted
 	Active int            // number of active members
 
-	// Gone reports whether an owner is not expected back. Default: none is gone.
+	// Gone reports whether an owner is not expected to come back. Default: no owner is gone.
 	Gone func(lease.NodeID) bool
 }
 
-// Record returns the assignment that agrees with t. A node that holds a partition
-// without an owner becomes its owner, and a node that holds a partition of an absent
-// owner becomes its deputy, so that a later change of nodes does not move the
-// partition again. The deputy follows an owner that is gone for good, and ends when
-// the owner returns.
+// Record returns the assignment that agrees with t. A node that holds a partition without an owner becomes
+// its owner. A node that holds a partition of an absent owner becomes its deputy, so that a later change of
+// nodes does not move the partition again. If the owner is gone for good, the deputy becomes the owner. If
+// the owner returns, the partition has no deputy any more.
 //
-// The result is t's own assignment if that agrees already. The caller decides by
-// Quorum whether c may write. O(partitions).
+// The result is t's own assignment if that agrees already. The caller must use Quorum to decide whether c may
+// write. Record costs O(partitions).
 func Record(t *placement.Table, c Coordinator) *Assignment {
 	a := From(t)
 	if len(t.Nodes()) == 0 {
@@ -53,13 +52,13 @@ func Record(t *placement.Table, c Coordinator) *Assignment {
 	return next.finish()
 }
 
-// record notes the present holder of the partition.
+// record records the present holder of the partition.
 func (e *entry) record(holder lease.NodeID, c Coordinator, version uint64) {
 	switch {
 	case e.owner == "":
 		*e = entry{owner: holder, version: version, by: c.ID}
 	case e.owner == holder && e.deputy != "":
-		e.deputy, e.stand = "", version // or it would inherit the partition at a death years later
+		e.deputy, e.stand = "", version // otherwise it would inherit the partition when the owner goes years later
 	case e.owner == holder:
 	case c.Gone != nil && c.Gone(e.owner):
 		*e = entry{owner: holder, version: version, from: e.owner, by: c.ID, cause: causeGone}

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// format is the first field of an encoded assignment. It has no room for more fields: nodes that know different ones
-// could not merge it.
+// format is the first field of an encoded assignment. The encoding cannot be extended with optional fields,
+// because nodes that know different fields could not merge it.
 const (
 	format = 1
 	fields = 10
@@ -21,9 +21,9 @@ const (
 // ErrMalformed is the error of an encoding that cannot be decoded.
 var ErrMalformed = errors.New("assignment: malformed")
 
-// Encode returns the wire form of a, the same for equal assignments; docs/dev/design/wire.md describes it. Ids are
-// written once, and numbers refer to them by their place. It takes 4 to 16 bytes a partition. The wire form of nil is
-// empty.
+// Encode returns the wire form of a, which is the same for equal assignments. docs/dev/design/wire.md
+// describes it. Ids are written once, and entries refer to them by number. It takes 4 to 16 bytes per
+// partition. The wire form of nil is empty.
 func (a *Assignment) Encode() []byte {
 	if a == nil {
 		return nil
@@ -53,7 +53,7 @@ func (a *Assignment) Encode() []byte {
 	})
 }
 
-// write writes an entry, and nil for none.
+// write writes an entry, or nil for a partition without an owner.
 func (e *entry) write(w *wire.Writer, index map[lease.NodeID]uint64) {
 	if e.owner == "" {
 		w.Nil()
@@ -70,8 +70,7 @@ func (e *entry) write(w *wire.Writer, index map[lease.NodeID]uint64) {
 	f.End(nil)
 }
 
-// ids returns the ids that occur in a, sorted, and the place of each, counted
-// from 1; no id has place 0.
+// ids returns the ids that occur in a, sorted, and the place of each, counted from 1. Place 0 means no id.
 func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	index := make(map[lease.NodeID]uint64)
 	var ids []lease.NodeID
@@ -96,9 +95,8 @@ func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	return ids, index
 }
 
-// Decode parses the wire form of an assignment of the given number of partitions.
-// The result is valid in every part and shares no memory with b. It fails with
-// ErrMalformed.
+// Decode parses the wire form of an assignment with the given number of partitions. The result is valid and
+// shares no memory with b. Decode fails with ErrMalformed.
 func Decode(b []byte, partitions int) (*Assignment, error) {
 	a := new(Assignment)
 	err := wire.Read(b, func(r *wire.Reader) {

@@ -11,8 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// maxName keeps the settings of a cluster, of which the name is a part, below the
-// 512 bytes that there are for them.
+// maxName is the length of a strategy's name with which the settings of a cluster fit into their 512 bytes.
 const maxName = 256
 
 func (s *suite) name() error {
@@ -37,8 +36,8 @@ func (s *suite) name() error {
 	return nil
 }
 
-// assign calls Assign and checks that the result is complete and in range. It returns
-// nil for an input that the strategy may reject, and does.
+// assign calls Assign and checks that the result is complete and in range. It returns nil if the strategy
+// rejects an input that it may reject.
 func (in input) assign(s placement.Strategy, nodes []placement.Node) ([]int, error) {
 	owners, err := s.Assign(nodes, in.partitions)
 	switch {
@@ -61,8 +60,8 @@ func (s *suite) total() error {
 	return s.each(func(input, placement.Strategy, []placement.Node, []int) error { return nil })
 }
 
-// each calls f for every input that the strategy accepts, with a new instance, the
-// nodes that it was given, and its owners.
+// each calls f for every input that the strategy accepts. It passes a new instance, the nodes, and their
+// owners.
 func (s *suite) each(f func(in input, one placement.Strategy, nodes []placement.Node, owners []int) error) error {
 	for _, in := range s.cases {
 		one, nodes := s.fresh(), in.given()
@@ -77,8 +76,8 @@ func (s *suite) each(f func(in input, one placement.Strategy, nodes []placement.
 	return nil
 }
 
-// rounds is how often a call is repeated. The order of a small map repeats itself in
-// one round of eight or so.
+// rounds is how often a call is repeated. The iteration order of a small map repeats itself in about one of
+// eight rounds.
 const rounds = 8
 
 func (s *suite) deterministic() error {
@@ -118,9 +117,8 @@ func (in input) compare(a, b []int) error {
 	return nil
 }
 
-// forgetful calls one instance for every input, twice and in different orders: nodes
-// with different pasts must agree. It calls through Compute, with nodes in any order,
-// as agents do.
+// forgetful calls one instance for every input, twice and in different orders, because nodes with different
+// pasts must agree. Like agents, it calls Compute with nodes in any order.
 func (s *suite) forgetful() error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	old := s.fresh()
@@ -142,8 +140,8 @@ func (s *suite) forgetful() error {
 	return nil
 }
 
-// minimal takes nodes away one at a time. Whether a node joins or leaves, the same
-// two tables are compared: all partitions but its own must have equal owners.
+// minimal takes nodes away one at a time. All partitions except the node's own must keep their owners. The
+// same comparison covers a join and a leave.
 func (s *suite) minimal() error {
 	return s.each(func(in input, _ placement.Strategy, _ []placement.Node, owners []int) error {
 		for gone := 0; gone < len(in.nodes) && len(in.nodes) > 1; gone += 1 + len(in.nodes)/10 {
@@ -188,7 +186,7 @@ func (s *suite) rank() error {
 	})
 }
 
-// some returns partitions to rank: all, if they are few.
+// some returns the partitions to rank, which are all of them if they are few.
 func (in input) some() []placement.Partition {
 	var ps []placement.Partition
 	for p := 0; p < in.partitions; p += 1 + in.partitions/20 {
@@ -234,7 +232,7 @@ func (s *suite) rankOf(in input, one placement.Strategy, nodes []placement.Node,
 func (s *suite) leavesNodesAlone() error {
 	for _, in := range s.cases {
 		nodes := in.given()
-		_, _ = s.fresh().Assign(nodes, in.partitions) // the check Total is about errors
+		_, _ = s.fresh().Assign(nodes, in.partitions) // the check Total looks at errors
 		if err := in.untouched("Assign", nodes); err != nil {
 			return err
 		}
@@ -254,8 +252,8 @@ func (in input) untouched(method string, nodes []placement.Node) error {
 	return nil
 }
 
-// keepsNoNodes reuses one slice for two fleets of the same size. A strategy that kept
-// the slice takes the new fleet for the old one.
+// keepsNoNodes reuses one slice for two fleets of the same size. A strategy that has kept the slice mistakes
+// the new fleet for the old one.
 func (s *suite) keepsNoNodes() error {
 	return s.each(func(in input, one placement.Strategy, nodes []placement.Node, _ []int) error {
 		other := in
@@ -281,7 +279,7 @@ func (s *suite) keepsNoNodes() error {
 	})
 }
 
-// renamed returns other nodes, with the properties of the given ones in reverse order.
+// renamed returns nodes with other ids and the properties of the given nodes in reverse order.
 func renamed(nodes []placement.Node) []placement.Node {
 	others := slices.Clone(nodes)
 	slices.Reverse(others)

@@ -21,7 +21,7 @@ func (in input) String() string {
 	return fmt.Sprintf("%d partitions on %s", in.partitions, in.fleet)
 }
 
-// given returns a copy of the nodes, which shows when the strategy modifies it.
+// given returns a copy of the nodes, so that the suite notices if the strategy modifies it.
 func (in input) given() []placement.Node {
 	nodes := slices.Clone(in.nodes)
 	for i := range nodes {
@@ -30,8 +30,7 @@ func (in input) given() []placement.Node {
 	return nodes
 }
 
-// inputs returns each fleet with a few numbers of partitions, and the greatest
-// number for one of them.
+// inputs returns each fleet with a few numbers of partitions, and one fleet with the greatest number.
 func inputs(own []placement.Node) []input {
 	mixed := mixedFleet(10)
 	fleets := []input{
@@ -49,7 +48,7 @@ func inputs(own []placement.Node) []input {
 	}
 	var all []input
 	for _, partitions := range []int{1, 2, 7, 256} {
-		for _, f := range fleets { // in this order: two fleets of one number of partitions follow each other
+		for _, f := range fleets { // in this order, two fleets with the same number of partitions follow each other
 			f.partitions = partitions
 			all = append(all, f)
 		}
@@ -57,7 +56,7 @@ func inputs(own []placement.Node) []input {
 	return append(all, input{fleet: "3 equal nodes", nodes: plainFleet(3), partitions: placement.MaxPartitions})
 }
 
-// plainFleet has nodes with the settings that an agent has by default.
+// plainFleet has nodes with an agent's default settings.
 func plainFleet(n int) []placement.Node {
 	nodes := make([]placement.Node, n)
 	for i := range nodes {
@@ -66,7 +65,7 @@ func plainFleet(n int) []placement.Node {
 	return nodes
 }
 
-// mixedFleet has nodes that differ in every field; some state no zone, capacity or role.
+// mixedFleet has nodes that differ in every field. Some have no zone, capacity or role.
 func mixedFleet(n int) []placement.Node {
 	nodes := plainFleet(n)
 	for i := range nodes {
@@ -80,8 +79,8 @@ func mixedFleet(n int) []placement.Node {
 	return nodes
 }
 
-// reweighed returns the same nodes with every weight changed, against a strategy that
-// keeps results by ids alone.
+// reweighed returns the same nodes with every weight changed. It finds a strategy that caches results by ids
+// only.
 func reweighed(nodes []placement.Node) []placement.Node {
 	changed := slices.Clone(nodes)
 	for i := range changed {

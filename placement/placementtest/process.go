@@ -13,9 +13,8 @@ import (
 // childEnv names the file into which a child process writes its results.
 const childEnv = "ROOST_PLACEMENTTEST_ANSWERS"
 
-// anotherProcess runs the calling test once more in another process, and compares the
-// results. Only that finds a hash that is seeded when a program starts, as in
-// hash/maphash.
+// anotherProcess runs the calling test once more in another process, and compares the results. Only this
+// finds hashes that are seeded when a program starts, as in hash/maphash.
 func anotherProcess(t *testing.T, s *suite) {
 	t.Helper()
 	var own string
@@ -56,7 +55,7 @@ func onlyTest(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// answers are all answers, a line for each input.
+// answers returns the answers for all inputs, one per line.
 func (s *suite) answers() (string, error) {
 	var b strings.Builder
 	for _, in := range s.cases {

@@ -43,7 +43,7 @@ func (s *suite) stateful() error {
 	return nil
 }
 
-// keeps checks Keep: with no partition on record, and with every third one held.
+// keeps checks Keep without recorded holders, and with a holder for every third partition.
 func (s *suite) keeps(in input) error {
 	none := slices.Repeat([]int{-1}, in.partitions)
 	owners, err := s.keep(in, none)
@@ -72,7 +72,7 @@ func (s *suite) keeps(in input) error {
 	return nil
 }
 
-// keep calls Keep of two instances.
+// keep calls Keep of two instances, which must agree.
 func (s *suite) keep(in input, held []int) ([]int, error) {
 	given, nodes := slices.Clone(held), in.given()
 	owners, err := s.fresh().(placement.Stateful).Keep(nodes, given)
@@ -89,7 +89,7 @@ func (s *suite) keep(in input, held []int) ([]int, error) {
 	return owners, in.untouched("Keep", nodes)
 }
 
-// levels makes passes, from all partitions at one node, until one moves nothing.
+// levels begins with all partitions at one node, and makes passes until a pass moves nothing.
 func (s *suite) levels(in input) error {
 	movable := make([]placement.Partition, in.partitions)
 	for p := range movable {

@@ -8,33 +8,31 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Options adapt the suite to a strategy. The zero value suits any strategy that keeps
-// the contract to the letter.
+// Options adapt the suite to a strategy. The zero value is right for a strategy that keeps the whole
+// contract.
 type Options struct {
-	// Nodes are one more fleet for the tests. The nodes of the suite have the labels
-	// role=sfu and role=relay only: state a fleet if the strategy reads others. It is
-	// sorted by id and distinct, each node of weight > 0.
+	// Nodes are an additional fleet for the tests. Set them if the strategy reads labels other than role,
+	// because the suite's own nodes only have the labels role=sfu and role=relay. The nodes must be distinct,
+	// sorted by id, and have a weight above 0.
 	Nodes []placement.Node
 
-	// Minimal also checks that a join moves partitions only to the joiner, and a
-	// leave only the leaver's.
+	// Minimal also checks that a join only moves partitions to the joiner, and a leave only moves the
+	// leaver's.
 	Minimal bool
 
-	// RankIgnoresLoad allows a Rank that does not begin with the owner, for strategies
-	// in which owners depend on the number of partitions of each node. The table then
-	// puts the owner first.
+	// RankIgnoresLoad allows a Rank that does not begin with the owner, for strategies whose owners depend on
+	// how many partitions each node has. The table then puts the owner first.
 	RankIgnoresLoad bool
 }
 
-// Strategy checks that the strategies that fresh returns keep the contract of
-// [placement.Strategy], and of [placement.Explainer] and [placement.Stateful] if they
-// implement those. Each call of fresh returns a new instance, all of the same
-// parameters. The suite takes a second or two, and starts the test binary once more,
-// for results of another process.
+// Strategy checks that the strategies which fresh returns keep the contract of [placement.Strategy], and of
+// [placement.Explainer] and [placement.Stateful] if they implement those. Each call of fresh must return a
+// new instance with the same parameters. The suite takes a second or two. It also starts the test binary a
+// second time, to compare results of another process.
 //
-// A strategy must place on every fleet of the suite, also on one without the labels,
-// zones or capacities that its rules use: after an error, a cluster would keep a table
-// with dead nodes in it. It may reject only weights near [lease.MaxWeight].
+// A strategy must accept every fleet of the suite, including fleets without the labels, zones or capacities
+// that its rules use, because after an error a cluster would keep a table with dead nodes in it. It may only
+// reject weights near [lease.MaxWeight].
 func Strategy(t *testing.T, fresh func() placement.Strategy, o Options) {
 	t.Helper()
 	s := newSuite(fresh, o)
@@ -48,7 +46,7 @@ func Strategy(t *testing.T, fresh func() placement.Strategy, o Options) {
 	t.Run("AnotherProcess", func(t *testing.T) { anotherProcess(t, s) })
 }
 
-// check is one part of the suite. Its error is for the author of the strategy.
+// check is one part of the suite. The author of the strategy reads its error.
 type check struct {
 	name string
 	run  func(*suite) error
@@ -84,8 +82,8 @@ func newSuite(fresh func() placement.Strategy, o Options) *suite {
 	return &suite{fresh: fresh, options: o, cases: inputs(o.Nodes)}
 }
 
-// guard makes an error of a panic of the strategy, with the place where it
-// happened, so that the other checks run all the same.
+// guard turns a panic of the strategy into an error with the place where it happened, so that the other
+// checks still run.
 func guard(run func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

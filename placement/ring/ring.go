@@ -1,10 +1,9 @@
-// Package ring is the ring of consistent hashing (Karger et al., "Consistent
-// hashing and random trees", 1997), for keys rather than partitions. Every node has
-// points on a circle of hashes, and a key belongs to the node of the first point at
-// or after its own hash; past the last point, to that of the first. A join therefore
-// moves keys only to the joiner, a leave only the leaver's.
+// Package ring is a ring of consistent hashing (Karger et al., "Consistent hashing and random trees", 1997),
+// for keys instead of partitions. Every node has points on a circle of hashes, and a key belongs to the node
+// with the first point at or after the key's hash. After the last point, the circle continues with the first.
+// So a join only moves keys to the joiner, and a leave only moves the leaver's.
 //
-// placement.ClassicRing and placement.VnodeRing place partitions by such rings.
+// placement.ClassicRing and placement.VnodeRing place partitions on such rings.
 package ring
 
 import (
@@ -23,40 +22,36 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ErrEmpty is the error of a ring without nodes: of New without arguments, and of
-// Without for the last node.
+// ErrEmpty is the error of New without arguments, and of Without for the last node.
 var ErrEmpty = errors.New("ring: a ring needs at least one node")
 
-// maxPoints bounds the memory of a ring, at 16 bytes a point.
+// maxPoints limits the memory of a ring, at 16 bytes per point.
 const maxPoints = 4 << 20
 
-// Ring is a ring as [New] or [NewWeighted] makes it. It is immutable: any number of
-// goroutines may read one, and a change of nodes is a new Ring. In the nil Ring, like
-// the zero one, no key has an owner.
+// Ring is a ring of [New] or [NewWeighted]. It is immutable and safe for concurrent use, and a change of
+// nodes makes a new Ring. In a nil or zero Ring, no key has an owner.
 //
 // # Balance
 //
-// A share is the sum of random arcs, and far from equal. Over many fleets of random
-// names on rings of [New], the busiest node's keys less the idlest's, relative to the
-// mean:
+// Shares are sums of random arcs, and so they are far from equal. The table has the difference between the
+// nodes with the most and the fewest keys, relative to the mean, for many fleets of random names on rings of
+// [New]:
 //
 //	nodes    1,000 keys    of them below 7 %    10,000 keys
 //	    3          15 %                 14 %           13 %
 //	    5          25 %                  1 %           19 %
 //	   10          39 %                  0 %           26 %
 //
-// These are medians; more keys bring them no lower than the arcs are uneven.
-// Measured by
+// These are medians. More keys don't help, because the arcs are uneven. To measure them:
 //
 //	go test -run '^$' -bench Spread -benchtime 1x ./placement/ring
 //
 // # Costs
 //
-// Measured on one core of a shared virtual machine: a lookup takes some 100 ns
-// for 3 nodes and 125 ns for 1,000, most of it for SHA-1, against 8 ns in a
-// placement.Table. To make a ring takes 0.07 ms for 3 nodes, 3.5 ms for 100 and
-// 40 ms for 1,000, and it keeps 2.5 kB a node. Prefer a Table where no other program
-// has to agree.
+// On one core of a shared virtual machine, a lookup takes about 100 ns for 3 nodes and 125 ns for 1,000,
+// mostly for SHA-1. In a placement.Table it takes 8 ns. Making a ring takes 0.07 ms for 3 nodes, 3.5 ms for
+// 100 and 40 ms for 1,000. A ring takes 2.5 kB per node. Prefer a Table unless other programs have to find
+// the same owners.
 type Ring struct {
 	scheme scheme
 	ids    []lease.NodeID       // sorted
@@ -64,18 +59,16 @@ type Ring struct {
 	counts map[lease.NodeID]int // points of each node
 }
 
-// New returns the ring of the nodes, given in any order, with 160 points each. The
-// hash is the first four bytes of SHA-1, big-endian, and point v of a node, 0 to 159,
-// is the hash of its id, a # and v in decimal. Other programs that do the same find
-// the same owners. Where points of two nodes fall together, the smaller id has them;
-// both stay on the ring, so that each node leaves with exactly its own.
+// New returns the ring of the nodes, in any order, with 160 points each. The hash is the first four bytes of
+// SHA-1, big-endian. Point v of a node, from 0 to 159, is the hash of its id, a # and v in decimal. Other
+// programs that do the same find the same owners. If two nodes have the same point, the smaller id owns it,
+// but both points stay on the ring, so that either node can leave without affecting the other.
 //
-// SHA-1 spreads here and protects nothing: an attacker who chooses keys can choose
-// them all for one node. Under GODEBUG=fips140=only, SHA-1 panics.
+// SHA-1 only spreads keys here and protects nothing. An attacker who can choose keys can choose them all for
+// one node. Under GODEBUG=fips140=only, SHA-1 panics.
 //
-// An error means that there are no nodes ([ErrEmpty]), that an id is invalid or
-// repeated, or that there are more than four million points. It costs 160 hashes a
-// node and a sort of them all.
+// New fails if there are no nodes ([ErrEmpty]), if an id is invalid or repeated, or if there are more than
+// four million points. It costs 160 hashes per node, and sorting them.
 func New(ids ...lease.NodeID) (*Ring, error) {
 	s := scheme{hash: hashSHA1, sep: "#", usual: 160}
 	points := make(map[lease.NodeID]int, len(ids))
@@ -88,16 +81,15 @@ func New(ids ...lease.NodeID) (*Ring, error) {
 	return s.ring(points)
 }
 
-// NewWeighted returns the ring on which each node has a number of points of its own,
-// 1 or more. The hash is xxHash64, and point v of a node is the hash of its id, a
-// colon and v in decimal. It fails like New.
+// NewWeighted returns a ring on which each node has the given number of points, 1 or more. The hash is
+// xxHash64, and point v of a node is the hash of its id, a colon and v in decimal. It fails in the same cases
+// as New.
 func NewWeighted(points map[lease.NodeID]int) (*Ring, error) {
 	return scheme{hash: xxhash.Sum64String, sep: ":", usual: 150}.ring(points)
 }
 
-// With returns the ring with one node more, which gets 160 points on a ring of New
-// and 150 on another. It costs as much as New. An error means that id is invalid or
-// on the ring already.
+// With returns the ring with one more node. The node gets 160 points on a ring of New, and 150 on a ring of
+// NewWeighted. With costs as much as New. It fails if id is invalid or already on the ring.
 func (r *Ring) With(id lease.NodeID) (*Ring, error) {
 	if len(r.Nodes()) == 0 { // r may be nil
 		return New(id)
@@ -110,8 +102,8 @@ func (r *Ring) With(id lease.NodeID) (*Ring, error) {
 	return r.scheme.ring(points)
 }
 
-// Without returns the ring with one node less. It costs as much as New. An error
-// means that id is not on the ring, or is alone on it ([ErrEmpty]).
+// Without returns the ring without a node. It costs as much as New. It fails if id is not on the ring or is
+// the only node on it ([ErrEmpty]).
 func (r *Ring) Without(id lease.NodeID) (*Ring, error) {
 	if _, found := slices.BinarySearch(r.Nodes(), id); !found {
 		return nil, fmt.Errorf("ring: node %q is not on the ring", id)
@@ -130,8 +122,8 @@ func (r *Ring) Nodes() []lease.NodeID {
 	return r.ids
 }
 
-// Owner returns the node that key belongs to, and false when the ring is nil or
-// zero. It costs a hash and a binary search, and does not allocate.
+// Owner returns the node that owns key, and false if the ring is nil or zero. It costs a hash and a binary
+// search, and does not allocate.
 func (r *Ring) Owner(key string) (lease.NodeID, bool) {
 	i := r.Index(key)
 	if i < 0 {
@@ -140,7 +132,7 @@ func (r *Ring) Owner(key string) (lease.NodeID, bool) {
 	return r.ids[i], true
 }
 
-// Index is Owner as an index into Nodes; it is -1 for no owner.
+// Index returns the Owner of key as an index into Nodes, or -1 if there is none.
 func (r *Ring) Index(key string) int {
 	if len(r.Nodes()) == 0 {
 		return -1
@@ -148,10 +140,10 @@ func (r *Ring) Index(key string) int {
 	return int(r.points[r.at(key)].node)
 }
 
-// Owners returns the n best nodes for key, distinct and best first: the owner,
-// then the node that would own key without the owner, and so on, in the order of
-// their next points. There are fewer when there are fewer nodes. It costs a
-// lookup and a step for each point passed: about n, more as n nears them all.
+// Owners returns the n best nodes for key, all different and the best first: the owner, then the node that
+// would own key without the owner, and so on, in the order of their next points. It returns fewer if there
+// are fewer nodes. It costs a lookup and a step for each point that it passes: about n steps, or more if n is
+// close to the number of nodes.
 func (r *Ring) Owners(key string, n int) []lease.NodeID {
 	ranked := r.Rank(key, n)
 	ids := make([]lease.NodeID, len(ranked))
@@ -161,7 +153,7 @@ func (r *Ring) Owners(key string, n int) []lease.NodeID {
 	return ids
 }
 
-// Rank is Owners as indexes into Nodes.
+// Rank returns Owners as indexes into Nodes.
 func (r *Ring) Rank(key string, n int) []int {
 	n = min(n, len(r.Nodes()))
 	if n < 1 {
@@ -178,7 +170,7 @@ func (r *Ring) Rank(key string, n int) []int {
 	return ranked
 }
 
-// at returns the index of the point that key falls to.
+// at returns the index of the point that owns key.
 func (r *Ring) at(key string) int {
 	i, _ := slices.BinarySearchFunc(r.points, r.scheme.hash(key), func(p point, hash uint64) int {
 		return cmp.Compare(p.hash, hash)
@@ -189,8 +181,7 @@ func (r *Ring) at(key string) int {
 	return i
 }
 
-// point is one place of a node on the circle. Hashes have 64 bits here however many
-// of them the scheme leaves.
+// point is a place of a node on the circle. The hash has 64 bits here, even if the scheme uses fewer.
 type point struct {
 	hash uint64
 	node int32 // index, in the order of ids
@@ -199,20 +190,19 @@ type point struct {
 // scheme is the rule for the points of a ring.
 type scheme struct {
 	hash  func(string) uint64
-	sep   string // stands between id and number in the text that is hashed for a point
-	usual int    // points of a node
+	sep   string // separates id and number in the text that is hashed for a point
+	usual int    // points of a node that With adds
 }
 
-// hashSHA1 looks at the bytes of key in place, since a conversion allocates for
-// keys of more than 32 bytes; sha1.Sum neither modifies nor keeps them.
+// hashSHA1 uses the bytes of key in place, because a conversion would allocate for keys of more than 32
+// bytes. That is safe because sha1.Sum neither modifies nor keeps them.
 func hashSHA1(key string) uint64 {
 	sum := sha1.Sum(unsafe.Slice(unsafe.StringData(key), len(key))) //nolint:gosec // as at the import
 	return uint64(binary.BigEndian.Uint32(sum[:]))
 }
 
-// ring checks the nodes and puts their points on a circle. It keeps the map. Of equal
-// hashes the smaller id comes first: the owner of a key must not depend on the order
-// of arrival.
+// ring checks the nodes and puts their points on a circle. It keeps the map. Of equal hashes, the smaller id
+// comes first, so that the owner of a key does not depend on the order in which nodes were added.
 func (s scheme) ring(counts map[lease.NodeID]int) (*Ring, error) {
 	if len(counts) == 0 {
 		return nil, ErrEmpty

@@ -17,19 +17,17 @@ import (
 )
 
 const (
-	// ages is a stale time beyond the end of a test; moment is a stale time that tests
-	// wait for.
+	// ages is a stale time that no test reaches. moment is a stale time that tests wait for.
 	ages   = time.Hour
 	moment = 300 * time.Millisecond
 
-	// timeout bounds the wait for a condition.
+	// timeout is how long to wait for a condition.
 	timeout = 30 * time.Second
 )
 
-// Presence checks that a store keeps the promises of presence.Store.
-// open returns two instances that share their data, or one instance twice, and closes
-// them with the given test. The suite uses its own rooms, in partitions 0 to 999, and
-// takes about two seconds.
+// Presence checks that a store keeps the promises of presence.Store. open must return two instances that
+// share their data, or the same instance twice, and close them at the end of the given test. The suite uses
+// its own rooms, in partitions 0 to 999, and takes about two seconds.
 func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	for _, c := range []struct {
 		name string
@@ -56,7 +54,7 @@ func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	}
 }
 
-// attendees is the fixture of a test: two instances and a room of its own.
+// attendees is the fixture of a test: two instances and the test's own room.
 type attendees struct {
 	*testing.T
 	a, b presence.Store
@@ -158,8 +156,8 @@ func leaveRemoves(p *attendees) {
 	p.want(p.b, "ada")
 }
 
-// staleIsOut stops renewing one of two: it leaves in time and not earlier, the other
-// stays.
+// staleIsOut stops renewing one of two participants, which must become stale in time and not earlier. The
+// other must stay.
 func staleIsOut(p *attendees) {
 	renewed := time.Now()
 	p.heartbeat(p.a, moment, "dead", "alive")
@@ -195,7 +193,7 @@ func idleSinceHeartbeat(p *attendees) {
 	refreshed := time.Now()
 	p.heartbeat(p.a, ages, "bob")
 	idle := p.idle(p.b, ages)
-	const step = time.Millisecond // what clocks of whole milliseconds are off by
+	const step = time.Millisecond // the error of clocks with whole milliseconds
 	if most := time.Since(refreshed) + step; idle["bob"] < 0 || idle["bob"] > most {
 		p.Errorf("bob was renewed up to %v ago and is idle for %v", most, idle["bob"])
 	}
@@ -248,8 +246,7 @@ func roomsApart(p *attendees) {
 	}
 }
 
-// manyAtOnce renews more participants of one room than fit into one command of some
-// stores.
+// manyAtOnce renews more participants of a room than fit into a single command of some stores.
 func manyAtOnce(p *attendees) {
 	names := make([]string, 9000)
 	for i := range names {

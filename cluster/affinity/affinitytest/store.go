@@ -12,11 +12,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Store checks that a store keeps the promises of pinstore.Store. open is called for each test. It returns a
-// function that returns another instance over the same data at each call, or always the same one, and closes
-// them with the given test. The suite uses its own rooms and nodes, in partitions 0 to 999, and each test is
-// a cluster of its own: if the store keeps a second cluster from its data, open returns other data each time.
-// It takes about a second, and twice the freshness of an answer if the store does not notify.
+// Store checks that a store keeps the promises of pinstore.Store. It calls open for each test. open must
+// return a function that returns another instance for the same data at each call, or always the same
+// instance, and close the instances at the end of the given test. The suite uses its own rooms and nodes, in
+// partitions 0 to 999. Each test is a separate cluster, so if the store does not let two clusters use the
+// same data, open must return other data each time. The suite takes about a second and, if the store does not
+// notify, twice the freshness of an answer.
 func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store)) {
 	for _, c := range []struct {
 		name string
@@ -69,14 +70,14 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 	}
 }
 
-// long is a TTL beyond the end of a test, brief a TTL that tests wait for.
+// long is a TTL that no test reaches. brief is a TTL that tests wait for.
 const (
 	long  = time.Hour
 	brief = 100 * time.Millisecond
 )
 
-// pins is the fixture of a test: instances, a room of its own in partition home, and
-// nodes of its own; again is the second incarnation of first.
+// pins is the fixture of a test: instances, the test's own room in partition home, and its own nodes. again
+// is the second incarnation of first.
 type pins struct {
 	*testing.T
 	instance             func() pinstore.Store
@@ -87,8 +88,8 @@ type pins struct {
 
 const home placement.Partition = 17
 
-// lasted fails if what a store was to keep for brief, from before start on, has ended by now
-// and has not lasted. Stores count in whole milliseconds.
+// lasted fails the test if something that a store had to keep for brief, from before start on, has ended too
+// early. Stores count in whole milliseconds.
 func (p *pins) lasted(start time.Time) {
 	p.Helper()
 	if d := time.Since(start); d <= brief-time.Millisecond {

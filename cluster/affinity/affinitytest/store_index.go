@@ -60,8 +60,7 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// The index follows each change of a pin: only by the index are the rooms of a dead node
-// found.
+// The index follows each change of a pin, because the rooms of a dead node are only found via the index.
 func indexFollows(p *pins) {
 	is := func(l lease.Incarnation, pin pinstore.Pin) {
 		p.Helper()
@@ -129,7 +128,7 @@ func indexLimits(p *pins) {
 	if found := p.indexOf(p.b, n, nil, p.first); len(found) != 0 {
 		p.Fatalf("%d rooms in no partition", len(found))
 	}
-	// The node that fails the rooms over asks again until nothing is left.
+	// The node that fails over the rooms asks again until nothing is left.
 	for left := n; left > 0; left -= 100 {
 		found := p.indexOf(p.b, 100, []placement.Partition{0, 1}, p.first)
 		if len(found) != min(left, 100) {

@@ -11,12 +11,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// unnoticed bounds how long a stale result may pass for fresh.
+// unnoticed is how long a stale result may count as fresh.
 const unnoticed = 5 * time.Second
 
-// A fresh result is either followed by a notification when another instance changes the
-// pin, or its freshness expires. Each room gets its result in another way. The second
-// result follows a notification.
+// After a fresh result, the store notifies when another instance changes the pin, or else the freshness
+// expires. Each room gets its result in another way. The second result follows a notification.
 func notifies(p *pins) {
 	set := func(l lease.Incarnation, size int) pinstore.Op {
 		return pinstore.Op{If: pinstore.Pin{Incarnation: p.first}, Set: pinstore.Pin{Incarnation: l, Size: size}, TTL: long}
@@ -60,7 +59,7 @@ func notifies(p *pins) {
 	}
 }
 
-// A user that has ended is not notified any more, and the others are.
+// A user that has ended is no longer notified, but the others are.
 func notifiesNoLonger(p *pins) {
 	ended, on := p.instance(), p.instance()
 	var calls atomic.Int64
@@ -90,7 +89,7 @@ func (p *pins) change(room string, pin pinstore.Pin) {
 	p.succeed(p.b, pinstore.Op{Room: room, If: pin, Set: pinstore.Pin{Incarnation: to}, TTL: long}, to)
 }
 
-// stale is a result that was fresh for a while, and changed at a time.
+// stale is a result that was fresh for a while, and when it changed.
 type stale struct {
 	room  string
 	fresh time.Duration

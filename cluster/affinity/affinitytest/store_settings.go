@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// stating returns settings of a cluster of this test's own.
+// stating returns settings of this test's own cluster.
 func (p *pins) stating(since int64, partitions, cost string) pinstore.Settings {
 	return pinstore.Settings{
 		Cluster: p.room,
@@ -19,7 +19,7 @@ func (p *pins) stating(since int64, partitions, cost string) pinstore.Settings {
 	}
 }
 
-// agree states settings that must agree with those of the others.
+// agree records settings that must agree with those of the others.
 func (p *pins) agree(s pinstore.Store, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (since int64) {
 	p.Helper()
 	got, err := s.Agree(p.Context(), self, ttl, settings)
@@ -29,7 +29,7 @@ func (p *pins) agree(s pinstore.Store, self lease.Incarnation, ttl time.Duration
 	return got.Since
 }
 
-// differ states settings, of which one must differ from what want.By states, or another one of by.
+// differ records settings, of which one must differ from the value of want.By or another user in by.
 func (p *pins) differ(
 	s pinstore.Store,
 	self lease.Incarnation,
@@ -47,7 +47,7 @@ func (p *pins) differ(
 	}
 }
 
-// a user with other settings is refused by name, and the others are not.
+// a user with other settings is refused with the name of the setting, and the others are not.
 func settingsDiffer(p *pins) {
 	mine, other := p.stating(0, "64", "0,1,2"), p.stating(0, "128", "0,1,2")
 	since := p.agree(p.a, p.first, long, mine)
@@ -67,7 +67,7 @@ func settingsDiffer(p *pins) {
 	}
 }
 
-// users that agree know which ones are refused, until these agree, end, or say no more.
+// users that agree know which ones are refused, until these agree, end, or fall silent.
 func settingsRefused(p *pins) {
 	mine, other := p.stating(0, "64", "0"), p.stating(0, "128", "0")
 	refused := func(what string, want ...lease.Incarnation) {
@@ -109,7 +109,7 @@ func settingsRefused(p *pins) {
 	})
 }
 
-// settings that one user leaves out are those of the others.
+// settings that a user leaves out are those of the others.
 func settingsLeftOut(p *pins) {
 	some := p.stating(0, "64", "")
 	some.Values = some.Values[:1]
@@ -126,7 +126,7 @@ func settingsEnd(p *pins) {
 	p.agree(p.a, p.again, long, mine)
 	p.agree(p.a, p.first, 0, mine)
 	p.agree(p.a, p.first, 0, mine)
-	p.agree(p.b, p.second, 0, other) // it is no user
+	p.agree(p.b, p.second, 0, other) // p.second is not a user
 	p.differ(p.b, p.second, other, pinstore.Difference{Setting: "partitions", Ours: "128", Theirs: "64", By: p.again}, p.first)
 	p.agree(p.a, p.again, 0, mine)
 	p.agree(p.b, p.second, long, other)
@@ -144,7 +144,7 @@ func settingsEnd(p *pins) {
 	p.lasted(stated)
 }
 
-// settings that are stated again and again do not end, however many others try theirs.
+// settings that are repeated do not end, no matter how many others try theirs.
 func settingsLast(p *pins) {
 	const ttl = 5 * brief
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
@@ -172,7 +172,7 @@ func settingsLast(p *pins) {
 // user that was refused is faster.
 func settingsComeBack(p *pins) {
 	since := p.agree(p.a, p.first, long, p.stating(0, "64", ""))
-	p.agree(p.a, p.first, 0, p.stating(0, "64", "")) // as a loss
+	p.agree(p.a, p.first, 0, p.stating(0, "64", "")) // like a loss
 	time.Sleep(2 * time.Millisecond)
 	late := p.agree(p.b, p.second, long, p.stating(0, "128", ""))
 	if late <= since {
@@ -189,7 +189,7 @@ func settingsComeBack(p *pins) {
 	}
 }
 
-// users may have settings of their own, and several state theirs at once.
+// several users may record settings at the same time.
 func settingsRace(p *pins) {
 	const users = 8
 	type answer struct {

@@ -31,7 +31,7 @@ func firstClaimWins(p *pins) {
 	p.fail(p.a, claimOf(p.first), pin) // as after a lost answer to a claim
 }
 
-// of concurrent first joins exactly one wins and all return it.
+// of concurrent first joins, exactly one wins, and all return it.
 func claimsRace(p *pins) {
 	stores := []pinstore.Store{p.a, p.b, p.instance(), p.instance()}
 	for round := range 10 {
@@ -43,7 +43,7 @@ func replacesRace(p *pins) {
 	p.race([]pinstore.Store{p.a, p.b}, 50, pinstore.Op{Room: p.room, If: p.claim(p.a, p.first)})
 }
 
-// race performs an op by many callers, each with a Set of its own.
+// race performs an op by many callers, each with its own Set.
 func (p *pins) race(stores []pinstore.Store, callers int, op pinstore.Op) {
 	p.Helper()
 	results := make([]pinstore.Result, callers)
@@ -98,12 +98,12 @@ func refreshKeepsEpoch(p *pins) {
 	if refreshed.Epoch != pin.Epoch || refreshed.Size != 9 {
 		p.Errorf("%v after %v; want the same epoch and size 9", refreshed, pin)
 	}
-	// A node that was replaced and does not know it.
+	// A node was replaced and does not know it.
 	moved := p.succeed(p.b, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, p.second)
 	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.first}, TTL: long}, moved)
 }
 
-// what a room needs is known to whoever finds its pin, and to nobody after the pin.
+// everyone who finds a room's pin knows what the room needs. Without the pin nobody knows.
 func needsAreKept(p *pins) {
 	is := func(what string, got pinstore.Pin, want string) {
 		p.Helper()
@@ -169,7 +169,8 @@ func limitHolds(p *pins) {
 	}
 }
 
-// of concurrent claims of a room for a node that has headroom for it once, one wins, and none is too many.
+// of concurrent claims of a room for a node that has headroom for it once, one wins, and none exceeds the
+// limit.
 func limitCountsARoomOnce(p *pins) {
 	stores := []pinstore.Store{p.a, p.b}
 	const rooms, claims = 50, 4
@@ -197,7 +198,7 @@ func limitCountsARoomOnce(p *pins) {
 	}
 }
 
-// a replaced pin comes back if its successor is too many.
+// a replaced pin comes back if its successor exceeds the limit.
 func limitRestores(p *pins) {
 	pin := p.claim(p.a, p.first)
 	op := pinstore.Op{Partition: home, Room: p.room, If: pin, Set: pinstore.Pin{Incarnation: p.second, Needs: "units=7"}, TTL: long}
@@ -243,7 +244,7 @@ func epochGrows(p *pins) {
 	// The store may have gone back to older data: the pinned node has a greater epoch.
 	own := pin.Epoch + 1
 	grow(pinstore.Op{If: pin, Set: pinstore.Pin{Epoch: own}}, pin.Incarnation, own)
-	// The store may have lost its data, or its clock may be behind: callers have the epoch.
+	// The store may have lost its data, or its clock may be behind, but callers have the epoch.
 	known := pin.Epoch + 1_000_000_000
 	grow(pinstore.Op{If: pin, Set: pinstore.Pin{Epoch: known}}, p.again, known)
 	p.succeed(p.a, pinstore.Op{If: pin}, lease.Incarnation{})

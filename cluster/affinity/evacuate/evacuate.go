@@ -1,5 +1,5 @@
-// Package evacuate empties a draining node of its rooms before it stops, so that they move
-// one by one while the node still serves them.
+// Package evacuate moves all rooms away from a draining node before it stops, one by one, while the node
+// still serves them.
 //
 //	err := agent.Drain(ctx)  // it gets no new rooms
 //	…
@@ -7,10 +7,9 @@
 //	…
 //	err = agent.Leave(ctx)  // no room is left; stop
 //
-// The host of each room has Lost it, with the new node in the error: its clients connect
-// there first and leave this node afterwards, if the application goes on serving the room until
-// they have gone. A node that dies before it is empty loses nothing by it: the others
-// fail over the rooms that are left.
+// The host of each room loses it, with the new node in the error. If the application continues to serve the
+// room until its clients have gone, they can connect to the new node before they leave this one. If the node
+// dies before it is empty, the other nodes fail over the rooms that are left.
 package evacuate
 
 import (
@@ -31,35 +30,35 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Plan says how fast the rooms leave.
+// Plan says how fast the rooms move.
 type Plan struct {
-	// Rate is how many rooms move in a second. Default 10.
+	// Rate is how many rooms move per second. Default 10.
 	Rate int
 
-	// Deadline bounds an evacuation: rooms move faster than Rate if they have to, and Run fails
-	// if any is left then. Default 0: none.
+	// Deadline is how long an evacuation may take. Rooms move faster than Rate if necessary, and Run fails if
+	// any are left then. Default 0: none.
 	Deadline time.Duration
 }
 
-// ErrNotDraining reports that the node takes rooms: drain it first. An evacuation also ends
-// with it when the node takes rooms again.
+// ErrNotDraining reports that the node takes rooms, so it has to drain first. An evacuation also fails with
+// it if the node begins to take rooms again.
 var ErrNotDraining = errors.New("evacuate: the node is not draining")
 
 const (
 	defaultRate = 10
-	// abreast is how many rooms move at the same time: the resolver has more than 4 calls of the store
-	// wait for each other.
+	// abreast is how many rooms move at the same time. With more than 4, calls of the store would wait for
+	// each other in the resolver.
 	abreast  = 4
-	burst    = 100 * time.Millisecond // of the rate, at once, after moves that took too long
+	burst    = 100 * time.Millisecond // how much of the rate may be caught up at once after moves that took too long
 	most     = 1 << 20                // rooms in one list
 	listTime = 10 * time.Second       // for one query of all partitions
-	pause    = time.Second            // after a list or a round that failed
+	pause    = time.Second            // after a failed list or round
 )
 
-// Run moves all rooms that live on the agent's node to other nodes, the ones of least cost first, and returns
-// when none is left. Rooms that fit nowhere are tried again. Stats of rooms has the progress, and Run calls
-// report, if it is not nil, after each room, one call at a time. Besides ErrNotDraining it fails with the
-// cause of ctx's end, or with context.DeadlineExceeded and the reason after Plan.Deadline.
+// Run moves all rooms that live on the agent's node to other nodes, cheapest first, and returns when none is
+// left. It retries rooms that fit nowhere. The Stats of rooms have the progress. If report is not nil, Run
+// calls it after each room, one call at a time. Run fails with ErrNotDraining, with the cause of ctx's end,
+// or after Plan.Deadline with context.DeadlineExceeded and the reason.
 func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(affinity.Evacuation)) error {
 	if plan.Rate < 0 || plan.Deadline < 0 {
 		return fmt.Errorf("evacuate: a rate of %d and a deadline of %v: neither must be negative", plan.Rate, plan.Deadline)
@@ -94,7 +93,7 @@ type run struct {
 	stats  func(affinity.Evacuation)
 	report func(affinity.Evacuation)
 
-	mu       sync.Mutex // guards what follows during a round
+	mu       sync.Mutex // guards the fields below during a round
 	progress affinity.Evacuation
 	failed   map[string]struct{} // in the present round
 }
@@ -122,9 +121,9 @@ func (r *run) run(ctx context.Context) error {
 	}
 }
 
-// list returns the rooms that are pinned here, the ones of least cost first. A room that is
-// not hosted costs nothing. With an error it returns the rooms that it found. Rooms that are
-// hosted without a pin count as left: the store has lost their pins, and gets them again soon.
+// list returns the rooms that are pinned here, cheapest first. A room that is not hosted costs nothing. With
+// an error, it also returns the rooms that it found. Rooms that are hosted without a pin count as left,
+// because the store has lost their pins and will soon have them again.
 func (r *run) list(ctx context.Context) ([]pinstore.Entry, error) {
 	bounded, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -156,7 +155,7 @@ func (r *run) list(ctx context.Context) ([]pinstore.Entry, error) {
 	return here, err
 }
 
-// settle counts the rooms of the last round that have gone in spite of an error.
+// settle counts the rooms of the last round that have moved or ended in spite of an error.
 func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 	for _, e := range here {
 		delete(r.failed, e.Room)
@@ -174,8 +173,8 @@ func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 	}
 }
 
-// round moves rooms, each once. Several move at the same time, so that a store far away does not
-// set the pace.
+// round tries to move each room once. Several move at the same time, so that a distant store does not slow
+// the evacuation down.
 func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	var moves errgroup.Group
 	moves.SetLimit(abreast)
@@ -203,7 +202,7 @@ func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	return err
 }
 
-// move moves a room and counts it. A move that ctx has cut short leaves its room, which counts as left.
+// move moves a room and counts it. If ctx ends first, the room counts as left.
 func (r *run) move(ctx context.Context, e pinstore.Entry) {
 	_, err := r.rooms.MoveFrom(ctx, e.Room, e.Pin.Incarnation, 0)
 	r.mu.Lock()
@@ -227,7 +226,8 @@ func (r *run) move(ctx context.Context, e pinstore.Entry) {
 	r.show()
 }
 
-// interval is the time to the next room: shorter than the rate says if the deadline needs it.
+// interval returns the time until the next room. It is shorter than the rate says if the deadline requires
+// it.
 func (r *run) interval(left int) time.Duration {
 	d := time.Second / time.Duration(r.plan.Rate)
 	if !r.until.IsZero() {

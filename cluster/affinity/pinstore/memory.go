@@ -15,9 +15,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Memory is a Store in this process's memory, for a single node, for tests, and for
-// nodes that share a process. Nodes in several processes need a shared store: with a
-// Memory each they would not agree on where a room lives.
+// Memory is a Store in this process's memory, for a single node, for tests, and for nodes that share a
+// process. Nodes in several processes need a shared store, because with separate Memories they would not
+// agree on where a room lives.
 //
 // Pins expire on time for all callers. Later calls free the memory, a few pins each.
 type Memory struct {
@@ -25,9 +25,9 @@ type Memory struct {
 	pins       map[string]memoryPin
 	index      map[placement.Partition]map[lease.Incarnation]map[string]struct{}
 	due        dueHeap
-	heartbeats map[lease.Incarnation]time.Time // until when they are alive
+	heartbeats map[lease.Incarnation]time.Time // until when incarnations are alive
 	epoch      uint64
-	units      map[lease.Incarnation][]claimed // of ops with a limit, by time
+	units      map[lease.Incarnation][]claimed // units of ops with a limit, by time
 	users      []*user                         // replaced, never changed
 
 	stated map[string]*statement // by cluster
@@ -107,7 +107,7 @@ func (m *Memory) swap(now time.Time, op Op) Result {
 	return Result{Pin: pin, Done: true}
 }
 
-// count counts the units of an op with a limit, unless they exceed it.
+// count counts the units of an op with a limit, unless they would exceed the limit.
 func (m *Memory) count(now time.Time, op Op) (counted int64, ok bool) {
 	if op.Limit <= 0 {
 		return 0, true
@@ -161,9 +161,8 @@ func (m *Memory) drop(room string) {
 	}
 }
 
-// sweep frees expired pins: a few at a time, so that no call pays for many, and more
-// than a call adds, so that they do not pile up. The earlier dates of a refreshed pin
-// have no effect.
+// sweep frees expired pins. It frees only a few, so that no call takes long, but more than a call adds, so
+// that they do not pile up. Earlier expiries of a refreshed pin have no effect.
 func (m *Memory) sweep(now time.Time, most int) {
 	for range most {
 		if len(m.due) == 0 || now.Before(m.due[0].at) {
@@ -247,8 +246,8 @@ func (m *Memory) Notify(changed func(room string)) (stop func()) {
 // user is notified of changes.
 type user struct{ changed func(room string) }
 
-// Copy returns a store with the same data and without users: what a restart with an earlier
-// copy of the data leaves.
+// Copy returns a store with the same data and without users, like a store that was restarted with an earlier
+// copy of its data.
 func (m *Memory) Copy() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -277,8 +276,8 @@ type claimed struct {
 	at    time.Time
 }
 
-// plus adds numbers from 0 on. A sum that is too great is the greatest int64: otherwise it
-// would look like headroom.
+// plus adds numbers that are not negative. If the sum is too large, it returns the largest int64, because an
+// overflow would look like headroom.
 func plus(a, b int64) int64 {
 	if b > math.MaxInt64-a {
 		return math.MaxInt64

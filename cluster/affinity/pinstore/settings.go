@@ -9,46 +9,46 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Settings are what a user states of the settings that all users of a cluster share: two
-// that differ would pin one room twice.
+// Settings are a user's values of the settings that all users of a cluster must share, because users with
+// different settings would pin the same room twice.
 type Settings struct {
-	Cluster string    // its name; users of other clusters state settings of their own
+	Cluster string    // the cluster's name; each cluster has its own settings
 	Values  []Setting // with distinct names
 
-	// Since is Agreed.Since of this user's latest call, 0 for none. A user that has agreed with others
-	// replaces the settings of a user that came later, after the store has lost its data.
+	// Since is Agreed.Since of this user's latest call, or 0. After the store has lost its data, a user that
+	// has agreed with others replaces the settings of a user that came later.
 	Since int64
 
-	// Trial keeps this user out of Agreed.Refused of the others if these settings are refused.
+	// Trial means that this user is not listed in the Agreed.Refused of others if these settings are refused.
 	Trial bool
 }
 
-// Setting is one of Settings. The name has no spaces, and neither has line breaks.
+// Setting is one of Settings. The name has no spaces, and neither name nor value has line breaks.
 type Setting struct{ Name, Value string }
 
 // Agreed is the store's answer to Settings.
 type Agreed struct {
-	Since  int64        // since when users have stated these settings, by the store's clock; 0 if some differ
+	Since  int64        // since when users have had these settings, by the store's clock; 0 if some differ
 	Differ []Difference // in the order of Settings.Values, and then the store's own
 
-	// Refused are the users whose latest settings differ from these, unless they have ended; nil if some of
-	// these differ.
+	// Refused are the users whose latest settings differ from these, unless they have ended. It is nil if
+	// some of these settings differ.
 	Refused []lease.Incarnation
 }
 
-// Difference is a setting of which another user states another value.
+// Difference is a setting for which another user has another value.
 type Difference struct {
 	Setting, Ours, Theirs string
-	By                    lease.Incarnation // stated the other value lately
+	By                    lease.Incarnation // the user that recently stated the other value
 }
 
-// statement is what the users of a cluster state.
+// statement is the settings of a cluster and its users.
 type statement struct {
 	since  int64
 	values map[string]stated
 	users  map[lease.Incarnation]time.Time // until when
 
-	refused map[lease.Incarnation]time.Time // other users, until when
+	refused map[lease.Incarnation]time.Time // users with other settings, until when
 }
 
 type stated struct {
@@ -107,7 +107,7 @@ func (s *statement) differ(values []Setting) (differ []Difference) {
 	return differ
 }
 
-// statement returns what the users of a cluster state now.
+// statement returns the present statement of a cluster.
 func (m *Memory) statement(cluster string, now time.Time) *statement {
 	is := m.stated[cluster]
 	if is != nil {

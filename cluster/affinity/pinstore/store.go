@@ -1,9 +1,8 @@
-// Package pinstore is the contract between the resolvers of package affinity and the store in
-// which they all keep the pins of rooms.
+// Package pinstore defines the store in which the resolvers of package affinity keep the pins of rooms.
 //
-// A [Pin] says where a room lives. An [Op] changes it by comparison, and a [Store] performs
-// ops. [Memory] is the Store of a single process. Package redisstore has the Store of a
-// fleet, and package affinitytest tests any implementation.
+// A [Pin] says where a room lives. An [Op] changes it with compare-and-set, and a [Store] performs ops.
+// [Memory] is a Store for a single process. Package redisstore has a Store for a fleet, and package
+// affinitytest tests any implementation.
 package pinstore
 
 import (
@@ -19,19 +18,18 @@ import (
 // ErrStore reports that the store did not answer. Every error of a Store is an ErrStore.
 var ErrStore = errors.New("affinity: the store does not answer")
 
-// MaxSize bounds the participants of a room.
+// MaxSize is the maximum number of participants of a room.
 const MaxSize = 1_000_000
 
-// Pin says where a room lives. The zero Pin is none.
+// Pin says where a room lives. The zero Pin means no pin.
 type Pin struct {
 	lease.Incarnation
-	// Epoch grows whenever the room gets another incarnation, and with each hosting after
-	// the store has lost data, unless the store's clock goes back. It is below 2^53, so that
-	// every language can hold it.
+	// Epoch grows whenever the room gets another incarnation, and with each hosting after the store has lost
+	// data, unless the store's clock goes back. It is below 2^53, so that every language can represent it.
 	Epoch uint64
 	Size  int // participants at the last refresh, up to MaxSize
-	// Needs is the rest of the room's Demand at the last refresh, in the form of a URL's query, in
-	// at most 8 KiB; empty if Size says it all. A Store keeps it as it is.
+	// Needs is the rest of the room's Demand at the last refresh, as a URL query of at most 8 KiB. It is
+	// empty if Size is the whole demand. A Store keeps it unchanged.
 	Needs string
 }
 
@@ -40,8 +38,8 @@ func (p Pin) String() string {
 	return fmt.Sprintf("%s epoch %d size %d", p.Incarnation, p.Epoch, p.Size)
 }
 
-// Released reports whether p marks a room that another node has released. The mark
-// names no incarnation of the host's node, and stands until the host has seen it.
+// Released reports whether p marks a room that another node has released. The mark has a node but no
+// incarnation, and remains until the host has seen it.
 func (p Pin) Released() bool { return p.Node != "" && p.Number == 0 }
 
 // Op is a compare-and-set of one room's pin:
@@ -56,24 +54,23 @@ type Op struct {
 	Partition placement.Partition // of the room
 	Room      string              // valid, see affinity.CheckName
 
-	// If is the pin that must exist for the op to take effect; the zero Pin: none may
-	// exist. Size and Needs are not compared. With Epoch 0, any pin of the incarnation matches.
+	// If is the pin that must exist for the op to take effect. With the zero Pin, no pin may exist. Size and
+	// Needs are not compared. With Epoch 0, any pin of the incarnation matches.
 	If Pin
 
-	// Set is the new pin. The store picks its epoch: the present one, if the incarnation
-	// stays the same and Set's epoch is no greater; otherwise a greater one than the
-	// present, If's, Set's and all earlier epochs of the room that the store knows of.
+	// Set is the new pin. The store picks its epoch. If the incarnation stays the same and Set's epoch is not
+	// greater, the epoch stays the same. Otherwise it becomes greater than the present epoch, those of If and
+	// Set, and all earlier epochs of the room that the store knows of.
 	Set Pin
 
-	// Limit, if it is not 0, bounds what Units are counted towards Set's incarnation, by any user within the
-	// last Window: an op that would exceed it has no effect, and its result is Full. Units of other ops for
-	// the same room, within some seconds, do not count. It is for single ops alone. While an op that is too
-	// many is undone, other users may read its pin.
+	// Limit, if it is not 0, limits the sum of Units that all users set on Set's incarnation within the last
+	// Window. An op that would exceed it has no effect, and its result is Full. Units of other ops for the
+	// same room within some seconds don't count. Use Limit only for single ops. Before a store has undone an
+	// op that is Full, other users may read its pin.
 	Limit, Units int64
 	Window       time.Duration // at most a minute
 
-	// TTL is how long the new pin lasts without a refresh, in whole milliseconds, at
-	// least one.
+	// TTL is how long the new pin lasts without a refresh, in whole milliseconds. At least 1 ms.
 	TTL time.Duration
 }
 
@@ -84,15 +81,15 @@ func (op *Op) reads() bool {
 
 // Result is the outcome of an Op.
 type Result struct {
-	Pin  Pin  // after the op; zero if there is none
+	Pin  Pin  // pin after the op; zero if there is none
 	Done bool // the op took effect: If matched, or a claim found no pin
 
-	// Full says that Op.Limit forbade the op, and Counted is the units that counted.
+	// Full says that Op.Limit forbade the op. Counted is the sum of the units that counted.
 	Full    bool
 	Counted int64
 
-	// Fresh is how long the caller may use Pin without another query, unless the store
-	// notifies of a change. 0: query each time.
+	// Fresh is how long the caller may use Pin without another query, unless the store notifies of a change.
+	// With 0, query each time.
 	Fresh time.Duration
 
 	// Err is set if the op failed. The op may still take effect later.
@@ -106,20 +103,17 @@ type Entry struct {
 	Pin       Pin
 }
 
-// Store keeps the pins where every instance can read them: [Memory] for the instances
-// of one process, package redisstore for a fleet. Package affinitytest has a
-// conformance suite for implementers. All methods may be called from any goroutine,
-// and return when ctx ends at the latest.
+// Store keeps the pins where every instance can read them: [Memory] for the instances of one process, package
+// redisstore for a fleet. Package affinitytest has a conformance suite for implementations. All methods must
+// be safe for concurrent use, and return when ctx ends at the latest.
 type Store interface {
-	// Swap performs each op atomically and independently of the others, and returns
-	// their results in order. A single op takes one round trip. The ops have distinct
-	// rooms.
+	// Swap performs each op atomically and independently of the others, and returns their results in order.
+	// The ops must have distinct rooms. A single op takes one round trip.
 	Swap(ctx context.Context, ops ...Op) []Result
 
-	// Index returns the rooms in the given partitions that are pinned to an incarnation
-	// that want selects, at most limit rooms, in any order. With an error it returns
-	// the rooms that it found. Its cost grows with the partitions and the result, not
-	// with the size of the store.
+	// Index returns at most limit rooms in the given partitions that are pinned to an incarnation for which
+	// want returns true, in any order. With an error, it also returns the rooms that it found. Its cost grows
+	// with the partitions and the result, not with the size of the store.
 	Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]Entry, error)
 
 	// Heartbeat records that self is alive for ttl from now, by the store's clock; a ttl
@@ -127,18 +121,18 @@ type Store interface {
 	// incarnations in ask are alive.
 	Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
 
-	// Agree states settings of self for ttl from now, by the store's clock; a ttl of 0 ends that, and the
-	// last user to do so frees the settings. A store may add settings of its own, such as a prefix of its
-	// keys. One that compares the name of the cluster under the prefix calls the setting "cluster". If other
-	// users state other values of some, Agree states nothing, and returns which: the users that came first
-	// win.
+	// Agree records the settings of self for ttl from now, by the store's clock. A ttl of 0 removes them, and
+	// the last user to do so frees the settings. A store may add its own settings, such as the prefix of its
+	// keys. If a store compares the name of the cluster under the prefix, it calls the setting "cluster". If
+	// other users have other values for some settings, Agree records nothing and returns the differences,
+	// because the users that came first win.
 	Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s Settings) (Agreed, error)
 
-	// Notify registers changed. The store calls it with a room after another user has
-	// changed the room's pin, if this user has ever received the pin; and with "" when
-	// the store may have missed changes, or lost data, as after a lost connection. The store may also
-	// notify of the user's own changes. changed must not block and must not call the
-	// store. Each user calls Notify once, before all other methods, and stop when it ends:
-	// until then the store refers to it. A call of changed may still be in progress when stop returns.
+	// Notify registers changed. The store calls it with a room after another user has changed the room's pin,
+	// if this user has ever received the pin. It calls it with "" when it may have missed changes or lost
+	// data, for example after a lost connection. The store may also notify of the user's own changes. changed
+	// must not block and must not call the store. Each user must call Notify once, before all other methods,
+	// and stop when it ends, because until then the store holds a reference to it. A call of changed may
+	// still be in progress when stop returns.
 	Notify(changed func(room string)) (stop func())
 }

@@ -5,30 +5,29 @@ import (
 	"time"
 )
 
-// maxGone bounds the departures that are kept for a store that does not answer.
-// Departures beyond it become stale in the store, as after a crash.
+// maxGone is how many departures are kept for a store that does not answer. Further departures become stale
+// in the store, as after a crash.
 const maxGone = 1 << 16
 
-// attendance holds the participants that joined through this node, and the changes
-// that the store may not have. It has no lock, clock or store of its own.
+// attendance holds the participants that joined via this node, and the changes that the store may not have.
+// It has no lock, clock or store.
 //
 // A heartbeat interval is divided into slots. Each room is renewed in one slot, so
 // that a node with many rooms does not send everything at once.
 type attendance struct {
 	seed  maphash.Seed
 	slots []map[Room]map[string]*attendee
-	owed  map[*attendee]struct{} // the store may hold another state of these
+	owed  map[*attendee]struct{} // the store may have another state of these
 	here  int
 	gone  int
 }
 
 type attendee struct {
 	Participant
-	gone  bool      // has left, and the store may not know
-	since time.Time // of gone
+	gone  bool      // the participant has left, and the store may not know
+	since time.Time // when it left
 
-	// Writes in progress. After two overlapped, it is unknown which one the store
-	// carried out last.
+	// Writes in progress. If two have overlapped, it is unknown which one the store carried out last.
 	writes  int
 	overlap bool
 }
@@ -115,8 +114,8 @@ func (t *attendance) due(first, last int64) []write {
 	return writes
 }
 
-// debts begins the writes that are owed. It forgets departures before stale:
-// without heartbeats since then, they are stale in the store as well.
+// debts begins the writes that are owed. It forgets departures before stale, because without heartbeats since
+// then these participants are also stale in the store.
 func (t *attendance) debts(stale time.Time) []write {
 	var writes []write
 	for a := range t.owed {
@@ -131,8 +130,7 @@ func (t *attendance) debts(stale time.Time) []write {
 	return writes
 }
 
-// all returns the present participants, and the departed ones that the store may still
-// have.
+// all returns the present participants, and departed ones that the store may still have.
 func (t *attendance) all() []Participant {
 	all := make([]Participant, 0, t.here+t.gone)
 	for _, rooms := range t.slots {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Config configures a Tracker. The zero value of each field is its default. All
-// users of a store must use the same Interval and Grace.
+// Config configures a Tracker. The zero value of each field means its default. All users of a store must use
+// the same Interval and Grace.
 type Config struct {
 	// Interval is the time between two heartbeats of a participant, in whole
 	// milliseconds, at least 10. Default 60 s.
@@ -21,14 +21,14 @@ type Config struct {
 	// Default 5 s.
 	Grace time.Duration
 
-	// Log receives the log. Default slog.Default(). A goroutine of its own calls the
-	// handler, which may be slow: of more than 4,096 lines that wait, the oldest are dropped.
+	// Log receives the log. Default slog.Default(). The handler may be slow, because a separate goroutine
+	// calls it. If more than 4,096 lines wait, the oldest are dropped.
 	Log *slog.Logger
 }
 
-// SFU returns the configuration for media rooms, where a participant that is gone
-// is visible to the others and costs load: a crash shows within 7 s (5 s + 2 s). A
-// node with 10,000 participants in 500 rooms sends 100 commands a second.
+// SFU returns a configuration for media rooms, where a participant that is gone is visible to the others and
+// costs load. After a crash, participants are gone within 7 s (5 s + 2 s). A node with 10,000 participants in
+// 500 rooms sends 100 commands per second.
 func SFU() Config {
 	return Config{Interval: 5 * time.Second, Grace: 2 * time.Second}
 }
@@ -43,8 +43,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns all problems of c, after defaults, as one joined error, or nil.
-// Start calls it.
+// Validate fills in the defaults and returns all problems of c as one error, or nil. Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var problems []error
@@ -66,12 +65,12 @@ func (c Config) Validate() error {
 // stale is the age at which a heartbeat no longer counts.
 func (c Config) stale() time.Duration { return c.Interval + c.Grace }
 
-// timeout bounds a single call to the store: after a hanging call, half of the
-// grace is left for a second attempt.
+// timeout returns how long a single call to the store may take. After a hanging call, half of the grace is
+// left for a second attempt.
 func (c Config) timeout() time.Duration { return c.Grace / 2 }
 
-// slots is the number of parts of an interval. A failed heartbeat is repeated in
-// the next part, so a part is at most half of the grace long.
+// slots returns the number of slots in an interval. A failed heartbeat is repeated in the next slot, so a
+// slot is at most half of the grace long.
 func (c Config) slots() int {
 	half := c.Grace / 2
 	return int(min(max((c.Interval+half-1)/half, 16), 256))

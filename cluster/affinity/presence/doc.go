@@ -1,12 +1,10 @@
-// Package presence records which participants are in which room, for the nodes
-// that share a [Store]. Every node can query every room without calling the other
-// nodes.
+// Package presence records which participants are in which room, for nodes that share a [Store]. Every node
+// can query every room without calling other nodes.
 //
-// A participant is a connection, not a person: a user with two connections is in
-// the room twice, and is gone when the last connection leaves. By convention a
-// participant's name is "user/connection", such as "alice/7f3a"; [Member.User]
-// splits it. Another node must not reuse a connection's name while the old
-// connection may still be present.
+// A participant is a connection, not a person. A user with two connections is in the room twice, and is gone
+// when the last connection leaves. By convention, a participant's name is "user/connection", such as
+// "alice/7f3a". [Member.User] returns the user. Another node must not reuse the name of a connection while
+// the old connection may still be present.
 //
 // # Guarantees
 //
@@ -14,6 +12,6 @@
 //  2. The participants of a crashed node leave their rooms after Interval + Grace.
 //     A participant that joins again on another node is counted once.
 //  3. After the store loses its data, all participants are back within Interval.
-//  4. Join and Leave return within half of Grace. A change that failed is repeated
-//     until the store has accepted it.
+//  4. Join and Leave return within half of Config.Grace. A failed change is repeated until the store has
+//     accepted it.
 package presence

@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/internal/roomname"
 )
 
-// Errors that callers branch on.
+// Errors for use with errors.Is.
 var (
 	// ErrName reports a room or participant name that CheckName rejects.
 	ErrName = errors.New("presence: invalid name")
@@ -19,8 +19,8 @@ var (
 	ErrClosed = errors.New("presence: closed")
 )
 
-// CheckName returns an ErrName unless name can name a room or a participant: 1 to
-// 512 bytes of UTF-8 without control characters and without { } and *.
+// CheckName returns nil if name can name a room or a participant, or else an ErrName. A name has 1 to 512
+// bytes of UTF-8 without control characters and without { } and *.
 func CheckName(name string) error {
 	if err := roomname.Check(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrName, err)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Memory is a Store in this process's memory, for a single node, for tests, and for
-// nodes that share a process. It starts no goroutine: each call frees a few more
-// stale participants, of any room, than it adds.
+// Memory is a Store in this process's memory, for a single node, for tests, and for nodes that share a
+// process. It needs no goroutine, because each call frees a few more stale participants of any room than it
+// adds.
 type Memory struct {
 	mu    sync.Mutex
 	rooms map[Room]*memoryRoom
@@ -139,8 +139,8 @@ func (m *Memory) expire(now time.Time, stale time.Duration, room Room) {
 	}
 }
 
-// sweep frees up to limit stale participants of any room: no call may ever name an
-// abandoned room again.
+// sweep frees up to limit stale participants of any room, because no call may ever name an abandoned room
+// again.
 func (m *Memory) sweep(now time.Time, limit int) {
 	for range limit {
 		e := m.aging.Front()

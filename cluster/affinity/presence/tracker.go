@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Tracker keeps the participants of this node present, and answers for all rooms of
-// its store. All methods may be called from any goroutine.
+// Tracker keeps the participants of this node present, and answers queries about all rooms of its store. All
+// methods are safe for concurrent use.
 type Tracker struct {
 	store      Store
 	partitions int
@@ -28,14 +28,14 @@ type Tracker struct {
 
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the heartbeats have ended
-	endLog func()        // waits for the last lines
+	endLog func()        // writes the last lines and waits for them
 	once   sync.Once
 	err    error // of Close
 }
 
 // Stats describes the heartbeats of a node.
 type Stats struct {
-	Here       int    // participants present through this node
+	Here       int    // participants present via this node
 	Owed       int    // joins and departures that the store may not have
 	Heartbeats uint64 // heartbeats of a participant that the store accepted
 	Failed     uint64 // heartbeats of a participant that failed
@@ -65,9 +65,8 @@ func Start(store Store, partitions int, cfg Config) (*Tracker, error) {
 // Join puts a participant into a room and keeps it there until Leave or Close. It
 // may be repeated. It takes one round trip, and at most half of Config.Grace.
 //
-// It fails with ErrName, with no effect; with ErrClosed after Close; or with
-// ErrStore: the participant has joined nevertheless, and is written when the store
-// answers again.
+// It fails with ErrName, with ErrClosed after Close, or with ErrStore. After ErrStore the participant has
+// joined anyway, and is written when the store answers again.
 func (t *Tracker) Join(ctx context.Context, room, participant string) error {
 	err := t.change(ctx, room, participant, func(p Participant) write { return t.here.join(p) })
 	if err != nil {
@@ -76,9 +75,8 @@ func (t *Tracker) Join(ctx context.Context, room, participant string) error {
 	return nil
 }
 
-// Leave removes a participant from a room, no matter through which node it joined.
-// If it is also present through another node, that node's heartbeat restores it.
-// Leave costs what Join costs and fails like Join.
+// Leave removes a participant from a room, no matter via which node it joined. If it is also present via
+// another node, that node's heartbeat restores it. Leave costs as much as Join, and fails in the same cases.
 func (t *Tracker) Leave(ctx context.Context, room, participant string) error {
 	err := t.change(ctx, room, participant, func(p Participant) write { return t.here.leave(p, time.Now()) })
 	if err != nil {
@@ -107,8 +105,8 @@ func (t *Tracker) change(ctx context.Context, room, participant string, begin fu
 	return t.write(ctx, []write{w})
 }
 
-// Members returns the participants of a room, sorted by name. It takes one round
-// trip for each 1,000. It also works after Close.
+// Members returns the participants of a room, sorted by name. It takes one round trip per 1,000 participants.
+// It also works after Close.
 func (t *Tracker) Members(ctx context.Context, room string) ([]Member, error) {
 	at, err := t.room(room)
 	if err != nil {
@@ -158,9 +156,9 @@ func (t *Tracker) Stats() Stats {
 	return Stats{Here: t.here.here, Owed: len(t.here.owed), Heartbeats: t.heartbeats, Failed: t.failed}
 }
 
-// Close ends the heartbeats and removes this node's participants from their rooms,
-// within Config.Grace. It fails with ErrStore if the store did not answer: the
-// participants then leave after Interval + Grace. It may be called again.
+// Close stops the heartbeats and removes this node's participants from their rooms, within Config.Grace. If
+// the store did not answer, it fails with ErrStore, and the participants are gone after Interval + Grace. It
+// may be called again.
 func (t *Tracker) Close() error {
 	t.once.Do(func() {
 		t.mu.Lock()
@@ -168,7 +166,7 @@ func (t *Tracker) Close() error {
 		t.mu.Unlock()
 		t.stop()
 		<-t.done
-		t.calls.Wait() // a Join in progress would stay behind
+		t.calls.Wait() // otherwise a Join in progress would leave its participant behind
 		t.err = t.leaveAll()
 		t.endLog()
 	})

@@ -2,10 +2,9 @@ package reconnect
 
 import "time"
 
-// Resolved reports the answer of the resolve in progress, and whether it is news: the
-// caller then abandons an attempt in progress and does not report its outcome. The
-// answer to a check is tried, even with an older epoch: it is fresher than any
-// directive.
+// Resolved takes the answer of the resolve in progress, and reports whether it is news. If so, the caller
+// abandons an attempt in progress and does not report its outcome. The answer to a check is tried even if its
+// epoch is older, because it is fresher than any directive.
 func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 	if !r.asking {
 		return false
@@ -39,10 +38,10 @@ func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// turn makes the nth turn in a row to another node without a greater epoch. From the
-// second one on the target has a pause before its first attempt, which doubles like that
-// after a refusal: two resolvers without their store may name two nodes forever. The
-// client asks on for a greater epoch.
+// turn makes the nth turn in a row to another node without a greater epoch. From the second turn on, there is
+// a pause before the first attempt at the target, which doubles like the pause after a refusal, because two
+// resolvers without their store may name two different nodes forever. The client continues to ask for a
+// greater epoch.
 func (r *Machine) turn(now time.Time, u float64, n int) {
 	if r.turns = n; n < 2 {
 		return
@@ -53,14 +52,14 @@ func (r *Machine) turn(now time.Time, u float64, n int) {
 	r.askAgain(now, u)
 }
 
-// held reports whether only a greater epoch may change the target: after a second turn,
-// until its pause, its attempt and the pause after a failure have ended.
+// held reports whether only a greater epoch may change the target. That is so after a second turn, until its
+// pause, its attempt and the pause after a failure have ended.
 func (r *Machine) held(now time.Time) bool {
 	return r.turns > 1 && (r.connecting || now.Before(r.hold))
 }
 
-// newer reports whether d is newer than the target. A target without an epoch is a
-// guess of a resolver without its store.
+// newer reports whether d is newer than the target. A target without an epoch is a guess by a resolver
+// without its store.
 func (r *Machine) newer(d Directive) bool {
 	return d.Epoch > r.epoch || r.target.Epoch == 0 && d.To != r.target.To && d.Epoch == r.epoch
 }

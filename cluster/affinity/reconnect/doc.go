@@ -1,10 +1,10 @@
-// Package reconnect moves a client to the node that serves its room now. A server
-// sends a [Directive] when a room has moved; a client also notices that its connection
-// is lost. A [Machine] decides when to ask where the room lives and when to connect; a
-// [Driver] runs the Machine on real time. reconnect.mjs is the same for JavaScript.
+// Package reconnect moves a client to the node that serves its room now. A server sends a [Directive] when a
+// room has moved, and a client may also notice that its connection is lost. A [Driver] handles both: call
+// Follow with each directive, and Lost when the connection is lost. It runs a [Machine], which decides when
+// to ask where the room lives and when to connect, and which programs with their own event loop can use
+// directly. reconnect.mjs is the same for JavaScript.
 //
-// An ICE restart cannot replace the new connection: another process has another
-// DTLS identity.
+// An ICE restart cannot replace the new connection, because another process has another DTLS identity.
 //
 // # States
 //
@@ -29,15 +29,14 @@
 //	Refused                   next in 125 to 250 ms, then doubling        at once, then every 100 to 250 ms
 //	Failed                    next in 3 to 5 s, 3 in all                  go on if the client is in doubt
 //
-// So a target that refuses delays no news, and news of another node interrupts an
-// attempt. Two attempts at a node that does not refuse begin at least 3 s apart, and two
-// asks at least 100 ms. An answer without an epoch comes from a resolver without its
-// store. Two such resolvers may name two nodes in turn: from the second turn on, the
-// pause or the attempt at one of them ends by a greater epoch alone.
+// So a target that refuses does not delay news, and news of another node interrupts an attempt. Two attempts
+// at a node that does not refuse begin at least 3 s apart, and two asks at least 100 ms apart. An answer
+// without an epoch comes from a resolver without its store. Two such resolvers may name two different nodes
+// in turn. From the second turn on, only a greater epoch ends the pause or the attempt at one of them.
 //
-// The time from the loss of the connection until the client is connected again, in
-// virtual time, mean and greatest of 1,000 clients; an attempt takes 30 ms, a resolve
-// 2 ms, and the room has its new node 0.3 s after a kill -9:
+// The table has the time from the loss of the connection until the client is connected again, as mean and
+// maximum of 1,000 clients in virtual time. An attempt takes 30 ms, a resolve takes 2 ms, and the room has
+// its new node 0.3 s after a kill -9:
 //
 //	                                 attempts alone    with asks
 //	kill -9, directive lost          12.4 s 14.9 s     0.4 s 0.6 s
@@ -46,7 +45,6 @@
 //	the target refuses for 1 s        4.3 s  5.5 s     1.4 s 2.0 s
 //	kill -9, store away for 3 s      12.4 s 14.9 s     3.1 s 3.3 s
 //
-// A crowd of 1,000 clients that lose a node at one moment sends 1,000 resolves at once
-// and 5,200 in the second after that, until the room has its new node. MinAsk and
-// MaxAsk set that rate.
+// If 1,000 clients lose a node at the same moment, they send 1,000 resolves at once and 5,200 in the
+// following second, until the room has its new node. MinAsk and MaxAsk determine that rate.
 package reconnect

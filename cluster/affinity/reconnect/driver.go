@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Driver moves a client to its room's node by running a [Machine] on real time. Set the
-// fields before the first call. Use one Driver for each room of a client.
+// Driver moves a client to its room's node. It runs a [Machine] on real time. Set the fields before the first
+// call. Use one Driver for each room of a client.
 type Driver struct {
-	// Connect connects the client to d.Addr and replaces its connection to the room. It
-	// returns soon after its context ends. If it succeeds although news of another node
-	// ended the context, it is called again for that node. An error that is an ErrRefused
-	// or an ECONNREFUSED says that the target did not accept the client. Required.
+	// Connect connects the client to d.Addr and replaces its connection to the room. It must return soon
+	// after its context ends. If it succeeds although news of another node ended the context, it is called
+	// again for that node. An ErrRefused or ECONNREFUSED says that the target did not accept the client.
+	// Required.
 	Connect func(ctx context.Context, d Directive) error
 
 	// Resolve resolves the room without caches. It may run at the same time as Connect.
@@ -24,7 +24,8 @@ type Driver struct {
 	// Pace is the number of attempts and the waits between them.
 	Pace Pace
 
-	// AttemptTimeout bounds each call of Connect, and of Resolve up to 2 s. Default 10 s.
+	// AttemptTimeout limits each call of Connect. It also limits each call of Resolve, but to at most 2 s.
+	// Default 10 s.
 	AttemptTimeout time.Duration
 
 	// Log receives the log. Default slog.Default().
@@ -33,21 +34,20 @@ type Driver struct {
 	mu      sync.Mutex
 	machine Machine
 	since   time.Time     // when the client began to look for the node
-	steps   []*step       // in progress, also abandoned ones
-	callers int           // of Follow and Lost that wait
-	leader  chan struct{} // closed when the caller that runs the steps returns; nil: none does
+	steps   []*step       // in progress, including abandoned ones
+	callers int           // waiting callers of Follow and Lost
+	leader  chan struct{} // closed when the caller that runs the steps returns; nil: no caller runs them
 	changed chan struct{} // holds a token after news
 }
 
-// Follow connects the client to the node of d, or of any newer directive or answer. Call
-// it with each directive that arrives, at any time and from any goroutine: a call with
-// old news changes nothing, and calls at the same time wait for the same end. It
-// returns nil when the client is connected, also by an earlier call; a *GaveUpError
-// when the last attempt has failed; ctx.Err() when ctx is done, while other calls go
-// on; otherwise ErrNoNode, ErrRoom or ErrDriver.
+// Follow connects the client to the node of d, or of any newer directive or answer. Call it with each
+// directive that arrives, at any time and from any goroutine. A call with old news changes nothing, and
+// concurrent calls wait for the same result. It returns nil when the client is connected, even by an earlier
+// call, a *GaveUpError when the last attempt has failed, or ctx.Err() when ctx is done, while other calls
+// continue. Other errors are ErrNoNode, ErrRoom and ErrDriver.
 //
-// Connect runs once at a time, and so does Resolve. One of the waiting callers receives
-// their panics, and the Driver can be used again. No goroutine outlives the calls.
+// Only one Connect runs at a time, and only one Resolve. If they panic, one of the waiting callers panics,
+// and the Driver can be used again. No goroutine outlives the calls.
 func (r *Driver) Follow(ctx context.Context, d Directive) error {
 	if d.To == "" {
 		return ErrNoNode
@@ -55,15 +55,13 @@ func (r *Driver) Follow(ctx context.Context, d Directive) error {
 	return r.join(ctx, d, (*Machine).Directed)
 }
 
-// Lost moves the client to the node of its room after the connection that Connect made
-// to d is lost. It does nothing if the client has another connection by now, and
-// otherwise returns like [Driver.Follow]. A client that has no connection yet calls it
-// with a Directive that names the room alone.
+// Lost moves the client to the node of its room after the connection that Connect made to d is lost. It does
+// nothing if the client has another connection by now. Otherwise it returns like [Driver.Follow]. If the
+// client has no connection yet, call Lost with a Directive that only has the room.
 //
-// It does not end an attempt in progress, which may be at the same d: if the connection is
-// lost before Connect returns, Connect has to fail. A connection may also be lost after
-// that, and before the Driver counts it: a client that has no open connection when Lost
-// has returned nil calls Lost again.
+// Lost does not end an attempt in progress, which may be at the same d. So if the connection is lost before
+// Connect returns, Connect must fail. A connection may also be lost after Connect returns but before the
+// Driver knows of it. So if the client has no open connection when Lost returns nil, call Lost again.
 func (r *Driver) Lost(ctx context.Context, d Directive) error {
 	return r.join(ctx, d, (*Machine).Lost)
 }
@@ -122,8 +120,8 @@ func (r *Driver) report(d Directive, report func(*Machine, time.Time, float64, D
 	return nil
 }
 
-// lead returns the end, if the machine is there; otherwise the channel of the caller
-// that runs the steps, or nil if the caller of lead now has to.
+// lead returns whether the machine has ended, and how. Otherwise it returns the channel of the caller that
+// runs the steps, or nil if the caller of lead now has to run them.
 func (r *Driver) lead() (over bool, leader chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +144,8 @@ func (r *Driver) resign() {
 	}
 }
 
-// leave ends a call. The last one of an unfinished journey ends it, so that the next
-// call starts over.
+// leave ends a call. If it is the last one and the client is not connected, the machine stops, so that the
+// next call starts over.
 func (r *Driver) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +154,7 @@ func (r *Driver) leave() {
 	}
 }
 
-// abandon ends the steps in progress that the machine has given up.
+// abandon ends the steps in progress that the machine no longer waits for.
 func (r *Driver) abandon() {
 	for _, s := range r.steps {
 		if s.kind == StepConnect && !r.machine.connecting || s.kind == StepResolve && !r.machine.asking {

@@ -10,9 +10,8 @@ var (
 	// GaveUpError.
 	ErrGaveUp = errors.New("reconnect: gave up reconnecting")
 
-	// ErrRefused reports that a target did not accept the client: no process listens, or
-	// it does not serve the room. Driver.Connect returns it, or wraps it, for an earlier
-	// next attempt.
+	// ErrRefused reports that a target did not accept the client, because no process listens there or it does
+	// not serve the room. If your Driver.Connect returns or wraps it, the next attempt comes earlier.
 	ErrRefused = errors.New("reconnect: target refused the client")
 
 	// ErrLost reports that a connection was lost soon after it was made.
@@ -24,16 +23,16 @@ var (
 	// ErrRoom reports a directive for another room than the Driver's.
 	ErrRoom = errors.New("reconnect: directive is for another room; use one Driver for each room")
 
-	// ErrDriver reports a Driver without Connect or Resolve.
+	// ErrDriver reports a Driver that lacks Connect or Resolve.
 	ErrDriver = errors.New("reconnect: a Driver needs both Connect and Resolve")
 )
 
-// GaveUpError is the end of a failed migration. By errors.Is it is an ErrGaveUp, and
+// GaveUpError is the error of a client that could not be moved. With errors.Is it is an ErrGaveUp, and also
 // matches what Last matches.
 type GaveUpError struct {
 	Room     string
-	Attempts int   // to connect, at all targets
-	Last     error // why the last attempt failed, or the resolve before it
+	Attempts int   // attempts to connect, at all targets
+	Last     error // why the last attempt or the resolve before it failed
 }
 
 // Error returns the number of attempts and the last error.

@@ -12,29 +12,29 @@ type Step uint8
 // The steps.
 const (
 	StepNone    Step = iota // nothing: there is no directive yet, or steps are in progress
-	StepConnect             // connect to Target; report by Connected, Refused or Failed
-	StepResolve             // resolve the room; report by Resolved or Unresolved
+	StepConnect             // connect to Target; then call Connected, Refused or Failed
+	StepResolve             // resolve the room; then call Resolved or Unresolved
 	StepDone                // the end; see Err
 )
 
-// Machine decides how a client finds the node of its room. It is a state machine
-// without clock, goroutine, lock or connection, for the client's own loop; the package
-// comment has its states. [Driver] runs it on real time.
+// Machine decides how a client finds the node of its room. It is a state machine without clock, goroutine,
+// lock or connection, for clients with their own event loop. The package comment has its states. [Driver]
+// runs it on real time.
 //
-// An attempt and a resolve may be in progress at the same time. Methods take the time,
-// and a random number u, uniform in [0, 1). The zero value is ready to use.
+// An attempt and a resolve may be in progress at the same time. Methods take the time, and a uniform random
+// number u in [0, 1). The zero value is ready to use.
 type Machine struct {
 	Pace Pace // set it before the first call
 
 	state  machineState
 	target Directive
-	epoch  uint64 // the newest one received
+	epoch  uint64 // the greatest epoch received
 	err    error
 
 	connecting bool         // an attempt is in progress
-	allowed    bool         // the target may be tried, from earliest on
-	earliest   time.Time    // of the next attempt
-	spread     time.Time    // of the first attempt at any node
+	allowed    bool         // the target may be tried after earliest
+	earliest   time.Time    // time of the next attempt
+	spread     time.Time    // earliest time of the first attempt at any node
 	began      time.Time    // when the last attempt began
 	tries      int          // attempts at the target that it did not refuse
 	tried      lease.NodeID // the node of the last attempt
@@ -42,15 +42,15 @@ type Machine struct {
 	refusals   int          // in a row
 	attempts   int          // at all targets, since the last end
 
-	turns int       // to another node without a greater epoch, in a row
-	hold  time.Time // until then only a greater epoch changes the target, from the second turn on
+	turns int       // turns in a row to another node without a greater epoch
+	hold  time.Time // until then only a greater epoch changes the target; set from the second turn on
 
 	asking   bool      // a resolve is in progress
 	asked    time.Time // when the last resolve began
 	doubt    bool      // the room may have another node: ask until deadline
-	askAt    time.Time // of the next resolve
-	checkAt  time.Time // when to check, after the last failure; otherwise zero
-	deadline time.Time // zero: the target has not refused, and is not lost
+	askAt    time.Time // time of the next resolve
+	checkAt  time.Time // when to check, after the last failure; zero otherwise
+	deadline time.Time // zero: the target has not refused and is not lost
 }
 
 type machineState uint8
@@ -64,10 +64,9 @@ const (
 	gaveUp
 )
 
-// Directed takes a directive and reports whether it is news: the first one, one for the
-// same room with a greater epoch than all before, or the newest one again after the
-// machine gave up. The caller then abandons the steps in progress and does not report
-// their outcome.
+// Directed takes a directive and reports whether it is news: it is the first one, or it is for the same room
+// and has a greater epoch than all before, or it is the newest one again after the machine gave up. If it is
+// news, the caller abandons the steps in progress and does not report their outcome.
 func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	again := r.state == idle || r.state == gaveUp && d.Epoch == r.epoch
 	if d.To == "" || r.state != idle && d.Room != r.target.Room || !again && !r.newer(d) {
@@ -80,9 +79,9 @@ func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// Lost reports that the connection is lost that the machine made to d, and whether that
-// is the client's present connection. A client without a connection calls it with a
-// Directive that has no more than a room: the machine finds the room's node.
+// Lost tells the machine that the connection that it made to d is lost. It reports whether that is the
+// client's present connection. If the client has no connection, call it with a Directive that only has the
+// room, so that the machine finds the room's node.
 func (r *Machine) Lost(now time.Time, u float64, d Directive) bool {
 	switch {
 	case r.state == idle:
@@ -114,9 +113,8 @@ func (r *Machine) Lost(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// Next returns the next step and the wait before it. If the wait is not positive, the
-// step has begun: carry it out and report the outcome. Otherwise call Next again after
-// the wait, or after any other call.
+// Next returns the next step and how long to wait before it. If the wait is not positive, the step has begun,
+// so carry it out and report the outcome. Otherwise call Next again after the wait, or after any other call.
 func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
 	if r.state == idle {
 		return StepNone, 0
@@ -141,7 +139,7 @@ func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
 	return step, 0
 }
 
-// endDoubt ends the asks at their deadline, and starts the check if it is time.
+// endDoubt ends the asks at their deadline, and starts the check when it is due.
 func (r *Machine) endDoubt(now time.Time) {
 	if r.doubt && !now.Before(r.deadline) {
 		r.doubt = false
@@ -154,8 +152,8 @@ func (r *Machine) endDoubt(now time.Time) {
 	}
 }
 
-// due returns the earliest step that is not in progress. There are at most three. Two
-// resolves begin at least MinAsk apart.
+// due returns the earliest of at most three steps that is not in progress. Two resolves begin at least MinAsk
+// apart.
 func (r *Machine) due() (step Step, at time.Time) {
 	consider := func(s Step, t time.Time) {
 		if step == StepNone || t.Before(at) {
@@ -174,15 +172,15 @@ func (r *Machine) due() (step Step, at time.Time) {
 	return step, at
 }
 
-// Connected reports that the attempt in progress succeeded. The caller abandons a
-// resolve in progress.
+// Connected tells the machine that the attempt in progress succeeded. The caller abandons a resolve in
+// progress.
 func (r *Machine) Connected() {
 	if r.connecting {
 		r.state, r.connecting, r.asking = connected, false, false
 	}
 }
 
-// Refused reports that the target of the attempt in progress did not accept the client.
+// Refused tells the machine that the target of the attempt in progress did not accept the client.
 func (r *Machine) Refused(now time.Time, u float64, err error) {
 	if !r.connecting {
 		return
@@ -207,7 +205,7 @@ func (r *Machine) Refused(now time.Time, u float64, err error) {
 	}
 }
 
-// Failed reports that the attempt in progress failed after the target had accepted it.
+// Failed tells the machine that the attempt in progress failed after the target had accepted it.
 func (r *Machine) Failed(now time.Time, u float64, err error) {
 	if !r.connecting {
 		return
@@ -229,7 +227,7 @@ func (r *Machine) exhaust(pace Pace) {
 	}
 }
 
-// aim makes d the target, with all its attempts.
+// aim makes d the target, with a new count of attempts.
 func (r *Machine) aim(at time.Time, d Directive) {
 	at = r.paused(at, d.To)
 	r.state, r.target, r.epoch = seeking, d, max(r.epoch, d.Epoch)
@@ -237,8 +235,8 @@ func (r *Machine) aim(at time.Time, d Directive) {
 	r.doubt, r.tries, r.refusals, r.turns, r.checkAt = false, 0, 0, 0, time.Time{}
 }
 
-// paused returns when a node may be tried, from at on. A node that did not refuse gets no
-// two attempts within MinWait, however fast directives arrive.
+// paused returns when a node may be tried, at the earliest at. A node that did not refuse never gets two
+// attempts within MinWait, no matter how fast directives arrive.
 func (r *Machine) paused(at time.Time, node lease.NodeID) time.Time {
 	if node == r.tried && !r.refused {
 		return later(at, r.began.Add(r.Pace.withDefaults().MinWait))
@@ -260,11 +258,10 @@ func (r *Machine) giveUp(err error) {
 
 func (r *Machine) over() bool { return r.state == connected || r.state == gaveUp }
 
-// Target returns the target: of the newest directive, or of the newest answer.
+// Target returns the target, from the newest directive or the newest answer.
 func (r *Machine) Target() Directive { return r.target }
 
-// Attempts returns the number of attempts that have begun, at all targets, since the
-// last end or the start.
+// Attempts returns the number of attempts that have begun, at all targets, since the start or the last end.
 func (r *Machine) Attempts() int { return r.attempts }
 
 // Err returns a *GaveUpError if the machine gave up, otherwise nil.
@@ -277,7 +274,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// interrupt abandons the steps in progress; they are due again.
+// interrupt abandons the steps in progress, so that they are due again.
 func (r *Machine) interrupt() {
 	if r.connecting {
 		r.tries--
@@ -285,7 +282,7 @@ func (r *Machine) interrupt() {
 	r.connecting, r.asking = false, false
 }
 
-// stop ends an unfinished journey.
+// stop ends the search for the room's node.
 func (r *Machine) stop(err error) {
 	r.interrupt()
 	r.giveUp(err)

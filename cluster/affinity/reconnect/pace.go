@@ -7,36 +7,35 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Directive makes the clients of a room connect to another node. A signalling server
-// sends one for each room that moved. It is also the answer of a resolve.
+// Directive tells the clients of a room to connect to another node. A signalling server sends one for each
+// room that has moved. A resolve also answers with one.
 type Directive struct {
 	Room   string       `json:"room"`
 	To     lease.NodeID `json:"to"`
-	Addr   string       `json:"addr"`   // of the application on To, for clients
+	Addr   string       `json:"addr"`   // address of the application on To, for clients
 	Reason string       `json:"reason"` // for people
 	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53; 0 = To is a guess, because the store of pins does not answer
 }
 
-// Pace is the number of a client's attempts and the waits between its steps. The zero
-// value of each field is its default. Waits are whole milliseconds.
+// Pace is the number of a client's attempts and the waits between its steps. The zero value of each field
+// means its default. Waits are whole milliseconds.
 type Pace struct {
 	// Attempts is the number of attempts at a target that accepts and then fails, before
 	// the room is resolved for the last time. Default 3.
 	Attempts int
 
-	// MinWait and MaxWait bound the wait after a failed attempt. It counts from the
-	// failure and is uniform, so that the clients of a node do not return in waves. A
-	// connection that is lost within MaxWait counts as a failed attempt. Default 3 s and
-	// 5 s; MaxWait is at least MinWait.
+	// MinWait and MaxWait limit the wait after a failed attempt. The wait begins with the failure, and is
+	// random and uniform, so that the clients of a node do not return in waves. A connection that is lost
+	// within MaxWait counts as a failed attempt. Default 3 s and 5 s; MaxWait is at least MinWait.
 	MinWait, MaxWait time.Duration
 
-	// Spread bounds the wait of the first attempt from the directive or from the loss of
-	// the connection, uniform from 0, so that the clients of a node do not all arrive
-	// at the same time. Default 500 ms.
+	// Spread is the maximum wait between the directive or the loss of the connection and the first attempt.
+	// The wait is random and uniform from 0, so that the clients of a node do not all arrive at the same
+	// time. Default 500 ms.
 	Spread time.Duration
 
-	// MinAsk and MaxAsk bound the wait between two asks, uniform. Default 100 ms and
-	// 250 ms; MaxAsk is at least MinAsk.
+	// MinAsk and MaxAsk limit the wait between two asks, which is random and uniform. Default 100 ms and 250
+	// ms; MaxAsk is at least MinAsk.
 	MinAsk, MaxAsk time.Duration
 
 	// AskFor is how long a client asks for another node after its connection is lost or
@@ -68,8 +67,7 @@ func (p Pace) refused(n int, u float64) time.Duration {
 	return between((wait / 2).Truncate(time.Millisecond), wait, u)
 }
 
-// between returns the point at fraction u of the way from lo to hi. It counts in
-// milliseconds, like JavaScript.
+// between returns the point at the fraction u between lo and hi, in whole milliseconds, like JavaScript.
 func between(lo, hi time.Duration, u float64) time.Duration {
 	return lo + time.Duration(u*float64((hi-lo)/time.Millisecond))*time.Millisecond
 }

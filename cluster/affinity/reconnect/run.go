@@ -19,19 +19,19 @@ type step struct {
 	cancel    context.CancelFunc
 	abandoned bool // the machine does not wait for the outcome
 
-	found    Directive // of a resolve
+	found    Directive // answer of a resolve
 	err      error
 	panicked any
 }
 
 var errExited = errors.New("reconnect: the function ended its goroutine")
 
-// run carries out the steps of the machine until its end, or until ctx is done. The end
-// is decided under the lock, so that a later directive finds it.
+// run carries out the steps of the machine until it ends or ctx is done. The end is decided under the lock,
+// so that a later directive sees it.
 func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	done := make(chan *step, 2)
 	defer r.resign()
-	returns := false // or it panics, and that is the panic to report
+	returns := false // otherwise run panics, and that is the panic to report
 	defer func() {
 		if panicked := r.drain(done); panicked != nil && returns {
 			panic(panicked)
@@ -54,7 +54,7 @@ func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	return false, nil
 }
 
-// wait returns after the wait if that is positive, or after an outcome or news.
+// wait returns after wait, if that is positive, or after an outcome or news.
 func (r *Driver) wait(ctx context.Context, wait time.Duration, done <-chan *step) {
 	var timeout <-chan time.Time
 	if wait > 0 {
@@ -124,8 +124,7 @@ func (r *Driver) start(ctx context.Context, s *step, done chan<- *step) {
 	}()
 }
 
-// finish reports the outcome of a step. The machine ignores the outcome of an abandoned
-// one.
+// finish reports the outcome of a step to the machine, unless the step was abandoned.
 func (r *Driver) finish(ctx context.Context, s *step) {
 	s.cancel()
 	if s.panicked == nil && s.err != nil {
@@ -157,8 +156,8 @@ func (r *Driver) finish(ctx context.Context, s *step) {
 	r.abandon()
 }
 
-// drain ends the steps in progress and waits for them: run returns, or panics. The
-// machine carries out again what it has to. It returns the first panic of a step.
+// drain ends the steps in progress and waits for them, because run returns or panics. The machine repeats
+// what it still needs. drain returns the first panic of a step.
 func (r *Driver) drain(done <-chan *step) (panicked any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,13 +15,14 @@ import (
 
 var errSetting = errors.New("a setting has a name without spaces, and neither has line breaks")
 
-// Agree implements pinstore.Store. It takes two commands, one after the other. The store compares two settings
-// of its own.
+// Agree implements pinstore.Store. It takes two commands, one after the other. The store adds two settings,
+// the name of the cluster and the prefix.
 //
-// First the name of the cluster is stated under the prefix: two clusters with one prefix would take each other's
-// rooms. Then the settings and the prefix are stated under the name of the cluster. Those keys do not begin with
-// the prefix: nodes with different prefixes look at the same keys. A node that is refused for the name states no
-// settings there, so it does not stand in the way of a node of its cluster that has the right prefix.
+// First it records the name of the cluster under the prefix, because two clusters with the same prefix would
+// take each other's rooms. Then it records the settings and the prefix under the name of the cluster. These
+// keys do not begin with the prefix, so that nodes with different prefixes see the same keys. A node that is
+// refused because of the name records no settings there, so it does not get in the way of a node of its
+// cluster that has the right prefix.
 func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
 	if ttl > 0 {
 		ttl = max(ttl, time.Millisecond)
@@ -39,12 +40,12 @@ func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 	return agreed, errors.Join(err, also)
 }
 
-// unwritable reports whether the keys cannot hold a setting.
+// unwritable reports whether the keys cannot represent a setting.
 func unwritable(s pinstore.Setting) bool {
 	return s.Name == "" || strings.ContainsAny(s.Name, " \n\r\t") || strings.ContainsAny(s.Value, "\n\r")
 }
 
-// statement is what a user states under three keys of one slot.
+// statement is what a user records under three keys of a slot.
 type statement struct {
 	keys   []string
 	self   lease.Incarnation
@@ -115,9 +116,9 @@ func agreedSince(words []string) (agreed pinstore.Agreed, err error) {
 	return agreed, err
 }
 
-// fingerprint is the string that holds the settings of a cluster, the zset of the incarnations that state
-// them, and the key of the refused incarnations, in one slot. The name of the cluster may have any bytes, so
-// bytes with a meaning in keys are escaped.
+// fingerprint returns three keys in the same slot: the string with the settings of a cluster, the zset of the
+// incarnations that have them, and the zset of the refused incarnations. The name of the cluster may have any
+// bytes, so bytes with a meaning in keys are escaped.
 func fingerprint(cluster string) []string {
 	var b strings.Builder
 	for _, c := range []byte(cluster) {

@@ -10,17 +10,16 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// moving reports whether an answer says that the keys of a command are on two servers: a
-// slot of a Redis Cluster moves. A command with one key is redirected to the right server,
-// and works.
+// moving reports whether an answer says that the keys of a command are on two servers, because a slot of a
+// Redis Cluster moves. A command with only one key still works, because it is redirected to the right server.
 func moving(answer rueidis.RedisResult) bool {
 	err, ok := rueidis.IsRedisErr(answer.Error())
 	return ok && err.IsTryAgain()
 }
 
-// swapApart performs the ops of batch b with commands of one key each, and sets their results. The
-// comparison and the pin are atomic, as in Swap. The index comes first: an entry without a pin is
-// harmless. The entry of the replaced pin stays, until Index removes it.
+// swapApart performs the ops of batch b with commands of one key each, and sets their results. Comparing and
+// setting the pin is atomic, as in Swap. The entry in the index is written first, because an entry without a
+// pin is harmless. The entry of the replaced pin stays until Index removes it.
 func (s *Store) swapApart(ctx context.Context, l *link, b batch, ops []pinstore.Op, results []pinstore.Result) {
 	var enter, swaps []call
 	for _, i := range b {

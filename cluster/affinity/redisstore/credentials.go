@@ -10,12 +10,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// credentialsTime bounds a call of Options.Credentials.
+// credentialsTime is how long a call of Options.Credentials may take.
 const credentialsTime = 5 * time.Second
 
-// ask makes the client of opt call Credentials for each connection, until life ends. The client would give
-// its answer to sentinels, too. It tells nothing of a connection but the address, so the dialer marks those
-// of sentinels. It knows them by their resolver, which resolves like the default one.
+// ask makes the client of opt call Credentials for each connection, until life ends. The client would also
+// send its answer to sentinels. It only tells the address of a connection, so the dialer marks connections to
+// sentinels. It recognizes them by their resolver, which resolves like the default one.
 func (o Options) ask(life context.Context, opt *rueidis.ClientOption) {
 	if o.Credentials == nil {
 		return

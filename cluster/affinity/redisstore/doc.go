@@ -1,39 +1,38 @@
-// Package redisstore keeps pins and participants on Redis, for all nodes of a fleet: it
-// implements pinstore.Store and presence.Store.
+// Package redisstore keeps pins and participants in Redis, for all nodes of a fleet. It implements
+// pinstore.Store and presence.Store.
 //
 //	store, err := redisstore.Open(ctx, redisstore.Options{URL: "redis://localhost:6379", Prefix: "calls:"})
 //	…
 //	defer store.Close()
 //
-// It works on Redis 7 or newer and on Valkey: one server, Redis Cluster, Sentinel; over
-// TLS, with a user of an access list.
+// It works with Redis 7 or newer and with Valkey, on a single server, a Redis Cluster or with Sentinel, over
+// TLS, and with an ACL user.
 //
 // # Guarantees
 //
-//  1. Each op of Swap is atomic on the server. A single op is one command, and so is a
-//     batch for one partition; batches share a round trip. Ops that only read take several commands: the
-//     freshness may be that of the next pin, of which the store notifies then.
-//  2. A pin and its entry in the index of its node's rooms change together. No command
-//     scans the keys.
+//  1. Each op of Swap is atomic on the server. A single op is one command, and so is a batch for one
+//     partition. Batches share a round trip. Ops that only read take several commands, so their freshness may
+//     be that of the next pin, of which the store then notifies.
+//  2. A pin and its entry in the index of its node's rooms change together. No command scans the key space.
 //  3. All keys of a partition are in one slot of Redis Cluster, all keys have a TTL, and
 //     all time is the server's.
 //  4. An answer is fresh for at most 30 s, and no longer than its pin lasts or until the
 //     server notifies of another client's change. After a lost connection the store
 //     notifies of a change of all pins. With client_cache=0 an answer is fresh for 1 s.
-//  5. Redis may be down at any time, even during Open. Calls return when their context
-//     ends at the latest, with ErrStore and its cause. No call is repeated; connections
-//     recover by themselves. A single server that has become a replica (READONLY, MASTERDOWN) loses its
-//     connections, so that the next ones go where its name, or a balancer, leads to by then.
-//  6. A foreign value under a key is an error that names the key.
+//  5. Redis may be down at any time, even during Open. Calls return when their context ends at the latest,
+//     with ErrStore and its cause. Calls are not retried, but connections recover by themselves. If a single
+//     server has become a replica (READONLY, MASTERDOWN), its connections are closed, so that the next ones
+//     go where its name or a load balancer then leads.
+//  6. If a key has a value that is not from roost, the error names the key.
 //  7. No error and no log line contains a password.
-//  8. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of
-//     that slot, and says so.
+//  8. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of that
+//     slot, and then returns an error.
 //
 // # What it does not promise
 //
-// A call that failed, or ended with its context, may still be carried out, within
-// seconds. Redis replicates asynchronously: a failover may lose the last changes. Epochs
-// still grow, unless the clock of the new master is behind that of the old one.
+// A call that failed, or ended with its context, may still be carried out within seconds. Redis replicates
+// asynchronously, so a failover may lose the last changes. Epochs still grow, unless the clock of the new
+// master is behind that of the old one.
 //
 // # Keys
 //
@@ -52,16 +51,15 @@
 //	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms
 //	roost:{<cluster>}:refused           zset    incarnation that states other ones → expiry in ms
 //
-// The last three begin with roost: for any prefix, so that nodes with different prefixes see each other. A
-// user of an access list without a right to them is compared by the name of the cluster alone, and the log
-// says so.
+// The last three begin with roost: for any prefix, so that nodes with different prefixes see each other. If
+// an ACL user has no right to them, only the name of the cluster is compared, and the log says so.
 //
-// A user of an access list needs
+// An ACL user needs
 //
 //	~roost:* (and the prefix, if it is another one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
 //	+zadd +zrem +zrange +zrevrange +zscore +zcard +zcount +zrangebyscore
 //	+zremrangebyscore +hello +ping +client|tracking +client|caching
 //	+select +cluster|slots +cluster|shards +role
 //
-// Without +client|caching a batch takes a command for each partition.
+// Without +client|caching, a batch takes a command for each partition.
 package redisstore

@@ -12,20 +12,18 @@ import (
 )
 
 const (
-	// maxPipeline bounds the commands that share a round trip, so that other callers get
-	// their turn.
+	// maxPipeline is how many commands share a round trip, so that other callers get their turn.
 	maxPipeline = 128
 
-	// page bounds the rooms that one command returns. With a small limit, up to
-	// maxPipeline pages are read without need.
+	// page is how many rooms a command returns at most. With a small limit, up to maxPipeline pages are read
+	// unnecessarily.
 	page = 64
 )
 
-// Index implements pinstore.Store. It takes a command for each partition, and two for
-// each selected incarnation in each partition, or each 64 of its rooms; 128 commands
-// share a round trip. It removes stale entries. Rooms that are pinned or released at the
-// same time may be missing. If some keys cannot be read, because a server is down or a
-// value is foreign, it returns the other rooms with the error.
+// Index implements pinstore.Store. It takes a command for each partition, and two for each 64 rooms of each
+// selected incarnation in each partition. 128 commands share a round trip. It removes stale entries. Rooms
+// that are pinned or released at the same time may be missing. If some keys cannot be read, because a server
+// is down or a value is not from roost, it returns the other rooms with the error.
 func (s *Store) Index(
 	ctx context.Context,
 	partitions []placement.Partition,
@@ -43,26 +41,26 @@ func (s *Store) Index(
 		stale = append(stale, got.stale...)
 		shelves = append(got.rest, shelves[len(some):]...)
 	}
-	s.tidy(ctx, stale) // not earlier: removals would shift the pages
+	s.tidy(ctx, stale) // not earlier, because removals would shift the pages
 	return found[:min(len(found), max(limit, 0))], failed
 }
 
 // reading is the result of reading a page of some shelves.
 type reading struct {
 	entries []pinstore.Entry
-	rest    []shelf // with more rooms
+	rest    []shelf // shelves with more rooms
 	stale   []call  // to remove stale entries
 }
 
-// shelf is the index of one incarnation in one partition.
+// shelf is the index of an incarnation in a partition.
 type shelf struct {
 	partition placement.Partition
 	at        lease.Incarnation
 	read      int // entries so far
 }
 
-// shelves returns the shelves of the incarnations that want selects. It calls want only
-// on the caller's goroutine.
+// shelves returns the shelves of the incarnations for which want returns true. It only calls want on the
+// caller's goroutine.
 func (s *Store) shelves(
 	ctx context.Context,
 	partitions []placement.Partition,
@@ -91,8 +89,8 @@ func (s *Store) shelves(
 	return found, failed
 }
 
-// read reads the next page of each shelf, latest expiry first, so that stale entries do
-// not hide others.
+// read reads the next page of each shelf, latest expiry first, so that stale entries do not hide other
+// entries.
 func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
 	asks := make([]command, len(shelves))
 	for i, of := range shelves {
@@ -176,8 +174,7 @@ func (s *Store) tidy(ctx context.Context, calls []call) {
 	}
 }
 
-// lists runs commands that return lists of strings. The list of a failed command is
-// nil.
+// lists runs commands that return lists of strings. It returns nil for the list of a failed command.
 func (s *Store) lists(ctx context.Context, asks []command) (lists [][]string, failed error) {
 	lists = make([][]string, len(asks))
 	answers, err := s.doPlain(ctx, asks...)

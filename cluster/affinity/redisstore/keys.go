@@ -11,32 +11,33 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// keys builds the names of keys. Its value is the prefix. The partition is the hash tag:
-// Redis Cluster keeps all keys of a partition in one slot. The name of a room follows
-// the tag, so it cannot change the tag.
+// keys builds the names of keys. Its value is the prefix. The partition is the hash tag, so Redis Cluster
+// keeps all keys of a partition in the same slot. The name of a room follows the tag, so it cannot change the
+// tag.
 type keys string
 
 // pin is the string that holds a room's pin.
 func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
 
-// rooms is the zset of an incarnation's rooms in a partition: room → expiry of its pin.
+// rooms returns the zset of an incarnation's rooms in a partition: room → expiry of its pin.
 func (k keys) rooms(p placement.Partition, at string) string { return k.of(p, ":n:", at) }
 
-// units is the zset of the units of new rooms that were counted towards an incarnation.
+// units returns the zset of the units of new rooms that were counted for an incarnation.
 func (k keys) units(at string) string { return string(k) + "{n:" + at + "}" }
 
-// unitsFor is the number of units that were counted for a room of late.
+// unitsFor returns the key of the units that were recently counted for a room.
 func (k keys) unitsFor(at, room string) string { return k.units(at) + ":" + room }
 
-// incarnations is the zset of the incarnations with rooms in a partition: incarnation →
-// an expiry that is no earlier than the expiry of their pins.
+// incarnations returns the zset of the incarnations with rooms in a partition: incarnation → an expiry not
+// earlier than that of their pins.
 func (k keys) incarnations(p placement.Partition) string { return k.of(p, ":l", "") }
 
-// heartbeats is the zset of the nodes that are alive: incarnation → expiry.
+// heartbeats returns the zset of live nodes: incarnation → expiry.
 func (k keys) heartbeats() string { return string(k) + "lives" }
 
-// cluster is, in one slot, the string that holds the name of the cluster that has these keys, the zset of the
-// incarnations that state the name, and a key that is never written. Their tag is the word cluster.
+// cluster returns three keys in the same slot: the string with the name of the cluster that uses these keys,
+// the zset of the incarnations with that name, and a key that is never written. Their tag is the word
+// cluster.
 func (k keys) cluster() []string {
 	tag := string(k) + "{cluster}:"
 	return []string{tag + "name", tag + "named", tag + "none"}
@@ -75,7 +76,7 @@ func (k keys) validate() error {
 	return nil
 }
 
-// textOf returns an incarnation as in keys and values; "" for none.
+// textOf returns an incarnation in the form of keys and values, or "" for none.
 func textOf(l lease.Incarnation) string {
 	if l == (lease.Incarnation{}) {
 		return ""
@@ -101,14 +102,14 @@ func parseIncarnation(text string) (lease.Incarnation, error) {
 	return lease.Incarnation{Node: lease.NodeID(node), Number: incarnation}, nil
 }
 
-// maxEpoch is the greatest integer that a double, as in Lua, holds exactly.
+// maxEpoch is the largest integer that a double, as in Lua, represents exactly.
 const maxEpoch = 1 << 53
 
 const maxNeeds = 8 << 10 // bytes
 
 var errPin = errors.New("it is not node|incarnation|epoch|size|needs")
 
-// parsePin is for the text of a pin. The id of a node has no |, but needs may have.
+// parsePin parses the text of a pin. The id of a node cannot contain |, but needs can.
 func parsePin(text string) (pinstore.Pin, error) {
 	const fields = 5
 	f := strings.SplitN(text, "|", fields)

@@ -11,27 +11,27 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// mover closes the connections to a server that is no master any more, so that the next ones go where the address of
-// Redis leads to by then. In a failover of a managed Redis, or behind a balancer, the former master stays up as
-// a replica: it keeps its connections and rejects writes for good. It is for a single server: where there are
-// sentinels or a cluster, the client asks them for the master.
+// mover closes the connections to a server that is no longer the master, so that the next ones go where the
+// address of Redis then leads. After a failover of a managed Redis, or behind a load balancer, the old master
+// stays up as a replica, keeps its connections and rejects all writes. mover is for a single server. With
+// sentinels or a cluster, the client asks these for the master.
 type mover struct {
 	all []*connections // in the order to close them
 
 	mu    sync.Mutex
-	last  time.Time // when they were closed
+	last  time.Time // when they were last closed
 	pause time.Duration
 	next  time.Time // when they may be closed again
 }
 
-// The address may lead to the replica for a while, or for good. A fleet that dials it without a pause could keep the
-// server busy: the first pause is short, and the next ones are longer.
+// The address may lead to the replica for a while, or permanently. Dialing it without a pause could keep the
+// server busy, so the first pause is short, and the next ones are longer.
 const (
 	leastPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second
 )
 
-// heed closes the connections if an answer says that the server is no master.
+// heed closes the connections if an answer says that the server is not a master.
 func (m *mover) heed(answers ...rueidis.RedisResult) {
 	for _, answer := range answers {
 		if err, ok := rueidis.IsRedisErr(answer.Error()); ok && noMaster(err.Error()) {
@@ -45,12 +45,12 @@ func (m *mover) heed(answers ...rueidis.RedisResult) {
 	}
 }
 
-// noMaster reports whether an error is that of a replica, or of a replica that has lost its master.
+// noMaster reports whether an error comes from a replica, or from a replica that has lost its master.
 func noMaster(err string) bool {
 	return strings.HasPrefix(err, "READONLY ") || strings.HasPrefix(err, "MASTERDOWN ")
 }
 
-// due reports whether the connections are to be closed now.
+// due reports whether to close the connections now.
 func (m *mover) due(now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +65,7 @@ func (m *mover) due(now time.Time) bool {
 	return true
 }
 
-// heeding is a client whose answers a mover heeds.
+// heeding is a client that shows its answers to a mover.
 type heeding struct {
 	rueidis.Client
 	*mover

@@ -14,10 +14,10 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Notify implements pinstore.Store. It also calls changed with "" when a connection to any
-// server is lost, so that no stale pin goes unnoticed: before the next connection to that server
-// answers, but perhaps a second after another server that sentinels have made the master has.
-// With client_cache=0 it calls changed with a room only for the changes of other users of this Store.
+// Notify implements pinstore.Store. It also calls changed with "" when a connection to any server is lost, so
+// that no stale pin goes unnoticed. It does so before the next connection to that server answers, but if
+// sentinels have made another server the master, that server may have answered for a second by then. With
+// client_cache=0, it only calls changed with a room for changes by other users of this Store.
 func (s *Store) Notify(changed func(room string)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Store) users() []*user {
 	return nil
 }
 
-// invalidated is called by each tracking connection; nil stands for all keys.
+// invalidated is called by each tracking connection. nil means all keys.
 func (s *Store) invalidated(names []rueidis.RedisMessage) {
 	users := s.users()
 	if names == nil {
@@ -67,8 +67,8 @@ func (s *Store) invalidated(names []rueidis.RedisMessage) {
 	}
 }
 
-// notifyOthers notifies the users of this Store of each other's changes: the server does
-// not notify a connection of its own changes.
+// notifyOthers notifies the users of this Store of each other's changes, because the server does not notify a
+// connection of its own changes.
 func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 	users := s.users()
 	if len(users) < 2 {
@@ -85,7 +85,7 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 
 type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
 
-// dialed returns the dialer of a client: its own, or the default one for nil.
+// dialed returns the dialer of a client, or the default one for nil.
 func dialed(dial dialer) dialer {
 	if dial != nil {
 		return dial
@@ -98,17 +98,17 @@ func dialed(dial dialer) dialer {
 	}
 }
 
-// connections are those of one client, which announce their loss before they close, and before the
-// next one to the same address is used. The client calls OnInvalidations, too, but lets callers dial again
-// before it does: an answer over the next connection could come first, and what the server has
-// forgotten would pass for a change by another node.
+// connections are the connections of a client. They announce their loss before they close, and before the
+// next one to the same address is used. The client also calls OnInvalidations, but may let callers dial again
+// before that. An answer over the next connection could then come first, and what the server has forgotten
+// would look like a change by another node.
 type connections struct {
 	dial dialer
 	lost func()
 
 	mu     sync.Mutex
-	last   map[string]*connection // by address; the client has one to each
-	failed error                  // of the latest attempt; nil: it is open
+	last   map[string]*connection // by address; the client has one connection to each
+	failed error                  // error of the latest attempt; nil: it succeeded
 }
 
 func newConnections(dial dialer, lost func()) *connections {
@@ -128,7 +128,7 @@ func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, secu
 	c.last[addr] = next
 	c.mu.Unlock()
 	if former != nil {
-		former.announce() // perhaps it failed, and is not closed yet
+		former.announce() // it may have failed without being closed yet
 	}
 	return next, nil
 }
@@ -140,7 +140,8 @@ func (c *connections) unreachable() error {
 	return c.failed
 }
 
-// close closes all. The client dials again for its next call; those in progress fail with why.
+// close closes all connections. Calls in progress fail with why, and the client dials again for its next
+// call.
 func (c *connections) close(why error) {
 	c.mu.Lock()
 	open := slices.Collect(maps.Values(c.last))
@@ -151,14 +152,14 @@ func (c *connections) close(why error) {
 	}
 }
 
-// connection announces its loss once: a caller in between waits. It announces
-// nothing if the server has not answered, or refused it: such a server is dialed again and again.
+// connection announces its loss once, and concurrent callers wait for that. It announces nothing if the
+// server never answered or refused the connection, because such a server is dialed again and again.
 type connection struct {
 	net.Conn
-	lost func() // at most once
+	lost func() // called at most once
 	read atomic.Bool
-	used atomic.Bool           // the first answer was no error
-	why  atomic.Pointer[error] // it was closed here
+	used atomic.Bool           // the first answer was not an error
+	why  atomic.Pointer[error] // why it was closed here
 }
 
 func (c *connection) Read(b []byte) (int, error) {

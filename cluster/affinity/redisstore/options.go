@@ -14,7 +14,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// DefaultPrefix begins the names of all keys unless Options say otherwise.
+// DefaultPrefix is the default of Options.Prefix.
 const DefaultPrefix = "roost:"
 
 // Options configures a Store.
@@ -27,38 +27,37 @@ type Options struct {
 	//	rediss://host:6379                                    with TLS
 	//	unix:///run/redis.sock                                a socket
 	//
-	// Special characters in the user and the password are percent-encoded. A cluster
-	// is detected; the address of one node is enough, and further addresses help while
-	// that node is down. client_cache=0 in the query disables caching, for servers
-	// without CLIENT TRACKING. dial_timeout and write_timeout replace the defaults that follow from Budget. Required.
+	// Percent-encode special characters in the user and the password. A cluster is detected. The address of
+	// one of its nodes is enough, but more addresses help while that node is down. client_cache=0 in the
+	// query disables caching, for servers without CLIENT TRACKING. dial_timeout and write_timeout replace the
+	// defaults, which follow from Budget. Required.
 	URL string
 
-	// Budget is the Config.Budget of the resolvers over this store, if it is not 150 ms. A connection gets twice as
-	// long to open and to answer, and 300 ms and 500 ms at least.
+	// Budget is the Config.Budget of the resolvers over this store, if it is not 150 ms. A connection may take twice
+	// as long to open and to answer, and at least 300 ms and 500 ms.
 	Budget time.Duration
 
-	// Prefix begins the names of all keys but those of the fingerprint; all nodes of a cluster
-	// use the same. Several clusters share a Redis by different prefixes and different names
-	// (cluster.Config.Cluster): of two clusters with one prefix, affinity.Start refuses the
-	// later one. Printable ASCII without braces. Default "roost:".
+	// Prefix begins the names of all keys, except those of the fingerprint. All nodes of a cluster must use
+	// the same prefix. Clusters that share a Redis need different prefixes and different names
+	// (cluster.Config.Cluster). If two clusters use the same prefix, affinity.Start of the later one fails.
+	// Printable ASCII without braces. Default "roost:".
 	Prefix string
 
-	// TLS replaces the default of a rediss:// URL: to verify the server by the system's
-	// authorities and the URL's host name.
+	// TLS replaces the default of a rediss:// URL, which verifies the server with the system's authorities
+	// and the URL's host name.
 	TLS *tls.Config
 
-	// Credentials returns the user, empty for the default one, and the password of the next
-	// connection, in place of those of URL. It is called for each attempt to connect, from any
-	// goroutine: several times a second while Redis rejects them, so keep a token that is
-	// expensive to get until it expires. New credentials need no restart: they hold from the next
-	// connection on, and connections that are open stay. The attempt to connect waits for it, for
-	// up to 5 s, until ctx ends; if it returns an error, that attempt fails with the error, which
-	// must not have the password. Sentinels are given SentinelUsername and SentinelPassword
-	// instead. Nil: those of URL.
+	// Credentials returns the user (empty for the default user) and the password of the next connection,
+	// instead of those in URL. It is called for each attempt to connect, from any goroutine, and several
+	// times a second while Redis rejects the credentials. So cache a token that is expensive to get. New
+	// credentials need no restart: they apply from the next connection on, and open connections stay open.
+	// The attempt to connect waits for Credentials until ctx ends after 5 s. If it returns an error, which
+	// must not contain the password, the attempt fails with it. Sentinels get SentinelUsername and
+	// SentinelPassword instead. Default: nil, the user and password of URL.
 	Credentials func(ctx context.Context) (username, password string, err error)
 
-	// SentinelUsername and SentinelPassword are for the sentinels. The user and password
-	// of the URL are for the servers behind them.
+	// SentinelUsername and SentinelPassword are for sentinels. The user and password of the URL are for the
+	// servers behind them.
 	SentinelUsername, SentinelPassword string
 }
 
@@ -77,16 +76,15 @@ func (o Options) GoString() string { return o.String() }
 // LogValue keeps passwords out of logs.
 func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
-// The errors contain no part of the URL: in a malformed URL any part can be the
-// password.
+// The errors contain no part of the URL, because any part of a malformed URL can be the password.
 var (
 	errURL = errors.New("redisstore: the URL cannot be read: it must look like redis://user:password@host:6379/0?name=value " +
 		"with special characters percent-encoded, begin with redis, rediss or unix, and have no faulty values in its query")
 	errTLS = errors.New("redisstore: Options.TLS needs a URL that begins with rediss://")
 )
 
-// client returns the options of a client without tracking, and whether a client with
-// tracking is wanted. It is used until life ends.
+// client returns the options of a client without tracking, and whether a client with tracking is also wanted.
+// The options are used until life ends.
 func (o Options) client(life context.Context) (opt rueidis.ClientOption, tracking bool, err error) {
 	if err := keys(o.Prefix).validate(); err != nil {
 		return opt, false, err
@@ -109,11 +107,10 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, trackin
 	opt.ConnWriteTimeout = cmp.Or(opt.ConnWriteTimeout, max(500*time.Millisecond, 2*o.Budget))
 	opt.DisableRetry = true // callers have a budget and a circuit breaker
 
-	// Without a refresh the client never detects a node that died without closing its
-	// connections.
+	// Without a refresh, the client would never detect a node that died without closing its connections.
 	const refresh = 5 * time.Second
 	opt.ClusterOption.ShardsRefreshInterval = refresh
-	opt.ClusterOption.MaxMovedRedirections = 8 // no circles; calls run to their end, see Store.do
+	opt.ClusterOption.MaxMovedRedirections = 8 // limits redirections, because calls run until they end; see Store.do
 	opt.Sentinel.TopologyRefreshInterval = refresh
 	opt.Sentinel.Dialer = opt.Dialer
 	opt.Sentinel.TLSConfig = opt.TLSConfig
@@ -122,9 +119,9 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, trackin
 	opt.DialCtxFn = dialed(opt.DialCtxFn)
 	o.ask(life, &opt)
 
-	// One connection to each server: the server tracks the keys that a connection has
-	// read, and does not notify it of its own changes. The default is several
-	// connections, picked at random, and another for large pipelines.
+	// Use one connection to each server, because the server tracks the keys that a connection has read, and
+	// does not notify it of its own changes. The default is several connections, picked at random, and
+	// another for large pipelines.
 	opt.PipelineMultiplex = -1
 	opt.BlockingPipeline = -1
 	opt.AlwaysPipelining = true

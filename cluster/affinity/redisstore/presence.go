@@ -23,11 +23,10 @@ var (
 	countSource string
 )
 
-// Presence is a presence.Store on Redis: one zset for each room, under
-// {partition}:u:room after the prefix, participant → last heartbeat in ms. All time
-// is the Redis server's. When its clock jumps, as in a failover, the participants of
-// crashed nodes become stale earlier or later by as much; the next heartbeat corrects
-// all others.
+// Presence is a presence.Store in Redis. Each room has a zset, under {partition}:u:room after the prefix:
+// participant → last heartbeat in ms. All time is the Redis server's. When its clock jumps, for example in a
+// failover, the participants of crashed nodes become stale earlier or later by that much. The next heartbeat
+// corrects all others.
 type Presence struct {
 	store                     *Store
 	heartbeat, members, count script
@@ -35,19 +34,18 @@ type Presence struct {
 
 var _ presence.Store = (*Presence)(nil)
 
-// Presence returns the presence store on the same Redis with the same prefix. It is
-// closed with s.
+// Presence returns the presence store in the same Redis with the same prefix. It is closed with s.
 func (s *Store) Presence() *Presence {
 	return &Presence{s, newScript(presenceHeartbeatSource), newScript(membersSource), newScript(countSource)}
 }
 
-// participants is the zset of a room's participants.
+// participants returns the zset of a room's participants.
 func (k keys) participants(room presence.Room) string {
 	return k.of(room.Partition, ":u:", room.Name)
 }
 
-// most is the number of participants in one command: a script can pass some 8,000
-// arguments, two a participant, and blocks the server while it runs.
+// most is the number of participants in a command. It is limited because a script can pass about 8,000
+// arguments, two per participant, and blocks the server while it runs.
 const most = 1000
 
 // Heartbeat implements presence.Store, with one command for each room.
@@ -78,10 +76,10 @@ func (s *Presence) Leave(ctx context.Context, participants ...presence.Participa
 	return firstError("leave", results, err)
 }
 
-// Members implements presence.Store. It reads a room in pages of 1,000 participants, by
-// one command each, so that a huge room does not hold up the server. The pages are in the
-// order of the last heartbeats, and a heartbeat moves its participant to the end: who is
-// present throughout is in one page at least.
+// Members implements presence.Store. It reads a room in pages of 1,000 participants with a command each, so
+// that a huge room does not block the server. The pages are in the order of the last heartbeats, and a
+// heartbeat moves its participant to the end, so a participant who is present all the time is in at least one
+// page.
 func (s *Presence) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {
 	age, err := milliseconds(stale)
 	if err != nil {
@@ -113,7 +111,7 @@ func (s *Presence) Members(ctx context.Context, stale time.Duration, room presen
 	}
 }
 
-// membersOf returns a page, and the last heartbeat in it or "0" if no page follows.
+// membersOf returns a page, and the last heartbeat in it, or "0" if no page follows.
 func membersOf(r rueidis.RedisResult) (last string, page []presence.Member, err error) {
 	fields, err := r.ToArray()
 	if err != nil {
@@ -180,7 +178,7 @@ func (s *Presence) byRoom(participants []presence.Participant) []roomBatch {
 	return rooms
 }
 
-// run runs a script on the connections that are not tracked.
+// run runs a script on the connections without tracking.
 func (s *Presence) run(ctx context.Context, what string, sc script, calls []call) ([]rueidis.RedisResult, error) {
 	results, err := s.store.runPlain(ctx, sc, calls...)
 	return results, firstError(what, results, err)
@@ -196,8 +194,8 @@ func milliseconds(stale time.Duration) (string, error) {
 // presenceError makes err a presence.ErrStore that names the operation.
 func presenceError(what string, err error) error { return errorOf(presence.ErrStore, what, err) }
 
-// firstError returns err, or one error for all that are in results. The caller
-// repeats all commands, so the first error is enough.
+// firstError returns err, or the first error in results. One is enough, because the caller repeats all
+// commands.
 func firstError(what string, results []rueidis.RedisResult, err error) error {
 	if err != nil {
 		return presenceError(what, err)

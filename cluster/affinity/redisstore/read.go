@@ -17,8 +17,8 @@ func reads(op *pinstore.Op) bool {
 	return op.If == (pinstore.Pin{}) && op.Set.Incarnation == (lease.Incarnation{})
 }
 
-// readOn performs ops that change nothing, of a store on one server, by plain commands: they cost
-// the server a third of what the script does.
+// readOn performs ops that change nothing, for a store on one server, with plain commands, which cost the
+// server a third of what the script costs.
 func (s *Store) readOn(ctx context.Context, l *link, ops []pinstore.Op, of []int, results []pinstore.Result) {
 	var refused []int
 	var cmds []rueidis.Completed
@@ -43,8 +43,8 @@ func (s *Store) readOn(ctx context.Context, l *link, ops []pinstore.Op, of []int
 	s.swapSplit(ctx, l, ops, refused, results)
 }
 
-// readCommands adds the commands for a batch. The connection tracks the pins since it reads them, so a
-// change after that is notified of; then the TTL may be that of the next pin.
+// readCommands adds the commands for a batch. The connection tracks the pins from when it reads them, so the
+// server notifies of later changes. After such a change the TTL may be that of the next pin.
 func (s *Store) readCommands(cmds []rueidis.Completed, l *link, b batch, ops []pinstore.Op) []rueidis.Completed {
 	build := l.pins.B()
 	pins := s.pinsOf(b, ops)
@@ -91,7 +91,7 @@ func (s *Store) readResults(
 	}
 }
 
-// pinResult returns the result for a pin of which the text and the TTL in milliseconds are known.
+// pinResult returns the result for a pin with the given text and TTL in milliseconds.
 func pinResult(text string, ttl int64, tracked bool) (pinstore.Result, error) {
 	const expired, none = -2, -1
 	if text == "" {

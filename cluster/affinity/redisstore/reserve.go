@@ -17,14 +17,14 @@ import (
 
 // counted is the answer of the script reserve.
 type counted struct {
-	quarter string // where the units were counted; empty: they exceed the limit
+	quarter string // where the units were counted; empty: they would exceed the limit
 	before  int64
 	err     error
 }
 
-// claim performs an op with a limit. The node's units are in another slot than the room's
-// pin, so no script can do both: the two run side by side, in the time of one round trip. A pin
-// that the limit forbids is undone by comparison before the caller is answered.
+// claim performs an op with a limit. The node's units are in another slot than the room's pin, so one script
+// cannot do both. Two scripts run at the same time, in the time of one round trip. If the limit forbids the
+// pin, it is undone with a comparison before claim returns.
 func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err := check(&op); err != nil {
 		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
@@ -35,7 +35,7 @@ func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	result := s.swapAll(ctx, []pinstore.Op{op})[0]
 	side.Wait()
 	switch {
-	case units.err != nil: // the server of the node's units is down: joins go on
+	case units.err != nil: // the server of the node's units is down: continue without a limit
 		return result
 	case !result.Done && units.quarter != "" && unwritten(result.Err):
 		s.uncount(op, units.quarter)
@@ -45,8 +45,8 @@ func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	return result
 }
 
-// unwritten reports whether an error, or nil, proves that a command wrote nothing: after a lost connection,
-// or one that does not answer in time, it may have been carried out.
+// unwritten reports whether an error, or nil, proves that a command wrote nothing. After a lost connection or
+// a timeout, the command may have been carried out.
 func unwritten(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op == "dial"
@@ -62,14 +62,14 @@ func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Resul
 	switch {
 	case undone.Err != nil:
 		return undone
-	case !undone.Done: // another caller has moved the room in between
+	case !undone.Done: // another caller has moved the room in the meantime
 		return undone
 	}
 	return pinstore.Result{Pin: undone.Pin, Full: true, Counted: units.before}
 }
 
-// uncount takes back units that were counted for a claim that another caller has won, or that failed. The
-// caller does not wait; without it the units count until they are old.
+// uncount subtracts units that were counted for a claim that failed or that another caller has won. It does
+// not wait. If it fails, the units count until they are old.
 func (s *Store) uncount(op pinstore.Op, quarter string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -33,7 +33,7 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// call is one run of a script. All keys are of one partition.
+// call is a run of a script. All its keys belong to one partition.
 type call struct{ keys, args []string }
 
 // run runs the script once for each call and returns the answers in order. The calls
@@ -43,11 +43,11 @@ func (s script) run(ctx context.Context, c rueidis.Client, calls ...call) []ruei
 	return answers
 }
 
-// watch is run. After each call its connection, which is told what to track, tracks the call's
-// keys of watch, and reads their values. They share the round trip. A value that is an error is not tracked.
+// watch is run for a connection that is told what to track. After each call, the connection tracks the call's
+// keys in watch and reads their values, in the same round trip. A key whose value is an error is not tracked.
 func (s script) watch(ctx context.Context, c rueidis.Client, calls []call, watch [][]string) (answers, values []rueidis.RedisResult) {
 	answers, values = s.ask(ctx, c, calls, watch, false)
-	var again []int // calls to a server that has started, or taken over, since the last time
+	var again []int // calls to a server that does not have the script, because it has started or taken over
 	for i := range answers {
 		if err, ok := rueidis.IsRedisErr(answers[i].Error()); ok && err.IsNoScript() {
 			again = append(again, i)
@@ -70,7 +70,7 @@ func pick[T any](from []T, at []int) []T {
 	return some
 }
 
-// ask runs the script by its hash, or in full.
+// ask runs the script by its hash, or with its full source.
 func (s script) ask(
 	ctx context.Context,
 	c rueidis.Client,
@@ -113,7 +113,7 @@ func send(ctx context.Context, c rueidis.Client, cmds []rueidis.Completed) []rue
 	return c.DoMulti(ctx, cmds...)
 }
 
-// command is a command with the keys of one partition.
+// command is a command whose keys belong to one partition.
 type command struct {
 	name string
 	keys []string

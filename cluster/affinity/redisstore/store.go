@@ -16,8 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Store keeps pins on Redis. Open returns one. Its methods may be called from any
-// goroutine.
+// Store keeps pins in Redis. Open returns one. Its methods are safe for concurrent use.
 type Store struct {
 	opt   Options
 	where string // for people
@@ -38,16 +37,16 @@ var _ pinstore.Store = (*Store)(nil)
 
 // link is the connection to Redis, or the reason for not having one.
 type link struct {
-	pins  rueidis.Client // with tracking: notified of changes of the keys that it has read
+	pins  rueidis.Client // with tracking: the server notifies it of changes of keys that it has read
 	plain rueidis.Client // without tracking, for all other commands
 	err   error
 
-	// one says that all keys are on one server, so that a script may take those of several
-	// partitions. Then the pins connection tracks what it is told to, and not all that a script
-	// declares, as it would before Redis 7.2.
+	// one says that all keys are on one server, so that a script may use keys of several partitions. The pins
+	// connection then only tracks what it is told to. Otherwise it would track all keys that a script
+	// declares, as before Redis 7.2.
 	one   bool
 	conns []*connections // of a single server
-	split atomic.Bool    // it was refused: a proxy divides the keys
+	split atomic.Bool    // such a script was refused, because a proxy divides the keys
 }
 
 // tracked reports whether the pins connection is notified of changes.
@@ -58,10 +57,9 @@ var (
 	errEarly  = errors.New("still connecting")
 )
 
-// Open returns a store on the Redis of opt. It fails only for invalid options. It waits
-// for the first attempt to connect, until ctx ends. While Redis is down, it reconnects in
-// the background, at least every 2 s, and all calls fail at once. The caller closes the
-// store.
+// Open returns a store in the Redis of opt. It only fails if the options are invalid. It waits for the first
+// attempt to connect, but at most until ctx ends. While Redis is down, the store reconnects in the
+// background, at least every 2 s, and all calls fail at once. The caller must close the store.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.Prefix = cmp.Or(opt.Prefix, DefaultPrefix)
 	where, err := opt.validate()
@@ -94,8 +92,8 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 // String returns the addresses and the number of the database, without a user and passwords.
 func (s *Store) String() string { return s.where }
 
-// Close ends the store. It waits for the calls in progress, which fail, for a second or
-// two if Redis hangs.
+// Close closes the store. Calls in progress fail, and Close waits for them. That takes a second or two if
+// Redis hangs.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if !s.closed {
@@ -117,7 +115,7 @@ func (l *link) close() {
 	l.pins.Close()
 }
 
-// connect retries until it has a link, which then recovers by itself.
+// connect tries until it has a link, which then recovers by itself.
 func (s *Store) connect(life context.Context, tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		l := s.dial(life)
@@ -138,7 +136,7 @@ func (s *Store) connect(life context.Context, tried chan<- struct{}) {
 		case closed || l.err == nil:
 			return
 		}
-		// With jitter, so that the nodes of a fleet do not reconnect at the same time.
+		// Add jitter, so that the nodes of a fleet do not reconnect at the same time.
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-timer.C:
@@ -154,12 +152,12 @@ func (s *Store) dial(life context.Context) *link {
 	if err != nil {
 		return &link{err: err}
 	}
-	// Only the connections of pins announce a loss: it is about what they have read.
+	// Only the connections of pins announce a loss, because only they have read pins.
 	notified := newConnections(opt.DialCtxFn, func() { s.invalidated(nil) })
 	move := &mover{all: []*connections{notified}}
 	if opt.DialCtxFn = notified.open; tracking {
 		others := newConnections(notified.dial, func() {})
-		move.all = append(move.all, others) // after them, so that no answer comes before the announcement
+		move.all = append(move.all, others) // closed after them, so that no answer comes before the announcement
 		opt.DialCtxFn = others.open
 	}
 	plain, err := rueidis.NewClient(opt)
@@ -179,7 +177,8 @@ func (s *Store) dial(life context.Context) *link {
 	opt.ClientTrackingOptions = []string{"NOLOOP"} // tracks all keys that a connection reads, without its own changes
 	if one = one && mayChoose(plain); one {
 		opt.ClientTrackingOptions = []string{"OPTIN", "NOLOOP"}
-		// So that no first join takes two round trips. After a failure the first one brings the script.
+		// Load the script, so that the first join does not take two round trips. If this fails, the first
+		// join sends the script.
 		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
 	}
 	opt.OnInvalidations = s.invalidated
@@ -196,17 +195,17 @@ func (s *Store) dial(life context.Context) *link {
 	return &link{pins: pins, plain: plain, one: one, conns: move.all}
 }
 
-// mayChoose reports whether a connection may say what to track: a user of an access list may
-// lack the right, and a proxy the command. Without tracking the server refuses it by its name.
+// mayChoose reports whether a connection may say what to track. An ACL user may not have the right to, and a
+// proxy may not have the command. Because tracking is off on this connection, a server that allows the
+// command refuses it with an error that names it.
 func mayChoose(plain rueidis.Client) bool {
 	err, ok := rueidis.IsRedisErr(plain.Do(context.Background(), plain.B().ClientCaching().Yes().Build()).Error())
 	return ok && strings.HasPrefix(strings.TrimPrefix(err.Error(), "ERR "), "CLIENT CACHING can")
 }
 
-// do runs f on its own goroutine and returns its answer, or an error when ctx ends
-// first. f then ends within seconds, because hanging connections are closed. f does not
-// get ctx: the client would dial with it, and would never reach a server that needs
-// longer than the budget of one call.
+// do runs f on its own goroutine and returns its answer, or an error if ctx ends first. f then ends within
+// seconds, because hanging connections are closed. f does not get ctx, because the client would dial with it,
+// and would never reach a server that needs longer than the budget of a call.
 func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -233,7 +232,8 @@ func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) 
 	}
 }
 
-// late returns the error of a call without an answer in time: if there is no connection, also why.
+// late returns the error of a call without an answer in time. If there is no connection, the error also says
+// why.
 func (l *link) late(err error) error {
 	for _, c := range l.conns {
 		if why := c.unreachable(); why != nil {

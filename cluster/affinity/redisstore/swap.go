@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// maxFresh bounds the freshness of an answer when the server notifies of changes, in
-	// case a notification is lost.
+	// maxFresh is the maximum freshness of an answer if the server notifies of changes, in case a
+	// notification is lost.
 	maxFresh = 30 * time.Second
 
-	// untrackedFresh is the freshness of an answer when the server does not notify.
+	// untrackedFresh is the freshness of an answer if the server does not notify.
 	untrackedFresh = time.Second
 
-	// maxOps bounds the ops of one run of the script: it blocks the server for some 8 µs
-	// an op.
+	// maxOps is how many ops a run of the script can have. The script blocks the server for about 8 µs per
+	// op.
 	maxOps = 64
 )
 
@@ -37,8 +37,9 @@ const (
 	outcomeGarbage = 2
 )
 
-// Swap implements pinstore.Store. Up to 64 ops share a command, in Redis Cluster those of one
-// partition, and all commands share a round trip. An invalid op fails alone, and writes nothing.
+// Swap implements pinstore.Store. Up to 64 ops share a command (in Redis Cluster, only ops of the same
+// partition), and all commands share a round trip. An invalid op fails without affecting the others, and
+// writes nothing.
 func (s *Store) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	if len(ops) == 1 && ops[0].Limit > 0 {
 		return []pinstore.Result{s.claim(ctx, ops[0])}
@@ -102,7 +103,7 @@ func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int
 	s.swapSplit(ctx, l, ops, refused, results)
 }
 
-// swapSplit performs ops of commands that were refused because a proxy divides the keys.
+// swapSplit performs the ops of commands that were refused because a proxy divides the keys.
 func (s *Store) swapSplit(ctx context.Context, l *link, ops []pinstore.Op, refused []int, results []pinstore.Result) {
 	if len(refused) > 0 {
 		l.split.Store(true)
@@ -110,8 +111,7 @@ func (s *Store) swapSplit(ctx context.Context, l *link, ops []pinstore.Op, refus
 	}
 }
 
-// scattered reports whether a server, or the proxy of one, has refused a command because its
-// keys are in several slots.
+// scattered reports whether a server or a proxy has refused a command because its keys are in several slots.
 func scattered(answer rueidis.RedisResult) bool {
 	err, ok := rueidis.IsRedisErr(answer.Error())
 	return ok && strings.HasPrefix(err.Error(), "CROSSSLOT")
@@ -121,10 +121,10 @@ func onePartition(ops []pinstore.Op, of batch) bool {
 	return !slices.ContainsFunc(of, func(i int) bool { return ops[i].Partition != ops[of[0]].Partition })
 }
 
-// batch is the indexes of the ops of one run of the script.
+// batch has the indexes of the ops of a run of the script.
 type batch []int
 
-// batches divides ops, by partition unless they may be together.
+// batches divides ops into batches, by partition unless together is set.
 func batches(ops []pinstore.Op, of []int, together bool) []batch {
 	if together || len(of) == 1 {
 		return slices.Collect(chunks(of))
@@ -151,8 +151,7 @@ func chunks(of []int) iter.Seq[batch] {
 	}
 }
 
-// swapCalls returns the runs of the script, and the pins that the connection is to track after
-// each.
+// swapCalls returns the runs of the script, and the pins that the connection must track after each.
 func (s *Store) swapCalls(l *link, order []batch, ops []pinstore.Op) (calls []call, watch [][]string) {
 	calls, watch = make([]call, len(order)), make([][]string, len(order))
 	for i, b := range order {
@@ -219,9 +218,9 @@ func (s *Store) swapResults(l *link, from rueidis.RedisResult, b batch, ops []pi
 	}
 }
 
-// compare compares the pins since which the connection tracks them with the answers of the
-// script. A pin that another client has changed in between counts as changed after its answer. Answers
-// that are not tracked are fresh for as long as without notifications.
+// compare compares the pins that the connection read when it began to track them with the answers of the
+// script. If another client has changed a pin in between, it counts as changed after its answer. Answers that
+// are not tracked are fresh for as long as without notifications.
 func (s *Store) compare(pins, from rueidis.RedisResult, b batch, ops []pinstore.Op, results []pinstore.Result) {
 	since, err := pins.ToArray()
 	answer, _ := from.ToArray()

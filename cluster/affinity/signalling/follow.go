@@ -14,17 +14,16 @@ import (
 
 const (
 	defaultKeepAlive = 15 * time.Second
-	sendTime         = 10 * time.Second // of one event
+	sendTime         = 10 * time.Second // for one event
 )
 
-// Follow sends Server-Sent Events: where the room lives, and then each node that it gets, as in
-// affinity.Resolver.Follow. Each event is a message without an id; a browser passes its data to
-// follow of reconnect.mjs. The stream pins nothing, so the room of a client that only follows
-// may have no node yet.
+// Follow sends Server-Sent Events: where the room lives, and then each new node of the room, like
+// affinity.Resolver.Follow. Each event is a message without an id. A browser passes its data to follow of
+// reconnect.mjs. The stream does not pin the room, so if clients only follow it, it may have no node.
 //
-// After keepAlive without an event a comment follows, by default after 15 s. A client that does
-// not read an event within 10 s is disconnected. A stream costs a goroutine, in addition to that of the
-// request, and ends with the resolver.
+// After keepAlive without an event (default 15 s), it sends a comment. A client that does not read an event
+// within 10 s is disconnected. A stream needs a goroutine in addition to that of the request. It ends with
+// the resolver.
 func Follow(rooms *affinity.Resolver, keepAlive time.Duration) http.Handler {
 	if keepAlive <= 0 {
 		keepAlive = defaultKeepAlive
@@ -47,8 +46,8 @@ func Follow(rooms *affinity.Resolver, keepAlive time.Duration) http.Handler {
 	})
 }
 
-// directives returns a channel with the directives of a room, and closes it at their end. While
-// the client reads an event, later directives merge.
+// directives returns a channel with the directives of a room, and closes it after the last. While the client
+// reads an event, later directives replace each other.
 func directives(ctx context.Context, rooms *affinity.Resolver, room string) <-chan reconnect.Directive {
 	found := make(chan reconnect.Directive)
 	go func() {
@@ -68,14 +67,14 @@ func directives(ctx context.Context, rooms *affinity.Resolver, room string) <-ch
 func send(s *sse.Stream, directives <-chan reconnect.Directive, keepAlive time.Duration, gone <-chan struct{}) {
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()
-	err := s.Send(nil) // the headers: the first directive may be late
+	err := s.Send(nil) // send the headers, because the first directive may be late
 	for err == nil {
 		select {
 		case d, ok := <-directives:
 			if !ok {
 				return
 			}
-			data, _ := json.Marshal(d) // strings and a number
+			data, _ := json.Marshal(d) // cannot fail: strings and a number
 			err = s.Send(slices.Concat([]byte("data: "), data, []byte("\n\n")))
 			quiet.Reset(keepAlive)
 		case <-quiet.C:

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// Where answers where a room lives, and pins it if needed. A WebSocket cannot be redirected, so its
-// client asks first: it is the resolve of reconnect.mjs.
+// Where responds with where a room lives, and pins it if necessary. It is the resolve of reconnect.mjs. A
+// WebSocket cannot be redirected, so its client asks Where first.
 func Where(rooms *affinity.Resolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d, ok := resolve(w, r, rooms); ok {
@@ -20,9 +20,9 @@ func Where(rooms *affinity.Resolver) http.Handler {
 	})
 }
 
-// Redirect answers 307 with the same path and query on the node of the room, so that a WHIP or
-// WHEP client sends its offer there. It pins the room if needed. The scheme is that of the
-// nodes: https or http. The nodes themselves serve the path: they would redirect to themselves.
+// Redirect responds with a 307 to the same path and query on the node of the room, so that a WHIP or WHEP
+// client sends its offer there. It pins the room if necessary. scheme is that of the nodes, https or http.
+// Don't mount Redirect at this path on the nodes of rooms, because they would redirect to themselves.
 func Redirect(rooms *affinity.Resolver, scheme string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d, ok := resolve(w, r, rooms); ok {
@@ -32,9 +32,9 @@ func Redirect(rooms *affinity.Resolver, scheme string) http.Handler {
 	})
 }
 
-// Report takes the word of a client that it has lost the node of a room: see
-// affinity.Resolver.Report. The body is the directive that the client had, or empty. The answer
-// is the present one, after a second at most.
+// Report is for clients that have lost the connection to the node of a room: see affinity.Resolver.Report.
+// The body is the directive that the client had, or empty. The response is the present directive, after at
+// most a second.
 func Report(rooms *affinity.Resolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -57,18 +57,18 @@ func Report(rooms *affinity.Resolver) http.Handler {
 func JavaScript() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-		_, _ = w.Write(reconnect.JavaScript()) // an error means that the client disconnected
+		_, _ = w.Write(reconnect.JavaScript()) // an error means that the client has disconnected
 	})
 }
 
-// resolve returns where the room of a request lives, or answers with the error.
+// resolve returns where the room of a request lives, or responds with the error.
 func resolve(w http.ResponseWriter, r *http.Request, rooms *affinity.Resolver) (reconnect.Directive, bool) {
 	w.Header().Set("Cache-Control", "no-store")
 	a, err := rooms.Resolve(r.Context(), r.PathValue("room"), affinity.Demand{})
 	return known(w, a, err)
 }
 
-// known returns the directive of an assignment that has an address, or answers with the error.
+// known returns the directive of an assignment if it has an address, or responds with the error.
 func known(w http.ResponseWriter, a affinity.Assignment, err error) (reconnect.Directive, bool) {
 	d := a.Directive()
 	switch {
@@ -87,5 +87,5 @@ func known(w http.ResponseWriter, a affinity.Assignment, err error) (reconnect.D
 
 func write(w http.ResponseWriter, d reconnect.Directive) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(d) // an error means that the client disconnected
+	_ = json.NewEncoder(w).Encode(d) // an error means that the client has disconnected
 }

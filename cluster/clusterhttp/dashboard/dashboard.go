@@ -1,6 +1,6 @@
-// Package dashboard is a web page that shows one node's view of its cluster. It is an
-// ordinary client of the HTTP API and has no other source. Problems come from /v1/doctor, and
-// events from /v1/history: the page concludes neither by itself.
+// Package dashboard is a web page that shows one node's view of its cluster. It is an ordinary client of the
+// HTTP API and has no other source. Problems come from /v1/doctor, and events from /v1/history. The page does
+// not detect either by itself.
 //
 // The page and its parts are embedded in the binary. It loads nothing from other
 // servers, so it works offline. Its Content-Security-Policy allows no inline script or
@@ -9,8 +9,8 @@
 //
 // Its URLs are relative, so it also works below a prefix that ends in a slash.
 //
-// A token that an operator enters stays in the memory of the page: it is sent in the
-// header Authorization and not stored.
+// A token that an operator enters only stays in the memory of the page. It is sent in the header
+// Authorization and not stored.
 package dashboard
 
 import (
@@ -58,12 +58,12 @@ func Handler(info Info) http.Handler {
 	})
 }
 
-// render fills in the page. Package html/template would do, but it calls methods by their names: the linker then keeps all
-// exported methods of a program that serves the page.
+// render fills in the page. It does not use html/template, which calls methods by name, so that the linker
+// would keep all exported methods of a program that serves the page.
 func render(info Info) []byte {
 	page, err := files.ReadFile("page/index.html")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot happen: it is embedded
 	}
 	has := ""
 	if info.Rooms {
@@ -76,7 +76,7 @@ func render(info Info) []byte {
 }
 
 func part(w http.ResponseWriter, r *http.Request) {
-	// Not from the system's table of types, which may map .js to another type.
+	// Don't use the system's table of types, which may map .js to another type.
 	types := map[string]string{
 		".css": "text/css; charset=utf-8",
 		".js":  "text/javascript; charset=utf-8",

@@ -51,7 +51,7 @@ func (e Examination) ready() (found []Check) {
 	return found
 }
 
-// away explains an agent that is no member.
+// away explains an agent that is not a member.
 func (e Examination) away() Check {
 	s := e.After.Stats
 	if s.Waits == "" {
@@ -67,7 +67,7 @@ func (e Examination) away() Check {
 	return Check{"ready", Fail, "it is joining: " + s.Waits, "it owns nothing until other members answer it by UDP and TCP", do}
 }
 
-// moved is what to do on a node whose address is wrong.
+// moved is what to do about a node whose address is wrong.
 const moved = "give its host that address again, or restart it with an address that the host has: --advertise and --bind, or --bind 0.0.0.0:PORT alone to have it found by itself"
 
 // address names an advertised address at which others cannot reach the agent.
@@ -79,7 +79,7 @@ func (e Examination) address() []Check {
 	return []Check{{"address", Fail, "other nodes cannot reach it: " + why, "it is alone, and goes on without them", moved}}
 }
 
-// drainsFor says for how long a member has been draining, "" if that is not known.
+// drainsFor says how long a member has been draining, or "" if that is not known.
 func (e Examination) drainsFor(id lease.NodeID) string {
 	for _, m := range e.After.Members.Members {
 		if m.ID == id && m.DrainsMS > 0 {
@@ -114,7 +114,7 @@ func (e Examination) leases() Check {
 	}
 }
 
-// clocks compares each clock with the median: this agent's own clock may be the wrong one.
+// clocks compares each clock with the median, because this agent's own clock may be the wrong one.
 func (e Examination) clocks() Check {
 	members := slices.Clone(e.After.Members.Members)
 	if rejected := e.After.Members.Ahead; len(rejected) > 0 {
@@ -158,7 +158,7 @@ func (e Examination) clocks() Check {
 
 const setClock = "have NTP set the clock, and see why it did not"
 
-// ahead names nodes that are no members because of their clocks.
+// ahead names nodes that are not members because of their clocks.
 func (e Examination) ahead(rejected []report.Ahead) Check {
 	var names []string
 	for _, n := range rejected {
@@ -221,8 +221,8 @@ func (e Examination) balance() Check {
 	return c
 }
 
-// withSteps adds to an advice how to change the number of partitions: nodes with different numbers
-// reject each other, so no agent can be restarted with another number by itself.
+// withSteps adds to an advice how to change the number of partitions. Nodes with different numbers reject
+// each other, so a single agent cannot be restarted with another number.
 func withSteps(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
 		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
@@ -242,11 +242,12 @@ func (e Examination) timings() []Check {
 	}}
 }
 
-// sealWarn is half of what AES-GCM with random nonces allows for one key: time is left to change it.
+// sealWarn is half of the messages that AES-GCM with random nonces allows for a key, so that there is time to
+// change the key.
 const sealWarn = 1 << 31
 
-// key warns when the cluster has used up half of its gossip key. All nodes seal about as much as this one. Its count
-// begins with its process.
+// key warns when the cluster has used up half of what its gossip key allows. It assumes that all nodes
+// encrypt as many messages as this one, whose count begins with its process.
 func (e Examination) key() []Check {
 	s, members := e.After.Stats.Counts, uint64(max(1, len(e.After.Members.Members)))
 	if s.Sealed < (sealWarn+members-1)/members {
@@ -260,8 +261,8 @@ func (e Examination) key() []Check {
 	}}
 }
 
-// sources warns of settings that are not those of the files: a restart would find others than the ones in
-// force, or none.
+// sources warns if the settings in use differ from those in the files, because a restart would use other
+// settings or fail.
 func (e Examination) sources() (problems []Check) {
 	s := e.After.Stats.Sources
 	if s == nil {

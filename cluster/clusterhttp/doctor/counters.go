@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// counters are the counters of an agent, by their names in JSON, that should not grow. They are
-// in the order of their checks.
+// counters are the counters of an agent that should not grow, by their names in JSON, in the order of their
+// checks.
 var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
 	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
 	{
@@ -96,7 +96,7 @@ func countersOf(s report.Stats) map[string]uint64 {
 	return all
 }
 
-// named reports whether another check names what a counter has grown by.
+// named reports whether another check already explains by how much a counter has grown.
 func (e Examination) named(counter string, by uint64) bool {
 	switch counter {
 	case "expired":
@@ -113,8 +113,8 @@ func (e Examination) named(counter string, by uint64) bool {
 	return false
 }
 
-// counted warns of each counter that grew between the looks, unless another check names why, and mentions counters that
-// grew before.
+// counted warns of each counter that grew between the looks, unless another check explains it. It mentions
+// counters that grew before.
 func (e Examination) counted() (checks []Check) {
 	was, is := countersOf(e.Before.Stats), countersOf(e.After.Stats)
 	for all := counters; len(all) > 0; {

@@ -1,8 +1,8 @@
-// Package doctor checks what an agent reports of its cluster and of itself, for the command roost
-// doctor, for GET /v1/doctor, and with it for the dashboard. It is pure: the caller looks twice, and
-// the checks compare.
+// Package doctor checks what an agent reports about itself and its cluster, for the command roost doctor, for
+// GET /v1/doctor, and so for the dashboard. It is pure: the caller asks the agent twice, and the checks
+// compare the two results.
 //
-// Its texts may contain what other nodes say, such as their ids: they are to be shown as text.
+// Its texts may contain what other nodes say, such as their ids, so show them as text and not as markup.
 package doctor
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Verdict is the result of a check; the greater, the worse.
+// Verdict is the result of a check. Greater is worse.
 type Verdict int
 
 // The verdicts.
@@ -41,7 +41,7 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 	return fmt.Errorf("doctor: unknown verdict %.20q", text)
 }
 
-// Check is one finding. A name with several problems has several.
+// Check is a finding. A check that finds several problems has several findings with the same name.
 type Check struct {
 	Name    string  `json:"name"`
 	Status  Verdict `json:"status"`
@@ -50,7 +50,7 @@ type Check struct {
 	Do      string  `json:"do,omitempty"`
 }
 
-// Diagnosis is the result of all checks, the worst first.
+// Diagnosis is the result of all checks, worst first.
 type Diagnosis struct {
 	Self   lease.NodeID `json:"self"` // empty if the agent has not joined
 	Addr   string       `json:"addr"` // of the agent
@@ -67,7 +67,7 @@ type Look struct {
 	History report.History    // zero if the agent does not answer with one
 }
 
-// Examination is two looks at one agent.
+// Examination is two looks at an agent.
 type Examination struct {
 	Before, After Look
 	Over          time.Duration // between them
@@ -79,7 +79,7 @@ func (e Examination) Diagnose() Diagnosis {
 	d := Diagnosis{Self: e.After.Stats.Self, Addr: e.Addr, OverMS: e.Over.Milliseconds()}
 	checks := append([]Check{e.agent()}, e.ready()...)
 	checks = append(checks, e.leases(), e.clocks())
-	if e.After.Stats.State == "joining" { // what it knows of the others is from before, and ready has the cause
+	if e.After.Stats.State == "joining" { // what it knows of the others is outdated, and ready has the cause
 		for _, name := range []string{"tables", "balance", "members", "seeds"} {
 			checks = append(checks, Check{Name: name, Finding: "not checked while it joins"})
 		}
@@ -106,7 +106,7 @@ func (e Examination) Diagnose() Diagnosis {
 	return d
 }
 
-// rank orders findings. Uneven shares have been so for long: news comes first.
+// rank orders findings. Uneven shares come last, because they are never new.
 func (c Check) rank() int {
 	if c.Name == "balance" {
 		return 2 * int(c.Status)
@@ -125,7 +125,7 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 func age(millis int64) string { return ms(millis).Round(100 * time.Millisecond).String() }
 
-// Expect compares the live members that an agent sees with the number that there should be.
+// Expect compares the number of live members that an agent sees with the expected number.
 func Expect(members, want int) Check {
 	if members == want {
 		return Check{Name: "expected", Finding: fmt.Sprintf("there are %s", plural(members, "member"))}

@@ -49,7 +49,7 @@ func (e Examination) members() (found []Check) {
 	return found
 }
 
-// roleOf returns the state of a member, or the reason why it owns nothing all the same.
+// roleOf returns the state of a member, or why it owns nothing in spite of its state.
 func roleOf(m report.Member) string {
 	switch {
 	case m.State == lease.Active && m.Weight == 0:
@@ -63,7 +63,7 @@ func roleOf(m report.Member) string {
 	}
 }
 
-// idle warns of nodes that own nothing or get no rooms, which may be forgotten.
+// idle warns of nodes that own nothing or get no rooms, because somebody may have forgotten them.
 func (e Examination) idle(weightless []string) (found []Check) {
 	var cordoned, spared, flapping, lost []string
 	for _, v := range e.After.Members.Cordons {
@@ -134,7 +134,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	return found
 }
 
-// lostFix says what to look at, by the reasons of the losses.
+// lostFix says what to check, depending on the reasons of the losses.
 func lostFix(lost []report.Lost) string {
 	of := func(reason lease.Reason) bool {
 		return slices.ContainsFunc(lost, func(l report.Lost) bool { return l.Reason == reason })
@@ -159,8 +159,8 @@ func (e Examination) streamsAlone() (found []string) {
 	return found
 }
 
-// settling returns the nodes that settled at both looks while others owned, and of which no more is known:
-// none where nodes are isolated.
+// settling returns the nodes that were settling at both looks while others owned partitions, if the reason is
+// unknown. It returns none if nodes are isolated.
 func (e Examination) settling() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {
@@ -182,8 +182,8 @@ func (e Examination) settling() (ids []string) {
 // restartWindow is how long the end of a node counts for restarts and turns.
 const restartWindow = 10 * time.Minute
 
-// turns says of each id at which two addresses processes take turns: an address came back after another one, twice.
-// A node that has moved does not do so.
+// turns finds ids that two processes at different addresses use in turns, and returns the addresses. It
+// counts when an address comes back after another one, twice. A node that has only moved does not do that.
 func (e Examination) turns() map[lease.NodeID]string {
 	seen := make(map[lease.NodeID][]string) // addresses, the latest last
 	back := make(map[lease.NodeID]int)
@@ -207,8 +207,8 @@ func (e Examination) turns() map[lease.NodeID]string {
 	return found
 }
 
-// comesAndGoes returns the nodes that ended three times or more of late without leaving. Nodes that
-// already count as flapping are named elsewhere, and so are two processes that take turns.
+// comesAndGoes returns the nodes that recently ended three times or more without leaving. Nodes that already
+// count as flapping, and processes that take turns, are reported elsewhere.
 func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string) {
 	const window, least = restartWindow, 3
 	h := e.After.History
@@ -235,8 +235,7 @@ func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string
 	return found
 }
 
-// mute returns the nodes that state a capacity and report no load, where rooms are pinned
-// by both.
+// mute returns the nodes that state a capacity but report no load, if rooms are pinned by both.
 func (e Examination) mute() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {

@@ -66,7 +66,7 @@ func at(where string) string {
 	return " at " + where
 }
 
-// silentAdvice says on which side the problem is: where all others are silent, it is more likely this node.
+// silentAdvice says where the problem is. If all other nodes are silent, it is more likely on this node.
 func (e Examination) silentAdvice() string {
 	r := e.After.Stats.Rooms
 	const compare = "roost doctor at each of them shows whether it reaches Redis; if so, compare --redis: the same server and the same number of a database"
@@ -78,7 +78,8 @@ func (e Examination) silentAdvice() string {
 	return "all other nodes are silent here, so this node may be the one with another Redis. " + compare
 }
 
-// advices are what to do, by a part of what the client of Redis says. The first one that fits holds.
+// advices are what to do about a problem that the Redis client reports. The first entry whose part occurs in
+// the report counts.
 var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"WRONGPASS", badPassword},
 	{"NOAUTH", badPassword},

@@ -9,7 +9,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 )
 
-// rejectedFor is how long doctor warns of what was rejected. A node that fits no cluster tries again within seconds.
+// rejectedFor is how long doctor warns of rejected gossip. A node that does not fit tries again within
+// seconds.
 const rejectedFor = 10 * time.Minute
 
 // rejections are the reasons why gossip is rejected.
@@ -31,7 +32,7 @@ var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknog
 	},
 }
 
-// rejected warns of what this node rejected of late, and names the sources.
+// rejected warns of what this node has recently rejected, and names the sources.
 func (e Examination) rejected() (checks []Check) {
 	s := e.After.Stats
 	for _, k := range rejections {
@@ -66,7 +67,8 @@ func (e Examination) rejected() (checks []Check) {
 	return checks
 }
 
-// clusterName returns how a packet names its cluster. The name is of an unauthenticated sender, and may be long.
+// clusterName returns how a packet names its cluster. The name comes from an unauthenticated sender, and may
+// be long.
 func clusterName(cluster string) string {
 	if cluster == "" {
 		return "no name"

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// seeds warns of seeds that are not members. Names are not looked up: this machine may
-// resolve them differently than the agent's.
+// seeds warns of seeds that are not members. It does not look up names, because this machine may resolve them
+// differently than the agent's.
 func (e Examination) seeds() Check {
 	f := e.findSeeds()
 	alone := len(e.After.Members.Members) < 2
@@ -42,8 +42,8 @@ func (e Examination) seeds() Check {
 	return Check{Name: "seeds", Finding: f.String()}
 }
 
-// seedless checks an agent that has other nodes and no seeds. The first of two is fine: the
-// other one has it as a seed. So are nodes of one machine: they are a trial.
+// seedless warns of an agent that has other nodes but no seeds. The first of two nodes is fine, because the
+// other one has it as a seed. Nodes on the same machine are fine, because they are only a trial.
 func (e Examination) seedless() Check {
 	const restart = "a restart begins a cluster of its own, which owns every key, until another node tries this address again"
 	addr, err := netip.ParseAddrPort(e.After.Stats.Settings.Addr)
@@ -62,10 +62,10 @@ func (e Examination) seedless() Check {
 	}
 }
 
-// foundSeeds are the seeds of an agent, but for itself: all nodes may have the same list.
+// foundSeeds are the seeds of an agent except itself, because all nodes may have the same list.
 type foundSeeds struct {
 	present []string // at the addresses of members
-	lost    []string // at those of members that were lost, which another check names
+	lost    []string // at the addresses of lost members, which another check reports
 	missing []string
 	names   []string
 }
@@ -74,7 +74,7 @@ func (f foundSeeds) none() bool {
 	return len(f.present)+len(f.lost)+len(f.missing)+len(f.names) == 0
 }
 
-// String says where they are, if none is missing.
+// String says where the seeds are, if none is missing.
 func (f foundSeeds) String() string {
 	var parts []string
 	for _, p := range []struct {

@@ -11,19 +11,19 @@ import (
 // Hold is a reason for which the agent's node owns nothing; see cluster.Hold.
 type Hold struct {
 	Cause  cluster.Cause `json:"cause"`
-	ForMS  int64         `json:"for_ms,omitempty"` // until its end; 0 = it ends when its cause does
+	ForMS  int64         `json:"for_ms,omitempty"` // until its end; 0 = it ends when its cause ends
 	Reason string        `json:"reason"`           // for people
 }
 
-// Explanation says in words why a node owns nothing.
+// Explanation says why a node owns nothing.
 type Explanation struct {
 	Finding string // what has happened
 	Means   string
 	Do      string
-	Usual   bool // somebody may have wanted it, or it passes by itself
+	Usual   bool // somebody may have wanted it, or it ends by itself
 }
 
-// explanations has the words for each cause: /readyz, the doctor and the dashboard all use these.
+// explanations has the texts for each cause, which /readyz, the doctor and the dashboard use.
 var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a table
 	cluster.CauseDuplicate: {
 		"it suspects a duplicate", "it owns nothing until the other process has been silent for a TTL; if that process runs, this one ends",
@@ -60,7 +60,7 @@ var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a
 // Explain puts a hold into words.
 func (h Hold) Explain() Explanation {
 	e, ok := explanations[h.Cause]
-	if !ok { // of a later release
+	if !ok { // a cause from a later release
 		e = Explanation{Finding: "its hold is " + string(h.Cause), Means: "it owns nothing", Do: "see its log"}
 	}
 	if h.ForMS > 0 {
@@ -72,7 +72,7 @@ func (h Hold) Explain() Explanation {
 	return e
 }
 
-// Isolated reports whether the node is isolated, or settles after that: it keeps its last table.
+// Isolated reports whether the node is isolated, or settles after that, so that it keeps its last table.
 func (s Stats) Isolated() bool {
 	return s.State == "isolated" || slices.ContainsFunc(s.Holds, func(h Hold) bool {
 		return h.Cause == cluster.CauseIsolated || h.Cause == cluster.CauseDuplicate

@@ -1,6 +1,6 @@
-// Package report has what an agent reports of itself and of its cluster, as JSON of the HTTP API:
-// the answers from which package doctor draws its conclusions. Package clusterhttp has the same types
-// under the same names, and all others of the API.
+// Package report has what an agent reports about itself and its cluster, as JSON of the HTTP API. These are
+// the responses that package doctor checks. Package clusterhttp has the same types under the same names, and
+// all other types of the API.
 //
 // Digests are 16 hexadecimal digits, because JavaScript numbers cannot hold 64 bits. Fields are
 // added, never removed or renamed.
@@ -16,47 +16,49 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Member is one live node.
+// Member is a live node.
 type Member struct {
 	lease.Profile
 
 	State         lease.State `json:"state"`
 	AgeMS         int64       `json:"age_ms,omitempty"` // of its lease, at least 1; 0 = this node has never met it
 	Load          int64       `json:"load"`
-	NoLoad        bool        `json:"no_load,omitempty"` // it has reported none
+	NoLoad        bool        `json:"no_load,omitempty"` // it has not reported a load
 	ClockOffsetMS int64       `json:"clock_offset_ms"`   // its wall clock minus this node's
-	InSync        bool        `json:"in_sync"`           // runs the same table as this node
+	InSync        bool        `json:"in_sync"`           // has the same table as this node
 
-	// Cordoned is why an active member shows as draining: it is cordoned.
+	// Cordoned is set if an active member shows as draining because it is cordoned.
 	Cordoned *Cordon `json:"cordoned,omitempty"`
 
-	// FlappingMS is for how long it still drains because it came and went too often; 0 = it is
-	// not flapping.
+	// FlappingMS is how much longer the member drains because it came and went too often. 0 = it is not
+	// flapping.
 	FlappingMS int64 `json:"flapping_ms,omitempty"`
 
-	// DrainsMS is for how long this node has seen it drain, for any reason but a cordon; 0 = it does not.
+	// DrainsMS is how long this node has seen the member drain, for any reason except a cordon. 0 = it does
+	// not drain.
 	DrainsMS int64 `json:"drains_ms,omitempty"`
 
-	// HTTP is the URL of its own HTTP API, in answers of /v1/members alone; none if it states none that others reach.
+	// HTTP is the URL of the member's own HTTP API, only in responses of /v1/members. It is missing if others
+	// cannot reach the API.
 	HTTP string `json:"http,omitempty"`
 
-	// Meta is what its application says, in base64, in answers of /v1/members alone.
+	// Meta is what the member's application announces, in base64, only in responses of /v1/members.
 	Meta string `json:"meta,omitempty"`
 
-	// Keys has fingerprints of its gossip keys, in answers of /v1/members alone: first of the key that it
-	// sends with, then of those that it also accepts, at most four. None if it has no key, or is
-	// of a release that does not state them.
+	// Keys has fingerprints of the member's gossip keys, at most four, only in responses of /v1/members:
+	// first of the key that it sends with, then of other keys that it accepts. It is missing if the member
+	// has no key.
 	Keys []string `json:"keys,omitempty"`
 }
 
-// Cordon says that a node owns nothing, in the view of all members, until it ends.
+// Cordon keeps a node from owning anything, in the view of all members, until it ends.
 type Cordon struct {
 	ID     lease.NodeID `json:"id"`
 	ForMS  int64        `json:"for_ms"` // until its end
 	Reason string       `json:"reason"` // for people
 }
 
-// Members answers /v1/members.
+// Members is the response to /v1/members.
 type Members struct {
 	Self      lease.NodeID     `json:"self"`
 	Members   []Member         `json:"members"`
@@ -65,54 +67,54 @@ type Members struct {
 	Converged bool             `json:"converged"`
 	Diverged  int              `json:"diverged"` // members that run another table
 
-	// Stale says that the agent joins again after its lease expired, or is stalled: Members are the last ones
-	// that it knew.
+	// Stale says that the agent joins again after its lease expired, or is stalled, so Members are the last
+	// known ones.
 	Stale bool `json:"stale,omitempty"`
 
-	// Cordons are the ones in force, also of nodes that are not members at present. Spared
-	// says that they have no effect: no other member could own anything.
+	// Cordons are the active cordons, including those of nodes that are not members at present. Spared says
+	// that they have no effect, because otherwise no member could own anything.
 	Cordons []Cordon `json:"cordons,omitempty"`
 	Spared  bool     `json:"spared,omitempty"`
 
-	// Ahead has nodes with clocks that are too far ahead: this node rejects their heartbeats.
+	// Ahead has nodes whose heartbeats this node rejects, because their clocks are too far ahead.
 	Ahead []Ahead `json:"ahead,omitempty"`
 
-	// StreamsAlone has the gossip addresses of nodes, by id, that try to join and reach this node by TCP
-	// alone: UDP does not get through both ways.
+	// StreamsAlone has the gossip addresses, by id, of nodes that try to join and only reach this node over
+	// TCP, because UDP packets do not get through both ways.
 	StreamsAlone map[lease.NodeID]string `json:"streams_alone,omitempty"`
 
-	// Lost has the members that have gone within 30 minutes and did not come back, the latest
-	// first, at most 256, as this node saw it since it was started.
+	// Lost has the members that went within the last 30 minutes and have not come back: at most 256, latest
+	// first, and only those that this node has seen go since its start.
 	Lost []Lost `json:"lost,omitempty"`
 }
 
-// Ahead is a node with a clock that is too far ahead of the cluster's.
+// Ahead is a node whose clock is too far ahead of the cluster's.
 type Ahead struct {
 	ID   lease.NodeID `json:"id"`
 	ByMS int64        `json:"by_ms"`
 }
 
-// Lost is a member that is not live any more, with what was last known of it.
+// Lost is a member that is no longer live, with what was last known of it.
 type Lost struct {
 	lease.Profile
 
 	Reason     lease.Reason `json:"reason"` // left, crashed or expired
 	AgoMS      int64        `json:"ago_ms"`
-	Partitions int          `json:"partitions"`     // that it owned then; others own these since
-	HTTP       string       `json:"http,omitempty"` // where it served its HTTP API, if others reach that
+	Partitions int          `json:"partitions"`     // partitions that it owned then
+	HTTP       string       `json:"http,omitempty"` // URL of its HTTP API, if others could reach it
 }
 
-// History answers /v1/history: what this node saw since it was started, oldest first; see
+// History is the response to /v1/history: what this node has seen since its start, oldest first. See
 // cluster.History.
 type History struct {
 	Self    lease.NodeID `json:"self"`
-	Now     time.Time    `json:"now"` // by this node's clock, as all times here
+	Now     time.Time    `json:"now"` // by this node's clock, like all times here
 	Events  []Event      `json:"events"`
 	Samples []Sample     `json:"samples"` // every 10 s for half an hour
 }
 
-// Event is one fact of a History. A field that is missing is zero, or not of this kind: see the
-// kinds of cluster.EventKind.
+// Event is an entry of a History. Missing fields are zero or do not belong to the kind: see
+// cluster.EventKind.
 type Event struct {
 	At          time.Time         `json:"at"`
 	Kind        cluster.EventKind `json:"kind"`
@@ -130,23 +132,23 @@ type Event struct {
 	OldWeight   uint32            `json:"old_weight,omitempty"`
 }
 
-// Sample is the state of one moment.
+// Sample is the state at one moment.
 type Sample struct {
 	At      time.Time `json:"at"`
 	Members int       `json:"members"` // live
 	Owned   int       `json:"owned"`   // partitions of this node
-	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the sample before
-	Load    int64     `json:"load"`    // that this node reports
+	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the previous sample
+	Load    int64     `json:"load"`    // load that this node reports
 }
 
-// Partitions answers /v1/partitions: the table as a document, and its balance. The
-// method Table returns the table.
+// Partitions is the response to /v1/partitions: the table as a document, and its balance. The method Table
+// returns the table.
 type Partitions struct {
 	placement.Export
 	Counts   map[lease.NodeID]int `json:"counts"`
 	Balance  Balance              `json:"balance"`
 	Diverged int                  `json:"diverged"`        // members that run another table
-	Stale    bool                 `json:"stale,omitempty"` // the agent is isolated, fenced or stalled: this is its last table
+	Stale    bool                 `json:"stale,omitempty"` // the agent is isolated, fenced or stalled, so this is its last table
 }
 
 // Balance says how evenly partitions are spread; see placement.Balance.
@@ -156,55 +158,54 @@ type Balance struct {
 	Advice  string  `json:"advice,omitempty"`
 }
 
-// Stats answers /v1/stats: the counters of this agent since its start, and its
-// settings.
+// Stats is the response to /v1/stats: the counters of this agent since its start, and its settings.
 type Stats struct {
 	Self  lease.NodeID `json:"self"`
 	State string       `json:"state"`           // left, joining, the cause of the first hold, active, isolated (settling after that) or settling
-	Holds []Hold       `json:"holds,omitempty"` // why this node owns nothing: what has to be solved first comes first
-	Waits string       `json:"waits,omitempty"` // why it goes on joining: a seed that does not answer, or no UDP
+	Holds []Hold       `json:"holds,omitempty"` // why this node owns nothing, in the order in which to solve the causes
+	Waits string       `json:"waits,omitempty"` // why it is still joining: a seed does not answer, or UDP packets do not arrive
 
-	// Unreachable is why other nodes cannot reach this one at its advertised address, as far as it knows.
+	// Unreachable is why other nodes cannot reach this one at its advertised address, if it knows a reason.
 	Unreachable string `json:"unreachable,omitempty"`
 
 	Settings Settings             `json:"settings"`
 	Counts   cluster.Stats        `json:"counts"`
-	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
+	Readers  []events.ReaderStats `json:"readers"`         // readers of events, by how they read
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
 
-	// Rejected has the latest sources whose gossip this node rejects, the latest one first: at most four for
-	// each reason over UDP, and as many over TCP.
+	// Rejected has the latest sources whose gossip this node rejects, latest first: for each reason at most
+	// four over UDP and four over TCP.
 	Rejected []Rejection `json:"rejected,omitempty"`
 
-	// Evacuation is set if the rooms of this node move to others, or have moved.
+	// Evacuation is set if the rooms of this node move to other nodes, or have moved.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 
-	// Sources is set if the process reads its settings again while it runs, as roost agent does.
+	// Sources is set if the process can reload its settings while it runs, like roost agent.
 	Sources *Sources `json:"sources,omitempty"`
 }
 
-// Sources is what became of the files and variables from which a running process reads its settings again.
+// Sources is the state of the files and variables from which a running process reloads its settings.
 type Sources struct {
-	Problem   string   `json:"problem,omitempty"`    // why the last attempt failed: the settings in force are the former ones
-	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long
-	Restart   []string `json:"restart,omitempty"`    // settings that have changed, and take effect with a restart
+	Problem   string   `json:"problem,omitempty"`    // why the last reload failed, so that the old settings are still in use
+	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long reloading has failed
+	Restart   []string `json:"restart,omitempty"`    // changed settings that need a restart to take effect
 
-	// KeyFile is the file of the gossip keys, if other keys are in use: POST /v1/keys has changed them, and
-	// could not write the file.
+	// KeyFile is the file of the gossip keys, if other keys are in use because POST /v1/keys has changed them
+	// but could not write the file.
 	KeyFile string `json:"key_file,omitempty"`
 }
 
 // Rejection is what a node rejected from one source.
 type Rejection struct {
 	Reason  string `json:"reason"`            // wrong_key, wrong_cluster or not_allowed
-	Over    string `json:"over"`              // tcp or udp: anybody can forge the source of udp
+	Over    string `json:"over"`              // tcp or udp; the source may be forged with udp
 	From    string `json:"from"`              // ip:port over udp, ip over tcp
-	Cluster string `json:"cluster,omitempty"` // that it names, with wrong_cluster: by an unauthenticated sender
+	Cluster string `json:"cluster,omitempty"` // for wrong_cluster: the name in the packet, from an unauthenticated sender
 	Count   uint64 `json:"count"`
 	AgoMS   int64  `json:"ago_ms"` // the latest
 }
 
-// Settings are the settings that a reader of an agent's counters needs.
+// Settings are the settings that are needed to understand an agent's counters.
 type Settings struct {
 	Cluster     string   `json:"cluster"`
 	Partitions  int      `json:"partitions"`
@@ -212,8 +213,8 @@ type Settings struct {
 	HeartbeatMS int64    `json:"heartbeat_ms"`
 	TTLMS       int64    `json:"ttl_ms"`
 	MaxSkewMS   int64    `json:"max_skew_ms"`
-	MinMembers  int      `json:"min_members"` // live members without which it owns nothing
+	MinMembers  int      `json:"min_members"` // fewest live members with which it owns anything
 	Split       string   `json:"split"`       // who owns in a split: continue or majority
-	Addr        string   `json:"addr"`        // of its gossip
+	Addr        string   `json:"addr"`        // its gossip address
 	Join        []string `json:"join"`        // its seeds, as configured
 }

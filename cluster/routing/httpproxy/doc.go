@@ -10,12 +10,11 @@
 //	…
 //	http.ListenAndServe("10.0.0.9:8080", proxy)
 //
-// Servers are reached at the api_addr of their nodes. WebSockets and event streams pass through.
+// The proxy reaches servers at the api_addr of their nodes. WebSockets and event streams work.
 //
 // # Inside a server
 //
-// With Config.Local, a request for a key that is owned here is served here, and any other one is sent to
-// its owner:
+// With Config.Local, a server handles requests for its own keys itself, and sends all others to their owners:
 //
 //	Place: func(key string) (string, bool, error) {
 //		if agent.Snapshot().Stale() { // its last table may name this node, which owns nothing
@@ -31,46 +30,51 @@
 //
 // # Retries
 //
-// A request that has reached no server is sent again: to the owner by then, for up to Config.RetryTimeout. So
-// is a request that a server rejects with 421 (Misdirected Request), which is the answer of a server that
-// does not own the key, and a request that may have reached a server if its method is safe or idempotent (RFC
-// 9110, section 9.2). A body is sent again if it has at most Config.ReplayBytes. A request that three servers
-// broke off, or one three times, is not sent to another one: it may be what ends them. All other failures are
-// answered by an error.
+// For up to Config.RetryTimeout, the proxy sends a request again to the present owner in these cases:
+//
+//   - The request has not reached a server.
+//   - A server rejects it with 421 (Misdirected Request), because it does not own the key.
+//   - The request may have reached a server, and its method is safe or idempotent (RFC 9110, section 9.2).
+//
+// A body can only be sent again if it has at most Config.ReplayBytes. After servers have broken off a request
+// three times, the proxy does not send it again, because it may be what crashes them. All other failures are
+// errors.
 //
 // # Servers that vanish
 //
-// A host that vanished, and a process that is paused, reset no connection. While a request has no headers of
-// an answer, and may run twice, the proxy looks for the owner of its key. When the key has had another owner
-// for a second, the request goes there. A server that lives has this second for its answer, as when it
-// drains; a request that takes longer runs twice when its key moves. So does a long poll that holds back its
-// headers: it is better off at the new owner. A server that was paused may still carry out a request when it
-// runs again, after newer ones at the next owner: fence such writes.
+// A vanished host or a paused process does not reset its connections. So while a request that may run twice
+// has no response headers, the proxy keeps looking up the owner of its key. When the key has had another
+// owner for a second, the proxy sends the request there. A live server, for example one that drains, has this
+// second to respond. A request that takes longer runs twice if its key moves, and so does a long poll that
+// has not sent its headers. A server that was paused may still carry out the request when it continues, after
+// newer requests at the next owner, so fence such writes.
 //
-// Event streams and WebSockets send their headers at once, and a move of their key does not end them. Over
-// HTTP/1, one to a host that vanished ends when TCP keep-alive gives up, after about 2.5 minutes, and one to
-// a paused process never: clients should expect heartbeats. Over HTTP/2, a connection without an answer to a
-// ping is closed after 6 s, with all its streams.
+// Event streams and WebSockets send their headers at once, and do not end when their key moves. Over HTTP/1,
+// a stream from a vanished host ends when TCP keep-alive gives up, after about 2.5 minutes. A stream from a
+// paused process never ends, so clients should expect heartbeats. Over HTTP/2, a connection that does not
+// answer a ping is closed after 6 s, with all its streams.
 //
-// A request that must not be sent again waits for its server: a POST or PATCH, and one whose body is too long
-// to be kept, or of unknown length. Over HTTP/2 it waits for 6 s if the connection is dead. Over HTTP/1 it
-// waits until TCP gives up on a host that vanished, which takes minutes, and for a paused process as long as
-// the client does. A ResponseHeaderTimeout of Config.Transport bounds that, for all requests, by 504. No
-// request goes to the server by then, so that connections to it stay idle, and are closed after
-// IdleConnTimeout.
+// A request that must not be sent again waits for its server: a POST or PATCH, or a request whose body is too
+// long to be kept or of unknown length. Over HTTP/2, it waits for 6 s if the connection is dead. Over HTTP/1,
+// it waits until TCP gives up on a vanished host, which takes minutes, and for a paused process as long as
+// the client waits. To limit this for all requests, set the ResponseHeaderTimeout of Config.Transport, which
+// responds with 504. By then no requests go to that server any more, so its connections are idle, and are
+// closed after IdleConnTimeout.
 //
 // # Loops
 //
-// While their tables differ, as for some hundred milliseconds when a node drains, two servers could send a
-// request to and fro. The header Roost-Hops counts how often a request was sent on: a server that would send
-// it on once more than Config.Hops times answers 421. Then the first proxy of the request sends it again; the
-// others pass a 421 on. So a handler that has done something must not answer 421. Redirects are not counted:
-// a client is sent to and fro until the tables agree or it gives up. A client that gave up should ask again.
+// While their tables differ, for example for some hundred milliseconds when a node drains, two servers could
+// send a request back and forth. The header Roost-Hops counts how often a request was forwarded. A server
+// that would forward it more than Config.Hops times responds with 421. The first proxy of the request then
+// sends it again, and the others pass the 421 on. So a handler that has done something must not respond with
+// 421. Redirects are not counted, so a client may be redirected back and forth until the tables agree or it
+// gives up. A client that gave up should try again.
 //
 // # Headers
 //
-// The client is added to X-Forwarded-For. X-Forwarded-Host and X-Forwarded-Proto stay as they arrive, or are
-// set: the proxy is meant to stand behind what ends TLS. Host stays as it is.
+// The proxy adds the client to X-Forwarded-For. It keeps X-Forwarded-Host and X-Forwarded-Proto if they are
+// present and sets them otherwise, because it is meant to run behind the server that terminates TLS. It does
+// not change Host.
 //
 // # Errors
 //

@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// Key returns the key of a request. An error is answered by 400, with its text.
+// Key returns the key of a request. If it fails, the response is a 400 with the text of the error.
 type Key func(*http.Request) (string, error)
 
-// FromPath takes the nth segment of the path, from 1, unescaped: 2 is standup in /rooms/standup/join.
+// FromPath takes the key from the nth segment of the path, unescaped. For example, segment 2 of
+// /rooms/standup/join is standup.
 func FromPath(n int) Key {
 	return func(r *http.Request) (string, error) {
 		segments := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
@@ -23,19 +24,19 @@ func FromPath(n int) Key {
 	}
 }
 
-// FromQuery takes a parameter of the query.
+// FromQuery takes the key from a parameter of the query.
 func FromQuery(name string) Key {
 	return func(r *http.Request) (string, error) {
 		return found(r.URL.Query().Get(name), "parameter", name)
 	}
 }
 
-// FromHeader takes a header.
+// FromHeader takes the key from a header.
 func FromHeader(name string) Key {
 	return func(r *http.Request) (string, error) { return found(r.Header.Get(name), "header", name) }
 }
 
-// FromCookie takes a cookie.
+// FromCookie takes the key from a cookie.
 func FromCookie(name string) Key {
 	return func(r *http.Request) (string, error) {
 		c, err := r.Cookie(name)
@@ -53,7 +54,7 @@ func found(value, what, name string) (string, error) {
 	return value, nil
 }
 
-// ParseKey reads path:N, query:NAME, header:NAME or cookie:NAME.
+// ParseKey parses path:N, query:NAME, header:NAME or cookie:NAME.
 func ParseKey(text string) (Key, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	if kind == "path" {

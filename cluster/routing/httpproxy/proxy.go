@@ -18,11 +18,11 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing"
 )
 
-// Place returns where the server is that owns a key, as host:port or as a URL without a path, and whether
-// it is this process. An error is answered by 503, with its text.
+// Place returns the address of the server that owns a key, as host:port or as a URL without a path, and
+// whether it is this process. If it fails, the response is a 503 with the text of the error.
 type Place func(key string) (addr string, here bool, err error)
 
-// FromClient returns a Place by a routing client, which is never this process.
+// FromClient returns a Place that asks a routing client. The owner is never this process.
 func FromClient(c *routing.Client) Place {
 	return func(key string) (string, bool, error) {
 		m, err := c.Place(key)
@@ -33,34 +33,37 @@ func FromClient(c *routing.Client) Place {
 	}
 }
 
-// Config is what a Proxy does. Place and Key are required.
+// Config configures a Proxy. Place and Key are required.
 type Config struct {
-	// Place is called again five times a second, in another goroutine, while a request that may run twice
-	// waits for its answer.
+	// Place finds the owner of a key. While a request that may run twice waits for its response, Place is
+	// called again five times a second, in another goroutine.
 	Place Place
 	Key   Key
 
-	// Local serves the keys that are owned here. Default: none, and Place must not return true.
+	// Local serves requests for keys that are owned here. Default: none; Place must then never return true.
 	Local http.Handler
 
-	// Redirect answers with 307 and the address of the owner, instead of sending the request there: clients
-	// have to reach the servers.
+	// Redirect responds with a 307 to the address of the owner, instead of sending the request there. Clients
+	// must be able to reach the servers.
 	Redirect bool
 
-	// Scheme is that of addresses without one: http or https. Default http.
+	// Scheme is the scheme of addresses without one: http or https. Default http.
 	Scheme string
 
 	// Transport sends the requests. Default NewTransport().
 	Transport http.RoundTripper
 
-	// RetryTimeout is for how long a request is sent again: from its first failure, and anew each time that
-	// it leaves a server that has not answered for the next owner. Default 5 s; negative: never.
+	// RetryTimeout is for how long a request is sent again after its first failure. The time starts again
+	// each time the request moves from a server that has not responded to the next owner. Default 5 s;
+	// negative: never.
 	RetryTimeout time.Duration
 
-	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.
+	// ReplayBytes is the size of the largest body that is kept so that it can be sent again. Default 64 kB;
+	// negative: none.
 	ReplayBytes int64
 
-	// Hops is how often a request may be sent on, by all proxies together, before a server answers 421. Default 3.
+	// Hops is how often all proxies together may forward a request before a server responds with 421. Default
+	// 3.
 	Hops int
 
 	// Log receives the log. Default slog.Default().
@@ -68,18 +71,19 @@ type Config struct {
 }
 
 const (
-	// hopsHeader counts how often a request was sent on.
+	// hopsHeader counts how often a request was forwarded.
 	hopsHeader = "Roost-Hops"
 
-	// Between two attempts.
+	// Limits of the pause between two attempts.
 	leastPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
 
-	// pingTime is how long a connection of HTTP/2 may be silent before it is pinged, and how long the answer may take.
+	// pingTime is how long an HTTP/2 connection may be silent before a ping, and how long the answer may
+	// take.
 	pingTime = 3 * time.Second
 )
 
-// Proxy is an http.Handler. It may be used by any number of goroutines.
+// Proxy is an http.Handler. It is safe for concurrent use.
 type Proxy struct {
 	cfg   Config
 	proxy *httputil.ReverseProxy
@@ -116,23 +120,23 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// NewTransport returns the default of Config.Transport, for an application that sets more of it, such as
-// ResponseHeaderTimeout or TLSClientConfig. It is a clone of http.DefaultTransport that gives up connecting
-// after a second, without a proxy, keeps 100 idle connections to each server, and closes one of HTTP/2 on
-// which nothing arrives for 3 s and no ping is answered within 3 s more.
+// NewTransport returns the default of Config.Transport, for applications that need to set more of its fields,
+// such as ResponseHeaderTimeout or TLSClientConfig. It is a clone of http.DefaultTransport that uses no
+// proxy, gives up connecting after a second, keeps 100 idle connections to each server, and closes an HTTP/2
+// connection on which nothing arrives for 3 s and a ping is then not answered within 3 s.
 func NewTransport() *http.Transport {
 	t := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
-	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // the application may have put another one there, such as for traces
+	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // the application may have replaced it, for example for traces
 		t = standard.Clone()
 	}
 	t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
 	t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingTime, PingTimeout: pingTime} // a connection that hangs would get all requests
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingTime, PingTimeout: pingTime} // otherwise a hanging connection would get all requests
 	return t
 }
 
-// forwarded adds the client to X-Forwarded-For. What stands before the proxy, and ends TLS, knows the host and the
-// protocol better.
+// forwarded adds the client to X-Forwarded-For. It keeps host and protocol, because the server in front of
+// the proxy, which terminates TLS, knows them better.
 func forwarded(r *httputil.ProxyRequest) {
 	const hops, host, proto = "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"
 	r.Out.Header[hops] = r.In.Header[hops]
@@ -144,7 +148,7 @@ func forwarded(r *httputil.ProxyRequest) {
 	}
 }
 
-// logWriter takes the lines of httputil: copies that broke, mostly since a client has gone.
+// logWriter receives the log lines of httputil. Most are about broken copies because a client has gone.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(b []byte) (int, error) {
@@ -152,11 +156,11 @@ func (w logWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// route is the way of one request.
+// route is where a request goes.
 type route struct {
 	key   string
-	addr  string // of the owner when it arrived
-	first bool   // no proxy has sent it on before
+	addr  string // address of the owner when the request arrived
+	first bool   // no proxy has forwarded it before
 }
 
 type routeKey struct{}
@@ -173,7 +177,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		p.fail(w, r, &unavailableError{err})
 	case here && p.cfg.Local != nil:
-		r.Header.Del(hopsHeader) // a request that Local sends, with these headers, begins anew; of a clone, net/http would not remove uploaded files
+		r.Header.Del(hopsHeader) // a request that Local sends with these headers must start at 0; don't clone r, because net/http would not remove uploaded files of a clone
 		p.cfg.Local.ServeHTTP(w, r)
 	case p.cfg.Redirect:
 		p.redirect(w, r, addr)
@@ -195,10 +199,10 @@ func (p *Proxy) redirect(w http.ResponseWriter, r *http.Request, addr string) {
 	u := *r.URL
 	u.Scheme, u.Host = to.Scheme, to.Host
 	w.Header().Set("Cache-Control", "no-store")
-	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // to the host of the owner, by Place
+	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // to the host of the owner, as Place says
 }
 
-// hopsOf returns how often a request was sent on. Text without a number counts as many.
+// hopsOf returns how often a request was forwarded. A header that is not a number counts as too often.
 func hopsOf(r *http.Request) int {
 	text := r.Header.Get(hopsHeader)
 	if text == "" {
@@ -211,7 +215,7 @@ func hopsOf(r *http.Request) int {
 	return int(n)
 }
 
-// target reads an address of Place.
+// target parses an address of Place.
 func (p *Proxy) target(addr string) (*url.URL, error) {
 	if addr == "" {
 		return nil, &unavailableError{errors.New("the owner has no address: start its agent with --api-addr")}
@@ -226,18 +230,18 @@ func (p *Proxy) target(addr string) (*url.URL, error) {
 	return u, nil
 }
 
-// unavailableError is why a request was sent to no server, or by none taken.
+// unavailableError is why a request was not sent to a server, or was not accepted by any.
 type unavailableError struct{ error }
 
 func (e *unavailableError) Unwrap() error { return e.error }
 
-// fail answers a request that no server has answered.
+// fail responds to a request that no server has answered.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok { // a limit of what runs before the proxy
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok { // a limit of a handler in front of the proxy
 		http.Error(w, fmt.Sprintf("the body has more than %d bytes", large.Limit), http.StatusRequestEntityTooLarge)
 		return
 	}
-	if errors.Is(r.Context().Err(), context.Canceled) || errors.Is(err, errBody) { // middleware that counts should not count it against the servers
+	if errors.Is(r.Context().Err(), context.Canceled) || errors.Is(err, errBody) { // middleware that counts errors should not blame the servers for it
 		p.cfg.Log.Debug("the client has gone", "path", r.URL.Path, "err", err)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

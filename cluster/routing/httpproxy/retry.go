@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// router is the transport of the proxy: it sends a request to the owner of its key, and again if that may
-// be done and has a chance.
+// router is the transport of the proxy. It sends a request to the owner of its key, and sends it again if
+// that is allowed and may help.
 type router struct{ *Proxy }
 
-// mostRuns is how many servers, or runs of one, a request may break. The problem may be its own: it would end
-// server after server. A balancer in front of a dead server breaks connections, too: before the last run,
-// tables learn of a crash.
+// mostRuns is how often servers may break off a request. The request may be the cause, and would crash one
+// server after the other. But a load balancer in front of a dead server breaks connections, too, so the last
+// attempt comes after tables have learned of a crash.
 const (
 	mostRuns  = 3
 	lastPause = time.Second
 )
 
-// longestDispute is between two attempts while servers disagree about the owner of a key: each attempt is up
-// to Config.Hops requests, and tables need some hundred milliseconds to agree.
+// longestDispute is the longest pause between two attempts while servers disagree about the owner of a key.
+// An attempt makes up to Config.Hops requests, and tables need some hundred milliseconds to agree.
 const longestDispute = time.Second
 
-// brokenError is why a server that had a request has not answered it.
+// brokenError is why a server that received a request has not answered it.
 type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }
@@ -45,7 +45,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	var e effort
 	for {
 		resp, again, err := t.attempt(r, way, b)
-		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // of several proxies, the first one tries again
+		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request tries again
 			return resp, nil
 		}
 		if !e.more(err, t.cfg.RetryTimeout) || !again || r.Context().Err() != nil || !b.seal() {
@@ -62,8 +62,8 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// discard ends an answer that was rejected. The connection stays for the next attempt if the rest of the
-// answer is a line of text.
+// discard closes a rejected response. If the rest of the response is only a line of text, the connection can
+// be used for the next attempt.
 func discard(resp *http.Response) {
 	if n := resp.ContentLength; n > 0 && n <= 1<<10 {
 		late := time.AfterFunc(leastPause, func() { _ = resp.Body.Close() })
@@ -73,17 +73,18 @@ func discard(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
-// effort is what the attempts of a request took.
+// effort records the attempts of a request.
 type effort struct {
 	until    time.Time
 	failures int
-	runs     int           // that broke off
+	runs     int           // attempts that broke off
 	wait     time.Duration // until the next attempt
 }
 
-// more counts a failure, which is an answer of 421 without an error, and reports whether there may be another attempt.
+// more counts a failure and reports whether there may be another attempt. If err is nil, the failure is a
+// 421.
 func (e *effort) more(err error, timeout time.Duration) bool {
-	if e.until.IsZero() || errors.Is(err, errMoved) { // the next owner was not asked in vain yet
+	if e.until.IsZero() || errors.Is(err, errMoved) { // the next owner has not been asked yet
 		e.until = time.Now().Add(timeout)
 	}
 	longest := longestPause
@@ -101,7 +102,7 @@ func (e *effort) more(err error, timeout time.Duration) bool {
 	return e.runs < mostRuns && time.Now().Before(e.until)
 }
 
-// reroute returns the way of the next attempt: to the same server, until there is another owner.
+// reroute returns where the next attempt goes. It is the same server until there is another owner.
 func (t *router) reroute(way route) route {
 	if addr, _, err := t.cfg.Place(way.key); err == nil {
 		way.addr = addr
@@ -109,7 +110,7 @@ func (t *router) reroute(way route) route {
 	return way
 }
 
-// pause waits, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -119,7 +120,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attempt sends the request once. It returns whether it may be sent again, if the body can be.
+// attempt sends the request once. It returns whether the request may be sent again, if its body can be.
 func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response, again bool, _ error) {
 	to, err := t.target(way.addr)
 	if err != nil {
@@ -132,9 +133,9 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 		ctx, watched = t.watch(ctx, way)
 		defer watched.end(true) // also after a panic of the transport
 	}
-	var asked, sent atomic.Bool // a transport without traces says neither, and may have sent it
+	var asked, sent atomic.Bool // a transport that does not support traces sets neither, and may have sent it
 	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { // again after a connection that took nothing, or for a request that may run twice
+		GetConn: func(string) { // called again after a connection that took nothing, or for a request that may run twice
 			asked.Store(true)
 			if !keyed(r.Header) {
 				sent.Store(false)
@@ -149,7 +150,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	}
 	resp, err := t.cfg.Transport.RoundTrip(out)
 	if watched.end(err == nil) {
-		if err == nil { // the headers came at this moment, and the body would break off
+		if err == nil { // the headers came just now, and the body would break off
 			_ = resp.Body.Close()
 		}
 		return nil, true, fmt.Errorf("%s: %w", to.Host, errMoved)
@@ -173,15 +174,16 @@ func idempotent(method string) bool {
 		method)
 }
 
-// keyed reports whether net/http takes a request of any method for one that may run twice. It may have sent
-// it before it connects again.
+// keyed reports whether net/http treats a request of any method as one that may run twice, so that it may
+// have been sent before net/http connects again.
 func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
-// body is the body of a request: kept, if it is short, or read once. It is for one goroutine.
+// body is the body of a request. It is kept if it is short, and otherwise read once. Only one goroutine uses
+// it.
 type body struct {
 	stream io.ReadCloser // nil: the body is kept
 	kept   []byte        // nil: there is no body
-	last   *once         // the stream as the latest attempt has it
+	last   *once         // the stream in the latest attempt
 }
 
 var (
@@ -204,7 +206,7 @@ func (t *router) keep(r *http.Request) (*body, error) {
 	return &body{kept: kept}, nil
 }
 
-// open returns the body for one attempt, and whether another attempt could have the same.
+// open returns the body for an attempt, and whether another attempt could have the same body.
 func (b *body) open() (_ io.ReadCloser, again bool) {
 	switch {
 	case b.stream != nil:
@@ -216,8 +218,9 @@ func (b *body) open() (_ io.ReadCloser, again bool) {
 	return http.NoBody, true
 }
 
-// seal takes the stream away from the latest attempt, for another one. It fails if that attempt has read from
-// it: a transport may still read, or begin to, after the answer.
+// seal takes the stream away from the latest attempt, so that another one can have it. It is needed because a
+// transport may read the body even after the response. It returns false if the attempt has already read from
+// the stream.
 func (b *body) seal() bool {
 	return b.last == nil || b.last.state.CompareAndSwap(open, sealed) || b.last.state.Load() == sealed
 }
@@ -229,7 +232,7 @@ const (
 	sealed        // another attempt has it
 )
 
-// once is a stream that stays open for another attempt, until it was read.
+// once is a stream that stays open for another attempt until it is read.
 type once struct {
 	stream io.Reader
 	state  atomic.Int32
@@ -246,5 +249,5 @@ func (o *once) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves the stream to the server of the proxy, which closes it with the request.
+// Close does nothing, because the proxy's server closes the stream with the request.
 func (o *once) Close() error { return nil }

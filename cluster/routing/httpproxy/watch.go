@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// lookEvery is how often the owner of a key is looked up while its server has not answered.
+	// lookEvery is how often the owner of a key is looked up while its server has not responded.
 	lookEvery = 200 * time.Millisecond
 
-	// moveGrace is for how long a server may still answer after its key has moved. Most moves are of servers
-	// that live: they drain, or a join took a part of their keys, and a request in progress gets its answer
-	// at less cost than by a second run. By its address alone a server that vanished looks the same, and the
-	// cluster needed longer than the grace to notice that.
+	// moveGrace is how long a server may still respond after its key has moved. Most moves are from live
+	// servers, because they drain or a join took some of their keys. A request in progress then gets its
+	// response with less effort than by a second run. A vanished server cannot be distinguished by its
+	// address, but the cluster has needed longer than the grace to notice that anyway.
 	moveGrace = time.Second
 )
 
 var errMoved = errors.New("the key has another owner by now, and this server has not answered")
 
-// watch gives up an attempt without an answer when the key has had another owner for moveGrace. TCP notices only after
-// minutes that a host has vanished, and never that a process is paused.
+// watch gives up an attempt without a response when the key has had another owner for moveGrace. TCP only
+// notices after minutes that a host has vanished, and never that a process is paused.
 type watch struct {
 	router *router
 	way    route
@@ -29,23 +29,23 @@ type watch struct {
 
 	mu      sync.Mutex
 	timer   *time.Timer
-	moved   time.Time // since when there is another owner
+	moved   time.Time // when the key got another owner
 	ended   bool
 	gaveUp  bool
 	problem any // a panic of Place
 }
 
-// watch returns the context of an attempt that is watched until end is called.
+// watch returns the context of an attempt, which it watches until end is called.
 func (t *router) watch(ctx context.Context, way route) (context.Context, *watch) {
 	w := &watch{router: t, way: way}
-	ctx, w.cancel = context.WithCancel(ctx) // the end of the request releases that of an answer
+	ctx, w.cancel = context.WithCancel(ctx) // the end of the request also ends the context of a response
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(lookEvery, w.look)
 	return ctx, w
 }
 
-// look runs in the goroutine of the timer. Place may take its time there, and an answer does not wait for it.
+// look runs in the goroutine of the timer, so a response does not wait for a slow Place.
 func (w *watch) look() {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -75,7 +75,7 @@ func (w *watch) look() {
 	w.timer.Reset(lookEvery)
 }
 
-// elsewhere reports whether the key has another owner, which can be asked.
+// elsewhere reports whether the key has another owner that can be asked.
 func (w *watch) elsewhere() bool {
 	addr, _, err := w.router.cfg.Place(w.way.key)
 	if err != nil || addr == w.way.addr {
@@ -85,8 +85,8 @@ func (w *watch) elsewhere() bool {
 	return err == nil
 }
 
-// end ends the watch, and reports whether the attempt was given up. The body of an answer goes on. A panic of
-// Place goes on here, in the goroutine of the request. A nil watch was never begun.
+// end ends the watch, and reports whether the attempt was given up. It does not end the body of a response.
+// If Place has panicked, end panics in the goroutine of the request. A nil watch was never begun.
 func (w *watch) end(answered bool) (gaveUp bool) {
 	if w == nil {
 		return false

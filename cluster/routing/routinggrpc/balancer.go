@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
-	_ "google.golang.org/grpc/health" // serves a healthCheckConfig
+	_ "google.golang.org/grpc/health" // for a healthCheckConfig
 	"google.golang.org/grpc/resolver"
 )
 
-func init() { //nolint:gochecknoinits // gRPC finds a balancer by its name alone
+func init() { //nolint:gochecknoinits // gRPC only finds balancers by their registered names
 	balancer.Register(balancers{})
 }
 
@@ -27,15 +27,15 @@ func (balancers) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer
 	return &ownerBalancer{cc: cc}
 }
 
-// ownerBalancer keeps a connection to each member, and publishes a picker with each change: calls that wait are
-// picked again then. gRPC calls it from one goroutine, and timers from theirs.
+// ownerBalancer keeps a connection to each member, and publishes a picker with each change, so that gRPC
+// picks waiting calls again. gRPC calls it from one goroutine, and timers from others.
 type ownerBalancer struct {
 	cc balancer.ClientConn
 
 	mu     sync.Mutex
 	cfg    *Config                     // nil until the first update
-	conns  map[string]*conn            // by address; never changed, since pickers have it
-	missed func(addr string) time.Time // when a call first missed that owner in conns, and begins the wait for it
+	conns  map[string]*conn            // by address; never changed, because pickers use it
+	missed func(addr string) time.Time // returns when a call first missed the owner at addr in conns, and starts that time
 	closed bool
 }
 
@@ -80,11 +80,11 @@ func (b *ownerBalancer) UpdateClientConnState(s balancer.ClientConnState) error 
 	return nil
 }
 
-// open adds a member. Its first call connects.
+// open adds a member. Its connection opens with the first call.
 func (b *ownerBalancer) open(addr resolver.Address) *conn {
 	c := &conn{}
-	sub, err := b.cc.NewSubConn([]resolver.Address{addr}, balancer.NewSubConnOptions{ //nolint:staticcheck // for several addresses alone
-		HealthCheckEnabled: true, // if the service config asks for it
+	sub, err := b.cc.NewSubConn([]resolver.Address{addr}, balancer.NewSubConnOptions{ //nolint:staticcheck // deprecated only for several addresses
+		HealthCheckEnabled: true, // only if the service config asks for it
 		StateListener:      func(s balancer.SubConnState) { b.changed(c, s) },
 	})
 	if err != nil {
@@ -96,7 +96,7 @@ func (b *ownerBalancer) open(addr resolver.Address) *conn {
 	return c
 }
 
-// changed takes in the state of a connection.
+// changed handles a new state of a connection.
 func (b *ownerBalancer) changed(c *conn, s balancer.SubConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +107,7 @@ func (b *ownerBalancer) changed(c *conn, s balancer.SubConnState) {
 	b.publish()
 }
 
-// look has gRPC pick again the calls that wait: RetryTimeout has ended for some.
+// look makes gRPC pick waiting calls again, because RetryTimeout has ended for some of them.
 func (b *ownerBalancer) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,7 +116,7 @@ func (b *ownerBalancer) look() {
 	}
 }
 
-// publish gives gRPC the next picker. The mutex is held.
+// publish gives gRPC the next picker. The caller must hold the mutex.
 func (b *ownerBalancer) publish() {
 	var count [connectivity.Shutdown + 1]int
 	for _, c := range b.conns {
@@ -132,7 +132,7 @@ func (b *ownerBalancer) publish() {
 	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{cfg: b.cfg, conns: b.conns, missed: b.missed}})
 }
 
-// ResolverError implements balancer.Balancer. With a table, calls go on.
+// ResolverError implements balancer.Balancer. If there is a table, calls continue.
 func (b *ownerBalancer) ResolverError(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,7 +141,7 @@ func (b *ownerBalancer) ResolverError(err error) {
 	}
 }
 
-// UpdateSubConnState implements balancer.Balancer. The listeners of open have taken its place.
+// UpdateSubConnState implements balancer.Balancer. It is not used, because open sets listeners.
 func (*ownerBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 // ExitIdle implements balancer.Balancer: it connects to all members.

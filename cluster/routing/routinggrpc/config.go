@@ -13,45 +13,45 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Config is how a client finds the server of a call. Table is required.
+// Config configures how a client finds the server of a call. Table is required.
 type Config struct {
 	Table Table
 
 	// Key returns the key of a call. Default Outgoing(Header).
 	Key Key
 
-	// Owners is how many of the best members for a key may serve it. While the connection to the first one fails, the
-	// next one does; the servers have to accept such calls. Default 1: the owner alone.
+	// Owners is how many of the best members for a key may serve it. While the connection to the first one
+	// fails, the next one serves the call, and must accept it. Default 1: only the owner.
 	Owners int
 
-	// RetryTimeout is for how long a call waits for a connection that fails, and is sent again when servers reject it.
-	// Default 5 s; negative: neither.
+	// RetryTimeout is how long a call waits for a failing connection, and how long it is sent again when
+	// servers reject it. Default 5 s; negative: no waiting and no retries.
 	RetryTimeout time.Duration
 
-	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig: timeouts, waitForReady, or a
-	// healthCheckConfig, with which an owner that does not report SERVING counts as not reached. Methods without a
-	// retryPolicy get that for rejected calls. Another retryPolicy should have OUT_OF_RANGE among its codes. It
-	// replaces grpc.WithDefaultServiceConfig.
+	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig. It may have timeouts,
+	// waitForReady, or a healthCheckConfig, with which an owner that does not report SERVING counts as
+	// unreachable. Methods without a retryPolicy get one for rejected calls. Your own retryPolicy should
+	// include OUT_OF_RANGE in its codes. Use this field instead of grpc.WithDefaultServiceConfig.
 	ServiceConfig string
 }
 
 const (
-	// scheme is that of targets, and the name of the balancer.
+	// scheme is the scheme of targets and the name of the balancer.
 	scheme = "roost"
 
-	// Between two attempts of a call that was rejected.
+	// Limits of the pause between two attempts of a rejected call.
 	leastPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
 
-	// Between two attempts to connect, and for how long one may take. Members are live by their leases, so a server
-	// that is not reached comes back soon, or its member goes.
+	// Limits of the pause between two attempts to connect, and how long an attempt may take. They are short
+	// because members have live leases, so an unreachable server comes back soon or its member goes.
 	leastBackoff   = 100 * time.Millisecond
 	longestBackoff = time.Second
 	connectTimeout = 3 * time.Second
 )
 
-// DialOptions returns what grpc.NewClient needs to send calls to their owners, with the target "roost:///".
-// Options after these replace them. It fails if cfg is invalid.
+// DialOptions returns the options with which grpc.NewClient sends calls to their owners. Use the target
+// "roost:///". Options after these replace them. DialOptions fails if cfg is invalid.
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	switch {
 	case cfg.Table.place == nil:
@@ -79,7 +79,8 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	}, nil
 }
 
-// attempts is how often a rejected call is sent at most: its pauses, which double, last for RetryTimeout together.
+// attempts returns how often a rejected call is sent at most. The pauses between the attempts double, and
+// their sum is RetryTimeout.
 func (c *Config) attempts() int {
 	n := 1
 	for pause, sum := leastPause, time.Duration(0); sum < c.RetryTimeout; n++ {
@@ -111,8 +112,8 @@ func (c *Config) serviceConfig() (string, error) {
 	return string(b), err
 }
 
-// withRetries adds a policy to the method configs that have none, and to all other methods. gRPC reports what
-// is malformed.
+// withRetries adds a policy to the method configs without one, and to all other methods. gRPC reports
+// malformed configs.
 func withRetries(configs any, policy map[string]any) []any {
 	list, _ := configs.([]any)
 	others := true
@@ -137,7 +138,7 @@ func withRetries(configs any, policy map[string]any) []any {
 	return list
 }
 
-// seconds is a duration in the JSON of protobuf.
+// seconds returns a duration in the JSON form of protobuf.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }

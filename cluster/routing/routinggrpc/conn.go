@@ -8,12 +8,13 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// conn is the connection to one member. Calls open it; when it has failed, it is opened again until it is ready.
+// conn is the connection to a member. The first call opens it. After a failure, it is opened again until it
+// is ready.
 type conn struct {
 	sub  balancer.SubConn
 	idle atomic.Bool
 	now  atomic.Pointer[condition]
-	late *time.Timer // ends the wait for it, when it fails
+	late *time.Timer // ends the wait for a failing connection
 	last connectivity.State
 }
 
@@ -21,7 +22,7 @@ type conn struct {
 type condition struct {
 	state connectivity.State // TransientFailure from the first failure until it is ready
 	ready bool
-	err   error     // of the latest failure; nil unless it fails
+	err   error     // error of the latest failure; nil unless it fails
 	since time.Time // when it began to fail
 }
 
@@ -32,7 +33,7 @@ func (c *conn) connect() {
 	}
 }
 
-// change takes in a state of the connection, and calls late when it has failed for RetryTimeout.
+// change handles a new state of the connection, and calls late when it has failed for RetryTimeout.
 func (c *conn) change(s balancer.SubConnState, timeout time.Duration, late func()) {
 	before := c.now.Load()
 	switch {
@@ -49,7 +50,7 @@ func (c *conn) change(s balancer.SubConnState, timeout time.Duration, late func(
 	}
 	if s.ConnectivityState == connectivity.Idle {
 		c.idle.Store(true)
-		if before.err != nil && c.last == connectivity.TransientFailure { // gRPC has waited; the next call must not end by an error of long ago
+		if before.err != nil && c.last == connectivity.TransientFailure { // gRPC has waited, and the next call must not fail with an old error
 			c.connect()
 		}
 	}
@@ -62,7 +63,7 @@ func (c *conn) stopTimer() {
 	}
 }
 
-// close ends the connection when its calls have ended.
+// close closes the connection when its calls have ended.
 func (c *conn) close() {
 	c.stopTimer()
 	c.sub.Shutdown()

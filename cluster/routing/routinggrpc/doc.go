@@ -1,5 +1,5 @@
-// Package routinggrpc sends each gRPC call to the server that owns its key: a resolver and a balancer for clients, and
-// interceptors for servers. It is a module of its own.
+// Package routinggrpc sends each gRPC call to the server that owns its key. It has a resolver and a balancer
+// for clients, and interceptors for servers. It is a separate module.
 //
 //	c, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
@@ -9,25 +9,25 @@
 //	…
 //	reply, err := rooms.NewRoomsClient(conn).Join(routinggrpc.WithKey(ctx, "room-17"), request)
 //
-// Servers are reached at the api_addr of their nodes. A process that embeds an agent uses the agent's table: see
-// [TableOf].
+// Clients reach servers at the api_addr of their nodes. A process that embeds an agent can use the agent's
+// table: see [TableOf].
 //
 // # In a server
 //
-// Tables differ for a moment after each change. So a server rejects calls for keys that it does not own, before their
-// handlers run:
+// Tables differ for a moment after each change. So a server should reject calls for keys that it does not
+// own, before their handlers run:
 //
 //	check := routinggrpc.Check{Owns: agent.Arrived}
 //	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(check.Unary), grpc.ChainStreamInterceptor(check.Stream))
 //
-// A stream is checked when it begins. A stream that runs when its key moves goes on, until the server ends it, such as
-// with the context of cluster.Agent.RunOwned.
+// A stream is only checked when it begins. If its key moves later, the stream continues until the server ends
+// it, for example with the context of cluster.Agent.RunOwned.
 //
 // # Keys
 //
-// The key of a call is in its metadata, under [Header], or is what Config.Key returns. A call for which
-// Config.Key returns "" and no error is for any server: it goes to the owner of a random key. So do calls of
-// gRPC's own services (/grpc.health.v1.Health/Check), which [Check] lets pass.
+// The key of a call is in its metadata, under [Header], unless you set Config.Key. If Config.Key returns ""
+// without an error, any server may serve the call, and it goes to the owner of a random key. So do calls of
+// gRPC's own services (/grpc.health.v1.Health/Check), which [Check] accepts.
 //
 // # Which calls are sent again
 //
@@ -40,14 +40,14 @@
 //   - A call that breaks off when the server has it fails with UNAVAILABLE, and is not sent again: the server may have
 //     done what was asked. A retryPolicy in Config.ServiceConfig changes that for methods that may run twice.
 //
-// With Config.Owners above 1, the next of the best members for a key gets its calls while the connection to
-// the first one fails.
+// With Config.Owners above 1, the next best member for a key gets its calls while the connection to the first
+// one fails.
 //
 // # Connections
 //
-// A connection opens with the first call for a key of its member, or with grpc.ClientConn.Connect, and uses
-// no proxy. It is closed when its member has gone and its calls have ended. Calls to a host that vanished end
-// with their deadline; grpc.WithKeepaliveParams ends them earlier.
+// A connection opens with the first call for a key of its member, or with grpc.ClientConn.Connect. It does
+// not use a proxy. It is closed when its member has gone and its calls have ended. Calls to a vanished host
+// end with their deadline, or earlier with grpc.WithKeepaliveParams.
 //
 // Certificates are verified against the host of each api_addr, or against the name in the target:
 // roost:///media.example.org.

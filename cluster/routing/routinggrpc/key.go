@@ -8,26 +8,28 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Header is the metadata that carries the key of a call. Its name ends in -bin, so gRPC transports any bytes.
+// Header is the metadata key that carries the key of a call. It ends in -bin, so that gRPC transports any
+// bytes.
 const Header = "roost-key-bin"
 
-// WithKey returns a context for calls with a key. A key that ctx has already is replaced.
+// WithKey returns a context for calls with a key. It replaces a key that ctx already has.
 func WithKey(ctx context.Context, key string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, Header, key)
 }
 
-// Key returns the key of a call, by its context and its full method (/service/method). A call with the key "" is for
-// any server. An error ends the call, with its text.
+// Key returns the key of a call, given its context and its full method (/service/method). A call with the key
+// "" may go to any server. If Key fails, the call fails with the text of the error.
 type Key func(ctx context.Context, method string) (string, error)
 
-// Outgoing takes the key from metadata that a client sends. Of several values the last one counts.
+// Outgoing takes the key from metadata that a client sends. If there are several values, it uses the last.
 func Outgoing(name string) Key {
 	return func(ctx context.Context, _ string) (string, error) {
 		return last(metadata.ValueFromOutgoingContext(ctx, name), name)
 	}
 }
 
-// Incoming takes the key from metadata that a server has received. Of several values the last one counts.
+// Incoming takes the key from metadata that a server has received. If there are several values, it uses the
+// last.
 func Incoming(name string) Key {
 	return func(ctx context.Context, _ string) (string, error) {
 		return last(metadata.ValueFromIncomingContext(ctx, name), name)
@@ -41,7 +43,7 @@ func last(values []string, name string) (string, error) {
 	return values[len(values)-1], nil
 }
 
-// of returns the key of a call. Calls of gRPC's services for health, reflection and channelz have none.
+// of returns the key of a call. Calls to gRPC's services for health, reflection and channelz have none.
 func (k Key) of(ctx context.Context, method string) (string, error) {
 	if of, ok := strings.CutPrefix(method, "/grpc."); ok {
 		switch service, _, _ := strings.Cut(of, "."); service {

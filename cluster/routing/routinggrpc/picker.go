@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// picker sends a call over the connection to its key's owner. Owners are those of the table at that moment, connections
-// those to the members of the latest update.
+// picker sends a call over the connection to its key's owner. It takes the owner from the present table, and
+// the connections from the latest update.
 type picker struct {
 	cfg    *Config
 	conns  map[string]*conn            // by address; never changed
@@ -29,7 +29,7 @@ const someOwners = 3
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	key, err := p.cfg.Key.of(info.Ctx, info.FullMethodName)
 	if err != nil {
-		// gRPC lets no balancer return INVALID_ARGUMENT.
+		// gRPC does not let a balancer return INVALID_ARGUMENT.
 		return balancer.PickResult{}, status.Error(codes.Internal, "routinggrpc: "+err.Error())
 	}
 	owners := p.cfg.Owners
@@ -52,8 +52,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, err
 }
 
-// connTo returns the connection to an address, or an error for a call that needs it: the call waits
-// (ErrNoSubConnAvailable) or ends. It reports whether the connection fails, so that another owner is better.
+// connTo returns the connection to an address, or an error with which a call that needs it waits
+// (ErrNoSubConnAvailable) or fails. fails reports whether the connection fails, so that another owner is
+// better.
 func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	c := p.conns[addr]
 	switch {

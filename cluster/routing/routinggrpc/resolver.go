@@ -21,7 +21,8 @@ type builder struct{ cfg *Config }
 // Scheme implements resolver.Builder.
 func (builder) Scheme() string { return scheme }
 
-// OverrideAuthority implements resolver.AuthorityOverrider: a target without a name still needs an authority.
+// OverrideAuthority implements resolver.AuthorityOverrider, because a target without a name still needs an
+// authority.
 func (builder) OverrideAuthority(t resolver.Target) string {
 	if name := t.Endpoint(); name != "" {
 		return name
@@ -43,7 +44,7 @@ func (b builder) Build(t resolver.Target, cc resolver.ClientConn, _ resolver.Bui
 	return r, nil
 }
 
-// configKey is the attribute by which the balancer gets the Config.
+// configKey is the attribute with which the balancer gets the Config.
 type configKey struct{}
 
 // memberResolver reports the addresses of the members, and again with each change of the table.
@@ -56,14 +57,14 @@ type memberResolver struct {
 	wait  sync.WaitGroup
 }
 
-// leastResolving is for how long calls wait for the first table at least: even if there is one, it takes a
-// moment to arrive.
+// leastResolving is how long calls at least wait for the first table. Even if there is one, it takes a moment
+// to arrive.
 const leastResolving = time.Second
 
 var (
 	errNoTable = errors.New("routinggrpc: no table yet: is an agent reached? See the status of the routing client")
 
-	// errEnded is a status, which also ends calls with WaitForReady.
+	// errEnded is a status, so that it also ends calls with WaitForReady.
 	errEnded = status.Error(codes.Unavailable, "routinggrpc: the routing client or agent was closed before it had a table")
 )
 
@@ -82,7 +83,7 @@ func (r *memberResolver) run(ctx context.Context) {
 			}
 			late.Stop()
 			r.state.Endpoints = r.endpoints()
-			_ = r.cc.UpdateState(r.state) // to resolve again would change nothing
+			_ = r.cc.UpdateState(r.state) // resolving again would change nothing
 		case <-late.C:
 			r.cc.ReportError(errNoTable)
 		case <-ctx.Done():
@@ -91,7 +92,8 @@ func (r *memberResolver) run(ctx context.Context) {
 	}
 }
 
-// endpoints returns the members that have an address. Two members may have the same one, for a moment after a restart.
+// endpoints returns the members that have an address. For a moment after a restart, two members may have the
+// same address.
 func (r *memberResolver) endpoints() []resolver.Endpoint {
 	addrs := r.cfg.Table.addrs()
 	slices.Sort(addrs)
@@ -109,7 +111,7 @@ func (r *memberResolver) endpoints() []resolver.Endpoint {
 	return endpoints
 }
 
-// ResolveNow implements resolver.Resolver: changes arrive by themselves.
+// ResolveNow implements resolver.Resolver. It does nothing, because changes arrive by themselves.
 func (*memberResolver) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.

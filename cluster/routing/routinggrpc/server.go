@@ -9,16 +9,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// NotOwner is the code of calls that a server has rejected because it does not own their key. No handler has run. It
-// is OUT_OF_RANGE, which neither gRPC nor, mostly, applications use: see docs/dev/decisions/misdirected-grpc-calls.md.
+// NotOwner is the code of calls that a server has rejected because it does not own their key. No handler has
+// run. It is OUT_OF_RANGE, which gRPC itself does not use and most applications don't either: see
+// docs/dev/decisions/misdirected-grpc-calls.md.
 const NotOwner = codes.OutOfRange
 
-// Check rejects calls for keys that a server does not own. Its methods are interceptors.
+// Check rejects calls for keys that a server does not own. Its methods Unary and Stream are interceptors.
 type Check struct {
 	// Owns reports whether this server owns a key, such as cluster.Agent.Arrived. Required.
 	Owns func(key string) bool
 
-	// Key returns the key of a call, as Config.Key does for clients. Default Incoming(Header).
+	// Key returns the key of a call, like Config.Key for clients. Default Incoming(Header).
 	Key Key
 }
 
@@ -61,5 +62,6 @@ func (c Check) check(ctx context.Context, method string) error {
 	return nil
 }
 
-// final keeps clients from sending a call again: its handler has run, and has failed with the code of rejected calls.
+// final tells clients not to send a call again, because its handler has run and failed with the code of
+// rejected calls.
 func final() metadata.MD { return metadata.Pairs("grpc-retry-pushback-ms", "-1") }

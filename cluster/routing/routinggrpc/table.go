@@ -23,13 +23,13 @@ type Lookups[Member any] interface {
 	Subscribe(ctx context.Context) <-chan events.Batch
 }
 
-// FromClient is the table of a routing client, with the api_addr of each member.
+// FromClient returns the table of a routing client, with the api_addr of each member.
 func FromClient(c *routing.Client) Table {
 	return TableOf(c, func(m *routing.Member) string { return m.APIAddr })
 }
 
-// TableOf is the table of an agent or of a routing client. addr returns where the gRPC server of a member is,
-// as host:port, and "" if it has none:
+// TableOf returns the table of an agent or of a routing client. addr returns the host:port of a member's gRPC
+// server, or "" if it has none:
 //
 //	routinggrpc.TableOf(agent, func(m *cluster.Member) string { return m.APIAddr })
 func TableOf[Member any](t Lookups[Member], addr func(Member) string) Table {

@@ -1,5 +1,5 @@
-// Package agreement has the resolvers over one store agree on the settings that they must
-// share, and refuses this node's claims while others have settings that differ.
+// Package agreement makes the resolvers that share a store agree on their settings, and refuses this node's
+// claims while others have different settings.
 package agreement
 
 import (
@@ -19,7 +19,7 @@ import (
 // ErrSettings is exported by package affinity.
 var ErrSettings = errors.New("affinity: settings differ from those of other nodes")
 
-// Agreement is the view of one node. One goroutine at a time calls Check and Withdraw.
+// Agreement is the view of one node. Only one goroutine at a time may call Check and Withdraw.
 type Agreement struct {
 	Store    pinstore.Store
 	Log      *slog.Logger
@@ -29,20 +29,20 @@ type Agreement struct {
 	// Explain returns a difference for people, or "".
 	Explain func(pinstore.Difference) string
 
-	// Keys returns fingerprints of the keys of this node's gossip: first that of the key that it
-	// sends with, then those of other keys that it accepts. Without a key, or if Keys is nil, there are none.
+	// Keys returns fingerprints of this node's gossip keys: first of the key that it sends with, then of
+	// other keys that it accepts. Without a key it returns none. Keys may be nil.
 	Keys func() []string
 
 	strange time.Time // since when others have had a key that this node does not accept; zero: they have none
 
-	at      lease.Incarnation // that was compared last, and its fences by then
+	at      lease.Incarnation // incarnation of the last comparison; fences at that time
 	fences  uint64
 	last    time.Time
-	silent  bool      // not live since then
-	differ  string    // what differed then
-	logged  string    // what differs, by the log
-	failing time.Time // since when the store compares no settings; zero: it does
-	unheard bool      // the same, by the log
+	silent  bool      // not live since the last comparison
+	differ  string    // what differed at the last comparison
+	logged  string    // the latest difference in the log
+	failing time.Time // since when the store fails to compare settings; zero: it does not fail
+	unheard bool      // the log says that the store fails
 	refused atomic.Pointer[error]
 
 	rejected atomic.Pointer[[]lease.Incarnation]
@@ -57,8 +57,8 @@ func (a *Agreement) Refused() error {
 	return nil
 }
 
-// Rejected are the nodes that the store refuses for their settings, as of the latest answer.
-// Any goroutine may call it.
+// Rejected returns the nodes that the store refuses because of their settings, as of the latest answer. Any
+// goroutine may call it.
 func (a *Agreement) Rejected() []lease.Incarnation {
 	if s := a.rejected.Load(); s != nil {
 		return *s
@@ -66,12 +66,12 @@ func (a *Agreement) Rejected() []lease.Incarnation {
 	return nil
 }
 
-// Check states this node's settings in the store, and compares them with those of others.
-// A store that fails changes nothing: it must not end what runs. Check returns its error.
+// Check records this node's settings in the store, and compares them with those of others. If the store
+// fails, Check returns its error and changes nothing, because a failing store must not stop what runs.
 //
-// self is the zero Incarnation while this node is not live, and fences counts how often its lease
-// has ended. After that, or a TTL without Check, other nodes may have begun with other settings, and
-// this node no longer counts as earlier than they. A store that was away is no reason for that.
+// self is the zero Incarnation while this node is not live. fences counts how often its lease has ended.
+// After a fence, or a TTL without Check, other nodes may have begun with other settings, and this node no
+// longer counts as earlier than they. If only the store was away, it still does.
 func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences uint64) error {
 	if self.Number == 0 {
 		a.silent = true
@@ -92,7 +92,7 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 		a.refused.Store(nil)
 		return nil
 	}
-	for _, d := range got.Differ { // without the node, which is another one each time
+	for _, d := range got.Differ { // without the node, which is different each time
 		a.differ += d.Setting + " " + d.Theirs + "\n"
 	}
 	err = a.refusal(got.Differ)
@@ -105,10 +105,11 @@ const (
 	settingCluster = "cluster" // the name of the cluster that has the keys of the store; stated by the store
 )
 
-// agree states the settings and the key. Two clusters that have one name by mistake have two keys. So
-// has a cluster that changes its key: there a node accepts the key of the others, or did until a moment
-// ago. So another key counts once this node has not accepted it for a TTL. By the second call a node that is
-// refused for the settings themselves is listed for the others; without its answer that of the first counts.
+// agree records the settings and the key. Two clusters that have the same name by mistake have different
+// keys. So has a cluster that changes its key, but there a node accepts the others' key, or did until a
+// moment ago. So a different key only counts after this node has not accepted it for a TTL. The second call
+// lists a node that is refused because of the settings themselves for the others. If it fails, the answer of
+// the first call counts.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
 	keys := a.keys()
 	stated := a.Settings
@@ -147,8 +148,7 @@ func (a *Agreement) keys() []string {
 	return []string{"none"}
 }
 
-// otherCluster returns the difference of a node of another cluster, which has the keys of the store; nil:
-// there is none.
+// otherCluster returns the difference which shows that another cluster uses the keys of the store, or nil.
 func otherCluster(differ []pinstore.Difference) *pinstore.Difference {
 	for i, d := range differ {
 		if d.Setting == settingCluster {
@@ -158,8 +158,8 @@ func otherCluster(differ []pinstore.Difference) *pinstore.Difference {
 	return nil
 }
 
-// Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise. An
-// error that ends within a TTL is no news: a busy store is late now and then.
+// Report logs the result of Check if it is new. err is an error of the store while other calls succeed. It
+// does not log an error that ends within a TTL, because a busy store is late now and then.
 func (a *Agreement) Report(err error) {
 	switch {
 	case err == nil:
@@ -182,7 +182,7 @@ func (a *Agreement) Report(err error) {
 // Withdraw says that this node has ended.
 func (a *Agreement) Withdraw(ctx context.Context) {
 	if a.at.Number != 0 && a.Refused() == nil {
-		_, _ = a.Store.Agree(ctx, a.at, 0, a.Settings) // otherwise it expires
+		_, _ = a.Store.Agree(ctx, a.at, 0, a.Settings) // if this fails, the record expires
 	}
 }
 

@@ -9,23 +9,23 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Candidate is a node that is considered for a room.
+// Candidate is a node that may get a room.
 type Candidate struct {
 	Member     *cluster.Member
-	Reserved   int64  // units of rooms that its load does not show yet
-	Ceiling    int64  // units of its capacity that new rooms may fill; 0 = not set
-	Preference int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector, its settings or its silence exclude the node
+	Reserved   int64  // units of rooms that the node's load does not show yet
+	Ceiling    int64  // units up to which new rooms may fill the node; 0 = not set
+	Preference int    // place in Demand.Prefer, from 1; 0 if Require, the Selector, the node's settings or its silence exclude it
 	Taken      bool   // the room lives here, or would
-	Why        string // it was taken, or not
+	Why        string // why the node was taken or not
 }
 
-// used returns the units that the node carries as far as is known.
+// used returns the units that the node is known to carry.
 func (c *Candidate) used() int64 { return Plus(max(0, c.Member.Load), c.Reserved) }
 
 // with returns the units that the node would carry with the room.
 func (c *Candidate) with(q Request) int64 { return Plus(c.used(), q.Cost) }
 
-// open reports whether the node has headroom, as far as it states a capacity.
+// open reports whether the node has headroom or states no capacity.
 func (c *Candidate) open(q Request) bool { return c.Member.Capacity == 0 || c.with(q) <= c.Ceiling }
 
 // belowHard reports whether the room leaves the node below its hard ceiling, if there is one.
@@ -41,8 +41,8 @@ func (c *Candidate) HasRoom(cost int64) bool {
 // share returns the load relative to the capacity.
 func (c *Candidate) share() float64 { return float64(c.used()) / float64(c.Member.Capacity) }
 
-// explain says for each member why it was taken for the room, or not. It is for
-// people and need not be fast.
+// explain returns for each member why it was taken for the room or not. It is for people and need not be
+// fast.
 func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings, reserved func(lease.NodeID) int64) []Candidate {
 	rank := ranking(s, q.Partition)
 	list := make([]Candidate, 0, len(s.Members))

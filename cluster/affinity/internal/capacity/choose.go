@@ -1,8 +1,8 @@
 // Package capacity picks the nodes for rooms by headroom.
 //
-// A [Need] is what a room needs, as it stands in its pin. A [Preferences] says which members may have
-// the room, and [Reservations] picks one of them: by the loads that the members report, and by
-// what was placed on them since. Each [Candidate] says why it was picked, or not.
+// A [Need] is what a room needs, as recorded in its pin. [Preferences] say which members may have the room,
+// and [Reservations] picks one of them, based on the loads that the members report and what was placed on
+// them since then. Each [Candidate] says why it was picked or not.
 package capacity
 
 import (
@@ -31,11 +31,11 @@ type Request struct {
 	Need        Need
 	Cost        int64
 	Preferences *Preferences   // nil: anywhere
-	Stay        pinstore.Pin   // the room's former pin, if the store has lost it or it is void
-	Leaves      []lease.NodeID // the nodes that it moves away from, if it does
+	Stay        pinstore.Pin   // the room's last pin, if it is void or the store has lost it
+	Leaves      []lease.NodeID // nodes that the room moves away from, if it moves
 
-	// Rejected are the nodes that host no rooms, because their settings differ. Silent are those that get no new ones,
-	// because this store has no heartbeats of them.
+	// Rejected are nodes that host no rooms because their settings differ. Silent are nodes that get no new
+	// rooms because this store has no heartbeats of them.
 	Rejected, Silent []lease.Incarnation
 }
 
@@ -44,12 +44,12 @@ func (q *Request) takes(m *cluster.Member) bool {
 	return q.keeps(m) && !slices.Contains(q.Silent, incarnationOf(m))
 }
 
-// keeps reports whether the room may go on living on a member.
+// keeps reports whether the room may stay on a member.
 func (q *Request) keeps(m *cluster.Member) bool {
 	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID) && !slices.Contains(q.Rejected, incarnationOf(m))
 }
 
-// Bars returns why a member that is active gets no new rooms, or "".
+// Bars returns why an active member gets no new rooms, or "".
 func (q *Request) Bars(m *cluster.Member) string {
 	switch at := incarnationOf(m); {
 	case slices.Contains(q.Rejected, at):
@@ -64,9 +64,8 @@ func incarnationOf(m *cluster.Member) lease.Incarnation {
 	return lease.Incarnation{Node: m.ID, Number: m.Incarnation}
 }
 
-// owner returns the member that is first in line for the room, or nil. The table may be a moment
-// older than the members that it is read with: where its owner has just ended, the next one
-// in line is the owner by the next table.
+// owner returns the member that is first in line for the room, or nil. The table may be a moment older than
+// the members. If its owner has just ended, the next in line is the owner in the next table.
 func (q *Request) owner(s *cluster.Snapshot) *cluster.Member {
 	owner, ok := s.Table.Owner(q.Partition)
 	if !ok {
@@ -89,7 +88,7 @@ func (q *Request) owns(s *cluster.Snapshot, m *cluster.Member) bool { return q.o
 // Choice is the node for a request.
 type Choice struct {
 	Member *cluster.Member
-	Owns   bool // the member owns the room's partition, or is the next in line for a room that leaves its owner
+	Owns   bool // the member owns the room's partition, or is next in line for a room that leaves its owner
 	Reason string
 }
 
@@ -107,9 +106,9 @@ func (l Ceilings) SoftOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // HardOf returns the units above which a member gets no new room.
 func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Hard) }
 
-// choose picks a node as pick does. Where no other member may have a new room, a silent one gets it: it
-// lives, and a room without a node is worse than one that the silent member may have to find without its
-// store. A room that moves stays instead.
+// choose picks a node like pick. If no other member may have a new room, a silent member gets it, because a
+// room without a node is worse than a room that the silent member may have to find without its store. A room
+// that would have to move to a silent member stays instead.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	c, err := pick(s, q, limits, reserved)
 	if !q.needsSilent(err) {
@@ -123,13 +122,13 @@ func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease
 	return c, err
 }
 
-// needsSilent reports whether a choice failed with err, and silent members may take the room instead.
+// needsSilent reports whether a choice failed with err but silent members may take the room.
 func (q *Request) needsSilent(err error) bool {
 	return len(q.Silent) > 0 && len(q.Leaves) == 0 && (errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrRequire))
 }
 
-// Best returns the best node by the room's preferences, no matter its load, and a silent one if the
-// preferences admits no other: instances without the store should agree on it.
+// Best returns the best node by the room's preferences, no matter its load, so that instances without the
+// store agree on it. It returns a silent node if the preferences allow no other.
 func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 	m, err := q.Preferences.best(s, q)
 	if q.needsSilent(err) {
@@ -139,14 +138,13 @@ func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 	return m, err
 }
 
-// pick picks the node where the room lived before (see Request.Stay);
-// otherwise the owner of its partition, if it has headroom below the soft ceiling;
-// otherwise the least loaded node with headroom; otherwise the least loaded node below
-// the hard ceiling.
+// pick picks the first of these that exists: the node where the room lived before (see Request.Stay), the
+// owner of its partition if it has headroom below the soft ceiling, the least loaded node with headroom, the
+// least loaded node below the hard ceiling.
 //
-// A node without a stated capacity always has headroom as owner, and takes no other
-// rooms. A node that has not reported its load takes no other rooms, either. pick
-// is pure. O(nodes), and without an override free of allocation.
+// A node that states no capacity always has headroom as owner, but takes no other rooms. A node that has not
+// reported its load takes no other rooms, either. pick is pure. It costs O(nodes), and only allocates if it
+// picks another node than the owner.
 func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
 		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
@@ -175,7 +173,7 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	return Choice{m, true, "owns the room's partition; no other node reports capacity and load"}, nil
 }
 
-// nobody says why no member takes the room.
+// nobody returns why no member takes the room.
 func (q *Request) nobody(s *cluster.Snapshot) error {
 	var leaves, rejected, silent int
 	for _, m := range s.Members {
@@ -201,8 +199,7 @@ func (q *Request) nobody(s *cluster.Snapshot) error {
 	return fmt.Errorf("%w any more: the last ones have just ended or drain; undrain a node or start another", cluster.ErrNoMembers)
 }
 
-// override picks the least loaded node with headroom, otherwise the least loaded node
-// below the hard ceiling.
+// override picks the least loaded node with headroom, or else the least loaded node below the hard ceiling.
 func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, bool) {
 	var free, full []Candidate
 	for _, m := range s.Members {
@@ -229,9 +226,8 @@ func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lea
 	return Choice{m, q.owns(s, m), reason}, true
 }
 
-// leastLoaded compares loads relative to capacities. Ties go to the better node for
-// the room's partition: instances that see the same loads then pick different nodes
-// for different rooms.
+// leastLoaded compares loads relative to capacities. Ties go to the better node for the room's partition, so
+// that instances that see the same loads pick different nodes for different rooms.
 func leastLoaded(candidates []Candidate, rank map[lease.NodeID]int) *cluster.Member {
 	best := slices.MinFunc(candidates, func(a, b Candidate) int {
 		return cmp.Or(
@@ -260,6 +256,5 @@ func rankOr(rank map[lease.NodeID]int, id lease.NodeID) int {
 // TakesRooms reports whether new rooms may be placed on a member.
 func TakesRooms(m *cluster.Member) bool { return m.State == lease.Active && m.Weight > 0 }
 
-// ReportsNoLoad reports whether a member states a capacity without a load to compare it
-// with.
+// ReportsNoLoad reports whether a member states a capacity but reports no load.
 func ReportsNoLoad(m *cluster.Member) bool { return m.Capacity > 0 && m.Load == lease.NoLoad }

@@ -16,14 +16,14 @@ import (
 // Need is an affinity.Demand that can be compared and kept in a pin.
 type Need struct {
 	Publishers, Subscribers int
-	Stated                  int    // publishers of a demand; not all of them may be there at present
+	Stated                  int    // publishers of a demand; some of them may not be there at present
 	Split                   bool   // stated by Publishers and Subscribers
 	Mesh                    bool   // stated by Size: all participants publish
-	Units                   int64  // 0: Config.Cost says
+	Units                   int64  // 0: use Config.Cost
 	Rules                   string // Prefer and Require, as in Pin.Needs
 }
 
-// The names in Pin.Needs. Others are of later releases, and are kept.
+// The names in Pin.Needs. Other names are from later releases, and are kept.
 const (
 	publishers = "publishers"
 	units      = "units"
@@ -105,8 +105,8 @@ func (n Need) String() string {
 	return fmt.Sprintf("%d publishers and %d subscribers", n.Publishers, n.Subscribers)
 }
 
-// Counted returns n with another number of participants. Those who came or went only
-// receive, unless all publish.
+// Counted returns n with another number of participants. Unless all publish, those who came or went count as
+// subscribers.
 func (n Need) Counted(participants int) Need {
 	participants = min(max(0, participants), pinstore.MaxSize)
 	if n.Mesh || (!n.Split && n.Size() == 0 && n.Units == 0) {
@@ -118,8 +118,8 @@ func (n Need) Counted(participants int) Need {
 	return n
 }
 
-// Joined returns what the room needs after a participant with a need of their own has
-// joined: not less than before, by the rules that hold already.
+// Joined returns what the room needs after a participant with another need has joined. It is not less than
+// before, and the rules stay the same.
 func (n Need) Joined(by Need) Need {
 	n.Rules, n.Units = cmp.Or(n.Rules, by.Rules), max(n.Units, by.Units)
 	switch {

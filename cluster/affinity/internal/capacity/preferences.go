@@ -10,18 +10,18 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Preferences says which members may get a room, and in which order, by the demand's Prefer and
-// Require and by Config.Selector. A nil preferences is for a room that goes anywhere.
+// Preferences says which members may get a room, and in which order, according to the demand's Prefer and
+// Require and to Config.Selector. It is nil for a room that may go anywhere.
 type Preferences struct {
 	prefer      []string
 	require     []string                // label=value
-	preferences []int                   // of each member of the snapshot, from 1 on; 0: it may not have the room
-	lacks       map[lease.NodeID]string // why not
-	unmet       error                   // no member may have the room
+	preferences []int                   // for each member of the snapshot, from 1; 0: it may not have the room
+	lacks       map[lease.NodeID]string // why a member may not have the room
+	unmet       error                   // why no member may have the room
 }
 
-// NewPreferences returns the preferences for a room, or nil if it needs none. selects, which may be nil,
-// is Config.Selector, so no lock may be held.
+// NewPreferences returns the preferences for a room, or nil if it needs none. selects is Config.Selector and
+// may be nil. No lock may be held, because NewPreferences calls it.
 func NewPreferences(s *cluster.Snapshot, room string, n Need, selects func(*cluster.Member) bool) *Preferences {
 	if n.Rules == "" && selects == nil {
 		return nil
@@ -67,7 +67,7 @@ func (l *Preferences) preferenceOf(m *cluster.Member) int {
 	return at + 1
 }
 
-// problem says why no member may have the room.
+// problem returns why no member may have the room.
 func (l *Preferences) problem(s *cluster.Snapshot) string {
 	for _, rule := range l.require {
 		label, value, _ := strings.Cut(rule, "=")
@@ -81,7 +81,8 @@ func (l *Preferences) problem(s *cluster.Snapshot) string {
 	return "the Selector admits no live node"
 }
 
-// preference returns the preference of the i-th member: 1 for all without a list of preferences.
+// preference returns the preference of the i-th member. Without a list of preferences it is 1 for all
+// members.
 func (l *Preferences) preference(i int) int {
 	if l == nil {
 		return 1
@@ -89,7 +90,7 @@ func (l *Preferences) preference(i int) int {
 	return l.preferences[i]
 }
 
-// name returns a preference for people; it is empty if there is one only.
+// name returns a preference for people. It is empty if there is only one.
 func (l *Preferences) name(preference int) string {
 	switch {
 	case l == nil || len(l.prefer) == 0 || preference == 0:
@@ -100,9 +101,10 @@ func (l *Preferences) name(preference int) string {
 	return fmt.Sprintf("preference %d (anywhere)", preference)
 }
 
-// byPreference is choose by a list of preferences: at each preference the best node for the room's partition, if it has
-// headroom below the soft ceiling, otherwise the least loaded node with headroom. If no preference has a
-// node with headroom, it picks the least loaded node of all preferences below the hard ceiling.
+// byPreference is choose with a list of preferences. At each preference, it picks the best node for the
+// room's partition if that has headroom below the soft ceiling, or else the least loaded node with headroom.
+// If no preference has a node with headroom, it picks the least loaded node of all preferences below the hard
+// ceiling.
 func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	best, err := q.Preferences.best(s, q)
 	if err != nil {
@@ -138,8 +140,8 @@ func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func
 	return q.Preferences.choice(s, q, best, 0, "the best node for its partition; none reports capacity and load"), nil
 }
 
-// sorted returns the members that may have the room by preferences, and those without headroom and below
-// the hard ceiling.
+// sorted returns the members that may have the room, by preference, and separately those without headroom but
+// below the hard ceiling.
 func (l *Preferences) sorted(
 	s *cluster.Snapshot,
 	q Request,
@@ -177,8 +179,8 @@ func (l *Preferences) text() string {
 	return strings.Join(l.require, " and ")
 }
 
-// best returns the best node for the room's partition on the highest preference that has one, no
-// matter its load.
+// best returns the best node for the room's partition at the first preference that has a node, no matter its
+// load.
 func (l *Preferences) best(s *cluster.Snapshot, q Request) (best *cluster.Member, err error) {
 	if l.unmet != nil {
 		return nil, l.unmet

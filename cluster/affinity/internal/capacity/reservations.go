@@ -11,14 +11,13 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Reservations holds the cost of rooms that were placed on nodes and are not yet
-// part of their reported loads. Otherwise a burst of new rooms would all go to the
-// node that is the emptiest for a moment. Choosing a node and reserving the cost
-// there is one step under the lock.
+// Reservations holds the cost of rooms that were placed on nodes but are not part of their reported loads
+// yet. Otherwise a burst of new rooms would all go to the node that is emptiest at that moment. Choosing a
+// node and reserving the cost there is one step under the lock.
 type Reservations struct {
 	Limits Ceilings
 	Settle time.Duration // how long a claim stays at least
-	Keep   time.Duration // on nodes that report no load
+	Keep   time.Duration // like Settle, on nodes that report no load
 
 	mu    sync.Mutex
 	nodes map[lease.NodeID]*reserved
@@ -34,15 +33,14 @@ type claim struct {
 	at    time.Time
 }
 
-// Reservation identifies what was reserved, so that it can be cancelled. The zero
-// reservation is none.
+// Reservation identifies what was reserved, so that it can be cancelled. The zero value means no reservation.
 type Reservation struct {
 	node lease.NodeID
 	claim
 }
 
-// Place chooses a node for the room and reserves a multiple of its cost there, or its cost if the node reports
-// no load: there it stays reserved for Keep.
+// Place chooses a node for the room and reserves a multiple of its cost there. If the node reports no load,
+// it reserves only the cost, for the time Keep.
 func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Choice, Reservation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +54,7 @@ func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Ch
 	return to, r.add(to.Member.ID, Times(q.Cost, multiple), time.Now()), nil
 }
 
-// PlaceOn reserves the room's cost on a given node, if its hard ceiling allows.
+// PlaceOn reserves the room's cost on the given node, if its hard ceiling allows that.
 func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,8 +65,8 @@ func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool)
 	return r.add(m.ID, q.Cost, time.Now()), true
 }
 
-// Explain returns every member's part in the choice of a node. If the room lives nowhere,
-// it also returns the node that place would choose, from the same reservations.
+// Explain returns every member's part in the choice of a node. If the room lives nowhere, it also returns the
+// node that Place would choose with the same reservations.
 func (r *Reservations) Explain(s *cluster.Snapshot, q Request, node lease.NodeID) (to Choice, list []Candidate, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,17 +95,17 @@ func (r *Reservations) Cancel(res Reservation) {
 	}
 }
 
-// Failed is cancel, unless the claim may still take effect.
+// Failed is Cancel, unless the claim may still take effect.
 func (r *Reservations) Failed(res Reservation, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		r.Cancel(res)
 	}
 }
 
-// Expire frees the reservations that are part of the reported loads by now: those
-// made at least Settle before the node's latest heartbeat. A node that states a capacity and reports
-// no load keeps them for Keep; Expire returns the units that it frees there then.
-// O(members and freed reservations).
+// Expire frees the reservations that should be part of the reported loads by now, because they were made at
+// least Settle before the node's latest heartbeat. On a node that states a capacity but reports no load, they
+// stay for Keep, and Expire returns the units that it then frees there. It costs O(members + freed
+// reservations).
 func (r *Reservations) Expire(s *cluster.Snapshot, now time.Time) (unseen map[lease.NodeID]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,8 +140,8 @@ func (r *Reservations) Expire(s *cluster.Snapshot, now time.Time) (unseen map[le
 	return unseen
 }
 
-// merge bounds the memory of claims that stay for long: those before a time become one
-// for each span.
+// merge limits the memory of claims that stay for long. It merges claims before the given time into one per
+// span.
 func (n *reserved) merge(before time.Time, span time.Duration) {
 	if len(n.claims) == 0 {
 		return
@@ -161,14 +159,14 @@ func (n *reserved) merge(before time.Time, span time.Duration) {
 	n.claims = kept
 }
 
-// Raise makes the reservations on a node at least as much as all instances together have.
+// Raise raises the reservations on a node to what all instances together have reserved there.
 func (r *Reservations) Raise(id lease.NodeID, units int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(id, units-r.sum(id), time.Now())
 }
 
-// add makes a reservation. The caller holds mu.
+// add makes a reservation. The caller must hold mu.
 func (r *Reservations) add(id lease.NodeID, units int64, now time.Time) Reservation {
 	if units <= 0 {
 		return Reservation{}
@@ -187,7 +185,7 @@ func (r *Reservations) add(id lease.NodeID, units int64, now time.Time) Reservat
 	return Reservation{id, c}
 }
 
-// sum returns the units reserved on a node. The caller holds mu.
+// sum returns the units reserved on a node. The caller must hold mu.
 func (r *Reservations) sum(id lease.NodeID) int64 {
 	if n := r.nodes[id]; n != nil {
 		return n.sum.units()

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// total is an exact sum of units: a saturated sum could not be reduced again.
+// total is an exact sum of units. A saturated sum could not be reduced again.
 type total struct{ high, low uint64 }
 
 func (t *total) add(units int64) {
@@ -31,8 +31,8 @@ func saturated(high, low uint64) int64 {
 	return int64(low)
 }
 
-// Plus and Times are for numbers from 0 on. A result that is too great for an int64 is
-// the greatest one: otherwise it would look like headroom.
+// Plus and Times are for numbers that are not negative. If the result is too large for an int64, they return
+// the largest int64, because an overflow would look like headroom.
 func Plus(a, b int64) int64 {
 	var t total
 	t.add(a)

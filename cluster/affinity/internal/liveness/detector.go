@@ -1,8 +1,8 @@
 // Package liveness decides which incarnations are dead, for the rooms that are pinned to them.
 //
-// A node dies twice: its lease expires by gossip, and its heartbeat expires in the store.
-// A lease that expires is not enough: on the wrong side of a split all other nodes look dead, and
-// keep their rooms for as long as they reach the store. But a confirmed failure does, and so does a leave message.
+// A node counts as dead when both its lease in gossip and its heartbeat in the store have expired. An expired
+// lease alone is not enough, because on one side of a split all nodes of the other side look dead, although
+// they keep their rooms as long as they reach the store. A confirmed failure or a leave message is enough.
 package liveness
 
 import (
@@ -15,9 +15,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The hosts have reclaimTime to restore their pins after the store was away, before other nodes place rooms
-// again; up to a TTL after it may have lost data, while a live one says nothing in the store; and longer
-// while one of them says in the store that it still restores some, up to restoreTime after the latest one.
+// After the store was away, hosts have reclaimTime to restore their pins before other nodes place rooms
+// again. If the store may have lost data, they have up to a TTL while a live host says nothing in the store.
+// While a host says in the store that it still restores pins, they have until restoreTime after the latest
+// one.
 const (
 	reclaimTime = time.Second
 	restoreTime = time.Minute
@@ -28,11 +29,11 @@ type Verdict int
 
 // The verdicts.
 const (
-	Dead        Verdict = iota // by gossip and by the store, or by confirmation
-	Alive                      // by gossip
-	CutOff                     // not by gossip, but by the store
-	Unconfirmed                // not by gossip, and the store cannot say yet
-	Silent                     // dead for the host of a room, unproven for others: see Record
+	Dead        Verdict = iota // in gossip and in the store, or confirmed
+	Alive                      // live in gossip
+	CutOff                     // not live in gossip, but alive in the store
+	Unconfirmed                // not live in gossip, and the store cannot tell yet
+	Silent                     // dead for the host of a room, but not proven for others: see Record
 )
 
 // Reason returns why a room that is pinned to such an incarnation stays.
@@ -46,29 +47,29 @@ func (v Verdict) Reason() string {
 	return "already pinned"
 }
 
-// Detector has the verdicts of one node. It is fed by snapshots and by the store's answers. All
-// methods may be called from any goroutine.
+// Detector decides for one node which incarnations are dead, from snapshots and the store's answers. All
+// methods are safe for concurrent use.
 type Detector struct {
 	TTL time.Duration // of leases, and of heartbeats in the store
 
 	mu     sync.Mutex
-	cutOff map[lease.Incarnation]split     // expired by gossip, and not dead
-	dead   map[lease.Incarnation]time.Time // expired by both, as of then
+	cutOff map[lease.Incarnation]split     // expired in gossip, but not dead
+	dead   map[lease.Incarnation]time.Time // expired in both, and since when
 
-	since    time.Time // since when this node's heartbeats have reached the store without a gap
+	since    time.Time // when this node's heartbeats began to reach the store without a gap
 	last     time.Time // the latest heartbeat that reached the store
 	wasAway  bool      // the store has been away since the start
-	stillOut bool      // and has not answered since
-	lost     bool      // and may have lost data: see awaits
-	restores bool      // another node restores pins, or does not know yet that it has to
-	heard    time.Time // of that, last
-	restored time.Time // the latest pin that this node has restored
+	stillOut bool      // the store has not answered since it was away
+	lost     bool      // the store may have lost data: see awaits
+	restores bool      // another node restores pins, or may not know yet that it has to
+	heard    time.Time // when restores was last reported
+	restored time.Time // when this node last restored a pin
 }
 
-// split is what the store says of an incarnation that is expired by gossip, and not dead.
+// split is what the store says about an incarnation that is expired in gossip but not dead.
 type split struct {
 	verdict     Verdict
-	first, last time.Time // looks that found a heartbeat, as all between them; zero: the latest one found none
+	first, last time.Time // first and latest of successive looks that found a heartbeat; zero: the latest look found none
 }
 
 // New returns a Detector for leases of that TTL.
@@ -78,10 +79,10 @@ func New(ttl time.Duration) *Detector {
 	}
 }
 
-// Verdict returns the verdict on an incarnation, if it is known without the store.
+// Verdict returns the verdict about an incarnation, if it is known without the store.
 func (d *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time) (v Verdict, known bool) {
 	switch {
-	case at.Number == 0: // no pin, or a released one
+	case at.Number == 0: // there is no pin, or the room was released
 		return Dead, true
 	case Live(s, at) != nil:
 		return Alive, true
@@ -97,11 +98,10 @@ func (d *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.T
 	return Dead, ok && now.Sub(since) < d.TTL
 }
 
-// Record takes the store's answer about an incarnation that is dead by gossip. A
-// missing heartbeat proves nothing unless this node's own heartbeats have arrived for
-// a whole TTL: the store may have been away for all nodes. After the store was away, a
-// host that finds a dead incarnation in the pin of its room replaces the pin before
-// others give the room a new home.
+// Record takes the store's answer about an incarnation that is dead in gossip. A missing heartbeat proves
+// nothing unless this node's own heartbeats have arrived for a whole TTL, because the store may have been
+// away for all nodes. After the store was away, a host that finds a dead incarnation in the pin of its room
+// replaces the pin before others give the room a new home.
 func (d *Detector) Record(at lease.Incarnation, heartbeat bool, now time.Time) Verdict {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,9 +132,9 @@ func (d *Detector) Record(at lease.Incarnation, heartbeat bool, now time.Time) V
 	return v
 }
 
-// Unknown returns the incarnations that are cut off, to be queried again. died
-// reports that one of them is dead for certain: a later incarnation of its node is
-// live, its process has ended, or it has left.
+// Unknown returns the incarnations that are cut off, which have to be queried again. died reports that one of
+// them is certainly dead, because a later incarnation of its node is live, its process has ended, or it has
+// left.
 func (d *Detector) Unknown(s *cluster.Snapshot, now time.Time) (ask []lease.Incarnation, died bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,7 +157,7 @@ func (d *Detector) Unknown(s *cluster.Snapshot, now time.Time) (ask []lease.Inca
 	return ask, died
 }
 
-// Gone reports whether an incarnation is not live by gossip, and not cut off.
+// Gone reports whether an incarnation is neither live in gossip nor cut off.
 func (d *Detector) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
 	switch {
 	case Live(s, at) != nil:
@@ -171,8 +171,9 @@ func (d *Detector) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
 	return !unknown
 }
 
-// CutOff returns the nodes, by id, whose heartbeats the store has had for longer than a TTL while gossip did
-// not reach them: a heartbeat outlives its node by as much.
+// CutOff returns the nodes, sorted by id, that have had heartbeats in the store for longer than a TTL while
+// gossip did not reach them. Less than a TTL means nothing, because a heartbeat outlives its node by that
+// time.
 func (d *Detector) CutOff() []lease.NodeID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,8 +198,9 @@ func (d *Detector) HeartbeatArrived(now time.Time) {
 	d.last, d.stillOut = now, false
 }
 
-// StoreAway records that the store was away, and whether it may have lost data. Nodes that it has only kept
-// waiting have nothing to restore but what they host since: others that have noticed nothing hold up nobody.
+// StoreAway records that the store was away, and whether it may have lost data. If the store only kept nodes
+// waiting, they have nothing to restore except what they host since then, so nobody waits for nodes that have
+// noticed nothing.
 func (d *Detector) StoreAway(lost bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,23 +208,22 @@ func (d *Detector) StoreAway(lost bool, now time.Time) {
 	d.since, d.last, d.wasAway, d.stillOut = now, time.Time{}, true, true
 }
 
-// awaits reports whether a loss of data is so recent that a live node may not have noticed it.
+// awaits reports whether a loss of data is so recent that a live node may not have noticed it yet.
 func (d *Detector) awaits(now time.Time) bool {
 	return d.lost && (d.stillOut || now.Sub(d.since) < d.TTL)
 }
 
-// Reclaiming reports whether the store has come back so recently that hosts may
-// still have to restore their pins. The first call that reaches the store again
-// must not place a room, either.
+// Reclaiming reports whether the store has come back so recently that hosts may still have to restore their
+// pins. It includes the first call that reaches the store again.
 func (d *Detector) Reclaiming(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.wasAway && (d.stillOut || now.Sub(d.since) < reclaimTime || d.restores)
 }
 
-// Back reports whether the store was away a short while ago, so that nodes may restore
-// their pins. self is whether this node may: until it has restored none for a while, because
-// a node that the store refuses must not hold up the others.
+// Back reports whether the store was away a short while ago, so that nodes may still restore their pins. self
+// is whether this node may do so. It becomes false after the node has restored no pins for a while, because a
+// node that the store refuses must not delay the others.
 func (d *Detector) Back(now time.Time) (self, anyNode bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -240,8 +241,8 @@ func (d *Detector) Restored(now time.Time) {
 	d.restored = now
 }
 
-// OthersRestore records whether another node restores pins, and whether one says neither that
-// it does nor that it has.
+// OthersRestore records whether another node restores pins, and whether a node says neither that it restores
+// pins nor that it is done.
 func (d *Detector) OthersRestore(restores, silent bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -251,14 +252,14 @@ func (d *Detector) OthersRestore(restores, silent bool, now time.Time) {
 	}
 }
 
-// Sketch returns what the detector knows, with times as ages, up to an age from which on they make no
-// difference: two detectors with the same sketch decide alike from now on. It is for the model of rooms.
+// Sketch returns what the detector knows. Times are ages, limited to the age at which they stop making a
+// difference. Two detectors with the same sketch decide the same from now on. It is for the model of rooms.
 func (d *Detector) Sketch(now time.Time) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	age := func(at time.Time, most time.Duration) time.Duration { return min(now.Sub(at), most) }
 	since := age(d.since, max(d.TTL+reclaimTime, restoreTime))
-	if d.stillOut || !d.wasAway { // begins again before it matters for longer
+	if d.stillOut || !d.wasAway { // it begins again before it matters for longer
 		since = min(since, d.TTL)
 	}
 	verdicts := make(map[lease.Incarnation]Verdict, len(d.cutOff))
@@ -273,10 +274,9 @@ func (d *Detector) Sketch(now time.Time) string {
 		age(d.heard, restoreTime), age(d.restored, restoreTime), verdicts, dead)
 }
 
-// Live returns the member of that incarnation, if it is live. An incarnation later
-// than the one known here has reached another node first, and is live, too. But of its own
-// later incarnations a node knows nothing: a clock that went back makes the present one
-// earlier than dead ones.
+// Live returns the member with this incarnation, if it is live. An incarnation later than the one known here
+// has reached another node first, and counts as live, too. But this is not so for later incarnations of this
+// node itself, because after a clock went back, the present incarnation is earlier than dead ones.
 func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	m, _ := s.Member(at.Node)
 	if m == nil || at.Number < m.Incarnation || (at.Number > m.Incarnation && s.Self != nil && at.Node == s.Self.ID) {
@@ -285,8 +285,8 @@ func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	return m
 }
 
-// proven reports whether the end of an incarnation is certain: its process has ended by the word of others,
-// or it has left by its own.
+// proven reports whether the end of an incarnation is certain, because others have confirmed that its process
+// has ended or because it has left.
 func proven(s *cluster.Snapshot, at lease.Incarnation) bool {
 	return slices.Contains(s.Crashed, at) || slices.Contains(s.Left, at)
 }

@@ -10,34 +10,34 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The store is asked for at most lookAtOnce members in one look. A member is silent after several looks in a
-// row, for leastSilence at least: clients of a store that was away come back to it up to five seconds apart.
+// A look asks the store for at most lookAtOnce members. A member is silent after several looks in a row, over
+// at least leastSilence, because clients of a store that was away come back to it up to five seconds apart.
 const (
 	lookAtOnce   = 64
 	leastSilence = 10 * time.Second
 )
 
-// Silence knows which members live by gossip and send no heartbeats to this store: they use another one, or
-// none, or do not reach it. They get no new rooms, since they could not find them in their own store, and
-// would place them again. Rooms that are pinned to them stay: such a member lives and may host them, so a
-// room that moved would have two hosts.
+// Silence knows which members are live in gossip but send no heartbeats to this store, because they use
+// another store or none, or do not reach it. They get no new rooms, because they could not find them in their
+// own store and would place them again. Rooms that are pinned to them stay, because such a member is alive
+// and may host them, so a room that moved would have two hosts.
 //
-// A missing heartbeat is a fact of this store, and the looks of this node prove that the store answers. So it
-// makes no difference whether the store was empty a moment ago, or whose clock is right; and a member that is
-// paused is soon no member by gossip. A silence ends with the first heartbeat.
+// The looks of this node prove that the store answers, so a missing heartbeat means silence. It makes no
+// difference whether the store was empty a moment ago, or whose clock is right. A member that is paused soon
+// stops being a member in gossip. A silence ends with the first heartbeat.
 //
-// One goroutine calls Ask and Learn, the other methods may be called from any.
+// Only one goroutine may call Ask and Learn. The other methods are safe for concurrent use.
 type Silence struct {
 	TTL time.Duration // of leases, and of heartbeats in the store
 
 	found atomic.Pointer[found]
-	since map[lease.Incarnation]span // looks that found no heartbeat
-	heard map[lease.NodeID]bool      // by this store, in any incarnation
+	since map[lease.Incarnation]span // time of looks that found no heartbeat
+	heard map[lease.NodeID]bool      // nodes that this store has heard, in any incarnation
 	next  int                        // where the next look begins
 	last  time.Time                  // the latest look
 }
 
-// span is from the first look to the latest one.
+// span is the time from the first look to the latest.
 type span struct{ first, last time.Time }
 
 // found is what the looks have found.
@@ -54,10 +54,10 @@ func (s *Silence) Silent() []lease.Incarnation {
 	return nil
 }
 
-// Named returns the silent members, by id, of which it is known that they should use this store: they state a
-// capacity, which is for rooms alone, or this store has heard of their node before. Others may be members for
-// another reason: an application may embed an agent for its partitions, and place no rooms. They get none
-// either, and that is no problem.
+// Named returns the silent members, sorted by id, that should use this store, because they state a capacity,
+// which is only for rooms, or because this store has heard of their node before. Other silent members may not
+// use rooms at all, for example if an application embeds an agent only for its partitions. They get no rooms
+// either, but that is not a problem.
 func (s *Silence) Named() []lease.NodeID {
 	if f := s.found.Load(); f != nil {
 		return f.named
@@ -65,7 +65,7 @@ func (s *Silence) Named() []lease.NodeID {
 	return nil
 }
 
-// Ask returns the members to ask the store for in the next look.
+// Ask returns the members to ask the store about in the next look.
 func (s *Silence) Ask(members []*cluster.Member) (ask []lease.Incarnation) {
 	for i := range min(lookAtOnce, len(members)) {
 		m := members[(s.next+i)%len(members)]
@@ -74,8 +74,8 @@ func (s *Silence) Ask(members []*cluster.Member) (ask []lease.Incarnation) {
 	return ask
 }
 
-// Learn takes the store's answer: which of ask it hears. After a pause, as when the store was away, a silence
-// begins anew, unless it had lasted for long enough.
+// Learn takes the store's answer, which says which of ask it hears. After a pause, for example because the
+// store was away, silences start again, unless they had lasted long enough.
 func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hears []bool, now time.Time) {
 	s.forget(members, now.Sub(s.last) > s.TTL)
 	for i, at := range ask {
@@ -93,7 +93,7 @@ func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hear
 	s.found.Store(s.find(members))
 }
 
-// forget removes what is of no use any more, and after a pause all silences that are not certain yet.
+// forget removes what is no longer needed and, after a pause, all silences that are not certain yet.
 func (s *Silence) forget(members []*cluster.Member, pause bool) {
 	if s.heard == nil {
 		s.heard = make(map[lease.NodeID]bool)

@@ -1,7 +1,8 @@
 // Package pincache holds the pins that a node has learned from the store.
 //
-// An entry outlives its freshness: while the store does not answer, a stale entry is the best
-// guess. The store may lose its data, or go back to an earlier copy: that begins a new generation.
+// An entry stays after its freshness has ended, because while the store does not answer, a stale entry is the
+// best guess. When the store may have lost its data, or gone back to an earlier copy, a new generation
+// begins.
 package pincache
 
 import (
@@ -13,21 +14,20 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Cache has an entry for each known room. All methods may be called from any goroutine.
+// Cache has an entry for each known room. All methods are safe for concurrent use.
 //
-// Entries are immutable and replaced by compare-and-swap. A caller stores an entry
-// before it queries the store (Begin) and replaces just that entry by the answer
-// (Learn). A notification in between replaces the entry, too, so that an answer
-// that is out of date when it arrives is never taken for fresh.
+// Entries are immutable and replaced with compare-and-swap. A caller stores an entry before it queries the
+// store (Begin), and replaces only that entry with the answer (Learn). A notification in between also
+// replaces the entry, so an answer that is out of date when it arrives never counts as fresh.
 type Cache struct {
 	rooms      sync.Map      // room → *Entry
 	generation atomic.Uint64 // counts how often the store may have lost its data
 	count      atomic.Int64
-	begun      atomic.Uint64 // counts the entries that come of no other
+	begun      atomic.Uint64 // counts the entries that do not come from another entry
 	max        int64
 
-	// younger is the first epoch that the store has given to a pin in a generation. The
-	// pins with smaller epochs may be older than the loss before it.
+	// younger is the first epoch that the store has given to a pin in a generation. Pins with smaller epochs
+	// may be from before the loss that began the generation.
 	younger atomic.Pointer[inGeneration]
 }
 
@@ -37,17 +37,17 @@ type inGeneration struct{ generation, epoch uint64 }
 type Entry struct {
 	Pin        pinstore.Pin
 	fresh      time.Time // until when Pin is valid without a query, in its generation
-	Generation uint64    // in which Pin was learned
+	Generation uint64    // generation in which Pin was learned
 	Asked      uint64    // the generation in which the store was queried
-	Fences     uint64    // of the agent, before the store was queried
-	Confirmed  bool      // by the store; otherwise requested or assumed
+	Fences     uint64    // the agent's count, before the store was queried
+	Confirmed  bool      // confirmed by the store; otherwise requested or assumed
 	Learned    time.Time // when the store confirmed it
-	Late       bool      // Pin is the answer to a query since which the room's entry was removed
+	Late       bool      // the room's entry was removed while Pin was queried
 	begun      uint64    // number of the entry from which this one comes
 	ended      bool      // the room of Pin is no longer hosted here, and the store may delete Pin at any time: see Void
 }
 
-// New returns a cache for so many rooms at most.
+// New returns a cache for at most the given number of rooms.
 func New(rooms int) *Cache { return &Cache{max: int64(rooms)} }
 
 // Size returns the number of entries.
@@ -73,17 +73,16 @@ func (c *Cache) Get(room string) *Entry {
 	return nil
 }
 
-// IsFresh reports whether e is valid without a query to the store.
+// IsFresh reports whether e can be used without a query to the store.
 func (c *Cache) IsFresh(e *Entry) bool {
-	return e.Generation == c.generation.Load() && time.Until(e.fresh) > 0 // reads the monotonic clock alone
+	return e.Generation == c.generation.Load() && time.Until(e.fresh) > 0 // only reads the monotonic clock
 }
 
-// Lost reports whether the store may have lost the pin after it confirmed the pin.
-// A deleted pin is not lost: the store notifies of it.
+// Lost reports whether the store may have lost the pin after it confirmed it. A deleted pin is not lost,
+// because the store notifies of the deletion.
 func (c *Cache) Lost(e *Entry) bool { return e.Confirmed && e.Generation != c.generation.Load() }
 
-// InvalidateAll makes all entries stale: the store may have lost its data or its
-// notifications.
+// InvalidateAll makes all entries stale, because the store may have lost its data or its notifications.
 func (c *Cache) InvalidateAll() { c.generation.Add(1) }
 
 // Gave records a new epoch from the store, for a query in a generation.
@@ -99,8 +98,8 @@ func (c *Cache) Gave(epoch, generation uint64) {
 	}
 }
 
-// MayBeOlder reports whether a pin with that epoch may be older than a loss of data of
-// the store: there may have been later hostings, which the store has forgotten.
+// MayBeOlder reports whether a pin with this epoch may be from before the store lost data, so that there may
+// have been later hostings that the store has forgotten.
 func (c *Cache) MayBeOlder(epoch uint64) bool {
 	generation, first := c.generation.Load(), c.younger.Load()
 	return generation > 0 && (first == nil || first.generation < generation || epoch < first.epoch)
@@ -109,8 +108,8 @@ func (c *Cache) MayBeOlder(epoch uint64) bool {
 // Known returns the pin of a room as the store has confirmed it, or none.
 func (c *Cache) Known(room string) pinstore.Pin { return c.Get(room).Known() }
 
-// Least returns the smallest epoch of a pin that stands. A pin of the room with a smaller one is of a hosting
-// that has ended.
+// Least returns the smallest epoch that a valid pin of the room can have. A pin with a smaller epoch belongs
+// to a hosting that has ended.
 func (c *Cache) Least(room string) uint64 { return c.Get(room).Least() }
 
 // Known is Cache.Known for an entry, or for none.
@@ -151,10 +150,10 @@ func (c *Cache) Begin(room string, fences uint64) *Entry {
 	}
 }
 
-// Learn replaces the entry asked by the store's answer, unless its epoch is smaller: then
-// the store has gone back to older data. If another change came in between, the answer is
-// kept only if it is newer, and not as fresh. Learn reports whether the pin is news: of several callers that learn a
-// pin, one gets true.
+// Learn replaces the entry asked with the store's answer, unless the answer's epoch is smaller because the
+// store has gone back to older data. If another change came in between, it keeps the answer only if it is
+// newer, and not as fresh. Learn reports whether the pin is news. If several callers learn the same pin, one
+// gets true.
 func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Time) (news bool) {
 	if pin == (pinstore.Pin{}) {
 		if c.rooms.CompareAndDelete(room, asked) {
@@ -178,7 +177,7 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 	for !c.rooms.CompareAndSwap(room, old, e) {
 		var ok bool
 		if old, ok = c.rooms.Load(room); !ok {
-			return true // evicted in between
+			return true // the entry was evicted in between
 		}
 		if old.(*Entry).Pin.Epoch >= pin.Epoch {
 			return false
@@ -189,8 +188,8 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 	return old.(*Entry).Pin.Epoch < pin.Epoch
 }
 
-// Update stores a pin that was learned without Begin, if the room has an entry. It
-// reports whether the pin is news; for a room without an entry it is.
+// Update stores a pin that was learned without Begin, if the room has an entry. It reports whether the pin is
+// news, which it always is for a room without an entry.
 func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	for {
 		old, ok := c.rooms.Load(room)
@@ -206,8 +205,8 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	}
 }
 
-// Void records that a hosting of this node has ended, before its pin is deleted. The deletion may take effect
-// much later. So this node no longer takes the pin for one that stands, and gives the room a greater epoch.
+// Void records that a hosting of this node has ended, before its pin is deleted. Because the deletion may
+// take effect much later, this node no longer counts the pin as valid, and gives the room a greater epoch.
 func (c *Cache) Void(room string, pin pinstore.Pin) {
 	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, ended: true, begun: c.begun.Add(1)}
 	for {
@@ -249,7 +248,7 @@ func (c *Cache) Invalidate(room string) bool {
 	}
 }
 
-// On returns the rooms pinned to an incarnation that want selects. O(rooms).
+// On returns the rooms that are pinned to an incarnation for which want returns true. It costs O(rooms).
 func (c *Cache) On(want func(lease.Incarnation) bool) []string {
 	var rooms []string
 	c.rooms.Range(func(room, e any) bool {
@@ -268,7 +267,7 @@ func (c *Cache) Evict(room string) {
 	}
 }
 
-// added evicts arbitrary entries if the new one is too many.
+// added evicts arbitrary entries if there are too many.
 func (c *Cache) added() {
 	over := c.count.Add(1) - c.max
 	if over <= 0 {

@@ -1,5 +1,5 @@
-// Package storeclient calls the store of pins: within a budget and behind a circuit breaker
-// for callers who wait, in batches for goroutines.
+// Package storeclient calls the store of pins: within a budget and behind a circuit breaker for callers that
+// wait, and in batches for goroutines.
 package storeclient
 
 import (
@@ -20,20 +20,20 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// The bounds of one batch.
+// Limits of a batch.
 const (
-	BulkTime = 2 * time.Second // no caller waits for it
+	BulkTime = 2 * time.Second // longer than the budget, because no caller waits for it
 	BulkOps  = 256             // so that other calls get their turn
 )
 
 const (
 	tripAfter = 3           // calls in a row without an answer in time
-	openTime  = time.Second // until the next call is tried
+	openTime  = time.Second // how long the breaker stays open before it tries a call
 	awayAfter = 3           // failed heartbeats in a row
 )
 
-// Client calls a Store. It counts the calls and knows whether the store answers. For Index,
-// and for heartbeats that prove nothing about the store, callers use Store itself.
+// Client calls a Store. It counts the calls and knows whether the store answers. For Index, and for
+// heartbeats that prove nothing about the store, use the Store itself.
 type Client struct {
 	Store   pinstore.Store
 	budget  time.Duration
@@ -42,13 +42,13 @@ type Client struct {
 	queue   queue
 	breaker *gobreaker.CircuitBreaker[[]pinstore.Result]
 
-	// transition is 0, or 1 plus the state that the breaker has just entered. The
+	// transition is 0, or 1 plus the state that the breaker has just entered. It is logged later, because the
 	// breaker reports it under its own lock, where no log handler may run.
 	transition atomic.Int32
 
 	FailedHeartbeats int          // in a row; owned by the keeper
 	away             atomic.Bool  // awayAfter heartbeats in a row have failed
-	problem          atomic.Value // string: why the latest that failed did
+	problem          atomic.Value // string: why the latest failed call failed
 
 	took   latency.Histogram
 	errors atomic.Uint64
@@ -59,11 +59,10 @@ type Client struct {
 	roundTrip atomic.Int64     // the shortest of the latest; 0 before these
 }
 
-// New returns a client with a breaker that opens after several calls that
-// were not answered in time. Then all calls but one a second fail at once. Calls that fail
-// quickly need no breaker.
+// New returns a client with a breaker that opens after several calls without an answer in time. Then all
+// calls fail at once, except one per second. Calls that fail quickly don't open the breaker.
 //
-// unasked, which may be nil, is called with each call that the breaker rejects.
+// unasked, which may be nil, is called for each call that the breaker rejects.
 func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked func(ctx context.Context, why error)) *Client {
 	c := &Client{Store: store, budget: budget, log: log, unasked: unasked}
 	c.queue = queue{call: c.call, budget: budget}
@@ -93,13 +92,13 @@ func (c *Client) logTransition() {
 	}
 }
 
-// Bounded limits a call to the budget. Only time ends the call: a caller who gives
-// up must not look like a store that does not answer.
+// Bounded limits a call to the budget. The end of ctx does not end the call, because a caller who gives up
+// must not look like a store that does not answer.
 func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), c.budget)
 }
 
-// Swap performs one op for a caller who waits.
+// Swap performs an op for a waiting caller.
 func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	result := c.queue.swap(ctx, op)
 	if result.Err == nil {
@@ -117,8 +116,8 @@ func isBreakers(err error) bool {
 	return errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)
 }
 
-// call performs ops in one call behind the breaker, and measures it from when it is sent. A call in which some op was answered
-// in time says that the store answers.
+// call performs ops in one call behind the breaker, and measures the time from when it is sent. If any op was answered in time,
+// the store answers.
 func (c *Client) call(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	results, err := c.breaker.Execute(func() ([]pinstore.Result, error) {
 		asked := time.Now()
@@ -141,8 +140,8 @@ func (c *Client) call(ctx context.Context, ops ...pinstore.Op) []pinstore.Result
 	return results
 }
 
-// SwapAll performs ops in batches, and calls after, if it is not nil, after each. After a batch that
-// failed altogether it stops; the remaining ops fail likewise.
+// SwapAll performs ops in batches. If after is not nil, SwapAll calls it after each batch. If a whole batch
+// fails, SwapAll stops, and the remaining ops fail with the same error.
 func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) []pinstore.Result {
 	results := make([]pinstore.Result, 0, len(ops))
 	for len(ops) > 0 {
@@ -166,8 +165,8 @@ func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) [
 	return results
 }
 
-// Heartbeat sends this node's heartbeat for the keeper and detects that the store is
-// away. back reports the first answer after that.
+// Heartbeat sends this node's heartbeat for the keeper and detects when the store is away. back reports the
+// first answer after that.
 func (c *Client) Heartbeat(
 	ctx context.Context,
 	self lease.Incarnation,
@@ -193,8 +192,8 @@ func (c *Client) Heartbeat(
 	return alive, back, nil
 }
 
-// answered notes how long a heartbeat took, and logs that the store is far away for the budget: a join may need two or three
-// round trips. The shortest of a few counts, because a busy machine delays single ones.
+// answered notes how long a heartbeat took, and logs if the store is too far away for the budget, because a join may need
+// three round trips. The shortest of the latest times counts, because a busy machine delays single heartbeats.
 func (c *Client) answered(took time.Duration) {
 	c.latest[c.heartbeat%len(c.latest)] = took
 	if c.heartbeat++; c.heartbeat < len(c.latest) {
@@ -213,12 +212,12 @@ func (c *Client) answered(took time.Duration) {
 	}
 }
 
-// whyFailed returns why a call failed: a store that is slow needs another fix than one that has ended.
+// whyFailed returns why a call failed. A slow store needs another fix than a store that has stopped.
 func (c *Client) whyFailed(err error) string {
 	if e, ok := errors.AsType[syscall.Errno](err); ok { // without its addresses
 		return e.Error()
 	}
-	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // the call was late because there is no connection
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // a late call failed because there is no connection
 		return e.Error()
 	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
@@ -230,10 +229,10 @@ func (c *Client) whyFailed(err error) string {
 // Away reports whether several heartbeats in a row have failed.
 func (c *Client) Away() bool { return c.away.Load() }
 
-// Stats counts the calls for callers who wait.
+// Stats counts the calls of waiting callers.
 type Stats struct {
 	Took    latency.Counts
-	Errors  uint64 // calls that failed, or that the breaker rejected, and batches that failed
+	Errors  uint64 // calls that failed or that the breaker rejected, and batches that failed
 	Breaker string // closed, half-open or open
 	Doubt   bool   // the store does not answer
 	Problem string // of Doubt
@@ -250,7 +249,7 @@ func (c *Client) Stats() Stats {
 		Breaker:   breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
 	}
 	if s.Doubt {
-		s.Problem = c.whyFailed(context.DeadlineExceeded) // which opens the breaker
+		s.Problem = c.whyFailed(context.DeadlineExceeded) // a timeout is what opens the breaker
 	}
 	if problem, failed := c.problem.Load().(string); failed && c.away.Load() {
 		s.Problem = problem

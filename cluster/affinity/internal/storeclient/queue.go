@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// abreast calls of single ops are under way before others wait. So a few callers wait for
-	// the store alone.
+	// abreast is how many calls of single ops may run before other ops wait. So if there are few callers,
+	// they only wait for the store.
 	abreast = 4
 
-	// tick is how long an op waits at most for others to share its call. A store that answers sooner is called
-	// again when it has answered. A distant one gets a call each tick, so as many are under way as ticks fit into
+	// tick is the longest time that an op waits for others to share its call. A store that answers sooner gets the
+	// next call when it has answered. A distant store gets a call each tick, so the number of running calls follows
 	// its round trip.
 	tick = 4 * time.Millisecond
 
-	// most calls are under way at all. It bounds what a store that hangs holds up.
+	// most is how many calls may run at a time. It bounds what a store that hangs can hold up.
 	most = 256
 
 	// sharing is the maximum number of ops in a call that callers share.
 	sharing = 64
 
-	// apartTime is how long ops share no calls after one without an answer in time.
+	// apartTime is how long ops share no calls after a call without an answer in time.
 	apartTime = 10 * time.Second
 )
 
-// errBusy does not say that the store is slow with an op: it never got the op.
+// errBusy does not mean that the store is slow with an op, because it never got the op.
 var errBusy = errors.New("earlier calls are not answered yet")
 
-// queue calls a store for callers with an op each. While several calls are under way, ops
-// wait for a tick at most, and share the next one. So under load an op costs a fraction of a call.
+// queue calls a store for callers that each have an op. While several calls are running, further ops wait, for a
+// tick at most, and share the next call. So under load an op costs only a fraction of a call.
 type queue struct {
 	call   func(context.Context, ...pinstore.Op) []pinstore.Result // of the store
 	budget time.Duration                                           // of a call, from when it is sent
@@ -45,8 +45,8 @@ type queue struct {
 	waiting []*waiter // empty unless abreast calls are running
 	ticking bool      // a tick has begun, for those who wait
 
-	// Until then ops share no call and hold up none, because a call had no answer in time: a shard that hangs
-	// would hang the ops for the others, too.
+	// Until then ops share no calls, because a call had no answer in time. A shard that hangs would otherwise
+	// delay the ops for other shards, too.
 	apart time.Time
 }
 
@@ -55,7 +55,7 @@ type waiter struct {
 	answer chan pinstore.Result // holds one
 }
 
-// swap performs an op until ctx ends. An op with a limit shares no call.
+// swap performs an op and waits at most until ctx ends. An op with a limit shares no call.
 func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if op.Limit > 0 {
 		return q.call(ctx, op)[0]
@@ -90,7 +90,7 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
 }
 
-// next ends a call. It begins the next one, for ops that have waited, unless the ticks see to that.
+// next ends a call, and begins the next one for ops that have waited if few calls are running. Otherwise the next tick does.
 func (q *queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +100,7 @@ func (q *queue) next() {
 	}
 }
 
-// waitATick begins a tick for those who wait, unless one has begun. The caller has the lock.
+// waitATick starts a tick if ops wait and no tick is running. The caller has the lock.
 func (q *queue) waitATick() {
 	if q.ticking || len(q.waiting) == 0 {
 		return
@@ -136,12 +136,12 @@ func (q *queue) heed(results []pinstore.Result) {
 	q.apart = time.Now().Add(apartTime)
 }
 
-// shared is the waiters of one op.
+// shared is the waiters that share an op.
 type shared []*waiter
 
-// take removes the waiters of the next call. The ops of a call have distinct rooms, so reads
-// of one room share an op, and other ops of the room wait on. While ops share no call, each
-// has its own. The caller has the lock.
+// take removes the waiters of the next call. The ops of a call must have distinct rooms, so reads of the same
+// room share an op, and other ops of that room continue to wait. While ops share no calls, each has its own.
+// The caller must hold the lock.
 func (q *queue) take() (some []shared) {
 	most := min(sharing, len(q.waiting))
 	at, apart := make(map[string]int, most), time.Now().Before(q.apart)
@@ -164,7 +164,7 @@ func (q *queue) take() (some []shared) {
 	return some
 }
 
-// share makes a call for some waiters. None of them ends it, by giving up, for the others.
+// share makes a call for some waiters. If one of them gives up, the call continues for the others.
 func (q *queue) share(some []shared) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.budget)
 	defer cancel()

@@ -18,9 +18,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Agent serves the answers of Healthy, until a test sets others.
+// Agent serves the answers of Healthy until a test sets others.
 type Agent struct {
-	Env    map[string]string // has commands use this agent
+	Env    map[string]string // environment with which commands use this agent
 	Stream chan any          // events of /v1/events; nil ends one stream
 
 	mu      sync.Mutex

@@ -1,4 +1,4 @@
-// Package rekey changes the gossip key of a cluster: it takes one step at a time, at the agents of all members.
+// Package rekey changes the gossip key of a cluster, one step at a time, at the agents of all members.
 package rekey
 
 import (
@@ -23,14 +23,14 @@ import (
 // ErrPartly is the error of a step that not all agents have taken. The output names them.
 var ErrPartly = errors.New("not all agents have taken the step")
 
-// Step is one step of a change of the gossip key, at the agents of all members.
+// Step is a step of a change of the gossip key, at the agents of all members.
 type Step struct {
-	install     string // a file
+	install     string // path of a file
 	use, remove string // fingerprints
 	despiteLost bool
 
 	name  string // install, use or remove
-	key   []byte // of install
+	key   []byte // the key of install
 	print string // the fingerprint of the key
 }
 
@@ -74,19 +74,19 @@ func (k *Step) asked() (steps []string) {
 	return steps
 }
 
-// result is the answer as JSON.
+// result is the JSON output.
 type result struct {
 	Step   string         `json:"step"` // install, use or remove
 	Key    string         `json:"key"`  // its fingerprint
 	Agents []taker        `json:"agents"`
-	Lost   []lease.NodeID `json:"lost"` // members that have gone without leaving, and may come back with their former keys
+	Lost   []lease.NodeID `json:"lost"` // members that have gone without leaving, and may come back with their old keys
 }
 
 type taker struct {
 	ID      lease.NodeID `json:"id"`
 	HTTP    string       `json:"http,omitempty"`
 	Keys    []string     `json:"keys,omitempty"`
-	Unsaved string       `json:"unsaved,omitempty"` // why its restart undoes the step
+	Unsaved string       `json:"unsaved,omitempty"` // why its restart would undo the step
 	Problem string       `json:"problem,omitempty"` // why it did not take the step
 }
 
@@ -109,14 +109,14 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	if err != nil {
 		return err
 	}
-	after, err := membersOf(ctx, s) // after an error, what agents have answered is shown nevertheless
+	after, err := membersOf(ctx, s) // show what agents have answered even after an error
 	answer := result{Step: k.name, Key: k.print, Lost: lost}
 	for _, a := range agents {
 		r := taker{ID: a.ID, HTTP: a.HTTP, Problem: a.Problem}
 		i := slices.IndexFunc(after.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
 		if d, ok := done[a.ID]; ok {
 			r.Keys, r.Unsaved = d.Keys, fmt.Sprintf("%.200s", d.Unsaved)
-		} else if i >= 0 && k.doneBy(after.Members[i].Keys) { // by its key file: it may have no HTTP API
+		} else if i >= 0 && k.doneBy(after.Members[i].Keys) { // via its key file: it may have no HTTP API
 			r.Keys, r.Problem = after.Members[i].Keys, ""
 		}
 		answer.Agents = append(answer.Agents, r)
@@ -154,7 +154,7 @@ func (k *Step) prepare(s *session.Session) error {
 	return nil
 }
 
-// takeAll returns all agents, and the answers of the ones that have taken the step.
+// takeAll takes the step at all agents. It returns them, and the answers of those that have taken it.
 func (k *Step) takeAll(ctx context.Context, s *session.Session) ([]survey.Agent, map[lease.NodeID]clusterhttp.Keys, error) {
 	first, err := k.take(ctx, s)
 	if err != nil {
@@ -218,7 +218,7 @@ func (k *Step) readKey(s *session.Session) error {
 	return nil
 }
 
-// withheld says why the agent is not sent the key of install, if that is so.
+// withheld returns an error if the key of install must not be sent to the agent.
 func (k *Step) withheld(s *session.Session) error {
 	if why := s.Withheld(); why != "" && k.key != nil {
 		return fmt.Errorf("the agent at %s was not sent the key, %s", s.Addr, why)
@@ -229,7 +229,7 @@ func (k *Step) withheld(s *session.Session) error {
 // spread is how long the members may take to learn of each other's last step.
 const spread = 5 * time.Second
 
-// take takes the step at one agent. It waits for what the agent has to learn of other members first.
+// take takes the step at an agent. It waits while the agent has to learn of other members first.
 func (k *Step) take(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
 	if err := k.withheld(s); err != nil {
 		return clusterhttp.Keys{}, err
@@ -307,7 +307,7 @@ func (a taker) row(row func(...any)) {
 	row(a.ID, a.Keys[0], term.OrDash(strings.Join(a.Keys[1:], " ")), note)
 }
 
-// advice says what the step has come to, and what to do next.
+// advice says how far the step has got, and what to do next.
 func (r result) advice(failed, unsaved, others []string) (lines []string) {
 	did := map[string]string{"install": "accept " + r.Key, "use": "send with " + r.Key, "remove": "have dropped " + r.Key}[r.Step]
 	switch {

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// ErrInterrupted is the error of an agent that two signals ended.
+// ErrInterrupted is the error of an agent that was ended by a second signal.
 var ErrInterrupted = errors.New("interrupted")
 
-// watchEndings waits for the reasons to end an agent. The first signal ends the context
-// orderly, as does ctx: the agent leaves. atOnce receives the result of a process that
-// has to exit now: after the second signal, or, if stdinCloses, at the end of stdin.
+// watchEndings waits for the reasons to end an agent. The first signal, or the end of ctx, ends the context
+// orderly, so that the agent leaves. After the second signal or, if stdinCloses is set, at the end of stdin,
+// the process has to exit now, and atOnce receives its result.
 func watchEndings(ctx context.Context, stdin io.Reader, stdinCloses bool) (orderly context.Context, atOnce <-chan error, stop func()) {
 	orderly, leave := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)

@@ -8,14 +8,14 @@ import (
 	"github.com/roost-cluster/roost/internal/logqueue"
 )
 
-// joining is a handler of a log that keeps the error of the latest warning: an agent that joins
-// has no other way to say what it waits for.
+// joining is a log handler that keeps the error of the latest warning, because a joining agent has no other
+// way to say what it waits for.
 type joining struct {
 	logqueue.Queued
 	latest *atomic.Pointer[string]
 }
 
-// newJoining is for a handler of NewLogger.
+// newJoining wraps a handler of NewLogger.
 func newJoining(h slog.Handler, latest *atomic.Pointer[string]) slog.Handler {
 	if q, ok := h.(logqueue.Queued); ok {
 		return joining{q, latest}
@@ -23,7 +23,7 @@ func newJoining(h slog.Handler, latest *atomic.Pointer[string]) slog.Handler {
 	return h
 }
 
-// Enabled implements slog.Handler: a warning is kept even if the log is without it.
+// Enabled implements slog.Handler. A warning is kept even if the log level excludes it.
 func (j joining) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn || j.Queued.Enabled(ctx, l)
 }

@@ -18,32 +18,32 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// proxyGrace is for how long requests may end when a proxy is asked to.
+// proxyGrace is how long a proxy waits for its requests when it shuts down.
 const proxyGrace = 15 * time.Second
 
-// Proxy is a proxy with what it follows. Run sets Place and Transport.
+// Proxy configures a proxy and what it follows. Run sets Place and Transport.
 type Proxy struct {
 	httpproxy.Config
 
-	Listen       string // takes requests here
-	Probe        string // serves /healthz and /readyz here; "" = nowhere
+	Listen       string // address for requests
+	Probe        string // address of /healthz and /readyz; "" = none
 	Agents       routing.Config
-	Rooms        bool          // keys are rooms: requests go where they are pinned
-	AnswerWithin time.Duration // for the headers of an answer; 0 = no limit
+	Rooms        bool          // keys are rooms, and requests go where they are pinned
+	AnswerWithin time.Duration // for the headers of a response; 0 = no limit
 
-	grace time.Duration // in place of proxyGrace, for tests
+	grace time.Duration // replaces proxyGrace in tests
 }
 
 // Run sends requests to the owners of their keys, until ctx ends. Then requests in progress have 15 s.
 func (p Proxy) Run(ctx context.Context) error {
-	signal.Ignore(syscall.SIGPIPE) // its log has lost its reader
+	signal.Ignore(syscall.SIGPIPE) // the log may have lost its reader
 	log := p.Log
 	listener, err := listen(ctx, "--listen", p.Listen)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = listener.Close() }()
-	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // also for the last requests
+	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // continues for the last requests
 	defer stop()
 	c, err := routing.Start(following, p.Agents)
 	if err != nil {
@@ -81,7 +81,7 @@ func (p Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// placeBy returns where the server of a key is: by the table, or by pins.
+// placeBy returns a Place that uses the table or the pins.
 func (p Proxy) placeBy(c *routing.Client) httpproxy.Place {
 	if p.Rooms {
 		return (&pinnedRooms{client: c, log: p.Log}).place
@@ -101,7 +101,8 @@ func (p Proxy) end(ctx context.Context, srv *http.Server, requests *inProgress) 
 	}
 }
 
-// inProgress counts the requests in progress. Shutdown of http.Server does not wait for WebSockets: they are hijacked.
+// inProgress counts the requests in progress. It is needed because Shutdown of http.Server does not wait for
+// WebSockets, which are hijacked.
 type inProgress struct {
 	http.Handler
 
@@ -114,7 +115,7 @@ func (h *inProgress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Handler.ServeHTTP(w, r)
 }
 
-// wait waits for the end of all requests. The server takes no more.
+// wait waits for the end of all requests. The server must no longer accept new ones.
 func (h *inProgress) wait(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
@@ -144,8 +145,8 @@ func serverOf(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// probes has /healthz, and /readyz from the first table to the end of ctx. A table that gets old is no
-// failure: all proxies would fail at once, and the last table is the best there is.
+// probes serves /healthz and /readyz. The proxy is ready from the first table to the end of ctx. An old table
+// is not a failure, because all proxies would fail at once, and the last table is the best there is.
 func probes(ctx context.Context, c *routing.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) })

@@ -21,18 +21,18 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// watchEvery is how often the agent looks at the files of its settings. It takes new content that two looks
-// in a row have found, so a file that is being written has time to become whole.
+// watchEvery is how often the agent checks the files of its settings. It uses new content after two checks in
+// a row have found it, so that a file that is being written has time to become complete.
 const watchEvery = 2 * time.Second
 
-// Reloading is what it takes to read the settings of a running agent again.
+// Reloading has what is needed to reload the settings of a running agent.
 type Reloading struct {
 	Load  func() (settings.Agent, error) // reads all sources again
 	Level *slog.LevelVar                 // of the log
 }
 
-// hangups receives SIGHUP from now on: an agent that still joins must not end by a signal that is meant for its
-// settings.
+// hangups receives SIGHUP from now on, so that a signal that is meant for its settings does not end a joining
+// agent.
 func hangups() chan os.Signal {
 	received := make(chan os.Signal, 1)
 	signal.Notify(received, syscall.SIGHUP)
@@ -48,28 +48,28 @@ type reloader struct {
 	web   *web
 	log   *slog.Logger
 
-	mu      sync.Mutex // one reload or one change of the key file at a time
+	mu      sync.Mutex // allows one reload or change of the key file at a time
 	running settings.Agent
 	files
 
-	state atomic.Pointer[sources] // what others may know of it
+	state atomic.Pointer[sources] // what others may read
 }
 
-// files are those of the settings.
+// files are the files of the settings.
 type files struct {
-	read settings.Files // as they were at the last attempt to read the settings
-	seen settings.Files // at the last look, if they had changed since
+	read settings.Files // as of the last attempt to read the settings
+	seen settings.Files // as of the last check, if they have changed since then
 }
 
-// changed reports whether a file has new content, for long enough.
+// changed reports whether a file has had new content for long enough.
 func (f *files) changed() bool {
 	before := f.seen
 	f.seen = f.read.Now()
 	return !maps.Equal(f.seen, f.read) && maps.Equal(f.seen, before)
 }
 
-// start starts an agent with its scopes. If settings change while it joins that need no restart, it gives up,
-// and returns the new ones.
+// start starts an agent with its scopes. If settings that need no restart change while it joins, it gives up
+// and returns the new settings.
 func (r Reloading) start(
 	ctx context.Context,
 	c cluster.Config,
@@ -96,14 +96,15 @@ func (r Reloading) start(
 	}
 	for _, s := range running.Scopes {
 		if _, err := agent.Scope(s.Name, s.Match); err != nil {
-			_ = agent.Leave(joining) // the others must not take it for a crash
+			_ = agent.Leave(joining) // otherwise the others would treat it as a crash
 			return nil, nil, err
 		}
 	}
-	return agent, nil, nil // the reloader finds what has changed in the same moment
+	return agent, nil, nil // the reloader finds what has changed at the same moment
 }
 
-// await waits until settings change that need no restart, and returns the new ones; nil at the end of ctx.
+// await waits until settings change that need no restart, and returns the new settings, or nil at the end of
+// ctx.
 func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) *settings.Agent {
 	f := files{read: running.Read()}
 	look := time.NewTicker(watchEvery)
@@ -134,7 +135,7 @@ func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-
 	}
 }
 
-// tell logs what is risky about new settings, and the names of those that it takes a restart to take over.
+// tell logs what is risky about new settings, and which settings need a restart.
 func tell(log *slog.Logger, warnings, restart []string) {
 	for _, w := range warnings {
 		log.Warn("risky configuration", "why", w)
@@ -144,11 +145,11 @@ func tell(log *slog.Logger, warnings, restart []string) {
 	}
 }
 
-// sources is what became of the files and variables that the settings come from.
+// sources is the state of the files and variables that the settings come from.
 type sources struct {
-	problem string // why the last attempt to read them failed; "" = it did not
+	problem string // why the last reload failed; "" = it did not
 	since   time.Time
-	restart []string // settings that have changed, and take effect with a restart
+	restart []string // changed settings that need a restart to take effect
 	keyFile string
 	keys    []string // fingerprints of the keys that keyFile has; plain text without a key file
 }
@@ -159,7 +160,7 @@ func newReloader(r Reloading, running settings.Agent, agent *cluster.Agent, pins
 	return own
 }
 
-// run reads the settings again at each SIGHUP, and when a file of theirs has changed, until ctx ends.
+// run reloads the settings at each SIGHUP, and when one of their files has changed, until ctx ends.
 func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) {
 	look := time.NewTicker(watchEvery)
 	defer look.Stop()
@@ -184,8 +185,8 @@ func (r *reloader) look() bool {
 	return r.changed()
 }
 
-// reload takes over what can change. If any source has a problem, nothing changes. Without a request, it says
-// nothing if nothing has changed.
+// reload applies what can change. If any source has a problem, nothing changes. If it was not requested and
+// nothing has changed, it does not log.
 func (r *reloader) reload(requested bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,7 +220,7 @@ func (r *reloader) failed(err error) {
 	r.publish(err.Error(), r.state.Load().restart)
 }
 
-// apply begins with what can fail, so that nothing is taken over by half.
+// apply begins with what can fail, so that changes are applied completely or not at all.
 func (r *reloader) apply(a settings.Agent, changed []string) error {
 	if slices.Contains(changed, "key-file") {
 		if err := r.agent.SetKeys(a.Cluster.Key, a.Cluster.OldKeys...); err != nil {
@@ -254,8 +255,8 @@ func (r *reloader) publish(problem string, restart []string) {
 	r.state.Store(s)
 }
 
-// failing is why the last attempt to read settings or TLS files again failed, and since when that is so; "" =
-// it did not.
+// failing returns why the last reload of settings or TLS files failed, and since when reloading fails, or ""
+// if it succeeded.
 func (r *reloader) failing() (problem string, since time.Time) {
 	s := r.state.Load()
 	tls, at := r.web.certs.problem()
@@ -268,7 +269,7 @@ func (r *reloader) failing() (problem string, since time.Time) {
 	return s.problem + "; " + tls, s.since
 }
 
-// report is for the doctor.
+// report returns the state of the sources for the doctor.
 func (r *reloader) report() *clusterhttp.Sources {
 	s := r.state.Load()
 	report := &clusterhttp.Sources{Restart: s.restart}

@@ -18,14 +18,14 @@ import (
 
 const (
 	roomFresh   = 500 * time.Millisecond // how long an answer is used without asking again
-	roomTimeout = 2 * time.Second        // of all agents together
-	maxRooms    = 1 << 16                // known ones; beyond that all are forgotten
+	roomTimeout = 2 * time.Second        // for all agents together
+	maxRooms    = 1 << 16                // known rooms; beyond that, all are forgotten
 	sayAgain    = time.Minute
 )
 
-// pinnedRooms finds the server of a key by its pin: it resolves the key as a room. While no agent knows the
-// pins, a known room stays where it was as long as its node is a member. An unknown room goes where the
-// agents guess that it is; if no agent answers, it gets an error.
+// pinnedRooms finds the server of a key by its pin, by resolving the key as a room. While no agent knows the
+// pins, a known room stays where it was as long as its node is a member. An unknown room goes to the agents'
+// best guess. If no agent answers, it gets an error.
 type pinnedRooms struct {
 	client  *routing.Client
 	log     *slog.Logger
@@ -56,7 +56,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 		return d.Addr, false, nil
 	}
 	refusal, refused := errors.AsType[*routing.AgentError](err)
-	if refused && refusal.Status < http.StatusInternalServerError { // the key is no name of a room, or the token is missing
+	if refused && refusal.Status < http.StatusInternalServerError { // the key is not a valid room name, or the token is missing
 		return "", false, err
 	}
 	if err == nil {
@@ -72,7 +72,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 
 // resolve asks the agents where a room is, and remembers the answer unless it is a guess.
 func (p *pinnedRooms) resolve(room string) (d reconnect.Directive, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), roomTimeout) // of one request for many
+	ctx, cancel := context.WithTimeout(context.Background(), roomTimeout) // shared by many requests
 	defer cancel()
 	d, err = p.client.Resolve(ctx, room, 0)
 	switch {

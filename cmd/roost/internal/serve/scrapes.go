@@ -12,12 +12,12 @@ import (
 
 const (
 	scrapeFresh = 500 * time.Millisecond // how long an answer is good for clients that share it
-	fewScrapes  = 4                      // answers that may be under way before clients share them
+	fewScrapes  = 4                      // responses that may be in progress before clients share one
 )
 
-// scrapes answers GET /metrics from memory, so a client that does not read keeps others from nothing. Answers
-// that nobody reads would fill the memory, so while many are under way, all other clients within half a
-// second share one: in Prometheus's text format and not compressed, whatever they ask for.
+// scrapes serves GET /metrics from memory, so that a client that does not read does not block others.
+// Responses that nobody reads would fill the memory. So while many are in progress, all other clients within
+// half a second share one, in Prometheus's text format and uncompressed, whatever they ask for.
 type scrapes struct {
 	gather http.Handler
 
@@ -27,7 +27,7 @@ type scrapes struct {
 	shared *scrape
 }
 
-// scrape is an answer, which is an http.ResponseWriter until it is complete.
+// scrape is a response, which is an http.ResponseWriter until it is complete.
 type scrape struct {
 	header http.Header
 	status int

@@ -1,4 +1,4 @@
-// Package serve runs one agent: its HTTP API, its store of pins, and its way out.
+// Package serve runs an agent with its HTTP API and its store of pins, and shuts it down.
 package serve
 
 import (
@@ -26,15 +26,15 @@ const (
 
 var errOverdue = errors.New("the agent did not end in time")
 
-// Run runs the agent until it ends, or until a signal or the end of stdin ends it. It
-// returns ErrInterrupted after a second signal.
+// Run runs the agent until it stops by itself, or a signal or the end of stdin stops it. After a second
+// signal it returns ErrInterrupted.
 func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logger, reloading Reloading) error {
 	signal.Ignore(syscall.SIGPIPE) // its log has lost its reader
 	orderly, atOnce, stop := watchEndings(ctx, stdin, a.StdinCloses)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- run(orderly, a, log, reloading) }()
-	// A service manager waits for this process, even if the way out hangs.
+	// A service manager waits for this process, so exit even if the shutdown hangs.
 	overdue := make(chan error, 1)
 	context.AfterFunc(orderly, func() {
 		time.AfterFunc(a.ShutdownDelay+leaveTime+closeTime, func() { overdue <- errOverdue })
@@ -49,8 +49,8 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logge
 	}
 }
 
-// run runs the agent until it ends by itself, or leaves after the end of ctx. It begins anew with settings
-// that change while it joins, and owns nothing yet: a wrong seed is corrected like that.
+// run runs the agent until it stops by itself, or leaves after the end of ctx. If settings change while it
+// joins and owns nothing, it starts again with the new settings. That is how a wrong seed can be corrected.
 func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading) error {
 	received := hangups()
 	defer signal.Stop(received)
@@ -64,7 +64,8 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 	}
 }
 
-// runWith is run with one state of the settings. It returns the next one if that comes while it joins.
+// runWith is run with one version of the settings. If they change while the agent joins, it returns the new
+// ones.
 func runWith(
 	ctx context.Context,
 	a settings.Agent,
@@ -103,8 +104,8 @@ func runWith(
 			_ = agent.Close()
 			return nil, err
 		}
-		// This long after its drain, the agent still answers calls about rooms while the
-		// leave message spreads.
+		// After its drain, the agent still answers calls about rooms for this time, while the leave message
+		// spreads.
 		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
 	}
 	reloads := newReloader(reloading, running, agent, pins, web, log)
@@ -127,15 +128,15 @@ func runWith(
 	return nil, agent.Err()
 }
 
-// logAlways logs what scripts and people wait for, so it does not depend on --log-level.
+// logAlways logs regardless of --log-level, because scripts and people wait for these lines.
 func logAlways(log *slog.Logger, level slog.Level, message string, args ...any) {
 	line := slog.NewRecord(time.Now(), level, message, 0)
 	line.Add(args...)
 	_ = log.Handler().Handle(context.Background(), line)
 }
 
-// drain has the node own nothing, and then waits: callers still get answers, and learn
-// from /readyz to ask other nodes.
+// drain drains the node, and then waits while callers still get answers, and learn from /readyz to ask other
+// nodes.
 func drain(agent *cluster.Agent, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), delay)
 	defer cancel()
@@ -155,8 +156,8 @@ func end(rooms *affinity.Resolver, log *slog.Logger) {
 	}
 }
 
-// NewLogger returns a logger in the given format, which never waits for w. end waits for
-// the last lines, for a second at most.
+// NewLogger returns a logger in the given format that never waits for w. end waits for the last lines, for at
+// most a second.
 func NewLogger(w io.Writer, format string, level slog.Leveler) (_ *slog.Logger, end func()) {
 	o := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(w, o)

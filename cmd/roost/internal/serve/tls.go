@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// certificates are the files of TLS, which are read again when they have changed: an agent lives
-// longer than its certificate.
+// certificates are the TLS files. They are read again when they have changed, because an agent lives longer
+// than its certificate.
 type certificates struct {
 	files settings.TLS
 	log   *slog.Logger
@@ -22,13 +22,13 @@ type certificates struct {
 	mu     sync.Mutex
 	config *tls.Config
 	read   []os.FileInfo // as they were when config was made
-	next   time.Time     // when to look at them again
+	next   time.Time     // when to check them again
 	failed string        // the last failure that was logged
-	since  time.Time     // of failed
-	warned time.Time     // when the log last said that the certificate ends soon
+	since  time.Time     // time of failed
+	warned time.Time     // when the log last said that the certificate expires soon
 }
 
-// lookEvery bounds the cost of the look at the files.
+// lookEvery is how often the files are checked at most.
 const lookEvery = time.Second
 
 func readCertificates(files settings.TLS, log *slog.Logger) (*certificates, error) {
@@ -39,7 +39,7 @@ func readCertificates(files settings.TLS, log *slog.Logger) (*certificates, erro
 	return c, nil
 }
 
-// server is the configuration of the listener. Connections that are open keep theirs.
+// server returns the configuration of the listener. Open connections keep theirs.
 func (c *certificates) server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -47,7 +47,8 @@ func (c *certificates) server() *tls.Config {
 	}
 }
 
-// look returns the configuration by the files, or by what they were before they became faulty; nil without TLS.
+// look returns the configuration from the files, or from their last valid content. Without TLS it returns
+// nil.
 func (c *certificates) look(now time.Time) *tls.Config {
 	if c == nil {
 		return nil
@@ -59,7 +60,7 @@ func (c *certificates) look(now time.Time) *tls.Config {
 	}
 	c.next = now.Add(lookEvery)
 	c.warn(now)
-	if c.failed == "" && c.unchanged() { // after a failure, the files may be back as they were
+	if c.failed == "" && c.unchanged() { // after a failure, the files may have been restored
 		return c.config
 	}
 	if err := c.load(); err != nil { // half of them may be new
@@ -74,7 +75,7 @@ func (c *certificates) look(now time.Time) *tls.Config {
 	return c.config
 }
 
-// problem is why the files cannot be used, and since when; "" = they can.
+// problem returns why the files cannot be used and since when, or "" if they can.
 func (c *certificates) problem() (why string, since time.Time) {
 	if c == nil {
 		return "", time.Time{}
@@ -112,7 +113,7 @@ func (c *certificates) stat() (infos []os.FileInfo, _ error) {
 }
 
 func (c *certificates) load() error {
-	read, err := c.stat() // before the files: a change meanwhile is noticed the next time
+	read, err := c.stat() // do this before reading the files, so that a change in between is noticed the next time
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// web serves the HTTP API of one agent. It listens before the agent starts, so that a
-// taken port is known before the node joins. Until then it answers "not ready" to
-// programs, and serves people the page, which waits.
+// web serves the HTTP API of an agent. It listens before the agent starts, so that a taken port is known
+// before the node joins. Until the agent runs, it responds with "not ready" to programs, and serves people
+// the page, which waits.
 type web struct {
 	addr    string // where it listens, or settings.Off
 	options clusterhttp.Options
@@ -46,7 +46,7 @@ type web struct {
 	waitsFor atomic.Pointer[string] // the latest warning with an error; nil = none
 }
 
-// tokens are the accepted ones.
+// tokens are the accepted tokens.
 type tokens struct{ operate, read []string }
 
 func (w *web) setTokens(a settings.Agent) { w.tokens.Store(&tokens{a.Tokens, a.ReadTokens}) }
@@ -98,8 +98,8 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	return w, nil
 }
 
-// listensAt returns the address of a listener, with the zone that was asked for: Linux does not return the zone of a
-// listener, and a link-local address is useless without it.
+// listensAt returns the address of a listener, with the zone that was asked for, because Linux does not
+// return the zone of a listener, and a link-local address is useless without it.
 func listensAt(l net.Listener, asked string) string {
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	wanted, err2 := netip.ParseAddrPort(asked)
@@ -117,7 +117,7 @@ func (w *web) listens() string {
 	return w.addr
 }
 
-// hint returns the likely reason why an address cannot be listened on; "" if the error says all.
+// hint returns the likely reason why listening on an address failed, or "" if the error says it all.
 func hint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -158,19 +158,19 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.whileJoining(out, in)
 }
 
-// whileJoining answers before there is an agent to ask. The page, the metrics and the reason are for requests that the
-// agent's own handler would let in. That handler asks others for a token, or for another host name.
+// whileJoining responds before there is an agent to ask. The page, the metrics and the reason are only for
+// requests that the agent's own handler would accept. Others get the same rejection as from that handler.
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 	open := w.options.Admit(in) == nil
 	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
-		w.options.Metrics.ServeHTTP(out, in) // of the process, and that the node is joining
+		w.options.Metrics.ServeHTTP(out, in) // metrics of the process, and that the node is joining
 		return
 	}
 	if open && (in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/")) {
 		w.page.ServeHTTP(out, in)
 		return
 	}
-	if in.URL.Path == "/healthz" { // is about this process alone
+	if in.URL.Path == "/healthz" { // only depends on this process
 		out.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
 		return
@@ -191,11 +191,11 @@ func reject(out http.ResponseWriter, p clusterhttp.Problem) {
 	_ = json.NewEncoder(out).Encode(p)
 }
 
-// turnAway closes each connection after its next answer. A client that kept a connection
-// would send its next request to a node that has gone.
+// turnAway closes each connection after its next response. Otherwise a client would send its next request to
+// a node that has gone.
 func (w *web) turnAway() { w.ending.Store(true) }
 
-// close waits a moment for answers under way.
+// close waits a moment for responses in progress.
 func (w *web) close() {
 	if w.server == nil {
 		return

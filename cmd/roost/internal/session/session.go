@@ -1,5 +1,5 @@
-// Package session is one command's conversation with an agent: the client of its API,
-// output as a table or as JSON, and views that follow changes.
+// Package session is a command's conversation with an agent: the client of its API, output as a table or as
+// JSON, and views that follow changes.
 package session
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Options are common to all commands that speak to an agent.
+// Options are common to all commands that call an agent.
 type Options struct {
 	addr, output, token, warning string
 	scope                        string
-	ca, cert, key                string // files
+	ca, cert, key                string // paths of files
 	insecure                     bool
 	timeout                      time.Duration
 }
@@ -58,7 +58,8 @@ func (o *Options) Output(usage string) settings.Setting {
 	return settings.Setting{Name: "output", Arg: "table|json", Default: "table", Set: settings.OneOf(&o.output, "table", "json"), Usage: usage}
 }
 
-// Scope is the setting of commands that ask about owners. ROOST_SCOPE is that of an agent.
+// Scope is the setting of commands that ask about owners. It has no variable, because ROOST_SCOPE is for an
+// agent.
 func (o *Options) Scope() settings.Setting {
 	return settings.Setting{
 		Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.scope),
@@ -71,7 +72,7 @@ func (o *Options) readToken(path string) (err error) {
 	return err
 }
 
-// setAddr takes host:port, or a URL for agents behind a proxy.
+// setAddr parses host:port, or a URL for agents behind a proxy.
 func (o *Options) setAddr(v string) error {
 	o.addr = v
 	if u, err := url.Parse(v); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
@@ -83,10 +84,10 @@ func (o *Options) setAddr(v string) error {
 	return nil
 }
 
-// Session is one command's conversation with an agent.
+// Session is a command's conversation with an agent.
 type Session struct {
 	*clusterhttp.Client
-	Addr     string // of the agent, to be shown
+	Addr     string // address of the agent for messages
 	JSON     bool
 	Timeout  time.Duration
 	Term     term.Terminal // of Out
@@ -94,7 +95,7 @@ type Session struct {
 
 	errTerm  term.Terminal
 	options  *Options
-	withheld string // why the agent is not sent the token
+	withheld string // why the token is not sent to the agent
 }
 
 // Open begins a conversation with the agent that the options name.
@@ -114,9 +115,9 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	}, err
 }
 
-// At returns a conversation with the agent at another URL, which an answer names. It is without the token if
-// that answer is not trusted, if the network could read the token, or if the URL is of this machine, and the
-// agent of s is not.
+// At returns a conversation with the agent at another URL, which an answer names. It does not use the token
+// if that answer is not trusted, if someone on the network could read the token, or if the URL is on this
+// machine but the agent of s is not.
 func (s *Session) At(base string, trusted bool) *Session {
 	other, client := *s, *s.Client
 	other.Client, other.Addr, client.Base = &client, agenturl.Shown(base), base
@@ -135,8 +136,8 @@ func (s *Session) At(base string, trusted bool) *Session {
 	return &other
 }
 
-// Withheld returns why the agent may not be sent a secret, or "": it is not sent the token, or the network
-// could read the secret. The text continues a sentence.
+// Withheld returns why no secret may be sent to the agent, or "". Either the token is not sent, or someone on
+// the network could read the secret. The text continues a sentence.
 func (s *Session) Withheld() string {
 	if s.withheld == "" && !s.options.insecure && !agenturl.Private(s.Base) {
 		return "which the network could read on its way there: use https:// (the agent has --http-tls-cert), or --insecure"
@@ -144,19 +145,19 @@ func (s *Session) Withheld() string {
 	return s.withheld
 }
 
-// here reports whether an address is one of this machine alone.
+// here reports whether only this machine reaches an address.
 func here(addr string) bool {
 	base, err := agenturl.Parse(addr)
 	if err != nil {
 		return false
 	}
-	u, _ := url.Parse(base) // Parse has seen it
+	u, _ := url.Parse(base) // cannot fail: it was parsed before
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && (ip.IsLoopback() || ip.Unmap().IsUnspecified())
 }
 
-// exposed reports whether the network could read a token on its way to addr.
+// exposed reports whether someone on the network could read a token on its way to addr.
 func (o *Options) exposed(addr string) bool {
 	return o.token != "" && !o.insecure && !agenturl.Private(addr)
 }
@@ -200,12 +201,12 @@ func (o *Options) problems() (problems []error) {
 	return problems
 }
 
-// Bound gives a call the time that the user allows.
+// Bound limits a call to the time that the user allows.
 func (s *Session) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Timeout)
 }
 
-// Progress returns a line about work that lasts, beside the output.
+// Progress returns a line for the progress of long work, separate from the output.
 func (s *Session) Progress() *term.Progress { return &term.Progress{Term: s.errTerm, Out: s.Err} }
 
 // PrintJSON prints one object per line.
@@ -215,7 +216,7 @@ func (s *Session) PrintJSON(v any) error {
 		return err
 	}
 	var text strings.Builder
-	for _, r := range string(b) { // as term.Harmless, by the escapes of JSON
+	for _, r := range string(b) { // like term.Harmless, but with the escapes of JSON
 		if strconv.IsPrint(r) || r > math.MaxUint16 {
 			text.WriteRune(r)
 		} else {
@@ -231,7 +232,7 @@ func (s *Session) Say(format string, args ...any) error {
 	return s.PrintLines(term.TextLines(fmt.Sprintf(format, args...)))
 }
 
-// Answer returns err, or prints an answer: as JSON, or by the given sentence.
+// Answer returns err, or prints an answer as JSON or as the given sentence.
 func (s *Session) Answer(v any, err error, sentence func() string) error {
 	switch {
 	case err != nil:
@@ -292,7 +293,7 @@ func (s *Session) missing(p *clusterhttp.Problem) string {
 	}
 }
 
-// Absent returns the answer of an agent that runs without taking part, or nil.
+// Absent returns the answer of an agent that runs but is not a member, or nil.
 func Absent(err error) *clusterhttp.Problem {
 	p, ok := errors.AsType[*clusterhttp.Problem](err)
 	if ok && (p.Code == clusterhttp.CodeNotReady || p.Code == clusterhttp.CodeClosed) {

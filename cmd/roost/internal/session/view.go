@@ -14,19 +14,19 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 )
 
-// View is what a command shows of one moment.
+// View is what a command shows at one moment.
 type View struct {
 	Answer any                           // for --output json
-	Counts any                           // the part that is printed again after a change
+	Counts any                           // the part whose change causes another printing
 	Page   func(columns int) []term.Line // 0 columns: no limit
-	Rest   time.Duration                 // until it is asked for again, at least
+	Rest   time.Duration                 // minimum time until it is asked for again
 }
 
 // Viewer shows a view once or, with --watch, until ctx ends.
 type Viewer struct {
 	Ask   func(context.Context, *Session) (View, error)
 	News  func(context.Context, *Session, chan<- struct{}) // a reason to ask at once; nil = none
-	Every time.Duration                                    // with --watch, by default
+	Every time.Duration                                    // default interval with --watch
 
 	watch bool
 	every time.Duration
@@ -70,8 +70,7 @@ func (f *Viewer) ask(ctx context.Context, s *Session) (View, error) {
 	return f.Ask(ctx, s)
 }
 
-// follow shows v and its successors. It survives an agent that does not answer, which
-// may come back.
+// follow shows v and its successors. It continues if the agent does not answer, because it may come back.
 func (f *Viewer) follow(ctx context.Context, s *Session, v View) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,7 +103,7 @@ func (f *Viewer) follow(ctx context.Context, s *Session, v View) error {
 	}
 }
 
-// waited waits for one of two reasons to ask, and for a rest before. It returns false at the end of ctx.
+// waited rests, and then waits for one of two reasons to ask. It returns false at the end of ctx.
 func waited(ctx context.Context, rest time.Duration, again <-chan time.Time, changed <-chan struct{}) bool {
 	select {
 	case <-time.After(rest):
@@ -132,8 +131,7 @@ func (s *Session) redraw(screen *term.Screen) func(View, string) error {
 	}
 }
 
-// appending prints a view if it differs from the one before, and a problem, once, on
-// standard error.
+// appending prints a view if it differs from the previous one. It prints a problem once, on standard error.
 func (s *Session) appending() func(View, string) error {
 	var counts any
 	last := ""
@@ -160,7 +158,7 @@ func (s *Session) appending() func(View, string) error {
 // AnswersAgain says that the agent is back.
 func (s *Session) AnswersAgain() string { return "the agent at " + s.Addr + " answers again" }
 
-// reopenAfter is how soon a stream that has ended is opened again.
+// reopenAfter is how long to wait before opening an ended stream again.
 const reopenAfter = time.Second
 
 // Stream passes on the events of a stream, and opens the stream again whenever it ends.
@@ -195,7 +193,7 @@ func Nudge[T any](ctx context.Context, stream func(context.Context) iter.Seq2[T,
 	_ = Stream(ctx, stream, func(T, bool) error { Touch(changed); return nil }, func(error) error { return nil })
 }
 
-// Touch notifies a channel with room for one, unless it is notified already.
+// Touch notifies a channel with a buffer of one, unless it is already notified.
 func Touch(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:

@@ -27,17 +27,17 @@ type Agent struct {
 	Tokens        []string // for changes; empty: none is needed
 	ReadTokens    []string
 	TokenReads    bool
-	Hosts         []string // names in requests
+	Hosts         []string // accepted names in requests
 	TLS           TLS
-	KeyFile       string // "" is none; Cluster has its keys
-	Store         string // URL; may hold a password; "" is none
+	KeyFile       string // "" = none; Cluster has its keys
+	Store         string // URL, which may have a password; "" = none
 	Rooms         affinity.Config
 	LogFormat     string
 	LogLevel      slog.Level
 	StdinCloses   bool // the end of standard input ends the agent
 	ShutdownDelay time.Duration
 
-	Warnings []string // risks that the log has to name
+	Warnings []string // risks to log
 
 	config     string // path of the file
 	given      map[string]chosen
@@ -58,7 +58,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 		from.path = c.values[0]
 		a.note(from.path)
 		b, err := os.ReadFile(from.path)
-		if err != nil && from.path != "" { // the setting itself reports an empty path
+		if err != nil && from.path != "" { // an empty path is reported by the setting itself
 			problems = []error{fmt.Errorf("%s: %w", c.origin, err)}
 		} else if err == nil {
 			from.file, problems = parseFile(from.path, b)
@@ -79,7 +79,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 	}
 	problems = append(problems, a.checkTogether(given)...)
 	if len(problems) == 0 {
-		// Only the cluster package knows these relations between settings.
+		// Only package cluster knows these relations between settings.
 		if err := a.Cluster.Validate(); err != nil {
 			problems = append(problems, err)
 		}
@@ -104,8 +104,8 @@ func (a *Agent) warnOfPassword(path string, redis chosen) {
 	}
 }
 
-// checkAlone checks one setting by an agent that has no other, so that the problem names
-// the source of the value.
+// checkAlone checks a setting with an agent that has no other settings, so that the problem names the source
+// of the value.
 func checkAlone(name string, values []string) error {
 	var a Agent
 	for _, s := range a.Settings() {
@@ -205,8 +205,8 @@ func (a *Agent) checkRooms(given map[string]chosen) (problems []error) {
 	return problems
 }
 
-// Loopback reports whether only this machine reaches the host of addr. A name other than
-// localhost may stand for any host.
+// Loopback reports whether only this machine reaches the host of addr. A name other than localhost may mean
+// any host.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

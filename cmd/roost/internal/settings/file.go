@@ -13,11 +13,11 @@ import (
 type entry struct {
 	line   int
 	values []string
-	list   bool // written as a YAML list or mapping: commas do not separate
+	list   bool // written as a YAML list or mapping, so commas do not separate
 }
 
-// parseFile returns the entries of a YAML file, and all problems of its form. The caller
-// checks whether the keys exist.
+// parseFile returns the entries of a YAML file, and all problems of its form. The caller must check whether
+// the keys exist.
 func parseFile(path string, b []byte) (map[string]entry, []error) {
 	root, err := parseYAML(b)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// maxWatchedBytes bounds what is read of a file to notice that it has changed.
+// maxWatchedBytes is how much of a file is read to notice that it has changed.
 const maxWatchedBytes = 1 << 20
 
-// Files are hashes of what files hold, by path. The content counts, and no time or number of a file:
-// Kubernetes replaces a symbolic link above all files of a secret at once, and not every file system
-// notifies.
+// Files are hashes of the content of files, by path. They use the content and not times or inode numbers,
+// because Kubernetes replaces a symbolic link above all files of a secret at once, and not every file system
+// sends notifications.
 type Files map[string][sha256.Size]byte
 
-// Note adds a file as it is now. One that cannot be read has a hash of zeros, and so has a pipe: what it
-// holds can be read once.
+// Note adds a file as it is now. A file that cannot be read has a hash of zeros, and so has a pipe, because
+// it can only be read once.
 func (f Files) Note(path string) {
 	f[path] = [sha256.Size]byte{}
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
@@ -48,7 +48,8 @@ func (f Files) Now() Files {
 	return now
 }
 
-// Read returns the files that the settings were read from, as they were before that: a later change shows.
+// Read returns the files that the settings were read from, as they were before reading, so that a later
+// change is noticed.
 func (a *Agent) Read() Files { return a.files }
 
 // note is called before a file is read.
@@ -61,7 +62,7 @@ func (a *Agent) note(path string) {
 	}
 }
 
-// WriteKeys replaces the keys in a key file at once, and keeps its owner and its mode.
+// WriteKeys atomically replaces the keys in a key file, and keeps its owner and mode.
 func WriteKeys(path string, keys [][]byte) (err error) {
 	path, err = filepath.EvalSymlinks(path)
 	if err != nil {
@@ -82,7 +83,7 @@ func WriteKeys(path string, keys [][]byte) (err error) {
 		}
 		lines.WriteString(line + "\n")
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".roost-keys-*") // for its owner alone
+	f, err := os.CreateTemp(filepath.Dir(path), ".roost-keys-*") // only readable by its owner
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ type Group struct {
 	Settings []Setting
 }
 
-// Groups returns the settings of an agent, those that most clusters need first. They set a.
+// Groups returns the settings of an agent, which set a. Settings that most clusters need come first.
 func (a *Agent) Groups() []Group {
 	return []Group{
 		{"Basic", a.basic()},
@@ -110,10 +110,10 @@ func (a *Agent) basic() []Setting {
 	}
 }
 
-// maxCeiling allows for nodes with a capacity that is stated cautiously.
+// maxCeiling allows for nodes whose stated capacity is too low.
 const maxCeiling = 1000
 
-// rooms are about rooms that are pinned to nodes by capacity.
+// rooms returns the settings about rooms that are pinned to nodes by capacity.
 func (a *Agent) rooms() []Setting {
 	c := &a.Cluster
 	return []Setting{
@@ -306,7 +306,7 @@ func HostPort(v string) error {
 	return nil
 }
 
-// StoreURL takes the URL of a store for pins.
+// StoreURL parses the URL of a store for pins.
 func StoreURL(to *string) func(string) error {
 	return func(v string) error {
 		*to = v
@@ -314,7 +314,7 @@ func StoreURL(to *string) func(string) error {
 	}
 }
 
-// Strategy takes the name of a strategy.
+// Strategy parses the name of a strategy.
 func Strategy(to *placement.Strategy) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = placement.ParseStrategy(v); err != nil {
@@ -353,8 +353,8 @@ func (a *Agent) setWeight(v string) error {
 	return nil
 }
 
-// setAPIAddr takes [10.0.0.1]:3478 for 10.0.0.1:3478: a manifest of Kubernetes has brackets around any
-// address, or IPv6 would have none.
+// setAPIAddr also accepts [10.0.0.1]:3478 for 10.0.0.1:3478, because a Kubernetes manifest that works with
+// IPv6 has brackets around every address.
 func (a *Agent) setAPIAddr(v string) error {
 	a.Cluster.APIAddr = v
 	if host, port, err := net.SplitHostPort(v); err == nil {

@@ -4,8 +4,8 @@ package settings
 
 import "os"
 
-// exposed knows no permissions here: Go invents the bits of a mode.
+// exposed returns false, because Go invents the bits of a mode on these systems.
 func exposed(os.FileInfo) bool { return false }
 
-// giveAway does nothing: a file has no such owner here.
+// giveAway does nothing, because files have no such owner on these systems.
 func giveAway(*os.File, os.FileInfo) error { return nil }

@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// exposed reports whether users read a file who should not read a secret. A group may read a file of root:
-// so Kubernetes and administrators hand secrets to a process of another user.
+// exposed reports whether users who should not can read a file with a secret. A group may read a file of
+// root, because Kubernetes and administrators pass secrets to a process of another user like that.
 func exposed(info os.FileInfo) bool {
 	others, group := info.Mode().Perm()&0o004 != 0, info.Mode().Perm()&0o040 != 0
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return others || group && (!ok || stat.Uid != 0)
 }
 
-// giveAway gives a file the owner of another one.
+// giveAway gives a file the owner of another file.
 func giveAway(f *os.File, like os.FileInfo) error {
 	stat, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -7,10 +7,10 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// Reload takes the settings over that can change while the agent runs: log-level, join, the content of the
-// files of keys and tokens, and the user and the password of Redis. It returns the agent as it runs then, and
-// the names of the settings that have changed: the ones taken over, and the ones for which it takes a
-// restart. A file of secrets changes with its content.
+// Reload applies the settings that can change while the agent runs: log-level, join, the content of the files
+// of keys and tokens, and the user and password of Redis. It returns the agent's settings after that, and the
+// names of the changed settings: those that were applied, and those that need a restart. A file of secrets
+// counts as changed when its content changes.
 func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	running = *a
 	running.given = maps.Clone(a.given)
@@ -29,8 +29,8 @@ func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	return running, live, restart
 }
 
-// take takes one setting over, if it can. Guards of calls neither begin nor end while the agent runs, and
-// encryption begins by a key file with the line plain alone; paired says that they do neither.
+// take applies a setting, if it can. A running agent cannot begin or stop to require tokens, and can only
+// begin to encrypt if its key file has the line plain. paired says that neither begins nor ends.
 func (a *Agent) take(name string, next Agent, paired bool) bool {
 	switch name {
 	case "log-level":
@@ -50,7 +50,7 @@ func (a *Agent) take(name string, next Agent, paired bool) bool {
 		}
 		return paired
 	case "redis", "redis-file":
-		// Rooms would get two hosts while some agents use one Redis, and some another.
+		// Rooms would get two hosts while agents use different Redis servers.
 		same := store.SamePlace(a.Store, next.Store)
 		if same {
 			a.Store = next.Store
@@ -84,7 +84,7 @@ func (a *Agent) secretsOf(name string) (secrets []string) {
 	case "http-read-token-file":
 		secrets = a.ReadTokens
 	case "redis-file":
-		if len(a.given[name].values) > 0 { // the setting redis has the URL otherwise
+		if len(a.given[name].values) > 0 { // otherwise the setting redis has the URL
 			secrets = []string{a.Store}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// Scope is a ring over the members with a label of that value; the label zone is their zone.
+// Scope is a ring over the members with a label of this value. The label zone means their zone.
 type Scope struct{ Name, Label, Value string }
 
 // Match reports whether a member belongs to the scope.

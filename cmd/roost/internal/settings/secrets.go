@@ -12,11 +12,11 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// maxSecretBytes bounds the read of a wrong path, such as that of a device.
+// maxSecretBytes limits reading, in case the path is wrong and names a device, for example.
 const maxSecretBytes = 4096
 
-// readSecret returns the content of a file without surrounding space, and a warning if
-// other users can read it. No error shows any of the content.
+// readSecret returns the content of a file without surrounding space, and a warning if other users can read
+// it. Errors never show any of the content.
 func readSecret(path string) (content []byte, warning string, err error) {
 	if path == "" {
 		return nil, "", errors.New("the value is empty")
@@ -75,7 +75,7 @@ func (a *Agent) setKeyFile(path string) error {
 	return err
 }
 
-// Keys reads gossip keys, at least one, one a line. The first key is used to send. The line plain is
+// Keys reads one or more gossip keys, one per line. The first key is used to send. The line plain means
 // cluster.PlainText. The warning says that other users can read the file.
 func Keys(path string) (keys [][]byte, warning string, err error) {
 	b, warning, err := readSecret(path)
@@ -102,10 +102,10 @@ func setTokens(to *[]string) func([]byte) error {
 	}
 }
 
-// TLS names the files, in PEM, with which an agent serves https.
+// TLS names the PEM files with which an agent serves https.
 type TLS struct {
-	Cert, Key string // both, or none
-	ClientCA  string // of the certificates that clients must show; may be empty
+	Cert, Key string // both or neither
+	ClientCA  string // CA of the certificates that clients must show; may be empty
 }
 
 // CertPool reads the certificates of CAs.
@@ -136,7 +136,7 @@ func decodeKey(b []byte) ([]byte, error) {
 	return nil, fmt.Errorf("the key has %d bytes; it must have 16, 24 or 32", len(key))
 }
 
-// Token reads a bearer token, the first one of the file. The warning says that other users can read the file.
+// Token reads the first bearer token in a file. The warning says that other users can read the file.
 func Token(path string) (token, warning string, err error) {
 	b, warning, err := readSecret(path)
 	if err != nil {
@@ -149,7 +149,7 @@ func Token(path string) (token, warning string, err error) {
 	return tokens[0], warning, nil
 }
 
-// decodeTokens reads tokens, at least one, one a line.
+// decodeTokens parses one or more tokens, one per line.
 func decodeTokens(b []byte) (tokens []string, err error) {
 	for line := range bytes.Lines(b) {
 		token, err := decodeToken(bytes.TrimSpace(line))

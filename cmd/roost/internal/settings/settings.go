@@ -1,5 +1,5 @@
-// Package settings reads what users set: by flag, by environment variable and, for an
-// agent, in the configuration file. It reports all problems of all sources at once.
+// Package settings reads settings from flags, environment variables and, for an agent, the configuration
+// file. It reports all problems of all sources at once.
 package settings
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Setting is one value that a user can set. The flag overrides the environment variable,
-// which overrides the file.
+// Setting is a value that a user can set. The flag overrides the environment variable, which overrides the
+// file.
 type Setting struct {
-	Name    string // of the flag, and of the key in the file
+	Name    string // name of the flag, and of the key in the file
 	Short   string // the letter of the short flag, if there is one
 	Arg     string // what the help calls the value; "bool" for a switch
 	Usage   string
@@ -29,8 +29,8 @@ type Setting struct {
 	Secret  bool   // no message shows the value
 	Set     func(value string) error
 
-	// FlagOnly is for values that concern one call alone: ROOST_WEIGHT of an agent must
-	// not answer roost plan --weight.
+	// FlagOnly is for values that only concern one call. For example, ROOST_WEIGHT, which is for an agent,
+	// must not set roost plan --weight.
 	FlagOnly bool
 }
 
@@ -39,8 +39,8 @@ func Variable(name string) string {
 	return "ROOST_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// raw keeps a flag's values as typed. Parsing flags checks nothing, so that one run can
-// report the problems of all sources.
+// raw keeps a flag's values as typed. Parsing flags does not check them, so that all problems of all sources
+// can be reported together.
 type raw struct {
 	arg, def string
 	given    []string
@@ -67,8 +67,8 @@ func AddFlags(cmd *cobra.Command, settings []Setting) {
 	}
 }
 
-// completeValue has shells complete the value of a flag: a word of a few, the name of a
-// file, or nothing. The command itself completes ids of nodes.
+// completeValue makes shells complete the value of a flag: one of a few words, the name of a file, or
+// nothing. Commands themselves complete ids of nodes.
 func completeValue(cmd *cobra.Command, flag, arg string) {
 	complete := cobra.NoFileCompletions
 	switch {
@@ -85,12 +85,12 @@ type Sources struct {
 	Flags  *pflag.FlagSet
 	Getenv func(string) string
 
-	path     string // of the file
+	path     string // path of the file
 	file     map[string]entry
-	reserved string // the setting that the file cannot hold: its own path
+	reserved string // the setting that the file cannot contain: its own path
 }
 
-// chosen is the value of the source that decides.
+// chosen is a value from the source that takes precedence.
 type chosen struct {
 	values []string
 	listed bool   // as a YAML list or mapping
@@ -112,7 +112,7 @@ func (from Sources) choose(s Setting) (c chosen, ok bool) {
 	if flag := from.Flags.Lookup(s.Name); flag != nil && flag.Changed {
 		given := flag.Value.(*raw).given
 		if !s.List {
-			given = given[len(given)-1:] // the last flag counts, as is customary
+			given = given[len(given)-1:] // the last flag counts, as usual
 		}
 		return choice(s.split(given), false, "--"+s.Name, strings.Join(given, ","))
 	}
@@ -154,8 +154,8 @@ func Resolve(settings []Setting, from Sources) error {
 	return Problems(problems)
 }
 
-// resolve sets all values. It returns them by setting, and all problems. check checks the
-// values of one setting by themselves.
+// resolve sets all values. It returns them by setting, and all problems. check checks the values of a setting
+// separately.
 func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]chosen, []error) {
 	var problems []error
 	all := make(map[string]chosen)
@@ -213,7 +213,7 @@ type UsageError string
 // Error implements error.
 func (e UsageError) Error() string { return string(e) }
 
-// Problems joins problems into one UsageError, or returns nil.
+// Problems joins problems into a single UsageError, or returns nil.
 func Problems(problems []error) error {
 	switch len(problems) {
 	case 0:
@@ -229,16 +229,16 @@ func Problems(problems []error) error {
 	return UsageError(b.String())
 }
 
-// DidYouMean returns a hint at the names that resemble typed, or nothing.
+// DidYouMean returns a hint with names that resemble typed, or "".
 func DidYouMean(typed string, names []string, prefix string) string {
-	// cobra measures the distance of names, but only of commands.
+	// cobra only measures the distance of names of commands.
 	var pool cobra.Command
 	pool.SuggestionsMinimumDistance = 2
 	for _, name := range names {
 		pool.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
 	similar := pool.SuggestionsFor(typed)
-	const most = 5 // of a hundred names that differ in a digit, none is a hint
+	const most = 5 // a hundred names that differ in a digit would not help
 	if len(similar) == 0 || len(similar) > most {
 		return ""
 	}
@@ -251,8 +251,8 @@ func Text(to *string) func(string) error {
 	return func(v string) error { *to = v; return nil }
 }
 
-// Nonempty rejects an empty value: a script without its variable for --key-file must
-// not run in plain text.
+// Nonempty rejects an empty value, so that a script with an unset variable for --key-file does not run in
+// plain text.
 func Nonempty(to *string) func(string) error {
 	return func(v string) error {
 		if v == "" {
@@ -263,7 +263,7 @@ func Nonempty(to *string) func(string) error {
 	}
 }
 
-// OneOf takes the given words.
+// OneOf accepts the given words.
 func OneOf(to *string, words ...string) func(string) error {
 	return func(v string) error {
 		if !slices.Contains(words, v) {
@@ -274,7 +274,7 @@ func OneOf(to *string, words ...string) func(string) error {
 	}
 }
 
-// Duration takes durations above zero.
+// Duration accepts durations above zero.
 func Duration(to *time.Duration) func(string) error {
 	return func(v string) error {
 		d, err := time.ParseDuration(v)
@@ -289,7 +289,7 @@ func Duration(to *time.Duration) func(string) error {
 	}
 }
 
-// Bool takes true and false.
+// Bool accepts true and false.
 func Bool(to *bool) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = strconv.ParseBool(v); err != nil {
@@ -299,7 +299,7 @@ func Bool(to *bool) func(string) error {
 	}
 }
 
-// Number takes whole numbers from least to most.
+// Number accepts whole numbers from least to most.
 func Number[N int | int64 | uint64](to *N, least, most int64) func(string) error {
 	return func(v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)

@@ -1,5 +1,5 @@
-// Package store opens the store that keeps the pins of rooms. All that the binary knows
-// about kinds of stores is here: a new kind is a case in CheckURL and one in Open.
+// Package store opens the store that keeps the pins of rooms. Everything that the binary knows about kinds of
+// stores is here. To add a kind, add a case to CheckURL and to Open.
 package store
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Memory is the URL of a store in this process, which other agents do not see.
+// Memory is the URL of a store in this process, which other agents cannot see.
 const Memory = "memory:"
 
-// connectTime bounds the wait for Redis at the start. The agent starts without an answer:
+// connectTime is how long to wait for Redis at the start. The agent also starts without an answer, because
 // Redis must not decide which nodes are live.
 const connectTime = time.Second
 
@@ -33,8 +33,7 @@ type Store interface {
 	pinstore.Store
 	io.Closer
 
-	// SetCredentials takes the user and the password of a URL that names the same store, for the connections
-	// from now on.
+	// SetCredentials uses the user and password of a URL that names the same store for new connections.
 	SetCredentials(url string)
 }
 
@@ -56,7 +55,7 @@ func (r *redis) SetCredentials(storeURL string) {
 }
 
 func (r *redis) credentials(context.Context) (username, password string, _ error) {
-	user := r.user.Load() // nil if the URL has none
+	user := r.user.Load() // nil if the URL has no user
 	password, _ = user.Password()
 	return user.Username(), password, nil
 }
@@ -87,8 +86,8 @@ func Open(ctx context.Context, url, cluster string, budget time.Duration, log *s
 	return s, nil
 }
 
-// CheckURL checks the URL of a store. No problem shows any part of the URL: where it is
-// malformed, any part can be the password.
+// CheckURL checks the URL of a store. Errors do not show any part of the URL, because any part of a malformed
+// URL can be the password.
 func CheckURL(v string) error {
 	u, err := url.Parse(v)
 	switch {
@@ -109,7 +108,7 @@ func CheckURL(v string) error {
 	return nil
 }
 
-// SamePlace reports whether two valid URLs differ in the user and the password at most.
+// SamePlace reports whether two valid URLs differ at most in the user and the password.
 func SamePlace(a, b string) bool {
 	place := func(v string) string {
 		u, err := url.Parse(v)
@@ -134,8 +133,8 @@ func host(v string) string {
 	return u.Host
 }
 
-// Prefix returns how the keys of a cluster begin, so that clusters can share a Redis. It
-// escapes bytes that a prefix cannot hold, or that would make two names the same.
+// Prefix returns the prefix of the keys of a cluster, so that clusters can share a Redis. It escapes bytes
+// that a prefix cannot contain, or that would make two names the same.
 func Prefix(cluster string) (string, error) {
 	var b strings.Builder
 	b.WriteString(redisstore.DefaultPrefix)

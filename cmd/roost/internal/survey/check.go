@@ -34,7 +34,7 @@ func Check(agents []Agent) []doctor.Check {
 	return found
 }
 
-// unanswered returns a check for each kind of agents without a view that counts.
+// unanswered returns a check for each kind of agents without a usable view.
 func unanswered(agents []Agent) (found []doctor.Check) {
 	var silent, absent, skipped, foreign []string
 	for _, a := range agents {
@@ -123,9 +123,10 @@ func unseen(agents []Agent) (found []doctor.Check) {
 	return found
 }
 
-// sidesOf returns the groups of agents that see each other, directly or by others. An agent that joins is on no side.
+// sidesOf returns the groups of agents that see each other, directly or via others. A joining agent is on no
+// side.
 func sidesOf(agents []Agent) (sides [][]lease.NodeID) {
-	side := make(map[lease.NodeID][]lease.NodeID) // that a node is on
+	side := make(map[lease.NodeID][]lease.NodeID) // the side that a node is on
 	for _, a := range agents {
 		if a.View != nil && a.View.State != "joining" {
 			side[a.ID] = []lease.NodeID{a.ID}

@@ -1,4 +1,4 @@
-// Package survey asks the agents of all members side by side, and compares what they say.
+// Package survey asks the agents of all members at the same time, and compares their answers.
 package survey
 
 import (
@@ -18,60 +18,63 @@ import (
 
 const (
 	atOnce = 64 // agents asked at a time
-	rounds = 8  // of agents that the ones before have named: made-up names must not go on for hours
+	rounds = 8  // rounds of agents that earlier answers have named, limited because made-up names must not go on for hours
 )
 
-// answer is the time that one agent has for an answer. Tests have more.
+// answer is how long an agent may take to answer. Tests allow more.
 var answer = 5 * time.Second
 
-// Agent is that of one member, and its answer.
+// Agent is the agent of a member, and its answer.
 type Agent struct {
 	ID      lease.NodeID `json:"id"`
-	HTTP    string       `json:"http,omitempty"`    // its URL, if it states one
+	HTTP    string       `json:"http,omitempty"`    // its URL, if it has one
 	Problem string       `json:"problem,omitempty"` // why there is no answer
 	View    *View        `json:"view,omitempty"`    // its answer
 
-	places  []place // where others see it: one, if all hold the same record of it
-	foreign string  // the cluster of the agent that answers there
-	lost    bool    // by the view of all others
-	left    bool    // by itself, likewise
-	problem string  // the code of its answer, if that is that it runs, and takes no part
+	places  []place // where others see it; one place if all have the same record of it
+	foreign string  // name of another cluster whose agent answers there
+	lost    bool    // lost in the view of all others
+	left    bool    // left in the view of all others
+	problem string  // code of its answer, if it runs but is not a member
 	skipped bool    // it was not asked
-	trusted bool    // an agent that has the token names HTTP
+	trusted bool    // HTTP comes from an agent that has the token
 	asked   bool
 }
 
-// news reports whether there is anything to say of it: not of a lost agent without an answer.
+// news reports whether there is anything to report about the agent. There is not if it is lost and does not
+// answer.
 func (a *Agent) news() bool {
 	return a.View != nil || a.absent() || a.foreign != "" && !a.left || !a.lost
 }
 
-// absent reports whether it runs, and takes no part, when all agents have answered. A process that has left may end.
+// absent reports whether the agent runs but is not a member, once all agents have answered. A process that
+// has left may end.
 func (a *Agent) absent() bool {
 	return a.problem != "" && (!a.left || a.problem != clusterhttp.CodeClosed)
 }
 
-// place is where some agents see a member.
+// place is an address at which some agents see a member.
 type place struct {
 	at string
 	by lease.NodeID // the first of them
 	n  int
 }
 
-// View is what an agent says of the members.
+// View is what an agent says about the members.
 type View struct {
 	State  string         `json:"state"`   // of its own node: a state of /v1/stats
 	Sees   []lease.NodeID `json:"sees"`    // live, itself among them
-	Lacks  []lease.NodeID `json:"lacks"`   // live for other agents, or an agent that answered
+	Lacks  []lease.NodeID `json:"lacks"`   // live for other agents, or agents that have answered
 	Lost   []string       `json:"lost"`    // with the reasons
-	InSync bool           `json:"in_sync"` // its table is that of the agent asked first
+	InSync bool           `json:"in_sync"` // it has the same table as the agent asked first
 	digest uint64
 }
 
-// Take asks the agent of s, and those of all members that it or another agent knows, also members that others
-// have lost: such a process may run. The agent of s comes first, and the others by id. An error is one of the
-// agent of s. If then is given, it is called with each other agent that has answered, side by side; its error
-// replaces the answer. At the end of ctx, the agents that were not asked by then have a Problem that says so.
+// Take asks the agent of s, and the agents of all members that any agent knows, including members that others
+// have lost, because such a process may run. The result begins with the agent of s, followed by the others
+// sorted by id. Take only fails if the agent of s fails. If then is not nil, it is called concurrently for
+// each other agent that has answered, and its error replaces the answer. If ctx ends, agents that were not
+// asked have a Problem that says so.
 func Take(ctx context.Context, s *session.Session, then Then, progress func(done, of int)) ([]Agent, error) {
 	t := &taking{known: make(map[lease.NodeID]*Agent), progress: progress}
 	first := &Agent{HTTP: s.Addr, asked: true}
@@ -100,25 +103,25 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 	return agents, nil
 }
 
-// Then is what else is asked of an agent that has answered.
+// Then asks an agent that has answered for something else.
 type Then func(context.Context, *session.Session, lease.NodeID) error
 
-// taking is a survey under way.
+// taking is a survey in progress.
 type taking struct {
 	then     Then
 	progress func(done, of int) // may be nil
 	cluster  string             // of the first agent
 
 	mu    sync.Mutex
-	done  int // agents that were asked, besides the first
-	of    int // and that are to be asked
+	done  int // agents that were asked, except the first
+	of    int // agents to ask, except the first
 	known map[lease.NodeID]*Agent
-	next  []*Agent // to be asked
+	next  []*Agent // agents to ask in the next round
 
 	showing sync.Mutex // the progress
 }
 
-// round asks the agents that are known and not asked yet.
+// round asks the agents that are known but not asked yet.
 func (t *taking) round(ctx context.Context, s *session.Session) {
 	todo := t.next
 	t.next = nil
@@ -128,7 +131,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 		a.asked = true
 	}
 	for i, a := range todo {
-		slots <- struct{}{} // not for longer than ctx and an answer last
+		slots <- struct{}{} // waits no longer than ctx and an answer last
 		if ctx.Err() != nil {
 			for _, a := range todo[i:] {
 				a.Problem, a.skipped = "not asked: out of time", true
@@ -150,7 +153,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 	wait.Wait()
 }
 
-// count counts an agent that was asked. A terminal that takes no more of the progress holds no other agent up.
+// count counts an agent that was asked. A blocked terminal must not delay other agents.
 func (t *taking) count() {
 	t.mu.Lock()
 	t.done++
@@ -165,7 +168,7 @@ func (t *taking) count() {
 	t.progress(done, of)
 }
 
-// ask asks one agent, and notes which others it knows.
+// ask asks an agent, and notes which others it knows.
 func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 	bound, cancel := s.Bound(ctx)
 	defer cancel()
@@ -210,7 +213,7 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 			t.known[id].seen(n, a.ID)
 		}
 	}
-	for _, l := range m.Lost { // a node that left may run again, too
+	for _, l := range m.Lost { // a node that left may also run again
 		if l.Reason != lease.Departed && len(a.View.Lost) < maxLost {
 			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%.*s %.*s", lease.MaxIDBytes, l.ID, maxWord, l.Reason))
 		}
@@ -218,8 +221,8 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	}
 }
 
-// meet notes a member, why it is lost if it is, and returns its id in memory that all answers share, or "" if
-// it is none, or if there are too many.
+// meet notes a member and, if it is lost, why. It returns the member's id, in memory that all answers share,
+// or "" if the id is invalid or there are too many members.
 func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reason) lease.NodeID {
 	a := t.known[id]
 	if a == nil {
@@ -242,14 +245,15 @@ func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reaso
 	return a.ID
 }
 
-// What made-up answers can have a survey keep.
+// Limits of what a survey keeps of made-up answers.
 const (
-	maxPlaces = 4   // of one member
+	maxPlaces = 4   // places of a member
 	maxWord   = 64  // characters of a state, a reason, or a cluster
-	maxLost   = 256 // by the view of one agent, which names as many
+	maxLost   = 256 // in the view of an agent, which names as many
 )
 
-// short returns the first characters of a text that is too long, which it does not keep in memory.
+// short returns the beginning of a text that is too long. It copies, so that the whole text does not stay in
+// memory.
 func short(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -272,7 +276,7 @@ func (a *Agent) seen(n clusterhttp.Member, by lease.NodeID) {
 	}
 }
 
-// served reports whether at is where an agent serves HTTP: a scheme, a host and a port.
+// served reports whether at can be the URL of an agent: a scheme, a host and a port.
 func served(at string) bool {
 	if len(at) > len("https://")+lease.MaxAddrBytes {
 		return false
@@ -291,7 +295,7 @@ func reason(ctx context.Context, s *session.Session, err error) string {
 	return fmt.Sprintf("%.200s", line)
 }
 
-// compare fills in what needs all answers.
+// compare fills in the fields that depend on all answers.
 func compare(agents []Agent) {
 	live := make(map[lease.NodeID]bool)
 	for _, a := range agents {

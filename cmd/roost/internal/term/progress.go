@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	progressAfter = time.Second            // shorter work needs none
+	progressAfter = time.Second            // shorter work shows none
 	progressEvery = 100 * time.Millisecond // at most
 )
 
-// Progress is one line about work that lasts, on a terminal. On anything else it is silent. Its methods are
-// not safe for concurrent use.
+// Progress is a line about long work on a terminal. It prints nothing if the output is not a terminal. Its
+// methods are not safe for concurrent use.
 type Progress struct {
 	Term Terminal // of Out
 	Out  io.Writer

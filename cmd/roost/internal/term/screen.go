@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen draws each page over the one before.
+// Screen draws each page over the previous one.
 type Screen struct {
 	Out  io.Writer
 	Term Terminal
@@ -21,7 +21,7 @@ type Screen struct {
 	columns, lines int // of the terminal at that time
 }
 
-// Show draws a page, which is laid out for so many columns.
+// Show draws a page. It calls layOut with the number of columns.
 func (d *Screen) Show(layOut func(columns int) []Line) error {
 	columns, lines := d.Term.Size()
 	page := Cut(layOut(columns), columns, cmp.Or(lines, 1<<30)-1)
@@ -37,7 +37,7 @@ func (d *Screen) Show(layOut func(columns int) []Line) error {
 	return err
 }
 
-// Cut makes a page fit so many columns and lines.
+// Cut makes a page fit the given columns and lines.
 func Cut(page []Line, columns, lines int) []Line {
 	lines = max(1, lines)
 	if more := len(page) - lines; more > 0 {
@@ -57,12 +57,11 @@ const (
 	LeaveFull = "\x1b[?25h\x1b[?1049l"
 )
 
-// sizeTime is how soon a new size of the terminal is noticed: no signal for it is
-// portable.
+// sizeTime is how often the size of the terminal is checked, because there is no portable signal for it.
 const sizeTime = 200 * time.Millisecond
 
-// Full is the whole terminal in raw mode. One goroutine draws; the program updates what
-// it draws by Update.
+// Full is the whole terminal in raw mode. One goroutine draws. Send functions to Update to change what it
+// draws.
 type Full struct {
 	In     *os.File
 	Out    io.Writer
@@ -118,8 +117,8 @@ func (f *Full) draw(ctx context.Context, keys <-chan byte) error {
 	}
 }
 
-// FullPage returns a page that covers the terminal. In raw mode a line feed alone does
-// not return to the left.
+// FullPage returns a page that covers the terminal. It uses carriage returns, because in raw mode a line feed
+// alone does not return to the left.
 func FullPage(page []Line, columns, lines int, colours bool) string {
 	text := Text(Cut(page, columns, lines), colours, "\x1b[K\r\n")
 	return "\x1b[H" + strings.TrimSuffix(text, "\r\n") + "\x1b[J"

@@ -29,7 +29,7 @@ func NewSheet(header string) *Sheet {
 	return s
 }
 
-// Row adds a row. A cell is shown as fmt does, unless it is Toned.
+// Row adds a row. Cells are formatted like fmt does, unless they are Toned.
 func (s *Sheet) Row(cells ...any) {
 	row := make([]Toned, len(cells))
 	for i, cell := range cells {
@@ -37,13 +37,13 @@ func (s *Sheet) Row(cells ...any) {
 		if !ok {
 			t.Text = fmt.Sprint(cell)
 		}
-		row[i] = Toned{Harmless(t.Text), t.Tone} // now, since the width of columns depends on it
+		row[i] = Toned{Harmless(t.Text), t.Tone} // escape now, because the width of columns depends on it
 	}
 	s.rows = append(s.rows, row)
 }
 
-// Lines lays the table out for a terminal of so many columns, 0 for no limit. It cuts the
-// widest columns first, and then drops columns from the right.
+// Lines lays the table out for a terminal with at most most columns, or without a limit if it is 0. It first
+// cuts the widest columns, and then drops columns from the right.
 func (s *Sheet) Lines(most int) []Line {
 	widths := s.widths()
 	if most > 0 {
@@ -101,7 +101,7 @@ func fit(widths []int, most int) []int {
 	return widths
 }
 
-// Page returns a table, and the text below it, to be laid out for so many columns.
+// Page returns a function that lays out a table, and the text below it, for a number of columns.
 func Page(header string, fill func(row func(cells ...any)), below ...string) func(columns int) []Line {
 	t := NewSheet(header)
 	fill(t.Row)
@@ -122,10 +122,10 @@ func Printable(s string) string {
 // OrDash returns a dash for no text.
 func OrDash(s string) string { return Printable(cmp.Or(s, "-")) }
 
-// Percent writes a share of 1.
+// Percent formats a share of 1.
 func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// Age writes milliseconds as a duration; 0 is an unknown age.
+// Age formats milliseconds as a duration. 0 means an unknown age.
 func Age(ms int64) string {
 	if ms == 0 {
 		return OrDash("")
@@ -133,7 +133,7 @@ func Age(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// Plural writes a number with its noun.
+// Plural formats a number with its noun.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

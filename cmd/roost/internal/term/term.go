@@ -1,5 +1,5 @@
-// Package term prints for people: lines with tones, tables that fit the terminal, and
-// pages that are drawn in place. Text from an agent cannot command the terminal.
+// Package term prints for people: lines with colors, tables that fit the terminal, and pages that are drawn
+// in place. Text from an agent cannot control the terminal.
 package term
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Terminal is where output goes; the zero value is a file or pipe.
+// Terminal is where output goes. The zero value means a file or pipe.
 type Terminal struct {
 	Moves   bool // the cursor can move
 	Colours bool
 
-	file *os.File // nil: it is no terminal
+	file *os.File // nil: not a terminal
 }
 
-// Of returns the terminal of w, by the variables TERM and NO_COLOR.
+// Of returns the terminal of w. It uses the variables TERM and NO_COLOR.
 func Of(w io.Writer, getenv func(string) string) Terminal {
 	f, ok := w.(*os.File)
 	if !ok || !Is(w) {
@@ -41,7 +41,7 @@ func Is(f any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Size returns how many columns and lines there are; 0 stands for no limit.
+// Size returns the number of columns and lines, where 0 means no limit.
 func (t Terminal) Size() (columns, lines int) {
 	if t.file == nil {
 		return 0, 0
@@ -53,8 +53,8 @@ func (t Terminal) Size() (columns, lines int) {
 	return columns, lines
 }
 
-// Replace replaces the line at the cursor. An empty line removes it. The line is cut to
-// fit: a part of it in the next row would stay.
+// Replace replaces the line at the cursor. An empty line removes it. The line is cut to fit, because a part
+// in the next row would not be removed later.
 func (t Terminal) Replace(w io.Writer, l Line) {
 	if columns, _ := t.Size(); columns > 0 {
 		l = l.Clipped(columns - 1)
@@ -62,10 +62,10 @@ func (t Terminal) Replace(w io.Writer, l Line) {
 	_, _ = io.WriteString(w, "\r"+l.In(t.Colours)+"\x1b[K")
 }
 
-// Tone is how a terminal with colours shows a text.
+// Tone is how a terminal with colors shows a text.
 type Tone string
 
-// The tones use the eight basic colours of ANSI, which users have set up to be readable.
+// The tones use the eight basic ANSI colors, which users have set up to be readable.
 const (
 	Plain   Tone = ""
 	Heading Tone = "1"
@@ -81,8 +81,8 @@ type Toned struct {
 	Tone Tone
 }
 
-// Harmless escapes what a terminal would act on or not show, except the runes in kept.
-// An agent can put anything into any text.
+// Harmless escapes what a terminal would interpret or not show, except the runes in kept. It is needed
+// because an agent can put anything into any text.
 func Harmless(s string, kept ...rune) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -100,7 +100,7 @@ func Complain(w io.Writer, text string) {
 	_, _ = fmt.Fprintf(w, "roost: %s\n", Harmless(agenturl.Redacted(text), '\n', '\t'))
 }
 
-// Line is one line of output.
+// Line is a line of output.
 type Line []Toned
 
 // TextLine returns a line in one tone.
@@ -117,8 +117,8 @@ func TextLines(text string) (lines []Line) {
 // String returns the line without colours.
 func (l Line) String() string { return l.In(false) }
 
-// In returns the line as it is written, with or without colours. All that people read
-// passes through here, so that no text can command the terminal.
+// In returns the line as it is written, with or without colors. All output for people passes through here, so
+// that no text can control the terminal.
 func (l Line) In(colours bool) string {
 	var b strings.Builder
 	for _, t := range l {
@@ -140,7 +140,7 @@ func Text(lines []Line, colours bool, end string) string {
 	return b.String()
 }
 
-// Clipped returns the line, cut to so many columns.
+// Clipped returns the line, cut to the given number of columns.
 func (l Line) Clipped(most int) Line {
 	for i, t := range l {
 		text := Harmless(t.Text)
@@ -153,7 +153,7 @@ func (l Line) Clipped(most int) Line {
 	return l
 }
 
-// clip cuts s to so many columns. An ellipsis marks the cut.
+// clip cuts s to the given number of columns. An ellipsis marks the cut.
 func clip(s string, most int) string {
 	switch {
 	case Columns(s) <= most:
@@ -181,7 +181,7 @@ func Columns(s string) int {
 
 func columnsOfRune(r rune) int {
 	if unicode.In(r, unicode.Mn, unicode.Me) {
-		return 0 // it joins the rune before
+		return 0 // it combines with the rune before
 	}
 	switch width.LookupRune(r).Kind() {
 	case width.EastAsianWide, width.EastAsianFullwidth:
@@ -191,8 +191,8 @@ func columnsOfRune(r rune) int {
 	}
 }
 
-// Wrapped breaks a text at spaces. With hardly any room, or without a limit, breaking is
-// left to the terminal.
+// Wrapped breaks a text at spaces. If there is hardly any room, or no limit, it leaves breaking to the
+// terminal.
 func Wrapped(text string, columns int) (lines []string) {
 	if text == "" {
 		return nil
