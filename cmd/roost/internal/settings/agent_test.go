@@ -214,6 +214,7 @@ func TestEverySettingHasEverySource(t *testing.T) {
 		"redis":                "redis://:hunter2@r:1/0",
 		"redis-file":           "DIR/redis",
 		"pin-ttl":              "9m",
+		"redis-timeout":        "300ms",
 		"soft-ceiling":         "70",
 		"hard-ceiling":         "90",
 		"report-load":          "true",
