@@ -103,6 +103,14 @@ func (c *Cluster) WaitOK() {
 // URL names all nodes, in the form that rueidis.ParseURL reads.
 func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
 
+// DoAll runs a command on all nodes.
+func (c *Cluster) DoAll(args ...string) {
+	c.tb.Helper()
+	for _, s := range c.nodes {
+		s.Do(args...)
+	}
+}
+
 // Owner returns the master of the key's slot. During a failover it waits for a running
 // master. All other nodes reply with a redirection.
 func (c *Cluster) Owner(key string) (owner *Server) {

@@ -59,7 +59,8 @@
 //	~roost:* (and the prefix, if it is another one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
 //	+zadd +zrem +zrange +zrevrange +zscore +zcard +zcount +zrangebyscore
 //	+zremrangebyscore +hello +ping +client|tracking +client|caching
-//	+select +cluster|slots +cluster|shards +role
+//	+select +cluster|slots +cluster|shards +asking +role
 //
-// Without +client|caching, a batch takes a command for each partition.
+// Without +client|caching, a batch takes a command for each partition. Without +asking, calls fail for the slots of a
+// Redis Cluster that move.
 package redisstore

@@ -14,13 +14,15 @@ import (
 )
 
 // A slot moves key by key to another master, back and forth, while two instances claim,
-// read and refresh its rooms: each claim returns the pin that stands, and no call fails.
+// read and refresh its rooms: each claim returns the pin that stands, and no call fails. Their user has the rights
+// in doc.go alone.
 func TestSlotMigration(t *testing.T) {
 	long(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
-	url := cluster.URL()
-	a, b := ready(t, Options{URL: url}), ready(t, Options{URL: url})
+	cluster.DoAll(append([]string{"ACL", "SETUSER", "roost", "on", ">" + secret}, accessList(t)...)...)
+	opt := Options{URL: cluster.URL(), Credentials: func(context.Context) (string, string, error) { return "roost", secret, nil }}
+	a, b := ready(t, opt), ready(t, opt)
 	const rooms = 40
 	pinned := make([]pinstore.Pin, rooms)
 	for i := range pinned {

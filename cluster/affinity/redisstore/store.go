@@ -243,6 +243,16 @@ func (l *link) late(err error) error {
 	return err
 }
 
+// isAsk reports whether a server has named the one to which a slot moves: the client follows by itself if it may.
+func isAsk(err error) bool {
+	e, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return false
+	}
+	_, ask := e.IsAsk()
+	return ask
+}
+
 // storeError makes err a pinstore.ErrStore that names the operation.
 func storeError(what string, err error) error { return errorOf(pinstore.ErrStore, what, err) }
 
@@ -253,6 +263,8 @@ func errorOf(kind error, what string, err error) error {
 		hint = " (for a server without CLIENT TRACKING add ?client_cache=0 to the URL)"
 	case errors.Is(err, rueidis.ErrClosing):
 		err = errClosed
+	case isAsk(err):
+		hint = " (a slot moves; if this lasts, the user of Redis lacks the right +asking)"
 	}
 	return fmt.Errorf("%w: redis: %s: %w%s", kind, what, err, hint)
 }

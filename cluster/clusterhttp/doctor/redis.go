@@ -84,6 +84,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"WRONGPASS", badPassword},
 	{"NOAUTH", badPassword},
 	{"NOPERM", "give the agent's user on Redis all keys and commands of the access list in the documentation of package redisstore"},
+	{"ASK ", "give the agent's user on Redis the right +asking: slots of the Cluster move, and it cannot follow"},
 	{"READONLY", noMaster},
 	{"MASTERDOWN", noMaster},
 	{"OOM command", "give Redis more memory (maxmemory), or remove what else it holds; it must not evict (maxmemory-policy noeviction)"},

@@ -253,7 +253,7 @@ func everySource(t *testing.T, values, files map[string]string, without ...strin
 	if of != wantOf {
 		t.Errorf("without %s: %s, want %s", without, of, wantOf)
 	}
-	want := affinity.Config{PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, ReportLoad: true}
+	want := affinity.Config{Budget: 300 * time.Millisecond, PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, ReportLoad: true}
 	store := map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without[0]]
 	if diff := cmp.Diff(want, flags.Rooms); diff != "" || flags.Store != store {
 		t.Errorf("of Redis %q: %s", flags.Store, diff)
