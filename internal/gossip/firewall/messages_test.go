@@ -149,3 +149,18 @@ func FuzzSealedMessage(f *testing.F) {
 		}
 	})
 }
+
+// A stream with a message that a key has sealed goes last when others need room.
+func TestSealedMessageProves(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	content := "\x00\x81\xa5SeqNo\x01" // a ping
+	head := binary.BigEndian.AppendUint32([]byte{typeEncrypt}, uint32(leastSealed+len(content)))
+	nonce := append([]byte{sealVersion}, make([]byte, sealNonce)...)
+	for name, with := range map[string][]byte{"with the key": key, "with another key": bytes.Repeat([]byte{8}, 32)} {
+		message := newOpeners([][]byte{with})[0].Seal(bytes.Clone(nonce), nonce[lenVersion:], []byte(content), head)
+		s, h := reading(append(bytes.Clone(head), message...), "", key)
+		if _, err := s.read(h); err != nil || s.place.proven != (name == "with the key") {
+			t.Errorf("%s: it has shown the key: %v, %v", name, s.place.proven, err)
+		}
+	}
+}

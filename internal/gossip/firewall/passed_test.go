@@ -83,6 +83,10 @@ func TestSealedMessage(t *testing.T) {
 		return b
 	}
 	begin := len(label)
+	head := func(content string) string {
+		return string(binary.BigEndian.AppendUint32([]byte("\x0a"), uint32(sealed+len(content))))
+	}
+	padding := strings.Repeat("x", 15) + "\xff" // of 255 bytes
 	for name, tt := range map[string]struct {
 		b     []byte
 		whole bool
@@ -94,6 +98,7 @@ func TestSealedMessage(t *testing.T) {
 		"version":        {wrong(func(b []byte) { b[begin+5]++ }), false},
 		"one byte":       {[]byte(label + "\x0a\x00\x00\x00\x01\x01"), false},
 		"nothing":        {[]byte(label + "\x0a\x00\x00\x00\x00"), false},
+		"padded":         {[]byte(label + head(padding) + seal(t, 0, padding, head(padding)+"test")), false},
 	} {
 		got, ok := passed(t, keys(theKey()), tt.b)
 		if !ok {
