@@ -89,6 +89,45 @@ func (w *napWorld) own(i int) *napper {
 	return n
 }
 
+// copy returns a set that shares nothing with s that the model changes.
+func (s *Set) copy() *Set {
+	c, of := *s, make(map[*entry]*entry)
+	clone := func(e *entry) *entry {
+		if e == nil || of[e] != nil {
+			return of[e]
+		}
+		next, v := *e, *e.vitals
+		next.vitals = &v
+		if e.rare != nil {
+			r := *e.rare
+			next.rare, r.failureReports = &r, slices.Clone(r.failureReports)
+		}
+		of[e] = &next
+		return &next
+	}
+	c.known = make(map[Handle]*entry)
+	for h, e := range s.known {
+		c.known[h] = clone(e)
+	}
+	c.self, c.duplicate.entry = clone(s.self), clone(s.duplicate.entry)
+	lists := []*[]*entry{&c.nodes, &c.live, &c.reported}
+	for _, list := range lists {
+		*list = slices.Clone(*list)
+		for i, e := range *list {
+			(*list)[i] = clone(e)
+		}
+	}
+	c.order, c.vitals = slices.Clone(s.order), make([]*vitals, len(s.live))
+	for i, e := range c.live {
+		c.vitals[i] = e.vitals
+	}
+	c.spread.candidates, c.rows.picked, c.begun, c.peers.reachable = nil, nil, nil, nil
+	c.requested, c.ages.differs, c.ahead = make(map[Handle]time.Time), make(map[BucketID]difference), make(map[Handle]aheadClock)
+	c.buckets.pieces = [maxBits + 1][]piece{}
+	c.connect()
+	return &c
+}
+
 func (w *napWorld) send(i int, m *Message) { w.sendTo(-1, i, m) }
 
 func (w *napWorld) sendTo(to, i int, m *Message) {
