@@ -187,7 +187,7 @@ func (w *modelWorld) hear(i int, f modelFact) {
 	life := w.lifeOf(f.subject)
 	var confirmation []lease.FailureReport
 	if next.crashed(life) {
-		confirmation = slices.Concat(next.against(f.subject, w.now), w.forgot)
+		confirmation = slices.Concat(next.against(f.subject), w.forgot)
 	}
 	now, m := w.now, w.message(f, next)
 	next.do(func(s *lease.Set) { s.Apply(now, m) })
@@ -334,7 +334,7 @@ func (w *modelWorld) next(visit func(string, *modelWorld)) {
 	if w.fault == forgetful && len(w.forgot) == 0 && w.sets[0].crashed(1) {
 		try("a forgets", func(n *modelWorld) {
 			n.sets[0] = n.sets[0].copy()
-			n.forgot = n.sets[0].against(subjectRecord(1).Handle(), n.now)
+			n.forgot = n.sets[0].against(subjectRecord(1).Handle())
 			later := n.now.Add(2 * modelTTL)
 			n.sets[0].do(func(s *lease.Set) { s.Expire(later) })
 		})
@@ -452,7 +452,7 @@ func (w *modelWorld) knowledge() string {
 	}
 	since := func(at lease.Stamp) int64 { return max(-1, int64(at-stampAt(epoch))) }
 	for _, set := range w.sets {
-		b = append(b, lease.Encode(set.Sync(w.now))...)
+		b = append(b, set.said()...)
 		num(int64(set.Sizes()["known"]))
 		for life := uint64(1); life <= w.life; life++ {
 			latest := set.heard[subjectRecord(life).Handle()]
@@ -503,30 +503,50 @@ type modelSet struct {
 	start func() *lease.Set
 	calls []func(*lease.Set)
 	heard map[lease.Handle]heard // of each life of the subject, while it was live here
+	sync  *lease.Message         // what it says after these calls, at a later time
+	wire  []byte                 // the same, encoded; nil = not yet
+	ended map[lease.Incarnation]lease.Reason
 }
 
 // heard is the latest heartbeat of an incarnation: that which came whole, and that of which only the age may be known.
 type heard struct{ whole, latest lease.Stamp }
 
 func newModelSet(now time.Time, r *lease.Record) *modelSet {
-	start := func() *lease.Set { return startSet(now, r, modelParams) }
-	return &modelSet{start(), start, nil, make(map[lease.Handle]heard)}
+	m := &modelSet{start: func() *lease.Set { return startSet(now, r, modelParams) }, heard: make(map[lease.Handle]heard)}
+	m.Set = m.start()
+	m.note()
+	return m
 }
 
 func (m *modelSet) copy() *modelSet {
-	next := &modelSet{m.start(), m.start, slices.Clone(m.calls), maps.Clone(m.heard)}
+	next := *m
+	next.Set, next.calls, next.heard = m.start(), slices.Clone(m.calls), maps.Clone(m.heard)
 	for _, call := range m.calls {
 		call(next.Set)
 	}
-	return next
+	return &next
 }
 
 func (m *modelSet) do(call func(*lease.Set)) {
 	call(m.Set)
 	m.calls = append(m.calls, call)
-	for _, b := range m.Sync(epoch).Heartbeats {
+	m.note()
+}
+
+// note notes what the set says.
+func (m *modelSet) note() {
+	m.sync, m.wire, m.ended = m.Sync(epoch.Add(time.Second)), nil, m.Ended()
+	for _, b := range m.sync.Heartbeats {
 		m.heard[b.Handle] = heard{b.At, b.Renewed}
 	}
+}
+
+// said returns what the set says, encoded.
+func (m *modelSet) said() []byte {
+	if m.wire == nil {
+		m.wire = lease.Encode(m.sync)
+	}
+	return m.wire
 }
 
 // sent returns when the node of the set sent its latest heartbeat.
@@ -534,12 +554,17 @@ func (m *modelSet) sent() lease.Stamp { return m.Stamp(m.Renewed()) }
 
 // crashed reports whether a confirmed failure ended a life of the subject.
 func (m *modelSet) crashed(life uint64) bool {
-	return m.Ended()[lease.Incarnation{Node: "s", Number: life}] == lease.Crashed
+	return m.ended[lease.Incarnation{Node: "s", Number: life}] == lease.Crashed
 }
 
 // against returns the failure reports against an incarnation.
-func (m *modelSet) against(h lease.Handle, now time.Time) []lease.FailureReport {
-	return slices.DeleteFunc(m.Sync(now).FailureReports, func(a lease.FailureReport) bool { return a.Subject != h })
+func (m *modelSet) against(h lease.Handle) (reports []lease.FailureReport) {
+	for _, a := range m.sync.FailureReports {
+		if a.Subject == h {
+			reports = append(reports, a)
+		}
+	}
+	return reports
 }
 
 func (s modelSetup) explore() explore.Result[string] {
