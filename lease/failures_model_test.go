@@ -92,7 +92,7 @@ func subjectRecord(life uint64) *lease.Record { return rec("s", life) }
 func newModelWorld(s *modelSetup) *modelWorld {
 	w := &modelWorld{modelSetup: s, now: epoch, last: make(map[uint64]lease.Stamp)}
 	for i := range w.sets {
-		w.sets[i] = newModelSet(w.now, modelWatchers[i])
+		w.sets[i] = startModelSet(w.now, modelWatchers[i])
 	}
 	w.startSubject()
 	for i, set := range w.sets {
@@ -104,9 +104,13 @@ func newModelWorld(s *modelSetup) *modelWorld {
 	return w
 }
 
+func startModelSet(now time.Time, r *lease.Record) *modelSet {
+	return newModelSet(now, func() *lease.Set { return startSet(now, r, modelParams) })
+}
+
 func (w *modelWorld) startSubject() {
 	w.life++
-	w.subject = newModelSet(w.now, subjectRecord(w.life))
+	w.subject = startModelSet(w.now, subjectRecord(w.life))
 	for _, r := range modelWatchers {
 		w.subject.do(func(s *lease.Set) { s.Apply(w.now, hello(w.now, r)) })
 	}
@@ -501,19 +505,20 @@ func (f modelFact) String() string {
 type modelSet struct {
 	*lease.Set
 	start func() *lease.Set
+	later time.Time // than all calls
 	calls []func(*lease.Set)
 	heard map[lease.Handle]heard // of each life of the subject, while it was live here
 	sync  *lease.Message         // what it says after these calls, at a later time
 	wire  []byte                 // the same, encoded; nil = not yet
+	holds string                 // what held returns; "" = not yet
 	ended map[lease.Incarnation]lease.Reason
 }
 
 // heard is the latest heartbeat of an incarnation: that which came whole, and that of which only the age may be known.
 type heard struct{ whole, latest lease.Stamp }
 
-func newModelSet(now time.Time, r *lease.Record) *modelSet {
-	m := &modelSet{start: func() *lease.Set { return startSet(now, r, modelParams) }, heard: make(map[lease.Handle]heard)}
-	m.Set = m.start()
+func newModelSet(now time.Time, start func() *lease.Set) *modelSet {
+	m := &modelSet{Set: start(), start: start, later: now.Add(time.Minute), heard: make(map[lease.Handle]heard)}
 	m.note()
 	return m
 }
@@ -535,7 +540,7 @@ func (m *modelSet) do(call func(*lease.Set)) {
 
 // note notes what the set says.
 func (m *modelSet) note() {
-	m.sync, m.wire, m.ended = m.Sync(epoch.Add(time.Second)), nil, m.Ended()
+	m.sync, m.wire, m.holds, m.ended = m.Sync(m.later), nil, "", m.Ended()
 	for _, b := range m.sync.Heartbeats {
 		m.heard[b.Handle] = heard{b.At, b.Renewed}
 	}
@@ -547,6 +552,24 @@ func (m *modelSet) said() []byte {
 		m.wire = lease.Encode(m.sync)
 	}
 	return m.wire
+}
+
+// held returns what the set says, until when it holds leases, and which it held.
+func (m *modelSet) held() string {
+	if m.holds != "" {
+		return m.holds
+	}
+	s := string(m.said())
+	for _, member := range m.View().Members {
+		s += fmt.Sprint(" ", member.Renewed.Sub(epoch))
+	}
+	for _, h := range slices.Sorted(maps.Keys(m.heard)) {
+		if m.AddrOf(h) == "" {
+			s += fmt.Sprint(" ", h, m.heard[h])
+		}
+	}
+	m.holds = s + fmt.Sprint(len(m.ended))
+	return m.holds
 }
 
 // sent returns when the node of the set sent its latest heartbeat.
