@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/internal/explore"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // The model of confirmed failure: a subject and two watchers run real sets; a third watcher is
@@ -52,27 +53,27 @@ type modelLimits struct{ ticks, heartbeats, deaths, starts, falsely, failureRepo
 
 // modelFact is what was sent, at some time, for any set.
 type modelFact struct {
-	heartbeat Stamp // of the subject, as received; 0 = a failure report
-	sent      Stamp // when it was really sent
+	heartbeat lease.Stamp // of the subject, as received; 0 = a failure report
+	sent      lease.Stamp // when it was really sent
 	whole     bool
-	subject   Handle
-	FailureReport
-	by   NodeID // watcher
+	subject   lease.Handle
+	lease.FailureReport
+	by   lease.NodeID // watcher
 	lost bool
 }
 
 type modelWorld struct {
 	*modelSetup
 	now     time.Time
-	subject *Set // nil = it has ended
+	subject *modelSet // nil = it has ended
 	life    uint64
-	last    map[uint64]Stamp // the last heartbeat of each life
-	refute  time.Time        // when the subject sends a heartbeat that refutes; zero = it is not reported
-	sets    [2]*Set          // of the watchers a and b
+	last    map[uint64]lease.Stamp // the last heartbeat of each life
+	refute  time.Time              // when the subject sends a heartbeat that refutes; zero = it is not reported
+	sets    [2]*modelSet           // of the watchers a and b
 	facts   []modelFact
 	used    modelLimits
-	forgot  []failureReport // by the first set
-	broken  string          // invariant that a step broke
+	forgot  []lease.FailureReport // by the first set
+	broken  string                // invariant that a step broke
 }
 
 type modelSetup struct {
@@ -82,32 +83,36 @@ type modelSetup struct {
 }
 
 var (
-	modelParams   = Params{TTL: modelTTL, MaxSkew: 5 * time.Second, Settings: testParams.Settings}
-	modelWatchers = []*Record{rec("a", 1), rec("b", 1), rec("c", 1)}
+	modelParams   = lease.Params{TTL: modelTTL, MaxSkew: 5 * time.Second, Settings: testParams.Settings}
+	modelWatchers = []*lease.Record{rec("a", 1), rec("b", 1), rec("c", 1)}
 )
 
-func subjectRecord(life uint64) *Record { return rec("s", life) }
+func subjectRecord(life uint64) *lease.Record { return rec("s", life) }
 
 func newModelWorld(s *modelSetup) *modelWorld {
-	w := &modelWorld{modelSetup: s, now: epoch, last: make(map[uint64]Stamp)}
+	w := &modelWorld{modelSetup: s, now: epoch, last: make(map[uint64]lease.Stamp)}
 	for i := range w.sets {
-		w.sets[i] = startSet(w.now, modelWatchers[i], modelParams)
+		w.sets[i] = startModelSet(w.now, modelWatchers[i])
 	}
 	w.startSubject()
 	for i, set := range w.sets {
 		for _, r := range modelWatchers {
-			set.Apply(w.now, hello(w.now, r))
+			set.do(func(s *lease.Set) { s.Apply(w.now, hello(w.now, r)) })
 		}
 		w.hear(i, w.facts[0])
 	}
 	return w
 }
 
+func startModelSet(now time.Time, r *lease.Record) *modelSet {
+	return newModelSet(now, func() *lease.Set { return startSet(now, r, modelParams) })
+}
+
 func (w *modelWorld) startSubject() {
 	w.life++
-	w.subject = startSet(w.now, subjectRecord(w.life), modelParams)
+	w.subject = startModelSet(w.now, subjectRecord(w.life))
 	for _, r := range modelWatchers {
-		w.subject.Apply(w.now, hello(w.now, r))
+		w.subject.do(func(s *lease.Set) { s.Apply(w.now, hello(w.now, r)) })
 	}
 	w.refute = time.Time{}
 	w.emit()
@@ -115,10 +120,10 @@ func (w *modelWorld) startSubject() {
 
 // emit notes the present heartbeat of the subject.
 func (w *modelWorld) emit() {
-	at := w.subject.self.at
+	at := w.subject.sent()
 	w.last = maps.Clone(w.last)
 	w.last[w.life] = at
-	tick := stamps(modelTTL) / ageLevels
+	tick := stamps(modelTTL) / 16
 	rounded := at / tick * tick
 	if w.fault == roundedUp {
 		rounded += tick
@@ -136,13 +141,14 @@ func (w *modelWorld) add(f modelFact) {
 
 // heartbeat has the subject send a heartbeat. Its set is not part of another world.
 func (w *modelWorld) heartbeat() {
-	w.subject.Heartbeat(w.now, 0, 0)
+	now := w.now
+	w.subject.do(func(s *lease.Set) { s.Heartbeat(now, 0, 0) })
 	w.emit()
 	w.refute = time.Time{}
 }
 
 // message returns what brings f to a set: a relay is a member.
-func (w *modelWorld) message(f modelFact, set *Set) *Message {
+func (w *modelWorld) message(f modelFact, set *modelSet) *lease.Message {
 	m := messageFrom(w.now, modelWatchers[2], nil)
 	if f.heartbeat == 0 {
 		a := f.FailureReport
@@ -153,25 +159,27 @@ func (w *modelWorld) message(f modelFact, set *Set) *Message {
 			a.At -= stamps(2 * modelTick)
 		}
 		if w.fault == anySubject {
-			if e := set.latest("s"); e != nil {
-				a.Subject = e.handle
+			for life := uint64(1); life <= w.life; life++ {
+				if h := subjectRecord(life).Handle(); set.AddrOf(h) != "" || set.crashed(life) {
+					a.Subject = h
+				}
 			}
 		}
-		m.FailureReports = []FailureReport{a}
+		m.FailureReports = []lease.FailureReport{a}
 		if w.fault == doubled {
-			a.Watcher = modelWatchers[(slices.IndexFunc(modelWatchers, func(r *Record) bool { return r.ID == f.by })+1)%3].Handle()
+			a.Watcher = modelWatchers[(slices.IndexFunc(modelWatchers, func(r *lease.Record) bool { return r.ID == f.by })+1)%3].Handle()
 			m.FailureReports = append(m.FailureReports, a)
 		}
 		return m
 	}
-	b := Heartbeat{Handle: f.subject, At: f.heartbeat, State: Active, Version: 1}
+	b := lease.Heartbeat{Handle: f.subject, At: f.heartbeat, State: lease.Active, Version: 1}
 	if !f.whole {
 		b.At, b.Renewed = 1, f.heartbeat
 	}
-	m.Heartbeats = []Heartbeat{b}
+	m.Heartbeats = []lease.Heartbeat{b}
 	for life := uint64(1); life <= w.life; life++ {
 		if r := subjectRecord(life); r.Handle() == f.subject {
-			m.Records = []*Record{r}
+			m.Records = []*lease.Record{r}
 		}
 	}
 	return m
@@ -180,17 +188,20 @@ func (w *modelWorld) message(f modelFact, set *Set) *Message {
 // hear has a set receive f, and notes what broke. The set is not part of another world.
 func (w *modelWorld) hear(i int, f modelFact) {
 	next := w.sets[i]
-	before := next.known[f.subject]
-	var confirmation []failureReport
-	if before != nil && before.crashed {
-		confirmation = slices.Concat(before.failureReports(), w.forgot)
+	life := w.lifeOf(f.subject)
+	var confirmation []lease.FailureReport
+	if next.crashed(life) {
+		confirmation = slices.Concat(next.against(f.subject), w.forgot)
 	}
-	next.Apply(w.now, w.message(f, next))
-	after := next.known[f.subject]
-	if len(confirmation) > 0 && f.heartbeat != 0 && after.status == live {
+	now, m := w.now, w.message(f, next)
+	next.do(func(s *lease.Set) { s.Apply(now, m) })
+	if latest := next.heard[f.subject]; f.whole && f.heartbeat > latest.whole { // also if it is refused
+		next.heard[f.subject] = heard{f.heartbeat, latest.latest}
+	}
+	if len(confirmation) > 0 && f.heartbeat != 0 && next.AddrOf(f.subject) != "" {
 		later := 0 // failure reports that hold against the heartbeat
 		for _, a := range confirmation {
-			if next.failures.counts(a.At, f.sent) {
+			if counts(a.At, f.sent) {
 				later++
 			}
 		}
@@ -198,21 +209,39 @@ func (w *modelWorld) hear(i int, f modelFact) {
 			w.broken = staysEnded
 		}
 	}
+	w.checkAllEnded(next)
+}
+
+// counts reports whether a failure report of a time holds against a heartbeat: both are rounded down to ticks of ages.
+func counts(at, heartbeat lease.Stamp) bool {
+	const tick = lease.Stamp(modelTTL/ms) / 16
+	return heartbeat/tick <= at/tick
+}
+
+// lifeOf returns which life of the subject has a handle.
+func (w *modelWorld) lifeOf(h lease.Handle) (life uint64) {
+	for life = 1; subjectRecord(life).Handle() != h; life++ {
+	}
+	return life
+}
+
+// checkAllEnded notes which invariants the ends of incarnations break.
+func (w *modelWorld) checkAllEnded(set *modelSet) {
 	for life := uint64(1); life <= w.life; life++ {
-		if e := next.known[subjectRecord(life).Handle()]; e != nil && e.crashed {
-			w.checkEnded(e)
+		if set.crashed(life) {
+			w.checkEnded(subjectRecord(life).Handle())
 		}
 	}
 }
 
 // checkEnded notes which invariants the end of an incarnation breaks.
-func (w *modelWorld) checkEnded(e *entry) {
-	by := make(map[NodeID]bool)
-	other := make(map[NodeID]bool)
+func (w *modelWorld) checkEnded(h lease.Handle) {
+	by := make(map[lease.NodeID]bool)
+	other := make(map[lease.NodeID]bool)
 	for _, f := range w.facts {
 		switch {
 		case f.heartbeat != 0:
-		case f.Subject == e.handle:
+		case f.Subject == h:
 			by[f.by] = true
 		default:
 			other[f.by] = true
@@ -232,23 +261,27 @@ func (w *modelWorld) reportFailure(i int, life uint64) {
 	if i < len(w.sets) {
 		set := w.sets[i].copy()
 		w.sets[i] = set
-		if !set.ReportFailure(w.now, h, w.now, Refused).Urgent {
+		var e lease.Effect
+		now := w.now
+		set.do(func(s *lease.Set) { e = s.ReportFailure(now, h, now, lease.Refused) })
+		if !e.Urgent {
 			return // it knows a later heartbeat
 		}
 	}
 	w.used.failureReports++
-	w.add(modelFact{subject: h, FailureReport: FailureReport{h, modelWatchers[i].Handle(), at, Refused}, by: modelWatchers[i].ID})
+	w.add(modelFact{subject: h, FailureReport: lease.FailureReport{h, modelWatchers[i].Handle(), at, lease.Refused}, by: modelWatchers[i].ID})
 	for _, set := range w.sets {
-		if e := set.known[h]; e != nil && e.crashed {
-			w.checkEnded(e)
+		if set.crashed(life) {
+			w.checkEnded(h)
 		}
 	}
 }
 
 // tell has the subject receive a failure report. Its set is not part of another world.
 func (w *modelWorld) tell(f modelFact) {
-	s := w.subject
-	e := s.Apply(w.now, w.message(f, s))
+	var e lease.Effect
+	now, m := w.now, w.message(f, w.subject)
+	w.subject.do(func(s *lease.Set) { e = s.Apply(now, m) })
 	switch {
 	case e.Refute.IsZero() || w.fault == mutely:
 	case w.fault != hastily:
@@ -302,11 +335,12 @@ func (w *modelWorld) next(visit func(string, *modelWorld)) {
 			try(fmt.Sprintf("the subject receives %v", f), func(n *modelWorld) { n.own(); n.tell(f); n.lose(i) })
 		}
 	}
-	if w.fault == forgetful && len(w.forgot) == 0 {
+	if w.fault == forgetful && len(w.forgot) == 0 && w.sets[0].crashed(1) {
 		try("a forgets", func(n *modelWorld) {
 			n.sets[0] = n.sets[0].copy()
-			n.forgot = n.sets[0].known[subjectRecord(1).Handle()].failureReports()
-			n.sets[0].failures.drop()
+			n.forgot = n.sets[0].against(subjectRecord(1).Handle())
+			later := n.now.Add(2 * modelTTL)
+			n.sets[0].do(func(s *lease.Set) { s.Expire(later) })
 		})
 	}
 }
@@ -375,14 +409,13 @@ func (w *modelWorld) wrongAtRest() string {
 	var status [2][]bool
 	for i, set := range w.sets {
 		for life := uint64(1); life <= w.life; life++ {
-			e := set.known[subjectRecord(life).Handle()]
-			status[i] = append(status[i], e != nil && e.status == live)
+			status[i] = append(status[i], set.AddrOf(subjectRecord(life).Handle()) != "")
 		}
 	}
 	now := w.life - 1
-	by := make(map[NodeID]bool)
+	by := make(map[lease.NodeID]bool)
 	for _, f := range w.facts {
-		if f.heartbeat == 0 && f.subject == subjectRecord(w.life).Handle() && w.sets[0].failures.counts(f.At, w.last[w.life]) {
+		if f.heartbeat == 0 && f.subject == subjectRecord(w.life).Handle() && counts(f.At, w.last[w.life]) {
 			by[f.by] = true
 		}
 	}
@@ -421,26 +454,20 @@ func (w *modelWorld) knowledge() string {
 			b = binary.AppendVarint(b, v)
 		}
 	}
-	since := func(at Stamp) int64 { return max(-1, int64(at-stampAt(epoch))) }
+	since := func(at lease.Stamp) int64 { return max(-1, int64(at-stampAt(epoch))) }
 	for _, set := range w.sets {
+		b = append(b, set.said()...)
+		num(int64(set.Sizes()["known"]))
 		for life := uint64(1); life <= w.life; life++ {
-			e := set.known[subjectRecord(life).Handle()]
-			if e == nil {
-				num(-1)
-				continue
-			}
-			num(int64(e.status), since(e.at), since(e.rowAt), int64(len(e.failureReports())))
-			if e.crashed {
+			latest := set.heard[subjectRecord(life).Handle()]
+			num(since(latest.whole), since(latest.latest))
+			if set.crashed(life) {
 				num(1)
 			}
-			for _, a := range e.failureReports() {
-				num(int64(a.id[0]), since(a.At))
-			}
 		}
-		num(int64(len(set.reported)))
 	}
 	if w.subject != nil {
-		num(since(w.subject.self.at))
+		num(since(w.subject.sent()))
 		if !w.refute.IsZero() {
 			num(since(stampAt(w.refute)))
 		}
@@ -461,7 +488,7 @@ func (w *modelWorld) knowledge() string {
 
 func (f modelFact) compare(o modelFact) int {
 	return cmp.Or(cmp.Compare(f.heartbeat, o.heartbeat), cmp.Compare(f.sent, o.sent), cmp.Compare(f.subject, o.subject),
-		f.FailureReport.compare(o.FailureReport))
+		cmp.Compare(f.Subject, o.Subject), cmp.Compare(f.Watcher, o.Watcher), cmp.Compare(f.At, o.At))
 }
 
 func (f modelFact) String() string {
@@ -474,43 +501,93 @@ func (f modelFact) String() string {
 	return fmt.Sprintf("the age of a heartbeat, +%d", f.heartbeat-stampAt(epoch))
 }
 
-// copy returns a set that shares nothing with s that the model changes.
-func (s *Set) copy() *Set {
-	c, of := *s, make(map[*entry]*entry)
-	clone := func(e *entry) *entry {
-		if e == nil || of[e] != nil {
-			return of[e]
+// modelSet is a set that can be copied: it notes what was done with it, which a copy repeats.
+type modelSet struct {
+	*lease.Set
+	start func() *lease.Set
+	later time.Time // than all calls
+	calls []func(*lease.Set)
+	heard map[lease.Handle]heard // of each life of the subject, while it was live here
+	sync  *lease.Message         // what it says after these calls, at a later time
+	wire  []byte                 // the same, encoded; nil = not yet
+	holds string                 // what held returns; "" = not yet
+	ended map[lease.Incarnation]lease.Reason
+}
+
+// heard is the latest heartbeat of an incarnation: that which came whole, and that of which only the age may be known.
+type heard struct{ whole, latest lease.Stamp }
+
+func newModelSet(now time.Time, start func() *lease.Set) *modelSet {
+	m := &modelSet{Set: start(), start: start, later: now.Add(time.Minute), heard: make(map[lease.Handle]heard)}
+	m.note()
+	return m
+}
+
+func (m *modelSet) copy() *modelSet {
+	next := *m
+	next.Set, next.calls, next.heard = m.start(), slices.Clone(m.calls), maps.Clone(m.heard)
+	for _, call := range m.calls {
+		call(next.Set)
+	}
+	return &next
+}
+
+func (m *modelSet) do(call func(*lease.Set)) {
+	call(m.Set)
+	m.calls = append(m.calls, call)
+	m.note()
+}
+
+// note notes what the set says.
+func (m *modelSet) note() {
+	m.sync, m.wire, m.holds, m.ended = m.Sync(m.later), nil, "", m.Ended()
+	for _, b := range m.sync.Heartbeats {
+		m.heard[b.Handle] = heard{b.At, b.Renewed}
+	}
+}
+
+// said returns what the set says, encoded.
+func (m *modelSet) said() []byte {
+	if m.wire == nil {
+		m.wire = lease.Encode(m.sync)
+	}
+	return m.wire
+}
+
+// held returns what the set says, until when it holds leases, and which it held.
+func (m *modelSet) held() string {
+	if m.holds != "" {
+		return m.holds
+	}
+	s := string(m.said())
+	for _, member := range m.View().Members {
+		s += fmt.Sprint(" ", member.Renewed.Sub(epoch))
+	}
+	for _, h := range slices.Sorted(maps.Keys(m.heard)) {
+		if m.AddrOf(h) == "" {
+			s += fmt.Sprint(" ", h, m.heard[h])
 		}
-		next, v := *e, *e.vitals
-		next.vitals = &v
-		if e.rare != nil {
-			r := *e.rare
-			next.rare, r.failureReports = &r, slices.Clone(r.failureReports)
+	}
+	m.holds = s + fmt.Sprint(len(m.ended))
+	return m.holds
+}
+
+// sent returns when the node of the set sent its latest heartbeat.
+func (m *modelSet) sent() lease.Stamp { return m.Stamp(m.Renewed()) }
+
+// crashed reports whether a confirmed failure ended a life of the subject.
+func (m *modelSet) crashed(life uint64) bool {
+	return m.ended[lease.Incarnation{Node: "s", Number: life}] == lease.Crashed
+}
+
+// against returns the failure reports against an incarnation.
+func (m *modelSet) against(h lease.Handle) (reports []lease.FailureReport) {
+	for _, a := range m.sync.FailureReports {
+		if a.Subject == h {
+			reports = append(reports, a)
 		}
-		of[e] = &next
-		return &next
 	}
-	c.known = make(map[Handle]*entry)
-	for h, e := range s.known {
-		c.known[h] = clone(e)
-	}
-	c.self, c.duplicate.entry = clone(s.self), clone(s.duplicate.entry)
-	lists := []*[]*entry{&c.nodes, &c.live, &c.reported}
-	for _, list := range lists {
-		*list = slices.Clone(*list)
-		for i, e := range *list {
-			(*list)[i] = clone(e)
-		}
-	}
-	c.order, c.vitals = slices.Clone(s.order), make([]*vitals, len(s.live))
-	for i, e := range c.live {
-		c.vitals[i] = e.vitals
-	}
-	c.spread.candidates, c.rows.picked, c.begun, c.peers.reachable = nil, nil, nil, nil
-	c.requested, c.ages.differs, c.ahead = make(map[Handle]time.Time), make(map[BucketID]difference), make(map[Handle]aheadClock)
-	c.buckets.pieces = [maxBits + 1][]piece{}
-	c.connect()
-	return &c
+	return reports
 }
 
 func (s modelSetup) explore() explore.Result[string] {

@@ -1,4 +1,4 @@
-package lease
+package lease_test
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/internal/explore"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // The model of a suspension: a few nodes run real sets. Some were suspended for an hour, or belong to a cluster
@@ -36,16 +37,21 @@ const (
 
 // napper is a node of the model.
 type napper struct {
-	id     NodeID
-	set    *Set
+	id     lease.NodeID
+	set    *modelSet
 	now    time.Time
 	slept  bool
 	owns   bool // what it owned at the start
 	fenced bool
+
+	asked   bool                  // it has a number for challenges
+	runs    map[lease.Handle]bool // senders that have answered it
+	met     map[lease.Handle]bool // whose records it has
+	doubted time.Time             // when an unknown sender was first not believed
 }
 
 type napMessage struct {
-	*Message
+	*lease.Message
 	from int // -1 = recorded
 	to   int // a question reaches the address that it is sent to; -1 = any node receives the message
 	text string
@@ -60,38 +66,60 @@ type napWorld struct {
 	questions int // that are left
 	talks     int
 	waits     int
+	found     *string // what broken found; nil = it did not look yet
 }
 
-// napSet returns the set of a member at a time, which knows others.
-func napSet(now time.Time, cluster time.Duration, id NodeID, others ...NodeID) *Set {
-	s := NewSet(now, *rec(id, 1), Params{TTL: 6 * time.Second, MaxSkew: maxClock, Settings: testParams.Settings})
-	s.Establish()
-	s.state, s.self.state = Active, Active
-	s.time.base += stamps(cluster)
-	s.self.at, s.self.rowAt = s.time.at(now), s.time.at(now)
-	for _, other := range others {
-		r := rec(other, 1)
-		s.runs[r.Handle()] = now
-		m := hello(now, r)
-		m.Stamp, m.Heartbeats[0].At = s.time.at(now), s.time.at(now)
-		s.Apply(now, m)
-	}
-	clear(s.runs)
-	return s
+var napParams = lease.Params{TTL: 6 * time.Second, MaxSkew: 200 * 365 * 24 * time.Hour, Settings: testParams.Settings}
+
+// napSet returns the set of a member at a time, which knows others, and which nobody has answered lately.
+func napSet(now time.Time, id lease.NodeID, others ...lease.NodeID) *modelSet {
+	return newModelSet(now, func() *lease.Set {
+		s := startSet(now, rec(id, 1), napParams)
+		for _, other := range others {
+			s.Apply(now, hello(now, rec(other, 1)))
+		}
+		s.Believe(make(map[lease.Handle]time.Time))
+		return s
+	})
 }
 
 // own returns node i with a set that is part of no other state.
 func (w *napWorld) own(i int) *napper {
-	w.nodes = slices.Clone(w.nodes)
+	w.nodes, w.found = slices.Clone(w.nodes), nil
 	n := &w.nodes[i]
-	n.set = n.set.copy()
-	n.set.runs, n.set.bothWays = maps.Clone(n.set.runs), maps.Clone(n.set.bothWays)
+	n.set, n.runs, n.met = n.set.copy(), maps.Clone(n.runs), maps.Clone(n.met)
 	return n
 }
 
-func (w *napWorld) send(i int, m *Message) { w.sendTo(-1, i, m) }
+// challenge returns a challenge of a node, or a question to a member.
+func (n *napper) challenge(of func(*lease.Set, time.Time, uint64) *lease.Message, random int) (m *lease.Message) {
+	now := n.now
+	n.asked = true
+	n.set.do(func(s *lease.Set) { m = of(s, now, uint64(random)) })
+	return m
+}
 
-func (w *napWorld) sendTo(to, i int, m *Message) {
+// apply has the set of a node apply a message, and notes what the set does not say.
+func (n *napper) apply(now time.Time, m *lease.Message) (e lease.Effect) {
+	n.set.do(func(s *lease.Set) { e = s.Apply(now, m) })
+	if e.Answered && !e.OfMember {
+		n.runs[m.From] = true
+	}
+	if !e.Counts && (e.Challenge != "" || e.Overdue) {
+		delete(n.runs, m.From)
+	}
+	if e.Answered && e.Overdue && now.Sub(n.doubted) > 2*napParams.TTL {
+		n.doubted = now
+	}
+	for _, r := range m.Records {
+		n.met[r.Handle()] = n.met[r.Handle()] || e.Counts
+	}
+	return e
+}
+
+func (w *napWorld) send(i int, m *lease.Message) { w.sendTo(-1, i, m) }
+
+func (w *napWorld) sendTo(to, i int, m *lease.Message) {
 	text := fmt.Sprintf("%s at %d to %d: challenge %x, echo %x, rows %v", w.nodes[i].id, m.Stamp-stampAt(epoch), to,
 		m.Challenge, m.Echo, len(m.Heartbeats))
 	if !slices.ContainsFunc(w.sent, func(o napMessage) bool { return o.text == text }) {
@@ -100,39 +128,43 @@ func (w *napWorld) sendTo(to, i int, m *Message) {
 }
 
 // ask has a node ask a member.
-func (w *napWorld) ask(i int) *Message {
+func (w *napWorld) ask(i int) *lease.Message {
 	n := w.own(i)
 	if w.fault == anyProcess {
-		return n.set.Challenge(n.now, uint64(2*i+1))
+		return n.challenge((*lease.Set).Challenge, 2*i+1)
 	}
-	return n.set.Question(n.now, uint64(2*i+1))
+	return n.challenge((*lease.Set).Question, 2*i+1)
 }
 
 // hear has a node receive a message, and do what follows.
-func (w *napWorld) hear(i int, m *Message) {
+func (w *napWorld) hear(i int, m *lease.Message) {
 	n := w.own(i)
-	if e := n.set.known[m.From]; w.fault == obedient && m.Challenge+m.Echo == 0 && e != nil && e.status == live &&
-		m.Stamp > n.set.time.at(n.now) {
-		n.set.advance(n.now, m.Stamp-n.set.time.at(n.now))
+	if w.fault == obedient && m.Challenge+m.Echo == 0 && n.set.AddrOf(m.From) != "" && m.Stamp > n.set.Stamp(n.now) {
+		answer := *m // as if it were the answer of a member that holds this node
+		answer.Echo = n.challenge((*lease.Set).Challenge, 2*i+1).Challenge
+		answer.Heartbeats = append(slices.Clone(m.Heartbeats), lease.Heartbeat{Handle: n.set.Handle(), State: lease.Active})
+		m = &answer
 	}
-	if w.fault == trusting {
-		n.set.doubted = n.now.Add(-n.set.params.TTL)
+	e := n.apply(n.now, m)
+	if w.fault == trusting && e.Answered && e.Overdue && !e.Counts {
+		n.now = n.now.Add(napParams.TTL / 8)
+		e = n.apply(n.now, m)
 	}
-	e := n.set.Apply(n.now, m)
 	if e.Suspended {
 		n.owns, n.fenced = false, true
-		n.set.ExpireOthers(n.now)
+		now := n.now
+		n.set.do(func(s *lease.Set) { s.ExpireOthers(now) })
 	}
 	if n.set.EchoTo(m) != "" {
 		w.send(i, w.echo(i, m))
 	}
 	if e.Challenge != "" {
-		w.send(i, n.set.Challenge(n.now, uint64(2*i+1)))
+		w.send(i, n.challenge((*lease.Set).Challenge, 2*i+1))
 	}
 }
 
 // echo returns the answer of a node to a challenge.
-func (w *napWorld) echo(i int, m *Message) *Message {
+func (w *napWorld) echo(i int, m *lease.Message) *lease.Message {
 	echo := w.nodes[i].set.Echo(w.nodes[i].now, m)
 	if w.fault == mute {
 		echo.Heartbeats = nil
@@ -149,8 +181,9 @@ func (w *napWorld) wait() {
 	}
 	for i := range w.nodes {
 		n := w.own(i)
-		n.now = n.now.Add(n.set.params.TTL / 8)
-		n.set.Heartbeat(n.now, NoLoad, 0)
+		n.now = n.now.Add(napParams.TTL / 8)
+		now := n.now
+		n.set.do(func(s *lease.Set) { s.Heartbeat(now, lease.NoLoad, 0) })
 	}
 }
 
@@ -169,6 +202,7 @@ func (w *napWorld) answered(i int, addr string) {
 func (w *napWorld) next(visit func(string, *napWorld)) {
 	try := func(what string, do func(*napWorld)) {
 		next := *w
+		next.found = nil
 		do(&next)
 		visit(what, &next)
 	}
@@ -195,12 +229,18 @@ func (w *napWorld) next(visit func(string, *napWorld)) {
 func (w *napWorld) key() string {
 	var b strings.Builder
 	for _, n := range w.nodes {
-		s := n.set
-		_, _ = fmt.Fprint(&b, n.owns, n.fenced, s.time.base, n.now.Sub(epoch), s.doubted.Sub(epoch), s.nonce, s.self.at, "|")
-		for _, h := range slices.Sorted(maps.Keys(s.known)) {
-			_, _ = fmt.Fprint(&b, h, s.known[h].status, s.known[h].at, s.known[h].grace)
+		var known []string
+		_, _ = fmt.Fprint(&b, n.owns, n.fenced, n.set.Stamp(epoch), n.now.Sub(epoch), n.doubted.Sub(epoch), n.asked, "|", n.set.held())
+		for h, met := range maps.All(n.met) {
+			if met && n.set.AddrOf(h) == "" {
+				known = append(known, fmt.Sprint(h))
+			}
 		}
-		_, _ = fmt.Fprint(&b, slices.Sorted(maps.Keys(s.runs)))
+		for h := range n.runs {
+			known = append(known, fmt.Sprint("runs ", h))
+		}
+		slices.Sort(known)
+		_, _ = fmt.Fprint(&b, known)
 	}
 	var texts []string
 	for _, m := range w.sent {
@@ -212,12 +252,20 @@ func (w *napWorld) key() string {
 
 // broken returns the invariant that does not hold.
 func (w *napWorld) broken() string {
+	if w.found == nil {
+		found := w.look()
+		w.found = &found
+	}
+	return *w.found
+}
+
+func (w *napWorld) look() string {
 	present := stampAt(epoch.Add(suspendedFor))
 	for i, n := range w.nodes {
 		switch {
 		case !n.slept && n.fenced:
 			return awakeFenced
-		case n.slept && n.owns && n.set.time.at(n.now) > present-stamps(n.set.params.TTL/8):
+		case n.slept && n.owns && n.set.Stamp(n.now) > present-stamps(napParams.TTL/8):
 			return sleeperOwns
 		case n.slept && n.owns && !w.fencedBy(i):
 			return answerFences
@@ -238,30 +286,33 @@ func (w *napWorld) fencedBy(i int) bool {
 // napWorlds returns what the nodes may be. By the clocks of the nodes that were suspended it is epoch.
 func napWorlds() map[string]*napWorld {
 	later := epoch.Add(suspendedFor)
-	at := func(id NodeID, now time.Time, cluster time.Duration, slept bool, others ...NodeID) napper {
-		return napper{id: id, set: napSet(now, cluster, id, others...), now: now, slept: slept, owns: slept}
+	at := func(id lease.NodeID, now time.Time, slept bool, others ...lease.NodeID) napper {
+		return napper{
+			id: id, set: napSet(now, id, others...), now: now, slept: slept, owns: slept,
+			runs: make(map[lease.Handle]bool), met: make(map[lease.Handle]bool),
+		}
 	}
 	world := func(nodes ...napper) *napWorld {
 		w := &napWorld{nodes: nodes, addrs: make(map[string]int)}
 		for i, n := range nodes {
-			w.addrs[n.set.self.rec.Addr] = i
+			w.addrs[n.set.Self().Addr] = i
 		}
-		for _, r := range []NodeID{"m"} { // of before
+		for _, r := range []lease.NodeID{"m"} { // of before
 			m := hello(epoch, rec(r, 1))
 			w.sent = append(w.sent, napMessage{m, -1, -1, fmt.Sprintf("a recording of %s", r)})
 		}
 		return w
 	}
-	replaced := world(at("r", epoch, 0, true, "m"), at("n", later, 0, false))
+	replaced := world(at("r", epoch, true, "m"), at("n", later, false))
 	replaced.addrs[rec("m", 1).Addr] = 1 // a later process at the same address
-	both := world(at("r", epoch, 0, true, "m", "q"), at("q", epoch, 0, true, "m", "r"), at("m", later, 0, false))
+	both := world(at("r", epoch, true, "m", "q"), at("q", epoch, true, "m", "r"), at("m", later, false))
 	both.sent = nil // too many states otherwise
 	return map[string]*napWorld{
-		"one of two":            world(at("r", epoch, 0, true, "m"), at("m", later, 0, false)),
+		"one of two":            world(at("r", epoch, true, "m"), at("m", later, false)),
 		"two of three":          both,
-		"a newcomer since then": world(at("r", epoch, 0, true, "m"), at("m", later, 0, false, "n"), at("n", later, 0, false, "m")),
+		"a newcomer since then": world(at("r", epoch, true, "m"), at("m", later, false, "n"), at("n", later, false, "m")),
 		"all others replaced":   replaced,
-		"two clusters meet":     world(at("a", epoch, 0, false, "q"), at("q", epoch, 0, false, "a"), at("m", epoch, suspendedFor, false)),
+		"two clusters meet":     world(at("a", epoch, false, "q"), at("q", epoch, false, "a"), at("m", later, false)),
 	}
 }
 
