@@ -196,3 +196,88 @@ func ExampleAgent_Scope() {
 	// node-1 <nil> true
 	// no mixer: true
 }
+
+// RunOwned starts a function for each partition that this node acquires, and ends it when
+// the node loses the partition.
+func ExampleAgent_RunOwned() {
+	ctx := context.Background()
+	agent, err := cluster.Start(ctx, cluster.Config{
+		ID: "node-1", Bind: "127.0.0.1:0", Partitions: 4, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer agent.Close()
+	<-agent.Ready()
+
+	var started sync.WaitGroup
+	started.Add(len(agent.Owned()))
+	ended := make(chan struct{})
+	var stopped atomic.Int64
+	go func() {
+		defer close(ended)
+		_ = agent.RunOwned(ctx, func(owned context.Context, _ placement.Partition) {
+			started.Done()
+			<-owned.Done()
+			stopped.Add(1) // clean up: another node begins
+		})
+	}()
+	started.Wait()
+	fmt.Println("running:", len(agent.Owned()))
+	if err := agent.Leave(ctx); err != nil { // waits for the functions
+		fmt.Println(err)
+	}
+	<-ended
+	fmt.Println("stopped:", stopped.Load())
+	// Output:
+	// running: 4
+	// stopped: 4
+}
+
+// A lookup fails while no node can own anything. The error says why, and what to do.
+func ExampleAgent_Place() {
+	ctx := context.Background()
+	agent, err := cluster.Start(ctx, cluster.Config{
+		ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "media-1.example.org:3478", Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer agent.Close()
+	<-agent.Ready()
+
+	owner, err := agent.Place("room-17")
+	fmt.Println(owner.APIAddr, err)
+
+	if err := agent.Drain(ctx); err != nil {
+		fmt.Println(err)
+	}
+	_, err = agent.Place("room-17")
+	fmt.Println(errors.Is(err, cluster.ErrNoMembers))
+	// Output:
+	// media-1.example.org:3478 <nil>
+	// true
+}
+
+// Labels follow the application's state while the agent runs.
+func ExampleAgent_SetLabels() {
+	ctx := context.Background()
+	agent, err := cluster.Start(ctx, cluster.Config{
+		ID: "node-1", Bind: "127.0.0.1:0", Labels: map[string]string{"codec": "vp8"}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer agent.Close()
+	<-agent.Ready()
+
+	if err := agent.SetLabels(map[string]string{"codec": "av1"}); err != nil {
+		fmt.Println(err)
+	}
+	self, _ := agent.Member("node-1")
+	fmt.Println(self.Labels["codec"])
+	// Output: av1
+}

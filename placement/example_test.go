@@ -3,6 +3,7 @@ package placement_test
 import (
 	"fmt"
 
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/assignment"
 )
@@ -82,4 +83,44 @@ func ExampleClassicRing() {
 	fmt.Println(table.Balance().Counts)
 	// Output:
 	// map[node-a:351 node-b:343 node-c:330]
+}
+
+// Replicas of a partition in different zones, and those of the reader's zone first.
+func ExampleZoned() {
+	table, err := placement.Compute(placement.Input{
+		Nodes: []placement.Node{
+			{ID: "a1", Weight: 1, Zone: "a"}, {ID: "a2", Weight: 1, Zone: "a"},
+			{ID: "b1", Weight: 1, Zone: "b"}, {ID: "b2", Weight: 1, Zone: "b"},
+		},
+		Partitions: placement.DefaultPartitions,
+		Strategy:   placement.Zoned(nil),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p := placement.Of("room-8842", table.Partitions())
+	fmt.Println(table.Rank(p, 2))
+	fmt.Println(table.RankNear(p, 2, "a"))
+	// Output:
+	// [b1 a1]
+	// [a1 b1]
+}
+
+// Each tenant uses a few of the nodes, so a tenant that overloads its nodes affects few others.
+func ExampleTable_Subset() {
+	var nodes []placement.Node
+	for _, id := range []lease.NodeID{"a", "b", "c", "d", "e", "f"} {
+		nodes = append(nodes, placement.Node{ID: id, Weight: 1})
+	}
+	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: placement.DefaultPartitions})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(table.Subset("tenant-1", 2))
+	fmt.Println(table.Subset("tenant-2", 2))
+	// Output:
+	// [b c]
+	// [a f]
 }

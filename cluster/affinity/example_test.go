@@ -88,3 +88,44 @@ func ExampleResolver_Relays() {
 	// 0 relays <nil>
 	// webinar~1 lives on node-1 <nil>
 }
+
+// Any node can ask where a room lives. The room's node hosts it before it accepts a client.
+func ExampleResolver_Host() {
+	rooms, end := exampleNode()
+	defer end()
+	ctx := context.Background()
+	at, err := rooms.Resolve(ctx, "standup", affinity.Demand{Size: 4})
+	fmt.Println("send the client to", at.Node, err)
+
+	hosting, err := rooms.Host(ctx, "standup", affinity.Demand{Size: 4}) // on that node
+	if err != nil {
+		fmt.Println(err) // a *NotOwnerError names another node
+		return
+	}
+	hosting.Touch(3) // someone has left
+	fmt.Println("released:", hosting.Release(ctx))
+	<-hosting.Lost()
+	fmt.Println(hosting.Err())
+	// Output:
+	// send the client to node-1 <nil>
+	// released: <nil>
+	// affinity: released
+}
+
+// Why a room lives where it does, for people.
+func ExampleResolver_Explain() {
+	rooms, end := exampleNode()
+	defer end()
+	why, err := rooms.Explain(context.Background(), "standup", affinity.Demand{Size: 4})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("pinned:", why.Pinned)
+	for _, c := range why.Candidates {
+		fmt.Println(c.Member.ID, c.Taken)
+	}
+	// Output:
+	// pinned: false
+	// node-1 true
+}

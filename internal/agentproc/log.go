@@ -6,18 +6,17 @@ import (
 	"sync"
 )
 
-// Log keeps output. Any goroutine may read it while others write. The zero value is
-// empty and keeps everything.
+// Log keeps output. It is safe for concurrent use. The zero value is empty and keeps everything.
 type Log struct {
-	// Tail is how many lines to keep: the last lines, or the first ones of a panic,
-	// which name its cause. 0 keeps everything.
+	// Tail is how many lines to keep: the last lines or, after a panic, its first lines, which name the
+	// cause. 0 keeps everything.
 	Tail int
 
 	mu   sync.Mutex
 	text []byte
 }
 
-// maxLine is how many bytes a line may have on average where only a tail is kept.
+// maxLine is how many bytes a line may have on average if only a tail is kept.
 const maxLine = 2 << 10
 
 // Write implements io.Writer. It never fails and never blocks the process.

@@ -1,6 +1,6 @@
-// Package agentproc runs `roost agent` as a child process: it starts the process, waits
-// until the agent runs, signals it, ends it, and keeps its output. The demo and all tests
-// of real processes use it; agenttest has what only tests need.
+// Package agentproc runs `roost agent` as a child process: it starts the process, waits until the agent runs,
+// sends signals, ends it, and keeps its output. The demo and all tests of real processes use it. Package
+// agenttest has what only tests need.
 package agentproc
 
 import (
@@ -21,8 +21,8 @@ import (
 
 // Process is a child process.
 type Process struct {
-	Log   *Log           // standard error, and standard output unless the caller took it
-	Stdin io.WriteCloser // an agent that runs with --exit-on-stdin-close ends when it closes
+	Log   *Log           // standard error, and standard output unless the caller uses it
+	Stdin io.WriteCloser // an agent with --exit-on-stdin-close ends when this is closed
 
 	cmd     *exec.Cmd
 	done    chan struct{} // closed at the end of the process
@@ -36,8 +36,8 @@ type Addrs struct {
 	HTTP   string // host:port, or "off"
 }
 
-// Command returns the command that runs an agent by the binary exe. The agent ends when
-// its standard input closes, so that no agent outlives its parent, except while it is paused.
+// Command returns the command that runs an agent with the binary exe. The agent ends when its standard input
+// closes, so that it does not outlive its parent, except while it is paused.
 func Command(exe, id string, args ...string) *exec.Cmd {
 	own := []string{"agent", "--id", id, "--log-format", "json", "--exit-on-stdin-close"}
 	cmd := exec.Command(exe, append(own, args...)...) //nolint:gosec // the caller names the program
@@ -45,14 +45,13 @@ func Command(exe, id string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Environ returns the environment of this process without the settings of roost, which
-// are not meant for children.
+// Environ returns the environment of this process without the settings of roost, which are not for children.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") })
 }
 
-// Start starts cmd in a process group of its own, out of reach of the terminal's Ctrl-C,
-// and does not wait for the agent. log receives the output; nil stands for a new Log.
+// Start starts cmd in its own process group, which the terminal's Ctrl-C does not reach, and does not wait
+// for the agent. log receives the output. Nil means a new Log.
 func Start(cmd *exec.Cmd, log *Log) (*Process, error) {
 	if log == nil {
 		log = new(Log)
@@ -122,7 +121,7 @@ func (p *Process) Await(ctx context.Context) (Addrs, error) {
 // Signal sends a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends the process without a leave message, as a crash does, and waits for the end.
+// Kill ends the process without a leave message, like a crash, and waits for the end.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill pid %d: %w", p.PID(), err)
@@ -131,8 +130,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop sends SIGTERM and reports whether the process ended within grace. A process that
-// did not is ended by closing its standard input, and killed a second later.
+// Stop sends SIGTERM and reports whether the process ended within grace. If it did not, Stop closes its
+// standard input, and kills it a second later.
 func (p *Process) Stop(grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -165,8 +164,8 @@ func (p *Process) EndsBefore(ctx context.Context) bool {
 	}
 }
 
-// StopAll stops processes at the same time. The end of ctx ends their grace. It returns
-// the processes for which SIGTERM was not enough.
+// StopAll stops processes at the same time. Their grace ends with ctx. It returns the processes for which
+// SIGTERM was not enough.
 func StopAll(ctx context.Context, processes []*Process) (forced []*Process) {
 	willing := make([]bool, len(processes))
 	var wait sync.WaitGroup
@@ -186,7 +185,7 @@ func StopAll(ctx context.Context, processes []*Process) (forced []*Process) {
 // the agent's addresses. exec writes from one goroutine.
 type output struct {
 	process *Process
-	part    []byte // of a line without an end so far
+	part    []byte // part of a line that has no end yet
 }
 
 func (o *output) Write(b []byte) (int, error) {

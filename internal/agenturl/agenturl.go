@@ -1,4 +1,4 @@
-// Package agenturl reads the address of an agent's HTTP API, as programs and people write it.
+// Package agenturl parses the address of an agent's HTTP API, as programs and people write it.
 package agenturl
 
 import (
@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// zone is that of a link-local address, as people write it. In a URL its percent sign is escaped: RFC 6874.
+// zone matches the zone of a link-local address as people write it. In a URL, its percent sign is escaped:
+// RFC 6874.
 var zone = regexp.MustCompile(`(\[[0-9A-Fa-f:.]+)%(?:25)?([0-9A-Za-z._-]+)\]`)
 
-// Parse returns host:port, or a URL with or without a path, as a URL without a slash at its end.
+// Parse parses host:port, or a URL with or without a path. It returns a URL without a slash at its end.
 func Parse(addr string) (string, error) {
 	base := addr
 	if !strings.Contains(base, "://") {
@@ -26,34 +27,34 @@ func Parse(addr string) (string, error) {
 	return strings.TrimSuffix(base, "/"), nil
 }
 
-// Shown returns an address without its credentials, for logs and errors. What stands before the last @ may be part of
-// a password, even after a slash: an address that nobody could parse is shown, too.
+// Shown returns an address without its credentials, for logs and errors. It also accepts an invalid address,
+// in which everything before the last @ may be part of a password, even after a slash.
 func Shown(addr string) string {
 	at := strings.LastIndexByte(addr, '@')
 	if at < 0 {
 		return addr
 	}
 	scheme, _, ok := strings.Cut(addr[:at], "://")
-	if !ok || strings.ContainsAny(scheme, ":@") { // of a list of addresses, or a part of a password
+	if !ok || strings.ContainsAny(scheme, ":@") { // from a list of addresses, or a part of a password
 		return "…" + addr[at:]
 	}
 	return scheme + "://…" + addr[at:]
 }
 
-// credentials are the part of a URL before its host.
+// credentials matches the part of a URL before its host.
 var credentials = regexp.MustCompile(`(://)[^\s"'` + "`" + `]*@`)
 
-// Redacted hides the credentials of all URLs in a text that quotes some. For one address, Shown is exact.
+// Redacted hides the credentials of all URLs in a text. For a single address, use Shown, which is exact.
 func Redacted(text string) string { return credentials.ReplaceAllString(text, "$1…@") }
 
-// Private reports whether the network cannot read what is sent to an agent: it speaks https, or is on this machine.
-// A name other than localhost may stand for any host.
+// Private reports whether nobody on the network can read what is sent to an agent, because it uses https or
+// is on this machine. A name other than localhost may mean any host.
 func Private(addr string) bool {
 	base, err := Parse(addr)
 	if err != nil {
 		return false
 	}
-	u, _ := url.Parse(base) // Parse has seen it
+	u, _ := url.Parse(base) // cannot fail: Parse has checked it
 	ip, err := netip.ParseAddr(u.Hostname())
 	return u.Scheme == "https" || u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }

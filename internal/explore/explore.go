@@ -1,10 +1,9 @@
-// Package explore checks protocols: it visits every state that a model can reach, and
-// reports the shortest way to a state that breaks an invariant. It serves the tests of
-// pure code: it compares states by keys.
+// Package explore checks protocols. It visits every state that a model can reach, and reports the shortest
+// way to a state that breaks an invariant. It is for tests of pure code, and compares states by keys.
 //
-// A [Model] drives the code itself, not a description of it. Each action copies the
-// state, calls the code, and passes on the copy. A model is finite only if it bounds
-// what may happen: the number of restarts, of changes, of messages.
+// A [Model] drives the code itself and not a description of it. Each action copies the state, calls the code,
+// and passes on the copy. A model is only finite if it limits what may happen: the number of restarts, of
+// changes, of messages.
 package explore
 
 import (
@@ -13,22 +12,21 @@ import (
 	"strings"
 )
 
-// Model is a protocol in a small world. S is a state of that world, A an action.
+// Model is a protocol in a small world. S is a state of that world, and A is an action.
 type Model[S, A any] struct {
 	Start []S
 
-	// Key identifies a state: two states with equal keys have the same future, and only
-	// the first one is explored.
+	// Key identifies a state. Two states with equal keys must have the same future, because only the first
+	// one is explored.
 	Key func(S) string
 
-	// Next passes each action that is possible in a state to visit, with the state that
-	// follows. It does not change the state that it receives. The order of actions must
-	// not vary, or traces would.
+	// Next calls visit with each action that is possible in a state, and the state that follows. It must not
+	// change the state that it receives. The order of actions must not vary, or else traces would vary.
 	Next func(s S, visit func(A, S))
 
 	Invariants []Invariant[S]
 
-	// MaxStates ends the exploration of a world that is larger than expected.
+	// MaxStates stops the exploration of a world that is larger than expected.
 	MaxStates int
 }
 
@@ -40,7 +38,7 @@ type Invariant[S any] struct {
 
 // Result is what an exploration found.
 type Result[A any] struct {
-	States int    // that were visited
+	States int    // visited states
 	Steps  int    // transitions between them
 	Depth  int    // actions on the longest of the shortest ways to a state
 	Whole  bool   // all reachable states were visited
@@ -48,7 +46,7 @@ type Result[A any] struct {
 	Trace  []A    // a shortest way to the state that breaks it
 }
 
-// String says in one line what was visited, and below it the trace, if there is one.
+// String returns a line about what was visited, followed by the trace, if there is one.
 func (r Result[A]) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d states, %d steps, depth %d", r.States, r.Steps, r.Depth)
@@ -70,8 +68,8 @@ type found[A any] struct {
 	depth  int
 }
 
-// Run visits the states breadth first, until all are visited, an invariant is broken, or
-// there are MaxStates of them.
+// Run visits the states breadth first, until all are visited, an invariant is broken, or MaxStates is
+// reached.
 func (m Model[S, A]) Run() Result[A] {
 	type item struct {
 		state S
@@ -101,7 +99,7 @@ func (m Model[S, A]) Run() Result[A] {
 	}
 	for len(queue) > 0 && r.Broken == "" && r.States < m.MaxStates {
 		next := queue[0]
-		queue[0] = item{} // let the state be collected
+		queue[0] = item{} // so that the state can be garbage collected
 		queue = queue[1:]
 		depth := all[next.index].depth + 1
 		m.Next(next.state, func(a A, s S) {

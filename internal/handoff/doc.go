@@ -1,13 +1,11 @@
-// Package handoff decides, on one node, when a run of a partition may begin and when
-// it ends, so that no two nodes of one side run a partition at a time. It is pure: no
-// goroutine, lock, I/O, clock or randomness. docs/dev/design/handoff.md has the
-// reasons, and what was rejected.
+// Package handoff decides on a node when a run of a partition may begin and when it ends, so that two nodes
+// on the same side of a split never run a partition at the same time. It is pure: it has no goroutine, lock,
+// I/O, clock or randomness. docs/dev/design/handoff.md has the reasons and rejected alternatives.
 //
 // # The rule
 //
-// A node asks all other live members before it begins to run a partition. A member
-// answers "free" if its own table does not name it and it has no run of the partition.
-// Otherwise it does not give up the partition yet:
+// Before a node begins to run a partition, it asks all other live members. A member answers "free" if its own
+// table does not name it and it has no run of the partition. Otherwise it keeps the partition for now:
 //
 //	its table         its run        answer
 //	names another     none           free
@@ -18,13 +16,13 @@
 //
 // Three conditions make an answer count:
 //
-//   - It repeats the number of an ask that was sent since the table named the asker. An
-//     answer from before an earlier change and back does not count.
-//   - The asker and the member know the same live members when the member answers. So
-//     a member that the asker does not know cannot run the partition.
+//   - It repeats the number of an ask that was sent after the table named the asker. If the partition left
+//     the asker and came back, an answer from before does not count.
+//   - The asker and the member know the same live members when the member answers. So no member that is
+//     unknown to the asker can run the partition.
 //   - It comes from the incarnation that was asked.
 //
-// A member that is gone, because its lease has ended, is not waited for.
+// The asker does not wait for a member whose lease has ended.
 //
 // # The life of a partition on a node
 //
@@ -35,20 +33,19 @@
 //	    └────────────────────────────────┴────────────────────────── stopping
 //	      the run has returned: free
 //
-// A kept partition that the table gives back to this node goes on running: the node has
-// answered free to no other one. A run that was stopped asks before it begins again: after
-// a split, the node that demanded its end may run the partition already.
+// If the table gives a kept partition back to this node, its run continues, because the node has not answered
+// free to any other. If a run was stopped, the node asks before it begins again, because after a split the
+// node that demanded its end may already run the partition.
 //
 // # Guarantees
 //
-//  1. Two nodes that have answered each other never run a partition at the same time.
-//     Messages may be lost, doubled, delayed and reordered.
-//  2. A slow run delays its own partition alone, and nothing while it has not been
-//     demanded.
-//  3. Between a planned change and the demand, the old owner's run goes on.
+//  1. Two nodes that have answered each other never run a partition at the same time, even if messages are
+//     lost, duplicated, delayed or reordered.
+//  2. A slow run only delays its own partition, and only after its end has been demanded.
+//  3. Between a planned change and the demand, the old owner's run continues.
 //
 // # Not guaranteed
 //
-// The bound of waiting, [Handoff.Overdue], begins a run without the answer of members
-// that are silent. In a split, each side takes the members of the other side for gone.
+// After the maximum wait, [Handoff.Overdue] begins a run without the answers of silent members. In a split,
+// each side treats the members of the other side as gone.
 package handoff

@@ -12,15 +12,15 @@ import (
 type Handoff struct {
 	self   lease.Handle
 	others []lease.Handle // the other live members
-	view   uint64         // of them and this node
-	number uint64         // of the latest acquisition
+	view   uint64         // identifies them and this node
+	number uint64         // number of the latest acquisition
 	owners []lease.Handle // by partition, in the table of this node
 	parts  map[placement.Partition]*hosting
-	asks   map[lease.Handle]*Ask // to be sent
+	asks   map[lease.Handle]*Ask // asks to be sent
 	out    Ready
 }
 
-// Ready is what the caller has to carry out, in the order of the fields.
+// Ready is what the caller must carry out, in the order of the fields.
 type Ready struct {
 	Stop    []placement.Partition // cancel the runs, and report Returned
 	Start   []placement.Partition
@@ -28,11 +28,11 @@ type Ready struct {
 	Answers []Answer
 }
 
-// hosting is one partition on this node, from when the table names the node until the
-// node has given it up.
+// hosting is a partition on this node, from when the table names the node until the node has given the
+// partition up.
 type hosting struct {
 	wanted  bool   // the table names this node
-	granted bool   // all others have answered, and this node has not given it up since
+	granted bool   // all others have answered, and this node has not given the partition up since then
 	since   uint64 // answers to earlier asks do not count
 	answers map[lease.Handle]bool
 	run     run
@@ -49,9 +49,9 @@ type run uint8
 
 const (
 	idle     run = iota
-	running      // also if the table names another node
-	stopping     // cancelled, not returned
-	finished     // returned by itself; it is not repeated in this hosting
+	running      // even if the table names another node
+	stopping     // cancelled but not returned
+	finished     // returned by itself; not repeated in this hosting
 )
 
 // New returns the state of a node without partitions that is alone.
@@ -59,8 +59,8 @@ func New() *Handoff {
 	return &Handoff{parts: make(map[placement.Partition]*hosting), asks: make(map[lease.Handle]*Ask)}
 }
 
-// SetMembers says which incarnation this node is, and which others are live, without
-// members that have lost their lease.
+// SetMembers sets this node's incarnation, and the other live members, without members that have lost their
+// lease.
 func (h *Handoff) SetMembers(self lease.Handle, others []lease.Handle) {
 	h.self, h.others = self, slices.Sorted(slices.Values(others))
 	h.view = viewOf(append([]lease.Handle{self}, others...))
@@ -69,14 +69,14 @@ func (h *Handoff) SetMembers(self lease.Handle, others []lease.Handle) {
 	}
 }
 
-// SetTable says which incarnation the table of this node names for each partition; 0 =
-// none. Call it after SetMembers when an owner has restarted, too.
+// SetTable sets the incarnation that this node's table names for each partition; 0 = none. Also call it after
+// SetMembers if an owner has restarted.
 func (h *Handoff) SetTable(owners []lease.Handle) {
 	h.owners = owners
 	for _, p := range h.partitions() {
 		t := h.parts[p]
 		if h.owner(p) == 0 {
-			h.stop(p, t) // no node will demand it
+			h.stop(p, t) // because no node will demand it
 		}
 		if t.wanted && h.owner(p) != h.self {
 			t.wanted = false
@@ -92,7 +92,7 @@ func (h *Handoff) SetTable(owners []lease.Handle) {
 	}
 }
 
-// acquire begins to wait for p. A node that has not given p up keeps its rights.
+// acquire begins to wait for p. If this node has not given p up, it keeps its rights.
 func (h *Handoff) acquire(p placement.Partition, number uint64) {
 	t := h.parts[p]
 	if t == nil {
@@ -116,8 +116,8 @@ func (h *Handoff) owner(p placement.Partition) lease.Handle {
 	return h.owners[p]
 }
 
-// Fence ends all runs at once, and this node's rights with them: its lease has ended, so
-// others do not wait for it, or it leaves. SetTable acquires partitions again.
+// Fence ends all runs at once, and this node's rights with them, because it leaves, or its lease has ended
+// and others do not wait for it. SetTable acquires partitions again.
 func (h *Handoff) Fence() {
 	for _, p := range h.partitions() {
 		t := h.parts[p]
@@ -127,7 +127,7 @@ func (h *Handoff) Fence() {
 	}
 }
 
-// Returned says that the run of p has returned, be it cancelled or not.
+// Returned says that the run of p has returned, whether or not it was cancelled.
 func (h *Handoff) Returned(p placement.Partition) {
 	t := h.parts[p]
 	if t == nil {
@@ -144,8 +144,8 @@ func (h *Handoff) Returned(p placement.Partition) {
 	h.giveUp(p, t)
 }
 
-// Overdue says that the bound of waiting for p is over: this node begins to run it
-// without the missing answers, or ends a run that no other node has demanded.
+// Overdue says that p has waited for the maximum time. This node then begins to run p without the missing
+// answers, or ends a run that no other node has demanded.
 func (h *Handoff) Overdue(p placement.Partition) {
 	switch t := h.parts[p]; {
 	case t == nil:
@@ -157,9 +157,9 @@ func (h *Handoff) Overdue(p placement.Partition) {
 	}
 }
 
-// Waiting returns the partitions that wait for other members, in order: partitions that
-// this node owns and does not run yet, and partitions that it runs until another node
-// demands them. The caller bounds how long.
+// Waiting returns the partitions that wait for other members, in order: partitions that this node owns but
+// does not run yet, and partitions that it runs until another node demands them. The caller must limit how
+// long they wait.
 func (h *Handoff) Waiting() (waiting []placement.Partition) {
 	for _, p := range h.partitions() {
 		if t := h.parts[p]; t.wanted != t.granted {
@@ -169,14 +169,14 @@ func (h *Handoff) Waiting() (waiting []placement.Partition) {
 	return waiting
 }
 
-// Waits reports whether this node is to run p, and waits for others.
+// Waits reports whether this node should run p but waits for others.
 func (h *Handoff) Waits(p placement.Partition) bool {
 	t := h.parts[p]
 	return t != nil && t.waits()
 }
 
-// Missing returns the members without whose answer this node does not run p, in order: a
-// member that runs p among them.
+// Missing returns the members whose answers are missing for running p, in order, including a member that runs
+// p.
 func (h *Handoff) Missing(p placement.Partition) (missing []lease.Handle) {
 	if t := h.parts[p]; t != nil && t.waits() {
 		for _, m := range h.others {
@@ -191,8 +191,7 @@ func (h *Handoff) Missing(p placement.Partition) (missing []lease.Handle) {
 // Running returns the partitions whose runs have begun and are not stopped, in order.
 func (h *Handoff) Running() []placement.Partition { return h.in(running, finished) }
 
-// Holds counts the partitions that the table gives to others, and whose runs have not
-// returned.
+// Holds counts the partitions that the table gives to others but whose runs here have not returned.
 func (h *Handoff) Holds() (holds int) {
 	for _, t := range h.parts {
 		if !t.wanted {
@@ -202,13 +201,13 @@ func (h *Handoff) Holds() (holds int) {
 	return holds
 }
 
-// Keeps reports whether the table gives p to another node, and its run here has not returned.
+// Keeps reports whether the table gives p to another node but its run here has not returned.
 func (h *Handoff) Keeps(p placement.Partition) bool {
 	t := h.parts[p]
 	return t != nil && !t.wanted
 }
 
-// Stopping returns the partitions whose runs are stopped, and have not returned.
+// Stopping returns the partitions whose runs are stopped but have not returned.
 func (h *Handoff) Stopping() []placement.Partition { return h.in(stopping) }
 
 func (h *Handoff) in(states ...run) (list []placement.Partition) {
@@ -220,9 +219,8 @@ func (h *Handoff) in(states ...run) (list []placement.Partition) {
 	return list
 }
 
-// Tick repeats the asks that have no answer, and offers kept partitions to their owners:
-// an owner that runs one already, because it could not know of the run here, demands it.
-// Call Tick at each turn of gossip.
+// Tick repeats the asks that have no answer, and offers kept partitions to their owners, because an owner may
+// already run one without knowing of the run here, and then demands it. Call Tick at each turn of gossip.
 func (h *Handoff) Tick() {
 	for _, p := range h.partitions() {
 		t := h.parts[p]
@@ -247,9 +245,9 @@ func (h *Handoff) Ready() Ready {
 
 func (t *hosting) waits() bool { return t.wanted && !t.granted }
 
-// decide begins the run of p if nothing is missing any more, and demands it if only
-// other runs are. While an earlier run of this node has not returned, more members may
-// turn up that have to be asked.
+// decide begins the run of p if nothing is missing any more, and demands p if only other runs are in the way.
+// It waits while an earlier run of this node has not returned, because more members may turn up that have to
+// be asked.
 func (h *Handoff) decide(p placement.Partition, t *hosting) {
 	if t.waits() {
 		if len(t.answers) < len(h.others) {
@@ -276,8 +274,8 @@ func (h *Handoff) decide(p placement.Partition, t *hosting) {
 	}
 }
 
-// stop ends a run, and the rights of this node with it: after a split, the node that
-// demands the end may run the partition already.
+// stop ends a run, and the rights of this node with it, because after a split the node that demands the end
+// may already run the partition.
 func (h *Handoff) stop(p placement.Partition, t *hosting) {
 	if t.run == running {
 		t.run, t.granted = stopping, false
@@ -285,8 +283,7 @@ func (h *Handoff) stop(p placement.Partition, t *hosting) {
 	}
 }
 
-// giveUp ends a hosting of a partition that the table gives to another node, unless its
-// run has not returned.
+// giveUp ends the hosting of a partition that the table gives to another node, once its run has returned.
 func (h *Handoff) giveUp(p placement.Partition, t *hosting) {
 	if t.wanted || t.run == running || t.run == stopping {
 		return

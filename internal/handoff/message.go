@@ -10,21 +10,21 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Ask is a message of a node that waits for partitions. It is repeated until To has
-// answered "free" for all of them.
+// Ask is a message from a node that waits for partitions. It is repeated until To has answered "free" for all
+// of them.
 type Ask struct {
 	To     lease.Handle
-	Number uint64 // greater than that of asks from before the latest acquisition
-	View   uint64 // identifies the live members that the sender knows, itself included
+	Number uint64 // greater than in asks from before the latest acquisition
+	View   uint64 // identifies the live members that the sender knows, including itself
 
 	Wants   []placement.Partition // does To run them?
-	Demands []placement.Partition // only the runs of these on To are left: end them
+	Demands []placement.Partition // only the runs on To are in the way: end them
 }
 
-// Answer is the answer to an [Ask], or an offer, which answers none.
+// Answer is the answer to an [Ask], or an offer that does not answer one.
 type Answer struct {
 	To     lease.Handle
-	Number uint64 // of the ask; 0 = an offer
+	Number uint64 // number of the ask; 0 = an offer
 
 	Free []placement.Partition // the sender neither runs nor owns them
 	Runs []placement.Partition // the sender runs them until they are demanded
@@ -69,7 +69,7 @@ func (h *Handoff) ReceiveAsk(from lease.Handle, a Ask) {
 // ReceiveAnswer counts an answer of another member.
 func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 	if _, live := slices.BinarySearch(h.others, from); a.To != h.self || !live {
-		return // to an earlier incarnation, or of an unknown process
+		return // meant for an earlier incarnation, or from an unknown process
 	}
 	count := func(p placement.Partition, free bool) {
 		switch t := h.parts[p]; {
@@ -89,8 +89,7 @@ func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 	}
 }
 
-// askAll asks the members that have not answered for p. A member that runs p is asked
-// by decide.
+// askAll asks the members that have not answered for p. decide asks a member that runs p.
 func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	if !t.waits() {
 		return
@@ -103,8 +102,8 @@ func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	}
 }
 
-// AskRunner asks a member whether it runs partitions that the table gives to a third one, for
-// lookups. The answer decides about no run.
+// AskRunner asks a member whether it runs partitions that the table gives to another member. It is for
+// lookups. The answer does not affect runs.
 func (h *Handoff) AskRunner(m lease.Handle, partitions []placement.Partition) {
 	a := h.ask(m)
 	a.Wants = append(a.Wants, partitions...)
@@ -115,7 +114,7 @@ func (h *Handoff) demand(p placement.Partition, of lease.Handle) {
 	a.Demands = append(a.Demands, p)
 }
 
-// ask returns the ask to a member that is to be sent.
+// ask returns the ask that will be sent to a member.
 func (h *Handoff) ask(to lease.Handle) *Ask {
 	a := h.asks[to]
 	if a == nil {
@@ -126,7 +125,7 @@ func (h *Handoff) ask(to lease.Handle) *Ask {
 	return a
 }
 
-// answer sends an answer, with others to the same ask.
+// answer sends an answer, combined with others to the same ask.
 func (h *Handoff) answer(a Answer) {
 	same := func(b Answer) bool { return b.To == a.To && b.Number == a.Number }
 	if i := slices.IndexFunc(h.out.Answers, same); i >= 0 {

@@ -9,22 +9,22 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Runners is what a node knows of the partitions that run on another node than the one
-// that its table names: for lookups. It errs for a moment where news is late or lost, and
-// nothing depends on it. The zero value is ready to use.
+// Runners is what a node knows about partitions that run on a node other than the one that its table names.
+// It is only for lookups, and may be wrong for a moment if news is late or lost. The zero value is ready to
+// use.
 type Runners struct {
 	self   lease.Handle
-	bound  time.Duration // of a handoff
+	bound  time.Duration // maximum wait of a handoff
 	live   []lease.Handle
 	owners []lease.Handle
 	other  map[placement.Partition]runner
 }
 
-// runner is the node that runs a partition; 0 = another one than the table names, unknown.
+// runner is the node that runs a partition; 0 = an unknown node other than the one that the table names.
 type runner struct {
 	handle lease.Handle
-	until  time.Time // then the table counts, if no news comes before
-	since  time.Time // when this node took the node for the runner
+	until  time.Time // without further news, the table counts from then on
+	since  time.Time // when this node began to treat the node as the runner
 	next   time.Time // when this node asks it whether it still runs the partition
 }
 
@@ -32,19 +32,19 @@ func runnerSince(now time.Time, h lease.Handle, until time.Time) runner {
 	return runner{handle: h, until: until, since: now, next: now.Add(newsTime)}
 }
 
-// newsTime is how long news of a run is believed that the own table does not name, and how
-// long news of the next run may take before a node asks the former one.
+// newsTime is how long a node believes news of a run that its own table does not name, and how long news of
+// the next run may take before the node asks the old runner.
 const newsTime = 2 * time.Second
 
-// SetMembers takes this node and the live members with handoff, sorted. News of a member
-// counts from then on: it may arrive before the table that names the member.
+// SetMembers sets this node and the live members with handoff, sorted. From then on, news of a member counts,
+// because it may arrive before the table that names the member.
 func (r *Runners) SetMembers(self lease.Handle, live []lease.Handle) {
 	r.self, r.live = self, slices.Clone(live)
 }
 
-// SetTable takes the owners by the table. A partition that the table takes from a live
-// member runs there until its next owner says that it runs it, or until the bound. If this
-// node has just joined nodes with tables, others run what its first table gives it.
+// SetTable sets the owners in the table. A partition that the table takes from a live member runs there until
+// its next owner says that it runs it, or until the maximum wait is over. If this node has just joined nodes
+// with tables, others run what its first table gives to it.
 func (r *Runners) SetTable(now time.Time, owners []lease.Handle, bound time.Duration, joined bool) {
 	if r.other == nil {
 		r.other = make(map[placement.Partition]runner)
@@ -64,7 +64,7 @@ func (r *Runners) SetTable(now time.Time, owners []lease.Handle, bound time.Dura
 	r.bound, r.owners = bound, owners
 }
 
-// Heard takes the news that a member runs partitions, which this node may wait for.
+// Heard handles the news that a member runs partitions, for which this node may wait.
 func (r *Runners) Heard(now time.Time, from lease.Handle, runs []placement.Partition, waits func(placement.Partition) bool) {
 	for _, p := range runs {
 		if uint64(p) >= uint64(len(r.owners)) || !contains(r.live, from) {
@@ -76,7 +76,7 @@ func (r *Runners) Heard(now time.Time, from lease.Handle, runs []placement.Parti
 			delete(r.other, p)
 		case owner == r.self && waits(p):
 			r.other[p] = runnerSince(now, from, now.Add(r.bound))
-		case known && other.handle == from: // a slow run is asked for less and less often
+		case known && other.handle == from: // ask about a slow run less and less often
 			other.next = now.Add(max(newsTime, now.Sub(other.since)))
 			r.other[p] = other
 		case known:
@@ -87,7 +87,7 @@ func (r *Runners) Heard(now time.Time, from lease.Handle, runs []placement.Parti
 	}
 }
 
-// Freed takes the answer of a member that it does not run partitions.
+// Freed handles the answer of a member that it does not run partitions.
 func (r *Runners) Freed(from lease.Handle, free []placement.Partition) {
 	for _, p := range free {
 		if o, known := r.other[p]; known && o.handle == from && r.owners[p] != r.self {
@@ -96,9 +96,9 @@ func (r *Runners) Freed(from lease.Handle, free []placement.Partition) {
 	}
 }
 
-// Doubts returns which members to ask whether they still run partitions: the news of the
-// next run is late or lost, or the next owner has run the partition all the time, because this
-// node alone took that owner for gone. The partitions of this node are asked for anyway.
+// Doubts returns which members to ask whether they still run partitions, because the news of the next run is
+// late or lost, or because the next owner has run the partition all the time and only this node treated it as
+// gone. It leaves out the partitions of this node, because they are asked for anyway.
 func (r *Runners) Doubts(now time.Time) map[lease.Handle][]placement.Partition {
 	doubts := make(map[lease.Handle][]placement.Partition)
 	for p, o := range r.other {
@@ -112,16 +112,15 @@ func (r *Runners) Doubts(now time.Time) map[lease.Handle][]placement.Partition {
 	return doubts
 }
 
-// Begun says that this node begins to run p, and reports whether others may take another
-// node for the runner.
+// Begun says that this node begins to run p. It reports whether others may believe that another node runs it.
 func (r *Runners) Begun(p placement.Partition) (news bool) {
 	_, news = r.other[p]
 	delete(r.other, p)
 	return news
 }
 
-// Review forgets entries that are over, and reports whether others are left. keeps reports
-// whether this node runs a partition that the table gives to another one.
+// Review forgets entries that are over, and reports whether others are left. keeps reports whether this node
+// runs a partition that the table gives to another node.
 func (r *Runners) Review(now time.Time, keeps func(placement.Partition) bool) (any bool) {
 	maps.DeleteFunc(r.other, func(p placement.Partition, o runner) bool {
 		return !now.Before(o.until) || (o.handle != 0 && !contains(r.live, o.handle)) || (o.handle == r.self && !keeps(p)) ||
@@ -133,8 +132,8 @@ func (r *Runners) Review(now time.Time, keeps func(placement.Partition) bool) (a
 // Clear forgets everything but the members.
 func (r *Runners) Clear() { *r = Runners{self: r.self, live: r.live} }
 
-// Others returns the partitions that run on another node than the table names, and that
-// node; nil = none are known.
+// Others returns the partitions that run on a node other than the one that the table names, with that node.
+// It returns nil if none are known.
 func (r *Runners) Others() map[placement.Partition]lease.Handle {
 	var others map[placement.Partition]lease.Handle
 	for p, o := range r.other {

@@ -11,15 +11,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A message is an array: its kind, the number, then of an ask the view, and of an answer the handle of the asker, and
-// two lists of partitions in ascending order: those that are wanted and demanded, or those that are free and that
-// run. What comes behind is of a later release. docs/dev/design/wire.md describes it.
+// A message is an array: its kind, the number, the view (of an ask) or the handle of the asker (of an
+// answer), and two lists of partitions in ascending order: the wanted and the demanded ones, or the free and
+// the running ones. Further fields are from a later release. docs/dev/design/wire.md describes it.
 const (
 	kindAsk    = 1
 	kindAnswer = 2
 )
 
-// maxListed is how many partitions one message names: it stays below a packet.
+// maxListed is how many partitions a message has, so that it fits into a packet.
 const maxListed = 256
 
 // ErrMalformed is the error of [Decode].
@@ -66,8 +66,8 @@ func writeList(w *wire.Writer, list []placement.Partition) {
 	}
 }
 
-// Decode parses the wire form of an [Ask] or an [Answer]; the other one is nil. The
-// receiver of an ask fills in To.
+// Decode parses the wire form of an [Ask] or an [Answer], and returns nil for the other. The receiver of an
+// ask must fill in To.
 func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
 	err = wire.Read(b, func(r *wire.Reader) {
 		r.Fields(5, func() {

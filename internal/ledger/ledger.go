@@ -1,5 +1,5 @@
-// Package ledger checks the batches of a node: it adds them up and compares the sum
-// with the state of the node. Test clusters use it.
+// Package ledger checks the batches of a node. It adds them up and compares the sum with the state of the
+// node. Test clusters use it.
 package ledger
 
 import (
@@ -50,8 +50,8 @@ func (l *Ledger) Add(b events.Batch) {
 	}
 }
 
-// Problems returns all contradictions, and the differences between the sum and the given
-// state of the node, both sorted.
+// Problems returns all contradictions, and the differences between the sum and the given state of the node.
+// owned and members must be sorted.
 func (l *Ledger) Problems(owned []placement.Partition, members []lease.NodeID) []string {
 	problems := slices.Clone(l.problems)
 	if sum := slices.Sorted(maps.Keys(l.owned)); !slices.Equal(sum, owned) {

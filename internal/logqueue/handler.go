@@ -41,17 +41,17 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.queue, h.next.WithGroup(name), h.level}
 }
 
-// level is the least level that a handler writes, as of its last answer. A handler may
-// change its level at any time, or block while it says so.
+// level is the lowest level that a handler writes, as of its last answer. A handler may change its level at
+// any time, or block when asked.
 type level struct {
 	of     slog.Handler
 	least  atomic.Int64
-	asked  atomic.Bool  // the answer is due
-	since  time.Time    // base of expiry; its monotonic reading counts
-	expiry atomic.Int64 // of the answer, in ns
+	asked  atomic.Bool  // the handler has been asked
+	since  time.Time    // base of expiry, by the monotonic clock
+	expiry atomic.Int64 // when the answer expires, in ns after since
 }
 
-// levelFor is how long an answer holds.
+// levelFor is how long an answer is valid.
 const levelFor = time.Second
 
 func newLevel(of slog.Handler) *level {

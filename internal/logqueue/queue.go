@@ -1,12 +1,10 @@
-// Package logqueue puts a bounded queue between code that must not wait and a slog.Handler
-// that may: a write to an unread pipe, a slow disk or a network.
+// Package logqueue puts a bounded queue between code that must not wait and a slog.Handler that may block,
+// for example because it writes to an unread pipe, a slow disk or a network.
 //
-// Each queue has one goroutine, which calls the handler. While the handler is too slow,
-// the oldest lines are dropped: the lines before them are written already, and the newest
-// ones say what state the program is in, and why it ends. A line that the handler rejects
-// with an error is dropped, too. Dropped lines are counted, and a line says how many they
-// are as soon as the handler takes one. A record reaches the handler without the context of
-// its caller.
+// Each queue has a goroutine that calls the handler. If the handler is too slow, the oldest waiting lines are
+// dropped, because the newest ones say what state the program is in and why it ends. Lines that the handler
+// rejects with an error are lost, too. Lost lines are counted, and a line says how many there are as soon as
+// the handler accepts one. A record reaches the handler without the context of its caller.
 package logqueue
 
 import (
@@ -18,15 +16,15 @@ import (
 )
 
 const (
-	// maxLines bounds the lines that wait. A node that joins a large cluster logs a line
-	// for each member at the same moment.
+	// maxLines is how many lines may wait. A node that joins a large cluster logs a line for each member at
+	// the same moment.
 	maxLines = 4096
 
-	// flushTime bounds the wait at the end.
+	// flushTime is how long to wait at the end.
 	flushTime = time.Second
 
-	// noticeEvery bounds how often a line says that lines are missing: a handler that
-	// rejects every second line would be busy with little else.
+	// noticeEvery is how often a line may say that lines are missing. Without it, a handler that rejects
+	// every second line would write little else.
 	noticeEvery = time.Minute
 )
 
@@ -40,7 +38,7 @@ type Queue struct {
 	done    chan struct{} // closed when the goroutine has ended
 	dropped atomic.Uint64
 
-	// Of the goroutine alone.
+	// Only the goroutine uses these fields.
 	noted   uint64    // lines that were said to be missing
 	notedAt time.Time // when
 }
@@ -52,15 +50,15 @@ type line struct {
 	level  *level
 }
 
-// Queued is a handler that adds records to a queue. A handler in front of one implements it, too.
+// Queued is a handler that adds records to a queue. A handler that wraps one should implement it, too.
 type Queued interface {
 	slog.Handler
 	Queue() *Queue
 }
 
-// Through returns log behind a queue: its present one, or else a new one. end
-// ends a new queue, and does nothing to an older one: it waits until the lines so far are
-// written, for a second at most. Later lines are dropped.
+// Through returns log behind a queue, which is its present queue or else a new one. end closes a new queue,
+// and does nothing to an existing one. It waits for at most a second until the lines so far are written.
+// Later lines are dropped.
 func Through(log *slog.Logger) (behind *slog.Logger, q *Queue, end func()) {
 	if h, ok := log.Handler().(Queued); ok {
 		return log, h.Queue(), func() {}
@@ -73,8 +71,7 @@ func Through(log *slog.Logger) (behind *slog.Logger, q *Queue, end func()) {
 // Dropped returns how many lines were not written.
 func (q *Queue) Dropped() uint64 { return q.dropped.Load() }
 
-// close leaves the goroutine to a handler that takes too long; it ends when the handler
-// returns.
+// close stops the queue. If the handler takes too long, the goroutine ends when the handler returns.
 func (q *Queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -91,7 +88,7 @@ func (q *Queue) close() {
 	}
 }
 
-// add never waits for a handler.
+// add adds a line. It never waits for a handler.
 func (q *Queue) add(l line) {
 	q.mu.Lock()
 	if q.closed {
@@ -159,7 +156,7 @@ func (q *Queue) next() (l line, ok bool) {
 			q.mu.Unlock()
 			return l, true
 		}
-		q.lines = nil // the memory of a long queue
+		q.lines = nil // frees the memory of a long queue
 		closed := q.closed
 		q.mu.Unlock()
 		if closed {

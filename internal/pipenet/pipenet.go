@@ -1,5 +1,5 @@
-// Package pipenet serves HTTP over net.Pipe for tests: it works in a bubble of
-// testing/synctest, and buffers nothing.
+// Package pipenet serves HTTP over net.Pipe for tests. It works in a testing/synctest bubble, and buffers
+// nothing.
 package pipenet
 
 import (

@@ -19,10 +19,9 @@ type Cluster struct {
 	nodes []*Server
 }
 
-// StartCluster starts masters that share all slots, and that many replicas for each of
-// them. A failover needs a majority of masters, thus at least three. A silent node counts
-// as down after 1 s. The start takes about 2 s, because Redis makes a new master wait that
-// long.
+// StartCluster starts masters that share all slots, and the given number of replicas for each of them. A
+// failover needs a majority of masters, so at least three. A silent node counts as down after 1 s. The start
+// takes about 2 s, because Redis makes a new master wait that long.
 func StartCluster(tb testing.TB, masters, replicas int) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -53,7 +52,7 @@ func StartCluster(tb testing.TB, masters, replicas int) *Cluster {
 	return c
 }
 
-// meet introduces each node to each other: gossip alone takes a second or two.
+// meet introduces all nodes to each other, because gossip alone takes a second or two.
 func (c *Cluster) meet() {
 	c.tb.Helper()
 	for i, s := range c.nodes {
@@ -78,8 +77,8 @@ func (c *Cluster) complete(masters int) error {
 	return nil
 }
 
-// WaitOK waits until every running node reports the cluster as ok and all replicas are
-// connected to their masters: at the start, and after a failover.
+// WaitOK waits until every running node reports the cluster as ok and all replicas are connected to their
+// masters. Use it at the start and after a failover.
 func (c *Cluster) WaitOK() {
 	c.tb.Helper()
 	Eventually(c.tb, "cluster in order", func() error {
@@ -132,7 +131,7 @@ func (c *Cluster) Owner(key string) (owner *Server) {
 	return owner
 }
 
-// Demote makes the owner of the key's slot a replica, which stays up, and one of its replicas the owner.
+// Demote makes the owner of the key's slot a replica that stays up, and makes one of its replicas the owner.
 func (c *Cluster) Demote(key string) {
 	c.tb.Helper()
 	was := c.Owner(key)
@@ -146,8 +145,7 @@ func (c *Cluster) Demote(key string) {
 	Until(c.tb, "failover", func() bool { return c.Owner(key) != was })
 }
 
-// Partial makes the cluster answer for the slots of the masters that run, while another does
-// not.
+// Partial makes the cluster answer for the slots of running masters while another master is down.
 func (c *Cluster) Partial() {
 	c.tb.Helper()
 	for _, s := range c.nodes {
@@ -155,7 +153,7 @@ func (c *Cluster) Partial() {
 	}
 }
 
-// listURL is the URL of the first server with the others as addr parameters.
+// listURL returns the URL of the first server with the others as addr parameters.
 func listURL(servers []*Server, query url.Values) string {
 	u := url.URL{Scheme: "redis", Host: servers[0].Addr()}
 	if query == nil {
@@ -168,8 +166,8 @@ func listURL(servers []*Server, query url.Values) string {
 	return u.String()
 }
 
-// Migrate moves the slot of a key to the next master, key by key, with a pause after each
-// key: meanwhile a command with several keys of the slot may get TRYAGAIN.
+// Migrate moves the slot of a key to the next master, key by key, with a pause after each key. During that
+// time, a command with several keys of the slot may get TRYAGAIN.
 func (c *Cluster) Migrate(key string, pause time.Duration) {
 	c.tb.Helper()
 	from := c.Owner(key)

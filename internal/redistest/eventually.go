@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// timeout is the time limit of a condition. It is far longer than any condition takes: a
-// longer limit only delays a failure.
+// timeout is the time limit of a condition. It is far longer than any condition takes, because a longer limit
+// only delays a failure.
 const timeout = 3 * time.Minute
 
-// Eventually polls until f returns nil, and fails the test after a time limit. A costly f, as one that asks
-// all agents of a cluster, gets a fifth of the time: the cluster needs the rest.
+// Eventually polls until f returns nil, and fails the test after a time limit. It spends at most a fifth of
+// the time in f, because if f is expensive and asks all agents of a cluster, for example, the cluster needs
+// the rest.
 func Eventually(tb testing.TB, what string, f func() error) {
 	tb.Helper()
 	const least, most = 5 * time.Millisecond, 100 * time.Millisecond

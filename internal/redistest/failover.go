@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Failover is a master and its replica, of which clients know one address, as managed Redis has them. When the
-// master changes, the former one stays up as a replica that rejects writes; a while later the address leads to the
-// new master, and connections that are open stay where they are.
+// Failover is a master and its replica with a single address for clients, like a managed Redis. When the
+// master changes, the old one stays up as a replica that rejects writes. A while later the address leads to
+// the new master, but open connections stay where they are.
 type Failover struct {
 	tb    testing.TB
 	pair  [2]*Server
@@ -15,7 +15,7 @@ type Failover struct {
 	addr  string
 }
 
-// StartBalanced starts a master and a replica behind a balancer of TCP connections.
+// StartBalanced starts a master and a replica behind a TCP load balancer.
 func StartBalanced(tb testing.TB) *Failover {
 	tb.Helper()
 	f := startFailover(tb)
@@ -34,16 +34,16 @@ func startFailover(tb testing.TB) *Failover {
 	return f
 }
 
-// Addr is the host:port that leads to the master.
+// Addr returns the host:port that leads to the master.
 func (f *Failover) Addr() string { return f.addr }
 
-// URL is the URL of Addr.
+// URL returns the URL of Addr.
 func (f *Failover) URL() string { return f.pair[0].urlOf(f.addr) }
 
 // Servers returns the two servers, the first master first.
 func (f *Failover) Servers() (first, second *Server) { return f.pair[0], f.pair[1] }
 
-// Promote makes the replica the master, and the master a replica. Addr leads to the former master.
+// Promote makes the replica the master, and the master a replica. Addr still leads to the old master.
 func (f *Failover) Promote() {
 	f.tb.Helper()
 	f.pair[0].WaitReplicas(1)

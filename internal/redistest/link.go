@@ -26,12 +26,12 @@ type Link struct {
 
 // pair is a connection of a client and its connection to the target.
 type pair struct {
-	client, server net.Conn      // server is nil before the dial
-	broken         chan struct{} // closed when both are
+	client, server net.Conn      // server is nil before dialing
+	broken         chan struct{} // closed when both connections are closed
 }
 
-// Proxy starts a link to target, a host:port, which need not be up. Clients that learn
-// addresses from a cluster or a sentinel bypass it; use Pause there.
+// Proxy starts a link to target, a host:port, which need not be up. Clients that learn addresses from a
+// cluster or a sentinel bypass the link, so use Pause there.
 func Proxy(tb testing.TB, target string) *Link {
 	tb.Helper()
 	return proxyAt(tb, net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(tb))), target)
@@ -48,20 +48,20 @@ func proxyAt(tb testing.TB, addr, target string) *Link {
 	return l
 }
 
-// Addr is the host:port to use in place of the target.
+// Addr returns the host:port to use instead of the target.
 func (l *Link) Addr() string { return l.addr }
 
-// URL is the URL of the server through the link.
+// URL returns the URL of the server via the link.
 func (l *Link) URL(s *Server) string { return s.urlOf(l.addr) }
 
-// Hang stops forwarding in both directions. Connections stay open, new ones are accepted
-// and stay silent. Neither side sees the other close.
+// Hang stops forwarding in both directions. Connections stay open, and new ones are accepted but stay silent.
+// Neither side sees the other close.
 func (l *Link) Hang() { l.set(true, 0) }
 
 // Delay delays bytes by d, in each direction.
 func (l *Link) Delay(d time.Duration) { l.set(false, d) }
 
-// Retarget sends new connections to another target. Open ones stay.
+// Retarget sends new connections to another target. Open connections stay.
 func (l *Link) Retarget(target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,8 +214,7 @@ func (l *Link) end(p *pair) {
 	l.drop(p, false)
 }
 
-// drop closes both connections; with reset both sides lose unread bytes. The caller holds
-// mu.
+// drop closes both connections. With reset, both sides lose unread bytes. The caller must hold mu.
 func (l *Link) drop(p *pair, reset bool) {
 	if _, ok := l.pairs[p]; !ok {
 		return

@@ -17,8 +17,8 @@ import (
 // names are the addresses of the host names of tests.
 var names sync.Map //nolint:gochecknoglobals // there is one default resolver
 
-// Names makes net.DefaultResolver ask a name server of this process, which knows the names of StartNamed and no
-// others. It is for TestMain: lookups that were given up still read the resolver.
+// Names makes net.DefaultResolver ask a name server in this process, which only knows the names of
+// StartNamed. Call it in TestMain, because lookups that were given up still read the resolver.
 func Names() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -32,8 +32,8 @@ func Names() {
 
 var named atomic.Int32 //nolint:gochecknoglobals // a name is for one test alone
 
-// StartNamed starts a master and a replica behind a host name, which has no other address after Move. TestMain
-// has to call Names. It needs the addresses 127.0.0.2 and 127.0.0.3, which Linux has.
+// StartNamed starts a master and a replica behind a host name. After Move, the name only has the other
+// address. TestMain must call Names. StartNamed needs the addresses 127.0.0.2 and 127.0.0.3, which Linux has.
 func StartNamed(tb testing.TB) *Failover {
 	tb.Helper()
 	f := startFailover(tb)
@@ -49,7 +49,7 @@ func StartNamed(tb testing.TB) *Failover {
 	return f
 }
 
-// serveNames answers queries as a name server does over TCP, until the connection ends.
+// serveNames answers queries like a name server over TCP, until the connection ends.
 func serveNames(conn net.Conn) error {
 	size := make([]byte, 2)
 	for {
@@ -77,7 +77,7 @@ func serveNames(conn net.Conn) error {
 	}
 }
 
-// answer makes a query its answer.
+// answer turns a query into its answer.
 func answer(m *dnsmessage.Message) {
 	m.Response, m.Authoritative, m.Additionals = true, true, nil
 	m.RCode = dnsmessage.RCodeNameError

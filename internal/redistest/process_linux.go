@@ -13,14 +13,14 @@ import (
 
 const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
 
-// dieWithTest makes the kernel kill the server if the test process dies before its
-// cleanup, as on a panic or a timeout.
+// dieWithTest makes the kernel kill the server if the test process dies before its cleanup, for example in a
+// panic or after a timeout.
 func dieWithTest(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// reservations is a file with a byte for each port. It stays open: closing it would end the locks. Each user has one,
-// because a user cannot open the file of another one.
+// reservations is a file with a byte for each port. It stays open, because closing it would release the
+// locks. Each user has one, because users cannot open each other's files.
 var reservations = sync.OnceValues(func() (*os.File, error) { //nolint:gochecknoglobals // one for a process
 	name := fmt.Sprint("roost-test-ports-", os.Getuid())
 	return os.OpenFile(filepath.Join(os.TempDir(), name), os.O_RDWR|os.O_CREATE, 0o600)

@@ -22,8 +22,8 @@ type Sentinel struct {
 	sentinels []*Server
 }
 
-// StartSentinel starts a master, a replica and three sentinels. Two sentinels replace a
-// master that is silent for 1 s. The start takes less than a second.
+// StartSentinel starts a master, a replica and three sentinels. Two sentinels together replace a master that
+// is silent for 1 s. The start takes less than a second.
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
 	master := Start(tb)
@@ -110,12 +110,12 @@ func (c *Sentinel) master() (*Server, error) {
 	return nil, errors.New("no server that runs is a master")
 }
 
-// Demote makes the master a replica, which stays up, and returns when the sentinels agree on the other one.
+// Demote makes the master a replica that stays up, and returns when the sentinels agree on the other one.
 func (c *Sentinel) Demote() {
 	c.tb.Helper()
 	was := c.Master()
 	for _, s := range c.sentinels {
-		// For four periods after the promotion the others wait for the news before they undo it.
+		// After the promotion, the other sentinels wait four periods for the news before they undo it.
 		s.Do("SENTINEL", "DEBUG", "PUBLISH-PERIOD", "2000")
 	}
 	c.sentinels[0].Do("SENTINEL", "FAILOVER", masterSet)

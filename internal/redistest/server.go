@@ -18,15 +18,14 @@ import (
 	"time"
 )
 
-// binary is the Redis server under another name: the program behaves by its argv[0].
-// Debian's package redis-tools has it under this name, and the package redis-server would
-// also start a service.
+// binary is the Redis server under another name, because the program looks at its argv[0]. Debian's package
+// redis-tools has it under this name, and the package redis-server would also start a service.
 const (
 	binary  = "redis-check-rdb"
 	install = "Redis 7 is not installed: run scripts/deps.sh, or apt-get install redis-tools"
 )
 
-// serverEnv names another program to run, as in REDIS_SERVER=valkey-server.
+// serverEnv names another program to run, for example REDIS_SERVER=valkey-server.
 const serverEnv = "REDIS_SERVER"
 
 // Server is a redis-server process.
@@ -35,8 +34,8 @@ type Server struct {
 	dir      string
 	port     int
 	cluster  bool
-	bus      int    // the other port of a node of a cluster
-	config   string // file, "" for none
+	bus      int    // second port of a cluster node
+	config   string // path of the file, "" for none
 	args     []string
 	user     string
 	password string
@@ -50,9 +49,9 @@ type process struct {
 	done chan struct{} // closed at its end
 }
 
-// Start starts a single server. args go to redis-server after those of the harness and
-// override them, as in Start(t, "--maxmemory", "1mb"). With "--requirepass" the URL has the
-// password. The start takes about 50 ms.
+// Start starts a single server. args are passed to redis-server after those of the harness and override them,
+// for example Start(t, "--maxmemory", "1mb"). With "--requirepass", the URL has the password. The start takes
+// about 50 ms.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := &Server{args: args}
@@ -64,10 +63,10 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// Addr is host:port.
+// Addr returns the host:port of the server.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL is in the form that rueidis.ParseURL reads, with user and password.
+// URL returns the URL in the form for rueidis.ParseURL, with user and password.
 func (s *Server) URL() string { return s.urlOf(s.Addr()) }
 
 func (s *Server) urlOf(addr string) string {
@@ -81,8 +80,8 @@ func (s *Server) urlOf(addr string) string {
 	return u.String()
 }
 
-// Patient makes the client of a URL wait for a busy machine. By default it hangs up when an
-// answer takes 500 ms, whatever the time limit of a call is.
+// Patient makes the client of a URL wait for a busy machine. By default it hangs up if an answer takes 500
+// ms, whatever the time limit of the call is.
 func Patient(of string) string {
 	sep := "?"
 	if strings.Contains(of, sep) {
@@ -137,8 +136,8 @@ func (s *Server) up() bool {
 	}
 }
 
-// launch starts the process on a free port and registers its cleanup, without a wait until
-// it is ready. To start several servers, launch all of them first.
+// launch starts the process on a free port and registers its cleanup, without waiting until it is ready. To
+// start several servers, launch all of them first.
 func (s *Server) launch(tb testing.TB) {
 	tb.Helper()
 	s.tb, s.dir = tb, tb.TempDir() // before Cleanup: the directory must outlive the process
@@ -157,8 +156,9 @@ func (s *Server) launch(tb testing.TB) {
 	})
 }
 
-// exec starts the process and returns nil when it listens. It returns an error if another process has taken the port
-// after FreePort. A process that ends for another reason fails the test: the next one would end likewise.
+// exec starts the process and returns nil when it listens. It returns an error if another process has taken
+// the port after FreePort. If the process ends for another reason, the test fails, because the next one would
+// end as well.
 func (s *Server) exec(extra ...string) error {
 	s.tb.Helper()
 	path, err := exec.LookPath(cmp.Or(os.Getenv(serverEnv), binary))
@@ -207,7 +207,7 @@ func (s *Server) arguments() []string {
 		args = []string{"--port", "0", "--tls-port", port}
 	}
 	args = append(args, "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", filepath.Join(s.dir, "log"))
-	if s.config != "" { // a sentinel, which has no data
+	if s.config != "" { // a sentinel has no data
 		return slices.Concat([]string{s.config}, args, s.args)
 	}
 	if s.cluster {
@@ -249,9 +249,9 @@ func (s *Server) log() string {
 // ports counts the ports that the tests of a process have tried.
 var ports atomic.Int32 //nolint:gochecknoglobals // a port is for one test alone
 
-// FreePort returns a port of 127.0.0.1, for TCP and UDP. No other call gets it while this process runs: on Linux in
-// any process of this user, elsewhere in this process. It looks below the range of ports for outgoing connections,
-// so that none of them takes the port while its server is down.
+// FreePort returns a free port of 127.0.0.1, for TCP and UDP. No other call returns it while this process
+// runs, on Linux in any process of this user, on other systems in this process. The port is below the range
+// of ports for outgoing connections, so that none of them takes it while its server is down.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {

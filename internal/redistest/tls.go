@@ -17,8 +17,8 @@ const (
 	password = "correct-horse:battery/staple?" // needs escaping in a URL
 )
 
-// StartTLS starts a single server that accepts only TLS, with a certificate of a private
-// authority, and only a user with a password.
+// StartTLS starts a single server that only accepts TLS, with a certificate of a private CA, and only a user
+// with a password.
 func StartTLS(tb testing.TB) *Server {
 	tb.Helper()
 	s := &Server{user: user, password: password}
@@ -33,7 +33,7 @@ func StartTLS(tb testing.TB) *Server {
 	return s
 }
 
-// TLSConfig trusts the server of StartTLS; it is nil for other servers.
+// TLSConfig returns a configuration that trusts the server of StartTLS, or nil for other servers.
 func (s *Server) TLSConfig() *tls.Config { return s.tls.Clone() }
 
 // certificate writes httptest's certificate for this host, which is its own authority,

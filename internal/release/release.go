@@ -5,15 +5,15 @@ import "runtime/debug"
 
 const module = "github.com/roost-cluster/roost"
 
-// Version is that of a release: scripts/release.sh sets it by -ldflags, since an unpacked source archive has no
-// history. Any other build has what the go command recorded.
+// Version is the version of a release. scripts/release.sh sets it with -ldflags, because an unpacked source
+// archive has no history. Other builds use what the go command recorded.
 var Version string //nolint:gochecknoglobals // set by -ldflags
 
-// Commit is that of a release, and set with Version.
+// Commit is the commit of a release. It is set together with Version.
 var Commit string //nolint:gochecknoglobals // set by -ldflags
 
-// Name returns the version of roost in this program: that of a tag, such as v1.2.3, the pseudo-version of a commit
-// without a tag, or "" if the build does not say.
+// Name returns the version of roost in this program: a tag such as v1.2.3, the pseudo-version of a commit
+// without a tag, or "" if the build has no version.
 func Name() string {
 	info, _ := debug.ReadBuildInfo()
 	return nameOf(Version, info)
@@ -29,7 +29,8 @@ func nameOf(version string, info *debug.BuildInfo) string {
 	return version
 }
 
-// recorded returns what the go command knows of roost, as the program itself or as one of its modules.
+// recorded returns the version that the go command recorded for roost, as the program itself or as one of its
+// modules.
 func recorded(info *debug.BuildInfo) string {
 	if info.Main.Path == module {
 		return info.Main.Version

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBytes bounds a name.
+// MaxBytes is the maximum length of a name.
 const MaxBytes = 512
 
 // Check returns the problem of name, or nil. A valid name is 1 to MaxBytes

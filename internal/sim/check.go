@@ -10,13 +10,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// maxProblems is how many disagreements are enough.
+// maxProblems is after how many disagreements to stop.
 const maxProblems = 8
 
-// Disagreements returns what keeps these nodes, or all if no id is given, from being one
-// cluster in agreement: other members, another table, a partition that is not owned by
-// exactly one node, published changes that do not add up to what a node owns. It stops
-// after a few.
+// Disagreements returns why these nodes, or all if no id is given, do not agree: different members, different
+// tables, partitions that are not owned by exactly one node, or published changes that do not add up to what
+// a node owns. It stops after a few.
 func (c *Cluster) Disagreements(ids ...string) []string {
 	nodes := c.all()
 	if len(ids) > 0 {
@@ -26,13 +25,12 @@ func (c *Cluster) Disagreements(ids ...string) []string {
 		return nil
 	}
 	if problems := differences(nodes); len(problems) > 0 {
-		return problems // what follows takes longer to find
+		return problems // the following checks take longer
 	}
 	return wrongOwners(nodes)
 }
 
-// wrongOwners returns the problems in the owners of partitions, where all nodes have the
-// same table.
+// wrongOwners returns the problems with the owners of partitions. All nodes must have the same table.
 func wrongOwners(nodes []*Process) (problems []string) {
 	owned := 0
 	for _, p := range nodes {
@@ -80,8 +78,8 @@ func differences(nodes []*Process) (problems []string) {
 	return problems
 }
 
-// agreed reports whether there are no Disagreements. At most looks it compares two nodes
-// alone: the node that disagreed at the last look probably still does.
+// agreed reports whether there are no Disagreements. Most of the time it only compares two nodes, because the
+// node that disagreed at the last look probably still does.
 func (c *Cluster) agreed() bool {
 	nodes := c.all()
 	if len(nodes) == 0 {
@@ -115,7 +113,7 @@ func (c *Cluster) Agree(limit time.Duration) (time.Duration, error) {
 	return took, nil
 }
 
-// Owners returns the owner of each partition by the table of the first node.
+// Owners returns the owner of each partition in the table of the first node.
 func (c *Cluster) Owners() []lease.NodeID {
 	t := c.all()[0].View().Table
 	owners := make([]lease.NodeID, t.Partitions())

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// reading is what package time keeps of a moment that time.Now returned: bit 63 says so,
-// 33 bits are seconds since 1885, 30 are nanoseconds; then comes the monotonic clock.
+// reading is how package time represents a moment from time.Now: bit 63 is set, 33 bits are seconds since
+// 1885, and 30 bits are nanoseconds. The monotonic clock follows.
 type reading struct {
 	wall      uint64
 	monotonic int64
@@ -19,9 +19,9 @@ const (
 	untilMaxNow = 1 << 33 // seconds: the year 2157
 )
 
-// clock returns a moment with both clocks, as time.Now does: only so can the wall clock be
-// set while the monotonic clock runs on. Package time has no way to make one. A test
-// compares with the layout that it relies on.
+// clock returns a moment with both clocks, like time.Now, so that the wall clock can be set while the
+// monotonic clock continues. Package time has no function for that. A test checks the layout that clock
+// relies on.
 func clock(wall time.Time, monotonic time.Duration) time.Time {
 	seconds := wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	if seconds < 0 || seconds >= untilMaxNow {

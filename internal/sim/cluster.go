@@ -13,39 +13,38 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Options shape a Cluster. The zero value is a fast and faultless LAN.
+// Options configure a Cluster. The zero value means a fast LAN without faults.
 type Options struct {
-	Seed   uint64        // two runs with one seed are the same, bit for bit
-	Delay  time.Duration // of every packet; default 1 ms
-	Jitter time.Duration // added to Delay, at random
+	Seed   uint64        // two runs with the same seed are identical
+	Delay  time.Duration // delay of every packet; default 1 ms
+	Jitter time.Duration // maximum of a random addition to Delay
 	Loss   float64       // share of packets that are lost, 0 to 1
 
-	// Config changes the configuration of every core, which has the defaults of
-	// cluster.LAN.
+	// Config changes the configuration of every core, which begins with the defaults of cluster.LAN.
 	Config func(*node.Config)
 
-	// Unwatched has no node watch another: leases alone end what has crashed.
+	// Unwatched turns watching off, so that only leases detect crashes.
 	Unwatched bool
 
 	Log func(*Process, node.Event) // default: nothing
 
 	Handlers *Handlers // of all nodes; default: none
 
-	// Tap receives each message that a process sends: the packets, and both halves of
-	// full exchanges. Default: nothing.
+	// Tap receives each message that a process sends: packets, and both halves of full exchanges. Default:
+	// nothing.
 	Tap func(message []byte)
 }
 
-// Setup is how one process is started.
+// Setup configures how a process is started.
 type Setup struct {
-	Clock     time.Duration // of its wall clock, ahead of the others'
+	Clock     time.Duration // how far its wall clock is ahead of the others'
 	Config    func(*node.Config)
-	Addr      string   // default: one that no process had before
-	Seeds     []string // addresses; default: three nodes that run already, or else start with it
-	Bootstrap bool     // it does not wait for the seeds
+	Addr      string   // default: an address that no process has had before
+	Seeds     []string // addresses; default: three nodes that run already, or else that start with it
+	Bootstrap bool     // the node does not wait for the seeds
 }
 
-// Cluster is a set of processes on one network, and their time.
+// Cluster is a set of processes on a network, with their time.
 type Cluster struct {
 	opts     Options
 	begin    time.Time
@@ -53,14 +52,14 @@ type Cluster struct {
 	queue    queue
 	net      network
 	rng      *rand.Rand
-	nodes    map[string]*Process // that run or are paused
-	hosts    int                 // addresses that were given away
+	nodes    map[string]*Process // nodes that run or are paused
+	hosts    int                 // number of addresses that were assigned
 	outsider Process             // never runs
-	probing  bool                // at this moment
-	doubt    string              // the node that was the first to disagree at the last look
+	probing  bool                // probes are already planned for this moment
+	doubt    string              // the first node that disagreed at the last look
 
-	// measured means that the cluster is put through a trial, for which thousands of nodes
-	// have to fit into memory: they share equal data, and keep no batches.
+	// measured is set during a trial, for which thousands of nodes must fit into memory. They share equal
+	// data, and keep no batches.
 	measured bool
 	shared   shared
 }
@@ -106,17 +105,17 @@ func (c *Cluster) Run(d time.Duration) {
 		case e.packet == nil:
 			e.to.handle(e)
 		case !c.net.cuts[link{e.from.Addr, e.to.Addr}]:
-			c.net.byAddr[e.to.Addr].handle(e) // to the process that is there now
+			c.net.byAddr[e.to.Addr].handle(e) // to the process that has this address now
 		}
 	}
 	c.now = end
 }
 
-// look is how often conditions are looked at.
+// look is how often conditions are checked.
 const look = 10 * time.Millisecond
 
-// RunUntil lets time pass until the condition holds, looking every 10 ms. It returns
-// how long that took, and false if the condition did not hold within the limit.
+// RunUntil lets time pass until the condition holds, which it checks every 10 ms. It returns how long that
+// took, and false if the condition did not hold within the limit.
 func (c *Cluster) RunUntil(condition func() bool, limit time.Duration) (took time.Duration, ok bool) {
 	begin := c.now
 	for !condition() {
@@ -157,7 +156,7 @@ func (c *Cluster) seeds(n int) (seeds []string) {
 	return seeds[:min(3, len(seeds))]
 }
 
-// NextAddr returns the address of the next process but n that is started.
+// NextAddr returns the address of the process that is started after n others.
 func (c *Cluster) NextAddr(n int) string { return addrOf(c.hosts + n) }
 
 func addrOf(host int) string {
@@ -234,7 +233,7 @@ func (c *Cluster) all() []*Process {
 	return all
 }
 
-// Crash ends processes as kill -9 does.
+// Crash ends processes like kill -9.
 func (c *Cluster) Crash(ids ...string) {
 	for _, id := range ids {
 		p := c.Node(id)
@@ -244,9 +243,9 @@ func (c *Cluster) Crash(ids ...string) {
 	}
 }
 
-// Leave has a node leave in good order: it drains until all agree and its runs have
-// returned, or its TTL or the bound of a handoff is over, sends a leave message, and ends a second
-// later. It takes that time.
+// Leave makes a node leave like an agent: it drains until all agree and its runs have returned, or until its
+// TTL or the maximum wait of a handoff is over, sends a leave message, and ends a second later. This much
+// time passes.
 func (c *Cluster) Leave(id string) {
 	p := c.Node(id)
 	p.Drain()
@@ -256,7 +255,7 @@ func (c *Cluster) Leave(id string) {
 	c.exit(p)
 }
 
-// LeaveAtOnce has a node leave without a drain. It ends a second later.
+// LeaveAtOnce makes a node leave without a drain. It ends a second later.
 func (c *Cluster) LeaveAtOnce(id string) {
 	p := c.Node(id)
 	c.sendLeave(p)
@@ -266,7 +265,7 @@ func (c *Cluster) LeaveAtOnce(id string) {
 // lastWords is how long a process lives after its leave message.
 const lastWords = time.Second
 
-// sendLeave has a node that owns nothing leave. Its process still runs.
+// sendLeave makes a node that owns nothing leave. Its process still runs.
 func (c *Cluster) sendLeave(p *Process) {
 	p.do(p.core.Leave)
 	delete(c.nodes, p.ID)
@@ -278,19 +277,18 @@ func (c *Cluster) Restart(id string) {
 	c.Start(id)
 }
 
-// Pause stops a process, as SIGSTOP does. Messages to it wait.
+// Pause stops a process, like SIGSTOP. Messages to it wait.
 func (c *Cluster) Pause(id string) {
 	p := c.Node(id)
-	p.View() // the turn that is interrupted shows nothing any more
+	p.View() // the interrupted turn must not show anything any more
 	p.status = paused
 }
 
-// Resume lets a paused process go on. It finishes the turn that was interrupted, and
-// looks at the clock before it reads anything that has waited, which is the worst that
-// can happen to it.
+// Resume continues a paused process. It finishes the interrupted turn, and looks at the clock before it reads
+// anything that has waited, which is the worst case.
 func (c *Cluster) Resume(id string) { c.Node(id).Resume() }
 
-// Resume is Cluster.Resume for a process that another one has followed under its id.
+// Resume is Cluster.Resume for a process that another one has replaced under its id.
 func (p *Process) Resume() {
 	if p.status != paused {
 		return
@@ -308,9 +306,8 @@ func (p *Process) Resume() {
 	}
 }
 
-// Suspend stops a process together with its host, as the suspension of a virtual machine does.
-// Its monotonic clock stands still, so the process does not notice; nor do the timers that it
-// waits for. Most packets to it are lost.
+// Suspend stops a process together with its host, like the suspension of a virtual machine. Its monotonic
+// clock and its timers stand still, so the process does not notice. Most packets to it are lost.
 func (c *Cluster) Suspend(id string) {
 	p := c.Node(id)
 	p.status, p.since = suspended, c.now
@@ -318,7 +315,8 @@ func (c *Cluster) Suspend(id string) {
 	c.probe()
 }
 
-// Wake lets a suspended process go on. Its wall clock is right again, or stale: then it stood still, too.
+// Wake continues a suspended process. Its wall clock is right again or, if stale is set, has stood still,
+// too.
 func (c *Cluster) Wake(id string, stale bool) {
 	p := c.Node(id)
 	if p.status != suspended {
@@ -335,18 +333,18 @@ func (c *Cluster) Wake(id string, stale bool) {
 	for _, e := range waiting {
 		p.handle(e)
 	}
-	for _, w := range p.watches { // the other end of the stream is gone, which its next probe shows
+	for _, w := range p.watches { // the other end of the stream is gone, as its next probe shows
 		if w.open {
 			c.end(w, leastIdleTimeout+time.Duration(c.net.streamRng.Int64N(int64(mostIdleTimeout-leastIdleTimeout))))
 		}
 	}
 }
 
-// Crash is Cluster.Crash for a process that another one has followed under its id.
+// Crash is Cluster.Crash for a process that another one has replaced under its id.
 func (p *Process) Crash() { p.c.exit(p) }
 
-// Fingerprint identifies what every node knows and has done so far: two runs of one
-// seed have the same.
+// Fingerprint identifies what every node knows and has done so far. Two runs with the same seed have the same
+// fingerprint.
 func (c *Cluster) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, p := range c.all() {

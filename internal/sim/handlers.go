@@ -11,8 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Handlers gives each node a handler for each partition that it owns, as RunOwned does, and
-// watches them.
+// Handlers gives each node a handler for each partition that it owns, like RunOwned, and watches them.
 type Handlers struct {
 	Stop func(*Process) time.Duration // how long a run takes to return once it is cancelled
 
@@ -23,13 +22,13 @@ type Handlers struct {
 	ended   map[placement.Partition]ending
 }
 
-// Overlap is the begin of a run of a partition that runs on another node.
+// Overlap is the beginning of a run of a partition that runs on another node.
 type Overlap struct {
 	At        time.Duration
 	Partition placement.Partition
 	Begins    *Process
 	Runs      *Process
-	Known     bool // each of the two takes the other for live
+	Known     bool // each of the two nodes is live in the other's view
 }
 
 func (o Overlap) String() string {
@@ -40,7 +39,7 @@ func (o Overlap) String() string {
 type Gap struct {
 	Partition placement.Partition
 	Time      time.Duration
-	Crash     bool // the former run ended with its process
+	Crash     bool // the earlier run ended with its process
 }
 
 type ending struct {
@@ -61,7 +60,7 @@ func (h *Handlers) begin(p *Process, of placement.Partition) {
 	h.running[of] = append(h.running[of], p)
 }
 
-// knows reports whether the other process is a live member.
+// knows reports whether the other process is a live member in the view of p.
 func (p *Process) knows(other *Process) bool {
 	return slices.ContainsFunc(p.View().Live.Members, func(m lease.Member) bool { return m.Handle == other.core.Handle() })
 }
@@ -77,7 +76,7 @@ func (h *Handlers) Running(of placement.Partition) int { return len(h.running[of
 // Runs returns the partitions whose runs have begun on a process and have not returned.
 func (p *Process) Runs() []placement.Partition { return slices.Sorted(maps.Keys(p.runs)) }
 
-// run is one run of a partition.
+// run is a run of a partition.
 type run struct {
 	of      placement.Partition
 	since   uint64
@@ -85,7 +84,7 @@ type run struct {
 	next    uint64 // the ownership that begins when it has returned; 0 = none
 }
 
-// follow starts and cancels runs as RunOwned does.
+// follow starts and cancels runs like RunOwned.
 func (p *Process) follow(b events.Batch, stop []placement.Partition) {
 	if p.c.opts.Handlers == nil {
 		p.report(stop)
@@ -145,7 +144,7 @@ func (p *Process) report(idle []placement.Partition) {
 	}
 }
 
-// endRuns ends the runs of a process, with it.
+// endRuns ends the runs of a process that ends.
 func (p *Process) endRuns() {
 	for of := range p.runs {
 		p.c.opts.Handlers.end(p, of, true)

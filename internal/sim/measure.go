@@ -9,10 +9,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Trial is what [Cluster.Measure] puts a cluster through.
+// Trial configures [Cluster.Measure].
 type Trial struct {
-	Nodes int           // that start at the same moment
-	Rest  time.Duration // without a change of members, to measure leases and traffic
+	Nodes int           // number of nodes that start at the same moment
+	Rest  time.Duration // time without a change of members, to measure leases and traffic
 	Crash int           // nodes that crash at the same moment, below Nodes
 	Limit time.Duration // for each agreement
 
@@ -23,14 +23,14 @@ type Trial struct {
 
 // Measurement is the result of a Trial.
 type Measurement struct {
-	// FalseExpiries counts, over the whole trial, leases that expired at some node while
-	// the process that held them ran and took part. A leave message or a crash ends a lease
-	// once at each other node, which does not count.
+	// FalseExpiries counts leases that expired at a node during the trial although the process that held them
+	// ran and took part. The ends of leases after a leave message or a crash, one at each other node, do not
+	// count.
 	FalseExpiries int
 
-	OldestAge time.Duration // of a lease at any node, at rest; looked up each second
-	Bytes     float64       // sent by a node in a second at rest, in packets
-	Packets   float64       // likewise
+	OldestAge time.Duration // of a lease at any node, at rest; measured each second
+	Bytes     float64       // sent in packets by a node per second, at rest
+	Packets   float64       // packets sent by a node per second, at rest
 	Agree     Agreements
 }
 
@@ -39,15 +39,15 @@ type Measurement struct {
 type Agreements struct {
 	Start time.Duration // of all nodes at once
 	Join  time.Duration // of one node
-	Leave time.Duration // of one node, from its leave message on, which follows its drain
+	Leave time.Duration // of one node, from its leave message, which follows its drain
 	Crash time.Duration // of Trial.Crash nodes at once; Never for none
 }
 
 // Never is the time of an agreement that was not reached within Trial.Limit.
 const Never time.Duration = -1
 
-// Measure puts a new cluster through a trial: a mass start, a time of rest, a join, a
-// leave and a crash. The only error is that of Trial.Tick.
+// Measure runs a trial with a new cluster: a mass start, a time of rest, a join, a leave and a crash. It only
+// fails with the error of Trial.Tick.
 func (c *Cluster) Measure(t Trial) (Measurement, error) {
 	c.measured, c.shared.records = true, make(map[version]*lease.Record)
 	m := measuring{
@@ -84,8 +84,8 @@ type measuring struct {
 	phase  string
 	result Measurement
 
-	ended map[lease.NodeID]bool // processes that others have to miss
-	due   map[*Process]int      // leases of theirs that a node held at that time
+	ended map[lease.NodeID]bool // processes that have ended
+	due   map[*Process]int      // how many of their leases a node held when they ended
 	false int                   // expiries at nodes that have ended
 }
 
@@ -117,7 +117,7 @@ func (m *measuring) await(begin time.Time, limit time.Duration, condition func()
 	return m.c.now.Sub(begin), nil
 }
 
-// settle returns how long the news of a change still travels after the agreement on it.
+// settle returns how long the news of a change still spreads after the agreement.
 func (m *measuring) settle() time.Duration {
 	ttl := m.c.all()[0].ttl
 	if m.phase == "mass start" {
@@ -175,7 +175,7 @@ func (m *measuring) leave() (err error) {
 		if since >= lastWords {
 			m.c.exit(p)
 		}
-		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the leave message is not on its way any more
+		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the leave message is no longer on its way
 			m.miss(p)
 		}
 		return agreed
@@ -201,8 +201,7 @@ func (m *measuring) crash() (err error) {
 	return err
 }
 
-// miss notes that nodes have ended: their leases expire rightly at the nodes where
-// they hold now.
+// miss notes that nodes have ended, so that their leases rightly expire at the nodes where they hold now.
 func (m *measuring) miss(ps ...*Process) {
 	ids := make(map[lease.NodeID]bool)
 	for _, p := range ps {
@@ -214,8 +213,8 @@ func (m *measuring) miss(ps ...*Process) {
 	maps.Copy(m.ended, ids)
 }
 
-// falseAt returns how many leases have expired too many at p: all but the leases of
-// ended nodes that p holds no longer.
+// falseAt returns how many leases have wrongly expired at p: all except leases of ended nodes that p no
+// longer holds.
 func (m *measuring) falseAt(p *Process) int {
 	stats := p.glance().Stats
 	return max(0, int(stats.Expired+stats.Crashed)-(m.due[p]-p.holds(m.ended)))

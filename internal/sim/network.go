@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// What a full exchange or a lookup can fail with.
+// Errors of full exchanges and lookups.
 var (
 	errRefused = errors.New("sim: connection refused")
 	errTimeout = errors.New("sim: connection timed out")
@@ -18,22 +18,22 @@ var (
 	errNoDNS   = errors.New("sim: the name servers do not answer")
 )
 
-// streamTimeout bounds a full exchange.
+// streamTimeout is how long a full exchange may take.
 const streamTimeout = 2500 * time.Millisecond
 
-// link is the way from one address to another.
+// link is one direction between two addresses.
 type link struct{ from, to string }
 
-// network is what lies between the processes.
+// network is the network between the processes.
 type network struct {
 	delay, jitter time.Duration
 	loss          float64
 	rng           *rand.Rand
-	lossOf        map[string]loss // of an address, besides
+	lossOf        map[string]loss // additional loss of an address
 	byAddr        map[string]*Process
 	cuts          map[link]bool
 	resets        map[link]bool   // cuts at which streams are reset
-	streams       []*stream       // full exchanges that are under way
+	streams       []*stream       // full exchanges in progress
 	streamRng     *rand.Rand      // of watch streams
 	refuses       map[string]bool // addresses that refuse watch streams
 	gone          map[string]bool // addresses of hosts that have vanished
@@ -42,20 +42,20 @@ type network struct {
 // loss is the share of packets that are lost on the way out of a host, and into it.
 type loss struct{ out, in float64 }
 
-// latency returns the transit time of the next packet, and its fate, in [0, 1). Each
-// packet draws two numbers under any settings, so that an additional fault in a run does
-// not change the fate of other packets until a core sends more or fewer of them.
+// latency returns the transit time of the next packet, and its fate in [0, 1). Each packet draws two numbers
+// with any settings, so an additional fault in a run does not change the fate of other packets until a core
+// sends more or fewer packets.
 func (n *network) latency() (d time.Duration, fate float64) {
 	jitter, fate := n.rng.Float64(), n.rng.Float64()
 	return n.delay + time.Duration(jitter*float64(n.jitter)), fate
 }
 
-// loses reports whether a packet of this fate is lost.
+// loses reports whether a packet with this fate is lost.
 func (n *network) loses(l link, fate float64) bool {
 	return fate < 1-(1-n.loss)*(1-n.lossOf[l.from].out)*(1-n.lossOf[l.to].in)
 }
 
-// send puts a packet on its way. It reports no loss, as UDP does not.
+// send sends a packet. Like UDP, it does not report losses.
 func (c *Cluster) send(from *Process, addr string, packet []byte) {
 	delay, fate := c.net.latency()
 	from.sent.Packets++
@@ -68,14 +68,13 @@ func (c *Cluster) send(from *Process, addr string, packet []byte) {
 	c.queue.push(event{at: c.now.Add(delay), to: to, from: from, packet: packet})
 }
 
-// Inject sends a message to a node from the address of an outsider, who may have recorded
-// or written it.
+// Inject sends a message to a node from the address of an outsider, who may have recorded or made it.
 func (c *Cluster) Inject(id string, message []byte) {
 	delay, _ := c.net.latency()
 	c.queue.push(event{at: c.now.Add(delay), to: c.Node(id), from: &c.outsider, packet: message})
 }
 
-// stream is a full exchange that is under way.
+// stream is a full exchange in progress.
 type stream struct {
 	link
 	done func(node.Reason, error) // runs once
@@ -89,9 +88,9 @@ func (n *network) close(s *stream, reason node.Reason, err error) {
 	}
 }
 
-// exchange opens a stream to an address, on which the other side says who it is, and both sides hand over all that they
-// know. done runs once: when the answer has been merged, or with an error. A paused
-// process accepts the connection and does not answer.
+// exchange opens a stream to an address, on which the other side says who it is, and both sides send
+// everything that they know. done runs once, when the answer has been merged or with an error. A paused
+// process accepts the connection but does not answer.
 func (c *Cluster) exchange(from *Process, x node.Exchange, done func(node.Reason, error)) {
 	addr := x.Addr
 	there, _ := c.net.latency()
@@ -136,7 +135,7 @@ func reasonOf(err error) node.Reason {
 	return node.NoAnswer
 }
 
-// reply merges the state of the other side, and sends the own one back.
+// reply merges the state of the other side, and sends its own state back.
 func (c *Cluster) reply(from, to *Process, s *stream, state []byte, back time.Duration) {
 	reply := to.core.Sync(to.Now())
 	c.opts.Tap(state)
@@ -153,7 +152,8 @@ func (c *Cluster) reply(from, to *Process, s *stream, state []byte, back time.Du
 // Split cuts the network between groups of nodes.
 func (c *Cluster) Split(groups ...[]string) { eachWay(groups, c.Cut) }
 
-// SplitByResets cuts the network between groups of nodes by a firewall that drops packets, and resets streams.
+// SplitByResets cuts the network between groups of nodes with a firewall that drops packets and resets
+// streams.
 func (c *Cluster) SplitByResets(groups ...[]string) {
 	eachWay(groups, func(from, to string) {
 		c.net.resets[link{c.Node(from).Addr, c.Node(to).Addr}] = true
@@ -161,7 +161,7 @@ func (c *Cluster) SplitByResets(groups ...[]string) {
 	})
 }
 
-// eachWay calls cut for each node and each node of another group.
+// eachWay calls cut for each pair of nodes in different groups, in both directions.
 func eachWay(groups [][]string, cut func(from, to string)) {
 	for i, group := range groups {
 		for _, other := range slices.Concat(groups[i+1:]...) {
@@ -196,13 +196,13 @@ func (c *Cluster) Loss() float64 { return c.net.loss }
 // SetLoss changes the share of packets that are lost.
 func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 
-// SetLossOf changes the share of packets that are lost, besides, on the way out of the host of
-// a node, and into it. Streams repeat lost packets.
+// SetLossOf changes the share of packets that are additionally lost on the way out of a node's host and into
+// it. Streams repeat lost packets.
 func (c *Cluster) SetLossOf(id string, out, in float64) {
 	c.net.lossOf[c.Node(id).Addr] = loss{out, in}
 }
 
-// ResetStreams ends all streams that a node takes part in, as a restarted firewall does.
+// ResetStreams ends all streams to and from a node, like a restarted firewall.
 func (c *Cluster) ResetStreams(id string) {
 	addr := c.Node(id).Addr
 	for _, s := range slices.Clone(c.net.streams) {

@@ -21,32 +21,30 @@ const (
 	crashed
 )
 
-// maxBacklog is how many bytes of packets wait for a paused process, as in its
-// socket, and maxHeld how many wait for a suspended one, in the queue of its network
-// interface. What arrives beyond that is lost.
+// maxBacklog is how many bytes of packets wait for a paused process in its socket. maxHeld is how many wait
+// for a suspended process in the queue of its network interface. Further packets are lost.
 const (
 	maxBacklog = 2 << 20
 	maxHeld    = 64 << 10
 )
 
-// Process runs one core, as an agent does. Its methods carry out what the core
-// says at once, before they return.
+// Process runs a core, like an agent. Its methods carry out what the core says before they return.
 type Process struct {
 	ID, Addr string
 
 	c      *Cluster
 	core   *node.Node
-	offset time.Duration // of its wall clock
+	offset time.Duration // offset of its wall clock
 	status status
 	boot   time.Time
-	slept  time.Duration // how long it was suspended, all in all
+	slept  time.Duration // how long it was suspended in total
 	since  time.Time     // when it was suspended, if it is
 	ttl    time.Duration
-	bound  time.Duration // of a handoff
+	bound  time.Duration // maximum wait of a handoff
 	rng    *rand.Rand
 	wake   time.Time // when the core wants to be called
 
-	unfinished   *node.Ready // what a paused process was about to carry out
+	unfinished   *node.Ready // what a paused process was about to do
 	backlog      []event     // what waits while the process is paused or suspended
 	backlogBytes int
 
@@ -56,7 +54,7 @@ type Process struct {
 	view      node.View
 	stale     bool // view is older than the last Show
 	sent      Traffic
-	duplicate *lease.Record // a later process of this ID
+	duplicate *lease.Record // record of a later process with this ID
 	watches   []*watching
 }
 
@@ -72,7 +70,7 @@ func (p *Process) age() time.Duration { return p.c.now.Sub(p.boot) - p.slept }
 // turn carries out what the core says.
 func (p *Process) turn() {
 	r := p.core.Ready(p.Now())
-	if p.status == paused { // within the turn, for instance by a strategy
+	if p.status == paused { // paused during the turn, for example by a strategy
 		p.unfinished = &r
 		return
 	}
@@ -90,7 +88,7 @@ func (p *Process) carryOut(r node.Ready) {
 		}
 	}
 	if r.Show {
-		p.stale, p.view = true, node.View{} // views are large: keep none that is out of date
+		p.stale, p.view = true, node.View{} // views are large: don't keep outdated ones
 	}
 	p.publish(r)
 	for _, packet := range r.Packets {
@@ -138,7 +136,7 @@ func (p *Process) handle(e event) {
 	case p.status == suspended:
 		p.wait(e, maxHeld)
 		return
-	case e.packet == nil && e.slept < p.slept: // its timer stood still, too
+	case e.packet == nil && e.slept < p.slept: // its timer was suspended, too
 		e.at, e.slept = e.at.Add(p.slept-e.slept), p.slept
 		p.c.queue.push(e)
 		return
@@ -147,12 +145,12 @@ func (p *Process) handle(e event) {
 	case e.do != nil:
 		e.do()
 	case !e.at.Equal(p.wake):
-		return // an earlier call has planned another time
+		return // another call has planned another time since
 	}
 	p.turn()
 }
 
-// wait keeps an event until the process goes on. Packets beyond a number of bytes are lost.
+// wait keeps an event until the process continues. Packets beyond most bytes are lost.
 func (p *Process) wait(e event, most int) {
 	if p.backlogBytes += len(e.packet); e.packet != nil && p.backlogBytes > most {
 		p.backlogBytes -= len(e.packet)
@@ -169,18 +167,18 @@ func (p *Process) do(command func(now time.Time)) {
 	}
 }
 
-// Drain, Undrain, SetWeight and SetLoad are those of cluster.Agent, and do not wait.
+// Drain, Undrain, SetWeight and SetLoad are like those of cluster.Agent, but do not wait.
 
 // Clock returns how far the wall clock is ahead of the true time.
 func (p *Process) Clock() time.Duration { return p.offset }
 
-// StepClock sets the wall clock of the host forward, or back. The monotonic clock runs on.
+// StepClock sets the wall clock of the host forward or back. The monotonic clock continues.
 func (p *Process) StepClock(by time.Duration) { p.offset += by }
 
-// Drain makes the node give up what it owns.
+// Drain makes the node release what it owns.
 func (p *Process) Drain() { p.do(p.core.Drain) }
 
-// DrainAt has all nodes drain it at a moment by the clock of the process.
+// DrainAt makes the node drain at a moment by the clock of the process.
 func (p *Process) DrainAt(at time.Time) { p.do(func(now time.Time) { p.core.DrainAt(now, at) }) }
 
 // Undrain makes the node a candidate again.
@@ -229,7 +227,7 @@ func (p *Process) hasMembers(nodes []*Process) bool {
 	return i == len(nodes)
 }
 
-// Self returns what the node says of itself, or nil if it is no member.
+// Self returns what the node announces about itself, or nil if it is not a member.
 func (p *Process) Self() *lease.Member {
 	members := p.View().Live.Members
 	if i := slices.IndexFunc(members, func(m lease.Member) bool { return string(m.ID) == p.ID }); i >= 0 {
@@ -241,7 +239,7 @@ func (p *Process) Self() *lease.Member {
 // Stopped reports whether the process is paused or suspended.
 func (p *Process) Stopped() bool { return p.status == paused || p.Suspended() }
 
-// Suspended reports whether the process stands still together with its host.
+// Suspended reports whether the process is suspended together with its host.
 func (p *Process) Suspended() bool { return p.status == suspended }
 
 // Live reports whether the node takes part in placement, its own lease holds, and the process is
@@ -250,7 +248,7 @@ func (p *Process) Live() bool {
 	return p.status != suspended && p.View().Phase == node.Active && p.view.Lease.Holds(p.age())
 }
 
-// Owned returns the partitions that the node owns, ascending; none if its own lease
+// Owned returns the partitions that the node owns, in ascending order. It returns none if the node's lease
 // does not hold, or while the process is suspended.
 func (p *Process) Owned() []placement.Partition {
 	v := p.glance()
@@ -260,10 +258,10 @@ func (p *Process) Owned() []placement.Partition {
 	return v.State.Owned()
 }
 
-// Batches returns what a watcher received that read every state from the first on.
+// Batches returns what a watcher would receive that reads every state from the first on.
 func (p *Process) Batches() []events.Batch { return p.ledger.Batches }
 
-// Problems returns the contradictions in Batches, and the differences between their sum and a state
+// Problems returns the contradictions in Batches, and the differences between their sum and the given state
 // of the node.
 func (p *Process) Problems(owned []placement.Partition, members []lease.NodeID) []string {
 	return p.ledger.Problems(owned, members)

@@ -2,18 +2,18 @@ package sim
 
 import "time"
 
-// event is something that happens to one process at one moment: it gets a packet, or the function do runs.
+// event is something that happens to a process at a moment: it gets a packet, or the function do runs.
 type event struct {
 	at     time.Time
 	to     *Process
-	from   *Process // of a packet
+	from   *Process // sender of a packet
 	packet []byte
-	do     func()        // if it is no packet; nil = the process wants to be called
+	do     func()        // if it is not a packet; nil = the process wants to be called
 	slept  time.Duration // how long the process had been suspended when the event was planned
 }
 
-// queue is a binary heap of events, the earliest first. The heap itself has no pointers: most of its
-// work is to move elements, of which the garbage collector would have to know.
+// queue is a binary heap of events, earliest first. The heap itself has no pointers, because it mostly moves
+// elements, and the garbage collector would have to track each move.
 type queue struct {
 	heap   []place
 	events []event
@@ -21,7 +21,8 @@ type queue struct {
 	last   uint64
 }
 
-// place is that of an event in time. Events of one moment happen in the order in which they were queued.
+// place is the place of an event in time. Events at the same moment happen in the order in which they were
+// queued.
 type place struct {
 	at    int64
 	turn  uint64

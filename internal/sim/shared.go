@@ -7,12 +7,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// shared has the values that the nodes of a trial have in common, so that thousands of them
-// fit into memory. At rest, all hold the same records, the same members and the same table.
+// shared has the values that the nodes of a trial share, so that thousands of them fit into memory. At rest,
+// all have the same records, members and table.
 type shared struct {
 	records map[version]*lease.Record
-	members [][]lease.Incarnation // the latest ones
-	tables  []computed            // likewise
+	members [][]lease.Incarnation // the latest members
+	tables  []computed            // the latest tables
 }
 
 // version names a record.
@@ -29,8 +29,8 @@ type computed struct {
 	table      *placement.Table
 }
 
-// kept is how many different tables and members are kept. While nodes come or go, few sets
-// of members are in use at a time.
+// kept is how many different tables and members are kept. While nodes come or go, only a few sets of members
+// are in use at the same time.
 const kept = 16
 
 // record returns the first record that had the version of r.
@@ -43,7 +43,7 @@ func (s *shared) record(r *lease.Record) *lease.Record {
 	return r
 }
 
-// sameMembers returns equal members, which others have.
+// sameMembers returns an equal slice that other nodes also use.
 func (s *shared) sameMembers(members []lease.Incarnation) []lease.Incarnation {
 	i := slices.IndexFunc(s.members, func(m []lease.Incarnation) bool { return slices.Equal(m, members) })
 	if i < 0 {
@@ -53,8 +53,8 @@ func (s *shared) sameMembers(members []lease.Incarnation) []lease.Incarnation {
 	return s.members[i]
 }
 
-// compute is placement.Compute, and remembers the latest tables. A table with a memory
-// depends on more than the nodes.
+// compute is placement.Compute, but remembers the latest tables. It does not remember tables with a memory,
+// which depend on more than the nodes.
 func (s *shared) compute(in placement.Input) (*placement.Table, error) {
 	if in.Memory != nil {
 		return placement.Compute(in)

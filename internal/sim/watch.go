@@ -8,12 +8,12 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// watching is what a process does to hold a watch stream to another one.
+// watching is the state of a watch stream from a process to another.
 type watching struct {
 	node.Watch
 	from  *Process
 	open  bool
-	pause time.Duration // before the next try
+	pause time.Duration // pause before the next attempt
 }
 
 const (
@@ -21,8 +21,8 @@ const (
 	firstPause  = time.Second
 	longPause   = 30 * time.Second
 
-	// A kernel takes a stream for dead when it has no answer to two probes, a second after
-	// each. A host that has vanished answered the one before.
+	// A kernel considers a stream dead if two probes have no answer, a second after each. A vanished host has
+	// answered the probe before.
 	leastIdleTimeout = 2 * time.Second
 	mostIdleTimeout  = 3 * time.Second
 )
@@ -39,13 +39,13 @@ func (p *Process) watch(nodes []node.Watch) {
 	}
 }
 
-// streamTime returns how long a packet of a stream takes. It draws from numbers of its own:
-// streams change the fate of no packet.
+// streamTime returns how long a packet of a stream takes. It has its own random numbers, so that streams
+// don't change the fate of packets.
 func (c *Cluster) streamTime() time.Duration {
 	return c.net.delay + time.Duration(c.net.streamRng.Float64()*float64(c.net.jitter))
 }
 
-// dial opens a watch stream. In place of a stream that has ended, a failure is evidence.
+// dial opens a watch stream. With again, it replaces a stream that has ended, and a failure is evidence.
 func (c *Cluster) dial(w *watching, again bool) {
 	c.watched(w, 4*c.streamTime(), func() {
 		if c.net.resets[link{w.from.Addr, w.Addr}] {
@@ -60,7 +60,7 @@ func (c *Cluster) dial(w *watching, again bool) {
 		case to == nil || to.status == crashed || c.net.refuses[w.Addr]:
 			c.failed(w, again, lease.Refused)
 		case to.status == paused:
-			c.failed(w, false, 0) // it accepts the connection, and does not answer
+			c.failed(w, false, 0) // the node accepts the connection but does not answer
 		case to.core.Handle() != w.Node:
 			c.failed(w, again, lease.Refused)
 		default:
@@ -69,7 +69,7 @@ func (c *Cluster) dial(w *watching, again bool) {
 	})
 }
 
-// failed plans the next try, and reports evidence if there is any.
+// failed plans the next attempt, and reports evidence if there is any.
 func (c *Cluster) failed(w *watching, report bool, e lease.Evidence) {
 	pause := w.pause
 	w.pause = min(2*pause, longPause)
@@ -79,7 +79,7 @@ func (c *Cluster) failed(w *watching, report bool, e lease.Evidence) {
 	}
 }
 
-// watched runs do some time later, if the process still watches the node by then.
+// watched runs do after d, if the process still watches the node by then.
 func (c *Cluster) watched(w *watching, d time.Duration, do func()) {
 	c.after(w.from, d, func() {
 		if slices.Contains(w.from.watches, w) {
@@ -94,8 +94,8 @@ func (c *Cluster) end(w *watching, d time.Duration) {
 	c.watched(w, d, func() { c.dial(w, true) })
 }
 
-// endStreams ends the open watch streams to and from an address, as the kernel of a host
-// does for a process that has ended, and a firewall that resets them.
+// endStreams ends the open watch streams to and from an address, like the kernel of a host when a process
+// ends, or a firewall that resets them.
 func (c *Cluster) endStreams(addr string) {
 	for _, p := range c.all() {
 		for _, w := range p.watches {
@@ -121,17 +121,17 @@ func (c *Cluster) unreachable(a, b string) bool {
 	return c.net.dead(link{a, b}) || c.net.dead(link{b, a})
 }
 
-// dead reports whether nothing gets through on the way. Loss is of packets alone: streams
-// repeat what was lost.
+// dead reports whether nothing gets through on a link. Loss only affects packets, because streams repeat what
+// was lost.
 func (n *network) dead(l link) bool { return n.cuts[l] || n.gone[l.from] || n.gone[l.to] }
 
-// probe has the keep-alives of streams find out, in time, which hosts do not answer any more.
+// probe makes the keep-alives of streams detect, after their time, which hosts no longer answer.
 func (c *Cluster) probe() {
 	if c.probing {
 		return
 	}
 	c.probing = true
-	c.queue.push(event{at: c.now, do: func() { // after all that happens at this moment
+	c.queue.push(event{at: c.now, do: func() { // after everything else at this moment
 		c.probing = false
 		for _, p := range c.all() {
 			for _, w := range p.watches {
@@ -157,7 +157,7 @@ func (c *Cluster) timeOut(w *watching) {
 	})
 }
 
-// Vanish ends nodes with their hosts: no kernel is left that could end a stream.
+// Vanish ends nodes with their hosts, so no kernel is left that could end a stream.
 func (c *Cluster) Vanish(ids ...string) {
 	for _, id := range ids {
 		p := c.Node(id)
@@ -169,6 +169,6 @@ func (c *Cluster) Vanish(ids ...string) {
 	}
 }
 
-// RefuseStreams has the host of a node refuse or accept new watch streams, as a firewall that
-// rejects TCP does. Open ones stay.
+// RefuseStreams makes the host of a node refuse or accept new watch streams, like a firewall that rejects
+// TCP. Open streams stay.
 func (c *Cluster) RefuseStreams(id string, refuse bool) { c.net.refuses[c.Node(id).Addr] = refuse }

@@ -4,8 +4,8 @@
 // cuts, crashes and pauses. For decisions of a whole cluster, without memberlist, use
 // internal/sim.
 //
-// A [Network] connects the [Transport]s created by [Network.Listen]. A transport stands
-// for the network access of one process:
+// A [Network] connects the [Transport]s created by [Network.Listen]. A transport represents the network
+// access of one process:
 //
 //	Listen           ──▶ running
 //	running          ──▶ paused    Pause; Resume returns to running
@@ -36,19 +36,17 @@
 //     both directions, so it breaks them like a full cut. A stream with a keep-alive is
 //     silent instead: an end fails with ETIMEDOUT when its keep-alive gives up, unless the
 //     cut is healed before.
-//   - Crash: as kill -9. Packets sent before still arrive; nothing else is sent or
-//     received, streams break, and a dial to the address is refused at once. The code
-//     above the transport is not notified: its packets vanish without an error, so its
-//     later shutdown sends no leave messages.
-//   - Vanish: as a power cut of the host. Unlike after Crash, nothing answers: a dial to
-//     the address waits for its timeout, and the other ends of streams are silent until
-//     their keep-alive gives up, or their deadline.
-//   - Reset: the streams of a node break, new ones work.
-//   - Pause: as SIGSTOP. The kernel continues to receive: up to 4,096 packets queue, and
-//     dials succeed, up to the backlog, but no process reads the content. Beyond these
-//     limits, packets are dropped and dials time out. Nothing is sent: packets vanish,
-//     dials time out, reads and writes wait, and a close takes effect after Resume. On
-//     Resume the queued packets arrive first.
+//   - Crash: like kill -9. Packets sent before still arrive. Nothing else is sent or received, streams break,
+//     and a dial to the address is refused at once. The code above the transport is not notified: its packets
+//     vanish without an error, so its later shutdown sends no leave messages.
+//   - Vanish: like a power cut of the host. Unlike after Crash, nothing answers: a dial to the address waits
+//     for its timeout, and the other ends of streams are silent until their keep-alive gives up, or their
+//     deadline.
+//   - Reset: the streams of a node break, but new ones work.
+//   - Pause: like SIGSTOP. The kernel continues to receive: up to 4,096 packets queue, and dials succeed, up
+//     to the backlog, but no process reads the content. Beyond these limits, packets are dropped and dials
+//     time out. Nothing is sent: packets vanish, dials time out, reads and writes wait, and a close takes
+//     effect after Resume. On Resume the queued packets arrive first.
 //   - No listener, never or no longer: packets are dropped, and a dial fails at once with
 //     ECONNREFUSED.
 //

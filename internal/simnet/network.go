@@ -16,15 +16,15 @@ import (
 
 // Config sets how a [Network] treats packets. The zero value is a perfect network.
 type Config struct {
-	Seed   uint64        // of all losses and jitter
-	Delay  time.Duration // of every packet, one way; 0 = it arrives at the same instant
+	Seed   uint64        // seed of all losses and jitter
+	Delay  time.Duration // one-way delay of every packet; 0 = it arrives at the same instant
 	Jitter time.Duration // added to Delay: uniform in [0, Jitter), so it reorders packets
 	Loss   float64       // share of packets lost, from 0 to 1
 }
 
-// Network connects transports. All methods may be called concurrently. An address is an
-// IP address and port such as "10.0.0.1:7946". The methods that cut panic on another one:
-// a test must not believe in a fault that it has not injected.
+// Network connects transports. All methods may be called concurrently. An address is an IP address and port
+// such as "10.0.0.1:7946". Methods that cut panic if an address is invalid, so that a test cannot rely on a
+// fault that it has not injected.
 type Network struct {
 	mu      sync.Mutex // guards all state of the package
 	cfg     Config
@@ -33,7 +33,7 @@ type Network struct {
 	lossOf  map[netip.AddrPort]loss
 	streams []*stream   // in order of dialing, so that faults break them in a fixed order
 	flights []flight    // packets in flight, next arrival first
-	timer   *time.Timer // of the next arrival; created by the first packet, inside the bubble
+	timer   *time.Timer // fires at the next arrival; created by the first packet, inside the bubble
 }
 
 // link is one direction between two addresses.
@@ -50,9 +50,9 @@ func New(cfg Config) *Network {
 	}
 }
 
-// Listen attaches a node at addr. It fails with EADDRINUSE while another transport has the
-// address. A transport that crashed, vanished or was shut down does not. A new node resets
-// the streams to a vanished one.
+// Listen attaches a node at addr. It fails with EADDRINUSE while another transport has the address. A
+// transport that has crashed, vanished or was shut down no longer has it. A new node resets the streams to a
+// vanished one.
 func (n *Network) Listen(addr string) (*Transport, error) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -88,7 +88,7 @@ func (n *Network) SetLoss(share float64) {
 	n.cfg.Loss = share
 }
 
-// SetLossOf sets the share of packets lost, besides, on the way out of an address and into it.
+// SetLossOf sets the share of packets that are additionally lost on the way out of an address and into it.
 func (n *Network) SetLossOf(addr string, out, in float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,7 +135,7 @@ func (n *Network) cut(links ...link) {
 	n.loseStreams()
 }
 
-// loseStreams notes which streams are silent from now on, or no longer. n.mu is held.
+// loseStreams notes which streams are silent from now on, or no longer. The caller must hold n.mu.
 func (n *Network) loseStreams() {
 	for _, s := range n.streams {
 		switch works := n.carries(s); {
@@ -161,8 +161,8 @@ func (n *Network) separated(a, b netip.AddrPort) bool {
 	return n.cuts[link{a, b}] || n.cuts[link{b, a}]
 }
 
-// breakStreams resets the streams that which selects: their unread bytes are lost. n.mu
-// is held.
+// breakStreams resets the streams for which which returns true. Their unread bytes are lost. The caller must
+// hold n.mu.
 func (n *Network) breakStreams(which func(*stream) bool) {
 	n.streams = slices.DeleteFunc(n.streams, func(s *stream) bool {
 		if !which(s) {
@@ -176,14 +176,14 @@ func (n *Network) breakStreams(which func(*stream) bool) {
 
 // flight is a packet in flight.
 type flight struct {
-	at time.Time // of arrival
+	at time.Time // time of arrival
 	link
 	packet *memberlist.Packet
 }
 
-// send puts a packet of t in flight. n.mu is held.
+// send puts a packet of t in flight. The caller must hold n.mu.
 func (n *Network) send(t *Transport, to netip.AddrPort, b []byte, now time.Time) {
-	// Drawn for every packet, so that no fault changes the draws of later packets.
+	// Draw these for every packet, so that no fault changes the draws of later packets.
 	fate, jitter := t.rng.Float64(), t.rng.Float64()
 	l := link{t.addr, to}
 	arrive := (1 - n.cfg.Loss) * (1 - n.lossOf[l.from].out) * (1 - n.lossOf[l.to].in)
@@ -195,8 +195,8 @@ func (n *Network) send(t *Transport, to netip.AddrPort, b []byte, now time.Time)
 		at: now.Add(delay), link: l,
 		packet: &memberlist.Packet{Buf: slices.Clone(b), From: net.UDPAddrFromAddrPort(t.addr)},
 	}
-	// After the packets of the same instant: a bubble fires timers of one instant in
-	// random order.
+	// Insert it after packets of the same instant, because a bubble fires timers of one instant in random
+	// order.
 	i, _ := slices.BinarySearchFunc(n.flights, f, func(other, f flight) int {
 		if other.at.After(f.at) {
 			return 1

@@ -21,10 +21,10 @@ type stream struct {
 	ends    [2]*conn
 	broken  bool
 	lost    time.Time     // since when the network carries nothing; zero = it works
-	changed chan struct{} // closed and replaced at every change that a wait depends on
+	changed chan struct{} // closed and replaced at every change that waiting calls depend on
 }
 
-// conn is one end of a stream, a [net.Conn]. The network's mutex guards it.
+// conn is an end of a stream. It is a [net.Conn], and the network's mutex guards it.
 type conn struct {
 	s    *stream
 	peer *conn
@@ -34,7 +34,7 @@ type conn struct {
 	closed    bool   // by this end
 	readBy    time.Time
 	writeBy   time.Time
-	keepAlive time.Duration // how long this end bears silence; 0 = it has no keep-alive
+	keepAlive time.Duration // how long this end tolerates silence; 0 = it has no keep-alive
 }
 
 func newStream(a, b *Transport) *stream {
@@ -54,8 +54,8 @@ func (s *stream) wake() {
 	s.changed = make(chan struct{})
 }
 
-// hungUp reports whether the other end can see that this end is closed: the close of a
-// paused node is visible after Resume only.
+// hungUp reports whether the other end can see that this end is closed. If the node is paused, its close is
+// only visible after Resume.
 func (c *conn) hungUp() bool { return c.closed && c.t.state != paused && c.s.lost.IsZero() }
 
 // Read waits for at least one byte, the end of the stream, or the deadline.
@@ -136,7 +136,7 @@ func (c *conn) usable(deadline time.Time) error {
 	return nil
 }
 
-// silentAt returns when the keep-alive of this end gives up; zero = it has no reason to.
+// silentAt returns when the keep-alive of this end gives up, or zero if it has no reason to.
 func (c *conn) silentAt() time.Time {
 	if c.s.lost.IsZero() || c.keepAlive == 0 {
 		return time.Time{}
@@ -158,7 +158,7 @@ func wait(changed <-chan struct{}, deadline time.Time) {
 	}
 }
 
-// Close ends the stream in order: the other end still reads the bytes written before.
+// Close ends the stream. The other end can still read the bytes written before.
 func (c *conn) Close() error {
 	n := c.t.net
 	n.mu.Lock()
@@ -177,8 +177,8 @@ func (c *conn) shut() {
 	}
 }
 
-// SetKeepAliveConfig sets how long this end bears silence. The kernel of the other host
-// answers keep-alives, even for a paused process.
+// SetKeepAliveConfig sets how long this end tolerates silence. The kernel of the other host answers
+// keep-alives, even for a paused process.
 func (c *conn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
 	c.t.net.mu.Lock()
 	defer c.t.net.mu.Unlock()

@@ -43,7 +43,7 @@ type Transport struct {
 
 var _ memberlist.NodeAwareTransport = (*Transport)(nil)
 
-// FinalAdvertiseAddr returns the address of the listener: a node has no other.
+// FinalAdvertiseAddr returns the address of the listener, which is a node's only address.
 func (t *Transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
 }
@@ -95,7 +95,7 @@ func (t *Transport) arrive(p *memberlist.Packet, now time.Time) {
 	p.Timestamp = now
 	select {
 	case t.packets <- p:
-	default: // as a full socket buffer
+	default: // like a full socket buffer
 	}
 }
 
@@ -129,8 +129,7 @@ func (t *Transport) DialAddressTimeout(addr memberlist.Address, timeout time.Dur
 	return t.DialTimeout(addr.Addr, timeout)
 }
 
-// connect returns a stream, an error if the dial fails at once, or neither if there is no
-// answer.
+// connect returns a stream, or an error if the dial fails at once, or neither if there is no answer.
 func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	n := t.net
 	n.mu.Lock()
@@ -151,7 +150,7 @@ func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	if dst.state == paused {
 		dst.unserved = append(dst.unserved, s.ends[1])
 	} else {
-		dst.conns <- s.ends[1] // has room: n.mu excludes other senders
+		dst.conns <- s.ends[1] // has room, because n.mu excludes other senders
 	}
 	return s.ends[0], nil
 }
@@ -202,8 +201,8 @@ func (t *Transport) Crash() {
 	}
 }
 
-// Vanish ends the node and its host, like a power cut: nothing answers. The code above
-// continues as after Crash.
+// Vanish ends the node and its host, like a power cut, so nothing answers. The code above continues as after
+// Crash.
 func (t *Transport) Vanish() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -218,7 +217,7 @@ func (t *Transport) Vanish() {
 	}
 }
 
-// Reset breaks all streams of the node, as a restarted firewall does. New ones work.
+// Reset breaks all streams of the node, like a restarted firewall. New streams work.
 func (t *Transport) Reset() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -227,9 +226,9 @@ func (t *Transport) Reset() {
 
 func (t *Transport) takesPart(s *stream) bool { return s.ends[0].t == t || s.ends[1].t == t }
 
-// Shutdown removes the node from the network and closes its ends of all streams: the other
-// ends read the bytes written before, then the end of file. Packets already sent still
-// arrive. Shutdown always returns nil, and may be called again.
+// Shutdown removes the node from the network and closes its ends of all streams. The other ends read the
+// bytes written before, and then the end of file. Packets already sent still arrive. Shutdown always returns
+// nil, and may be called again.
 func (t *Transport) Shutdown() error {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -239,13 +238,13 @@ func (t *Transport) Shutdown() error {
 			c.shut()
 		}
 	}
-	if t.state != vanished { // the other nodes do not learn of it
+	if t.state != vanished { // the other nodes do not notice
 		t.state = shut
 	}
 	return nil
 }
 
-// detach frees the address and drops the queue. net.mu is held.
+// detach frees the address and drops the queue. The caller must hold net.mu.
 func (t *Transport) detach(to state) {
 	t.state = to
 	delete(t.net.nodes, t.addr)
@@ -253,7 +252,7 @@ func (t *Transport) detach(to state) {
 	close(t.gone)
 }
 
-// ends returns this node's ends of streams. net.mu is held.
+// ends returns this node's ends of streams. The caller must hold net.mu.
 func (t *Transport) ends() (ends []*conn) {
 	for _, s := range t.net.streams {
 		for _, c := range s.ends {

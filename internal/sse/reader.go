@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// Reader takes a text/event-stream apart.
+// Reader parses a text/event-stream.
 type Reader struct {
 	lines *bufio.Scanner
 	kind  string
 	most  int
 }
 
-// NewReader returns a reader of the events of one type, with at most so many bytes each.
+// NewReader returns a reader of the events of a type, each with at most most bytes.
 func NewReader(r io.Reader, kind string, most int) *Reader {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, most)

@@ -9,12 +9,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Precision is the precision of the stand-in's TTLs: a key can expire this much too early.
-// The shortest TTL that matters is of a lease.
+// Precision is the precision of the stand-in's TTLs: a key can expire this much too early. The shortest
+// important TTL is that of a lease.
 const Precision = 100 * time.Millisecond
 
-// Start starts what replaces the Redis that agents share, until stop or the end of this process. It returns
-// its URL. Nothing else in a demo knows miniredis, which does not notify clients of changes.
+// Start starts a replacement for the Redis that agents share, which runs until stop or the end of this
+// process. It returns its URL. The replacement is miniredis, which does not notify clients of changes.
 func Start() (url string, stop func(), err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
@@ -30,9 +30,9 @@ func Start() (url string, stop func(), err error) {
 	}, nil
 }
 
-// age expires keys, which miniredis does on request only. It could check the clock at each
-// command (ClockTTL), and would then visit all keys each time: a list of the rooms took
-// 220 ms instead of 11 ms.
+// age expires keys, which miniredis only does on request. With ClockTTL it would check the clock at each
+// command, but would then visit all keys each time, and a list of the rooms would take 220 ms instead of 11
+// ms.
 func age(server *miniredis.Miniredis, done <-chan struct{}) {
 	tick := time.NewTicker(Precision)
 	defer tick.Stop()

@@ -1,5 +1,5 @@
-// Package tablewire is what an agent sends to its routing clients: the table and the members, first
-// whole, then what changes. Both sides use it, and neither compiles the other.
+// Package tablewire defines what an agent sends to its routing clients: first the whole table and all
+// members, then what changes. Both sides use it, so that neither has to import the other.
 package tablewire
 
 import (
@@ -16,26 +16,26 @@ import (
 // Update takes a routing client from one State to another.
 type Update struct {
 	Version uint64           `json:"version"` // of the agent's snapshot
-	Digest  placement.Digest `json:"digest"`  // of the table afterwards
+	Digest  placement.Digest `json:"digest"`  // digest of the table after the update
 
-	// Stale says that the agent's own table may be out of date: it is isolated, or joins again.
+	// Stale says that the agent's own table may be out of date, because it is isolated or joins again.
 	Stale bool `json:"stale,omitempty"`
 
-	// Table is the whole table. Then the update needs no State before it, and Members has all.
+	// Table, if set, is the whole table. Then the update needs no State before it, and Members has all
+	// members.
 	Table   *placement.Export `json:"table,omitempty"`
 	Cluster string            `json:"cluster,omitempty"` // whose table it is; "" if the agent does not say
 
-	Nodes   []placement.Node `json:"nodes,omitzero"`    // all candidates, if these changed
-	Moved   []placement.Move `json:"moved,omitempty"`   // partitions whose owner by the table changed
+	Nodes   []placement.Node `json:"nodes,omitzero"`    // all candidates, if they changed
+	Moved   []placement.Move `json:"moved,omitempty"`   // partitions whose owner in the table changed
 	Gone    []lease.NodeID   `json:"gone,omitempty"`    // no longer live
 	Members []Member         `json:"members,omitempty"` // new, or changed
 
-	// Running has all partitions that run on another member than the table names, until that one
-	// takes over.
+	// Running has all partitions that still run on a member other than the one that the table names.
 	Running []Running `json:"running,omitempty"`
 }
 
-// Member is a live node, without what changes with each heartbeat.
+// Member is a live node, without the fields that change with each heartbeat.
 type Member struct {
 	lease.Profile
 
@@ -51,9 +51,9 @@ type Running struct {
 	Node      lease.NodeID        `json:"node"`
 }
 
-// State is what an agent knows, and a routing client after an Update. It is immutable.
+// State is what an agent knows, and what a routing client knows after an Update. It is immutable.
 type State struct {
-	Cluster string // "" if the agent does not say
+	Cluster string // "" if unknown
 	Version uint64
 	Table   *placement.Table // nil: the agent has had none yet
 	Stale   bool
@@ -61,9 +61,9 @@ type State struct {
 	Running []Running // sorted by partition
 }
 
-// Diff returns the update that takes a routing client from one state of an agent to a later one; from nil it
-// is whole. An agent never changes its number of partitions, nor its strategy. It takes
-// O(partitions + members) time.
+// Diff returns the update that takes a routing client from one state of an agent to a later one. If from is
+// nil, the update has the whole table. An agent never changes its number of partitions or its strategy. Diff
+// takes O(partitions + members) time.
 func Diff(from, to *State) *Update {
 	u := &Update{Version: to.Version, Digest: to.Table.Digest(), Stale: to.Stale, Running: to.Running}
 	var old []*Member
@@ -90,7 +90,8 @@ func Diff(from, to *State) *Update {
 	return u
 }
 
-// pairs yields the members of two sorted lists by id; nil where one of them has no such member.
+// pairs yields the members of two sorted lists in pairs with the same id. If a list does not have the member,
+// it is nil.
 func pairs(a, b []*Member) func(yield func(a, b *Member) bool) {
 	return func(yield func(a, b *Member) bool) {
 		for len(a) > 0 || len(b) > 0 {
@@ -117,11 +118,11 @@ func pairs(a, b []*Member) func(yield func(a, b *Member) bool) {
 	}
 }
 
-// errNoStart is an update without a state that it changes.
+// errNoStart is the error of an update without a state to change.
 var errNoStart = errors.New("tablewire: the first update has no table")
 
-// Apply returns the state after u. An update may come from anywhere: an error names its problem.
-// It takes O(partitions + members) time.
+// Apply returns the state after u. Updates may come from an untrusted source, so Apply checks u, and its
+// error names the problem. It takes O(partitions + members) time.
 func (u *Update) Apply(from *State) (*State, error) {
 	var e placement.Export
 	var old []*Member
@@ -154,7 +155,7 @@ func (u *Update) Apply(from *State) (*State, error) {
 	return u.state(name, table, old), nil
 }
 
-// state returns the state with that table, and the members after u.
+// state returns the state with the table, and the members after u.
 func (u *Update) state(name string, table *placement.Table, old []*Member) *State {
 	members := old
 	if len(u.Gone) > 0 || len(u.Members) > 0 {

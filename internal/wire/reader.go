@@ -11,18 +11,18 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// Reader reads the values of a message. It keeps the first problem; after that, every method returns zero.
+// Reader reads the values of a message. It keeps the first problem. After that, every method returns zero.
 //
-// A Reader is within an array, or outside of any. It reads no further than to the end of that array: what
-// comes behind is zero. Read what a writer may leave out by Optional.
+// A Reader does not read beyond the end of the array that it is in. Values after that are zero. Use Optional
+// to read what a writer may omit.
 type Reader struct {
 	in      source
-	dec     *msgpack.Decoder // of in
+	dec     *msgpack.Decoder // decodes in
 	left    int              // elements of the array
 	problem string
 }
 
-// source is what the decoder reads from. The Reader looks ahead in it, and takes bytes out of it.
+// source is what the decoder reads from. The Reader also looks ahead in it, and takes bytes out of it.
 type source struct {
 	b  []byte
 	at int
@@ -51,7 +51,7 @@ func (s *source) Read(p []byte) (int, error) {
 
 func (s *source) rest() int { return len(s.b) - s.at }
 
-// readers keeps readers for later.
+// readers keeps readers for reuse.
 var readers = sync.Pool{New: func() any { //nolint:gochecknoglobals // of no state
 	r := new(Reader)
 	r.dec = msgpack.NewDecoder(&r.in)
@@ -114,7 +114,7 @@ func (r *Reader) Left() int { return r.left }
 // At returns how many bytes were read.
 func (r *Reader) At() int { return r.in.at }
 
-// Fields reads an array of least fields or more: body reads those that it knows, and the rest is skipped.
+// Fields reads an array of at least least fields. body reads those that it knows, and the rest is skipped.
 func (r *Reader) Fields(least int, body func()) {
 	n := r.array()
 	outer := r.left
@@ -130,7 +130,7 @@ func (r *Reader) Fields(least int, body func()) {
 	}
 }
 
-// List reads an array of most elements or fewer, and calls body for each of them.
+// List reads an array of at most most elements, and calls body for each of them.
 func (r *Reader) List(most int, body func()) {
 	r.Fields(0, func() {
 		if r.left > most {
@@ -142,7 +142,7 @@ func (r *Reader) List(most int, body func()) {
 	})
 }
 
-// Optional calls body to read the next field, unless that is nil, or behind the end of the array.
+// Optional calls body to read the next field, unless the field is nil or beyond the end of the array.
 func (r *Reader) Optional(body func()) {
 	switch {
 	case r.left > 0 && r.in.at < len(r.in.b) && r.in.b[r.in.at] == msgpcode.Nil:
@@ -153,7 +153,7 @@ func (r *Reader) Optional(body func()) {
 	}
 }
 
-// array reads the length of an array, which has no more elements than there are bytes.
+// array reads the length of an array, which cannot have more elements than there are bytes left.
 func (r *Reader) array() int {
 	code, ok := r.next()
 	if !ok {
@@ -176,7 +176,7 @@ func (r *Reader) length(n, most int, err error) int {
 	return n
 }
 
-// Map reads the size of a map of most keys or fewer. Read its 2n keys and values next.
+// Map reads the size n of a map with at most most keys. Read its n keys and n values next, alternating.
 func (r *Reader) Map(most int) (n int) {
 	code, ok := r.next()
 	if !ok {
@@ -331,7 +331,7 @@ func (r *Reader) content(limit int) []byte {
 	return b
 }
 
-// Raw reads a value of any type as it is encoded. It shares memory with the message.
+// Raw returns the encoded bytes of a value of any type. They share memory with the message.
 func (r *Reader) Raw() []byte {
 	from := r.in.at
 	if r.Skip(); r.problem != "" {
@@ -340,7 +340,7 @@ func (r *Reader) Raw() []byte {
 	return r.in.b[from:r.in.at:r.in.at]
 }
 
-// Rest returns a copy of what is left of the array, as it is encoded: at most limit bytes.
+// Rest returns a copy of the encoded rest of the array, of at most limit bytes.
 func (r *Reader) Rest(limit int) []byte {
 	if r.left == 0 {
 		return nil
@@ -358,8 +358,8 @@ func (r *Reader) Rest(limit int) []byte {
 	return bytes.Clone(r.in.b[from:r.in.at])
 }
 
-// Skip skips a value of any type, with all that it contains. It takes no memory: it counts the values that are
-// still to come, and all of them need a byte.
+// Skip skips a value of any type with everything that it contains. It needs no memory, because it only counts
+// the values that are still to come, and each needs at least a byte.
 func (r *Reader) Skip() {
 	if _, ok := r.next(); !ok {
 		return
@@ -396,7 +396,7 @@ func (r *Reader) shape(code byte) (content, inside uint64) {
 	return r.longShape(code)
 }
 
-// longShape is shape for the codes that have bytes of their own.
+// longShape is shape for codes that are followed by a length.
 func (r *Reader) longShape(code byte) (content, inside uint64) {
 	switch code {
 	case msgpcode.Nil, msgpcode.False, msgpcode.True:
@@ -435,7 +435,8 @@ func (r *Reader) number(n int) (v uint64) {
 	return v
 }
 
-// Count returns how many values b has, or -1 if it is cut short: the number of elements that [Writer.Raw] appends.
+// Count returns how many values b has, or -1 if b is truncated. It is the number of elements that
+// [Writer.Raw] appends.
 func Count(b []byte) (n int) {
 	for r := (&Reader{in: source{b: b}, left: len(b)}); r.in.rest() > 0; n++ {
 		if r.Skip(); r.problem != "" {

@@ -11,7 +11,7 @@ import (
 // Writer appends values to a message. Its methods cannot fail.
 type Writer struct {
 	out buffer
-	enc *msgpack.Encoder // to out
+	enc *msgpack.Encoder // encodes to out
 }
 
 // buffer is what the encoder writes to.
@@ -27,14 +27,14 @@ func (b *buffer) WriteByte(c byte) error {
 	return nil
 }
 
-// writers keeps writers for later: a message without an allocation besides its own bytes.
+// writers keeps writers for reuse, so that a message only allocates its own bytes.
 var writers = sync.Pool{New: func() any { //nolint:gochecknoglobals // of no state
 	w := new(Writer)
 	w.enc = msgpack.NewEncoder(&w.out)
 	return w
 }}
 
-// Append appends what write writes to b.
+// Append appends to b what write writes.
 func Append(b []byte, write func(w *Writer)) []byte {
 	w := writers.Get().(*Writer)
 	scratch := w.out.b
@@ -59,11 +59,11 @@ func Size(write func(w *Writer)) int {
 // Array begins an array of n elements, which follow.
 func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
 
-// Fields is an array in which fields may be absent. Those at its end are left out, the others are nil.
+// Fields is an array in which fields may be absent. Absent fields at its end are omitted, and others are nil.
 type Fields struct {
 	w             *Writer
 	start         int // of the array
-	n, last, size int // fields, fields up to the last that is there, and where that ends
+	n, last, size int // number of fields, number up to the last present field, and where that ends
 }
 
 // Fields begins an array. The caller writes least fields, then the optional ones, and then calls End.
@@ -107,7 +107,7 @@ func (f *Fields) End(rest []byte) {
 // Map begins a map of n keys, each of which is followed by its value.
 func (w *Writer) Map(n int) { _ = w.enc.EncodeMapLen(n) }
 
-// Nil appends the value that stands for an absent field.
+// Nil appends the value that represents an absent field.
 func (w *Writer) Nil() { _ = w.enc.EncodeNil() }
 
 // Uint appends an integer of 1 to MaxInteger bytes.
@@ -137,12 +137,12 @@ func (w *Writer) Handle(h uint64) {
 	w.RawHandle(h)
 }
 
-// RawHandle appends a handle as a part of what Bin began.
+// RawHandle appends a handle as part of the bytes that Bin began.
 func (w *Writer) RawHandle(h uint64) {
 	w.out.b = append(w.out.b, byte(h>>40), byte(h>>32), byte(h>>24), byte(h>>16), byte(h>>8), byte(h))
 }
 
-// Raw appends b as it is: values that are encoded already, or a part of what Bin began.
+// Raw appends b unchanged. b has encoded values, or a part of the bytes that Bin began.
 func (w *Writer) Raw(b []byte) { w.out.b = append(w.out.b, b...) }
 
 // Sizes in bytes.

@@ -1,5 +1,5 @@
-// Package agenttest starts real agents for tests, and fails the test if something is
-// wrong with them.
+// Package agenttest starts real agents for tests. Its functions fail the test if something is wrong with an
+// agent.
 package agenttest
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Timeout bounds every wait. It proves nothing about speed: the machine may be busy.
+// Timeout is the limit of every wait. It says nothing about speed, because the machine may be busy.
 const Timeout = time.Minute
 
 // binary is built once for all tests of a process.
@@ -33,8 +33,8 @@ var binary struct { //nolint:gochecknoglobals // tests have nothing else in comm
 	err  error
 }
 
-// Folder makes a folder for programs, of some ten MB each, that the caller removes. It removes the folders of processes
-// that were killed before they could.
+// Folder makes a folder for programs, which have tens of MB each. The caller must remove it. Folder also
+// removes the folders of processes that were killed before they could do so.
 func Folder() (string, error) {
 	const prefix = "roost-program-"
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
@@ -60,14 +60,15 @@ func buildBinary() {
 	if binary.dir, binary.err = Folder(); binary.err != nil {
 		return
 	}
-	// In the root module, with its versions, also for the tests of other modules.
+	// Build in the root module with its versions, even for tests of other modules.
 	const module = "github.com/roost-cluster/roost"
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		binary.err = fmt.Errorf("go list -m %s: %w", module, err)
 		return
 	}
-	// Of go build and go run, only the latter finds a linked program in the cache of Go. cp runs in place of it.
+	// Use go run, because unlike go build it finds a linked program in Go's cache. It runs cp instead of the
+	// program.
 	out, err := exec.Command("go", "run", "-C", strings.TrimSpace(string(root)), "-race=false", "-exec", "cp",
 		"./cmd/roost", binary.dir).CombinedOutput()
 	if err != nil {
@@ -89,8 +90,8 @@ func Binary(tb testing.TB) string {
 	return filepath.Join(binary.dir, "roost")
 }
 
-// Overlap lets more parallel tests run at a time than there are CPUs: tests of agents
-// mostly wait. The flag -parallel overrides it.
+// Overlap lets more tests run in parallel than there are CPUs, because tests of agents mostly wait. The flag
+// -parallel overrides it.
 func Overlap() { _ = flag.Set("test.parallel", "6") }
 
 // Main runs the tests of a package, and removes the binary.
@@ -121,7 +122,7 @@ func Start(tb testing.TB, cmd *exec.Cmd) *agentproc.Process {
 	return p
 }
 
-// Agent is one agent of a test, and a client of its API.
+// Agent is an agent of a test, with a client of its API.
 type Agent struct {
 	*agentproc.Process
 	agentproc.Addrs // once it runs
@@ -137,7 +138,7 @@ func Launch(tb testing.TB, id string, args ...string) *Agent {
 	return LaunchCommand(tb, id, agentproc.Command(Binary(tb), id, args...))
 }
 
-// LaunchCommand is Launch with a command by agentproc.Command that was changed.
+// LaunchCommand is Launch with a changed command of agentproc.Command.
 func LaunchCommand(tb testing.TB, id string, cmd *exec.Cmd) *Agent {
 	tb.Helper()
 	cmd.Args = slices.Insert(cmd.Args, 2, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0")
@@ -164,8 +165,8 @@ func (a *Agent) Runs() {
 	a.Base = a.Addrs.HTTP
 }
 
-// Signal sends a signal. After SIGSTOP it waits until the process stands still: its
-// threads may run for a moment longer.
+// Signal sends a signal. After SIGSTOP it waits until the process has stopped, because its threads may run
+// for a moment longer.
 func (a *Agent) Signal(s syscall.Signal) {
 	a.tb.Helper()
 	if err := a.Process.Signal(s); err != nil {
@@ -187,8 +188,8 @@ func (a *Agent) stopped() error {
 	return err
 }
 
-// Exits waits for the end of the process and checks the exit code. By then the log has
-// to contain each of the texts.
+// Exits waits for the end of the process and checks the exit code. The log must then contain each of the
+// texts.
 func (a *Agent) Exits(code int, texts ...string) {
 	a.tb.Helper()
 	select {
@@ -218,8 +219,8 @@ func (a *Agent) Logs(texts ...string) {
 // Text returns the log without the escapes of JSON.
 func (a *Agent) Text() string { return strings.ReplaceAll(a.Log.String(), `\"`, `"`) }
 
-// Agree waits until the agents hold the same table, see exactly each other, and own each
-// partition once, by what each agent reports of itself.
+// Agree waits until the agents have the same table, see exactly each other, and together own each partition
+// once, as each agent reports about itself.
 func Agree(tb testing.TB, agents ...*Agent) {
 	tb.Helper()
 	redistest.Eventually(tb, "the agents to agree", func() error {
@@ -234,7 +235,7 @@ func agree(ctx context.Context, agents []*Agent) error {
 	if err != nil {
 		return err
 	}
-	table, err := agents[0].Partitions(ctx) // it is large: not while they differ
+	table, err := agents[0].Partitions(ctx) // only ask when they agree, because the table is large
 	if err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func converged(ctx context.Context, agents []*Agent) (digest string, err error) 
 	return digest, nil
 }
 
-// owns returns how many partitions the agent owns, all of them by the table, too.
+// owns returns how many partitions the agent owns, which must all be its own in the table, too.
 func (a *Agent) owns(ctx context.Context, table clusterhttp.Partitions) (int, error) {
 	mine, err := a.Owned(ctx)
 	for _, part := range mine.Partitions {

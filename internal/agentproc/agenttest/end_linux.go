@@ -7,8 +7,8 @@ import (
 
 const stopSignal = syscall.SIGSTOP
 
-// endWithTest has the kernel kill the process when the test's process dies before its
-// clean-up: a stopped child would not see that its standard input has closed.
+// endWithTest makes the kernel kill the process when the test's process dies before its cleanup, because a
+// stopped child would not notice that its standard input has closed.
 func endWithTest(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)

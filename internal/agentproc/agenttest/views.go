@@ -16,17 +16,17 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// Views are what people find at one agent, a line each.
+// Views are what people see at an agent, line by line.
 type Views struct {
 	Doctor  []string // findings of roost doctor that are not ok: with --all, the findings of other agents begin with their ids
 	Page    []string // findings on the dashboard that are not ok, from /v1/doctor
-	Members []string // the id and state of each member by roost members, and the lines below
+	Members []string // the id and state of each member in roost members, and the lines below the table
 	History []string // events since the beginning, without moves of partitions
 	Log     []string // messages since the beginning, each with the member or senders and the reason; see said
 	Passes  []string // the checks that pass
 }
 
-// Observer reads the views of one agent.
+// Observer reads the views of an agent.
 type Observer struct {
 	Client *clusterhttp.Client
 	Log    *agentproc.Log
@@ -37,10 +37,11 @@ type Observer struct {
 	bytes  int // of the log before it
 }
 
-// soon is between the two looks of doctor: as good as one.
+// soon is the time between the two looks of doctor, so short that they count as one.
 const soon = time.Millisecond
 
-// Observe returns an observer of an agent, which has joined. What it has seen and logged by now is left out.
+// Observe returns an observer of an agent that has joined. It ignores what the agent has seen and logged so
+// far.
 func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Observer {
 	tb.Helper()
 	o := &Observer{Client: client, Log: log, tb: tb}
@@ -52,8 +53,8 @@ func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Obs
 	return o
 }
 
-// Await waits until the views are as wanted, and nothing else, and returns how long that took. A line may go
-// on behind one that is wanted. It fails the test at the deadline.
+// Await waits until the views are exactly as wanted, and returns how long that took. A line may be longer
+// than the wanted one. At the deadline, it fails the test.
 func (o *Observer) Await(since time.Time, within time.Duration, want Views) time.Duration {
 	o.tb.Helper()
 	for {
@@ -75,8 +76,8 @@ func (o *Observer) Await(since time.Time, within time.Duration, want Views) time
 	}
 }
 
-// stays fails the test if a view is another one once the agent has looked as far apart as it does by itself:
-// counters that grow would be findings then, and an event or a line of the log may come late.
+// stays fails the test if a view changes when the doctor checks with its usual time between the looks,
+// because then growing counters would be findings, and an event or log line may come late.
 func (o *Observer) stays(want Views) {
 	o.tb.Helper()
 	v, err := o.views(o.tb.Context(), 2*time.Second)
@@ -88,7 +89,7 @@ func (o *Observer) stays(want Views) {
 	}
 }
 
-// differ returns how the views differ from the wanted ones.
+// differ returns how the views differ from the wanted views.
 func (v Views) differ(want Views) error {
 	var errs []error
 	for _, c := range []struct {
@@ -146,9 +147,9 @@ func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err 
 	return v, err
 }
 
-// said returns the messages of a log, with the members and the reasons that they name. It leaves out those of
-// memberlist, and of a store that did not answer for a moment: on a busy machine its budget of 150 ms is over
-// now and then.
+// said returns the messages of a log, with the members and reasons that they name. It leaves out messages of
+// memberlist, and of a store that did not answer for a moment, because on a busy machine its budget of 150 ms
+// is sometimes too short.
 func said(log string) (lines []string, err error) {
 	const away, back = "store does not answer; resolving without it", "store answers again"
 	for line := range strings.Lines(log) {
@@ -160,7 +161,7 @@ func said(log string) (lines []string, err error) {
 			return nil, fmt.Errorf("%w: %s", err, line)
 		}
 		switch i := slices.Index(lines, away); {
-		case l.Msg == "memberlist": // each half minute, of an exchange that failed: in a test by chance
+		case l.Msg == "memberlist": // every half minute, about a failed exchange: in a test by chance
 			continue
 		case l.Msg == back && i >= 0:
 			lines = slices.Delete(lines, i, i+1)
@@ -173,7 +174,7 @@ func said(log string) (lines []string, err error) {
 	return lines, nil
 }
 
-// members returns what roost members prints: of each row the id and the state, and the lines below.
+// members returns what roost members prints: the id and state of each row, and the lines below.
 func (o *Observer) members(ctx context.Context) (lines []string, err error) {
 	out, err := o.run(ctx, "members")
 	below := false
@@ -219,7 +220,7 @@ func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
 			lines = append(lines, fmt.Sprintf("%s %s %s: %s", a.ID, c.Status, c.Name, c.Finding))
 		}
 	}
-	return lines, nil // the exit code is another one if something is not ok
+	return lines, nil // the exit code is not 0 if something is not ok
 }
 
 // run returns what a command prints.

@@ -23,19 +23,19 @@ const (
 	listLimit    = 10_000
 )
 
-// view is everything that one agent says of the cluster.
+// view is everything that an agent says about the cluster.
 type view struct {
 	by      lease.NodeID
 	members map[lease.NodeID]lease.State
 	digest  placement.Digest
 	owners  map[placement.Partition]lease.NodeID // by its table
-	owned   []placement.Partition                // its own partitions, by its own account
-	placed  map[string]lease.NodeID              // owners of rooms by the hash; nil before there are rooms
+	owned   []placement.Partition                // the partitions that it reports as its own
+	placed  map[string]lease.NodeID              // owners of rooms according to the hash; nil before there are rooms
 	pins    map[string]pin                       // of rooms; nil before any is pinned
-	expired map[lease.NodeID]int                 // how often leases of a node expired, by its history
+	expired map[lease.NodeID]int                 // how often leases of a node expired, according to its history
 }
 
-// pin is where a room lives, as an agent lists it.
+// pin is where a room lives, according to an agent.
 type pin struct {
 	node  lease.NodeID
 	epoch uint64
@@ -51,7 +51,7 @@ type answer struct {
 	again bool // the first answer was not accepted
 }
 
-// each calls f for all nodes at once, and returns the first error.
+// each calls f for all nodes concurrently, and returns the first error.
 func each(nodes []*node, f func(i int, n *node) error) error {
 	var all errgroup.Group
 	for i, n := range nodes {
@@ -60,8 +60,8 @@ func each(nodes []*node, f func(i int, n *node) error) error {
 	return all.Wait()
 }
 
-// observe asks every live node everything. It repeats that for a while if the state of
-// an agent changed in between: its answers are from two tables.
+// observe asks every live node everything. If the state of an agent changes in between, so that its answers
+// are from two tables, observe repeats that for a while.
 func (t *tour) observe(ctx context.Context) ([]view, error) {
 	const tries = 20
 	nodes := t.live()
@@ -76,8 +76,8 @@ func (t *tour) observe(ctx context.Context) ([]view, error) {
 	return views, cmp.Or(err, context.Cause(ctx))
 }
 
-// view asks one agent everything. It is torn if the agent's state changed in between. No
-// question pins a room, or repairs a pin.
+// view asks an agent everything. The view is torn if the agent's state changed in between. The questions
+// neither pin rooms nor repair pins.
 func (n *node) view(ctx context.Context, rooms []string, pinned bool) (v view, torn bool, err error) {
 	members, err := n.client.Members(ctx)
 	table, err2 := n.client.Partitions(ctx)
@@ -120,8 +120,7 @@ func (n *node) view(ctx context.Context, rooms []string, pinned bool) (v view, t
 	return v, after.Version != members.Version, n.problem("ask "+string(n.id)+" for its members", err)
 }
 
-// list returns the rooms that are pinned, or the rooms of one node, by one agent. It
-// changes nothing.
+// list asks an agent for the pinned rooms, or for those on one node. It changes nothing.
 func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
 	var list clusterhttp.Rooms
 	err := persist(ctx, func(ctx context.Context) (err error) {
@@ -135,8 +134,8 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 	return pins, n.problem(fmt.Sprintf("ask %s for the rooms that are pinned", n.id), err)
 }
 
-// visit asks every live agent for every room, all agents at once, as people do who
-// connect anywhere. After that the agent of its own node hosts each room.
+// visit asks every live agent for every room, all agents concurrently, like people who connect to any of
+// them. After that, each room is hosted by the agent of its node.
 func (t *tour) visit(ctx context.Context, parties []party) ([]answer, error) {
 	nodes := t.live()
 	answers := make([]answer, len(nodes)*len(parties))
@@ -151,8 +150,8 @@ func (t *tour) visit(ctx context.Context, parties []party) ([]answer, error) {
 	return answers, err
 }
 
-// resolve asks one agent for a room. It repeats the question after a degraded answer, as
-// of an agent with a slow store.
+// resolve asks an agent for a room. It repeats the question after a degraded answer, for example from an
+// agent with a slow store.
 func (t *tour) resolve(ctx context.Context, n *node, p party) (answer, error) {
 	a, tries := answer{by: n.id}, 0
 	err := persist(ctx, func(ctx context.Context) (err error) {
@@ -186,8 +185,8 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 	}
 }
 
-// loaded waits until every agent has heard the loads that the rooms of every node cost.
-// If that takes too long, the problem says why.
+// loaded waits until every agent knows the load of the rooms on every node. If that takes too long, the
+// problem says why.
 func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, problem string, err error) {
 	problem = "no agent was asked"
 	took, err = t.pollFor(ctx, loadTime, since, func(ctx context.Context) (string, error) {
@@ -211,7 +210,7 @@ func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin)
 			}
 			differ(&f, "streams of", "by its rooms", streamsOf(pins), says(n.id), heard)
 		}
-		if ctx.Err() != nil { // the silence of agents has no other reason
+		if ctx.Err() != nil { // this is why the agents are silent
 			return "", nil
 		}
 		if problem = f.result("").problem; problem != "" {
@@ -233,8 +232,8 @@ func (t *tour) failedOver(ctx context.Context, since time.Time, gone lease.NodeI
 	})
 }
 
-// release ends the rooms that are pinned on the user's own Redis, so that nothing of the
-// demo stays there. Keys that it does not reach expire by themselves.
+// release ends the rooms that are pinned in the user's own Redis, so that nothing of the demo stays there.
+// Keys that it does not reach expire by themselves.
 func (t *tour) release(ctx context.Context) {
 	live := slices.DeleteFunc(t.live(), func(n *node) bool { return n.Ended() })
 	if t.o.Redis == "" || len(t.parties) == 0 || len(live) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// check is one invariant, and whether it held.
+// check is an invariant, and whether it held.
 type check struct {
 	what    string
 	problem string // the contradiction; empty if it held
@@ -36,7 +36,8 @@ func (f *problems) result(what string, args ...any) check {
 	return c
 }
 
-// difference is a key that has another value in a second map. The zero value stands for none.
+// difference is a key with different values in two maps. The zero value means that a map does not have the
+// key.
 type difference[K, V comparable] struct {
 	key     K
 	was, is V
@@ -57,7 +58,8 @@ func diff[K cmp.Ordered, V comparable](was, is map[K]V) (changes []difference[K,
 	return changes
 }
 
-// differ adds each difference of what two sources say: "partition 7: node-1 says node-2, node-3 says none".
+// differ adds each difference between what two sources say: "partition 7: node-1 says node-2, node-3 says
+// none".
 func differ[K cmp.Ordered, V comparable](f *problems, what, says string, was map[K]V, othersSay string, is map[K]V) {
 	for _, d := range diff(was, is) {
 		f.add("%s %v: %s %s, %s %s", what, d.key, says, orNone(d.was), othersSay, orNone(d.is))
@@ -91,8 +93,8 @@ func sameTable(views []view) check {
 	return f.result("all %d agents hold the same table, %.8s…", len(views), first.digest.String())
 }
 
-// oneOwner checks that the partitions that the agents own, by their own account, are each
-// partition once, as in the table.
+// oneOwner checks that the partitions that the agents report as their own are each partition exactly once, as
+// in the table.
 func oneOwner(views []view) check {
 	var f problems
 	claimed := make(map[placement.Partition]lease.NodeID)
@@ -128,7 +130,7 @@ func sameRooms(rooms []string, views []view) check {
 	return f.result("%s rooms resolve alike from all %d agents", count(len(rooms)), len(views))
 }
 
-// strays returns the moves that should not have happened.
+// strays returns the moves that may does not allow.
 func strays(moves []move, may func(move) bool) (f problems) {
 	for _, m := range moves {
 		if !may(m) {
@@ -158,8 +160,8 @@ func nothingMoved(moves []move) check {
 	return f.result("no partition moved")
 }
 
-// fairShare checks that about one in n of the partitions moved: owners are as if drawn by
-// lot, so the share may be some standard deviations off.
+// fairShare checks that about one in n of the partitions moved. Owners are practically random, so the share
+// may be off by some standard deviations.
 func fairShare(moves []move, partitions, n int) check {
 	var f problems
 	p := 1 / float64(n)
@@ -170,8 +172,8 @@ func fairShare(moves []move, partitions, n int) check {
 	return f.result("the share that moved is near the expected %s", percent(1, n))
 }
 
-// spread checks that the partitions of the leaver moved to the others in about equal
-// parts, so that no survivor takes the whole load of a dead node.
+// spread checks that the partitions of the leaver moved to the others in about equal parts, so that no
+// survivor gets the whole load of a dead node.
 func spread(moves []move, heirs []lease.NodeID) check {
 	var f problems
 	got := make(map[lease.NodeID]int)
@@ -208,7 +210,7 @@ func idles(node lease.NodeID, views []view) check {
 	return f.result("%s stays a member, draining, and owns nothing", node)
 }
 
-// noneExpired checks that no agent has waited for the lease of the node to expire since its earlier view.
+// noneExpired checks that for no agent the lease of the node has expired since its earlier view.
 func noneExpired(node lease.NodeID, earlier, views []view) check {
 	was := make(map[lease.NodeID]int)
 	for _, v := range earlier {
@@ -223,8 +225,7 @@ func noneExpired(node lease.NodeID, earlier, views []view) check {
 	return f.result("no node waited for a lease to expire")
 }
 
-// samePins checks that all agents list the same pins, one for each room with people in it
-// and no more.
+// samePins checks that all agents list the same pins: exactly one for each room with people in it.
 func samePins(parties []party, views []view) check {
 	var f problems
 	people := make(map[string]int)
@@ -243,7 +244,7 @@ func samePins(parties []party, views []view) check {
 	return f.result("all %d agents list the same %s pins, one for each room", len(views), count(len(parties)))
 }
 
-// noOrphans checks that every pin names a node that is a member, by each agent.
+// noOrphans checks that every pin names a node that is a member in each agent's view.
 func noOrphans(views []view) check {
 	var f problems
 	for _, v := range views {
@@ -300,7 +301,7 @@ func oneHost(pins map[string]pin, answers []answer) check {
 	return f.result("each is hosted by the node that it is pinned to, and by no other")
 }
 
-// alike finds people of one room who are sent to another node than the first of them, or to none.
+// alike finds people of a room who are sent to another node than the first of them, or to none.
 func alike(answers []answer) (f problems) {
 	first := answers[0]
 	for _, a := range answers {
@@ -311,7 +312,7 @@ func alike(answers []answer) (f problems) {
 	return f
 }
 
-// oneAnswer checks that all people of the big room are sent to one node.
+// oneAnswer checks that all people of the big room are sent to the same node.
 func oneAnswer(answers []answer) check {
 	f := alike(answers)
 	agents := make(map[lease.NodeID]bool)
@@ -324,8 +325,8 @@ func oneAnswer(answers []answer) check {
 	return f.result("all %d people are sent to one node, by all %d agents", len(answers), len(agents))
 }
 
-// overridden checks that the hash did not decide: the first question pinned the room to
-// another node than its owner by the hash. A repeated question may find that pin.
+// overridden checks that the hash did not decide, because the first question pinned the room to a node other
+// than its owner according to the hash. A repeated question may find that pin.
 func overridden(owner lease.NodeID, answers []answer) check {
 	var f problems
 	for i, a := range answers {
@@ -342,8 +343,8 @@ func overridden(owner lease.NodeID, answers []answer) check {
 	return f.result("it is not %s, the owner by the hash: that one has no headroom", orNone(owner))
 }
 
-// restarted checks that a room that ended on a node that takes no new ones starts on
-// another node, the same for all agents.
+// restarted checks that a room that ended on a node which takes no new rooms starts on another node, the same
+// for all agents.
 func restarted(drained lease.NodeID, answers []answer) check {
 	f := alike(answers)
 	for _, a := range answers {
@@ -354,8 +355,8 @@ func restarted(drained lease.NodeID, answers []answer) check {
 	return f.result("a room that ends on %s starts again elsewhere", drained)
 }
 
-// pinsStay checks that no room of before got another pin, not even to the same node: a new epoch means that the
-// node was fenced, or has restarted.
+// pinsStay checks that no earlier room got another pin, not even to the same node, because a new epoch means
+// that the node was fenced or has restarted.
 func pinsStay(before, after map[string]pin) check {
 	var f problems
 	for _, d := range movedPins(before, after) {
@@ -364,13 +365,12 @@ func pinsStay(before, after map[string]pin) check {
 	return f.result("no pinned room moved")
 }
 
-// movedPins returns the rooms that had a pin before and have another one, or none, after.
+// movedPins returns the rooms that had a pin before, and have another pin or none after.
 func movedPins(before, after map[string]pin) []difference[string, pin] {
 	return slices.DeleteFunc(diff(before, after), func(d difference[string, pin]) bool { return d.was == pin{} })
 }
 
-// onlyPinsOf checks that exactly the rooms of the node that is gone have new pins, of
-// greater epochs.
+// onlyPinsOf checks that exactly the rooms of the node that is gone have new pins, with greater epochs.
 func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
 	var f problems
 	for _, d := range movedPins(before, after) {

@@ -24,7 +24,7 @@ const (
 	hurryTime = 3 * time.Second  // the same after Ctrl-C
 )
 
-// node is an agent as the tour sees it.
+// node is an agent of the tour.
 type node struct {
 	*agentproc.Process
 	agentproc.Addrs // once it runs
@@ -35,7 +35,7 @@ type node struct {
 	note            string              // on what happened to it
 }
 
-// agentError is a failure that the log of an agent may explain.
+// agentError is a failure that an agent's log may explain.
 type agentError struct {
 	error
 	node *node
@@ -43,7 +43,7 @@ type agentError struct {
 
 func (e *agentError) Unwrap() error { return e.error }
 
-// problem adds the agent to err, which is nil if what was tried succeeded.
+// problem adds the agent to err. It returns nil if err is nil.
 func (n *node) problem(what string, err error) error {
 	if err == nil {
 		return nil
@@ -98,8 +98,8 @@ func (t *tour) owners() (ids []lease.NodeID) {
 	return ids
 }
 
-// pick returns a node for the next event: an active node with pinned rooms, but not the
-// first node, by which others join.
+// pick returns a node for the next event: an active node with pinned rooms, but not the first node, via which
+// others join.
 func (t *tour) pick() *node {
 	streams := streamsOf(t.seen[0].pins)
 	active := slices.DeleteFunc(t.live()[1:], func(n *node) bool { return n.state != lease.Active })
@@ -120,8 +120,9 @@ func (t *tour) missing() error {
 	return nil
 }
 
-// poll looks until there is nothing to wait for, and returns the time since the given moment. progress is shown
-// to people; without progress, look is done. It fails when ctx ends, or a process that should run.
+// poll calls look until there is nothing to wait for, and returns the time since the given moment. look
+// returns the progress to show, or "" when it is done. poll fails when ctx ends, or when a process ends that
+// should run.
 func (t *tour) poll(ctx context.Context, since time.Time, look func() (progress string, err error)) (time.Duration, error) {
 	defer t.out.waited()
 	for {
@@ -141,7 +142,7 @@ func (t *tour) poll(ctx context.Context, since time.Time, look func() (progress 
 	}
 }
 
-// pollFor is poll for at most some time. If that is over, a check finds out what is wrong.
+// pollFor is poll for a limited time. After that, a check finds out what is wrong.
 func (t *tour) pollFor(
 	ctx context.Context, limit time.Duration, since time.Time, look func(context.Context) (progress string, err error),
 ) (time.Duration, error) {
@@ -161,15 +162,15 @@ func pause(ctx context.Context) {
 	}
 }
 
-// agreed waits until every live agent sees exactly the live nodes and holds the table in which exactly the nodes
-// that should own partitions do. verb says what some of the agents have done so far.
+// agreed waits until every live agent sees exactly the live nodes and has the table in which exactly the
+// nodes that should own partitions do. verb says what some of the agents have done so far.
 func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.Duration, error) {
 	nodes := t.live()
 	first := &session.Session{Client: nodes[0].client, Addr: nodes[0].HTTP, Timeout: callTime}
 	behind, why := nodes[0], "no agent was asked"
 	took, err := t.poll(ctx, since, func() (string, error) {
-		// First the table of one agent, then who holds the same: the other way round, that agent could get
-		// its new table in between.
+		// Ask for the table of one agent first, and then who has the same. The other way round, that agent
+		// could get its new table in between.
 		calling, cancel := first.Bound(ctx)
 		table, err := first.Partitions(calling)
 		cancel()
@@ -200,7 +201,7 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	return took, behind.problem("the agents do not agree: "+why, err)
 }
 
-// lacks returns what one agent lacks to agree with the others, by the answers of all, or "".
+// lacks returns why an agent does not agree with the others yet, according to the answers of all, or "".
 func (t *tour) lacks(n *node, agents []survey.Agent) string {
 	i := slices.IndexFunc(agents, func(a survey.Agent) bool { return a.ID == n.id })
 	if i < 0 || agents[i].View == nil {
@@ -221,7 +222,7 @@ func (t *tour) lacks(n *node, agents []survey.Agent) string {
 	return ""
 }
 
-// exits checks that the process of a node ends well after it was asked to leave.
+// exits checks that the process of a node ends without an error after it was asked to leave.
 func (n *node) exits(ctx context.Context, asked error) check {
 	c := check{what: fmt.Sprintf("the process of %s ended by itself, without an error", n.id)}
 	limit, cancel := context.WithTimeoutCause(ctx, stopTime, fmt.Errorf("it still runs after %v", stopTime))
@@ -238,8 +239,8 @@ func (n *node) exits(ctx context.Context, asked error) check {
 	return c
 }
 
-// stop ends all running agents. After Ctrl-C it is in a hurry: a node that has just
-// crashed can delay the leave message of the others.
+// stop ends all running agents. After Ctrl-C it waits less, because a node that has just crashed can delay
+// the leave message of the others.
 func (t *tour) stop(ctx context.Context) {
 	var running []*agentproc.Process
 	for _, n := range t.nodes {

@@ -40,8 +40,8 @@ type front struct {
 	obey   atomic.Pointer[func(action string, id lease.NodeID) (stage, *clusterhttp.Problem)] // nil until the tour has ended
 }
 
-// target is the agent that answers. Requests to it end with ctx: a paused agent would
-// never answer them.
+// target is the agent that answers. Requests to it end with ctx, because a paused agent would never answer
+// them.
 type target struct {
 	*node
 	ctx  context.Context
@@ -83,7 +83,7 @@ func (f *front) close() {
 	<-f.ended
 }
 
-// aim selects the node that answers from now on; nil is none.
+// aim selects the node that answers from now on. Nil means none.
 func (f *front) aim(n *node) {
 	old := f.target.Load()
 	if old != nil && old.node == n {
@@ -100,7 +100,7 @@ func (f *front) aim(n *node) {
 	}
 }
 
-// forward has the agent answer. Host and Origin of requests stay as they are, so that the agent can check them.
+// forward passes the request to the agent. It keeps Host and Origin, so that the agent can check them.
 func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	at := f.target.Load()
 	if at == nil {
@@ -124,7 +124,7 @@ func noAgent(w http.ResponseWriter) {
 	refuse(w, http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment")
 }
 
-// press has the tour carry out an action; none shows the nodes.
+// press makes the tour carry out an action. Without an action, it shows the nodes.
 func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	action, id := r.PathValue("action"), lease.NodeID("")
 	if action != "" {
@@ -150,8 +150,8 @@ func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readID reads the body. A page of another origin cannot send this type without a
-// preflight; a page with a name that resolves to this machine shows in the Host.
+// readID reads the body. A page of another origin cannot send this content type without a preflight, and a
+// page with a name that resolves to this machine is recognized by the Host.
 func readID(w http.ResponseWriter, r *http.Request) (lease.NodeID, error) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return "", errors.New("the body must be JSON, with Content-Type: application/json")

@@ -16,10 +16,10 @@ import (
 // printer writes for people.
 type printer struct {
 	w       io.Writer
-	err     error // the first of w
+	err     error // first error of w
 	term    term.Terminal
-	waiting bool          // a moving line is on the screen
-	shown   time.Duration // how much of this wait plain lines have shown
+	waiting bool          // there is a changing line on the screen
+	shown   time.Duration // up to where plain lines have shown this wait
 }
 
 func newPrinter(w io.Writer) *printer { return &printer{w: w, term: term.Of(w, os.Getenv)} }
@@ -35,7 +35,7 @@ func (p *printer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// line prints one line.
+// line prints a line.
 func (p *printer) line(format string, args ...any) {
 	p.settle()
 	_, _ = io.WriteString(p, strings.TrimRight(fmt.Sprintf(format, args...), " ")+"\n")
@@ -63,8 +63,8 @@ func (p *printer) check(c check) {
 	p.line("           %s", p.paint(term.Bad, c.problem))
 }
 
-// wait shows the progress of a wait: on one line that moves, or every two seconds where
-// lines cannot move.
+// wait shows the progress of a wait: on a single changing line, or, if lines cannot change, on a new line
+// every two seconds.
 func (p *printer) wait(text string, waited time.Duration) {
 	if p.term.Moves {
 		p.term.Replace(p, term.Line{{Text: fmt.Sprintf("   %4.1f s  %s", waited.Seconds(), text), Tone: term.Faint}})
@@ -87,7 +87,7 @@ func (p *printer) waited() {
 	p.shown = 0
 }
 
-// settle removes the moving line.
+// settle removes the changing line.
 func (p *printer) settle() {
 	if p.waiting {
 		p.term.Replace(p, nil)
@@ -95,10 +95,10 @@ func (p *printer) settle() {
 	}
 }
 
-const barWidth = 20 // of the node that owns most
+const barWidth = 20 // for the node that owns most
 
-// holdings prints how much each node has, and the difference to before. The note of a node
-// is printed once.
+// holdings prints how much each node has, and the difference from before. It prints the note of a node only
+// once.
 func (t *tour) holdings(before view) {
 	now, placedWas, placedIs := t.seen[0], before.placed, t.seen[0].placed
 	head, withRooms, withStreams := "partitions", len(t.rooms) > 0, len(t.parties) > 0
@@ -207,7 +207,7 @@ func (p *printer) summary(rows []row) {
 	}
 }
 
-// count writes 1024 as 1,024.
+// count formats 1024 as 1,024.
 func count(n int) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && n > 0; i -= 3 {

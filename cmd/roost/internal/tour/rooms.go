@@ -6,17 +6,16 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Sizes that leave one node without headroom for the big room, and every other node with
-// some, even if an agent counts rooms twice that it has just claimed: as reserved, and in
-// the load that their node reports.
+// With these sizes, one node has no headroom for the big room, and every other node has some, even if an
+// agent counts rooms twice that it has just claimed: as reserved, and in the load that their node reports.
 const (
 	roomCount    = 1000
 	capacity     = 5000 // streams that a node can carry
-	roomsPerNode = 40   // that people are in
+	roomsPerNode = 40   // rooms with people
 	mostRooms    = 300
 	leastSize    = 2
 	mostSize     = 6
-	fullRooms    = 3 // that fill one node
+	fullRooms    = 3 // rooms that fill a node
 	fullSize     = 25
 	bigRoom      = "all-hands"
 	bigSize      = 50
@@ -57,7 +56,7 @@ func (t *tour) invite() {
 	}
 }
 
-// hashed returns the owner of a room by the hash.
+// hashed returns the owner of a room according to the hash.
 func (t *tour) hashed(room string) lease.NodeID {
 	table := t.seen[0].owners
 	return table[placement.Of(room, len(table))]

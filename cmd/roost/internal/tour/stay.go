@@ -15,25 +15,25 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// mostNodes is how many nodes the demo runs at a time.
+// mostNodes is how many nodes the demo runs at most.
 const mostNodes = 20
 
-// stage is the answer to GET /demo.
+// stage is the response to GET /demo.
 type stage struct {
-	Touring bool     `json:"touring"` // the tour has not ended, and takes no orders yet
-	Most    int      `json:"most"`    // nodes at a time
+	Touring bool     `json:"touring"` // the tour has not ended, and accepts no actions yet
+	Most    int      `json:"most"`    // maximum number of nodes
 	Nodes   []staged `json:"nodes"`
 }
 
-// staged is a node. State is the state of its process: starting, running or paused. The
-// members know whether it drains.
+// staged is a node. State is the state of its process: starting, running or paused. The list of members says
+// whether it drains.
 type staged struct {
 	ID    lease.NodeID `json:"id"`
 	State string       `json:"state"`
 }
 
-// stay keeps the cluster up until ctx ends, carries out what the dashboard's buttons ask
-// for, and prints which agents start and end.
+// stay keeps the cluster running until ctx ends, carries out the actions of the dashboard's buttons, and
+// prints which agents start and end.
 func (t *tour) stay(ctx context.Context) {
 	t.suggestNext()
 	var mu sync.Mutex // guards the nodes from here on
@@ -83,7 +83,7 @@ func (t *tour) stay(ctx context.Context) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, n := range t.live() {
-		if n.paused { // it could not leave
+		if n.paused { // a paused agent could not leave
 			_ = n.Resume()
 		}
 	}
@@ -122,7 +122,7 @@ func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) *cluste
 	live, seed := t.live(), t.running()
 	i := slices.IndexFunc(live, func(n *node) bool { return n.id == id })
 	switch {
-	case action == "": // it only looks
+	case action == "": // only show the nodes
 	case action == "add" && len(live) >= mostNodes:
 		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "the demo runs at most %d nodes: kill one first", mostNodes)
 	case action == "add" && seed == nil:
@@ -143,7 +143,7 @@ func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) *cluste
 
 // act changes a node.
 func (t *tour) act(ctx context.Context, n *node, action string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // the page shows what takes longer
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // if it takes longer, the page shows it
 	defer cancel()
 	switch {
 	case action == "kill":

@@ -13,7 +13,7 @@ import (
 
 const (
 	storeTime = 10 * time.Second // for the first answer from the store
-	staleTime = 3 * time.Second  // for an agent to read a pin again, which it does after one
+	staleTime = 3 * time.Second  // for an agent to read a pin again, which it does after 1 s
 )
 
 func (t *tour) steps() []func(context.Context) error {
@@ -68,7 +68,7 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 	if t.front != nil {
 		t.front.aim(seed)
 	}
-	// Agents run without a store; the tour cannot.
+	// Agents can run without a store, but the tour cannot.
 	ctx, cancel := context.WithTimeoutCause(ctx, storeTime, fmt.Errorf("gave up after %v", storeTime))
 	defer cancel()
 	if _, err = seed.list(ctx, seed.id); err != nil && t.o.Redis != "" {
@@ -96,7 +96,7 @@ func (t *tour) place(ctx context.Context) (err error) {
 	return nil
 }
 
-// gather has people join some of the rooms.
+// gather makes people join some of the rooms.
 func (t *tour) gather(ctx context.Context) error {
 	t.invite()
 	store := "That takes a shared\nRedis, for which this process stands in. Who owns a partition never depends on it."
@@ -138,7 +138,7 @@ func (t *tour) gather(ctx context.Context) error {
 	return nil
 }
 
-// override starts a room that is too big for its owner by the hash.
+// override starts a room that is too big for its owner according to the hash.
 func (t *tour) override(ctx context.Context) error {
 	big := party{bigRoom, bigSize}
 	owner := t.hashed(big.room)
@@ -176,7 +176,7 @@ func (t *tour) override(ctx context.Context) error {
 	}
 	t.out.line("")
 	pins := t.seen[0].pins
-	last := answers[len(answers)-len(t.live()):] // one of each agent, when the host knew the room, too
+	last := answers[len(answers)-len(t.live()):] // one from each agent, when the host also knew the room
 	t.conclude(
 		oneAnswer(answers), overridden(owner, answers), oneHost(map[string]pin{big.room: pins[big.room]}, last),
 		samePins(t.parties, t.seen), pinsStay(before, pins),
@@ -184,9 +184,9 @@ func (t *tour) override(ctx context.Context) error {
 	return nil
 }
 
-// crowd has the people of one room ask for it: the first one alone, at any agent except
-// that of the owner by the hash, then the others, at all agents at once. It returns the
-// answers; the last ones are each of another agent.
+// crowd makes the people of a room ask for it: first one person alone, at any agent except that of the owner
+// according to the hash, and then the others, at all agents concurrently. It returns the answers. The last
+// ones are from different agents.
 func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]answer, error) {
 	nodes := t.live()
 	doors := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.id == owner })
@@ -286,17 +286,17 @@ func (t *tour) drain(ctx context.Context) error {
 	})
 }
 
-// restart ends a room on a node that drains, and has its people join again.
+// restart ends a room on a draining node, and makes its people join again.
 func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	i := slices.IndexFunc(t.parties, func(p party) bool { return t.seen[0].pins[p.room].node == drained.id })
 	if i < 0 {
-		return nil, nil // it had none
+		return nil, nil // the node had no rooms
 	}
 	p := t.parties[i]
 	if err := persist(ctx, func(ctx context.Context) error { return drained.client.ReleaseRoom(ctx, p.room) }); err != nil {
 		return nil, drained.problem("release "+p.room, err)
 	}
-	// Where the store does not notify of changes, an agent may use an older answer.
+	// If the store does not notify of changes, an agent may use an older answer.
 	var c check
 	for late := time.Now().Add(staleTime); ; pause(ctx) {
 		answers, err := t.visit(ctx, []party{p})
@@ -344,7 +344,7 @@ type change struct {
 	what       string // for the summary
 	act        func(context.Context) error
 	progress   string       // what the tour waits for the agents to do
-	oneIn      int          // one of so many partitions should move; 0 for none
+	oneIn      int          // one in so many partitions should move; 0 for none
 	usual      string       // a remark on the time until all agreed
 	gone       lease.NodeID // its pinned rooms should move; "" for none
 	checks     func(outcome) []check
@@ -353,8 +353,8 @@ type change struct {
 
 // outcome is the effect of a change.
 type outcome struct {
-	earlier        []view // of all agents
-	was, is        view   // of the first agent, before and after
+	earlier        []view // views of all agents
+	was, is        view   // views of the first agent, before and after
 	moves          []move // partitions
 	took, repinned time.Duration
 }
@@ -380,7 +380,7 @@ func (t *tour) apply(ctx context.Context, c change) (err error) {
 	}
 	o.is = t.seen[0]
 	o.moves = diff(o.was.owners, o.is.owners)
-	answers, err := t.visit(ctx, t.parties) // now, because a question for a room repairs its pin
+	answers, err := t.visit(ctx, t.parties) // ask only now, because asking for a room repairs its pin
 	if err != nil {
 		return err
 	}

@@ -22,12 +22,12 @@ import (
 // Options says what tour to run.
 type Options struct {
 	Nodes int       // how many agents to start with, 2 to 20
-	HTTP  string    // where the dashboard and the API of an agent are, on loopback; with Once not at all
+	HTTP  string    // address of the dashboard and the API of an agent, on loopback; unused with Once
 	Once  bool      // end after the last step instead of staying up
-	Redis string    // URL of the Redis on which rooms are pinned, may hold a password; default: this process stands in for one
-	Seed  uint64    // picks the rooms, and the nodes that things happen to
-	Out   io.Writer // receives the story
-	Exe   string    // the roost binary; "" is this process's own
+	Redis string    // URL of the Redis in which rooms are pinned, which may have a password; default: a stand-in in this process
+	Seed  uint64    // picks the rooms, and the nodes for events
+	Out   io.Writer // receives the output
+	Exe   string    // the roost binary; "" means that of this process
 }
 
 // tour is one run.
@@ -39,11 +39,11 @@ type tour struct {
 	rng      *rand.Rand
 	settings cluster.Config // what the agents run with
 	began    time.Time
-	nodes    []*node // all that were ever started
+	nodes    []*node // all nodes that were ever started
 	drained  *node
-	cluster  string       // its name, of this run alone: so are the keys on a Redis
+	cluster  string       // its name, which is unique for this run, and so are its keys in Redis
 	redis    string       // URL; may hold a password
-	rooms    []string     // placed by the hash
+	rooms    []string     // rooms placed by the hash
 	parties  []party      // pinned rooms
 	again    atomic.Int64 // repeated questions
 	front    *front       // nil with Once
@@ -123,7 +123,7 @@ func (t *tour) walk(ctx context.Context) error {
 	return nil
 }
 
-// take takes one step. It prefers the end of a process to the consequences.
+// take takes a step. If a process ends, it returns that error instead of an error that follows from it.
 func (t *tour) take(ctx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stepTime, fmt.Errorf("gave up after %v", stepTime))
 	defer cancel()
@@ -148,7 +148,7 @@ func (t *tour) conclude(checks ...check) (held int) {
 	return held
 }
 
-// verdict sums up and returns an error that names the checks that failed, or the one of the output.
+// verdict sums up. It returns an error that names the failed checks, or the error of the output.
 func (t *tour) verdict() error {
 	t.out.summary(t.rows)
 	t.out.line("")
