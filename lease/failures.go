@@ -168,7 +168,7 @@ func (f *failures) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
 // incarnation. Incarnations of Silent hosts may only be out of reach.
 func (f *failures) crashed() (ended []Incarnation) {
 	for _, e := range f.reported {
-		if e.status == expired && e.crashed && e.refused {
+		if e.dead() {
 			ended = append(ended, e.incarnation())
 		}
 	}
@@ -176,13 +176,17 @@ func (f *failures) crashed() (ended []Incarnation) {
 }
 
 // wasRefused reports whether refusals alone confirm the failure of e. A single report is enough only if there
-// never was another watcher, because a set that has become small may be cut off.
+// can't be another watcher, because a set that has become small may be cut off. A watcher whose own end is certain
+// is on no other side of a cut.
 func (f *failures) wasRefused(e *entry) bool {
 	_, refusals := f.reporters(e, e.at)
 	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(f.nodes, func(o *entry) bool {
-		return o != e && o != f.self && o.status != retired
+		return o != e && o != f.self && o.status != retired && !o.dead()
 	})
 }
+
+// dead reports whether the process has ended for certain, because watchers were Refused.
+func (e *entry) dead() bool { return e.status == expired && e.crashed && e.refused }
 
 // Reported reports whether a live node has failure reports, but too few of them.
 func (f *failures) Reported() bool {

@@ -319,3 +319,35 @@ func TestCrashed(t *testing.T) {
 		}
 	}
 }
+
+// Where a second watcher has itself ended for certain, the word of the only one left is enough, as in a cluster of two. A
+// watcher that is merely silent may be the other side of a cut.
+func TestCrashedOneAfterAnother(t *testing.T) {
+	b, c := lease.Incarnation{"b", 1}, lease.Incarnation{"c", 1}
+	for _, tt := range []struct {
+		first lease.Evidence // by which b has ended
+		want  []lease.Incarnation
+	}{
+		{lease.Refused, []lease.Incarnation{b, c}},
+		{lease.Silent, nil},
+	} {
+		s := newSet(rec("a", 1))
+		s.Apply(epoch, hello(epoch, rec("b", 1)))
+		s.Apply(epoch, hello(epoch, rec("c", 1)))
+		now := epoch.Add(5 * time.Second / 2)
+		s.ReportFailure(now, b.Handle(), now, tt.first)
+		m := hello(now, rec("c", 1))
+		m.FailureReports = []lease.FailureReport{{Subject: b.Handle(), Watcher: m.From, At: m.Stamp, Evidence: tt.first}}
+		s.Apply(now, m)
+		now = now.Add(2 * time.Second)
+		s.ReportFailure(now, c.Handle(), now, lease.Refused)
+		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
+			t.Fatalf("live: %v, want a alone", got)
+		}
+		got := s.View().Crashed
+		slices.SortFunc(got, lease.Incarnation.Compare)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("b by %v: crashed are %v, want %v", tt.first, got, tt.want)
+		}
+	}
+}

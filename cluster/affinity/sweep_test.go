@@ -583,3 +583,29 @@ func TestDiedAsOneHeartbeatFails(t *testing.T) {
 		}
 	})
 }
+
+// When nodes crash one after another, down to the last, the rooms of each move as soon as its crash is confirmed.
+func TestCrashesDownToOne(t *testing.T) {
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
+		for _, room := range names(30) {
+			f.host("a", room, 2)
+		}
+		for _, id := range []string{"c", "b"} {
+			f.crash(id)
+			time.Sleep(2 * time.Second)
+			for _, room := range names(30) {
+				if a := f.resolve("a", room, 2); string(a.Node) == id {
+					t.Fatalf("2 s after the crash of %s, %s is pinned to it", id, room)
+				}
+			}
+			rooms := 0
+			for _, r := range f.rooms {
+				rooms += int(r.Stats().FailedOver)
+			}
+			if rooms == 0 {
+				t.Errorf("after the crash of %s no room has failed over", id)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
