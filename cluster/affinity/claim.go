@@ -306,6 +306,10 @@ func (t *settling) degrade(home capacity.Choice, cause error) (found, error) {
 	if e := t.cache.Get(t.Room); e != nil && liveness.Live(t.s, e.Pin.Incarnation) != nil {
 		return guess(e.Pin.Incarnation, lastKnown)
 	}
+	if t.cfg.StrictCeiling {
+		t.counts.unplaced.Add(1)
+		return found{}, fmt.Errorf("%w, and StrictCeiling refuses the new room %q: %w", pinstore.ErrStore, t.Room, cause)
+	}
 	if errors.Is(cause, context.DeadlineExceeded) && home.Member != nil {
 		t.cache.Assume(t.Room, t.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation()}))
 		return guess(home.Incarnation(), "claimed for this node; the store has not confirmed it")

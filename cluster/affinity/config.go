@@ -58,6 +58,11 @@ type Config struct {
 	// together, but does not limit rooms that grow, fail over or are moved. Default 0: never refuse.
 	HardCeiling int
 
+	// StrictCeiling refuses a first join with ErrStore while the store does not answer, because HardCeiling
+	// cannot be checked then. Rooms that this node knows are still found. Without it, such a join is Degraded, and
+	// any number of new rooms may be placed on a node. It needs a HardCeiling. Default false.
+	StrictCeiling bool
+
 	// ReportLoad makes the resolver report the cost of the rooms hosted here as this node's load. Leave it
 	// false in an application that measures its load and calls Agent.SetLoad, which fails while ReportLoad is
 	// on.
@@ -124,6 +129,7 @@ func (c Config) Validate() error {
 	check(c.SoftCeiling > 0, "SoftCeiling is %d; it must be a percentage above 0", c.SoftCeiling)
 	check(c.HardCeiling == 0 || c.HardCeiling >= c.SoftCeiling,
 		"HardCeiling (%d %%) must not be below SoftCeiling (%d %%)", c.HardCeiling, c.SoftCeiling)
+	check(!c.StrictCeiling || c.HardCeiling > 0, "StrictCeiling needs a HardCeiling above 0")
 	check(c.Settle > 0, "Settle is %v; it must not be negative", c.Settle)
 	check(c.MaxKnown > 0, "MaxKnown is %d; it must not be negative", c.MaxKnown)
 	return errors.Join(problems...)

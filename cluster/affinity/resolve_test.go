@@ -304,3 +304,36 @@ func TestHardCeilingOfTheCluster(t *testing.T) {
 		}
 	})
 }
+
+// While the store is away, StrictCeiling refuses new rooms, and finds the known ones.
+func TestStrictCeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{HardCeiling: 90, StrictCeiling: true}, "a", "b")
+		home := f.resolve("a", "known", 2).Node
+		f.hostAt(string(home), "known", 2)
+		store.fails.Store(true)
+		for _, room := range []string{"known", "new"} {
+			for id, r := range f.rooms {
+				a, err := r.Resolve(t.Context(), room, affinity.Demand{Size: 2})
+				switch known := id == "a" || id == string(home); {
+				case room == "known" && known && (err != nil || a.Node != home):
+					t.Errorf("%s finds the known room on %q, not %q: %v", id, a.Node, home, err)
+				case room == "new" && !errors.Is(err, pinstore.ErrStore):
+					t.Errorf("%s places a new room on %q: %v", id, a.Node, err)
+				}
+			}
+		}
+		if s := f.rooms["a"].Stats(); s.Unplaced != 1 {
+			t.Errorf("%d joins were refused, want 1", s.Unplaced)
+		}
+		store.fails.Store(false)
+		time.Sleep(10 * time.Second)
+		if a := f.resolve("a", "new", 2); a.Source == affinity.Degraded {
+			t.Errorf("when the store is back: %+v", a)
+		}
+	})
+	if err := (affinity.Config{StrictCeiling: true}).Validate(); err == nil {
+		t.Error("a strict ceiling without a ceiling is valid")
+	}
+}

@@ -234,6 +234,7 @@ type Stats struct {
 	Hash        uint64 `json:"hash"`
 	Override    uint64 `json:"override"`
 	Degraded    uint64 `json:"degraded"`
+	Unplaced    uint64 `json:"unplaced"`     // first joins that Config.StrictCeiling refused
 	FailedOver  uint64 `json:"failed_over"`  // rooms of dead nodes that this instance failed over
 	Conflicts   uint64 `json:"conflicts"`    // rooms hosted on two nodes that this node gave up
 	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed or that the breaker rejected
@@ -319,6 +320,7 @@ type counters struct {
 	sources      [Degraded + 1]atomic.Uint64
 	failedOver   atomic.Uint64
 	conflicts    atomic.Uint64
+	unplaced     atomic.Uint64
 	repinned     atomic.Uint64
 	requests     atomic.Uint64
 	misrouted    atomic.Uint64
@@ -336,7 +338,7 @@ func (r *Resolver) Stats() Stats {
 	c := &r.counts
 	s := Stats{
 		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
-		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(),
+		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(), Unplaced: c.unplaced.Load(),
 		FailedOver: c.failedOver.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
 		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(),
 		Failovers: c.failovers.Load(), FailoverTime: time.Duration(c.failoverTime.Load()),

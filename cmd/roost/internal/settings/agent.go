@@ -187,7 +187,7 @@ func (a *Agent) checkRooms(given map[string]chosen) (problems []error) {
 		problems = append(problems, fmt.Errorf("%s and %s: both name the Redis; use one of them", url.origin, file.origin))
 	}
 	if url.origin == "" && file.origin == "" {
-		for _, name := range []string{"redis-timeout", "pin-ttl", "soft-ceiling", "hard-ceiling", "report-load"} {
+		for _, name := range []string{"redis-timeout", "pin-ttl", "soft-ceiling", "hard-ceiling", "strict-ceiling", "report-load"} {
 			if text := given[name].origin; text != "" {
 				a.Warnings = append(a.Warnings, text+" has no effect without --redis")
 			}

@@ -240,6 +240,10 @@ func (a *Agent) advanced() []Setting {
 			Usage: "do not wait for --join to answer: for the first node of a new cluster",
 		},
 		{
+			Name: "strict-ceiling", Arg: "bool", Set: Bool(&a.Rooms.StrictCeiling),
+			Usage: "while Redis does not answer, refuse new rooms instead of placing them above --hard-ceiling",
+		},
+		{
 			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
 			Usage: "do not start without --key-file: without a key, whoever reaches --bind can join",
 		},
