@@ -89,7 +89,6 @@ type Node struct {
 	firewall *firewall.Firewall
 	watcher  *watcher
 
-	ring       *firewall.Ring
 	rejections *firewall.Rejections
 	budget     int
 	joins      atomic.Uint64
@@ -121,7 +120,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{ring: ring, rejections: firewall.NewRejections(cfg.Log), ending: make(chan struct{}, 1)}
+	n := &Node{rejections: firewall.NewRejections(cfg.Log), ending: make(chan struct{}, 1)}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
 		n.host = thisHost()
@@ -285,7 +284,7 @@ func (n *Node) Keys() [][]byte { return n.greeter.credentials.Load().given }
 // Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many messages this
 // node has sealed with it: packets and messages of streams. A key that comes back keeps its count. Without
 // encryption both are zero.
-func (n *Node) Sealed() (fingerprint string, messages uint64) { return n.ring.Sealed() }
+func (n *Node) Sealed() (fingerprint string, messages uint64) { return n.greeter.ring.Sealed() }
 
 // Announce tells others that the result of Config.Meta has changed. It does not wait for them.
 func (n *Node) Announce() {
