@@ -161,7 +161,8 @@ func TestApplyAges(t *testing.T) {
 	} {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
 		for _, s := range []*lease.Set{a, b} {
-			s.Apply(epoch, messageFrom(epoch, c, []lease.Heartbeat{row(first, 5), sent(a.Self(), epoch), sent(b.Self(), epoch)}, c, a.Self(), b.Self()))
+			s.Apply(epoch,
+				messageFrom(epoch, c, []lease.Heartbeat{row(first, 5), sent(a.Self(), epoch), sent(b.Self(), epoch)}, c, a.Self(), b.Self()))
 		}
 		b.Heartbeat(now, 0, 7)
 		b.Apply(now, messageFrom(now, c, []lease.Heartbeat{tc.sent}))

@@ -510,7 +510,6 @@ type modelSet struct {
 	heard map[lease.Handle]heard // of each life of the subject, while it was live here
 	sync  *lease.Message         // what it says after these calls, at a later time
 	wire  []byte                 // the same, encoded; nil = not yet
-	holds string                 // what held returns; "" = not yet
 	ended map[lease.Incarnation]lease.Reason
 }
 
@@ -540,7 +539,7 @@ func (m *modelSet) do(call func(*lease.Set)) {
 
 // note notes what the set says.
 func (m *modelSet) note() {
-	m.sync, m.wire, m.holds, m.ended = m.Sync(m.later), nil, "", m.Ended()
+	m.sync, m.wire, m.ended = m.Sync(m.later), nil, m.Ended()
 	for _, b := range m.sync.Heartbeats {
 		m.heard[b.Handle] = heard{b.At, b.Renewed}
 	}
@@ -552,24 +551,6 @@ func (m *modelSet) said() []byte {
 		m.wire = lease.Encode(m.sync)
 	}
 	return m.wire
-}
-
-// held returns what the set says, until when it holds leases, and which it held.
-func (m *modelSet) held() string {
-	if m.holds != "" {
-		return m.holds
-	}
-	s := string(m.said())
-	for _, member := range m.View().Members {
-		s += fmt.Sprint(" ", member.Renewed.Sub(epoch))
-	}
-	for _, h := range slices.Sorted(maps.Keys(m.heard)) {
-		if m.AddrOf(h) == "" {
-			s += fmt.Sprint(" ", h, m.heard[h])
-		}
-	}
-	m.holds = s + fmt.Sprint(len(m.ended))
-	return m.holds
 }
 
 // sent returns when the node of the set sent its latest heartbeat.

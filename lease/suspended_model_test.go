@@ -1,13 +1,14 @@
 package lease_test
 
 import (
-	"cmp"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/roost-cluster/roost/internal/explore"
 	"github.com/roost-cluster/roost/lease"
@@ -227,27 +228,54 @@ func (w *napWorld) next(visit func(string, *napWorld)) {
 }
 
 func (w *napWorld) key() string {
-	var b strings.Builder
-	for _, n := range w.nodes {
-		var known []string
-		_, _ = fmt.Fprint(&b, n.owns, n.fenced, n.set.Stamp(epoch), n.now.Sub(epoch), n.doubted.Sub(epoch), n.asked, "|", n.set.held())
-		for h, met := range maps.All(n.met) {
-			if met && n.set.AddrOf(h) == "" {
-				known = append(known, fmt.Sprint(h))
-			}
-		}
-		for h := range n.runs {
-			known = append(known, fmt.Sprint("runs ", h))
-		}
-		slices.Sort(known)
-		_, _ = fmt.Fprint(&b, known)
+	b := []byte{byte(w.questions), byte(w.talks), byte(w.waits)}
+	for i := range w.nodes {
+		b = w.nodes[i].appendKey(b)
 	}
-	var texts []string
-	for _, m := range w.sent {
-		texts = append(texts, m.text)
+	sent := make([]uint64, len(w.sent))
+	for i, m := range w.sent {
+		sent[i] = xxhash.Sum64String(m.text)
 	}
-	slices.SortFunc(texts, cmp.Compare[string])
-	return b.String() + strings.Join(texts, ";") + fmt.Sprint(w.questions, w.talks, w.waits)
+	slices.Sort(sent)
+	for _, m := range sent {
+		b = binary.BigEndian.AppendUint64(b, m)
+	}
+	return string(b)
+}
+
+// appendKey appends all that the future of a node depends on.
+func (n *napper) appendKey(b []byte) []byte {
+	num := func(values ...int64) {
+		for _, v := range values {
+			b = binary.AppendVarint(b, v)
+		}
+	}
+	is := func(values ...bool) {
+		for _, v := range values {
+			num(map[bool]int64{true: 1}[v])
+		}
+	}
+	is(n.owns, n.fenced, n.asked)
+	num(int64(n.set.Stamp(epoch)), n.now.Sub(epoch).Milliseconds(), n.doubted.UnixMilli(), int64(n.set.sent()))
+	for _, m := range n.set.View().Members {
+		num(int64(m.Handle), int64(n.set.heard[m.Handle].latest), m.Renewed.UnixMilli())
+	}
+	for _, h := range slices.Sorted(maps.Keys(n.set.heard)) {
+		if n.set.AddrOf(h) == "" {
+			num(int64(h), int64(n.set.heard[h].latest))
+		}
+	}
+	num(int64(len(n.set.ended)), int64(n.set.Sizes()["known"]), -1)
+	for _, h := range slices.Sorted(maps.Keys(n.met)) {
+		if n.met[h] && n.set.AddrOf(h) == "" {
+			num(int64(h))
+		}
+	}
+	num(-1)
+	for _, h := range slices.Sorted(maps.Keys(n.runs)) {
+		num(int64(h))
+	}
+	return b
 }
 
 // broken returns the invariant that does not hold.

@@ -1,21 +1,22 @@
-package presence
+package presence_test
 
 import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/cluster/affinity/presence"
 )
 
 // memoryReference is the plain reference model of Memory.
-type memoryReference map[Participant]time.Time
+type memoryReference map[presence.Participant]time.Time
 
-func (m memoryReference) members(now time.Time, stale time.Duration, room Room) map[string]time.Duration {
+func (m memoryReference) members(now time.Time, stale time.Duration, room presence.Room) map[string]time.Duration {
 	in := map[string]time.Duration{}
 	for p, at := range m {
 		if p.Room == room && at.After(now.Add(-stale)) {
@@ -28,14 +29,14 @@ func (m memoryReference) members(now time.Time, stale time.Duration, room Room) 
 func TestMemoryReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stale = 10 * time.Second
-		rooms := []Room{{0, "r"}, {0, "s"}, {1, "r"}}
+		rooms := []presence.Room{{Name: "r"}, {Name: "s"}, {Partition: 1, Name: "r"}}
 		// Hidden in a struct, since rapid asks a *testing.T for its deadline, which
 		// a bubble does not have.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			m, reference, ctx := NewMemory(), memoryReference{}, context.Background()
-			participants := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Participant {
+			m, reference, ctx := presence.NewMemory(), memoryReference{}, context.Background()
+			participants := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) presence.Participant {
 				room := rapid.SampledFrom(rooms).Draw(t, "room")
-				return Participant{room, rapid.StringMatching("[a-e]").Draw(t, "who")}
+				return presence.Participant{Room: room, Name: rapid.StringMatching("[a-e]").Draw(t, "who")}
 			}), 0, 4)
 			t.Repeat(map[string]func(*rapid.T){
 				"heartbeat": func(t *rapid.T) {
@@ -83,10 +84,10 @@ func TestMemoryReference(t *testing.T) {
 // an earlier member is not stale.
 func TestMemoryManyStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, room := NewMemory(), Room{0, "r"}
-		var participants []Participant
+		m, room := presence.NewMemory(), presence.Room{Name: "r"}
+		var participants []presence.Participant
 		for i := range 100 {
-			participants = append(participants, Participant{room, fmt.Sprint(i)})
+			participants = append(participants, presence.Participant{Room: room, Name: fmt.Sprint(i)})
 		}
 		check := func(want int) {
 			t.Helper()
@@ -114,31 +115,33 @@ func TestMemoryManyStale(t *testing.T) {
 // many of them.
 func TestMemoryCollectsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, ctx := NewMemory(), t.Context()
+		m, ctx := presence.NewMemory(), t.Context()
 		const stale, abandoned = time.Second, 10_000
 		for i := range abandoned {
-			if err := m.Heartbeat(ctx, stale, Participant{Room{0, fmt.Sprint("room-", i)}, "ada"}); err != nil {
+			if err := m.Heartbeat(ctx, stale, presence.Participant{Room: presence.Room{Name: fmt.Sprint("room-", i)}, Name: "ada"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(stale)
+		room := presence.Room{Partition: 1, Name: "r"}
 		calls := []func(i int) error{
-			func(int) error { return m.Heartbeat(ctx, stale, Participant{Room{1, "r"}, "bob"}) },
-			func(int) error { return m.Leave(ctx, Participant{Room{1, "r"}, "absent"}) },
-			func(int) error { _, err := m.Members(ctx, stale, Room{1, "r"}); return err },
-			func(int) error { _, err := m.Count(ctx, stale, Room{1, "r"}); return err },
+			func(int) error { return m.Heartbeat(ctx, stale, presence.Participant{Room: room, Name: "bob"}) },
+			func(int) error { return m.Leave(ctx, presence.Participant{Room: room, Name: "absent"}) },
+			func(int) error { _, err := m.Members(ctx, stale, room); return err },
+			func(int) error { _, err := m.Count(ctx, stale, room); return err },
 		}
 		for i := range abandoned / 16 {
-			before := m.aging.Len()
+			_, before := m.Held()
 			if err := calls[i%len(calls)](i); err != nil {
 				t.Fatal(err)
 			}
-			if freed := before - m.aging.Len(); freed > 20 || (before > 20 && freed < 15) {
+			_, after := m.Held()
+			if freed := before - after; freed > 20 || (before > 20 && freed < 15) {
 				t.Fatalf("call %d freed %d of %d", i, freed, before)
 			}
 		}
-		if len(m.rooms) != 1 || m.aging.Len() != 1 {
-			t.Errorf("%d rooms and %d participants are left: %v", len(m.rooms), m.aging.Len(), slices.Collect(maps.Keys(m.rooms)))
+		if rooms, participants := m.Held(); rooms != 1 || participants != 1 {
+			t.Errorf("%d rooms and %d participants are left", rooms, participants)
 		}
 	})
 }
