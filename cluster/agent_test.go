@@ -271,8 +271,7 @@ func TestCloseWhileJoining(t *testing.T) {
 	}
 }
 
-// A node does not go on alone while its seed takes connections and says nothing, and says
-// why.
+// A node does not start alone while its seed takes connections and says nothing, and says why.
 func TestStuckSeed(t *testing.T) {
 	seed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -324,7 +323,7 @@ func TestEndsTogether(t *testing.T) {
 	}
 }
 
-// Real time goes on within a turn of the loop, virtual time does not.
+// Real time passes within a turn of the loop, virtual time does not.
 func TestFenceOnRealClock(t *testing.T) {
 	var stopped atomic.Bool
 	resume := make(chan struct{})

@@ -2,9 +2,9 @@
 // which node owns a key, and learns which partitions its own node acquires and
 // releases. There is no central store.
 //
-// Nodes renew leases by gossip, so that all converge on one live set. From that set
-// each node computes the same owner for each of a fixed number of partitions. The
-// hash of a key determines its partition.
+// Nodes renew leases by gossip, so that all of them converge on the same live set. From that set, each node
+// computes the same owner for each of a fixed number of partitions. The hash of a key determines its
+// partition.
 //
 //	agent, err := cluster.Start(ctx, cluster.Config{ID: "node-1", Join: seeds})
 //	if err != nil {
@@ -67,8 +67,8 @@
 //     everything until the clock is right. Otherwise clocks do not matter.
 //  7. Lookups are lock-free reads of an immutable snapshot.
 //  8. Memory is bounded, also against hostile packets.
-//  9. A slow or blocked log handler costs log lines, and delays nothing but Close, by a
-//     second. A Strategy that does not return costs the lease: see [Agent.LoopAge].
+//  9. A slow or blocked log handler only loses log lines, and delays Close by a second. A Strategy that does
+//     not return loses the lease: see [Agent.LoopAge].
 //
 // # What gossip cannot promise
 //

@@ -39,7 +39,7 @@ func Example() {
 	started := make(chan placement.Partition, agent.Config().Partitions)
 	go agent.RunOwned(ctx, func(owned context.Context, p placement.Partition) {
 		started <- p   // serve the rooms of p …
-		<-owned.Done() // … until it is owned no longer
+		<-owned.Done() // … until the node loses it
 	})
 	for range agent.Config().Partitions {
 		<-started

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// During a fence a node owns nothing, and goes on answering by what it knew: the last table and the last
-// members, marked as stale. A member that has left meanwhile is not among them.
+// During a fence a node owns nothing, and answers from what it knew: the last table and the last members,
+// marked as stale. A member that has left meanwhile is not among them.
 func TestLookupsDuringFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 5, clustertest.Options{})
@@ -73,8 +73,8 @@ func TestLookupsDuringFence(t *testing.T) {
 }
 
 // A node that was away while the others changed the key gets the new one by the same calls, although the
-// members that it remembers stated the former key alone. It cannot tell who sends with the former one, so it
-// does not remove that.
+// members that it remembers stated only the old key. It cannot tell who sends with the old one, so it does
+// not remove that.
 func TestNewKeyDuringFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		former, next := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)

@@ -74,8 +74,8 @@ func (f *fleet) complete(partitions int) bool {
 	return true
 }
 
-// TestHandoffOnSockets: on real sockets, while nodes join, drain, leave and change their
-// weights, no partition has two runs at a time, and in the end each has one.
+// TestHandoffOnSockets: on real sockets, while nodes join, drain, leave and change their weights, no
+// partition has two runs at once, and in the end each has one.
 func TestHandoffOnSockets(t *testing.T) {
 	f := &fleet{t: t}
 	stop := func(placement.Partition) time.Duration { return rand.N(50 * time.Millisecond) }
@@ -108,8 +108,8 @@ func TestHandoffOnSockets(t *testing.T) {
 	step("a leaves", a.Leave(t.Context()))
 }
 
-// TestHandoffOfSlowRun: while the former owner's run ends, lookups on all nodes name the
-// former owner, and then the next one.
+// TestHandoffOfSlowRun: while the previous owner's run ends, lookups on all nodes name the previous owner,
+// and then the next one.
 func TestHandoffOfSlowRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handoff = 16, 20*time.Second }})

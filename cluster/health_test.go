@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// application has a health. Its checks overlap if two of them run at a time.
+// application has a health. Its checks overlap if two of them run at once.
 type application struct {
 	health   atomic.Pointer[func(context.Context) error]
 	running  atomic.Int64
@@ -37,8 +37,8 @@ func (p *application) check(ctx context.Context) error {
 
 func healthy(context.Context) error { return nil }
 
-// A node with an unhealthy application owns nothing, and comes back by itself, however its check
-// fails. The loop of the agent runs on, and no two checks run at a time.
+// A node with an unhealthy application owns nothing, and comes back by itself, however its check fails. The
+// loop of the agent runs on, and no two checks run at once.
 func TestHealthChecks(t *testing.T) {
 	for name, sick := range map[string]func(context.Context) error{
 		"fails":          func(context.Context) error { return errors.New("no disk") },

@@ -182,7 +182,7 @@ func TestSamples(t *testing.T) {
 		if got := events[len(events)-1]; got.Kind != cluster.EventMoved || moved != got.Moved || moved == 0 {
 			t.Errorf("numbers say that %d partitions moved, the last event is %+v", moved, got)
 		}
-		c.Leave("c") // alone, a costs little time
+		c.Leave("c") // a by itself costs little time
 		a.SetLoad(-5)
 		time.Sleep(30 * time.Minute)
 		if samples = a.History().Samples; len(samples) != 180 {

@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A node whose seeds lead to itself alone, by what they are, starts at once. One with another alias of
-// itself, or with a directory that does not name it yet, waits for others.
+// A node whose seeds lead only to itself, as it can tell from the seeds, starts at once. One with another
+// alias of itself, or with a directory that does not name it yet, waits for others.
 func TestFirstNodeAlone(t *testing.T) {
 	const loopback, bridge = "127.0.0.1:7946", "172.17.0.1:7946"
 	aliases := map[string]string{loopback: addr1, bridge: addr1}
@@ -162,7 +162,7 @@ func (d *directory) discover(ctx context.Context) ([]string, error) {
 
 func (d *directory) only(cfg *cluster.Config) { cfg.Join, cfg.Discover = nil, d.discover }
 
-// Nodes find each other by Discover alone, also if it hangs at first, or names unauthenticated peers and the
+// Nodes find each other by Discover only, also if it hangs at first, or names unauthenticated peers and the
 // node itself. A node that it told nothing at first joins later.
 func TestDiscover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -239,8 +239,8 @@ func TestDiscoverHangs(t *testing.T) {
 	})
 }
 
-// A node with seeds that lead nowhere is given others while it runs, and joins by them at once. Invalid seeds change
-// nothing. Without seeds it goes on.
+// A node with seeds that lead nowhere is given others while it runs, and joins by them at once. Invalid seeds
+// change nothing. Without seeds it stays in the cluster.
 func TestSetJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})

@@ -158,7 +158,7 @@ func TestLeaveWithARunThatHangs(t *testing.T) {
 }
 
 // A run that calls Leave waits for itself. Leave returns, and says so; the clean-ups of other partitions are
-// not cut off if the run passes a context of its own.
+// not cut off if the run passes its own context.
 func TestLeaveInsideARun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		with func(run context.Context) context.Context
@@ -206,7 +206,7 @@ func TestLeaveInsideARun(t *testing.T) {
 	}
 }
 
-// An agent that ended by itself has ended its runs, too. Leave waits for them all the same.
+// An agent that ended by itself has ended its runs, too. Leave still waits for them.
 func TestLeaveAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 2, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 16 }})

@@ -55,7 +55,7 @@ func TestLost(t *testing.T) {
 		c.Start("b")
 		c.WaitAgreed(20 * time.Second)
 		want("once it is back", "c left false")
-		for _, id := range []string{"b", "d", "e"} { // alone, a costs little time
+		for _, id := range []string{"b", "d", "e"} { // a by itself costs little time
 			c.Leave(id)
 		}
 		time.Sleep(cluster.LostFor + time.Second)

@@ -233,7 +233,7 @@ func TestScopesAfterChurn(t *testing.T) {
 }
 
 // A node that was paused for longer than its lease owns nothing in any scope, first of all. Its runs end and
-// begin anew.
+// start again.
 func TestScopesOfAFencedNode(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
@@ -523,7 +523,7 @@ func TestScopeRefuses(t *testing.T) {
 }
 
 // A match that panics later costs a log line a minute. Members stay in the scope or out of it, and what
-// leaves or drains owns nothing there all the same. The scope follows again when match works.
+// leaves or drains still owns nothing there. The scope follows again when match works.
 func TestScopeKeepsItsMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var book logbook

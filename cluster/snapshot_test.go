@@ -62,7 +62,8 @@ func TestOwnersByIndex(t *testing.T) {
 	})
 }
 
-// If the agent loses everything and regains it between two snapshots, a scope sees that: its runs begin anew.
+// If the agent loses everything and regains it between two snapshots, a scope sees that: its runs start
+// again.
 func TestScopeSeesAnInterruption(t *testing.T) {
 	a := agentOf(t, 1)
 	s := *a.snap.Load()

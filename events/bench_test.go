@@ -46,8 +46,7 @@ func BenchmarkDiff(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures the publisher alone: all watchers wait again before each
-// Publish.
+// BenchmarkPublish measures only the publisher: all watchers wait again before each Publish.
 func BenchmarkPublish(b *testing.B) {
 	table, members := fleet(b, 10, 1024)
 	for _, watchers := range []int{0, 1000} {

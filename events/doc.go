@@ -1,6 +1,15 @@
 // Package events reports what changed on a node: which partitions it acquired and
 // released, which partitions moved elsewhere, which nodes joined and left.
 //
+//	for batch := range agent.Watch(ctx) {
+//		for _, o := range batch.Released {
+//			stop(o.Partition)
+//		}
+//		for _, o := range batch.Acquired {
+//			start(o.Partition)
+//		}
+//	}
+//
 // A node publishes a [State] whenever its knowledge changes. A watcher receives a [Batch], which is the
 // difference between the last state that the watcher has seen and the newest one. Nothing is queued, because
 // a slow watcher skips the states in between. So it is never more than one batch behind, needs memory for

@@ -1,5 +1,12 @@
 // Package placement decides which node owns which key.
 //
+//	table, err := placement.Compute(placement.Input{
+//		Nodes:      []placement.Node{{ID: "node-a", Weight: 1}, {ID: "node-b", Weight: 2}},
+//		Partitions: placement.DefaultPartitions,
+//	})
+//	…
+//	owner, ok := table.Owner(placement.Of("room-17", table.Partitions()))
+//
 // A key belongs to one [Partition] ([Of]), and a [Table] has the owner of each partition. [Compute] derives
 // the table only from the present nodes and their weights. So every node computes the table by itself, and
 // nodes that see the same members have the same table without exchanging a message.

@@ -77,7 +77,7 @@ func TestBuiltinsConform(t *testing.T) {
 	})
 }
 
-// A name stands for one strategy for good.
+// A name always stands for the same strategy.
 func TestBuiltinNames(t *testing.T) {
 	for name, b := range builtins() {
 		if got := b.fresh().Name(); got != name {

@@ -25,7 +25,7 @@ type callbacks struct {
 	called  map[string]bool
 	blocked map[string]bool
 
-	probing atomic.Bool // a probe may cause callbacks of its own
+	probing atomic.Bool // a probe may itself cause callbacks
 	probe   func()
 
 	// seconds of the real clock. Time in a bubble stands still while a goroutine waits for a mutex.

@@ -41,7 +41,7 @@ func exampleNode() (*affinity.Resolver, func()) {
 	return rooms, func() { _, _ = rooms.Close(), agent.Close() }
 }
 
-// A media server serves each participant in a call of its own.
+// A media server serves each participant in a separate call.
 func ExampleResolver_Serve() {
 	rooms, end := exampleNode()
 	defer end()
@@ -66,7 +66,7 @@ func ExampleResolver_Follow() {
 	}
 	for d := range rooms.Follow(ctx, "standup") {
 		fmt.Println(d.Room, "lives on", d.To, "at", d.Addr)
-		return // a server goes on until the client disconnects
+		return // a server serves until the client disconnects
 	}
 	// Output:
 	// standup lives on node-1 at media-1.example.org:443

@@ -103,7 +103,7 @@ func TestHostDuringRelease(t *testing.T) {
 	for name, late := range map[string]bool{"answered": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &faulty{Store: pinstore.NewMemory(), mute: true} // a server does not notify a connection of its own changes
+				store := &faulty{Store: pinstore.NewMemory(), mute: true} // a server does not notify a connection of the changes that it made itself
 				f := newFleet(t, store, affinity.Config{}, "a", "b")
 				h := f.host("a", "r", 2)
 				home := f.rooms[string(f.resolve("a", "r", 2).Node)]

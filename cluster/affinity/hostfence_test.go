@@ -96,7 +96,7 @@ func TestHostByAnswerBeforeFence(t *testing.T) {
 	}
 }
 
-// byPartition is a store that finds a pin in its own partition alone, as Redis does.
+// byPartition is a store that finds a pin only in its own partition, as Redis does.
 type byPartition struct {
 	*pinstore.Memory
 	partitions int

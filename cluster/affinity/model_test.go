@@ -19,7 +19,7 @@ type modelSize int
 const (
 	small  modelSize = iota
 	medium           // not with -short
-	large            // with -long alone
+	large            // only with -long
 )
 
 // modelState is a state by the way to it: goroutines cannot be copied, so a world is built

@@ -186,7 +186,7 @@ func TestWebinarIsNoMesh(t *testing.T) {
 	})
 }
 
-// A Selector rules members out by rules of its own.
+// A Selector excludes members by its own rules.
 func TestSelector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := affinity.Config{Selector: func(room string, d affinity.Demand, m *cluster.Member) bool {

@@ -436,7 +436,7 @@ func TestResolveAfterReleaseOnFullNodes(t *testing.T) {
 }
 
 // Callers of Host share an answer of the store. One releases the room before the others begin: they do not
-// host it by its former pin, which may be gone, and another node may claim the room.
+// host it by its old pin, which may be gone, and another node may claim the room.
 func TestReleaseBetweenHosts(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		for _, room := range names(300) {

@@ -121,7 +121,8 @@ func TestReportGivesUp(t *testing.T) {
 	})
 }
 
-// However many report a node, the agent looks at it once a second. The word of clients alone moves nothing.
+// However many report a node, the agent looks at it once a second. Reports of clients by themselves move
+// nothing.
 func TestReportsShareLooks(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		const at = "a"

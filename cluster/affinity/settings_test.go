@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// twice is a Cost of its own.
+// twice is a Cost that no other node uses.
 func twice(d affinity.Demand) int64 { return 2 * d.Streams() }
 
 // incomparable is a store that refuses to compare settings.

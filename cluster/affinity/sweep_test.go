@@ -537,7 +537,7 @@ func TestMemberOfGoneNode(t *testing.T) {
 	})
 }
 
-// A node that lives by the store alone is replaced by its next process. The rooms of the former one move,
+// A node that lives by the store alone is replaced by its next process. The rooms of the old process move,
 // although the heartbeat of the others fails at that moment.
 func TestDiedAsOneHeartbeatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -102,7 +102,7 @@ func peakMemory() (bytes int64) {
 	return bytes << 10
 }
 
-// startCrowdServer returns the address of a server in a process of its own.
+// startCrowdServer returns the address of a server in a separate process.
 func startCrowdServer(t *testing.T, clients int) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -108,8 +108,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// lookUp finds a parameter by url.ParseQuery, one pair at a time. It is not ok if it is malformed or appears twice. A
-// semicolon is an ordinary byte.
+// lookUp finds a parameter by calling url.ParseQuery for each pair. It is not ok if it is malformed or
+// appears twice. A semicolon is an ordinary byte.
 func lookUp(query, name string) (value string, found, ok bool) {
 	times := 0
 	for pair := range strings.SplitSeq(strings.ReplaceAll(query, ";", "%3B"), "&") {

@@ -166,7 +166,7 @@ func TestScopeProblems(t *testing.T) {
 	})
 }
 
-// The events of a scope tell of its members alone, and not of rooms. They resume by ids of the scope, and end
+// The events of a scope are only about its members, not about rooms. They resume by ids of the scope, and end
 // with the agent.
 func TestScopeEvents(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, _ *api) {

@@ -7,7 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The members that a fenced node goes on showing are of before, so metrics of live members leave them out.
+// A fenced node still shows the members that it knew before the fence. Metrics of live members leave them
+// out.
 func TestLiveDuringFence(t *testing.T) {
 	self, other := &cluster.Member{Profile: lease.Profile{ID: "a"}}, &cluster.Member{Profile: lease.Profile{ID: "b"}}
 	s := &cluster.Snapshot{Self: self, Members: []*cluster.Member{self, other}}

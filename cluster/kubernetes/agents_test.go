@@ -69,8 +69,8 @@ func agree(t *testing.T, agents ...*cluster.Agent) {
 	})
 }
 
-// Over real connections: nodes that did not see each other find each other, a newcomer joins by discovery alone, and
-// neither lost endpoints nor a dead API server change anything for members.
+// Over real connections: nodes that did not see each other find each other, a newcomer joins only by
+// discovery, and neither lost endpoints nor a dead API server change anything for members.
 func TestAgents(t *testing.T) {
 	s := newServer(t)
 	api := s.over(t)

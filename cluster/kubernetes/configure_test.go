@@ -317,7 +317,7 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// A pod with IPv4 alone that is reached at an IPv6 address elsewhere has seeds of IPv6, and is listed by its
+// A pod with only IPv4 that is reached at an IPv6 address elsewhere has seeds of IPv6, and is listed by its
 // own address.
 func TestReachedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -82,8 +82,7 @@ func isStatus(err error, status int) bool {
 	return ok && answer.Status == status
 }
 
-// The stream of a room has each node that it gets, goes on with another agent, and ends with its
-// context.
+// The stream of a room has each node that it gets, continues with another agent, and ends with its context.
 func TestFollowRoom(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		rooms := w.withRooms()
@@ -297,7 +296,7 @@ func TestFollowRoomRefused(t *testing.T) {
 	})
 }
 
-// A routing client with a transport of its own leaves no connection behind.
+// A routing client with its own transport leaves no connection behind.
 func TestCloseEndsConnections(t *testing.T) {
 	var open atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {

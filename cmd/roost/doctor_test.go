@@ -107,7 +107,7 @@ func TestCheckLines(t *testing.T) {
 	}
 }
 
-// TestFindingsShared: agents share a finding that differs by durations and counts alone. What names other
+// TestFindingsShared: agents share a finding that differs only by durations and counts. What names other
 // nodes, or other settings, is a finding of its own.
 func TestFindingsShared(t *testing.T) {
 	for _, c := range []struct {

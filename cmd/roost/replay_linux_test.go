@@ -237,7 +237,7 @@ func (s *scene) replay(ctx context.Context, t *testing.T, former *net.UDPConn, p
 	})
 }
 
-// again sends what a connection carried once more, and reads the answer.
+// again sends a second time what a connection carried, and reads the answer.
 func again(ctx context.Context, at string, b []byte) {
 	conn, err := net.DialTimeout("tcp4", at, time.Second)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestScopeFlag: three agents with the same scopes, one of them by its file. The commands with --scope answer
-// from the scope at each of them, a proxy sends requests to the scope's members alone, and a scope that an
+// from the scope at each of them, a proxy sends requests only to the scope's members, and a scope that an
 // agent does not have is named.
 func TestScopeFlag(t *testing.T) {
 	t.Parallel()

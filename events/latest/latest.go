@@ -1,5 +1,11 @@
 // Package latest passes the newest of successive values to any number of readers.
 //
+//	var level latest.Value[int]
+//	level.Set(20)
+//	…
+//	value, changed := level.Get() // in any goroutine
+//	<-changed                     // closed when there is a newer value
+//
 // Notification is level-triggered: a slow reader skips values but always reaches the newest one. Publishing
 // never waits for a reader.
 package latest

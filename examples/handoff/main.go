@@ -1,11 +1,11 @@
-// Handoff adds a node to a store with its data in memory, and removes one:
-// partitions change their owner, and their data follows.
+// Handoff is a store with its data in memory, to which a node is added and from which one is removed.
+// Partitions change their owner, and their data follows.
 //
 //	go run ./examples/handoff
 //
-// roost runs each partition on one node at a time (Config.Handoff); the program copies
-// the data: see takeOver in node.go. All nodes run in this process and call each other
-// directly. In production each is a separate process.
+// roost runs each partition on one node at a time (Config.Handoff), and the program copies the data: see
+// takeOver in node.go. All nodes run in this process and call each other directly. In production, each is a
+// separate process.
 package main
 
 import (
@@ -64,7 +64,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// fleet is the nodes in the view of an operator.
+// fleet is the nodes as an operator sees them.
 type fleet struct {
 	nodes []*node
 	peers sync.Map
@@ -82,8 +82,8 @@ func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
 	return n, err
 }
 
-// fill gives a joined node without partitions its share: its weight grows in ten
-// equal steps, and each step moves a few partitions.
+// fill gives a joined node without partitions its share. Its weight grows in ten equal steps, and each step
+// moves a few partitions.
 func (f *fleet) fill(ctx context.Context, n *node) error {
 	if err := n.agent.Undrain(ctx); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (f *fleet) fill(ctx context.Context, n *node) error {
 	})
 }
 
-// remove drains a node, waits for its data to move, and has the node leave. Drain
-// returns when all agree that the node owns nothing; the data follows.
+// remove drains a node, waits for its data to move, and makes the node leave. Drain returns when all agree
+// that the node owns nothing. The data follows.
 func (f *fleet) remove(ctx context.Context, n *node) error {
 	if err := n.agent.Drain(ctx); err != nil {
 		return err
@@ -109,8 +109,8 @@ func (f *fleet) remove(ctx context.Context, n *node) error {
 	return n.agent.Leave(ctx)
 }
 
-// settled reports whether all nodes agree on the owners, and each serves what it owns
-// and holds nothing else. The order counts: a table may be ahead of the application of its node.
+// settled reports whether all nodes agree on the owners, and each serves what it owns and holds nothing else.
+// It checks the tables first, because a table may be ahead of the application of its node.
 func (f *fleet) settled() bool {
 	for _, n := range f.nodes {
 		if !n.agent.Converged() {

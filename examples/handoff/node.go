@@ -22,15 +22,14 @@ type node struct {
 	held map[placement.Partition]*shard
 }
 
-// shard is the data of one partition. It is open while its node serves it: then
-// it is the only copy.
+// shard is the data of one partition. It is open while its node serves it, and is then the only copy.
 type shard struct {
 	open bool
 	data map[string]entry
 }
 
-// entry is a value. Of two entries for one key the later version counts, so that
-// merging the same data twice, or old data late, does no harm.
+// entry is a value. Of two entries for the same key the later version counts, so merging the same data twice,
+// or old data late, does no harm.
 type entry struct {
 	value   string
 	version int
@@ -47,7 +46,7 @@ func merge(dst, src map[string]entry) {
 func start(ctx context.Context, peers *sync.Map, cfg cluster.Config) (*node, error) {
 	cfg.Bind, cfg.Network, cfg.Partitions = "127.0.0.1:0", cluster.Local, partitions
 	cfg.LeaseTTL = 20 * time.Second // no node crashes here, and four agents may starve on one busy machine
-	cfg.Handoff = time.Minute       // serve begins when it has returned on the former owner
+	cfg.Handoff = time.Minute       // serve begins when it has returned on the old owner
 	cfg.Log = slog.New(slog.DiscardHandler)
 	agent, err := cluster.Start(ctx, cfg)
 	if err != nil {
@@ -76,9 +75,9 @@ func (n *node) serve(ctx context.Context, p placement.Partition) {
 	}
 }
 
-// takeOver copies p from each node that holds it, usually the previous owner, has
-// the node drop its copy, and opens p here. takeOver fails while another node
-// believes that it owns p, or does not answer; repeating it does no harm.
+// takeOver copies p from each node that holds it, usually the previous owner, makes that node drop its copy,
+// and opens p here. It returns false while another node believes that it owns p, or does not answer.
+// Repeating it does no harm.
 func (n *node) takeOver(p placement.Partition) bool {
 	var others []*node
 	for _, m := range n.agent.Members() {
@@ -104,8 +103,7 @@ func (n *node) takeOver(p placement.Partition) bool {
 	return n.update(p, func(s *shard) { s.open = true })
 }
 
-// update changes p, unless this node has lost p: the next owner may have fetched
-// the data already.
+// update changes p, unless this node has lost p, because the next owner may have fetched the data already.
 func (n *node) update(p placement.Partition, change func(*shard)) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,8 +177,8 @@ func (n *node) use(key string, f func(map[string]entry)) bool {
 	return true
 }
 
-// settled reports whether this node serves the partitions that the table gives it, and holds
-// nothing else. Until a handoff ends, the former owner still owns the partition.
+// settled reports whether this node serves the partitions that the table gives it, and holds nothing else.
+// Until a handoff ends, the old owner still owns the partition.
 func (n *node) settled() bool {
 	now := n.agent.Snapshot()
 	n.mu.Lock()
@@ -195,8 +193,8 @@ func (n *node) settled() bool {
 	return true
 }
 
-// count returns the number of partitions that this node holds, the open ones among
-// them, and their keys.
+// count returns the number of partitions that this node holds, how many of them are open, and the number of
+// their keys.
 func (n *node) count() (held, open, keys int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,5 +1,5 @@
-// Picker shows the adapter of a program that had a list of peers and a hash ring before: picker.go has it, with two
-// scopes, connections for each member, and an end in order.
+// Picker shows an adapter for a program that used a list of peers and a hash ring before. It is in picker.go,
+// and has two scopes, connections for each member, and an orderly shutdown.
 //
 //	go run ./examples/picker
 //
@@ -63,7 +63,7 @@ func start(ctx context.Context, id, role string, join ...string) (*node, error) 
 	select {
 	case <-agent.Ready():
 		return n, nil
-	case <-agent.Done(): // its log says why
+	case <-agent.Done(): // the agent's log says why
 		err = agent.Err()
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -71,7 +71,7 @@ func start(ctx context.Context, id, role string, join ...string) (*node, error) 
 	return nil, errors.Join(err, n.end(ctx))
 }
 
-// end leaves first, so nobody is led to a server that has gone.
+// end leaves first, so that nobody is sent to a server that has gone.
 func (n *node) end(ctx context.Context) error {
 	return errors.Join(n.Leave(ctx), n.server.Shutdown(ctx))
 }

@@ -60,7 +60,7 @@ func (p *Picker) connect(ctx context.Context) {
 		p.peers.Store(&next)
 		for id, peer := range old {
 			if next[id] != peer {
-				peer.HTTP.CloseIdleConnections() // calls under way end by themselves
+				peer.HTTP.CloseIdleConnections() // calls in progress end by themselves
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func (p *Picker) Pick(role, key string) (peer *Peer, self bool, err error) {
 	return peer, scope.IsOwner(key), nil
 }
 
-// Leave ends the agent in order: other nodes take over its keys first, and calls that are under way find this
+// Leave shuts the agent down. Other nodes take over its keys first, and calls in progress still find this
 // node until then.
 func (p *Picker) Leave(ctx context.Context) error {
 	err := p.agent.Leave(ctx)

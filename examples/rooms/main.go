@@ -4,8 +4,8 @@
 //	go run ./examples/rooms
 //	go run ./examples/rooms -redis redis://127.0.0.1:6379
 //
-// All nodes run in this process, so that they can share a store in memory. In
-// production each is a separate process, and the store is a Redis.
+// All nodes run in this process, so that they can share a store in memory. In production, each is a separate
+// process, and the store is a Redis.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 		check(err)
 		store = redis
 	}
-	// a, b and c are media servers. Clients knock at the door, which hosts nothing.
+	// a, b and c are media servers. The door is a node that hosts nothing, which clients ask first.
 	agents := make(map[lease.NodeID]*cluster.Agent)
 	rooms := make(map[lease.NodeID]*affinity.Resolver)
 	var seeds []string

@@ -26,7 +26,7 @@ func (b *bot) resolve(ctx context.Context, room string) (found reconnect.Directi
 	doors := slices.Clone(b.doors())
 	rand.Shuffle(len(doors), func(i, k int) { doors[i], doors[k] = doors[k], doors[i] })
 	if others := slices.DeleteFunc(slices.Clone(doors), func(d string) bool { return d == last.Addr }); len(others) > 0 {
-		doors = others // the lost one is the last to know
+		doors = others // the lost node comes last
 	}
 	err = errors.New("no node to ask")
 	for _, door := range doors {

@@ -10,8 +10,8 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// call is the media of one room on this node, for as long as the node hosts the room, and then
-// for those participants who have not moved yet.
+// call is the media of a room on this node, while the node hosts the room, and after that for participants
+// who have not moved yet.
 type call struct {
 	mu        sync.RWMutex
 	peers     []*peer
@@ -25,7 +25,7 @@ type source struct {
 	peer  *peer // nil: it comes from the room's node
 	kind  webrtc.RTPCodecType
 	ask   func()       // for a keyframe
-	asked atomic.Int64 // last
+	asked atomic.Int64 // when ask was last called
 }
 
 // slot carries the track of one publisher at a time to one participant. The receiver sees one
@@ -37,7 +37,7 @@ type slot struct {
 
 	source *source // nil: free; guarded by call.mu
 
-	// Of the goroutine of the source alone; the lock of the call separates two sources.
+	// Only the goroutine of the source uses these. The lock of the call separates two sources.
 	fed      *source
 	seq      uint16
 	time     uint32
@@ -101,7 +101,7 @@ func (c *call) send(s *source, packet *rtp.Packet) {
 	}
 }
 
-// replace has a source feed the slots of another one, if there is one, or gives it slots.
+// replace makes a source feed the slots of an old one, if there is one, or gives it slots.
 func (c *call) replace(old, s *source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *call) end(s *source) {
 	c.match()
 }
 
-// match gives each participant each track of the others, as long as it has free slots.
+// match gives each participant all tracks of the others, as long as there are free slots.
 func (c *call) match() {
 	for _, s := range c.sources {
 		for _, p := range c.peers {
@@ -197,7 +197,7 @@ func (s *slot) write(from *source, p *rtp.Packet) {
 		s.fed, s.hasCarry = from, true
 	}
 	out := &rtp.Packet{Header: p.Header, Payload: p.Payload}
-	out.Extension, out.Extensions, out.CSRC = false, nil, nil // their numbers are of the other connection
+	out.Extension, out.Extensions, out.CSRC = false, nil, nil // their numbers belong to the other connection
 	out.SequenceNumber += s.seqBy
 	out.Timestamp += s.timeBy
 	s.seq, s.time = out.SequenceNumber, out.Timestamp

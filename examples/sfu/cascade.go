@@ -17,9 +17,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// A room with more subscribers than its node may have spreads over relays: "room~1" on another
-// node, and when that is full, "room~2". The publishers are at the room's node. Each relay
-// receives every stream of the room from there once, and forwards it to its own subscribers.
+// A room with more subscribers than its node may have uses relays: "room~1" on another node and, when that is
+// full, "room~2". The publishers are on the room's node. Each relay receives every stream of the room once
+// from there, and forwards it to its own subscribers.
 
 // otherRoomError sends a subscriber to a relay, or a publisher from a relay to its room.
 type otherRoomError struct{ to reconnect.Directive }
@@ -35,8 +35,8 @@ func directed(err error) (reconnect.Directive, bool) {
 }
 
 // serve runs a function for a participant. It returns an otherRoomError for a subscriber if this node has as
-// many as it may have, and for a publisher of a relay, which sends nothing to its room. In a relay, the
-// function gets what the room's publishers send.
+// many subscribers as it may have, and for a publisher that comes to a relay, because relays send nothing to
+// their room. In a relay, the function gets what the room's publishers send.
 func (n *node) serve(ctx context.Context, name string, in message, run func(context.Context, *call, reconnect.Directive) error) error {
 	senders := 0
 	if sends(in.Offer) {
@@ -66,7 +66,8 @@ func sends(offer string) bool {
 	return strings.Contains(offer, "a=sendonly") || strings.Contains(offer, "a=sendrecv")
 }
 
-// seat counts a subscriber, or returns an otherRoomError. If no relay can be had, it is served here.
+// seat counts a subscriber, or returns an otherRoomError. If there is no relay for the subscriber, it is
+// served here.
 func (n *node) seat(ctx context.Context, name string, c *call) error {
 	if c.seat(n.most) {
 		return nil
@@ -107,7 +108,7 @@ func (n *node) pull(name string, c *call) (leave func()) {
 	}
 }
 
-// relay receives the streams of a room from its node, wherever that is.
+// relay receives the streams of a room from the room's node, wherever that is.
 type relay struct {
 	node   *node
 	chain  []string
@@ -123,10 +124,10 @@ type relay struct {
 	lines [2 * pulled]line
 }
 
-// pulled is how many tracks of sound, and how many of pictures, a relay can receive.
+// pulled is how many audio tracks, and how many video tracks, a relay can receive.
 const pulled = 8
 
-// kindOf returns what comes by a line.
+// kindOf returns the kind of a media line.
 func kindOf(line int) webrtc.RTPCodecType {
 	if line < pulled {
 		return webrtc.RTPCodecTypeAudio
@@ -134,7 +135,7 @@ func kindOf(line int) webrtc.RTPCodecType {
 	return webrtc.RTPCodecTypeVideo
 }
 
-// line is what comes by one media line of the newest upstream. It has no source while nothing comes.
+// line is what comes over a media line of the newest upstream. It has no source while nothing comes.
 type line struct {
 	from   *upstream
 	source *source
@@ -145,7 +146,7 @@ type line struct {
 func newRelay(n *node, name string, c *call) *relay {
 	e := &relay{node: n, chain: chain(name, 0), call: c}
 	e.ctx, e.end = context.WithCancel(n.ctx)
-	const attempt, soon = 5 * time.Second, time.Millisecond // there is one relay a node, not a crowd
+	const attempt, soon = 5 * time.Second, time.Millisecond // there is one relay per node, not a crowd
 	e.driver = reconnect.Driver{
 		Connect: e.connect, AttemptTimeout: attempt, Pace: reconnect.Pace{Spread: soon}, Log: slog.New(slog.DiscardHandler),
 		Resolve: func(ctx context.Context, room string) (reconnect.Directive, error) {
@@ -170,9 +171,9 @@ func (e *relay) run() {
 	}
 }
 
-// keepApart moves the relay when the room, or a relay of a lower number, has come to its node. Another relay
-// minds this one. The name of a relay comes from a client, and a lookup of a name without a pin costs a call
-// of the store: a longer chain has longer pauses.
+// keepApart moves the relay when the room, or a relay with a lower number, has come to its node. Relays with
+// higher numbers do the same for this one. The name of a relay comes from a client, and looking up a name
+// without a pin costs a call of the store, so a longer chain has longer pauses.
 func (e *relay) keepApart(apart func(context.Context, []string, int) (reconnect.Directive, error)) {
 	pause := time.Duration(len(e.chain)-1) * time.Second
 	for wait(e.ctx, pause); e.ctx.Err() == nil; wait(e.ctx, pause) {
@@ -207,7 +208,8 @@ func (e *relay) newest() *upstream {
 	return e.links[len(e.links)-1]
 }
 
-// connect makes an upstream. The former one stays until the new one has all that it has: see take.
+// connect makes an upstream. The old one stays until the new one has everything that the old one has: see
+// take.
 func (e *relay) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	u := &upstream{outbound: newOutbound(d), relay: e}
 	if u.pc, err = e.node.media.calls.NewPeerConnection(e.node.media.config); err != nil {
@@ -244,8 +246,9 @@ func (e *relay) settle(u *upstream) error {
 	return nil
 }
 
-// take returns the source to which a packet belongs, or nil if it is not forwarded; s is of its track. A new
-// upstream replaces the former one when it has as much as that, line by line, pictures at a keyframe.
+// take returns the source to which a packet belongs, or nil if it is not forwarded. s is the source of its
+// track. A new upstream replaces the old one when it has as much, line by line, and video lines at a
+// keyframe.
 func (e *relay) take(u *upstream, i int, payload []byte, s *source) *source {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -266,10 +269,10 @@ func (e *relay) take(u *upstream, i int, payload []byte, s *source) *source {
 	return l.source
 }
 
-// begin has a line come from u.
+// begin makes a line come from u.
 func (e *relay) begin(l *line, u *upstream, s *source) {
 	e.call.replace(l.source, s)
-	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // it is a publisher to this node
+	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // a relayed source counts as a publisher on this node
 		var ctx context.Context
 		ctx, l.end = context.WithCancel(e.ctx)
 		go func() {
@@ -299,7 +302,7 @@ func (e *relay) complete(u *upstream, now time.Time) bool {
 // silence is how long a line keeps its slots without a packet.
 const silence = time.Second
 
-// watch ends lines by which nothing comes, and upstreams that are replaced.
+// watch ends lines over which nothing comes, and upstreams that are replaced.
 func (e *relay) watch() {
 	const often = 50 * time.Millisecond
 	tick := time.NewTicker(often)
@@ -357,7 +360,7 @@ func (e *relay) close() {
 	}
 }
 
-// startsKeyframe reports whether a packet begins a picture of VP8 that needs no earlier one.
+// startsKeyframe reports whether a packet begins a VP8 picture that needs no earlier one.
 func startsKeyframe(payload []byte) bool {
 	var p vp8codec.VP8Packet
 	picture, err := p.Unmarshal(payload)

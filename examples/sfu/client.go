@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// spread is short: a node of this example has some dozens of clients. The default, 500 ms, is for
-// thousands.
+// spread is short, because a node of this example only has some dozens of clients. The default, 500 ms, is
+// for thousands.
 const spread = 50 * time.Millisecond
 
 // crowd is what bots share.
@@ -28,7 +28,7 @@ type crowd struct {
 	http   *http.Client
 	config webrtc.Configuration
 	doors  func() []string // the nodes that bots ask, host:port
-	report atomic.Bool     // bots report a lost node, in place of a question
+	report atomic.Bool     // bots report a lost node instead of asking for the room
 	wait   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -61,7 +61,7 @@ func newCrowd(doors func() []string, report bool) (*crowd, error) {
 	return c, nil
 }
 
-// bot is one participant of a room.
+// bot is a participant of a room.
 type bot struct {
 	*crowd
 	room  string
@@ -72,8 +72,8 @@ type bot struct {
 
 	mu     sync.Mutex
 	route  *route
-	links  []*link // that are open, the oldest first
-	newest *link   // also when it has ended
+	links  []*link // open links, oldest first
+	newest *link   // even after it has ended
 	made   int
 	breaks int       // times that its newest connection ended before there was another one
 	lost   time.Time // when it found out that it needs another connection
@@ -81,7 +81,7 @@ type bot struct {
 	epoch  uint64    // of the newest node that it learned
 }
 
-// route leads a bot to its room, or to a relay of it.
+// route takes a bot to its room, or to one of its relays.
 type route struct {
 	reconnect.Driver
 	room string
@@ -94,7 +94,7 @@ type link struct {
 	outbound
 	bot   *bot
 	once  sync.Once
-	lost  atomic.Bool // it may be the newest one all the same
+	lost  atomic.Bool // it may still be the newest one
 	video decoder
 	steps steps
 }
@@ -163,8 +163,7 @@ func (c *crowd) close() {
 	c.http.CloseIdleConnections()
 }
 
-// connect makes a connection to a node. The former connection stays until the new one
-// plays: see player.
+// connect makes a connection to a node. The old connection stays until the new one plays: see player.
 func (b *bot) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	l := &link{outbound: newOutbound(d), bot: b}
 	b.mu.Lock()
@@ -242,7 +241,8 @@ func (b *bot) listen(l *link) {
 	b.gone(l)
 }
 
-// follow moves the bot to the node of a directive that came by a link: of its room or relay, or to another relay.
+// follow moves the bot to the node of a directive that came over a link. The directive is for its room or
+// relay, or for another relay.
 func (b *bot) follow(l *link, d reconnect.Directive) {
 	r := b.current()
 	switch r.room {
@@ -250,7 +250,7 @@ func (b *bot) follow(l *link, d reconnect.Directive) {
 	case l.home.Room:
 		r = b.to(d.Room)
 	default:
-		return // it went to another relay since
+		return // it has gone to another relay since
 	}
 	b.learn(d)
 	b.spawn(func() { _ = r.Follow(r.ctx, d) }) // if it gives up, the end of the old connection is news
@@ -273,8 +273,8 @@ func (b *bot) gone(l *link) {
 	b.spawn(func() { b.seek(l) })
 }
 
-// seek returns when the bot has a newer connection than l. It does not give up, but counts how often its driver
-// does, and then begins at the room itself.
+// seek returns when the bot has a newer connection than l. It never gives up. When its driver does, it counts
+// that and begins again at the room itself.
 func (b *bot) seek(l *link) {
 	for first := true; b.ctx.Err() == nil && b.isNewest(l) && (first || l.over()); first = false {
 		r, lost := b.current(), l.home
@@ -304,7 +304,7 @@ func (b *bot) learn(d reconnect.Directive) {
 	defer b.mu.Unlock()
 	if now := time.Now(); d.Epoch > b.epoch {
 		if b.newest != nil && b.lost.Before(b.newest.steps.began) {
-			b.lost = now // by this directive
+			b.lost = now // because of this directive
 		}
 		b.epoch, b.found = d.Epoch, now
 	}
@@ -332,7 +332,7 @@ func (l *link) watch() {
 	})
 }
 
-// done notes that a newer link serves the bot. The node closes this one when it needs it no longer.
+// done notes that a newer link serves the bot. The node closes this one when it no longer needs it.
 func (l *link) done() {
 	l.bot.spawn(func() {
 		ctx, cancel := context.WithTimeout(l.bot.ctx, time.Second)

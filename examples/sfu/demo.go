@@ -21,13 +21,13 @@ const demoRooms = 8
 // demoRow is a line of the demo's table: the fault, rooms moved, gaps of sound, gaps of the picture.
 const demoRow = "%-42s %8s %9s %8s %11s %8s\n"
 
-// fill has calls in rooms of one publisher each, and waits until all play.
+// fill starts calls in rooms with one publisher each, and waits until all play.
 func (c *crowd) fill(ctx context.Context, rooms, subscribers int) error {
 	return c.fillWith(ctx, roomNames(rooms), func(int) int { return subscribers })
 }
 
 func (c *crowd) fillWith(ctx context.Context, rooms []string, subscribers func(i int) int) error {
-	const atOnce = 4 // handshakes, of which each takes a while
+	const atOnce = 4 // handshakes, which take a while
 	errs, turns := make(chan error, len(rooms)), make(chan struct{}, atOnce)
 	for i, room := range rooms {
 		turns <- struct{}{}
@@ -46,7 +46,7 @@ func (c *crowd) fillWith(ctx context.Context, rooms []string, subscribers func(i
 	return until(ctx, c.settled)
 }
 
-// call has one publisher and some subscribers join a room.
+// call makes one publisher and some subscribers join a room.
 func (c *crowd) call(ctx context.Context, room string, subscribers int) error {
 	err := c.join(ctx, room, true)
 	for range subscribers {
@@ -57,7 +57,7 @@ func (c *crowd) call(ctx context.Context, room string, subscribers int) error {
 	return err
 }
 
-// settled returns nil when all play, each by its newest connection.
+// settled returns nil when all play, each from its newest connection.
 func (c *crowd) settled() error {
 	for _, b := range c.all() {
 		if b.plays != nil && !b.playing() {
@@ -91,7 +91,7 @@ func until(ctx context.Context, condition func() error) error {
 	}
 }
 
-// playing reports whether the bot plays its newest connection.
+// playing reports whether the bot plays from its newest connection.
 func (b *bot) playing() bool {
 	fresh := 200*time.Millisecond + pictureEvery
 	b.mu.Lock()
@@ -190,7 +190,7 @@ func (s *show) now(doing string) {
 	s.doing = "Now: " + doing + "."
 }
 
-// note prints a fault, and has the page show it.
+// note prints a fault, and shows it on the page.
 func (s *show) note(what string, moved int, m *measure) {
 	const median, all = 50, 100
 	_, _ = fmt.Fprintf(s.out, demoRow, what, fmt.Sprintf("%d of %d", moved, len(s.rooms)), short(percentile(m.sound, median)),
@@ -225,7 +225,7 @@ func (s *show) run(ctx context.Context) error {
 	)
 }
 
-// outgrow has a room with more subscribers than a node may have, and kills and drains its nodes.
+// outgrow starts a room with more subscribers than a node may have, and kills and drains its nodes.
 func (s *show) outgrow(ctx context.Context, most int) error {
 	const nodes = 3
 	if err := s.crowd.call(ctx, "large", nodes*most); err != nil {
@@ -273,7 +273,7 @@ func (s *show) quietly(f func() error) error {
 	return f()
 }
 
-// fault does something to the node with the most rooms, and prints what became of the calls.
+// fault does something to the node with the most rooms, and prints what happened to the calls.
 func (s *show) fault(ctx context.Context, what string, watch time.Duration, do func(id string) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -311,7 +311,7 @@ func moved(before, after map[string]reconnect.Directive) (n int) {
 	return n
 }
 
-// pause stops a process for a while, as a virtual machine does that hangs.
+// pause stops a process for a while, like a hanging virtual machine.
 func (f *farm) pause(ctx context.Context, id string, d time.Duration) error {
 	n := f.node(id)
 	f.hide(id, true)
@@ -323,7 +323,7 @@ func (f *farm) pause(ctx context.Context, id string, d time.Duration) error {
 	return n.Resume()
 }
 
-// hide keeps clients from asking a node, as a load balancer would.
+// hide keeps clients from asking a node, like a load balancer would.
 func (f *farm) hide(id string, hidden bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,11 +18,11 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// farm is the processes of the nodes, for the demo and the tests.
+// farm runs the processes of the nodes, for the demo and the tests.
 type farm struct {
 	exe   string
 	redis string
-	args  []string                                    // of all nodes
+	args  []string                                    // arguments of all nodes
 	start func(*exec.Cmd) (*agentproc.Process, error) // default: agentproc.Start
 	http  http.Client
 
@@ -33,7 +33,7 @@ type farm struct {
 type child struct {
 	*agentproc.Process
 	agentproc.Addrs
-	hidden bool // from clients
+	hidden bool // clients do not ask it
 }
 
 func newFarm(exe, redis string) *farm {
@@ -72,7 +72,7 @@ func (f *farm) add(ctx context.Context, id string, args ...string) error {
 // meet waits until all nodes see each other, and would notice when another one ends: a second or
 // two after a join.
 func (f *farm) meet(ctx context.Context) error {
-	const watched = 4 // each node watches so many others
+	const watched = 4 // how many others each node watches
 	return until(ctx, func() error {
 		for id := range f.all() {
 			s, err := f.stats(ctx, id)
@@ -133,7 +133,7 @@ func (f *farm) forget(id string) {
 	delete(f.nodes, id)
 }
 
-// drain ends a node in order: it hands its rooms over.
+// drain ends a node after it has handed its rooms over.
 func (f *farm) drain(id string) error {
 	n := f.node(id)
 	defer f.forget(id)
@@ -175,7 +175,7 @@ func (f *farm) get(ctx context.Context, at string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// homes returns where rooms live, by one node.
+// homes returns where rooms live, according to one node.
 func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.Directive, error) {
 	homes := make(map[string]reconnect.Directive)
 	for _, room := range rooms {
@@ -197,7 +197,7 @@ func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.
 	return homes, nil
 }
 
-// settled waits until rooms live on nodes that run, and the participants of a crowd are there and play.
+// settled waits until rooms live on running nodes, and the participants of a crowd are there and play.
 func (f *farm) settled(ctx context.Context, c *crowd, rooms []string) (homes map[string]reconnect.Directive, err error) {
 	err = until(ctx, func() (err error) {
 		if homes, err = f.homes(ctx, rooms); err == nil {

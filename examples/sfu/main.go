@@ -1,7 +1,7 @@
-// Sfu is a media server of several nodes: WebRTC by pion, rooms by roost. A participant joins by
-// WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each to all
-// others. The part about roost is in room.go. A room of more than -room-max subscribers spreads over
-// further nodes: see cascade.go. Each node serves a page for browsers at /, which follows its room: see web.
+// Sfu is a media server with several nodes, which uses pion for WebRTC and roost for rooms. A participant
+// joins with WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each participant to
+// all others. The part about roost is in room.go. A room with more than -room-max subscribers uses further
+// nodes: see cascade.go. Each node serves a page for browsers at /, which follows its room: see web.
 //
 //	cd examples/sfu
 //	go run . demo                                 # three nodes, bots, faults, and what they did to the calls; -once ends then
@@ -11,7 +11,7 @@
 //	go run . node -id b -http 127.0.0.1:8002 -bind 127.0.0.1:7002 -join 127.0.0.1:7001 -redis redis://127.0.0.1:6379
 //	go run . bots -nodes 127.0.0.1:8001,127.0.0.1:8002
 //
-// It is a module of its own, so that programs with roost need no pion.
+// It is a separate module, so that programs that use roost don't need pion.
 package main
 
 import (
@@ -95,7 +95,7 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	return n.close(ctx)
 }
 
-// runBots has calls until ctx ends, and prints their gaps.
+// runBots runs calls until ctx ends, and prints their gaps.
 func runBots(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("bots", flag.ContinueOnError)
 	nodes := f.String("nodes", "", "host:port of nodes, with commas")

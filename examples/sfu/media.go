@@ -21,7 +21,7 @@ import (
 // media makes the peer connections of a node. They share one UDP port.
 type media struct {
 	api    *webrtc.API
-	calls  *webrtc.API // of connections to other nodes, each by a port of its own
+	calls  *webrtc.API // for connections to other nodes, each with its own port
 	mux    ice.UDPMux
 	config webrtc.Configuration
 	peers  atomic.Int64 // that are open
@@ -57,8 +57,7 @@ func openMedia(addr string) (*media, error) {
 
 func (m *media) close() error { return m.mux.Close() }
 
-// settings are for nodes and bots. Media stays on this machine's loopback address if it is the
-// one of the UDP port.
+// settings are for nodes and bots. If the UDP port is on the loopback address, media stays there.
 func settings() (s webrtc.SettingEngine) {
 	s.SetIncludeLoopbackCandidate(true)
 	s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
@@ -77,8 +76,8 @@ func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 	return s
 }
 
-// certificate saves each connection the time to make a key. It has to outlive the process, since pion uses no
-// expired one. The certificates that pion makes expire after a month.
+// certificate saves each connection the time to make a key. It must outlive the process, because pion does
+// not use expired certificates, and those that pion makes expire after a month.
 func certificate() ([]webrtc.Certificate, error) {
 	const years = 10
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -115,7 +114,7 @@ func codecs() (*webrtc.MediaEngine, error) {
 	)
 }
 
-// peer is the connection of one participant.
+// peer is the connection of a participant.
 type peer struct {
 	media  *media
 	call   *call
@@ -123,7 +122,7 @@ type peer struct {
 	slots  []*slot       // for the tracks of others
 	gone   chan struct{} // closed when the connection has ended
 	ended  atomic.Bool
-	moved  chan struct{} // closed when the client needs this node no longer
+	moved  chan struct{} // closed when the client no longer needs this node
 	leaves atomic.Bool
 }
 
@@ -131,9 +130,9 @@ type peer struct {
 var errOffer = errors.New("the offer is not valid")
 
 // join adds a participant to a call and returns the answer to the offer. What the offer sends goes to all
-// others; each media line by which the offer receives is a slot for the track of one of them, also if it
-// sends by the same line. So nothing is negotiated again when others come and go, and WHIP and WHEP clients
-// are participants like all others.
+// others. Each media line on which the offer receives is a slot for a track of another participant, even if
+// it also sends on this line. So nothing has to be negotiated again when others come and go, and WHIP and
+// WHEP clients are participants like all others.
 func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) {
 	pc, err := m.api.NewPeerConnection(m.config)
 	if err != nil {
@@ -187,11 +186,11 @@ func (p *peer) answer(offer string) (string, error) {
 	if err := p.pc.SetLocalDescription(answer); err != nil {
 		return "", err
 	}
-	<-gathered // at once: there is one address
+	<-gathered // at once, because there is only one address
 	return p.pc.LocalDescription().SDP, nil
 }
 
-// addSlot sends by the next media line of a kind by which the client receives.
+// addSlot sends on the next media line of a kind on which the client receives.
 func (p *peer) addSlot(kind webrtc.RTPCodecType) error {
 	codec := opus()
 	if kind == webrtc.RTPCodecTypeVideo {

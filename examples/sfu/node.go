@@ -23,7 +23,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// node is one media server.
+// node is a media server.
 type node struct {
 	fleet  *fleet
 	media  *media
@@ -75,7 +75,8 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	return n, nil
 }
 
-// timely bounds the time in which the body of a request arrives. Server.ReadTimeout would end streams of events, too.
+// timely limits the time in which the body of a request must arrive. Server.ReadTimeout would also end
+// streams of events.
 func (n *node) timely(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -97,12 +98,13 @@ type message struct {
 	Offer  string `json:"offer,omitempty"`  // from the client, once
 	Relay  bool   `json:"relay,omitempty"`  // with the offer: it comes from a node, which forwards the room
 	Answer string `json:"answer,omitempty"` // to it, once
-	// Home is this node if it comes with the answer. Otherwise the room lives there, or there is a relay of it.
+	// Home is this node if it comes with the answer. Otherwise it is where the room or one of its relays
+	// lives.
 	Home *reconnect.Directive `json:"home,omitempty"`
 	Done bool                 `json:"done,omitempty"` // from the client: the other node serves me
 }
 
-// largestMessage is what an offer of many tracks fits into.
+// largestMessage is large enough for an offer with many tracks.
 const largestMessage = 64 << 10
 
 // join serves a participant over a WebSocket. It stays open as long as the participant is here.
@@ -124,7 +126,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	send := func(m message) error {
-		soon, sent := context.WithTimeout(r.Context(), n.timeout) // a client that reads nothing holds the room
+		soon, sent := context.WithTimeout(r.Context(), n.timeout) // otherwise a client that does not read would keep the room here
 		defer sent()
 		return wsjson.Write(soon, ws, m)
 	}
@@ -174,8 +176,8 @@ func listen(ctx context.Context, ws *websocket.Conn, p *peer, gone func()) {
 	}
 }
 
-// depart returns when the participant may be disconnected, after the room has moved: a
-// publisher stays as long as others are here who have not moved.
+// depart returns when the participant may be disconnected after the room has moved. A publisher stays as long
+// as there are others here who have not moved.
 func (c *call) depart(ctx context.Context, p *peer) {
 	late := time.NewTimer(linger)
 	defer late.Stop()
@@ -192,8 +194,8 @@ func (c *call) depart(ctx context.Context, p *peer) {
 	}
 }
 
-// post serves a participant by WHIP or WHEP: one request with an offer. Its media lines may have both
-// directions, and the answer has the one of the protocol.
+// post serves a participant who uses WHIP or WHEP, in a request with an offer. Its media lines may have both
+// directions, but the answer only has that of the protocol.
 func (n *node) post(direction string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestMessage))
@@ -225,7 +227,7 @@ func (n *node) post(direction string) http.HandlerFunc {
 	}
 }
 
-// session serves a participant by WHIP or WHEP until it has gone.
+// session serves a WHIP or WHEP participant until it has gone.
 func (n *node) session(room, offer string, opened func(id, answer string)) error {
 	return n.serve(n.ctx, room, message{Offer: offer}, func(lost context.Context, c *call, _ reconnect.Directive) error {
 		p, answer, err := n.media.join(c, offer)
@@ -291,16 +293,16 @@ func (n *node) remove(w http.ResponseWriter, r *http.Request) {
 	p.leave()
 }
 
-// stats is what a node says of itself.
+// stats is what a node reports about itself.
 type stats struct {
 	Hosted   int `json:"hosted"`   // rooms
-	Calls    int `json:"calls"`    // with participants: more than are hosted after a move
+	Calls    int `json:"calls"`    // calls with participants: more than are hosted after a move
 	Hostings int `json:"hostings"` // rooms that began here
 	Members  int `json:"members"`  // of the fleet
-	Watched  int `json:"watched"`  // of them: this node would notice their end at once
+	Watched  int `json:"watched"`  // members whose end this node would notice at once
 
 	Load  int64            `json:"load"`  // forwarded streams, by which the fleet places rooms
-	Rooms map[string]int64 `json:"rooms"` // what each room costs; a relay of a room ends in ~ and its number
+	Rooms map[string]int64 `json:"rooms"` // what each room costs; the name of a relay ends in ~ and its number
 
 	Peers      int `json:"peers"` // participants, and relays of rooms
 	Goroutines int `json:"goroutines"`

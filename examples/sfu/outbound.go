@@ -16,7 +16,7 @@ import (
 // outbound is a connection that a bot or a relay makes to a node.
 type outbound struct {
 	home  reconnect.Directive
-	order int // a later one has a greater one
+	order int // greater for later connections
 	pc    *webrtc.PeerConnection
 	ws    *websocket.Conn
 	up    chan struct{} // closed when the connection is secured
@@ -27,7 +27,8 @@ func newOutbound(home reconnect.Directive) outbound {
 	return outbound{home: home, up: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// dial opens the WebSocket, and exchanges offer and answer. A node that does not host the room says who does.
+// dial opens the WebSocket, and exchanges offer and answer. If the node does not host the room, it says which
+// node does.
 func (o *outbound) dial(ctx context.Context, client *http.Client, relay bool, follow func(reconnect.Directive)) (err error) {
 	at := "ws://" + o.home.Addr + "/join/" + url.PathEscape(o.home.Room)
 	o.ws, _, err = websocket.Dial(ctx, at, &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does

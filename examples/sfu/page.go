@@ -32,10 +32,10 @@ func doorsOf(members []*cluster.Member) (all []door) {
 	return all
 }
 
-// overview is what the page shows besides its call.
+// overview is what the page shows in addition to its call.
 type overview struct {
 	Nodes  []door     `json:"nodes"`
-	Faults []faultRow `json:"faults,omitempty"` // of the demo
+	Faults []faultRow `json:"faults,omitempty"` // faults of the demo
 	Doing  string     `json:"doing,omitempty"`  // what the demo does now
 }
 
@@ -60,8 +60,8 @@ func servePage(mux *http.ServeMux, look func() overview) {
 	})))
 }
 
-// anyOrigin lets the page of one node ask the others. There are no cookies and no log-in here, so any
-// other page may ask, too; a service with a log-in names its own origins.
+// anyOrigin lets the page of a node ask other nodes. There are no cookies and no log-in here, so any other
+// page may ask, too. A service with a log-in should name its own origins.
 func anyOrigin(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -76,7 +76,7 @@ type faultRow struct {
 	Rooms   int      `json:"rooms"`
 	Sound   [3]int64 `json:"sound"`   // ms: p50, p95, max
 	Picture [3]int64 `json:"picture"` // ms
-	Parts   []part   `json:"parts"`   // of the way to the new node, medians
+	Parts   []part   `json:"parts"`   // parts of the way to the new node, medians
 	GaveUp  int      `json:"gave_up"`
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// The media of bots: 50 packets of sound a second, as Opus has, and 30 pictures, as VP8. A
-// stamp says which packet it is, and of which room.
+// The media of bots: 50 packets of sound per second, like Opus, and 30 pictures, like VP8. A stamp says which
+// packet it is, and of which room.
 const (
 	soundEvery  = 20 * time.Millisecond
 	soundSize   = 80
@@ -23,7 +23,7 @@ const (
 	stampSize   = 16
 )
 
-// pictureEvery is longer where the machine is too small for all bots. All bots of a process have the same.
+// pictureEvery is longer if the machine is too small for all bots. All bots of a process use the same value.
 var pictureEvery = time.Second / 30
 
 func fingerprint(room string) uint64 {
@@ -32,8 +32,8 @@ func fingerprint(room string) uint64 {
 	return h.Sum64()
 }
 
-// The payload of a picture begins like VP8: a descriptor that says that a frame begins, then
-// a frame of which the first bit is 0 for a keyframe.
+// The payload of a picture begins like VP8: a descriptor which says that a frame begins, and then a frame
+// whose first bit is 0 for a keyframe.
 const (
 	vp8Start    = 0x10
 	vp8Inter    = 0x01
@@ -116,7 +116,7 @@ func (p *publisher) run(ctx context.Context) {
 		sounds++
 		b := make([]byte, soundSize)
 		stamp(b, sounds, p.room)
-		_ = p.sound.WriteRTP(packetOf(b, sounds, soundStep)) // an error is of a link that ends
+		_ = p.sound.WriteRTP(packetOf(b, sounds, soundStep)) // an error comes from a link that ends
 		for time.Since(began) > time.Duration(pictures)*pictureEvery {
 			key := p.wantsKey.CompareAndSwap(true, false) || pictures%keyEvery == 0
 			pictures++
@@ -132,7 +132,8 @@ func packetOf(payload []byte, n uint64, step uint32) *rtp.Packet {
 	}
 }
 
-// player plays what a bot receives: the newest link that has sound, or a keyframe.
+// player plays what a bot receives: sound from the newest link that has sound, and pictures from the newest
+// link that has a keyframe.
 type player struct {
 	room uint64
 
@@ -142,17 +143,17 @@ type player struct {
 	strays int // packets of other rooms
 }
 
-// playback is what a bot plays of one kind.
+// playback is the sound or the pictures that a bot plays.
 type playback struct {
 	link  *link
 	last  uint64    // the packet played last
-	at    time.Time // then
+	at    time.Time // when it was played
 	worst time.Duration
 }
 
-// decoder is the pictures of one link.
+// decoder is the pictures of a link.
 type decoder struct {
-	synced bool // a keyframe has come, and all pictures since
+	synced bool // a keyframe has come, and all pictures since then
 	last   uint64
 }
 

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxRelays bounds the relays of a room: their numbers come from clients.
+// maxRelays limits the relays of a room, because their numbers come from clients.
 const maxRelays = 64
 
-// relayOf returns the room and the number of a relay. Any other name is of a room, and its number is 0. A
-// relay has no relays of its own: "room~1~1" is a room.
+// relayOf returns the room and the number of a relay. Any other name is that of a room, with the number 0. A
+// relay has no relays, so "room~1~1" is a room.
 func relayOf(name string) (room string, number int) {
 	room, number = cutNumber(name)
 	isRelay := number > 0
@@ -36,7 +36,7 @@ func cutNumber(name string) (rest string, number int) {
 	return name[:i], n
 }
 
-// chain returns the names of a room and of its relays, up to the given one, or to the one after it.
+// chain returns the names of a room and its relays, up to the given one plus next.
 func chain(name string, next int) (names []string) {
 	room, last := relayOf(name)
 	names = append(names, room)

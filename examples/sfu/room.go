@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/signalling"
 )
 
-// linger is how long this node serves a room that has moved, for clients on their way.
+// linger is how long this node serves a room that has moved, for clients that are still moving.
 const linger = 10 * time.Second
 
-// fleet is what a node knows of the others: all that is about roost is in this file.
+// fleet is what a node knows about the others. Everything about roost is in this file.
 type fleet struct {
 	agent *cluster.Agent
 	store *redisstore.Store
@@ -30,13 +30,13 @@ type fleet struct {
 	begun int // hostings
 }
 
-// hosting is the time in which this node hosts a room, and its call.
+// hosting is a room that this node hosts, and its call.
 type hosting struct {
 	call
 	senders, receivers int
 }
 
-// joinFleet starts the agent of a node, and leads clients to the rooms from then on.
+// joinFleet starts the agent of a node, which then directs clients to their rooms.
 func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.ServeMux) (*fleet, error) {
 	cfg.Cluster = "roost-sfu" // another fleet may use the same Redis
 	store, err := redisstore.Open(ctx, redisstore.Options{URL: redis, Prefix: "roost-sfu:"})
@@ -68,7 +68,7 @@ func (f *fleet) serve(ctx context.Context, room string, senders int, run func(co
 	})
 }
 
-// count states what the room costs, and returns its call.
+// count reports what the room costs, and returns its call.
 func (f *fleet) count(h *affinity.Hosting, senders, receivers int) *call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,12 +82,13 @@ func (f *fleet) count(h *affinity.Hosting, senders, receivers int) *call {
 	if t.senders+t.receivers == 0 {
 		delete(f.calls, h)
 	}
-	_ = h.Restate(affinity.Demand{Publishers: t.senders, Subscribers: t.receivers}) // it is valid
+	_ = h.Restate(affinity.Demand{Publishers: t.senders, Subscribers: t.receivers}) // cannot fail: the demand is valid
 	return &t.call
 }
 
-// apart returns the node of a relay, the last one of a chain. A relay is a room by itself: it counts towards its
-// node's load, and its clients follow it. It lives apart from its room and the other relays.
+// apart returns the node of a relay, which is the last in a chain. A relay is a room itself: it counts
+// towards its node's load, and its clients follow it. It lives on another node than its room and the other
+// relays.
 func (f *fleet) apart(ctx context.Context, chain []string, subscribers int) (reconnect.Directive, error) {
 	last := len(chain) - 1
 	a, err := f.rooms.ResolveApart(ctx, chain[last], affinity.Demand{Publishers: 1, Subscribers: subscribers}, chain[:last]...)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// steps are the times at which a connection of a bot came further.
+// steps are the times at which a connection of a bot made progress.
 type steps struct {
 	mu                                                   sync.Mutex
 	lost, found, began, answered, ice, dtls, packet, key time.Time
 }
 
-// at notes a step that happens now for the first time, and reports whether it does.
+// at notes that a step happens now, if it is for the first time, and reports whether it is.
 func (s *steps) at(step *time.Time) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +25,7 @@ func (s *steps) at(step *time.Time) (first bool) {
 	return first
 }
 
-// set notes when the former connection was lost, and when the new node was found.
+// set notes when the old connection was lost, and when the new node was found.
 func (s *steps) set(lost, found time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func percentile(values []time.Duration, p int) time.Duration {
 	return sorted[min(len(sorted)-1, len(sorted)*p/whole)]
 }
 
-// line returns the gaps, and the parts of the median way.
+// String returns the gaps, and the parts of the median way.
 func (m *measure) String() string {
 	text := fmt.Sprintf("sound %s, picture %s", spreadOf(m.sound), spreadOf(m.image))
 	if len(m.parts[0]) == 0 {

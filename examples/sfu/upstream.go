@@ -43,7 +43,7 @@ func (u *upstream) prepare() error {
 	return nil
 }
 
-// listen receives what the node of the room says, until the WebSocket closes.
+// listen receives the messages of the room's node until the WebSocket closes.
 func (u *upstream) listen() {
 	for {
 		var in message
@@ -73,7 +73,7 @@ func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
 	}
 }
 
-// done has the node of the room close the connection, which may be old news to it.
+// done makes the room's node close the connection, which it may have done already.
 func (u *upstream) done() {
 	ctx, cancel := context.WithTimeout(u.relay.ctx, time.Second)
 	defer cancel()

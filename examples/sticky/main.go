@@ -1,5 +1,5 @@
-// Sticky shows a strategy that remembers: sticky.go has the strategy, its test the
-// suite that every strategy should pass.
+// Sticky shows a strategy that remembers owners. sticky.go has the strategy, and its test runs the suite that
+// every strategy should pass.
 //
 //	go run ./examples/sticky
 //
@@ -89,7 +89,7 @@ func shares(t *placement.Table) string {
 	return strings.Join(list, ", ")
 }
 
-// await returns the first table of an agent with such counts.
+// await returns the first table of an agent with the wanted counts.
 func await(ctx context.Context, a *cluster.Agent, want map[lease.NodeID]int) (*placement.Table, error) {
 	var counts map[lease.NodeID]int
 	for range a.Watch(ctx) {

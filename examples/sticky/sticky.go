@@ -6,12 +6,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// sticky places a partition by rendezvous hashing, and then leaves it where it is for
-// as long as its node is there. Only a node that has more than its fair share gives
-// partitions away, one a pass.
+// sticky places a partition by rendezvous hashing, and then leaves it where it is as long as its node is
+// there. Only a node with more than its fair share gives partitions away, one per pass.
 //
-// It has no state of its own: the agents remember the holder of each partition, write
-// changes down where a majority is, and hand them to the strategy.
+// It has no state itself. The agents remember the holder of each partition, record changes if they have a
+// majority, and pass them to the strategy.
 type sticky struct{}
 
 func (sticky) Name() string { return "sticky" }
@@ -38,7 +37,7 @@ func (s sticky) Keep(nodes []placement.Node, held []int) ([]int, error) {
 	return owners, nil
 }
 
-// Level implements placement.Stateful. Weights have no influence, for brevity.
+// Level implements placement.Stateful. For brevity, it ignores weights.
 func (s sticky) Level(nodes []placement.Node, owners []int, movable []placement.Partition, all bool) (moves []placement.Move) {
 	fair := (len(owners) + len(nodes) - 1) / len(nodes) // rounded up
 	count := make([]int, len(nodes))

@@ -1,5 +1,5 @@
-// Strategy shows a strategy of one's own: shards.go has its rules, and the test runs
-// the suite that every strategy should pass.
+// Strategy shows how to write your own strategy. shards.go has its rules, and the test runs the suite that
+// every strategy should pass.
 //
 //	go run ./examples/strategy
 //

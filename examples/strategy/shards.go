@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// shards places the shards of a queue by rendezvous hashing, under three rules:
+// shards places the shards of a queue by rendezvous hashing, with three rules:
 //
 //   - The first pinned partitions need particular machines, and go to nodes with the
 //     given role label.
@@ -17,19 +17,19 @@ import (
 //     not in the same zone, so that the loss of a zone leaves one of the two.
 //   - A node gets partitions in proportion to its capacity and its weight.
 //
-// A rule that no node can satisfy is dropped, the second before the first: a shard in
-// the wrong place is better than none.
+// If no node satisfies all rules, the second rule is dropped before the first, because a shard in the wrong
+// place is better than no shard.
 //
-// A join moves partitions only to the joiner and a leave only the leaver's, except
-// mirrors that make way for their originals. Assign ranks all nodes for each
-// partition: some 20 ms for 1,024 partitions on 100 nodes.
+// A join only moves partitions to the joiner, and a leave only moves the leaver's, except for mirrors that
+// make way for their originals. Assign ranks all nodes for each partition, which takes about 20 ms for 1,024
+// partitions on 100 nodes.
 type shards struct {
 	role   string
 	pinned int
 }
 
-// Name contains all parameters: agents with different ones must reject each other, or
-// they would disagree about owners for good.
+// Name contains all parameters, because agents with different parameters must reject each other, or they
+// would permanently disagree about owners.
 func (s shards) Name() string { return fmt.Sprintf("shards-%s-%d", s.role, s.pinned) }
 
 func (s shards) Assign(nodes []placement.Node, partitions int) ([]int, error) {
@@ -63,7 +63,7 @@ func (s shards) Explain(nodes []placement.Node, p placement.Partition, owner int
 
 func (s shards) pins(p placement.Partition) bool { return int64(p) < int64(s.pinned) }
 
-// rank sorts all nodes: by the rules that they break, then by score.
+// rank sorts all nodes by the rules that they break, and then by score.
 func (s shards) rank(nodes []placement.Node, p placement.Partition) []int {
 	original := -1
 	if p%2 == 1 {
@@ -83,9 +83,9 @@ func (s shards) rank(nodes []placement.Node, p placement.Partition) []int {
 	return ranked
 }
 
-// byCapacity returns the nodes with their weights multiplied by their capacities. A
-// node without a stated capacity has capacity 1. Products are limited to 32 bits: with
-// the usual weight of 100 that is 42,949,672 units.
+// byCapacity returns the nodes with their weights multiplied by their capacities. A node that states no
+// capacity has capacity 1. Products are limited to 32 bits. With the usual weight of 100, that is 42,949,672
+// units.
 func byCapacity(nodes []placement.Node) []placement.Node {
 	weighed := slices.Clone(nodes) // a strategy must not modify the slice
 	for i, n := range nodes {

@@ -1,3 +1,3 @@
-// Package bench compares placement with other libraries, in one run. It is a module
-// of its own, so that no user of roost depends on them.
+// Package bench compares placement with other libraries in a single run. It is a separate module, so that
+// users of roost don't depend on them.
 package bench

@@ -1,4 +1,4 @@
-// Package docstest runs the commands of the pages. It contains only tests.
+// Package docstest runs the commands on the pages of the documentation. It only has tests.
 //
 // Commands come from README.md, CONTRIBUTING.md, docs/, deploy/, the help texts and the
 // comments of the source. The page says how its commands run:
@@ -14,7 +14,7 @@
 //
 // In comments of the source, lines that look like commands run, each as a block.
 //
-// What no reader should see is in testdata/notes.txt, for each page in the order of the page:
+// Instructions that no reader should see are in testdata/notes.txt, for each page in the order of the page:
 //
 //	prints COMMAND          the block with this command must print the lines below
 //	before COMMAND          the lines below run before that block
@@ -22,8 +22,7 @@
 //	after COMMAND           the lines below run after that block
 //	skip COMMAND: REASON    the block, such as a paragraph with `code spans`, is not run
 //
-// In expected output … stands for anything, white space is flexible, and a number of ten
-// digits or more stands for any number. Commands run in bash, with the addresses and the
-// tools of the test: see substitutions. Commands in running text are not run: roost and
-// go test must accept them.
+// In expected output, … matches anything, white space is flexible, and a number of ten digits or more matches
+// any number. Commands run in bash, with the addresses and tools of the test: see substitutions. Commands in
+// running text are not run, but roost and go test must accept them.
 package docstest

@@ -1,4 +1,3 @@
-// Package fleettest has only tests: of the affinity layer on real parts, namely agents that
-// gossip over loopback, Redis servers, and processes that are killed. Tests on
-// virtual time are with the code.
+// Package fleettest only has tests of the affinity layer with real parts: agents that gossip over loopback,
+// Redis servers, and processes that are killed. Tests in virtual time are next to the code.
 package fleettest

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// timeout is the time that goroutines have to end after the last test. Probes of
-// memberlist outlive its Shutdown by up to a probe interval, times eight on a busy machine.
+// timeout is how long goroutines have to end after the last test. Probes of memberlist outlive its Shutdown
+// by up to a probe interval, and by eight on a busy machine.
 const timeout = 15 * time.Second
 
 // Main is for TestMain.

@@ -13,9 +13,9 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// anyHistory draws an assignment that a coordinator wrote from base on: nodes join and
-// leave, for good or not, and the coordinator makes passes. since is the start of the
-// coordinator, for the genesis if there is no base.
+// anyHistory draws an assignment that a coordinator wrote from base on: nodes join and leave, permanently or
+// not, and the coordinator makes passes. since is the start of the coordinator, for the genesis if there is
+// no base.
 func anyHistory(base *assignment.Assignment, by lease.NodeID, since uint64) *rapid.Generator[*assignment.Assignment] {
 	return rapid.Custom(func(t *rapid.T) *assignment.Assignment {
 		m := &run{t: t, strategy: placement.LeastPartitions(1, 3), partitions: 20, assigned: base}

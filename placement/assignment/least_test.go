@@ -209,7 +209,7 @@ func TestLeastDeputyOfThePast(t *testing.T) {
 	}
 }
 
-// The deputy follows an owner that is gone for good. If that returns, it is a newcomer.
+// The deputy succeeds an owner that is gone permanently. If that owner returns, it is a newcomer.
 func TestLeastGone(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	m := newRun(t, placement.LeastPartitions(1, 3), 30, nodes...)

@@ -344,8 +344,8 @@ func (w *modelWorld) oneSide() bool {
 	return true
 }
 
-// atRest returns the invariant that does not hold once all messages have arrived, in an
-// order of its own at each node.
+// atRest returns the invariant that does not hold once all messages have arrived, in a different order at
+// each node.
 func (w *modelWorld) atRest() string {
 	rest := *w
 	var runs uint8

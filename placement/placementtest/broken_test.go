@@ -144,7 +144,7 @@ func TestSound(t *testing.T) {
 	Strategy(t, always(recalling{}), Options{Minimal: true})
 }
 
-// brokenEnv has TestChild fail, in a process of its own.
+// brokenEnv makes TestChild fail, in a separate process.
 const brokenEnv = "ROOST_PLACEMENTTEST_BROKEN"
 
 // TestChild is what TestReports runs; by itself it has nothing to do.

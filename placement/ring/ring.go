@@ -3,6 +3,11 @@
 // with the first point at or after the key's hash. After the last point, the circle continues with the first.
 // So a join only moves keys to the joiner, and a leave only moves the leaver's.
 //
+//	r, err := ring.New("node-a", "node-b", "node-c")
+//	…
+//	owner, _ := r.Owner("room-17")
+//	owners := r.Owners("room-17", 2) // the owner, and the node that follows it
+//
 // placement.ClassicRing and placement.VnodeRing place partitions on such rings.
 package ring
 

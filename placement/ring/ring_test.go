@@ -210,8 +210,8 @@ func TestMovesTheMinimum(t *testing.T) {
 	}
 }
 
-// These points (found by search) have one hash. It belongs to the smaller id, and
-// to the other one when that leaves; no node loses a point of its own.
+// These points (found by search) have one hash. It belongs to the smaller id, and to the other one when that
+// leaves; no node loses one of its points.
 func TestCollisions(t *testing.T) {
 	for _, tt := range []struct{ smaller, greater string }{
 		{"node-196#40", "node-548#18"},

@@ -1,6 +1,13 @@
 // Package presence records which participants are in which room, for nodes that share a [Store]. Every node
 // can query every room without calling other nodes.
 //
+//	tracker, err := presence.Start(store, partitions, presence.SFU())
+//	…
+//	defer tracker.Close()
+//	err = tracker.Join(ctx, "standup", "alice/7f3a")
+//	…
+//	members, err := tracker.Members(ctx, "standup") // on any node
+//
 // A participant is a connection, not a person. A user with two connections is in the room twice, and is gone
 // when the last connection leaves. By convention, a participant's name is "user/connection", such as
 // "alice/7f3a". [Member.User] returns the user. Another node must not reuse the name of a connection while

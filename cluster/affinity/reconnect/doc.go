@@ -4,6 +4,12 @@
 // to ask where the room lives and when to connect, and which programs with their own event loop can use
 // directly. reconnect.mjs is the same for JavaScript.
 //
+//	driver := reconnect.Driver{Connect: connect, Resolve: askServer}
+//	…
+//	err := driver.Follow(ctx, directive) // for each directive from the server, in a goroutine
+//	…
+//	err = driver.Lost(ctx, directive) // if the connection to its node is lost
+//
 // An ICE restart cannot replace the new connection, because another process has another DTLS identity.
 //
 // # States

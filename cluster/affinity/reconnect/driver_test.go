@@ -181,7 +181,7 @@ func TestFollowHangingAttempts(t *testing.T) {
 			}
 			c.connect = func(ctx context.Context, _ int, _ reconnect.Directive) error { return hang(ctx, want) }
 			c.resolve = func(ctx context.Context) (reconnect.Directive, error) {
-				return reconnect.Directive{}, hang(ctx, 2*time.Second) // hangs no longer than that
+				return reconnect.Directive{}, hang(ctx, 2*time.Second) // hangs for at most that long
 			}
 			err := c.Follow(t.Context(), directiveTo("b", 1))
 			var end *reconnect.GaveUpError

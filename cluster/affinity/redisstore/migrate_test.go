@@ -93,7 +93,7 @@ func TestSlotMigration(t *testing.T) {
 	}
 }
 
-// One key at a time, an op has the result that it has at once.
+// An operation has the same result with a command for each key as in one script.
 func TestApartAsAtOnce(t *testing.T) {
 	server, s := started(t)
 	const epoch = 5_000_000_000_000_000 // in the year 2128: greater than the time

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// No answer over a new connection comes before the notification that the former one was lost: what the
+// No answer over a new connection comes before the notification that the previous one was lost: what the
 // server forgot in between would pass for a change of another node.
 func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 	server, s := started(t)

@@ -62,7 +62,7 @@ func long(t *testing.T) {
 }
 
 // conform runs the suite. Tests on one server use different rooms, and different prefixes, since each is a
-// cluster of its own.
+// separate cluster.
 func conform(t *testing.T, opt Options) {
 	t.Helper()
 	opt.URL = redistest.Patient(opt.URL)

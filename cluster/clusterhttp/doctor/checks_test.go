@@ -133,7 +133,7 @@ func TestChecks(t *testing.T) {
 		"it left":    {after(ended("node-b", 5, "left", time.Minute)), ""},
 		"two processes take turns": {after(func(l *Look) {
 			replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946", "10.0.0.9:7946")(l)
-			l.Members.Members[1].State, l.Members.Members[1].FlappingMS = lease.Draining, 52_000 // which is no problem of its own
+			l.Members.Members[1].State, l.Members.Members[1].FlappingMS = lease.Draining, 52_000 // which is not a separate problem
 		}), "members: warn: two processes with one id: node-b at 10.0.0.2:7946 and at 10.0.0.9:7946"},
 		"it has moved there and back": {
 			after(replacedAt("10.0.0.2:7946", "10.0.0.9:7946", "10.0.0.2:7946")),

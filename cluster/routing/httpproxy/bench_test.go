@@ -12,7 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// The proxy beside httputil alone, over loopback: also request by request, so that other work on the machine hits both.
+// The proxy compared with httputil by itself, over loopback: also request by request, so that other work on
+// the machine hits both.
 func BenchmarkProxy(b *testing.B) {
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	defer app.Close()

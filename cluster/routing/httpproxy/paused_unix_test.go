@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// The process of the owner is paused: the kernel goes on to accept what the proxy sends.
+// The process of the owner is paused: the kernel still accepts what the proxy sends.
 func TestOwnerPaused(t *testing.T) { vanishing(t, "is paused", pausable) }
 
-// pausable runs a server in a process of its own, which can be paused.
+// pausable runs a server in a separate process, which can be paused.
 func pausable(t *testing.T) (addr string, pause func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$")

@@ -26,7 +26,7 @@ func answer(status int) *http.Response {
 }
 
 // A transport may read from a body after it has returned the answer. The stream of a request that is sent
-// again belongs to the new attempt alone.
+// again belongs only to the new attempt.
 func TestLateRead(t *testing.T) {
 	var first io.Reader // the body of the first attempt
 	var got []byte

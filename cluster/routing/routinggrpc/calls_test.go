@@ -220,7 +220,7 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// Connections are open to members alone, and a stream at a member that goes runs to its end.
+// Connections are open only to members, and a stream at a member that goes runs to its end.
 func TestConnections(t *testing.T) {
 	a, b := serve(t), serve(t)
 	o := &owners{}

@@ -1,9 +1,9 @@
-// Package chaos has only tests. They run clusters of package sim through random schedules of faults
-// and check invariants during and after each. make chaos runs many; docs/dev/testing.md has the
-// commands and the results.
+// Package chaos only has tests. They run clusters of package sim through random schedules of faults, and
+// check invariants during and after each. make chaos runs many. docs/dev/testing.md has the commands and the
+// results.
 //
-// A seed decides everything: the cluster, the network, which kinds of faults occur, and
-// when. Two runs of a seed are the same, bit for bit.
+// A seed decides everything: the cluster, the network, which kinds of faults occur, and when. Two runs with
+// the same seed are identical.
 //
 // schedule_test.go draws a schedule, faults_test.go has the kinds of faults, and host_test.go carries them out on a
 // cluster of package sim. The other files check invariants: node_test.go those of one node, sides_test.go those of nodes

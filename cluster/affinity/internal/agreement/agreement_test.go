@@ -202,7 +202,7 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// trialOnly is a store that answers trials alone.
+// trialOnly is a store that answers only trials.
 type trialOnly struct{ pinstore.Store }
 
 func (s trialOnly) Agree(
@@ -218,7 +218,7 @@ func (s trialOnly) Agree(
 }
 
 // A node with other settings is refused by the first answer, also if the call that lists it fails. Another
-// key of gossip alone is no such answer.
+// key of gossip by itself is no such answer.
 func TestRefusedUnlisted(t *testing.T) {
 	self := lease.Incarnation{Node: "x", Number: 1}
 	for partitions, refused := range map[string]bool{"128": true, "64": false} {

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sketched is a detector with a clock of its own.
+// sketched is a detector with its own clock.
 type sketched struct {
 	*Detector
 	now time.Time

@@ -38,7 +38,7 @@ func TestDeafScrapers(t *testing.T) {
 	}
 	for i := range 8 {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.addr+"/metrics", nil)
-		r.Header.Set("Accept", fmt.Sprintf("text/plain;q=0.%d", i+1)) // each is gathered anew
+		r.Header.Set("Accept", fmt.Sprintf("text/plain;q=0.%d", i+1)) // so each is gathered again
 		resp, err := (&http.Client{Timeout: 20 * time.Second}).Do(r)
 		if err != nil {
 			t.Fatal(err)

@@ -286,8 +286,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The token goes to the first agent, and to those that one with the token names: to none that an answer names which came
-// without it, and to this machine only if the first agent is there. Over plain http it goes with --insecure alone.
+// The token goes to the first agent, and to those that one with the token names: to none that an answer names
+// which came without it, and to this machine only if the first agent is there. Over plain http it is sent
+// only with --insecure.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	tn := newTown(t, map[string][]string{
@@ -333,7 +334,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// An answer makes no more work than the largest cluster would, and names agents alone.
+// An answer makes no more work than the largest cluster would, and names only agents.
 func TestHostileAnswer(t *testing.T) {
 	full := &taking{known: make(map[lease.NodeID]*Agent)}
 	for i := range 2 * lease.MaxNodes {

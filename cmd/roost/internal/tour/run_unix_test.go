@@ -152,7 +152,7 @@ func TestStay(t *testing.T) {
 	expectEnded(t, w.String(), 3)
 }
 
-// useButtons presses the buttons of a demo with node-1 alone.
+// useButtons presses the buttons of a demo that has only node-1.
 func useButtons(t *testing.T, client *clusterhttp.Client) {
 	t.Helper()
 	press := func(status int, action, body string) string {
