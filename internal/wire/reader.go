@@ -187,7 +187,8 @@ func (r *Reader) Map(most int) (n int) {
 		return 0
 	}
 	n, err := r.dec.DecodeMapLen()
-	if n = r.length(n, r.in.rest()/2, err); n > most {
+	// Each element takes a byte at least, also the elements that follow the map, and those of maps around it.
+	if n = r.length(n, max(0, r.in.rest()-r.left)/2, err); n > most {
 		r.Fail("too many keys")
 		return 0
 	}
