@@ -192,6 +192,7 @@ func (t *settling) takeUp(ctx context.Context, pin pinstore.Pin, home capacity.C
 	case errors.Is(noHome, errReclaiming):
 		return t.degrade(capacity.Choice{}, noHome)
 	case err != nil:
+		t.void = pin // nobody knows whether it stands, but the room is not new
 		return t.degrade(capacity.Choice{}, err)
 	case noHome != nil:
 		return found{}, noHome
@@ -306,7 +307,7 @@ func (t *settling) degrade(home capacity.Choice, cause error) (found, error) {
 	if e := t.cache.Get(t.Room); e != nil && liveness.Live(t.s, e.Pin.Incarnation) != nil {
 		return guess(e.Pin.Incarnation, lastKnown)
 	}
-	if t.cfg.StrictCeiling {
+	if t.cfg.StrictCeiling && t.known == (pinstore.Pin{}) && t.void == (pinstore.Pin{}) { // no pin is known, so the room is new
 		t.counts.unplaced.Add(1)
 		return found{}, fmt.Errorf("%w, and StrictCeiling refuses the new room %q: %w", pinstore.ErrStore, t.Room, cause)
 	}

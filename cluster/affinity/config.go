@@ -59,7 +59,7 @@ type Config struct {
 	HardCeiling int
 
 	// StrictCeiling refuses a first join with ErrStore while the store does not answer, because HardCeiling
-	// cannot be checked then. Rooms that this node knows are still found. Without it, such a join is Degraded, and
+	// cannot be checked then. Rooms that this node knows are still found, and fail over. Without it, such a join is Degraded, and
 	// any number of new rooms may be placed on a node. It needs a HardCeiling. Default false.
 	StrictCeiling bool
 
@@ -92,7 +92,7 @@ type Config struct {
 // BudgetOf returns the default of Config.Budget in a network.
 func BudgetOf(n cluster.Network) time.Duration {
 	if n == cluster.WAN {
-		return time.Second // a store up to 300 ms away
+		return time.Second // for a round trip of up to a third of it
 	}
 	return 150 * time.Millisecond
 }
@@ -125,6 +125,7 @@ func (c Config) Validate() error {
 	}
 	check(c.PinTTL >= time.Second, "PinTTL is %v; it must be at least 1s", c.PinTTL)
 	check(c.Budget >= time.Millisecond, "Budget is %v; it must be at least 1ms", c.Budget)
+	check(c.Budget <= time.Minute, "Budget is %v; it must be at most 1m, because callers wait that long for a store that hangs", c.Budget)
 	check(c.MinCost > 0, "MinCost is %d; it must be at least 1 unit", c.MinCost)
 	check(c.SoftCeiling > 0, "SoftCeiling is %d; it must be a percentage above 0", c.SoftCeiling)
 	check(c.HardCeiling == 0 || c.HardCeiling >= c.SoftCeiling,

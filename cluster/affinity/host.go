@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
@@ -318,6 +319,13 @@ func (r *Resolver) end(h *Hosting, why error) {
 
 // checkFence ends all hostings if this node's lease has expired since the last call.
 func (r *Resolver) checkFence() { r.logFenced(r.hosts.fence(r.agent.Snapshot().Stats.Fences)) }
+
+// watchFence ends the hostings of a fenced node, also while the keeper waits for the store.
+func (r *Resolver) watchFence(ctx context.Context, agent *cluster.Agent) {
+	for range agent.Watch(ctx) {
+		r.checkFence()
+	}
+}
 
 func (r *Resolver) logFenced(ended int) {
 	if ended > 0 {

@@ -22,7 +22,7 @@ import (
 //
 // It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several concurrent changes),
 // ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends before the budget is
-// used up.
+// used up. With Config.StrictCeiling, it also fails with ErrStore for a new room while the store does not answer.
 func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	ctx, end := r.trace(ctx, "resolve", room)
 	if end == nil {

@@ -310,22 +310,30 @@ func TestStrictCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{HardCeiling: 90, StrictCeiling: true}, "a", "b")
-		home := f.resolve("a", "known", 2).Node
-		f.hostAt(string(home), "known", 2)
+		known := ""
+		for _, room := range names(50) { // one that lives on b
+			if f.resolve("a", room, 2).Node == "b" {
+				known = room
+				f.hostAt("b", room, 2)
+				break
+			}
+		}
 		store.fails.Store(true)
-		for _, room := range []string{"known", "new"} {
-			for id, r := range f.rooms {
-				a, err := r.Resolve(t.Context(), room, affinity.Demand{Size: 2})
-				switch known := id == "a" || id == string(home); {
-				case room == "known" && known && (err != nil || a.Node != home):
-					t.Errorf("%s finds the known room on %q, not %q: %v", id, a.Node, home, err)
-				case room == "new" && !errors.Is(err, pinstore.ErrStore):
-					t.Errorf("%s places a new room on %q: %v", id, a.Node, err)
-				}
+		for id, r := range f.rooms {
+			if a, err := r.Resolve(t.Context(), known, affinity.Demand{Size: 2}); err != nil || a.Node != "b" {
+				t.Errorf("%s finds the known room on %q: %v", id, a.Node, err)
+			}
+			if a, err := r.Resolve(t.Context(), "new", affinity.Demand{Size: 2}); !errors.Is(err, pinstore.ErrStore) {
+				t.Errorf("%s places a new room on %q: %v", id, a.Node, err)
 			}
 		}
 		if s := f.rooms["a"].Stats(); s.Unplaced != 1 {
 			t.Errorf("%d joins were refused, want 1", s.Unplaced)
+		}
+		f.crash("b")
+		time.Sleep(2 * time.Second)
+		if a := f.resolve("a", known, 2); a.Source != affinity.Degraded || a.Node != "a" {
+			t.Errorf("after a crash the known room is on %+v", a)
 		}
 		store.fails.Store(false)
 		time.Sleep(10 * time.Second)

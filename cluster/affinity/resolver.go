@@ -126,6 +126,7 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	r.shared.looks.ended = agent.Ended
 	r.work.unregister = agent.BeforeLeave(r.Close)
 	r.work.wait.Go(func() { r.keep(ctx, agent) })
+	r.work.wait.Go(func() { r.watchFence(ctx, agent) })
 	r.work.wait.Go(func() { r.failOver(ctx) })
 	return r, nil
 }

@@ -590,6 +590,7 @@ func TestCrashesDownToOne(t *testing.T) {
 		for _, room := range names(30) {
 			f.host("a", room, 2)
 		}
+		before := 0
 		for _, id := range []string{"c", "b"} {
 			f.crash(id)
 			time.Sleep(2 * time.Second)
@@ -602,10 +603,33 @@ func TestCrashesDownToOne(t *testing.T) {
 			for _, r := range f.rooms {
 				rooms += int(r.Stats().FailedOver)
 			}
-			if rooms == 0 {
-				t.Errorf("after the crash of %s no room has failed over", id)
+			if rooms <= before {
+				t.Errorf("after the crash of %s, %d rooms have failed over, %d before", id, rooms, before)
 			}
+			before = int(f.rooms["a"].Stats().FailedOver) // the next one to crash takes its count along
 			time.Sleep(10 * time.Second)
 		}
+	})
+}
+
+// A node that was paused for longer than its lease gives up its rooms at once, also while the store hangs, however long
+// calls of the store may take.
+func TestFenceWhileTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{Budget: 30 * time.Second}, "a", "b", "c")
+		h := f.host("a", "r", 2)
+		node := string(f.resolve("a", "r", 2).Node)
+		store.hangs.Store(true)
+		time.Sleep(2 * time.Second)
+		f.Pause(node)
+		time.Sleep(20 * time.Second)
+		f.Resume(node)
+		select {
+		case <-h.Lost():
+		case <-time.After(time.Second):
+			t.Error("a second after the pause the room is still hosted")
+		}
+		store.hangs.Store(false)
 	})
 }

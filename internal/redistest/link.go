@@ -170,12 +170,16 @@ func (l *Link) pump(p *pair, from, to net.Conn) {
 				}
 			}
 			if err != nil {
+				select {
+				case line <- chunk{nil, time.Now()}: // the end is as late as bytes are
+				case <-p.broken:
+				}
 				return
 			}
 		}
 	})
 	for c := range line {
-		if !l.pass(p, c.at) {
+		if !l.pass(p, c.at) || c.bytes == nil {
 			return
 		}
 		if _, err := to.Write(c.bytes); err != nil {

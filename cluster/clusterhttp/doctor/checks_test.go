@@ -319,7 +319,7 @@ func TestChecks(t *testing.T) {
 		"hasty":    {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
 		"redis far away": {after(func(l *Look) {
 			l.Stats.Rooms.StoreRoundTrip, l.Stats.Rooms.StoreBudget = 60*time.Millisecond, 150*time.Millisecond
-		}), "redis: warn: a heartbeat to Redis takes 60ms, and a join waits for 150ms"},
+		}), "redis: warn: a heartbeat to Redis takes 60ms, and a join waits for at most 150ms"},
 		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"redis is slow": {after(func(l *Look) {
 			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"

@@ -34,7 +34,7 @@ func (e Examination) redis() []Check {
 	if r.StoreRoundTrip > r.StoreBudget/3 && !r.StoreDoubt {
 		problems = append(problems, Check{
 			"redis", Warn,
-			fmt.Sprintf("a heartbeat to Redis takes %v, and a join waits for %v%s", r.StoreRoundTrip.Round(time.Millisecond), r.StoreBudget, at(r.Store)),
+			fmt.Sprintf("a heartbeat to Redis%s takes %v, and a join waits for at most %v", at(r.Store), r.StoreRoundTrip.Round(time.Millisecond), r.StoreBudget),
 			"a join may need three round trips; without them it is degraded, and two nodes may host one room",
 			"give the agents a --redis-timeout of three round trips or more (--network wan: 1s), or move Redis nearer",
 		})

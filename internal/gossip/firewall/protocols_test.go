@@ -132,3 +132,17 @@ func TestGreetings(t *testing.T) {
 		eventually(t, "a knows both", func() bool { return a.NumMembers() == 2 })
 	})
 }
+
+// A stream that is refused gives back its slot at once, so nobody has to make room.
+func TestRefusedStreamsGiveTheirSlotsBack(t *testing.T) {
+	m := start(t, "a#1", keys(), func(c *firewall.Config) { c.Incoming = incoming })
+	for range slots + 20 {
+		conn := dial(t, "tcp", m)
+		write(t, conn, []byte(label+"\xcanot"))
+		ends(t, conn)
+		_ = conn.Close()
+	}
+	if n := m.firewall.Dropped(); n > 0 {
+		t.Errorf("%d streams had to make room", n)
+	}
+}

@@ -22,7 +22,7 @@ import (
 
 // Limits of a batch.
 const (
-	BulkTime = 2 * time.Second // longer than the budget, because no caller waits for it
+	BulkTime = 2 * time.Second // longer than the default budget, because no caller waits for it
 	BulkOps  = 256             // so that other calls get their turn
 )
 
@@ -117,17 +117,18 @@ func isBreakers(err error) bool {
 }
 
 // call performs ops in one call behind the breaker, and measures the time from when it is sent. If any op was answered in time,
-// the store answers.
+// the store answers. A call with only the rest of a join's budget says nothing against the store.
 func (c *Client) call(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	whole := c.queue.whole(ctx)
 	results, err := c.breaker.Execute(func() ([]pinstore.Result, error) {
 		asked := time.Now()
 		got := c.Store.Swap(ctx, ops...)
 		took := time.Since(asked)
-		for range ops { // each has a caller who waits
+		for range ops { // each has callers who wait
 			c.took.Add(took)
 		}
 		for _, r := range got {
-			if !errors.Is(r.Err, context.DeadlineExceeded) {
+			if !whole || !errors.Is(r.Err, context.DeadlineExceeded) {
 				return got, nil
 			}
 		}

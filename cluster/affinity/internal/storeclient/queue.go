@@ -21,7 +21,7 @@ const (
 	// its round trip.
 	tick = 4 * time.Millisecond
 
-	// most is how many calls may run at a time. It bounds what a store that hangs can hold up.
+	// most is how many shared calls may run at a time. It bounds what a store that hangs can hold up until the breaker opens.
 	most = 256
 
 	// sharing is the maximum number of ops in a call that callers share.
@@ -57,6 +57,9 @@ type waiter struct {
 
 // swap performs an op and waits at most until ctx ends. An op with a limit shares no call.
 func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
+	if ctx.Err() != nil { // nothing is sent
+		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
+	}
 	if op.Limit > 0 {
 		return q.call(ctx, op)[0]
 	}
@@ -68,8 +71,9 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 			defer q.next()
 		}
 		q.mu.Unlock()
+		whole := q.whole(ctx)
 		results := q.call(ctx, op)
-		q.heed(results)
+		q.heed(whole, results)
 		return results[0]
 	}
 	w := &waiter{op, make(chan pinstore.Result, 1)}
@@ -87,7 +91,12 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
 		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
 	}
-	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
+	select {
+	case res := <-w.answer: // it came at the same time
+		return res
+	default:
+		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
+	}
 }
 
 // next ends a call, and begins the next one for ops that have waited if few calls are running. Otherwise the next tick does.
@@ -126,9 +135,16 @@ func (q *queue) begin() {
 	}()
 }
 
+// whole reports whether a call gets the budget, and not only the rest of it that earlier calls of a join have left. Without an
+// answer, only such a call says something about the store.
+func (q *queue) whole(ctx context.Context) bool {
+	until, bounded := ctx.Deadline()
+	return !bounded || time.Until(until) >= q.budget*3/4
+}
+
 // heed notices a call without an answer in time.
-func (q *queue) heed(results []pinstore.Result) {
-	if !slices.ContainsFunc(results, func(r pinstore.Result) bool { return errors.Is(r.Err, context.DeadlineExceeded) }) {
+func (q *queue) heed(whole bool, results []pinstore.Result) {
+	if !whole || !slices.ContainsFunc(results, func(r pinstore.Result) bool { return errors.Is(r.Err, context.DeadlineExceeded) }) {
 		return
 	}
 	q.mu.Lock()
@@ -176,7 +192,7 @@ func (q *queue) share(some []shared) {
 		ops[i] = s[0].op
 	}
 	results := q.call(ctx, ops...)
-	q.heed(results)
+	q.heed(true, results)
 	for i, res := range results {
 		for _, w := range some[i] {
 			w.answer <- res

@@ -340,3 +340,47 @@ func TestQueueShardHangs(t *testing.T) {
 		}
 	})
 }
+
+// A call that gets only what earlier calls of its join have left opens no breaker and keeps ops together. A call that is late from
+// the start is not sent.
+func TestShortCallsProveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &distant{Memory: pinstore.NewMemory(), roundTrip: budget / 2}
+		c := New(heeding{d}, budget, slog.New(slog.DiscardHandler), nil)
+		for range 2 * tripAfter {
+			ctx, cancel := context.WithTimeout(t.Context(), budget/3)
+			if res := c.Swap(ctx, pinstore.Op{Room: "r"}); !errors.Is(res.Err, context.DeadlineExceeded) {
+				t.Errorf("with a third of the budget: %v", res.Err)
+			}
+			if res := c.Swap(ctx, pinstore.Op{Room: "r"}); !errors.Is(res.Err, errBusy) || errors.Is(res.Err, context.DeadlineExceeded) {
+				t.Errorf("after the budget: %v", res.Err)
+			}
+			cancel()
+		}
+		if s := c.Stats(); s.Breaker != "closed" || d.calls.Load() != 2*tripAfter || !c.queue.apart.IsZero() {
+			t.Errorf("%d calls, breaker %s, apart until %v", d.calls.Load(), s.Breaker, c.queue.apart)
+		}
+		for range tripAfter { // but calls that had the whole budget do
+			d.roundTrip = 2 * budget
+			ctx, cancel := c.Bounded(t.Context())
+			c.Swap(ctx, pinstore.Op{Room: "r"})
+			cancel()
+		}
+		if s := c.Stats(); s.Breaker != "open" {
+			t.Errorf("breaker %s", s.Breaker)
+		}
+	})
+}
+
+// heeding is a store whose calls end with their context.
+type heeding struct{ *distant }
+
+func (h heeding) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	h.calls.Add(1)
+	select {
+	case <-time.After(h.roundTrip):
+		return h.Memory.Swap(ctx, ops...)
+	case <-ctx.Done():
+		return slices.Repeat([]pinstore.Result{{Err: storeError(ctx.Err())}}, len(ops))
+	}
+}

@@ -26,7 +26,7 @@ const Memory = "memory:"
 
 // connectTime is how long to wait for Redis at the start. The agent also starts without an answer, because
 // Redis must not decide which nodes are live.
-const connectTime = time.Second
+const connectTime = time.Second // with the default budget
 
 // Store is a store that is open.
 type Store interface {
@@ -70,7 +70,7 @@ func Open(ctx context.Context, url, cluster string, budget time.Duration, log *s
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	ctx, cancel := context.WithTimeout(ctx, max(connectTime, 5*budget)) // to connect takes some round trips
 	defer cancel()
 	s := new(redis)
 	s.SetCredentials(url)
