@@ -89,8 +89,10 @@ func ExampleClassicRing() {
 func ExampleZoned() {
 	table, err := placement.Compute(placement.Input{
 		Nodes: []placement.Node{
-			{ID: "a1", Weight: 1, Zone: "a"}, {ID: "a2", Weight: 1, Zone: "a"},
-			{ID: "b1", Weight: 1, Zone: "b"}, {ID: "b2", Weight: 1, Zone: "b"},
+			{ID: "a1", Weight: 1, Zone: "a"},
+			{ID: "a2", Weight: 1, Zone: "a"},
+			{ID: "b1", Weight: 1, Zone: "b"},
+			{ID: "b2", Weight: 1, Zone: "b"},
 		},
 		Partitions: placement.DefaultPartitions,
 		Strategy:   placement.Zoned(nil),

@@ -59,8 +59,7 @@ func roomFamilies() []family {
 		gauge("rooms_nodes_silent",
 			"Live nodes that have sent no heartbeats to the store of this node for longer than a lease, and get no new rooms.",
 			func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
-		counter("rooms_unplaced_total", "First joins refused because the store did not answer and StrictCeiling is set.",
-			func(v *view) uint64 { return v.rooms.Unplaced }),
+		counter("rooms_unplaced_total", "First joins refused because the store did not answer and StrictCeiling is set.", func(v *view) uint64 { return v.rooms.Unplaced }),
 		counter("rooms_relays_total", "Questions for further nodes for rooms that are too large for one.",
 			func(v *view) uint64 { return v.rooms.Relays }),
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass.", func(v *view) float64 {
