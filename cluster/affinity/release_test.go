@@ -159,6 +159,7 @@ func TestReleaseUnconfirmed(t *testing.T) {
 			o := string(f.owner("r"))
 			store.fails.Store(true)
 			first := f.hostAt(o, "r", 2)
+			synctest.Wait() // the keeper has asked in vain, and asks again later
 			store.fails.Store(false)
 			want := error(nil)
 			before := func() {

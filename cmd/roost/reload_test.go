@@ -201,7 +201,7 @@ func TestWatchedFiles(t *testing.T) {
 	files["roost.yaml"], files["cert-key"] = "log-level: info\nzone", "nonsense"
 	mount(t, dir, files)
 	a.Logs("reload failed; settings unchanged")
-	a.Logs("TLS files are not usable")
+	a.Logs("TLS files unusable")
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
 		words := strings.Join(strings.Fields(out), " ")
