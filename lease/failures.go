@@ -175,9 +175,9 @@ func (f *failures) crashed() (ended []Incarnation) {
 	return ended
 }
 
-// wasRefused reports whether refusals alone confirm the failure of e. A single report is enough only if there
-// can't be another watcher, because a set that has become small may be cut off. A watcher whose own end is certain
-// is on no other side of a cut, unless it has restarted there already.
+// wasRefused reports whether refusals alone confirm the failure of e. A single report is enough only if no other
+// node could be watching. Otherwise two reports are needed, because the few members left in view may be one side
+// of a split. A node whose own end is certain is on no other side, unless it has restarted there already.
 func (f *failures) wasRefused(e *entry) bool {
 	_, refusals := f.reporters(e, e.at)
 	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(f.nodes, func(o *entry) bool {

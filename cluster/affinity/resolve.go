@@ -60,7 +60,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	return got.Assignment, err
 }
 
-// cached answers from the pin cache.
+// cached returns the room's assignment from the pin cache, if the cache has a fresh pin to a live node.
 func (r *Resolver) cached(room string) (Assignment, bool) {
 	e := r.cache.Get(room)
 	if e == nil || !r.cache.IsFresh(e) || r.work.closed.Load() { // the store does not notify after Close

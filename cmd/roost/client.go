@@ -140,7 +140,7 @@ func newsOfOwners(ctx context.Context, s *session.Session, changed chan<- struct
 	session.Nudge(ctx, s.Events, changed)
 }
 
-// Cells of the tables of members.
+// Table cells for lists of members.
 
 func marked(id, self lease.NodeID) string {
 	if id == self {

@@ -332,7 +332,7 @@ func (l *link) watch() {
 	})
 }
 
-// done notes that a newer link serves the bot. The node closes this one when it no longer needs it.
+// done tells the node that a newer link now serves the bot. The node closes this one when it no longer needs it.
 func (l *link) done() {
 	l.bot.spawn(func() {
 		ctx, cancel := context.WithTimeout(l.bot.ctx, time.Second)

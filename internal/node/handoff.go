@@ -363,7 +363,8 @@ func (h *handing) overdue(now time.Time, partitions []placement.Partition) {
 	}
 }
 
-// overdueRuns returns the partitions whose runs were stopped, and have not returned within the bound, in order.
+// overdueRuns returns, in ascending order, the partitions whose runs were stopped but have not returned
+// within the bound.
 func (h *handing) overdueRuns() (partitions []placement.Partition) {
 	for p, w := range h.waits {
 		if w.what == toReturn && w.over {

@@ -177,7 +177,7 @@ type Stats struct {
 	// four over UDP and four over TCP.
 	Rejected []Rejection `json:"rejected,omitempty"`
 
-	// Evacuation is set if the rooms of this node move to other nodes, or have moved.
+	// Evacuation is the current or latest evacuation of this node's rooms. It is nil if there was none.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 
 	// Sources is set if the process can reload its settings while it runs, like roost agent.

@@ -31,8 +31,8 @@ type Reloading struct {
 	Level *slog.LevelVar                 // of the log
 }
 
-// hangups receives SIGHUP from now on, so that a signal that is meant for its settings does not end a joining
-// agent.
+// hangups starts catching SIGHUP. Otherwise a SIGHUP that is sent to reload the settings would kill an agent
+// that is still joining.
 func hangups() chan os.Signal {
 	received := make(chan os.Signal, 1)
 	signal.Notify(received, syscall.SIGHUP)
