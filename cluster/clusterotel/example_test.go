@@ -65,6 +65,9 @@ func ExampleNew() {
 	if _, err := client.ResolveRoom(context.Background(), "room-17", affinity.Demand{Size: 4}); err != nil {
 		panic(err)
 	}
+	if err := srv.Shutdown(context.Background()); err != nil { // the span of the server ends with its handler
+		panic(err)
+	}
 	for _, span := range spans.GetSpans() {
 		fmt.Println(span.SpanKind, span.Name)
 	}
