@@ -308,8 +308,7 @@ func (t *settling) degrade(home capacity.Choice, cause error) (found, error) {
 		return guess(e.Pin.Incarnation, lastKnown)
 	}
 	if t.cfg.StrictCeiling && t.known == (pinstore.Pin{}) && t.void == (pinstore.Pin{}) { // no pin is known, so the room is new
-		t.counts.unplaced.Add(1)
-		return found{}, fmt.Errorf("%w, and StrictCeiling refuses the new room %q: %w", pinstore.ErrStore, t.Room, cause)
+		return found{}, t.unplaced(cause)
 	}
 	if errors.Is(cause, context.DeadlineExceeded) && home.Member != nil {
 		t.cache.Assume(t.Room, t.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation()}))
@@ -325,6 +324,15 @@ func (t *settling) degrade(home capacity.Choice, cause error) (found, error) {
 	at := incarnationOf(owner)
 	t.cache.Assume(t.Room, t.Need.Pin(pinstore.Pin{Incarnation: at}))
 	return guess(at, "owns the room's partition; the store does not answer")
+}
+
+// unplaced returns the error of a new room that StrictCeiling refuses because the store did not answer.
+func (t *settling) unplaced(cause error) error {
+	t.counts.unplaced.Add(1)
+	if !errors.Is(cause, pinstore.ErrStore) {
+		cause = fmt.Errorf("%w: %w", pinstore.ErrStore, cause)
+	}
+	return fmt.Errorf("affinity: the strict ceiling refuses the new room %q: %w", t.Room, cause)
 }
 
 const lastKnown = "last known node; the store does not answer"
