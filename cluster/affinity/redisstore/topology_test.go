@@ -105,8 +105,8 @@ func TestFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
 			url, fail := start(t)
-			a, b := ready(t, Options{URL: url}), ready(t, Options{URL: url})
-			failover(t, a, b, func() { fail(a.keys.pin(17, "room")) })
+			a, b := ready(t, redisAt{URL: url}), ready(t, redisAt{URL: url})
+			failover(t, a, b, func() { fail(names(a).pin(17, "room")) })
 		})
 	}
 }

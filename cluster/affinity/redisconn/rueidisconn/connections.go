@@ -1,4 +1,4 @@
-package redisstore
+package rueidisconn
 
 import (
 	"context"
@@ -8,80 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/redis/rueidis"
-
-	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
-
-// Notify implements pinstore.Store. It also calls changed with "" when a connection to any server is lost, so
-// that no stale pin goes unnoticed. It does so before the next connection to that server answers, but if
-// sentinels have made another server the master, that server may have answered for a second by then. With
-// client_cache=0, it only calls changed with a room for changes by other users of this Store.
-func (s *Store) Notify(changed func(room string)) (stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	this := &user{changed}
-	users := slices.Concat(s.users(), []*user{this})
-	s.changed.Store(&users)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		users := slices.DeleteFunc(slices.Clone(s.users()), func(u *user) bool { return u == this })
-		s.changed.Store(&users)
-	}
-}
-
-// user is notified of changes.
-type user struct{ changed func(room string) }
-
-// users returns the users to notify.
-func (s *Store) users() []*user {
-	if users := s.changed.Load(); users != nil {
-		return *users
-	}
-	return nil
-}
-
-// invalidated is called by each tracking connection. nil means all keys.
-func (s *Store) invalidated(names []rueidis.RedisMessage) {
-	users := s.users()
-	if names == nil {
-		for _, u := range users {
-			u.changed("")
-		}
-		return
-	}
-	for i := range names {
-		name, err := names[i].ToString()
-		if err != nil {
-			continue
-		}
-		room, ok := s.keys.room(name)
-		if !ok {
-			continue
-		}
-		for _, u := range users {
-			u.changed(room)
-		}
-	}
-}
-
-// notifyOthers notifies the users of this Store of each other's changes, because the server does not notify a
-// connection of its own changes.
-func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
-	users := s.users()
-	if len(users) < 2 {
-		return
-	}
-	for i, op := range ops {
-		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
-			for _, u := range users {
-				u.changed(op.Room)
-			}
-		}
-	}
-}
 
 type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
 
