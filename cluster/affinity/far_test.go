@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
@@ -35,7 +36,11 @@ func farFleet(t *testing.T, roundTrip, budget time.Duration, ids ...string) (roo
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = agent.Close() })
-		store, err := redisstore.Open(context.Background(), redisstore.Options{URL: link.URL(server), Budget: budget})
+		redis, err := rueidisconn.Open(context.Background(), rueidisconn.Options{URL: link.URL(server), Budget: budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := redisstore.New(redis, redisstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
@@ -173,7 +174,11 @@ type eye struct {
 
 func newEye(tb testing.TB, url string) *eye {
 	tb.Helper()
-	store, err := redisstore.Open(tb.Context(), redisstore.Options{URL: url})
+	redis, err := rueidisconn.Open(tb.Context(), rueidisconn.Options{URL: url})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	store, err := redisstore.New(redis, redisstore.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

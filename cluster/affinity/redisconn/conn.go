@@ -25,6 +25,9 @@ type Conn interface {
 	// and may also come when nothing was lost. OnLoss is called at most once for each Conn, before all other methods.
 	OnLoss(lost func())
 
+	// Close ends what the connection has begun. Commands in progress fail, and Close waits for them.
+	Close() error
+
 	// Clustered reports whether Redis divides the keys among servers by hash slot, or an error while that is
 	// not known because no server has answered yet. The answer must not change afterward.
 	Clustered() (bool, error)

@@ -3,7 +3,6 @@
 //
 //	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: "redis://localhost:6379"})
 //	…
-//	defer redis.Close()
 //	store, err := redisstore.New(redis, redisstore.Options{Prefix: "calls:"})
 //	…
 //	defer store.Close()

@@ -25,7 +25,6 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer func() { _ = redis.Close() }()
 	store, err := redisstore.New(redis, redisstore.Options{})
 	if err != nil {
 		fmt.Println(err)

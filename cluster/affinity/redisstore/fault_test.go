@@ -186,11 +186,11 @@ func TestCloseWhileHanging(t *testing.T) {
 	fails(t, s, "deadline exceeded")
 	for _, s := range []*Store{s, late} {
 		fails(t, s, "")
-		if err := within(5*time.Second, func(context.Context) error { return closeAll(s) }); err != nil {
+		if err := within(5*time.Second, func(context.Context) error { return s.Close() }); err != nil {
 			t.Error(err)
 		}
 		fails(t, s, "closed")
-		if err := closeAll(s); err != nil {
+		if err := s.Close(); err != nil {
 			t.Errorf("a second Close: %v", err)
 		}
 	}
@@ -214,7 +214,7 @@ func TestCloseDuringCalls(t *testing.T) {
 				}
 			})
 		}
-		if err := closeAll(s); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 		wg.Wait()

@@ -13,9 +13,13 @@ import (
 
 const secret = "hunter2"
 
+type noConn struct{ redisconn.Conn }
+
+func (noConn) Close() error { return nil }
+
 func TestPrefixRefused(t *testing.T) {
 	for _, prefix := range []string{"{roost}:", "a b", "a\x00", strings.Repeat("x", 65)} {
-		if _, err := New(redisconn.Conn(nil), Options{Prefix: prefix}); err == nil || !strings.HasPrefix(err.Error(), "redisstore: ") {
+		if _, err := New(noConn{}, Options{Prefix: prefix}); err == nil || !strings.HasPrefix(err.Error(), "redisstore: ") {
 			t.Errorf("%q: error %v", prefix, err)
 		}
 	}

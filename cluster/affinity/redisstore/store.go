@@ -47,11 +47,11 @@ type Store struct {
 var _ pinstore.Store = (*Store)(nil)
 
 // New returns a store over a connection, which it subscribes to changes in the background. It only fails if
-// the options are invalid. The caller must close the store, and then the connection.
+// the options are invalid. The connection then belongs to the store, which closes it.
 func New(conn redisconn.Conn, opt Options) (*Store, error) {
 	prefix := cmp.Or(opt.Prefix, DefaultPrefix)
 	if err := checkPrefix(prefix); err != nil {
-		return nil, err
+		return nil, errors.Join(err, conn.Close())
 	}
 	life, quit := context.WithCancel(context.Background())
 	s := &Store{
@@ -71,11 +71,21 @@ func New(conn redisconn.Conn, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the subscription. The store must not be used afterward.
+// String returns where Redis is, without a user and passwords.
+func (s *Store) String() string {
+	if at, ok := s.conn.(fmt.Stringer); ok {
+		return at.String()
+	}
+	return "Redis"
+}
+
+// Close closes the store and its connection. Calls in progress fail, and Close waits for them. That takes a second or
+// two if Redis hangs.
 func (s *Store) Close() error {
 	s.quit()
+	err := s.conn.Close()
 	s.tasks.Wait()
-	return nil
+	return err
 }
 
 // keys returns the names of keys, which depend on whether Redis divides the keys by hash slot.

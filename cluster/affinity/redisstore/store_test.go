@@ -55,15 +55,12 @@ func openIn(ctx context.Context, tb testing.TB, to redisAt) *Store {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := closeAll(s); err != nil {
+		if err := s.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
 	return s
 }
-
-// closeAll closes a store and its connection.
-func closeAll(s *Store) error { return errors.Join(s.Close(), s.conn.(*rueidisconn.Conn).Close()) }
 
 // ready is open for a running server, and waits for its answer and the subscription. The first attempt to connect may
 // fail on a busy machine.
@@ -120,7 +117,9 @@ func TestGoRedis(t *testing.T) {
 	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, 0)
 	addrs := []string{cluster.Owner("any key").Addr()} // which names the others
 	for name, dial := range map[string]func() redis.UniversalClient{
-		"server":  func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1}) },
+		"server": func() redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+		},
 		"cluster": func() redis.UniversalClient { return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +135,9 @@ func TestGoRedis(t *testing.T) {
 		s := goRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1}), "loss:")
 		notified := listen(s)
 		server.Do("CLIENT", "KILL", "TYPE", "normal")
-		redistest.Eventually(t, "the loss", func() error { return errors.Join(s.conn.Do(t.Context(), command("PING", nil))[0].Err, notified.have("")) })
+		redistest.Eventually(t, "the loss", func() error {
+			return errors.Join(s.conn.Do(t.Context(), command("PING", nil))[0].Err, notified.have(""))
+		})
 	})
 }
 

@@ -138,6 +138,7 @@ func failover(t *testing.T, a, b *Store, fail func()) {
 	}
 	works(t, b) // also on the connections that had nothing to do
 	// The new master notifies of changes, and has an index.
+	redistest.Eventually(t, "a subscription", a.Notified)
 	is := swap(t, a, read("after")).Pin
 	notified.reset()
 	swap(t, b, pinstore.Op{Partition: 17, Room: "after", If: is, Set: pinstore.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})

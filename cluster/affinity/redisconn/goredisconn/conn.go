@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -26,12 +27,13 @@ type Conn struct {
 	client    redis.UniversalClient
 	clustered bool
 	lost      atomic.Pointer[func()]
+	calls     sync.WaitGroup
 }
 
 var _ redisconn.Conn = (*Conn)(nil)
 
-// New returns a connection over a [redis.Client], also one of Sentinel, or over a [redis.ClusterClient]. The caller closes
-// the client, after the store.
+// New returns a connection over a [redis.Client], also one of Sentinel, or over a [redis.ClusterClient]. The client is
+// not closed with the connection. Close it later.
 func New(client redis.UniversalClient) *Conn {
 	c := &Conn{client: client}
 	if cluster, ok := client.(*redis.ClusterClient); ok {
@@ -46,6 +48,23 @@ func New(client redis.UniversalClient) *Conn {
 // OnLoss implements redisconn.Conn. Connections that the client opened before New are not watched.
 func (c *Conn) OnLoss(lost func()) { c.lost.Store(&lost) }
 
+// String returns where Redis is.
+func (c *Conn) String() string {
+	switch client := c.client.(type) {
+	case *redis.Client:
+		return fmt.Sprintf("%s/%d", client.Options().Addr, client.Options().DB)
+	case *redis.ClusterClient:
+		return strings.Join(client.Options().Addrs, ",")
+	}
+	return "Redis"
+}
+
+// Close waits for commands in progress, at most until the timeouts of the client.
+func (c *Conn) Close() error {
+	c.calls.Wait()
+	return nil
+}
+
 // Clustered implements redisconn.Conn.
 func (c *Conn) Clustered() (bool, error) { return c.clustered, nil }
 
@@ -57,7 +76,7 @@ func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []rediscon
 		return redisconn.Failed(len(commands), err)
 	}
 	answer := make(chan []redisconn.Reply, 1)
-	go func() { answer <- c.do(context.WithoutCancel(ctx), commands) }()
+	c.calls.Go(func() { answer <- c.do(context.WithoutCancel(ctx), commands) })
 	select {
 	case replies := <-answer:
 		return replies
@@ -145,7 +164,9 @@ func (h hook) DialHook(dial redis.DialHook) redis.DialHook {
 
 func (hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // watched is a connection that announces its loss before the client learns of it. A connection that the client closes is
 // not lost. Neither is one that was refused before any answer, because such a server is dialed again and again.

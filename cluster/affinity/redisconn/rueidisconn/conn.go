@@ -2,8 +2,9 @@
 //
 //	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: "redis://localhost:6379"})
 //	…
-//	defer redis.Close()
 //	store, err := redisstore.New(redis, redisstore.Options{Prefix: "calls:"})
+//	…
+//	defer store.Close() // and the connection
 //
 // It works with a single server, a Redis Cluster and Sentinel, over TLS, and with an ACL user. It has one
 // connection to each server, for commands and messages.
@@ -53,7 +54,7 @@ var errEarly = errors.New("still connecting")
 
 // Open connects to the Redis of opt. It only fails if the options are invalid. It waits for the first attempt
 // to connect, but at most until ctx ends. While Redis is down, it reconnects in the background, at least
-// every 2 s, and all commands fail at once. The caller must close the connection.
+// every 2 s, and all commands fail at once. The caller must close the connection, or give it to a store.
 func Open(ctx context.Context, opt Options) (*Conn, error) {
 	where, err := opt.validate()
 	if err != nil {

@@ -59,4 +59,3 @@ func TestUnreachableIsSaid(t *testing.T) {
 		t.Error(err)
 	}
 }
-

@@ -33,7 +33,6 @@ type Options struct {
 	// as long to open and to answer, and at least 300 ms and 500 ms.
 	Budget time.Duration
 
-
 	// TLS replaces the default of a rediss:// URL, which verifies the server with the system's authorities
 	// and the URL's host name.
 	TLS *tls.Config

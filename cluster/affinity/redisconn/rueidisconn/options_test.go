@@ -103,4 +103,3 @@ func TestSecretsStaySecret(t *testing.T) {
 		}
 	}
 }
-
