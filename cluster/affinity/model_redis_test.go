@@ -190,7 +190,7 @@ func (r *modelRedis) notified(u *modelUser) error {
 		}
 		other.knows = false
 		if err := modelWait(func() bool { return other.told.Load() > other.before }); err != nil {
-			return fmt.Errorf("%w: %v", errModelSilent, at)
+			return fmt.Errorf("%w: %v (told %d, before %d, %v)", errModelSilent, at, other.told.Load(), other.before, other.Notified())
 		}
 	}
 	return nil

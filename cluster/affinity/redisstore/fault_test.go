@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -358,6 +359,44 @@ func TestNotifiesOfLoss(t *testing.T) {
 		})
 		redistest.Eventually(t, "change after "+name, func() error { return notified.have(room) })
 	}
+}
+
+// Notifications do not depend on how many keys Redis tracks for its clients (tracking-table-max-keys).
+func TestNotifiesOfManyRooms(t *testing.T) {
+	const rooms, most = 3000, 1000
+	server := redistest.Start(t, "--tracking-table-max-keys", strconv.Itoa(most))
+	reader, mover := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
+	notified := listen(reader)
+	claims, moves := make([]pinstore.Op, rooms), make([]pinstore.Op, rooms)
+	for i := range claims {
+		claims[i] = first(fmt.Sprint("room ", i), node("n", 1))
+		claims[i].Partition = placement.Partition(i % 50)
+	}
+	for i, r := range reader.Swap(t.Context(), claims...) {
+		if r.Err != nil || r.Fresh != maxFresh {
+			t.Fatal(r)
+		}
+		moves[i] = claims[i]
+		moves[i].If, moves[i].Set = r.Pin, pinstore.Pin{Incarnation: node("m", 1)}
+	}
+	for _, r := range mover.Swap(t.Context(), moves...) {
+		if r.Err != nil || !r.Done {
+			t.Fatal(r)
+		}
+	}
+	redistest.Eventually(t, "all moves", func() error {
+		missing := make(map[string]bool)
+		for _, op := range moves {
+			missing[op.Room] = true
+		}
+		for _, room := range notified.all() {
+			delete(missing, room)
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("%d of %d rooms are missing", len(missing), rooms)
+		}
+		return nil
+	})
 }
 
 // An instance is not notified of its own changes.

@@ -94,7 +94,7 @@ type subscription struct {
 	why  atomic.Pointer[error] // why there is none
 
 	echoed chan struct{} // holds one
-	broken chan struct{} // holds one: a connection was lost
+	broken chan struct{} // holds one: life has ended, although the subscription may work
 }
 
 // subscribed identifies a subscription that works.
@@ -147,48 +147,47 @@ func (n *subscription) run(life context.Context) {
 func (n *subscription) subscribe(life context.Context) (worked bool, err error) {
 	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
-	drain(n.echoed)
-	drain(n.broken)
 	var receiver sync.WaitGroup
 	defer receiver.Wait()
 	defer cancel(nil)
 	receiver.Go(func() { cancel(n.conn.Subscribe(ctx, n.channel, n.message)) })
-
-	// The first echoes may be published before the server knows of the subscription.
-	for again, until := 5*time.Millisecond, time.Now().Add(echoTime); n.life.Load() == nil; again = min(2*again, time.Second) {
-		if err := n.echo(ctx); err != nil {
-			return false, err
-		}
-		select {
-		case <-n.echoed:
-			n.life.Store(new(subscribed))
-		case <-time.After(again):
-			if time.Now().After(until) {
-				return false, errNoEcho
-			}
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
-	}
 	for {
+		if err := n.listens(ctx, worked); err != nil {
+			return worked, err
+		}
+		if worked = true; n.life.Load() == nil {
+			n.life.Store(new(subscribed))
+		}
 		select {
 		case <-time.After(echoEvery):
-		case <-n.broken:
-			return true, errLost
+		case <-n.broken: // listen again now
 		case <-ctx.Done():
-			return true, context.Cause(ctx)
+			return worked, context.Cause(ctx)
 		}
+	}
+}
+
+// listens waits until an echo comes back. The first ones may be published before the server knows of the subscription, so
+// they are repeated.
+func (n *subscription) listens(ctx context.Context, worked bool) error {
+	drain(n.echoed) // of an echo that came late
+	again, until := 5*time.Millisecond, time.Now().Add(echoTime)
+	if worked {
+		again = echoTime
+	}
+	for ; ; again = min(2*again, time.Second) {
 		if err := n.echo(ctx); err != nil {
-			return true, err
+			return err
 		}
 		select {
 		case <-n.echoed:
-		case <-time.After(echoTime):
-			return true, errNoEcho
-		case <-n.broken:
-			return true, errLost
+			return nil
+		case <-time.After(again):
+			if time.Now().After(until) {
+				return errNoEcho
+			}
 		case <-ctx.Done():
-			return true, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
