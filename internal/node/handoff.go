@@ -59,7 +59,7 @@ func (h *handing) followMembers() {
 		return
 	}
 	if _, same := slices.BinarySearch(h.handles, h.set.Handle()); !same {
-		h.state.Fence() // others treat the earlier incarnation of this node as gone
+		h.state.Fence() // other nodes consider the earlier incarnation of this node gone
 	}
 	h.busy = true
 	h.handles = slices.Clone(h.set.Handles())

@@ -285,10 +285,10 @@ func (a *address) toReach(now time.Time) []string {
 
 // Located is the result of the shell's check of this node's address.
 type Located struct {
-	Addr   string // which it advertises from now on
+	Addr   string // address that the node advertises from now on
 	HTTP   uint32 // as in a record
-	Reason error  // why others do not reach it there; nil = unknown
-	Final  bool   // and never will, so a node that has not been a member ends
+	Reason error  // why other nodes do not reach it there; nil = unknown
+	Final  bool   // other nodes never will, so a node that has never been a member ends
 }
 
 // Located reports the result of a check that Ready requested.
