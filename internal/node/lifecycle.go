@@ -163,7 +163,6 @@ func (i *isolation) settle(now time.Time) {
 // with its own id, it sees enough members, and it is on the side of a split that continues. All live members
 // are counted, whatever their state is. Nodes that start together are all settling while they wait for each
 // other, and so are nodes that a split has isolated.
-// isolated.
 type isolation struct {
 	*Node
 	least  int           // live members, including this node

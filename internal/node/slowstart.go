@@ -49,7 +49,6 @@ func slowStartWeight(full uint32, since, slowStart time.Duration) (weight uint32
 // a drain or a fence, its caches are cold because other nodes have served its keys. If nodes start together,
 // all their caches are cold, and slow starts would only move keys around. A strategy with an assignment does
 // not need slow starts, because it fills a new node in passes.
-// passes anyway.
 func (s *slowStart) slowStartOrNot(now time.Time, state lease.State) {
 	if state == s.set.State() {
 		return

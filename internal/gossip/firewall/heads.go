@@ -1,16 +1,18 @@
 package firewall
 
-// The rule for the heads of streams. In v0.5.1, memberlist allocates as many nodes as the head of an exchange
-// announces, and panics on a negative number (readRemoteState):
-// https://github.com/hashicorp/memberlist/pull/357 It allocates as many bytes as a user message announces
-// (readUserMsg): https://github.com/hashicorp/memberlist/issues/360 And it decompresses without a limit
-// (decompressBuffer): https://github.com/hashicorp/memberlist/issues/362 So an unauthenticated sender can end
-// the process with a few bytes. The answer to a stream can do the same, if such a sender made memberlist open
-// the stream.
-// memberlist open.
+// The rule for the heads of streams. memberlist v0.5.1 trusts the head of a stream:
+//
+//   - It allocates as many nodes as the head of an exchange announces, and panics on a negative number
+//     (readRemoteState): https://github.com/hashicorp/memberlist/pull/357
+//   - It allocates as many bytes as a user message announces (readUserMsg):
+//     https://github.com/hashicorp/memberlist/issues/360
+//   - It decompresses without a limit (decompressBuffer): https://github.com/hashicorp/memberlist/issues/362
+//
+// So an unauthenticated sender can end the process with a few bytes. The answer to a stream can do the same,
+// if such a sender made memberlist open the stream.
+//
 // The rule can be removed when memberlist's limits are configurable. v0.7.0 has limits, but it still allows a
 // million nodes, which use 109 MB, and compressed messages of 40 MiB.
-// compressed message may have 40 MiB.
 
 import (
 	"bufio"
