@@ -20,8 +20,8 @@ var ErrLoopback = errors.New("it is a loopback address, at which other hosts do 
 
 const setAdvertise = "set Advertise (--advertise HOST:PORT) to the address at which other nodes reach this one"
 
-// lookupTime is how long a starting node waits for the names of its seeds to resolve. A joining node looks
-// them up again.
+// lookupTime is how long a starting node waits for the names of its seeds to resolve. A joining node looks up
+// the names again.
 const lookupTime = 2 * time.Second
 
 // Usable reports whether ip is the address of a single host to which other hosts can send.
@@ -100,9 +100,9 @@ func addrPorts(texts []string) (all []netip.AddrPort) {
 	return all
 }
 
-// reachedBy returns an error if other nodes cannot reach a loopback address because all of them are on other
-// hosts. It ignores loopback addresses with the port of this node, because they probably lead to this node
-// itself.
+// reachedBy returns an error if this node advertises a loopback address but all other nodes are on other
+// hosts, from which they cannot reach it. It ignores loopback addresses with the port of this node, because
+// they probably lead to this node itself.
 func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 	var elsewhere netip.AddrPort
 	for _, other := range others {
@@ -121,9 +121,9 @@ func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 }
 
 // Locate looks for a better address for a node that other nodes may not be able to reach. The caller passes
-// the ip:port of nodes that do not answer. Locate returns the ip:port to advertise from now on. It only
-// differs from the current address if the current address is a guess. The error is the reason why other nodes
-// cannot reach this node at the returned address, or nil if the reason is not known.
+// the ip:port of nodes that do not answer. Locate returns the ip:port to advertise from now on. The returned
+// address only differs from the current address if the current address is a guess. The error is the reason
+// why other nodes cannot reach this node at the returned address, or nil if the reason is not known.
 func (n *Node) Locate(reach []string) (addr string, err error) {
 	if n.host.addrs == nil {
 		return n.Addr(), nil // of a simulated network
@@ -151,8 +151,8 @@ func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
 }
 
 // guessAgain keeps the current address if the host still has it and reaches some of the other nodes from it.
-// A new address must also be one from which the host reaches some of them. Otherwise, while the host has lost
-// its address for a moment, the node could switch to the address of a tunnel.
+// A new address must also be one from which the host reaches some of the other nodes. Otherwise a host that
+// briefly loses its regular address could switch to the address of a tunnel.
 func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPort, error) {
 	sources := h.sources(reach)
 	if has && !h.bridges(o.at.Addr()) { // containers that have gone are no reason to move to their bridge
@@ -288,8 +288,8 @@ func (h host) outward() (netip.Addr, error) {
 	return netip.Addr{}, errors.New("this host has no address but loopback ones")
 }
 
-// sourceTo returns the address from which this host sends to another address. It connects a UDP socket to
-// find out, which does not send a packet.
+// sourceTo returns the address from which this host sends to another address. To find out, it connects a UDP
+// socket, which does not send a packet.
 func sourceTo(to netip.AddrPort) (netip.Addr, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The handshake of a watch stream. Each side proves that it has the key of the cluster, with a MAC over
-// random numbers from both sides. So a replayed handshake proves nothing.
+// This is the handshake of a watch stream. Each side proves that it has the key of the cluster, with a MAC
+// over random numbers from both sides. So a replayed handshake proves nothing.
 //
 //	watcher: label, typeWatch, frame: version, number
 //	subject: frame: handle, number, proof
@@ -36,8 +36,8 @@ const (
 	numberSize = 16
 )
 
-// The roles of the two sides. A proof includes the role, so a proof of one side is not valid for the other
-// side.
+// Roles of the two sides in a handshake. A proof includes the role, so a proof of one side is not valid for
+// the other side.
 const (
 	roleWatcher = 'w'
 	roleSubject = 's'
@@ -49,14 +49,15 @@ var (
 	errNoHandle = errors.New("gossip: this node has no handle yet")
 )
 
-// PlainText represents plain text in a list of keys. As the key, it makes the node send without encryption.
-// As an old key, it makes the node accept messages without encryption. It is not a valid AES key.
+// PlainText represents plain text in a list of keys. If PlainText is the current key, the node sends without
+// encryption. If it is an old key, the node accepts messages without encryption. PlainText is not a valid AES
+// key.
 const PlainText = "plain"
 
 func isPlain(key []byte) bool { return len(key) == 0 || string(key) == PlainText }
 
-// Fingerprint returns the beginning of a hash of the key, which distinguishes keys. It reveals nothing about
-// a random key. The fingerprint of PlainText is zero.
+// Fingerprint identifies a key by the first bytes of its hash. They reveal nothing about a random key. The
+// fingerprint of PlainText is zero.
 func Fingerprint(key []byte) [4]byte {
 	if isPlain(key) {
 		return [4]byte{}
@@ -64,8 +65,8 @@ func Fingerprint(key []byte) [4]byte {
 	return firewall.Fingerprint(key)
 }
 
-// credentials contain the keys with which a node proves its membership in a handshake, and those with which
-// it sends and accepts messages.
+// credentials contain the keys with which a node encrypts and accepts messages, and the derived keys for its
+// handshakes.
 type credentials struct {
 	firewall.Keys
 	label string

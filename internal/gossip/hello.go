@@ -25,8 +25,8 @@ import (
 //	caller: label, typeHello, frame: version, whether it has a key, number, proof
 //	callee: verdict; if it is welcome, frame: what it says (handle, founders), proof
 //
-// The caller's proof shows that the caller has the key. If the proof is a replay, the sender only gets the
-// answer. The callee's proof covers the caller's number and the bytes of the answer.
+// The caller's proof shows that the caller has the key. An attacker who replays the proof of a caller only
+// gets the answer. The callee's proof covers the caller's number and the bytes of the answer.
 
 // typeHello is the first byte of a hello, after the label. memberlist does not use this message type.
 const typeHello = 202
@@ -43,7 +43,7 @@ const (
 	otherHello = 6 // the versions differ
 )
 
-// The roles of the two sides, in addition to those of a watch stream.
+// Roles of the two sides of a hello, in addition to those of a watch stream.
 const (
 	roleCaller = 'c'
 	roleCallee = 'e'

@@ -28,9 +28,9 @@ var ErrUnfinished = errors.New("it accepted the connection, but did not answer i
 // answers. If Join returns nil, the state of the other node has been merged.
 //
 // If one of the nodes rejects the exchange, the error is from meet or Config.Accept, or wraps ErrKey or
-// ErrCluster. ErrUnfinished means that the other node is stuck. ErrHungUp means that it is stopping, or that
-// there is a proxy. ErrNoNode means that something other than a node answered. Any other error means that the
-// node is unreachable. Joins may run concurrently. Close aborts them.
+// ErrCluster. ErrUnfinished means that the other node is stuck. ErrHungUp means that the other node is
+// stopping, or that a proxy closed the connection. ErrNoNode means that something other than a node answered.
+// Any other error means that the node is unreachable. Joins may run concurrently. Close aborts them.
 func (n *Node) Join(addr string, meet func(Peer) error) error {
 	name := fmt.Sprintf("~%d", n.joins.Add(1)) // no node has such a name
 	j := &joining{addr: addr, meet: meet}

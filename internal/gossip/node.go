@@ -42,8 +42,8 @@ type Config struct {
 	Allow     []netip.Prefix // packets and streams from other sources are dropped unread; empty = all sources are allowed
 	Profile   Profile
 
-	// LookUp returns the ip:port of further seeds, and respects ctx. It is only called if this node's own
-	// address depends on them. nil means that there are no further seeds.
+	// LookUp returns the ip:port of further seeds, and respects ctx. LookUp is only called if the guess of
+	// this node's own address depends on these seeds. nil means that there are no further seeds.
 	LookUp func(ctx context.Context) []string
 
 	// StreamTimeout limits the duration of a connection attempt and of a full exchange.
@@ -66,13 +66,13 @@ type Config struct {
 	// Ended is called when a watched node could not be reached again. It is called by the goroutines of watch
 	// streams.
 	Ended func(lease.Handle, lease.Evidence)
-	// IdleTimeout is how long the host of a watched node may be silent. The minimum is 3 s.
+	// IdleTimeout is how long the host of a watched node may be silent, and at least 3 s.
 	IdleTimeout time.Duration
 }
 
 // Receiver handles the received messages.
 type Receiver interface {
-	// Receive handles one packet and keeps its memory. It must not block.
+	// Receive handles one packet, and takes ownership of its memory. It must not block.
 	Receive(packet []byte)
 	// State returns the node's full state. It may block for a moment.
 	State() []byte
@@ -80,7 +80,7 @@ type Receiver interface {
 	Merge(state []byte)
 }
 
-// Node is a running member of the gossip.
+// Node is a running node of the gossip network.
 type Node struct {
 	list     atomic.Pointer[memberlist.Memberlist]
 	own      atomic.Pointer[own]
@@ -145,12 +145,12 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 		_ = n.firewall.Shutdown()
 		return nil, err
 	}
-	// Overhead of a message in bytes: type, checksum, label and encryption.
+	// A message has overhead for its type, checksum, label and encryption.
 	n.budget = mc.UDPBufferSize - 64 - len(cfg.Cluster)
 	return n, nil
 }
 
-// shared is the transport of memberlist. It outlives the list of members: see [Node.Advertise].
+// shared is the transport of memberlist. It outlives a single memberlist: see [Node.Advertise].
 type shared struct{ *firewall.Firewall }
 
 // Shutdown implements memberlist.Transport.
@@ -175,8 +175,8 @@ func (n *Node) create(name string, o own) error {
 }
 
 // Advertise changes the ip:port at which other nodes reach this node. The name has the same form as in
-// [Config]. It must be new, because memberlist does not let a name change its address. Other nodes forget the
-// previous name, as if its process had ended. Open streams are not closed.
+// [Config]. The name must be new, because memberlist does not let a name change its address. Other nodes
+// forget the previous name, as if its process had ended. Open streams are not closed.
 func (n *Node) Advertise(name, addr string) error {
 	n.ending <- struct{}{}
 	defer func() { <-n.ending }()
@@ -278,8 +278,8 @@ var (
 // after the other.
 func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.greeter.setKeys(key, old) }
 
-// Keys returns the keys. The first key encrypts, and every key decrypts. PlainText is one of them if the node
-// also sends or accepts plain text. Without encryption, Keys returns no keys.
+// Keys returns the keys. The first key encrypts, and every key decrypts. PlainText is among the keys if the
+// node also sends or accepts plain text. Without encryption, Keys returns no keys.
 func (n *Node) Keys() [][]byte { return n.greeter.credentials.Load().given }
 
 // Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many packets and
@@ -297,7 +297,7 @@ func (n *Node) Announce() {
 func (n *Node) Budget() int { return n.budget }
 
 // Dropped returns how many packets and connections the firewall dropped because they did not come from an
-// agent. It does not include those that Rejected counts.
+// agent. It does not include packets and connections that Rejected counts.
 func (n *Node) Dropped() uint64 { return n.firewall.Dropped() }
 
 // Send sends one packet to an ip:port without blocking. The packet may be lost.

@@ -3,7 +3,7 @@ package gossip
 import "github.com/roost-cluster/roost/internal/gossip/firewall"
 
 type (
-	// Why is the reason why this node rejects a packet or a stream.
+	// Why is the reason for rejecting a packet or a stream.
 	Why = firewall.Why
 	// Rejection describes what this node rejected from one source.
 	Rejection = firewall.Rejection

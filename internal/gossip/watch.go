@@ -28,10 +28,11 @@ type Target struct {
 // and does nothing on a closed node.
 func (n *Node) Watch(targets []Target) { n.watcher.watch(targets) }
 
-// Ended opens a watch stream to a node and closes it again. It reports whether the process has ended, because
-// its address refused the connection or another process answered there. A node that does not answer, such as
-// a paused one, may still be running. Ended takes at most redialTimeout to connect, and returns early if ctx
-// is done. Its result is not evidence for a failure report, because there was no stream before.
+// Ended opens a watch stream to a node and closes it again. It reports whether the process has ended. This is
+// the case if its address refuses the connection, or if another process answers there. A node that does not
+// answer, such as a paused one, may still be running. Ended takes at most redialTimeout to connect, and
+// returns early if ctx is done. The result is not evidence for a failure report, because there was no stream
+// before.
 func (n *Node) Ended(ctx context.Context, of Target) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -59,8 +60,9 @@ const (
 	// redialTimeout limits an attempt to reach a node again.
 	redialTimeout = 500 * time.Millisecond
 
-	// unreachableFor is how long a node must be unreachable before it is reported, if its stream did not end
-	// because the host was silent. Package lease backdates the evidence Silent by the same time.
+	// unreachableFor is how long a node must be unreachable before it is reported. The time does not apply if
+	// the node's stream ended because its host was silent. Package lease assumes that the node ended this
+	// long before a report with the evidence Silent.
 	unreachableFor = 1500 * time.Millisecond
 
 	// firstPause spreads the first attempts, because a change of the live set is often followed immediately
@@ -216,8 +218,8 @@ func findingOf(err error) finding {
 	}
 }
 
-// unanswered reports whether a connection failed because the other host does not answer. In this case, Linux
-// returns ETIMEDOUT, or the error that a router sent.
+// unanswered reports whether a connection failed because the other host does not answer. For such a
+// connection, Linux returns ETIMEDOUT, or the error that a router sent.
 func unanswered(err error) bool {
 	for _, e := range []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN} {
 		if errors.Is(err, e) {
@@ -249,11 +251,11 @@ func (t *trial) end(opened, now time.Time, err error) {
 
 // evidence returns the evidence that a finding provides, or 0 if there is none.
 //
-// A watcher that never had a stream to the node has no evidence, so each stream leads to at most one report.
-// The listener of a process that is just ending still accepts connections for a moment and then resets them.
-// This finding is unclear, and the next attempt is refused. A process that ends also closes its streams. So
-// if a stream ended without an answer from the host, a firewall may have cut the stream and may also be
-// refusing the connection.
+// A watcher only has evidence if it had a stream to the node. After a report, it needs a new stream before it
+// can report again. The listener of a process that is just ending still accepts connections for a moment and
+// then resets them. Such an attempt has the finding unclear, and the next attempt is refused. A process that
+// ends also closes its streams. So if a stream ended without an answer from the host, a firewall may have cut
+// the stream and may also be refusing the connection.
 func (t *trial) evidence(now time.Time, found finding) (e lease.Evidence) {
 	switch {
 	case !t.met:

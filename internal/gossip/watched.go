@@ -12,8 +12,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Limits of incoming watch streams. Usually a node has four watchers. It has more only while nodes disagree
-// about who is live. A watcher above the limit gets no stream, and so has no evidence.
+// Limits for incoming watch streams. Usually four nodes watch a node. More nodes watch it only while they
+// disagree about who is live. If a limit is reached, further watchers get no stream, and so cannot report the
+// failure of this node.
 const (
 	maxWatchers     = 64
 	maxWatchersFrom = 8 // from one source address, if there is no key

@@ -1,11 +1,11 @@
 package firewall
 
-// The rule for open streams. In v0.5.1, memberlist starts a goroutine for each stream that it accepts
+// This is the rule for open streams. In v0.5.1, memberlist starts a goroutine for each stream that it accepts
 // (streamListen), and each goroutine may keep 20 MiB for as long as TCPTimeout (handleConn). memberlist only
 // limits the number of exchanges that it answers concurrently (maxPushPullRequests):
-// https://github.com/hashicorp/memberlist/pull/158. With this version, 64 connections of an unauthenticated
-// peer made a process use 2.8 GB. A limit on the number of streams alone is not enough, because silent
-// streams would then keep members out.
+// https://github.com/hashicorp/memberlist/pull/158. With v0.5.1, 64 connections of an unauthenticated peer
+// made a process use 2.8 GB. A limit on the number of streams alone is not enough, because silent streams
+// would then keep members out.
 //
 // The rule can be removed when memberlist limits the memory of all streams together, and closes streams that
 // block others.
@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// The limits of incoming streams. Together the streams use at most 32 MiB.
+// These limits bound the total memory of incoming streams to 32 MiB.
 const (
 	// maxStreams is the maximum number of open streams. A watch stream counts until its handshake is
 	// finished.
@@ -33,34 +33,37 @@ const (
 	smallStream = 8 << 10
 
 	// readBudget is the maximum total size of the larger messages that are being read, and so also the
-	// maximum size of one message. With a key, the senders of these messages have not proven yet that they
-	// have it.
+	// maximum size of one message. If the cluster has a key, the senders of these messages have not proven
+	// yet that they have the key.
 	readBudget = 14 << 20
 
-	// serveBudget is for messages that are complete, and authenticated if there is a key, while memberlist
-	// decodes and answers them. Such a message uses twice the bytes of the message and its answer.
+	// serveBudget limits the complete messages that memberlist is decoding and answering. If there is a key,
+	// these messages are authenticated. The budget charges each message with twice its own size and that of
+	// its answer.
 	serveBudget = 16 << 20
 
 	// maxServed must be below 128, because memberlist closes further exchanges without an answer.
 	maxServed = 32
 
-	// If other streams are waiting for the budget, a stream is closed that has used its budget for longer
-	// than this time plus the time that its bytes take at leastRate bytes per second. serveTime is longer,
-	// because the time to serve a message mainly depends on this process, which may be slow.
+	// A stream may use its budget for readTime or serveTime, plus the time that its bytes take at leastRate
+	// bytes per second. After that, the stream is closed if other streams are waiting for the budget.
+	// serveTime is longer than readTime, because the time to serve a message mainly depends on this process,
+	// which may be slow.
 	readTime  = time.Second
 	serveTime = 2500 * time.Millisecond
 	leastRate = 1 << 20
 
-	// leastAge is how long a stream may keep its slot in any case, counted from when this process begins to
-	// read it. A busy process needs this time to read the data that has arrived.
+	// leastAge is the time for which a stream keeps its slot in any case. It starts when this process begins
+	// to read the stream. A busy process needs this time to read the data that has arrived.
 	leastAge = 100 * time.Millisecond
 )
 
 // ErrEvicted means that this node closed a stream to make room for other streams.
 var ErrEvicted = errors.New("gossip: stream closed for the sake of others")
 
-// admission decides which streams are open, and which of them may use memory. If slots or memory run out, the
-// source address that uses the most loses a stream, and specifically the stream that has waited longest.
+// admission decides which streams are open, and which of them may use memory. If slots or memory run out,
+// admission closes a stream of the source address that uses the most. Of that address's streams, it closes
+// the one that has waited longest.
 type admission struct {
 	evicted *atomic.Uint64
 	answer  atomic.Int64 // bytes of a full state of this node, about
@@ -101,7 +104,8 @@ type place struct {
 	written atomic.Int32  // what this node has started to write
 }
 
-// What this node writes to a stream. It never writes both, because one would corrupt the other.
+// These constants specify what this node has written to a stream. It never writes both a message and Busy,
+// because one would corrupt the other.
 const (
 	writesNothing int32 = iota
 	writesMessage       // a request or an answer
@@ -237,10 +241,10 @@ func (s *admission) evict(victims ...*place) {
 	}
 }
 
-// closeBusy closes a stream. Otherwise the other side might conclude that this node belongs to another
-// cluster, so closeBusy first sends the byte Busy, unless an answer has begun. The byte fits into the send
-// buffer, which is empty. If two goroutines close the stream at the same time, both may send the byte, which
-// is harmless because the other side only reads the first byte.
+// closeBusy sends the byte Busy and closes the stream. Without this byte, the other side might conclude that
+// this node belongs to another cluster. If an answer has begun, the byte is not sent. The byte fits into the
+// send buffer, which is empty. If two goroutines close the stream at the same time, both may send the byte,
+// which is harmless because the other side only reads the first byte.
 func (p *place) closeBusy() {
 	if p.begins(writesBusy) {
 		_ = p.conn.SetWriteDeadline(time.Now().Add(readTime))

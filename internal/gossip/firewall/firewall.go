@@ -24,22 +24,22 @@ type Config struct {
 	Rejections *Rejections
 
 	// HeadTimeout is how long the head of an incoming stream may take to arrive. StreamTimeout is how long
-	// its complete message may take.
+	// the complete message of an incoming stream may take.
 	HeadTimeout, StreamTimeout time.Duration
 
 	// Live reports whether a node with a live lease is at an ip:port. nil means that all addresses are
 	// considered live. Live must not block.
 	Live func(addr string) bool
 
-	// Incoming is called by the goroutine of each incoming stream before the firewall reads the stream. It
-	// may take the stream. A stream that was taken never reaches memberlist, and is closed when Incoming
-	// returns. An error also closes a stream that was not taken. If the error wraps ErrHead, or is an expired
-	// deadline, it is counted in Dropped.
+	// Incoming is called by the goroutine of each incoming stream before the firewall reads the stream.
+	// Incoming may take over the stream. In that case the stream never reaches memberlist, and is closed when
+	// Incoming returns. If Incoming returns an error, the stream is closed even if Incoming has not taken it
+	// over. An error that wraps ErrHead, or that is an expired deadline, is counted in Dropped.
 	Incoming func(*Stream) (taken bool, err error)
 
-	// Outgoing is called for each stream that memberlist opens. It returns the address to dial, and a
-	// function that may send and receive data before memberlist does, until a deadline. If greet returns an
-	// error, the stream is closed and memberlist gets the error.
+	// Outgoing is called for each stream that memberlist opens. It returns the address to dial and the
+	// function greet. Before memberlist uses the stream, greet may send and receive data until the given
+	// deadline. If greet returns an error, the stream is closed and memberlist gets the error.
 	Outgoing func(to memberlist.Address) (at memberlist.Address, greet func(*Stream, time.Time) error)
 }
 
@@ -79,7 +79,8 @@ func New(t memberlist.NodeAwareTransport, cfg Config) *Firewall {
 func (f *Firewall) SetOwn(ip netip.Addr) { f.unconfirmed.setOwn(ip) }
 
 // Dropped returns how many packets and streams the rules dropped because they did not come from an agent, and
-// how many streams were closed to make room for others. It does not include those that Rejections counts.
+// how many streams were closed to make room for others. It does not include packets and streams that
+// Rejections counts.
 func (f *Firewall) Dropped() uint64 { return f.dropped.Load() }
 
 // PacketCh implements memberlist.Transport.
@@ -120,8 +121,8 @@ func (f *Firewall) DialAddressTimeout(to memberlist.Address, timeout time.Durati
 	return open, nil
 }
 
-// Dial opens a connection that memberlist does not see and no rule limits. The call is aborted when ctx is
-// done, and at Shutdown.
+// Dial opens a connection that bypasses memberlist and the rules. The call is aborted when ctx is done, and
+// at Shutdown.
 func (f *Firewall) Dial(ctx context.Context, to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
@@ -253,7 +254,7 @@ func (c *hookedConn) Close() error {
 }
 
 // admits reports whether memberlist may receive a packet, and counts rejected packets. It decrypts the
-// content into memory, which the next call reuses.
+// content into the given memory, and returns this memory so that the next call can reuse it.
 func (f *Firewall) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []byte) {
 	content, ours := bytes.CutPrefix(p.Buf, f.labelHead)
 	if !ours {

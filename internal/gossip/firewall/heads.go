@@ -1,6 +1,6 @@
 package firewall
 
-// The rule for the heads of streams. memberlist v0.5.1 trusts the head of a stream:
+// This is the rule for the heads of streams. memberlist v0.5.1 trusts the head of a stream:
 //
 //   - It allocates as many nodes as the head of an exchange announces, and panics on a negative number
 //     (readRemoteState): https://github.com/hashicorp/memberlist/pull/357
@@ -40,7 +40,8 @@ const maxHead = 512
 // ErrHead means that a stream begins with bytes that no agent sends.
 var ErrHead = errors.New("gossip: unexpected stream header")
 
-// head is the head of a stream, which is only peeked. After an error, all further bytes read as zero.
+// head parses the head of a stream without consuming its bytes. After an error, all further bytes read as
+// zero.
 type head struct {
 	r   *bufio.Reader
 	at  int // its length so far

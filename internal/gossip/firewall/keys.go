@@ -23,7 +23,7 @@ type Ring struct {
 	accepts atomic.Pointer[accepted]
 }
 
-// accepted is what a node accepts at one moment.
+// accepted specifies which messages a node accepts at one moment.
 type accepted struct {
 	Keys
 	openers
@@ -47,8 +47,9 @@ func NewRing(k Keys) (*Ring, error) {
 // Keyring returns memberlist's key ring. It is empty while the node sends plain text.
 func (r *Ring) Keyring() *memberlist.Keyring { return r.keyring }
 
-// Widen starts to encrypt with the next keys. It accepts messages for the previous and the next keys, because
-// messages may still be in transit. Calls of Widen and Narrow must not be concurrent.
+// Widen starts to encrypt with the next keys. Until Narrow is called, the node also accepts messages that use
+// the previous keys, because such messages may still be in transit. Calls of Widen and Narrow must not be
+// concurrent.
 func (r *Ring) Widen(next Keys) error {
 	was := r.accepts.Load().Keys
 	wide := Keys{slices.Concat(was.Secrets, next.Secrets), was.SendsPlain, was.TakesPlain || next.TakesPlain}

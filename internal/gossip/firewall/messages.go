@@ -1,10 +1,10 @@
 package firewall
 
-// The rule for messages of streams. In v0.5.1, memberlist reads a stream while it decodes it (readStream and
-// readRemoteState). So it keeps all data that a sender has announced until the sender finishes or TCPTimeout
-// expires. It also buffers an encrypted message of up to 20 MiB before it can check which key was used
-// (decryptRemoteState). Therefore memberlist only gets complete messages that respect the limits of their
-// head and, if there is a key, are encrypted with a valid key.
+// This is the rule for messages of streams. In v0.5.1, memberlist reads a stream while it decodes it
+// (readStream and readRemoteState). So memberlist keeps all data that a sender has announced until the sender
+// finishes or TCPTimeout expires. It also buffers an encrypted message of up to 20 MiB before it can check
+// which key was used (decryptRemoteState). Therefore memberlist only gets complete messages that respect the
+// limits of their head and, if there is a key, are encrypted with a valid key.
 //
 // The rule can be removed when memberlist limits the total memory of all incomplete messages.
 
@@ -48,8 +48,8 @@ func (s *Stream) read(h head) ([]byte, error) {
 	return b, s.explain(err)
 }
 
-// explain returns the error of a stream that had a valid head. It reports if this node or the other side
-// closed the stream to make room for other streams.
+// explain returns the error of a stream that had a valid head. The error is ErrEvicted or ErrBusy if this
+// node or the other side closed the stream to make room for other streams.
 func (s *Stream) explain(err error) error {
 	select {
 	case <-s.place.gone:
@@ -157,8 +157,8 @@ func (m *message) next(n int) []byte {
 	return m.b[m.at-n : m.at]
 }
 
-// length reads an unsigned integer of the given number of bytes. Any value that is larger than the largest
-// message is replaced by a value just above it, because an int may have only 32 bits.
+// length reads an unsigned integer of the given number of bytes. If the value is larger than any valid
+// message, length returns readBudget+1 instead, because an int may have only 32 bits.
 func (m *message) length(bytes int) int {
 	var wide [8]byte
 	copy(wide[8-bytes:], m.next(bytes))

@@ -1,8 +1,8 @@
 package firewall
 
-// The rule for names. In v0.5.1, memberlist's aliveNode keeps every name that any sender makes up, with an
-// address of any length. It only forgets a dead name after GossipToTheDeadTime, which is between 15 s and a
-// minute. So a few packets per second fill the memory and the member list of every node.
+// This is the rule for names. In v0.5.1, memberlist's aliveNode keeps every name that any sender makes up,
+// with an address of any length. memberlist only forgets a dead name after GossipToTheDeadTime, which is
+// between 15 s and a minute. So a few packets per second fill the memory and the member list of every node.
 //
 // The rule can be removed when memberlist limits the size of its list, the rate of new names and the length
 // of addresses.
@@ -91,8 +91,8 @@ func (m *Names) set(name string, alive bool) {
 	}
 }
 
-// Check returns an error if no agent would announce such a node: its name has a different form, or its
-// address is not an IP address. memberlist would keep such an address of up to 64 KiB.
+// Check returns an error if a node has an invalid name, or an address that is not an IP address. Agents never
+// announce such nodes. memberlist would keep an invalid address of up to 64 KiB.
 func Check(n *memberlist.Node) error {
 	if !validName(n.Name) {
 		return errName

@@ -1,10 +1,10 @@
 package firewall
 
-// The rule for encrypted messages. memberlist v0.5.1 panics if the padding of an encrypted message is longer
-// than the message (pkcs7decode), or if the content of a stream is empty (readStream). The sender of such a
-// message needs a key, so one broken member could end all other processes. Also, if no key decrypts a packet,
-// memberlist only reports this in a log line (ingestPacket). So roost decrypts each message before memberlist
-// does.
+// This is the rule for encrypted messages. memberlist v0.5.1 panics if the padding of an encrypted message is
+// longer than the message (pkcs7decode), or if the content of a stream is empty (readStream). The sender of
+// such a message needs a key, so one broken member could end all other processes. Also, if no key decrypts a
+// packet, memberlist only reports this in a log line (ingestPacket). So roost decrypts each message before
+// memberlist does.
 //
 // The rule can be removed when memberlist returns an error for invalid padding and for empty content, and
 // reports packets with a wrong key.
@@ -14,7 +14,7 @@ import (
 	"crypto/cipher"
 )
 
-// Versions of an encrypted message, as specified by its first byte.
+// Versions of an encrypted message, which are specified by its first byte.
 const (
 	sealPadded  = 0 // with padding, which agents do not send
 	sealVersion = 1 // the version that agents send

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Why is the reason why this node rejects a packet or a stream.
+// Why is the reason for rejecting a packet or a stream.
 type Why int
 
 // The reasons.

@@ -1,8 +1,8 @@
 package firewall
 
-// The rule for the key ring. In v0.5.1, memberlist's RemoveKey moves the keys after the removed one without a
-// lock, in memory that GetKeys has already returned to readers. So a reader may try to decrypt a packet with
-// a mixture of two keys, and the packet is lost. The fix of
+// This is the rule for the key ring. In v0.5.1, memberlist's RemoveKey moves the keys after the removed one
+// without a lock, in memory that GetKeys has already returned to readers. So a reader may try to decrypt a
+// packet with a mixture of two keys, and the packet is lost. The fix of
 // https://github.com/hashicorp/memberlist/issues/341 added the lock, but GetKeys still shares the memory.
 //
 // The rule can be removed when GetKeys returns a copy, or when RemoveKey modifies a copy.

@@ -1,9 +1,9 @@
 package firewall
 
-// The rule for the number of messages per key. memberlist v0.5.1 encrypts each message with a random nonce
-// (encryptPayload). With random nonces, AES-GCM is only safe for 2^32 messages of all nodes together, but
-// memberlist does not count them. So operators of a cluster that has been running for months could not tell
-// when it needs a new key.
+// This is the rule for the number of messages per key. memberlist v0.5.1 encrypts each message with a random
+// nonce (encryptPayload). With random nonces, AES-GCM is only safe for 2^32 messages of all nodes together,
+// but memberlist does not count them. So operators of a cluster that has been running for months could not
+// tell when it needs a new key.
 //
 // The rule can be removed when memberlist counts the messages per key.
 
@@ -13,8 +13,7 @@ import (
 	"sync/atomic"
 )
 
-// Fingerprint returns the beginning of a hash of the key, which distinguishes keys. It reveals nothing about
-// a random key.
+// Fingerprint identifies a key by the first bytes of its hash. They reveal nothing about a random key.
 func Fingerprint(key []byte) [4]byte {
 	sum := sha256.Sum256(append([]byte("roost key "), key...))
 	return [4]byte(sum[:])

@@ -1,10 +1,10 @@
 package firewall
 
-// The rule for sockets. In v0.5.1, memberlist's NetTransport allocates 64 KiB for each packet (udpListen). An
-// unauthenticated peer that sends 70,000 packets per second makes a process allocate 4.5 GB/s, and packets of
-// members are lost meanwhile. The goroutines of NetTransport also block until someone reads the data that has
-// arrived. If Shutdown is called before that, it never returns. And memberlist drops the zone of a link-local
-// address: https://github.com/hashicorp/memberlist/issues/115
+// This is the rule for sockets. In v0.5.1, memberlist's NetTransport allocates 64 KiB for each packet
+// (udpListen). An unauthenticated peer that sends 70,000 packets per second makes a process allocate 4.5
+// GB/s, and packets of members are lost meanwhile. The goroutines of NetTransport also block until someone
+// reads the data that has arrived. If Shutdown is called before then, it never returns. And memberlist drops
+// the zone of a link-local address: https://github.com/hashicorp/memberlist/issues/115
 //
 // The rule can be removed when NetTransport copies packets out of a single buffer, stops blocking at
 // Shutdown, and accepts addresses with a zone.

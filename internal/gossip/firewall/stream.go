@@ -14,8 +14,8 @@ import (
 var ErrBusy = errors.New("gossip: the other side is busy with other streams")
 
 // Stream is a TCP connection between this node and another one. Its message is read and checked before
-// memberlist gets it. This happens no later than in the first Read, on the goroutine of the connection. Read
-// and SetDeadline must not be called concurrently.
+// memberlist gets it. The message is checked in the first Read at the latest, on the goroutine of the
+// connection. Read and SetDeadline must not be called concurrently.
 //
 // While a function of Config uses a stream, Read returns data from the other side without checking it. Data
 // written to Conn is not considered a message, so the firewall can still tell the other side afterwards that

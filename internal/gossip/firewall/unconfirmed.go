@@ -1,9 +1,9 @@
 package firewall
 
-// The rule for unconfirmed addresses. In v0.5.1, memberlist's probeNode pings each name that it receives, at
-// the address that was sent with the name, and asks other nodes to ping it too. So a single packet from an
-// unauthenticated peer, even a replayed one, makes all nodes send dozens of packets to an address that never
-// asked for them.
+// This is the rule for unconfirmed addresses. In v0.5.1, memberlist's probeNode pings each name that it
+// receives, at the address that was sent with the name, and asks other nodes to ping it too. So a single
+// packet from an unauthenticated peer, even a replayed one, makes all nodes send dozens of packets to an
+// address that never asked for them.
 //
 // The rule can be removed when memberlist sends nothing to an address before that address has answered.
 
@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Limits for the packets that memberlist sends by itself to a host without a live lease. A node does not need
-// these packets to join, because leases use their own packets, which do not name a node.
+// These limits apply to packets that memberlist sends by itself to a host without a live lease. A node can
+// join without such packets, because leases use their own packets, which are not limited.
 const (
 	unconfirmedBurst = 512 // bytes to one host
 	unconfirmedRate  = 32  // bytes per second, after the burst

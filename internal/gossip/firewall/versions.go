@@ -1,8 +1,8 @@
 package firewall
 
-// The rule for versions. In v0.5.1, memberlist reads six versions of each node in an exchange, but does not
-// check how many there are (verifyProtocol and mergeRemoteState). So an exchange with fewer versions ends the
-// process. If this node accepts plain text, the sender does not even need a key:
+// This is the rule for versions. In v0.5.1, memberlist reads six versions of each node in an exchange, but
+// does not check how many there are (verifyProtocol and mergeRemoteState). So an exchange with fewer versions
+// ends the process. If this node accepts plain text, the sender does not even need a key:
 // https://github.com/hashicorp/memberlist/pull/368
 //
 // The rule can be removed with the first memberlist release that has this fix, which is v0.7.0.
@@ -10,8 +10,8 @@ package firewall
 // versions is the number of versions of a node.
 const versions = 6
 
-// checkVersions reads an exchange. It fails unless each node has exactly the versions that agents send, as
-// six bytes.
+// checkVersions reads an exchange. checkVersions fails unless each node has exactly the versions that agents
+// send, as six bytes.
 func (m *message) checkVersions(h head) error {
 	m.next(h.at)
 	for range h.nodes {
