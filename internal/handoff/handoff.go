@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Handoff is the state of handoff on one node. It is not safe for concurrent use.
+// Handoff is the state of the handoff protocol on one node. It is not safe for concurrent use.
 type Handoff struct {
 	self   lease.Handle
 	others []lease.Handle // the other live members
@@ -28,8 +28,8 @@ type Ready struct {
 	Answers []Answer
 }
 
-// hosting is the state of a partition on this node. It exists from the time when the table assigns the
-// partition to the node until the node has given it up.
+// hosting is the state of a partition on this node. A hosting exists from the time when the table assigns the
+// partition to this node until this node has given it up.
 type hosting struct {
 	wanted  bool   // the table names this node
 	granted bool   // all other members have answered, and this node has not given the partition up since then
@@ -39,7 +39,7 @@ type hosting struct {
 	heir    heir
 }
 
-// heir is the member that demanded that a run end.
+// heir is the member that demanded the end of a run.
 type heir struct {
 	to     lease.Handle
 	number uint64
@@ -69,8 +69,9 @@ func (h *Handoff) SetMembers(self lease.Handle, others []lease.Handle) {
 	}
 }
 
-// SetTable sets the owner of each partition according to this node's table, as an incarnation; 0 means that
-// there is no owner. The caller must also call SetTable after SetMembers if an owner has restarted.
+// SetTable sets the owners of all partitions according to this node's table. Each owner is an incarnation, or
+// 0 if the partition has no owner. The caller must also call SetTable after SetMembers if an owner has
+// restarted.
 func (h *Handoff) SetTable(owners []lease.Handle) {
 	h.owners = owners
 	for _, p := range h.partitions() {
@@ -116,9 +117,9 @@ func (h *Handoff) owner(p placement.Partition) lease.Handle {
 	return h.owners[p]
 }
 
-// Fence immediately ends all runs and this node's rights to run partitions. The caller must call it when the
-// node leaves, or when its lease has ended and other nodes no longer wait for it. SetTable acquires the
-// partitions again.
+// Fence immediately ends all runs, and revokes this node's rights to run partitions. The caller must call it
+// when the node leaves, or when its lease has ended and other nodes no longer wait for it. SetTable acquires
+// the partitions again.
 func (h *Handoff) Fence() {
 	for _, p := range h.partitions() {
 		t := h.parts[p]
@@ -176,8 +177,8 @@ func (h *Handoff) Waits(p placement.Partition) bool {
 	return t != nil && t.waits()
 }
 
-// Missing returns the members whose answers this node still needs before it can run p, in order. They include
-// members that are running p.
+// Missing returns the members whose answers this node still needs before it can run p, in order. The result
+// includes members that are running p.
 func (h *Handoff) Missing(p placement.Partition) (missing []lease.Handle) {
 	if t := h.parts[p]; t != nil && t.waits() {
 		for _, m := range h.others {
@@ -297,7 +298,7 @@ func (h *Handoff) giveUp(p placement.Partition, t *hosting) {
 	}
 }
 
-// partitions returns the partitions of all hostings, in ascending order.
+// partitions returns all partitions that have a hosting, in ascending order.
 func (h *Handoff) partitions() []placement.Partition {
 	return slices.Sorted(maps.Keys(h.parts))
 }

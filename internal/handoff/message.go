@@ -102,8 +102,8 @@ func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	}
 }
 
-// AskRunner asks a member whether it runs partitions that the table assigns to another member. The answer is
-// only used for lookups, and does not affect runs.
+// AskRunner asks a member whether it runs partitions that the table assigns to another member. The member's
+// answer is only used for lookups, and does not affect runs.
 func (h *Handoff) AskRunner(m lease.Handle, partitions []placement.Partition) {
 	a := h.ask(m)
 	a.Wants = append(a.Wants, partitions...)

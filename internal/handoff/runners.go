@@ -36,8 +36,8 @@ func runnerSince(now time.Time, h lease.Handle, until time.Time) runner {
 // the news of the next run may take before the node asks the old runner.
 const newsTime = 2 * time.Second
 
-// SetMembers sets this node and the live members with handoff. The members must be sorted. From then on, news
-// from a member is accepted, because it may arrive before a table that contains the member.
+// SetMembers sets this node and the live members with handoff. The members must be sorted. News from a new
+// member is accepted immediately, because it may arrive before a table that contains the member.
 func (r *Runners) SetMembers(self lease.Handle, live []lease.Handle) {
 	r.self, r.live = self, slices.Clone(live)
 }
@@ -98,10 +98,11 @@ func (r *Runners) Freed(from lease.Handle, free []placement.Partition) {
 	}
 }
 
-// Doubts returns the members to ask whether they still run partitions, with these partitions. It returns a
-// partition if the news of its next run is late or lost. This also happens if the next owner has been running
-// the partition all the time, and only this node considered it gone. Doubts omits the partitions of this
-// node, because this node asks for them anyway.
+// Doubts returns partitions for which this node should ask the old runner whether it still runs them. The
+// result contains the partitions of each such runner. A partition is included if the news of its next run is
+// late or lost. No such news arrives if the next owner has been running the partition all the time, and only
+// this node considered that owner gone. Doubts omits the partitions of this node, because this node asks for
+// them anyway.
 func (r *Runners) Doubts(now time.Time) map[lease.Handle][]placement.Partition {
 	doubts := make(map[lease.Handle][]placement.Partition)
 	for p, o := range r.other {
@@ -136,8 +137,8 @@ func (r *Runners) Review(now time.Time, keeps func(placement.Partition) bool) (a
 // Clear removes everything except the members.
 func (r *Runners) Clear() { *r = Runners{self: r.self, live: r.live} }
 
-// Others returns the partitions that run on a different node than the table specifies, with that node. It
-// returns nil if there are none.
+// Others maps each partition that runs on a different node than the table specifies to that node. It returns
+// nil if there are none.
 func (r *Runners) Others() map[placement.Partition]lease.Handle {
 	var others map[placement.Partition]lease.Handle
 	for p, o := range r.other {

@@ -11,9 +11,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A message is an array of five fields. They are the kind, the number, the view (of an ask) or the handle of
-// the asker (of an answer), and two lists of partitions in ascending order. The lists of an ask are the
-// wanted and the demanded partitions. The lists of an answer are the free and the running partitions. A
+// A message is an array of five fields. The fields are the kind, the number, the view (of an ask) or the
+// handle of the asker (of an answer), and two lists of partitions in ascending order. The lists of an ask are
+// the wanted and the demanded partitions. The lists of an answer are the free and the running partitions. A
 // reader skips further fields, which a later release may add. docs/dev/design/wire.md describes the format.
 const (
 	kindAsk    = 1
@@ -67,8 +67,8 @@ func writeList(w *wire.Writer, list []placement.Partition) {
 	}
 }
 
-// Decode parses the wire form of an [Ask] or an [Answer]. One of the two results is nil. The receiver of an
-// ask must set its field To.
+// Decode parses the wire form of an [Ask] or an [Answer]. One of ask and answer is always nil. The receiver
+// of an Ask must set the field To.
 func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
 	err = wire.Read(b, func(r *wire.Reader) {
 		r.Fields(5, func() {

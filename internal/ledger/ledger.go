@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Ledger is the result of all batches of a node. The zero value is ready to use.
+// Ledger adds up the batches of a node. The zero value is ready to use.
 type Ledger struct {
 	Batches []events.Batch // all batches that were added
 
@@ -50,8 +50,8 @@ func (l *Ledger) Add(b events.Batch) {
 	}
 }
 
-// Problems returns all contradictions, and all differences between the result of the batches and the given
-// state of the node. The arguments owned and members must be sorted.
+// Problems returns all contradictions, and all differences between the sum of the batches and the given state
+// of the node. The arguments owned and members must be sorted.
 func (l *Ledger) Problems(owned []placement.Partition, members []lease.NodeID) []string {
 	problems := slices.Clone(l.problems)
 	if sum := slices.Sorted(maps.Keys(l.owned)); !slices.Equal(sum, owned) {

@@ -4,8 +4,8 @@
 // Each queue has a goroutine that calls the handler. If the handler is too slow, the queue drops the oldest
 // waiting lines, because the newest lines show the state of the process and why it ends. Lines for which the
 // handler returns an error are also lost. The queue counts lost lines. As soon as the handler accepts a line
-// again, the queue writes a line with their number. The handler receives records without the context of the
-// caller.
+// again, the queue writes a line with the number of lost lines. The handler receives records without the
+// context of the caller.
 package logqueue
 
 import (
@@ -21,7 +21,7 @@ const (
 	// cluster logs a line for each member at the same time.
 	maxLines = 4096
 
-	// flushTime is how long to wait for the handler at the end.
+	// flushTime is how long the end of a queue waits for the handler.
 	flushTime = time.Second
 
 	// noticeEvery is the minimum time between two lines about lost lines. Without this limit, a handler that
@@ -39,12 +39,12 @@ type Queue struct {
 	done    chan struct{} // closed when the goroutine has ended
 	dropped atomic.Uint64
 
-	// The following fields are only used by the goroutine.
+	// The following fields are only used by the goroutine of the queue.
 	noted   uint64    // lost lines that have been reported
 	notedAt time.Time // when they were reported
 }
 
-// line is a record for a handler. If level is set, it is a request to update that level instead.
+// line is a record for a handler. If level is set, the line is a request to update that level instead.
 type line struct {
 	to     slog.Handler
 	record slog.Record
@@ -60,7 +60,7 @@ type Queued interface {
 
 // Through returns a logger that writes through a queue. If log already has a queue, Through returns log and
 // that queue, and end does nothing. Otherwise Through creates a queue, which end closes. The function end
-// waits at most a second until the lines so far have been written. Later lines are dropped.
+// waits for at most a second while the remaining lines are written. Later lines are dropped.
 func Through(log *slog.Logger) (behind *slog.Logger, q *Queue, end func()) {
 	if h, ok := log.Handler().(Queued); ok {
 		return log, h.Queue(), func() {}

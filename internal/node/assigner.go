@@ -34,7 +34,7 @@ type assigner struct {
 // startWaiting restarts the wait for absent nodes, because this node was away itself.
 func (a *assigner) startWaiting(now time.Time) { a.quorum, a.away = now, nil }
 
-// Kinds of Message.Extra, by the first field of its array.
+// Kinds of Message.Extra, which are specified by the first field of its array.
 const (
 	extraStamp      = 1 // version and digest of an assignment
 	extraAssignment = 2 // a whole assignment

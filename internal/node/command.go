@@ -20,9 +20,9 @@ func (n *Node) Drain(now time.Time) {
 }
 
 // DrainAt schedules a time at which all nodes begin to treat this node as draining, without a message at that
-// time: see lease/drains.go. At that time, this node drains as if Drain were called. Before then, Undrain
-// cancels the schedule, and another DrainAt replaces it. A time in the past means now. A joining node drains
-// immediately, because it owns nothing and does not know the cluster time yet.
+// time: see lease/drains.go. At that time, this node drains as if Drain were called. Before that time,
+// Undrain cancels the planned drain, and another DrainAt replaces it. A time in the past means now. A joining
+// node drains immediately, because it owns nothing and does not know the cluster time yet.
 func (n *Node) DrainAt(now, at time.Time) {
 	if !at.After(now) || n.life.phase == Joining {
 		n.Drain(now)
@@ -56,8 +56,8 @@ func (n *Node) Undrain(now time.Time) {
 }
 
 // comeBack publishes a new table immediately if this node has no peers and no node owns anything. Otherwise
-// this node waits for the debounce, as after a join, because all other members compute the new table then.
-// Until then, the partitions of this node belong to the other nodes, unless those come back as well.
+// the next table is published after the debounce, as after a join, because all other members also compute it
+// then. Until then, the other nodes own the partitions of this node, unless they come back as well.
 func (t *tables) comeBack(now time.Time) {
 	if t.table != nil && !t.life.entering && t.set.PeerCount() == 0 && len(t.table.Nodes()) == 0 {
 		t.publish(now)

@@ -19,9 +19,9 @@ const (
 	// gone.
 	aloneFor = 600
 
-	// youngFor is the number of TTLs after its start during which the first coordinator may level without a
-	// limit. If several nodes start one after another in this time, no partition needs to remain where it is
-	// yet.
+	// For youngFor TTLs after its start, the first coordinator may level without a limit. Nodes that start
+	// one after another during this time count as a single start, and no partition needs to remain where it
+	// is yet.
 	youngFor = 5
 )
 
@@ -65,13 +65,14 @@ func (a *assigner) coordinates(v *lease.View) bool {
 	return first != nil && first.ID == a.self
 }
 
-// coordinator returns this node in the role of the writer, and whether this node is the writer and may write.
+// coordinator returns the data with which this node would write the assignment, and reports whether it may
+// write.
 //
 // The coordinator may write while the members that it sees, in any state, form a quorum of the current
 // voters. It may also write if it has been without a quorum for aloneFor. The voters of the next quorum are
-// the active members, and the current voters that have just disappeared. The latter remain voters because
-// they may only be cut off. Otherwise, if more members vanished one by one, the remaining ones could become a
-// majority of their own.
+// the active members, and the current voters that have just disappeared. Members that have disappeared remain
+// voters because they may only be cut off. Otherwise, if more members vanished one by one, the remaining
+// members could become a majority of their own.
 func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {
 	c := assignment.Coordinator{ID: a.self, Since: a.set.Self().Incarnation}
 	seen := make([]lease.NodeID, len(v.Members))
@@ -95,7 +96,7 @@ func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordin
 	return c, a.coordinates(v) && (without == 0 || without > aloneFor*a.cfg.LeaseTTL)
 }
 
-// level runs a leveling pass if this node coordinates and no publication is scheduled. It only moves a
+// level runs a leveling pass if this node coordinates and no publication is scheduled. level only moves a
 // partition if all nodes have followed its last move.
 func (a *assigner) level(now time.Time) {
 	if !a.on || !a.when.publish.IsZero() || a.tables.table == nil {

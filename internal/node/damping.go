@@ -8,12 +8,12 @@ import (
 )
 
 // damping implements flap damping: a node that repeatedly disappears and returns owns nothing for some time.
-// Only returns whose preceding absence other nodes have noticed are counted. Each return counts for a fixed
+// A return is only counted if other nodes had noticed that the node was gone. Each return counts for a fixed
 // period, and the periods of several returns add up. So a node may return twice in a row, and after that once
-// per period. If it returns more often, it is flapping.
+// per period. A node that returns more often is flapping.
 //
-// Each node decides whether it is flapping itself. It knows what happened to its own process, and it reads
-// the returns of the previous process from that process's record.
+// Each node decides for itself whether it is flapping. It knows what happened to its own process, and it
+// reads the returns of the previous process from that process's record.
 type damping struct {
 	*Node
 	off         bool
@@ -39,7 +39,7 @@ const (
 	longestHold  = 30
 )
 
-// returned counts a return. It reports whether the node starts flapping, or will be flapping for longer.
+// returned counts a return. It reports whether the node starts to flap, or continues to flap for longer.
 func (d *damping) returned(now time.Time) (flapping bool) {
 	d.countsUntil = latest(d.countsUntil, now).Add(returnCounts * d.ttl)
 	free := mayReturn*returnCounts*d.ttl - leastHold*d.ttl
@@ -71,15 +71,15 @@ func (d *damping) lose(revived, reached uint64) {
 }
 
 // found reports, only once, whether this node is back, because leases of other nodes have come back. If this
-// node kept its own lease, it ignores nodes that gave up theirs, because then those nodes are the ones that
-// returned.
+// node kept its own lease, nodes that gave up their leases are ignored, because it was those nodes that were
+// away.
 func (d *damping) found(revived, reached uint64) (back bool) {
 	back = d.away && (reached > d.reached || (d.fenced && revived > d.revived))
 	d.away, d.fenced = false, false
 	return back
 }
 
-// returns returns the number of returns that count at this time.
+// returns returns the number of returns that currently count.
 func (d *damping) returns(now time.Time) int {
 	each := returnCounts * d.ttl
 	return int((max(0, d.countsUntil.Sub(now)) + each - 1) / each)
@@ -99,8 +99,8 @@ func (d *damping) damp(now time.Time) {
 	}
 }
 
-// endHold ends a hold that has expired, or during which too few members could own partitions. After a step of
-// the cluster time, endHold announces the new end of the hold.
+// endHold ends a hold that has expired. It also ends a hold if too few other members can own partitions.
+// After a step of the cluster time, endHold announces the new end of the hold.
 func (d *damping) endHold(now time.Time, look bool) {
 	switch {
 	case due(now, d.until):
@@ -117,8 +117,8 @@ func (d *damping) endHold(now time.Time, look bool) {
 }
 
 // looksAround reports whether it is time to look at all members, which costs O(nodes). This is the case when
-// the live set or the phase has changed, and once per heartbeat interval. The latter is necessary because the
-// node forgets expired leases without a change of the live set.
+// the live set or the phase has changed, and once per heartbeat interval. The periodic check is necessary
+// because expired leases are forgotten without a change of the live set.
 func (d *damping) looksAround(now time.Time) bool {
 	same := d.changes == d.stats.ViewChanges && d.phase == d.life.phase
 	if same && now.Sub(d.looked) < d.cfg.HeartbeatInterval {
@@ -128,9 +128,9 @@ func (d *damping) looksAround(now time.Time) bool {
 	return true
 }
 
-// cameBack reports, only once, that this node hears other members again after it had lost most of them.
-// Either those members lost this node for the same reason, or this node gave up its own lease. cameBack costs
-// O(nodes).
+// cameBack reports, only once, that this node hears other members again after it had lost most of them. In
+// this case, those members have lost this node as well, or this node has given up its own lease. cameBack
+// costs O(nodes).
 func (d *damping) cameBack() (back bool) {
 	switch {
 	case d.set.Outnumbered():
@@ -142,7 +142,7 @@ func (d *damping) cameBack() (back bool) {
 }
 
 // formerCrashed reports, only once, that the previous process of this node ended without a leave message. It
-// waits for a moment before it does so, because a leave message may arrive a little later than the record.
+// waits for a moment first, because a leave message may arrive a little later than the record.
 func (d *damping) formerCrashed(now time.Time) (crashed bool) {
 	former, left := d.set.Former()
 	switch {

@@ -35,8 +35,8 @@ type handing struct {
 }
 
 // news tells all members with handoff that this node runs partitions which those members may expect on
-// another node. Because lookups depend on it, it is sent twice. A node that has received neither copy asks
-// for it: see handoff.Runners.
+// another node. The news is sent twice because lookups depend on it. A node that has received neither copy
+// asks for the news: see handoff.Runners.
 type news struct {
 	fresh      []placement.Partition
 	partitions []placement.Partition // partitions that are sent now
@@ -145,8 +145,7 @@ func (h *handing) applyHandoff(now time.Time, m *lease.Message) {
 	}
 }
 
-// Returned reports that the runs of these partitions, which were listed in Ready.Stop, have returned or never
-// existed.
+// Returned reports that the runs of partitions in Ready.Stop have returned, or that there were no such runs.
 func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
 	n.checkLease(now)
 	n.handing.busy = true
@@ -242,8 +241,7 @@ func (h *handing) fenceHandoff(now time.Time) {
 	h.carryHandoff(now)
 }
 
-// otherRunners returns the partitions that run on a different member than the table specifies, with that
-// member.
+// otherRunners maps each partition that runs on a different member than the table specifies to that member.
 func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
 	if h.bound == 0 {
 		return nil
@@ -303,8 +301,9 @@ const (
 	toReturn                // its run was stopped
 )
 
-// reconcileWaits drops the waits that have ended, and returns what each partition waits for now. It also runs
-// for each new table, so that a partition which is lost and regained starts a new wait.
+// reconcileWaits drops the waits that have ended, and returns what each partition waits for now.
+// reconcileWaits also runs for each new table, so that a partition which is lost and regained starts a new
+// wait.
 func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 	waiting = make(map[placement.Partition]waitFor)
 	for _, p := range h.state.Waiting() {

@@ -18,8 +18,8 @@ type Hold struct {
 // Cause is the kind of a hold.
 type Cause string
 
-// The causes, in the order in which they should be resolved. An earlier cause may be the reason for a later
-// one.
+// The causes are listed in the order in which they should be resolved. An earlier cause may be the reason for
+// a later one.
 const (
 	CauseDuplicate  Cause = "duplicate"   // a later process may run under its id
 	CauseClockAhead Cause = "clock_ahead" // others reject its heartbeats, because its clock is ahead

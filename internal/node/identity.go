@@ -9,16 +9,16 @@ import (
 )
 
 // The address of a dead member may be reused by another cluster with the same name, settings and even node
-// ids. So an address alone does not identify a node. A cluster therefore has an identity, the list of its
-// founders, and each message contains it. See docs/dev/design/founders.md.
+// ids. So an address alone does not identify a node. Therefore each cluster has an identity, which is the
+// list of its founders. Each message contains this identity. See docs/dev/design/founders.md.
 //
 //   - The member with the smallest id founds a cluster that has no identity yet.
-//   - A process without an identity adopts that of the node that it joins.
+//   - A process without an identity adopts the identity of the node that it joins.
 //   - Configured seeds are trusted. If a seed leads to another cluster, the two clusters merge, and the new
 //     identity contains the founders of both.
-//   - Addresses of lost members and packets from non-members are not trusted. If they lead to another
-//     cluster, this node ignores it. But it still answers questions, and a packet of another cluster may show
-//     this node that it was suspended.
+//   - Addresses of lost members and packets from non-members are not trusted. If such an address or packet
+//     leads to another cluster, this node ignores that cluster. But this node still answers questions, and a
+//     packet of another cluster may show this node that it was suspended.
 
 // Errors of Node.Met.
 var (
@@ -119,7 +119,7 @@ func (i *identity) ours(now time.Time, m *lease.Message, stream bool) bool {
 // it is still live. The sender may have been suspended as well, so this node sends the sender the cluster
 // time.
 func (i *identity) foreign(now time.Time, m *lease.Message) {
-	// If a member answers, this node was not suspended, and the other cluster simply has another cluster
+	// If a member answers, this node was not suspended, and the other cluster simply has a different cluster
 	// time.
 	if i.asleep.unanswered > fewUnanswered && i.set.Overslept(now, m) {
 		i.asleep.wake(now)
@@ -135,8 +135,8 @@ func (i *identity) setCluster(id lease.ClusterID) {
 	}
 }
 
-// found creates the identity of a cluster that has none. Only the settled node with the smallest id does so.
-// The other nodes adopt the identity from messages.
+// found creates the identity of a cluster that has none. Only a settled node that has the smallest id does
+// so. The other nodes adopt the identity from messages.
 func (i *identity) found(time.Time) {
 	settled := i.life.phase == Active || i.life.phase == Isolated || i.life.clockFenced
 	if len(i.cluster) > 0 || !settled {

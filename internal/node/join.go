@@ -63,10 +63,10 @@ const (
 	maxErrors   = 8           // in the error of a join
 )
 
-// Reason is why an exchange failed.
+// Reason specifies why an exchange failed.
 type Reason int
 
-// The reasons, in order of increasing severity.
+// The reasons are listed in order of increasing severity.
 const (
 	NoAnswer     Reason = iota // the address has no node
 	HungUp                     // the connection was accepted and closed without a byte: a proxy whose target is away, or a node that is being stopped
@@ -86,7 +86,7 @@ func (j *join) stop() {
 	j.targets = nil
 }
 
-// finish completes the join when it is time, if newcomers have answered.
+// finish completes the join at enterAt if newcomers have answered.
 func (j *join) finish(now time.Time) {
 	if due(now, j.enterAt) {
 		if j.enterAt = (time.Time{}); !j.reach.outside() {
@@ -123,8 +123,8 @@ func (j *join) seeks(now time.Time) bool {
 	return len(j.targets) > 0 && (now.Before(j.until) || j.untried()) && !j.aloneByConfig()
 }
 
-// Discovered is the name in Config.SeedNames for a directory in which the node is registered itself, for
-// example the API of a cluster manager.
+// Discovered is the name in Config.SeedNames that represents a directory of nodes, for example the API of a
+// cluster manager. The directory also contains this node.
 const Discovered = "Config.Discover"
 
 // aloneByConfig reports whether all seeds of a new node certainly lead to the node itself, so that it need
@@ -149,8 +149,8 @@ func (j *join) isSelf(t *target) bool {
 	return t.reason == NoAnswer && t.err != nil && j.isLocalhost(t)
 }
 
-// isLocalhost reports whether a target is an address of localhost. The name stands for both 127.0.0.1 and
-// ::1, but this node listens on only one of them.
+// isLocalhost reports whether a target is an address of localhost. The name localhost resolves to both
+// 127.0.0.1 and ::1, but this node listens on only one of them.
 func (j *join) isLocalhost(t *target) bool {
 	port := strings.TrimPrefix(j.cfg.Self.Addr, hostOf(j.cfg.Self.Addr))
 	localhost := t.addr == "127.0.0.1"+port || t.addr == "[::1]"+port
@@ -189,7 +189,8 @@ func (j *join) seek(now time.Time) {
 	}
 }
 
-// add turns up to most random addresses or names into targets. It skips this node and the exceptions.
+// add adds up to most random addresses or names to the targets. It skips the address of this node and the
+// addresses in except.
 func (j *join) add(k kind, addrs, except []string, most int) {
 	known := make(map[string]*target, len(j.targets))
 	for _, t := range j.targets {

@@ -17,9 +17,9 @@ import (
 //	   │               ▲────────┤ too few members, a minority, or a later process
 //	   └────────────────────────┘ its own lease expired
 //
-// A [Hold] is not a phase. A node with a hold owns nothing, whatever its phase is. An active node with a hold
-// announces the state draining. The holds duplicate and isolated make the node isolated, and the hold
-// clock_ahead keeps the node in settling.
+// A [Hold] is not a phase. A node with a hold owns nothing in any phase. An active node with a hold announces
+// the state draining. The holds duplicate and isolated make the node isolated, and the hold clock_ahead keeps
+// the node in settling.
 type Phase uint8
 
 // The phases.
@@ -57,8 +57,8 @@ func (l *lifecycle) joined(now time.Time, coldStart bool) {
 	l.wait(now, coldStart)
 }
 
-// wait starts the wait at the beginning of settling. If more nodes join, the wait is extended, but not beyond
-// the grace period.
+// wait sets the time at which settling ends. If more nodes join, the end is postponed, but not beyond the
+// grace period.
 func (l *lifecycle) wait(now time.Time, coldStart bool) {
 	l.settleAt = now.Add(2 * l.debounce)
 	l.settleBy = now.Add(l.grace)
@@ -116,14 +116,14 @@ func (l *lifecycle) isolates() bool { return l.holds.has(CauseDuplicate) || l.ho
 // settles reports whether the node is a member that is not active yet.
 func (l *lifecycle) settles() bool { return l.phase == Settling || l.phase == Isolated }
 
-// places reports whether the node computes tables. A node does so while it is active, and while its clock
-// keeps it from owning anything, because clients still send it lookups.
+// places reports whether the node computes tables. A node computes tables while it is active. It also does so
+// while its clock keeps it from owning anything, because clients still send it lookups.
 func (l *lifecycle) places() bool {
 	return l.phase == Active || (l.phase == Settling && l.clockFenced)
 }
 
-// publishes reports whether the node publishes changes of the live set. An active node publishes them with
-// each new table. An isolated node publishes them with its last table.
+// publishes reports whether the node publishes changes of the live set. An active node publishes changes with
+// each new table. An isolated node publishes changes with its last table.
 func (l *lifecycle) publishes() bool { return l.places() || l.phase == Isolated }
 
 // announce announces the state that results from the phase and the holds.
@@ -159,10 +159,10 @@ func (i *isolation) settle(now time.Time) {
 	}
 }
 
-// isolation decides whether this node may own anything. The node may if it does not suspect a later process
-// with its own id, it sees enough members, and it is on the side of a split that continues. All live members
-// are counted, whatever their state is. Nodes that start together are all settling while they wait for each
-// other, and so are nodes that a split has isolated.
+// isolation decides whether this node may own anything. The node may own partitions under three conditions:
+// It does not suspect a later process with its own id, it sees enough members, and it is on the side of a
+// split that continues. Live members are counted in any state. Nodes that start together are all settling
+// while they wait for each other, and so are nodes that a split has isolated.
 type isolation struct {
 	*Node
 	least  int           // live members, including this node

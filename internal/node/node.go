@@ -107,8 +107,8 @@ func (n *Node) connect() {
 	n.isolation.Node, n.slowStart.Node, n.assigner.Node, n.handing.Node, n.tables.Node = n, n, n, n, n
 }
 
-// Ready does all work that is due. It returns what the shell has to do since the last call, and when to call
-// Ready next.
+// Ready does all work that is due. It returns the work for the shell that has accumulated since the last
+// call, and the time of the next call.
 func (n *Node) Ready(now time.Time) Ready {
 	n.checkLease(now)
 	if !n.ended {

@@ -25,11 +25,11 @@ type tables struct {
 }
 
 // plan decides when a change of the live set is published:
-//   - If an owner left or drains, immediately, because its partitions have no owner. If any other member
-//     left, also immediately, because rooms may be pinned to it.
-//   - If the failure of a member was confirmed, a moment later.
-//   - If a lease ran out, when no more leases are about to run out.
-//   - If there are only newcomers, which may include this node, after the debounce.
+//   - immediately if an owner left or drains, because its partitions have no owner
+//   - immediately if any other member left, because rooms may be pinned to it
+//   - a moment later if the failure of a member was confirmed
+//   - when no more leases are about to run out, if a lease ran out
+//   - after the debounce if there are only newcomers, which may include this node
 func (t *tables) plan(now time.Time) {
 	if !t.changed || !t.life.publishes() {
 		return
@@ -71,8 +71,8 @@ func (t *tables) memberLeft() bool {
 
 // moreLosses reports whether a change that is due must wait for more leases to run out, so that nodes which
 // crashed or were cut off together cause only one new table. All these nodes sent their last heartbeats
-// within one heartbeat interval. So the change waits, for at most one interval, while any lease is older than
-// the lease of a running node can be. After a single crash there is no wait.
+// within one heartbeat interval. So the change waits for at most one interval, as long as some lease is older
+// than the lease of a running node can be. After a single crash there is no wait.
 func (t *tables) moreLosses(now time.Time) bool {
 	if !t.when.losses.IsZero() && t.reach.mayBeCutOff(now) {
 		return true // this node itself may be the one that is lost
@@ -128,8 +128,8 @@ func (t *tables) publish(now time.Time) {
 	t.publishState(s)
 }
 
-// announceTable sends a heartbeat with the new table digest. It sends the heartbeat immediately, unless
-// receivers could not tell it apart from the previous heartbeat yet.
+// announceTable sends a heartbeat with the new table digest. The heartbeat is sent as soon as receivers can
+// distinguish it from the previous heartbeat.
 func (t *tables) announceTable(now time.Time) {
 	if at := t.set.NextHeartbeat(now); at.After(now) {
 		t.when.heartbeat = earliest(t.when.heartbeat, at)

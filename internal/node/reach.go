@@ -10,9 +10,9 @@ import (
 
 // reach checks whether packets of this node reach other nodes, and whether theirs reach this node. Normally
 // the messages of other nodes show that they receive packets of this node, because these messages contain
-// what their senders know about it. Otherwise this node asks other nodes, with packets and over streams. If
-// other nodes answer only over streams, this node releases its partitions, because other nodes have taken
-// them over or are about to.
+// what their senders know about this node. If they don't show it, this node asks other nodes, with packets
+// and over streams. If other nodes answer only over streams, this node releases its partitions, because other
+// nodes have taken them over or are about to.
 type reach struct {
 	*Node
 	answered time.Time // time of the latest heartbeat before another node answered a challenge; leases are measured from there
@@ -38,8 +38,8 @@ func (r *reach) unheard(now time.Time) time.Duration {
 	return now.Sub(latest(r.answered, r.set.Shown()))
 }
 
-// cutOffAfter returns how long this node may be unheard. It is the time for which the node considers its own
-// lease valid. Other nodes end the lease a little later.
+// cutOffAfter returns how long this node may be unheard. This is as long as the node considers its own lease
+// valid. Other nodes end the lease a little later.
 func (r *reach) cutOffAfter() time.Duration { return r.cfg.LeaseTTL - r.cfg.LeaseTTL/8 }
 
 // mayBeCutOff reports whether this node will soon find out that other nodes do not hear it.
@@ -96,8 +96,8 @@ func (r *reach) exchangeWith(now time.Time, addrs []string) {
 	}
 }
 
-// cutOff fences this node because other members are running but do not hear it. It still sends them this
-// news, in case they do hear it, and then rejoins.
+// cutOff fences this node because other members are running but do not hear it. Before it rejoins, the node
+// announces this to other members, in case some of them hear it after all.
 func (r *reach) cutOff(now time.Time) {
 	r.log(Warn, "fenced: not heard over UDP; rejoining", "why", "other members run and do not hear this node",
 		"advertised", r.cfg.Self.Addr, "unheard", r.unheard(now).Round(time.Millisecond))
@@ -109,8 +109,8 @@ func (r *reach) cutOff(now time.Time) {
 }
 
 // notePresent records from a message, which may be a replay, that active members are running. If there is
-// only one active member, it may be cut off just like this node, and the node with the lower id continues. A
-// newcomer does not apply this rule.
+// only one active member, it may be cut off just like this node. In this case, a node with a lower id than
+// that member does not record it, and so continues. This exception does not apply to a newcomer.
 func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
 	newcomer := r.life.phase == Joining && !r.join.entered
 	if len(active) == 0 || (len(active) == 1 && active[0] > r.self && !newcomer) {
@@ -124,7 +124,8 @@ func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.Node
 }
 
 // dialBack makes a joining node connect to the sender of a state that arrived over a stream, unless this node
-// started that exchange. If the state is a replay, no node answers at the address in it.
+// started that exchange. This detects a replayed state, because no node answers at the address in such a
+// state.
 func (r *reach) dialBack(now time.Time, addr string) {
 	if r.life.phase != Joining || len(r.join.targets) >= maxLost+len(r.cfg.Seeds) {
 		return

@@ -56,8 +56,8 @@ type Ready struct {
 	// State is the newest state, which the shell must publish to watchers. nil means that it has not changed.
 	State *events.State
 
-	// Stop lists the partitions that State releases and whose runs the shell must wait for. Report each of
-	// them with [Node.Returned], even if it has no run.
+	// Stop lists the partitions that State releases and whose runs the shell must wait for. The shell must
+	// report each partition with [Node.Returned], even if it has no run.
 	Stop []placement.Partition
 
 	Packets   []Packet
@@ -71,18 +71,19 @@ type Ready struct {
 	Locate []string
 
 	// Watch lists the nodes to which the shell must keep streams open from now on. nil means that the list
-	// has not changed. If the shell did not close a stream that has ended, it must report it with
+	// has not changed. If a stream ends that the shell did not close, the shell must report it with
 	// [Node.StreamEnded].
 	Watch []Watch
 
 	// Cluster is the new identity of the cluster. nil means that it has not changed.
 	Cluster lease.ClusterID
 
-	// Hopeless is the reason why seeds permanently refuse this node or cannot reach it. If it is set, the
-	// node has never been a member and has ended.
+	// Hopeless is the reason why seeds permanently refuse this node or cannot reach it. If Hopeless is set,
+	// the node has never been a member and has ended.
 	Hopeless error
 
-	// Duplicate is the record of a later process with the id of this node. If it is set, this node has ended.
+	// Duplicate is the record of a later process with the id of this node. If Duplicate is set, this node has
+	// ended.
 	Duplicate *lease.Record
 
 	Next time.Time // when to call Ready again at the latest; zero = the node has ended
@@ -98,7 +99,7 @@ type Packet struct {
 	heartbeat time.Time // when the heartbeat in it began
 }
 
-// Exchange is a full exchange with an address. Report with [Node.Exchanged] when it has finished.
+// Exchange is a full exchange with an address. Report with [Node.Exchanged] when the exchange has finished.
 type Exchange struct {
 	Addr string
 
@@ -138,7 +139,7 @@ func (n *Node) log(level Level, message string, attrs ...any) {
 // limiter limits how often a log line is repeated.
 type limiter struct{ last time.Time }
 
-// allow reports whether the line may be written now, and if so, records that it was.
+// allow reports whether the line may be written now. If so, it records the time.
 func (l *limiter) allow(now time.Time, every time.Duration) bool {
 	if !l.last.IsZero() && now.Sub(l.last) < every {
 		return false
@@ -147,7 +148,7 @@ func (l *limiter) allow(now time.Time, every time.Duration) bool {
 	return true
 }
 
-// View is the knowledge of a node at one moment. It is immutable.
+// View is a snapshot of what a node knows. It is immutable.
 type View struct {
 	Phase    Phase
 	Ended    bool
@@ -160,8 +161,8 @@ type View struct {
 
 	// Runners maps each partition that runs on a different member than Table specifies to that member.
 	// Lookups return that member. RunsLeft counts the partitions that are running or stopping here although
-	// Table assigns them to other members. Overdue lists those whose runs were stopped but have not returned
-	// in time.
+	// Table assigns them to other members. Overdue lists those of them whose runs were stopped but have not
+	// returned in time.
 	Runners  map[placement.Partition]lease.NodeID
 	RunsLeft int
 	Overdue  []placement.Partition
@@ -177,8 +178,8 @@ type View struct {
 	// that no reason is known.
 	Unreachable error
 
-	// StreamsAlone contains the advertised addresses of nodes that are trying to join. Their states arrive
-	// over streams, but packets between them and this node are lost in at least one direction.
+	// StreamsAlone contains the advertised addresses of nodes that are trying to join. The states of these
+	// nodes arrive over streams, but packets between them and this node are lost in at least one direction.
 	StreamsAlone map[lease.NodeID]string
 
 	// Fenced is the reason why the node was last fenced. "" means that it has never been fenced.
@@ -269,8 +270,8 @@ type divergence struct {
 	total   time.Duration
 }
 
-// count records how many members have a different table now. If this node has no table, it cannot count the
-// time since the last call.
+// count records how many members have a different table now. If this node has no table, the time since the
+// last call is not counted.
 func (d *divergence) count(now time.Time, hasTable bool, members int) {
 	d.members = members
 	diverging, did := hasTable && members > 0, !d.since.IsZero()

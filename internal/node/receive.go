@@ -103,7 +103,8 @@ func (n *Node) Merge(now time.Time, state []byte) {
 }
 
 // A message may be a replay of an earlier message. So if a sender is not live in the view of this node, the
-// sender must first answer a challenge to show that it is running. Its messages wait until then.
+// sender must first answer a challenge to show that it is running. The messages of the sender wait until
+// then.
 
 // pendingSenders contains the challenged senders and their waiting messages.
 type pendingSenders struct {
@@ -115,8 +116,8 @@ type pendingSenders struct {
 	streams map[lease.NodeID]streamed
 }
 
-// streamed is a node that is not active and whose full states arrive over streams. Since the first of these
-// states, the node has not answered any packet.
+// streamed is a node that is not active and whose full states arrive over streams. Since its first full
+// state, such a node has not answered any packet.
 type streamed struct {
 	handle        lease.Handle
 	addr          string
@@ -181,7 +182,7 @@ func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, 
 }
 
 // makeRoom drops senders of packets if there is no room for a full state, starting with the one that has
-// waited longest. It only drops packets, because unauthenticated peers can send any number of them.
+// waited longest. Packets must give way because unauthenticated peers can send any number of them.
 func (w *pendingSenders) makeRoom(bytes int) {
 	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
 		i := slices.IndexFunc(w.senders, func(s *pendingSender) bool {

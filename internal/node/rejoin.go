@@ -7,7 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// rejoin brings a node back after its own lease expired. It starts when the node trusts messages again.
+// rejoin brings a node back after its own lease expired. The rejoin starts when the node trusts messages
+// again.
 type rejoin struct {
 	*Node
 	debounce time.Duration
@@ -59,8 +60,8 @@ func (r *rejoin) expel(now time.Time, why string) {
 }
 
 // listenAgain stops discarding messages and starts the rejoin. An attempt may hang on a node that does not
-// answer, so enough news from gossip also completes the rejoin. The exception is while the full state of
-// another node waits for an answer. In this case packets are being lost, and those that arrive only name a
+// answer, so enough news from gossip also completes the rejoin. This does not apply while the full state of
+// another node waits for an answer, because then packets are being lost, and those that arrive only name a
 // few members.
 func (r *rejoin) listenAgain(now time.Time) {
 	if r.stall.discarded(now) {
@@ -70,8 +71,8 @@ func (r *rejoin) listenAgain(now time.Time) {
 	if r.began.IsZero() || now.Before(r.enterAt()) || now.Before(r.join.waits) || len(r.set.Peers(nil)) == 0 {
 		return
 	}
-	// Heartbeats that arrived while messages were discarded are only relayed a few times. Without this
-	// request, their senders would be missing until their next heartbeats.
+	// Heartbeats that arrived while messages were discarded are only relayed a few times. If this node did
+	// not ask for the missing members, they would be missing until their next heartbeats.
 	if missing := r.set.ExpiredHandles(); r.asked.IsZero() && len(missing) > 0 {
 		r.asked = now
 		r.askFor(now, missing)
@@ -161,8 +162,8 @@ func (j *join) inTurn(name string, seeds []string, k int) []string {
 	return slices.Concat(seeds, seeds)[from : from+k]
 }
 
-// heal starts an attempt of a member to reach nodes that are not live: a few seeds and lost members. While
-// the node settles, heal also exchanges states with a member.
+// heal makes a member try a few seeds and lost members that are not live. While the node settles, heal also
+// exchanges states with a member.
 func (j *join) heal(now time.Time) {
 	j.stop()
 	j.next = now.Add(j.jitter(j.cfg.RejoinInterval, 0.8, 1.2))

@@ -88,8 +88,8 @@ func (n *Node) pick(all []string, k int) []string {
 	return all[:k]
 }
 
-// deck is a set of addresses from which a few are drawn without copying it, because a large cluster has
-// thousands of addresses.
+// deck is a set of addresses from which a caller draws a few at random. It is not copied for this, because a
+// large cluster has thousands of addresses.
 type deck struct {
 	size  int
 	card  func(i int) string // in the order before any draw

@@ -30,9 +30,9 @@ func (s *slowStart) stop() bool {
 	return was
 }
 
-// slowStartWeight returns the weight, at least 1, of a node whose slow start began the duration since ago.
-// The second result is how long after the beginning the next step is due. At the end of the slow start, the
-// results are full and 0.
+// slowStartWeight returns the weight of a node for the time since the beginning of its slow start. The weight
+// is at least 1. The second result is the time from the beginning to the next step. At the end of the slow
+// start, the results are full and 0.
 func slowStartWeight(full uint32, since, slowStart time.Duration) (weight uint32, next time.Duration) {
 	every := slowStart / (SlowStartSteps - 1)
 	step := 1 + since/every

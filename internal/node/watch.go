@@ -39,11 +39,12 @@ type suspect struct {
 }
 
 const (
-	// questions is the number of questions sent to a suspect, because questions and answers are packets that
-	// may get lost.
+	// questions is the number of questions sent to a suspect. One question is not enough, because questions
+	// and answers are packets that may get lost.
 	questions = 5
 
-	// answerTime is how long a suspect has to answer. If GossipInterval is longer, it is used instead.
+	// answerTime is how long a suspect has to answer. If GossipInterval is longer, the suspect has that long
+	// instead.
 	answerTime = 200 * time.Millisecond
 )
 
@@ -88,7 +89,7 @@ func (w *watch) clear(h lease.Handle) {
 	w.suspects = slices.DeleteFunc(w.suspects, func(s suspect) bool { return s.node == h })
 }
 
-// hear clears the sender of a message that was sent after the suspicion began.
+// hear removes the sender of a message from the suspects if the message was sent after the suspicion began.
 func (w *watch) hear(m *lease.Message) {
 	for _, s := range w.suspects {
 		if s.node == m.From && w.set.SentSince(m, s.found) {
@@ -178,8 +179,8 @@ func (w *watch) noteCrashes(now time.Time) {
 }
 
 // moreConfirmations reports whether a change that is due must wait until more failures are confirmed, so that
-// processes which ended together cause only one new table. It waits for half a GossipInterval. If another
-// member has been reported by too few watchers by then, it waits for up to another half.
+// processes which ended together cause only one new table. The change waits for half a GossipInterval. If too
+// few watchers have reported another member by then, the change waits for up to another half.
 func (w *watch) moreConfirmations(now time.Time) bool {
 	waited := now.Sub(w.confirmed)
 	if w.confirmed.IsZero() || waited >= w.cfg.GossipInterval || (waited >= w.cfg.GossipInterval/2 && !w.set.Reported()) {

@@ -62,8 +62,8 @@ type Ends interface {
 	// Left reports whether a process sent a leave message, which proves that it has ended.
 	Left(i lease.Incarnation) bool
 
-	// Refused reports whether the address of a process refused connections. This is not proof, because a
-	// firewall may have refused them.
+	// Refused reports whether the address of a process refused connections. A refusal does not prove that the
+	// process has ended, because it may come from a firewall.
 	Refused(i lease.Incarnation) bool
 }
 
@@ -88,10 +88,11 @@ const (
 
 // Decide returns whether this node may own partitions, given the live members including this node.
 //
-// The parameter agreed is the earliest of the members' latest heartbeat times. It must be zero unless the
-// following is true: All members with a table have the same table as this node. The table contains all
-// candidates that this node sees. And all these heartbeats were sent after the last moment at which any of
-// the members missed a voter.
+// The parameter agreed is the earliest of the members' latest heartbeat times. It must be zero unless three
+// conditions are met:
+//   - All members with a table have the same table as this node.
+//   - That table contains all candidates that this node sees.
+//   - All these heartbeats were sent after the last moment at which any of the members missed a voter.
 //
 // A silent process, or one whose id is used by a later process, has not necessarily ended. The later process
 // may have been started because the earlier process is cut off.
@@ -146,9 +147,9 @@ func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ends Ends) 
 //
 // A firewall that refuses the connections between two sides also blocks heartbeats. So once all live members
 // have sent a heartbeat after the voter was lost, none of these members is on the other side of such a
-// firewall. At that point, this side has lost all members from which it is cut off. If it were the smaller
-// side, it would not own anything. The check uses half a Spread, which is much longer than any difference
-// between the clocks.
+// firewall. At that point, this side has lost all members from which it is cut off. If this side were the
+// smaller one, it would not own anything. The check uses half a Spread, which is much longer than any
+// difference between the clocks.
 func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 	for id, s := range r.seats {
 		here := func(m Member) bool { return m.Incarnation == self || m.Renewed.After(s.lost.Add(r.Spread/2)) }
@@ -160,8 +161,8 @@ func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 	return any
 }
 
-// Misses reports whether this node must announce in each message that it misses a voter. It does so while a
-// voter is missing, and for another Spread after a silent voter has returned.
+// Misses reports whether this node must announce in each message that it misses a voter. A node does so while
+// a voter is missing, and for another Spread after a silent voter has returned.
 //
 // The second case is needed, for example, if A was silent and C was restarted in the meantime. Until the end
 // of the Spread, A may not know the new process of C. A then has a table with the same ids as the tables of
@@ -170,8 +171,9 @@ func (r *Record) Misses(now time.Time) bool {
 	return r.short() || (!r.returned.IsZero() && !now.After(r.returned.Add(r.Spread)))
 }
 
-// short reports whether a voter was missing at the last Decide. In this case, this node does not give seats.
-// Otherwise a newcomer would assume that the cluster is complete, and would not know about the missing voter.
+// short reports whether a voter was missing at the last Decide. While a voter is missing, this node does not
+// give seats. Otherwise a newcomer would assume that the cluster is complete, and would not know about the
+// missing voter.
 func (r *Record) short() bool {
 	for _, s := range r.seats {
 		if !s.lost.IsZero() {
@@ -183,8 +185,8 @@ func (r *Record) short() bool {
 
 // seat gives a seat to each placed member if no voter is missing. A seat becomes a vote when all members have
 // agreed, more than a Spread after the seat's member was first seen placed. Each seat has its own start time.
-// This time also passes while a voter is missing. That is safe, because members that miss a voter do not
-// agree, and they give all seats before they agree again.
+// The Spread of a seat also passes while a voter is missing. That is safe, because members that miss a voter
+// do not agree, and they give all seats before they agree again.
 func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
 	short := r.short()
 	for id, m := range live {
@@ -248,7 +250,7 @@ func (r *Record) count(live map[lease.NodeID]Member) Verdict {
 }
 
 // follow decides for a newcomer. The newcomer may own partitions if one of its elders owns partitions. If no
-// elder is live, the verdict v remains.
+// elder is live, follow returns v unchanged.
 func (r *Record) follow(v Verdict, live map[lease.NodeID]Member) Verdict {
 	present := false
 	for e := range r.elders {

@@ -23,8 +23,8 @@ type Update struct {
 	// rejoining.
 	Stale bool `json:"stale,omitempty"`
 
-	// Table is the whole table, if set. In this case, the update does not need a previous State, and Members
-	// contains all members.
+	// Table is the whole table, if set. If Table is set, the update does not need a previous State, and
+	// Members contains all members.
 	Table   *placement.Export `json:"table,omitempty"`
 	Cluster string            `json:"cluster,omitempty"` // cluster of the table; "" if the agent does not report it
 

@@ -13,10 +13,10 @@
 //		})
 //	})
 //
-// It wraps the part of github.com/vmihailenco/msgpack/v5 that is safe for hostile input. The rest of that
-// library is not safe. It allocates as much memory as the header of a value claims, it recurses as deep as
-// values are nested, and it accepts -1 and nil as unsigned integers. This package has the following
-// protections:
+// Package wire wraps the part of github.com/vmihailenco/msgpack/v5 that is safe for hostile input. The rest
+// of that library is not safe. The library allocates as much memory as the header of a value claims, it
+// recurses as deep as values are nested, and it accepts -1 and nil as unsigned integers. This package has the
+// following protections:
 //
 //   - Before it allocates anything, it compares each length with a limit and with the number of remaining
 //     bytes.

@@ -23,7 +23,7 @@ type Reader struct {
 	problem string
 }
 
-// source is the input of the decoder. The Reader also peeks into it and takes bytes out of it.
+// source is the input of the decoder. The Reader also peeks at the input and takes bytes out of it.
 type source struct {
 	b  []byte
 	at int
