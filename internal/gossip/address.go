@@ -71,8 +71,8 @@ func (cfg *Config) ownAddress(ctx context.Context, bind netip.AddrPort, h host) 
 	return o, nil
 }
 
-// guess resolves seed names only if the addresses of seeds do not determine the address, because a name
-// server may not answer.
+// guess returns the address to advertise. It resolves seed names only if the configured addresses of seeds
+// are not enough, because a name server may not answer.
 func (cfg *Config) guess(ctx context.Context, h host) (netip.Addr, error) {
 	seeds := addrPorts(cfg.Seeds)
 	if len(h.sources(seeds)) == 0 {
@@ -244,7 +244,8 @@ func mostOf(sources []netip.Addr) netip.Addr {
 	return slices.MaxFunc(sources, func(a, b netip.Addr) int { return votes(sources, a) - votes(sources, b) })
 }
 
-// votes returns the number of seeds that this host reaches from an address, scaled so that IPv4 wins a tie.
+// votes returns twice the number of seeds that this host reaches from an address. It adds one for an IPv4
+// address, so that IPv4 wins a tie.
 func votes(sources []netip.Addr, ip netip.Addr) (n int) {
 	for _, s := range sources {
 		if s == ip {

@@ -14,7 +14,7 @@ import (
 // Agents send both immediately.
 const maxHeadTimeout = time.Second
 
-// greeter implements roost's protocols on a stream before memberlist reads or writes anything: the hello, and
+// greeter implements the protocols that roost runs on a stream before memberlist uses it: the hello, and
 // incoming watch streams. It proves that this node has a key, and verifies that the other side has one.
 type greeter struct {
 	label       string

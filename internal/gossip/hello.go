@@ -18,9 +18,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Before memberlist uses a stream that it opens to exchange states, the node sends a hello. So the node finds
-// out early if the two nodes must not exchange states. The possible reasons are different cluster names or
-// keys, another cluster with the same name, and a stream that leads back to the node itself.
+// When memberlist opens a stream to exchange states, the node first sends a hello. So the node finds out
+// early if the two nodes must not exchange states. The possible reasons are different cluster names or keys,
+// another cluster with the same name, and a stream that leads back to the node itself.
 //
 //	caller: label, typeHello, frame: version, whether it has a key, number, proof
 //	callee: verdict; if it is welcome, frame: what it says (handle, founders), proof

@@ -267,7 +267,7 @@ func hint(bind netip.Addr, err error) string {
 // Addr returns the ip:port at which other nodes reach this node.
 func (n *Node) Addr() string { return n.own.Load().at.String() }
 
-// Errors of SetKeys, for changes that would cut off this node if they were made in one step.
+// SetKeys returns these errors for changes that would cut off this node if they were made in one step.
 var (
 	ErrPlain  = errors.New("gossip: this node sends plain text, so it has to accept that until all nodes encrypt: keep plain text among the keys")
 	ErrSealed = errors.New("gossip: this node encrypts, and can send or accept plain text only after a new start")

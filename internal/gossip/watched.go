@@ -68,7 +68,7 @@ func (w *watched) count() int {
 }
 
 // serveWatcher answers a watcher, and keeps the stream open until either side ends it. After the handshake,
-// the stream no longer takes a slot of the firewall.
+// the stream no longer uses a slot of the firewall.
 func (g *greeter) serveWatcher(s *firewall.Stream) error {
 	switch err := g.answerWatcher(s); {
 	case errors.Is(err, errProof), errors.Is(err, errWatch):

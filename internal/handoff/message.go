@@ -89,7 +89,7 @@ func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 	}
 }
 
-// askAll asks the members that have not answered for p. Members that run p are asked by decide instead.
+// askAll asks the members that have not answered for p. The members that run p are asked by decide.
 func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	if !t.waits() {
 		return

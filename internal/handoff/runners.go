@@ -124,8 +124,8 @@ func (r *Runners) Begun(p placement.Partition) (news bool) {
 	return news
 }
 
-// Review removes expired entries, and reports whether any entries remain. The function keeps reports whether
-// this node runs a partition that the table assigns to another node.
+// Review removes expired entries, and reports whether any entries remain. The callback keeps must return
+// whether this node runs a partition that the table assigns to another node.
 func (r *Runners) Review(now time.Time, keeps func(placement.Partition) bool) (any bool) {
 	maps.DeleteFunc(r.other, func(p placement.Partition, o runner) bool {
 		return !now.Before(o.until) || (o.handle != 0 && !contains(r.live, o.handle)) || (o.handle == r.self && !keeps(p)) ||

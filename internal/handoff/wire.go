@@ -26,7 +26,7 @@ const maxListed = 256
 // ErrMalformed is the error that [Decode] returns.
 var ErrMalformed = errors.New("handoff: malformed message")
 
-// Encode returns the wire form of a. If a contains many partitions, the result has several messages.
+// Encode returns the wire form of a. The result has several messages if there are many partitions.
 func (a Ask) Encode() [][]byte {
 	return pack(func(w *wire.Writer) {
 		w.Uint(kindAsk)
@@ -35,7 +35,7 @@ func (a Ask) Encode() [][]byte {
 	}, a.Wants, a.Demands)
 }
 
-// Encode returns the wire form of a. If a contains many partitions, the result has several messages.
+// Encode returns the wire form of a. The result has several messages if there are many partitions.
 func (a Answer) Encode() [][]byte {
 	return pack(func(w *wire.Writer) {
 		w.Uint(kindAnswer)

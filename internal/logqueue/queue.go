@@ -59,8 +59,8 @@ type Queued interface {
 }
 
 // Through returns a logger that writes through a queue. If log already has a queue, Through returns log and
-// that queue, and end does nothing. Otherwise Through creates a queue, which end closes. The function end
-// waits for at most a second while the remaining lines are written. Later lines are dropped.
+// that queue, and end does nothing. Otherwise Through creates a queue, and end closes that queue. The
+// function end waits for at most a second while the remaining lines are written. Later lines are dropped.
 func Through(log *slog.Logger) (behind *slog.Logger, q *Queue, end func()) {
 	if h, ok := log.Handler().(Queued); ok {
 		return log, h.Queue(), func() {}

@@ -70,16 +70,16 @@ func (d *damping) lose(revived, reached uint64) {
 	}
 }
 
-// found reports, only once, whether this node is back, because leases of other nodes have come back. If this
-// node kept its own lease, nodes that gave up their leases are ignored, because it was those nodes that were
-// away.
+// found reports, only once, whether this node is back. It concludes this from the leases of other nodes that
+// have come back. If this node kept its own lease, nodes that gave up their leases are ignored, because it
+// was those nodes that were away.
 func (d *damping) found(revived, reached uint64) (back bool) {
 	back = d.away && (reached > d.reached || (d.fenced && revived > d.revived))
 	d.away, d.fenced = false, false
 	return back
 }
 
-// returns returns the number of returns that currently count.
+// returns computes how many returns currently count.
 func (d *damping) returns(now time.Time) int {
 	each := returnCounts * d.ttl
 	return int((max(0, d.countsUntil.Sub(now)) + each - 1) / each)

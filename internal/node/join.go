@@ -129,8 +129,8 @@ const Discovered = "Config.Discover"
 
 // aloneByConfig reports whether all seeds of a new node certainly lead to the node itself, so that it need
 // not wait for others. A loopback address cannot lead to another host. If a directory contains only this
-// node, no node was registered earlier, and later nodes will find this node there. Any other alias of this
-// node may hide another node, and so may a name that does not resolve yet.
+// node, no node was registered earlier, and later nodes will find this node there. Another node may be behind
+// any other alias of this node, or behind a name that does not resolve yet.
 func (j *join) aloneByConfig() bool {
 	return !j.entered && len(j.targets) > 0 && j.set.PeerCount() == 0 && len(j.waiting.senders) == 0 &&
 		!slices.ContainsFunc(j.targets, func(t *target) bool { return !j.isSelf(t) })

@@ -167,7 +167,7 @@ func (s *stall) wallStepped(now time.Time) bool {
 	return wall-now.Sub(s.lastTurn) > s.ttl/8
 }
 
-// wonder starts to ask many members for a short time.
+// wonder makes this node ask many members for a short time.
 func (a *asleep) wonder(now time.Time) {
 	if now.Before(a.until) || a.life.phase == Joining || a.life.phase == Over {
 		return

@@ -61,7 +61,7 @@ func (s *schedule) lose(now time.Time) {
 	}
 }
 
-// due reports whether the time at has been reached. A zero time is never due.
+// due reports whether the time of an event has come. A zero time is never due.
 func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 func earliest(a, b time.Time) time.Time {

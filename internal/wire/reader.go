@@ -115,8 +115,8 @@ func (r *Reader) Left() int { return r.left }
 // At returns how many bytes have been read.
 func (r *Reader) At() int { return r.in.at }
 
-// Fields reads an array of at least least fields. The function body reads the fields that it knows, and
-// Fields skips the rest.
+// Fields reads an array that must have least or more fields. The function body reads the fields that it
+// knows, and Fields skips the rest.
 func (r *Reader) Fields(least int, body func()) {
 	n := r.array()
 	outer := r.left
@@ -132,7 +132,7 @@ func (r *Reader) Fields(least int, body func()) {
 	}
 }
 
-// List reads an array of at most most elements, and calls body for each element.
+// List reads an array of up to most elements, and calls body for each element.
 func (r *Reader) List(most int, body func()) {
 	r.Fields(0, func() {
 		if r.left > most {
@@ -179,7 +179,7 @@ func (r *Reader) length(n, most int, err error) int {
 	return n
 }
 
-// Map reads the size n of a map with at most most keys. The caller must then read n keys and n values,
+// Map reads the size n of a map with up to most keys. The caller must then read n keys and n values,
 // alternating.
 func (r *Reader) Map(most int) (n int) {
 	code, ok := r.next()
@@ -322,7 +322,7 @@ func (r *Reader) Text(limit int) string {
 	return string(r.content(limit))
 }
 
-// content reads the bytes of a bytes or text value.
+// content reads the bytes of a binary or text value.
 func (r *Reader) content(limit int) []byte {
 	n, err := r.dec.DecodeBytesLen()
 	if n = r.length(n, r.in.rest(), err); n > limit {

@@ -67,8 +67,7 @@ type Fields struct {
 	n, last, size int // number of fields, number up to the last present field, and where that ends
 }
 
-// Fields starts an array. The caller must write the first least fields, then the optional fields, and then
-// call End.
+// Fields starts an array. The caller must write least fields, then the optional fields, and then call End.
 func (w *Writer) Fields(least int) Fields {
 	w.out.b = append(w.out.b, 0) // for the length
 	return Fields{w: w, start: len(w.out.b), n: least, last: least}
@@ -124,10 +123,10 @@ func (w *Writer) Bool(v bool) { _ = w.enc.EncodeBool(v) }
 // Text appends a text, which should be UTF-8.
 func (w *Writer) Text(s string) { _ = w.enc.EncodeString(s) }
 
-// Bin starts a bytes value of n bytes, which must be written next.
+// Bin starts a binary value of n bytes, which must be written next.
 func (w *Writer) Bin(n int) { _ = w.enc.EncodeBytesLen(n) }
 
-// Bytes appends a bytes value.
+// Bytes appends a binary value.
 func (w *Writer) Bytes(b []byte) {
 	w.Bin(len(b))
 	w.Raw(b)
@@ -139,22 +138,22 @@ func (w *Writer) Handle(h uint64) {
 	w.RawHandle(h)
 }
 
-// RawHandle appends a handle as part of a bytes value that Bin started.
+// RawHandle appends a handle as part of a binary value that Bin started.
 func (w *Writer) RawHandle(h uint64) {
 	w.out.b = append(w.out.b, byte(h>>40), byte(h>>32), byte(h>>24), byte(h>>16), byte(h>>8), byte(h))
 }
 
-// Raw appends b unchanged. The bytes of b are encoded values, or part of a bytes value that Bin started.
+// Raw appends b unchanged. The bytes of b are encoded values, or part of a binary value that Bin started.
 func (w *Writer) Raw(b []byte) { w.out.b = append(w.out.b, b...) }
 
 // Sizes and limits, in bytes.
 const (
 	MaxInteger = 9 // maximum size of an integer
-	MaxHeader  = 5 // maximum size of the header of an array, a bytes value or a text
-	HandleSize = 6 // size of a handle inside a bytes value
+	MaxHeader  = 5 // maximum size of the header of an array, a binary value or a text
+	HandleSize = 6 // size of a handle inside a binary value
 )
 
-// BinSize returns the encoded size of a bytes value with n bytes.
+// BinSize returns the encoded size of a binary value with n bytes.
 func BinSize(n int) int {
 	switch {
 	case n < 1<<8:

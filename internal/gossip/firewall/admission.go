@@ -341,7 +341,7 @@ func (s *admission) grantAll(now time.Time) (victims []*place) {
 	return append(s.grant(&s.served, now), s.grant(&s.toRead, now)...)
 }
 
-// grant grants budget to waiting streams, and takes it from streams that are overdue. It picks the stream
+// grant gives budget to waiting streams, and takes it from streams that are overdue. It picks the stream
 // whose source uses the fewest bytes, then the smallest message, and then the earliest stream.
 func (s *admission) grant(in *pool, now time.Time) (victims []*place) {
 	for len(in.waiting) > 0 {

@@ -42,7 +42,7 @@ type Names struct {
 }
 
 // Admit decides whether memberlist may add a name as alive. It returns an error if there are already
-// lease.MaxNodes names, or if too many new names arrive per second. A new name is counted here instead of in
+// lease.MaxNodes names, or if too many new names arrive per second. A new name is counted by Admit and not by
 // Joined, because a name with incarnation 0 uses memory but never joins.
 func (m *Names) Admit(name string, now time.Time) error {
 	alive, known := m.known[name]

@@ -48,8 +48,8 @@ func (u *unconfirmed) allowsStream(to memberlist.Address, now time.Time) bool {
 }
 
 // allows reports whether the given number of bytes may be sent to an address, and counts them. memberlist
-// adds a name to each address to which it sends by itself. roost sends to addresses without a name, and these
-// are not limited.
+// adds a name to each address to which it sends by itself. roost's own messages go to addresses without a
+// name, and are not limited.
 func (u *unconfirmed) allows(to memberlist.Address, bytes int, now time.Time) bool {
 	at, err := netip.ParseAddrPort(to.Addr)
 	if to.Name == "" || u.live == nil || err != nil || u.live(to.Addr) {
