@@ -100,8 +100,8 @@ func addrPorts(texts []string) (all []netip.AddrPort) {
 	return all
 }
 
-// reachedBy returns an error if this node advertises a loopback address but all other nodes are on other
-// hosts, from which they cannot reach it. It ignores loopback addresses with the port of this node, because
+// reachedBy returns an error if this node advertises a loopback address, but all other nodes are on other
+// hosts. They could not reach this node. It ignores loopback addresses with the port of this node, because
 // they probably lead to this node itself.
 func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 	var elsewhere netip.AddrPort

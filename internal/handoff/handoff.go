@@ -117,9 +117,9 @@ func (h *Handoff) owner(p placement.Partition) lease.Handle {
 	return h.owners[p]
 }
 
-// Fence immediately ends all runs, and revokes this node's rights to run partitions. The caller must call it
-// when the node leaves, or when its lease has ended and other nodes no longer wait for it. SetTable acquires
-// the partitions again.
+// Fence immediately ends all runs, and revokes this node's rights to run partitions. Call Fence when the node
+// leaves, or when its lease has ended and other nodes no longer wait for it. SetTable acquires the partitions
+// again.
 func (h *Handoff) Fence() {
 	for _, p := range h.partitions() {
 		t := h.parts[p]

@@ -14,10 +14,10 @@ import (
 // assigner keeps the assignment of a strategy that has an assignment: see placement.Stateful. One node, the
 // coordinator, writes the assignment, which then spreads to all nodes.
 //
-// Each message contains a stamp of the sender's assignment. If the stamp differs from the receiver's and is
-// at least as new, the receiver exchanges full states with the sender, over the same kind of stream that
-// joins use. Assignments can be merged. So it is harmless if two nodes act as coordinators, or if messages
-// arrive out of order.
+// Each message contains a stamp of the sender's assignment. The receiver compares this stamp with its own. If
+// the sender's stamp differs and is at least as new, the receiver exchanges full states with the sender, over
+// the same kind of stream as a join. Assignments can be merged. So it is harmless if two nodes act as
+// coordinators, or if messages arrive out of order.
 type assigner struct {
 	*Node
 	on      bool // the strategy has an assignment

@@ -425,10 +425,10 @@ func (j *join) mayAnswer() bool {
 	})
 }
 
-// noteState records that a valid full state of another node has arrived. If an exchange of this node is
-// waiting for a full state, the node has joined. Other messages do not complete a join, because they do not
-// list all members. A node that joined after such a message would take over partitions that unknown members
-// own.
+// noteState records that a valid full state of another node has arrived. If an exchange of this node was
+// waiting for such a state, the node has now joined. Other messages do not complete a join, because they do
+// not list all members. A node that joined after such a message would take over partitions that unknown
+// members own.
 func (j *join) noteState(now time.Time, m *lease.Message) {
 	if len(activeIn(m, j.self)) > 0 {
 		j.reach.seen, j.reach.oneWay = time.Time{}, false // packets have now shown what streams had shown

@@ -69,10 +69,10 @@ func (t *tables) memberLeft() bool {
 	return t.state != nil && slices.ContainsFunc(t.state.Members, t.set.Left)
 }
 
-// moreLosses reports whether a change that is due must wait for more leases to run out, so that nodes which
-// crashed or were cut off together cause only one new table. All these nodes sent their last heartbeats
-// within one heartbeat interval. So the change waits for at most one interval, as long as some lease is older
-// than the lease of a running node can be. After a single crash there is no wait.
+// moreLosses reports whether a due change must wait for more leases to run out. The wait combines nodes that
+// crashed or were cut off together into one new table. All these nodes sent their last heartbeats within one
+// heartbeat interval. So the change waits for at most one interval, as long as some lease is too old to
+// belong to a running node. After a single crash there is no wait.
 func (t *tables) moreLosses(now time.Time) bool {
 	if !t.when.losses.IsZero() && t.reach.mayBeCutOff(now) {
 		return true // this node itself may be the one that is lost

@@ -96,8 +96,8 @@ func (r *reach) exchangeWith(now time.Time, addrs []string) {
 	}
 }
 
-// cutOff fences this node because other members are running but do not hear it. Before it rejoins, the node
-// announces this to other members, in case some of them hear it after all.
+// cutOff fences this node because other members are running but do not hear it. Before the node rejoins, it
+// announces its fence to other members, in case some of them hear it after all.
 func (r *reach) cutOff(now time.Time) {
 	r.log(Warn, "fenced: not heard over UDP; rejoining", "why", "other members run and do not hear this node",
 		"advertised", r.cfg.Self.Addr, "unheard", r.unheard(now).Round(time.Millisecond))
@@ -109,8 +109,8 @@ func (r *reach) cutOff(now time.Time) {
 }
 
 // notePresent records from a message, which may be a replay, that active members are running. If there is
-// only one active member, it may be cut off just like this node. In this case, a node with a lower id than
-// that member does not record it, and so continues. This exception does not apply to a newcomer.
+// only one active member, it may be cut off just like this node. In this case, the node with the lower id
+// ignores the other one and continues. This exception does not apply to a newcomer.
 func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
 	newcomer := r.life.phase == Joining && !r.join.entered
 	if len(active) == 0 || (len(active) == 1 && active[0] > r.self && !newcomer) {
@@ -181,8 +181,8 @@ func (r *reach) heardByPacket() {
 
 // outside reports whether a joining node has seen active members over streams, but none of them in packets.
 // Other joining nodes cannot make such a node a member, because packets of the members may not reach them
-// either. If the heartbeats of an active member are rejected because of its clock, its full state ends this
-// condition: see join.noteState.
+// either. The node is no longer outside if a full state names active members, even if their heartbeats are
+// rejected because of a clock: see join.noteState.
 func (r *reach) outside() bool { return !r.seen.IsZero() && !r.set.OthersActive() }
 
 // answerWithin returns how long this node waits for packets to show what a stream has shown.

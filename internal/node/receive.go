@@ -257,8 +257,8 @@ func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) 
 	w.streams[r.ID] = s
 }
 
-// streamsAlone returns the addresses of nodes that are trying to join, and whose states have been arriving
-// for so long that a packet should have been answered by now.
+// streamsAlone returns the addresses of nodes that are trying to join but do not answer packets. It only
+// includes a node whose states have been arriving for so long that a packet should have been answered by now.
 func (w *pendingSenders) streamsAlone(live *lease.View) map[lease.NodeID]string {
 	if len(w.streams) == 0 {
 		return nil

@@ -60,8 +60,8 @@ func (r *rejoin) expel(now time.Time, why string) {
 }
 
 // listenAgain stops discarding messages and starts the rejoin. An attempt may hang on a node that does not
-// answer, so enough news from gossip also completes the rejoin. This does not apply while the full state of
-// another node waits for an answer, because then packets are being lost, and those that arrive only name a
+// answer, so enough news from gossip also completes the rejoin. Gossip is not enough while the full state of
+// another node waits for an answer. In that case packets are being lost, and those that arrive only name a
 // few members.
 func (r *rejoin) listenAgain(now time.Time) {
 	if r.stall.discarded(now) {
@@ -93,8 +93,8 @@ const (
 	maxLost     = 64
 	rememberFor = 24 * time.Hour
 
-	// lostAtOnce is how many lost members all members on one side of a split together try per RejoinInterval,
-	// on average. The limit keeps a large fleet from overloading the hosts of dead nodes.
+	// lostAtOnce is the average number of lost members that one side of a split tries per RejoinInterval. The
+	// limit keeps a large fleet from overloading the hosts of dead nodes.
 	lostAtOnce = 16
 )
 

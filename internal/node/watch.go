@@ -178,9 +178,9 @@ func (w *watch) noteCrashes(now time.Time) {
 	}
 }
 
-// moreConfirmations reports whether a change that is due must wait until more failures are confirmed, so that
-// processes which ended together cause only one new table. The change waits for half a GossipInterval. If too
-// few watchers have reported another member by then, the change waits for up to another half.
+// moreConfirmations reports whether a due change must wait until more failures are confirmed. The wait
+// combines processes that ended together into one new table. The change waits for half a GossipInterval. If
+// too few watchers have reported another member by then, the change waits for up to another half.
 func (w *watch) moreConfirmations(now time.Time) bool {
 	waited := now.Sub(w.confirmed)
 	if w.confirmed.IsZero() || waited >= w.cfg.GossipInterval || (waited >= w.cfg.GossipInterval/2 && !w.set.Reported()) {

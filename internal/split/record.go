@@ -165,8 +165,8 @@ func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 // a voter is missing, and for another Spread after a silent voter has returned.
 //
 // The second case is needed, for example, if A was silent and C was restarted in the meantime. Until the end
-// of the Spread, A may not know the new process of C. A then has a table with the same ids as the tables of
-// other members, but A's table relies on the old process of C, which may still be running.
+// of the Spread, A may not know the new process of C. The table of A then has the same ids as other tables,
+// but it relies on the old process of C, which may still be running.
 func (r *Record) Misses(now time.Time) bool {
 	return r.short() || (!r.returned.IsZero() && !now.After(r.returned.Add(r.Spread)))
 }
@@ -184,9 +184,9 @@ func (r *Record) short() bool {
 }
 
 // seat gives a seat to each placed member if no voter is missing. A seat becomes a vote when all members have
-// agreed, more than a Spread after the seat's member was first seen placed. Each seat has its own start time.
-// The Spread of a seat also passes while a voter is missing. That is safe, because members that miss a voter
-// do not agree, and they give all seats before they agree again.
+// agreed, more than a Spread after the member was first seen to take part in placement. Each seat has its own
+// start time. The waiting time of a seat also passes while a voter is missing. That is safe, because members
+// that miss a voter do not agree, and they give all seats before they agree again.
 func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
 	short := r.short()
 	for id, m := range live {

@@ -63,9 +63,9 @@ type State struct {
 	Running []Running // sorted by partition
 }
 
-// Diff returns the update that takes a routing client from one state of an agent to a later state. If from is
-// nil, the update contains the whole table. Diff assumes that the number of partitions and the strategy of an
-// agent never change. It takes O(partitions + members) time.
+// Diff returns the update that a routing client needs to get from one state of an agent to a later state. If
+// from is nil, the update contains the whole table. Diff assumes that the number of partitions and the
+// strategy of an agent never change. It takes O(partitions + members) time.
 func Diff(from, to *State) *Update {
 	u := &Update{Version: to.Version, Digest: to.Table.Digest(), Stale: to.Stale, Running: to.Running}
 	var old []*Member

@@ -38,8 +38,8 @@ const (
 	readBudget = 14 << 20
 
 	// serveBudget limits the complete messages that memberlist is decoding and answering. If there is a key,
-	// these messages are authenticated. The budget charges each message with twice its own size and that of
-	// its answer.
+	// these messages are authenticated. Each message uses twice its own size plus twice the size of its
+	// answer.
 	serveBudget = 16 << 20
 
 	// maxServed must be below 128, because memberlist closes further exchanges without an answer.
