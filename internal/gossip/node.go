@@ -145,7 +145,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 		_ = n.firewall.Shutdown()
 		return nil, err
 	}
-	// A message has overhead for its type, checksum, label and encryption.
+	// Leave room in each packet for the message type, checksum, label and encryption.
 	n.budget = mc.UDPBufferSize - 64 - len(cfg.Cluster)
 	return n, nil
 }

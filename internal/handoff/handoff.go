@@ -298,7 +298,7 @@ func (h *Handoff) giveUp(p placement.Partition, t *hosting) {
 	}
 }
 
-// partitions returns all partitions that have a hosting, in ascending order.
+// partitions returns the keys of h.parts in ascending order.
 func (h *Handoff) partitions() []placement.Partition {
 	return slices.Sorted(maps.Keys(h.parts))
 }

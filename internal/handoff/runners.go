@@ -36,8 +36,8 @@ func runnerSince(now time.Time, h lease.Handle, until time.Time) runner {
 // the news of the next run may take before the node asks the old runner.
 const newsTime = 2 * time.Second
 
-// SetMembers sets this node and the live members with handoff. The members must be sorted. News from a new
-// member is accepted immediately, because it may arrive before a table that contains the member.
+// SetMembers sets this node and the live members that use handoff. The members must be sorted. News from a
+// new member is accepted immediately, because it may arrive before a table that contains the member.
 func (r *Runners) SetMembers(self lease.Handle, live []lease.Handle) {
 	r.self, r.live = self, slices.Clone(live)
 }

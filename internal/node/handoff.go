@@ -34,7 +34,7 @@ type handing struct {
 	busy  bool // something may wait for the next turn of gossip
 }
 
-// news tells all members with handoff that this node runs partitions which those members may expect on
+// news tells all members that use handoff that this node runs partitions which those members may expect on
 // another node. The news is sent twice because lookups depend on it. A node that has received neither copy
 // asks for the news: see handoff.Runners.
 type news struct {

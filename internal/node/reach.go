@@ -150,7 +150,7 @@ func (r *reach) noteExchange(began time.Time) {
 	r.seen = r.streamed
 }
 
-// hearOthers records a message that arrived in a packet while this node checks whether it is heard.
+// hearOthers records a message that arrived in a packet while this node doubts that other nodes hear it.
 func (r *reach) hearOthers(now time.Time, m *lease.Message) {
 	if r.doubts() && now.Sub(r.since) >= r.cfg.LeaseTTL/8 {
 		r.notePresent(now, m, r.set.Active())

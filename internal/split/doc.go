@@ -15,8 +15,8 @@
 //     becomes silent keeps its seat for some time, because a crash and a network failure look the same.
 //   - A voter whose address refuses connections has either crashed, or is behind a firewall that rejects
 //     connections. The voter loses its seat under two conditions: This side may own partitions even without
-//     the voter, and all live members have sent a heartbeat more than half a Spread after they lost the
-//     voter. These heartbeats show that none of the members is behind the same firewall as the voter.
+//     the voter, and all live members have sent a heartbeat more than half a Spread after the voter was lost.
+//     These heartbeats show that none of the members is behind the same firewall as the voter.
 //
 // The package guarantees the following for sides that no longer see each other:
 //
