@@ -12,18 +12,19 @@ import (
 	"time"
 )
 
-// Others reach a node at the address that it advertises. That one is configured, or guessed: a node that
-// listens at all addresses of its host advertises the one from which the host reaches the seeds.
+// Other nodes reach a node at its advertised address. This address is either configured or guessed. A node
+// that listens on all addresses of its host advertises the address from which the host reaches the seeds.
 
-// ErrLoopback means that a node on this host alone has seeds on others.
+// ErrLoopback means that this node advertises a loopback address, but its seeds are on other hosts.
 var ErrLoopback = errors.New("it is a loopback address, at which other hosts do not reach this node")
 
 const setAdvertise = "set Advertise (--advertise HOST:PORT) to the address at which other nodes reach this one"
 
-// lookupTime is how long a start waits for the names of seeds. The node looks again while it joins.
+// lookupTime is how long a starting node waits for the names of its seeds to resolve. A joining node looks up
+// the names again.
 const lookupTime = 2 * time.Second
 
-// Usable reports whether ip is the address of one host, to which others can send.
+// Usable reports whether ip is the address of a single host to which other hosts can send.
 func Usable(ip netip.Addr) bool {
 	ip = ip.Unmap()
 	return ip.IsGlobalUnicast() || ip.IsLoopback() || ip.IsLinkLocalUnicast()
@@ -32,11 +33,12 @@ func Usable(ip netip.Addr) bool {
 // own is the advertised address.
 type own struct {
 	at      netip.AddrPort
-	setting string // which has the address; "" = it is guessed
-	had     bool   // this host had it at the start: behind a translation of addresses, it has not
+	setting string // name of the setting with the address; "" = the address is guessed
+	had     bool   // this host had the address at the start, which is not the case behind NAT
 }
 
-// ownAddress decides on the address to advertise. Its port is 0 if it is the bound one.
+// ownAddress determines the address to advertise. If the result has port 0, the node advertises the port to
+// which it is bound.
 func (cfg *Config) ownAddress(ctx context.Context, bind netip.AddrPort, h host) (own, error) {
 	o := own{at: bind, setting: "Bind (--bind)"}
 	switch {
@@ -69,7 +71,8 @@ func (cfg *Config) ownAddress(ctx context.Context, bind netip.AddrPort, h host) 
 	return o, nil
 }
 
-// guess asks for names only if the addresses of seeds say nothing: a name server may be silent.
+// guess returns the address to advertise. It resolves seed names only if the configured addresses of seeds
+// are not enough, because a name server may not answer.
 func (cfg *Config) guess(ctx context.Context, h host) (netip.Addr, error) {
 	seeds := addrPorts(cfg.Seeds)
 	if len(h.sources(seeds)) == 0 {
@@ -78,7 +81,7 @@ func (cfg *Config) guess(ctx context.Context, h host) (netip.Addr, error) {
 	return h.guess(seeds)
 }
 
-// lookUp returns the addresses of the names of seeds, as far as they are known soon.
+// lookUp returns the addresses of those seed names that resolve within lookupTime.
 func (cfg *Config) lookUp(ctx context.Context) []netip.AddrPort {
 	if cfg.LookUp == nil {
 		return nil
@@ -97,8 +100,9 @@ func addrPorts(texts []string) (all []netip.AddrPort) {
 	return all
 }
 
-// reachedBy returns why others do not reach a loopback address: all of them are on other hosts. A loopback address with
-// the port of this node is likely to be this node itself, and counts for nothing.
+// reachedBy returns an error if this node advertises a loopback address, but all other nodes are on other
+// hosts. They could not reach this node. It ignores loopback addresses with the port of this node, because
+// they probably lead to this node itself.
 func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 	var elsewhere netip.AddrPort
 	for _, other := range others {
@@ -116,9 +120,10 @@ func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 		at, ErrLoopback, elsewhere, at.Port(), setAdvertise)
 }
 
-// Locate looks for a better address, for a node that others may not reach. It returns the ip:port to advertise from now
-// on, which is the present one unless that is a guess, and why others do not reach the node there; nil = it does
-// not know. reach has the ip:port of nodes that do not answer.
+// Locate looks for a better address for a node that other nodes may not be able to reach. The caller passes
+// the ip:port of nodes that do not answer. Locate returns the ip:port to advertise from now on. The returned
+// address only differs from the current address if the current address is a guess. The error is the reason
+// why other nodes cannot reach this node at the returned address, or nil if the reason is not known.
 func (n *Node) Locate(reach []string) (addr string, err error) {
 	if n.host.addrs == nil {
 		return n.Addr(), nil // of a simulated network
@@ -145,8 +150,9 @@ func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
 	return o.at.String(), nil
 }
 
-// guessAgain keeps an address that the host has, and from which it reaches some of the others. Another one has to reach
-// some of them, too: while the host has lost its address for a moment, all that is left may be the address of a tunnel.
+// guessAgain keeps the current address if the host still has it and reaches some of the other nodes from it.
+// A new address must also be one from which the host reaches some of the other nodes. Otherwise a host that
+// briefly loses its regular address could switch to the address of a tunnel.
 func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPort, error) {
 	sources := h.sources(reach)
 	if has && !h.bridges(o.at.Addr()) { // containers that have gone are no reason to move to their bridge
@@ -165,21 +171,21 @@ func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPo
 	return o.at, fmt.Errorf("this host no longer has %s, and no other address from which it reaches the other nodes", o.at.Addr())
 }
 
-// host is what the operating system says of the addresses of this host.
+// host provides what the operating system knows about the addresses of this host.
 type host struct {
-	source func(to netip.AddrPort) (netip.Addr, error) // from which it sends to an address
+	source func(to netip.AddrPort) (netip.Addr, error) // returns the address from which the host sends to an address
 	addrs  func() ([]hostAddr, error)
 }
 
 type hostAddr struct {
 	ip     netip.Addr
-	up     bool // its interface is
-	bridge bool // of an interface that is a bridge, such as docker0, which has the same address on many hosts
+	up     bool // its interface is up
+	bridge bool // its interface is a bridge, such as docker0, which has the same address on many hosts
 }
 
 func thisHost() host { return host{source: sourceTo, addrs: hostAddrs} }
 
-// has reports whether this host has an address.
+// has reports whether this host has the given address.
 func (h host) has(ip netip.Addr) (bool, error) {
 	all, err := h.addrs()
 	if err != nil {
@@ -188,8 +194,8 @@ func (h host) has(ip netip.Addr) (bool, error) {
 	return slices.ContainsFunc(all, func(a hostAddr) bool { return a.ip == ip.Unmap().WithZone("") }), nil
 }
 
-// sources returns the addresses from which this host sends to seeds on others. If it is itself all of these,
-// they are the seeds, without those of bridges.
+// sources returns the addresses from which this host sends to seeds on other hosts. If all seeds are on this
+// host, it returns their addresses, except those of bridges.
 func (h host) sources(seeds []netip.AddrPort) []netip.Addr {
 	var others, itself []netip.Addr
 	for _, seed := range seeds {
@@ -213,8 +219,9 @@ func (h host) bridges(ip netip.Addr) bool {
 	return slices.ContainsFunc(all, func(a hostAddr) bool { return a.bridge && a.ip == ip })
 }
 
-// guess returns the address at which others reach this host: the one from which it sends to most seeds, or else to the
-// default gateway, or else any that is not a bridge's. Of equal ones, it is one of IPv4.
+// guess returns the address at which other nodes reach this host. It prefers the address from which this host
+// sends to most seeds, then the address from which it sends to the default gateway, and then any other
+// address except those of bridges. In case of a tie, it prefers IPv4.
 func (h host) guess(seeds []netip.AddrPort) (netip.Addr, error) {
 	if sources := h.sources(seeds); len(sources) > 0 {
 		return mostOf(sources), nil
@@ -232,12 +239,13 @@ func (h host) guess(seeds []netip.AddrPort) (netip.Addr, error) {
 	return ip, nil
 }
 
-// mostOf returns the source of most seeds.
+// mostOf returns the address from which this host sends to most seeds.
 func mostOf(sources []netip.Addr) netip.Addr {
 	return slices.MaxFunc(sources, func(a, b netip.Addr) int { return votes(sources, a) - votes(sources, b) })
 }
 
-// votes counts the seeds of a source, and prefers IPv4 where two have equally many.
+// votes returns twice the number of seeds that this host reaches from an address. It adds one for an IPv4
+// address, so that IPv4 wins a tie.
 func votes(sources []netip.Addr, ip netip.Addr) (n int) {
 	for _, s := range sources {
 		if s == ip {
@@ -250,7 +258,8 @@ func votes(sources []netip.Addr, ip netip.Addr) (n int) {
 	return n
 }
 
-// outward returns the address from which this host sends to the default gateway, or else any that is not a bridge's.
+// outward returns the address from which this host sends to the default gateway. If there is no gateway, it
+// returns any address except those of bridges.
 func (h host) outward() (netip.Addr, error) {
 	for _, anywhere := range []string{"192.0.2.1:7946", "[2001:db8::1]:7946"} { // addresses for documentation
 		if ip, err := h.source(netip.MustParseAddrPort(anywhere)); err == nil && ip.IsGlobalUnicast() {
@@ -280,7 +289,8 @@ func (h host) outward() (netip.Addr, error) {
 	return netip.Addr{}, errors.New("this host has no address but loopback ones")
 }
 
-// sourceTo connects a UDP socket, which sends no packet.
+// sourceTo returns the address from which this host sends to another address. To find out, it connects a UDP
+// socket, which does not send a packet.
 func sourceTo(to netip.AddrPort) (netip.Addr, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
@@ -312,7 +322,7 @@ func hostAddrs() (all []hostAddr, err error) {
 	return all, nil
 }
 
-// bridge reports whether an interface of Linux is a bridge.
+// bridge reports whether a Linux network interface is a bridge.
 func bridge(name string) bool {
 	_, err := os.Stat("/sys/class/net/" + name + "/bridge")
 	return err == nil

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// delegate receives memberlist's callbacks. The callbacks of the alive, merge and event
-// interfaces run under memberlist's node lock: they must not wait or call back.
+// delegate receives memberlist's callbacks. memberlist holds its node lock while it calls the alive, merge
+// and event delegates, so these callbacks must not block or call memberlist.
 type delegate struct {
 	node   *Node
 	meta   func() []byte
@@ -25,19 +25,19 @@ var errOther = errors.New("gossip: a node of another cluster")
 
 func (d *delegate) NodeMeta(int) []byte { return d.meta() }
 
-// NotifyMsg copies: memberlist may reuse the memory.
+// NotifyMsg copies the message, because memberlist may reuse its memory.
 func (d *delegate) NotifyMsg(b []byte) { d.to.Receive(slices.Clone(b)) }
 
-// GetBroadcasts returns nothing: gossip messages are sent directly. memberlist would send its
-// own broadcasts first, and delay the gossip messages for a minute after a mass join.
+// GetBroadcasts returns nothing, because gossip messages are sent directly. After a mass join, memberlist
+// would send its own broadcasts first, which would delay the gossip messages by a minute.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 func (d *delegate) LocalState(bool) []byte { return d.to.State() }
 
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.to.Merge(b) }
 
-// NotifyAlive keeps nodes with other settings and of other clusters out of memberlist's
-// list, and bounds how many names an unauthenticated sender can add.
+// NotifyAlive keeps nodes with different settings and nodes of other clusters out of memberlist's list. It
+// also limits how many names an unauthenticated sender can add.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self {
 		return nil
@@ -54,7 +54,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	return d.names.Admit(n.Name, time.Now())
 }
 
-// NotifyMerge runs on both sides of a join, and rejects the join if settings differ.
+// NotifyMerge runs on both sides of a join. It rejects the join if the settings differ.
 func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 	for _, p := range peers {
 		if p.State == memberlist.StateDead || p.State == memberlist.StateLeft || p.Name == d.self {

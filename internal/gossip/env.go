@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Env is what tests of whole clusters replace. It is passed in the context of Start, so
-// it does not appear in any configuration.
+// Env contains the parts of the environment that tests of whole clusters replace. It is passed in the context
+// of Start, so it does not appear in any configuration.
 type Env struct {
 	Transport   memberlist.NodeAwareTransport // instead of sockets
 	ClockOffset time.Duration                 // of this node's wall clock
@@ -17,12 +17,12 @@ type Env struct {
 
 type envKey struct{}
 
-// WithEnv returns a context in which nodes run in e.
+// WithEnv returns a context in which nodes use e.
 func WithEnv(ctx context.Context, e Env) context.Context {
 	return context.WithValue(ctx, envKey{}, e)
 }
 
-// EnvOf returns the Env of ctx; its Gate is never nil.
+// EnvOf returns the Env of ctx. Its Gate is never nil.
 func EnvOf(ctx context.Context) Env {
 	e, _ := ctx.Value(envKey{}).(Env)
 	if e.Gate == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// A frame is an array in up to 255 bytes of MessagePack: typeFrame and their number come first. So a reader knows where
-// the array ends, and later releases can say more in it.
+// A frame is a MessagePack array of up to 255 bytes. It starts with typeFrame and the number of bytes, so
+// that a reader knows where the array ends, and later releases can append fields.
 const (
 	typeFrame = 0xc4
 	maxFrame  = 255
@@ -22,8 +22,8 @@ func appendFrame(b []byte, n int, fields func(w *wire.Writer)) []byte {
 	return wire.Append(b, func(w *wire.Writer) { w.Bytes(array) })
 }
 
-// readFrame reads a frame with least fields or more, and no byte beyond it. It fails with malformed if the other
-// side sends something else.
+// readFrame reads a frame with at least the given number of fields, and does not read beyond the end of the
+// frame. It returns the error malformed if the other side sends something else.
 func readFrame(r io.Reader, least int, malformed error, fields func(r *wire.Reader)) error {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

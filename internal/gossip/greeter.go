@@ -10,19 +10,19 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// maxHeadTimeout bounds how long a connection may take to send its hello, and then the head of its message. Agents send
-// both at once.
+// maxHeadTimeout limits how long a connection may take to send its hello, and then the head of its message.
+// Agents send both immediately.
 const maxHeadTimeout = time.Second
 
-// greeter has the protocols of roost on a stream before memberlist reads or writes one: hello, and the watch streams of
-// others. It proves and verifies that both sides have a key.
+// greeter implements the protocols that roost runs on a stream before memberlist uses it: the hello, and
+// incoming watch streams. It proves that this node has a key, and verifies that the other side has one.
 type greeter struct {
 	label       string
 	ring        *firewall.Ring
-	strict      bool // memberlist refuses plain text, since the start
+	strict      bool // whether memberlist has rejected plain text since the start
 	headTimeout time.Duration
 	self        func() Peer
-	meet        func(Peer) error // decides about who answers where memberlist dials a member
+	meet        func(Peer) error // decides whether memberlist may talk to the node that answers when it dials a member
 
 	joins       sync.Map // of *joining, by name
 	credentials atomic.Pointer[credentials]
@@ -39,7 +39,7 @@ func newGreeter(cfg *Config, c *credentials, ring *firewall.Ring) *greeter {
 	return g
 }
 
-// setKeys replaces all keys. Each step leaves a node that understands messages that are under way.
+// setKeys replaces all keys. After each step, the node understands messages that are still in transit.
 func (g *greeter) setKeys(key []byte, old [][]byte) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
@@ -63,8 +63,8 @@ func (g *greeter) setKeys(key []byte, old [][]byte) error {
 	return nil
 }
 
-// incoming answers the hello of an incoming stream, and takes the stream if a watcher opened it. It reads nothing of a
-// stream that begins otherwise.
+// incoming answers the hello of an incoming stream, and takes over the stream if it is a watch stream. It
+// does not read anything from other streams.
 func (g *greeter) incoming(s *firewall.Stream) (taken bool, err error) {
 	label, kind, err := s.Head()
 	if err == nil && kind == typeHello {
@@ -80,14 +80,16 @@ func (g *greeter) incoming(s *firewall.Stream) (taken bool, err error) {
 	return true, g.serveWatcher(s)
 }
 
-// joining is a call of Join. memberlist hands its name to the greeter, and returns no error that can be inspected.
+// joining is a running call of Join. memberlist passes its name to the greeter, but returns no error that can
+// be inspected, so the greeter stores the error here.
 type joining struct {
 	addr string
 	meet func(Peer) error
 	err  error
 }
 
-// outgoing returns where a stream of memberlist goes, and what says hello there.
+// outgoing returns the address to which a memberlist stream goes, and the function that sends the hello on
+// that stream.
 func (g *greeter) outgoing(to memberlist.Address) (memberlist.Address, func(*firewall.Stream, time.Time) error) {
 	join := &joining{meet: g.meet}
 	if j, ok := g.joins.Load(to.Name); ok {
@@ -100,7 +102,7 @@ func (g *greeter) outgoing(to memberlist.Address) (memberlist.Address, func(*fir
 	}
 }
 
-// greet says hello, and asks meet about who answers.
+// greet sends a hello, and asks meet whether to continue with the node that answers.
 func (g *greeter) greet(s *firewall.Stream, meet func(Peer) error, until time.Time) error {
 	p, err := g.hello(s, until)
 	if err != nil || meet == nil {

@@ -16,18 +16,17 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The handshake of a watch stream. Each side proves that it has the key of the cluster, by
-// a MAC over the random numbers of both sides. A recorded handshake proves nothing later.
+// This is the handshake of a watch stream. Each side proves that it has the key of the cluster, with a MAC
+// over random numbers from both sides. So a replayed handshake proves nothing.
 //
 //	watcher: label, typeWatch, frame: version, number
 //	subject: frame: handle, number, proof
 //	watcher: frame: proof
 //	subject: held
 //
-// Afterwards both sides are silent.
+// After the handshake, neither side sends any data.
 
-// typeWatch is the first byte of a watch stream, after the label. memberlist has no
-// message of that type.
+// typeWatch is the first byte of a watch stream after the label. memberlist does not use this message type.
 const typeWatch = 200
 
 const (
@@ -37,7 +36,8 @@ const (
 	numberSize = 16
 )
 
-// The roles of the two sides. A proof of one side is none of the other.
+// Roles of the two sides in a handshake. A proof includes the role, so a proof of one side is not valid for
+// the other side.
 const (
 	roleWatcher = 'w'
 	roleSubject = 's'
@@ -49,13 +49,15 @@ var (
 	errNoHandle = errors.New("gossip: this node has no handle yet")
 )
 
-// PlainText stands for plain text among the keys of a node: as the key, the node sends without encryption,
-// and as an old key, it accepts that. It is no AES key.
+// PlainText represents plain text in a list of keys. If PlainText is the current key, the node sends without
+// encryption. If it is an old key, the node accepts messages without encryption. PlainText is not a valid AES
+// key.
 const PlainText = "plain"
 
 func isPlain(key []byte) bool { return len(key) == 0 || string(key) == PlainText }
 
-// Fingerprint tells keys apart: the begin of a hash, which says nothing of a random key. That of PlainText is zero.
+// Fingerprint identifies a key by the first bytes of its hash. They reveal nothing about a random key. The
+// fingerprint of PlainText is zero.
 func Fingerprint(key []byte) [4]byte {
 	if isPlain(key) {
 		return [4]byte{}
@@ -63,16 +65,17 @@ func Fingerprint(key []byte) [4]byte {
 	return firewall.Fingerprint(key)
 }
 
-// credentials are what a node proves in a handshake, and what it sends and accepts.
+// credentials contain the keys with which a node encrypts and accepts messages, and the derived keys for its
+// handshakes.
 type credentials struct {
 	firewall.Keys
 	label string
-	given [][]byte // what SetKeys was given; empty = plain text alone
-	keys  [][]byte // derived; the first one makes the proofs, each of them verifies
+	given [][]byte // keys passed to SetKeys; empty = only plain text
+	keys  [][]byte // derived keys; the first one makes the proofs, and each of them verifies proofs
 }
 
-// newCredentials derives keys, so that no proof helps against the encryption of packets.
-// Without a key, and while plain text is accepted, anyone can make a proof.
+// newCredentials derives the keys for proofs from the given keys, so that a proof does not help to break the
+// encryption of packets. Without a key, and while plain text is accepted, anyone can create a valid proof.
 func newCredentials(label string, key []byte, old [][]byte) *credentials {
 	c := &credentials{label: label, Keys: firewall.Keys{SendsPlain: isPlain(key)}}
 	for _, k := range append([][]byte{key}, old...) {
@@ -93,13 +96,13 @@ func newCredentials(label string, key []byte, old [][]byte) *credentials {
 	return c
 }
 
-// head returns the first bytes of a stream of some type.
+// head returns the first bytes of a stream with the given type.
 func (c *credentials) head(kind byte) []byte {
-	b, _ := memberlist.AddLabelHeaderToPacket([]byte{kind}, c.label) // fails for no label of at most 255 bytes
+	b, _ := memberlist.AddLabelHeaderToPacket([]byte{kind}, c.label) // cannot fail for a label of at most 255 bytes
 	return b
 }
 
-// session is what both sides of a handshake know.
+// session contains the values that both sides of a handshake know.
 type session struct {
 	watcher, subject [numberSize]byte
 	handle           lease.Handle
@@ -109,7 +112,7 @@ func (c *credentials) proof(key []byte, role byte, s *session) []byte {
 	return c.mac(key, role, s.watcher[:], s.subject[:], binary.BigEndian.AppendUint64(nil, uint64(s.handle)))
 }
 
-// mac authenticates what one side says.
+// mac returns a MAC over the values that one side sends.
 func (c *credentials) mac(key []byte, role byte, said ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write(append([]byte{role, watchVersion, byte(len(c.label))}, c.label...))
@@ -126,8 +129,8 @@ func (c *credentials) verify(proof []byte, role byte, s *session) error {
 	return nil
 }
 
-// watch is the handshake of the watcher. It returns the handle that the subject has
-// proven, also with an error.
+// watch performs the watcher's side of the handshake. It returns the handle that the subject has proven, even
+// if there is an error.
 func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 	var s session
 	_, _ = rand.Read(s.watcher[:]) // never fails
@@ -163,12 +166,13 @@ func (c *credentials) watch(conn io.ReadWriter) (lease.Handle, error) {
 	return s.handle, nil
 }
 
-// proofFrame is what the watcher says last.
+// proofFrame returns the last frame that the watcher sends.
 func proofFrame(proof []byte) []byte {
 	return appendFrame(nil, 1, func(w *wire.Writer) { w.Bytes(proof) })
 }
 
-// answer is the handshake of the subject, after the type byte and without its last byte.
+// answer performs the subject's side of the handshake. It starts after the type byte, and does not send the
+// last byte.
 func (c *credentials) answer(conn io.ReadWriter, self lease.Handle) error {
 	s := session{handle: self}
 	err := readFrame(conn, 2, errWatch, func(r *wire.Reader) {

@@ -18,33 +18,32 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A node says hello on each stream that it opens to exchange states, before memberlist
-// does. So it knows early why the two should not: other cluster names or keys, another
-// cluster of the same name, or the node itself.
+// When memberlist opens a stream to exchange states, the node first sends a hello. So the node finds out
+// early if the two nodes must not exchange states. The possible reasons are different cluster names or keys,
+// another cluster with the same name, and a stream that leads back to the node itself.
 //
 //	caller: label, typeHello, frame: version, whether it has a key, number, proof
 //	callee: verdict; if it is welcome, frame: what it says (handle, founders), proof
 //
-// The proof of the caller shows that it has the key. It may be a recorded one: it earns
-// no more than the answer. The proof of the callee covers the number of the caller, and the
-// bytes of what it says.
+// The caller's proof shows that the caller has the key. An attacker who replays the proof of a caller only
+// gets the answer. The callee's proof covers the caller's number and the bytes of the answer.
 
-// typeHello is the first byte of a hello, after the label. memberlist has no message of that type.
+// typeHello is the first byte of a hello, after the label. memberlist does not use this message type.
 const typeHello = 202
 
 const helloVersion = 1
 
-// The verdicts. firewall.Busy is one, too.
+// The verdicts. firewall.Busy is also a verdict.
 const (
 	welcome    = 1
 	otherName  = 2 // of the cluster
 	otherKey   = 3
 	needsKey   = 4 // the callee has a key, the caller has none
 	needsNoKey = 5
-	otherHello = 6 // version
+	otherHello = 6 // the versions differ
 )
 
-// Roles of the two sides, besides those of a watch stream.
+// Roles of the two sides of a hello, in addition to those of a watch stream.
 const (
 	roleCaller = 'c'
 	roleCallee = 'e'
@@ -52,19 +51,19 @@ const (
 
 // Peer is the node that answers at an address.
 type Peer struct {
-	Node    lease.Handle // 0 = it is just starting
+	Node    lease.Handle // 0 = the node is just starting
 	Cluster lease.ClusterID
 }
 
-// ErrHungUp means that something accepted the connection and closed it without a byte.
+// ErrHungUp means that the other side accepted the connection and closed it without sending a byte.
 var ErrHungUp = errors.New("it accepted the connection and closed it without an answer, as a proxy or load balancer does whose target is away, or a node that stops")
 
-// ErrNoNode means that something else than a node answered.
+// ErrNoNode means that something other than a node answered.
 var ErrNoNode = errors.New("what answers there is no roost node")
 
 var errHello = errors.New("gossip: rejected a hello")
 
-// hello says hello, and returns who answers.
+// hello sends a hello, and returns the node that answers.
 func (g *greeter) hello(s *firewall.Stream, until time.Time) (p Peer, err error) {
 	if err := s.Conn.SetDeadline(until); err != nil {
 		return p, err
@@ -88,7 +87,7 @@ func (g *greeter) hello(s *firewall.Stream, until time.Time) (p Peer, err error)
 	return p, nil
 }
 
-// hello returns what a caller says.
+// hello returns the encoded hello of a caller.
 func (c *credentials) hello(number []byte) []byte {
 	return appendFrame(c.head(typeHello), 4, func(w *wire.Writer) {
 		w.Uint(helloVersion)
@@ -98,7 +97,7 @@ func (c *credentials) hello(number []byte) []byte {
 	})
 }
 
-// withoutAnswer translates the error of a connection that the other side had accepted.
+// withoutAnswer translates the error of a connection that the other side accepted but did not answer.
 func withoutAnswer(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrUnfinished
@@ -111,7 +110,7 @@ func withoutAnswer(err error) error {
 	return err
 }
 
-// readVerdict returns what a verdict means to the caller.
+// readVerdict returns the error that a verdict means for the caller, or nil if the caller is welcome.
 func readVerdict(verdict byte, label string) error {
 	switch verdict {
 	case welcome:
@@ -133,7 +132,7 @@ func readVerdict(verdict byte, label string) error {
 	}
 }
 
-// readPeer reads what the callee says after its welcome.
+// readPeer reads the data that the callee sends after the verdict welcome.
 func (c *credentials) readPeer(r io.Reader, number []byte) (p Peer, err error) {
 	var said, proof []byte
 	err = readFrame(r, 2, ErrNoNode, func(r *wire.Reader) { said, proof = r.Bytes(maxFrame), r.Fixed(sha256.Size) })
@@ -156,7 +155,7 @@ func (c *credentials) readPeer(r io.Reader, number []byte) (p Peer, err error) {
 	return p, nil
 }
 
-// appendPeer appends what the callee says after its welcome.
+// appendPeer appends the data that the callee sends after the verdict welcome.
 func (c *credentials) appendPeer(b []byte, p Peer, number []byte) []byte {
 	said := wire.Append(nil, func(w *wire.Writer) {
 		w.Array(2)
@@ -183,12 +182,12 @@ func (g *greeter) answerHello(s *firewall.Stream, label string) error {
 	if err := s.SetWriteDeadline(time.Now().Add(g.headTimeout)); err != nil {
 		return err
 	}
-	if _, err := s.Conn.Write(answer); err != nil { // it is no message, so it does not count as one
+	if _, err := s.Conn.Write(answer); err != nil { // this is not a message, so it is not counted as one
 		return err
 	}
 	switch answer[0] {
 	case welcome:
-		return s.SetReadDeadline(time.Now().Add(g.headTimeout)) // the caller goes on at once, or not at all
+		return s.SetReadDeadline(time.Now().Add(g.headTimeout)) // the caller continues immediately or not at all
 	case otherName:
 		s.Reject(WrongCluster, label)
 	case otherKey, needsKey, needsNoKey:
@@ -197,7 +196,7 @@ func (g *greeter) answerHello(s *firewall.Stream, label string) error {
 	return errHello
 }
 
-// hello is what a caller says.
+// hello contains the fields of a caller's hello.
 type hello struct {
 	label         string
 	version       uint64
@@ -211,7 +210,7 @@ func (h *hello) read(r *wire.Reader) {
 	}
 }
 
-// answer returns the answer to a hello.
+// answer returns the encoded answer to a hello.
 func (g *greeter) answer(h *hello) []byte {
 	var self Peer
 	if g.self != nil {
@@ -227,7 +226,7 @@ func (g *greeter) answer(h *hello) []byte {
 	return creds.appendPeer([]byte{welcome}, self, h.number)
 }
 
-// welcomes decides about a hello.
+// welcomes returns the verdict on a hello.
 func (g *greeter) welcomes(creds *credentials, h *hello) byte {
 	proven := func(key []byte) bool { return hmac.Equal(h.proof, creds.mac(key, roleCaller, h.number)) }
 	switch {

@@ -20,15 +20,17 @@ var (
 	ErrCluster = errors.New("the cluster names differ")
 )
 
-// ErrUnfinished means that a process is there, and is stuck: the host accepted the
-// connection, and the exchange did not end in time.
+// ErrUnfinished means that a process is listening but is stuck. Its host accepted the connection, but the
+// exchange did not finish in time.
 var ErrUnfinished = errors.New("it accepted the connection, but did not answer in time")
 
 // Join exchanges the full state with the node at an ip:port, unless meet returns an error for the node that
-// answers. When it returns nil, the answer has been merged. A rejection returns the error of meet or of
-// Accept, or wraps ErrKey or ErrCluster. ErrUnfinished means that the node is stuck, ErrHungUp that it stops
-// or that a proxy is there, ErrNoNode that something else is; any other error means that the node is
-// unreachable. Joins may run concurrently; Close ends them.
+// answers. If Join returns nil, the state of the other node has been merged.
+//
+// If one of the nodes rejects the exchange, the error is from meet or Config.Accept, or wraps ErrKey or
+// ErrCluster. ErrUnfinished means that the other node is stuck. ErrHungUp means that the other node is
+// stopping, or that a proxy closed the connection. ErrNoNode means that something other than a node answered.
+// Any other error means that the node is unreachable. Joins may run concurrently. Close aborts them.
 func (n *Node) Join(addr string, meet func(Peer) error) error {
 	name := fmt.Sprintf("~%d", n.joins.Add(1)) // no node has such a name
 	j := &joining{addr: addr, meet: meet}
@@ -41,15 +43,15 @@ func (n *Node) Join(addr string, meet func(Peer) error) error {
 	case j.err != nil:
 		return fmt.Errorf("gossip: join %s: %w", addr, j.err)
 	}
-	// Other joins, incoming ones included, store their rejections here, too.
-	// memberlist quotes the error that ended this join, and wraps nothing.
+	// Concurrent joins, including incoming ones, also store their rejections here. memberlist quotes the text
+	// of the error that ended this join, but does not wrap the error.
 	if rejected := n.rejected.Load(); rejected != nil && strings.Contains(err.Error(), (*rejected).Error()) {
 		return fmt.Errorf("gossip: join %s: %w", addr, *rejected)
 	}
 	return translate(addr, err)
 }
 
-// translate turns memberlist's texts, which wrap no error, into advice.
+// translate turns memberlist's error texts, which do not wrap errors, into advice.
 func translate(addr string, err error) error {
 	has := func(s string) bool { return strings.Contains(err.Error(), s) }
 	switch {
@@ -103,8 +105,8 @@ func resolveSRV(ctx context.Context, name string) ([]string, error) {
 	return ResolveAll(ctx, seeds)
 }
 
-// ResolveAll resolves several seeds at once: a name server may not answer for one of them until ctx ends. It fails if
-// there is no address.
+// ResolveAll resolves several seeds concurrently, because a name server may not answer for one of them until
+// ctx is done. It fails if it finds no address.
 func ResolveAll(ctx context.Context, seeds []string) ([]string, error) {
 	found, errs := make([][]string, len(seeds)), make([]error, len(seeds))
 	var wait sync.WaitGroup
@@ -123,7 +125,7 @@ func ResolveAll(ctx context.Context, seeds []string) ([]string, error) {
 	return nil, errors.Join(errs...)
 }
 
-// resolveOne resolves one of this node's own addresses.
+// resolveOne resolves an address of this node itself.
 func resolveOne(ctx context.Context, what, hostPort string) (netip.AddrPort, error) {
 	host, port, err := splitHostPort(hostPort)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// linesPerSecond bounds memberlist's log: it logs a line per unreadable packet.
+// linesPerSecond limits memberlist's log, because memberlist logs a line for each unreadable packet.
 const linesPerSecond = 5
 
 // logger returns a log.Logger that passes memberlist's lines to slog.
@@ -26,7 +26,7 @@ type logWriter struct {
 	skipped int
 }
 
-// Write logs one line such as "[WARN] memberlist: text".
+// Write writes one line such as "[WARN] memberlist: text" to slog.
 func (w *logWriter) Write(line []byte) (int, error) {
 	level, text := parseLevel(string(bytes.TrimSpace(line)))
 	ctx := context.Background()
@@ -58,8 +58,8 @@ func (w *logWriter) admit(now time.Time) (pass bool, skipped int) {
 	return true, skipped
 }
 
-// parseLevel lowers memberlist's levels by one step, and those of pings by more: a silent peer is normal, because
-// leases decide which nodes are alive.
+// parseLevel lowers memberlist's levels by one step, and those of lines about pings by more. A peer that does
+// not answer pings is normal, because leases decide which nodes are alive.
 func parseLevel(line string) (slog.Level, string) {
 	levels := []struct {
 		prefix string

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// MaxMeta is how many bytes Config.Meta may return.
+// MaxMeta is the maximum number of bytes that Config.Meta may return.
 const MaxMeta = memberlist.MetaMaxSize
 
 // Profile selects memberlist's timings for a kind of network.
@@ -34,53 +34,53 @@ const (
 type Config struct {
 	Name      string         // unique for this run of the node: its id, "#" and its incarnation
 	Bind      string         // host:port to listen on, UDP and TCP; port 0 = any free one
-	Advertise string         // host:port at which other nodes reach it; "" = the bound address, or a guess if that is any
-	Seeds     []string       // ip:port; a guess depends on them
+	Advertise string         // host:port at which other nodes reach it; "" = the bound address, or a guess if it listens on all addresses
+	Seeds     []string       // ip:port; the guess of the advertised address depends on them
 	Cluster   string         // label of every packet; packets with another label are dropped
 	Key       []byte         // AES key of 16, 24 or 32 bytes; nil or PlainText = plain text
-	OldKeys   [][]byte       // previous or next keys, accepted, too; with PlainText among them, plain text is
-	Allow     []netip.Prefix // packets and streams of other sources are dropped unread; empty = none are
+	OldKeys   [][]byte       // previous or next keys, which are also accepted; if PlainText is among them, plain text is accepted
+	Allow     []netip.Prefix // packets and streams from other sources are dropped unread; empty = all sources are allowed
 	Profile   Profile
 
-	// LookUp returns the ip:port of further seeds, within ctx. It is called only if the own address
-	// depends on them. nil = there are none.
+	// LookUp returns the ip:port of further seeds, and respects ctx. LookUp is only called if the guess of
+	// this node's own address depends on these seeds. nil means that there are no further seeds.
 	LookUp func(ctx context.Context) []string
 
-	// StreamTimeout bounds a connection attempt and a full exchange.
+	// StreamTimeout limits the duration of a connection attempt and of a full exchange.
 	StreamTimeout time.Duration
 	Meta          func() []byte                        // this node's settings and cluster, at most 512 bytes; see Announce
 	Accept        func(name string, meta []byte) error // decides on another node's settings; runs under memberlist's lock: must not block
 	Ours          func(meta []byte) bool               // likewise, on its cluster: memberlist does not list nodes of others; nil = it lists all
 	Log           *slog.Logger
 
-	// Live reports whether a node with a live lease is at an ip:port; nil = one is. It must not
-	// block.
+	// Live reports whether a node with a live lease is at an ip:port. nil means that all addresses are
+	// considered live. Live must not block.
 	Live func(addr string) bool
 
-	// Self returns what this node answers at its address. Meet decides whether memberlist may
-	// exchange states with the node that answers at the address of a member; nil = it may.
-	// Goroutines of streams call both.
+	// Self returns the identity with which this node answers at its address. Meet decides whether memberlist
+	// may exchange states with the node that answers at the address of a member. nil means that it may. Both
+	// functions are called by the goroutines of streams.
 	Self func() Peer
 	Meet func(Peer) error
 
-	// Ended reports that a watched node could not be reached again. Goroutines of
-	// watch streams call it.
+	// Ended is called when a watched node could not be reached again. It is called by the goroutines of watch
+	// streams.
 	Ended func(lease.Handle, lease.Evidence)
-	// IdleTimeout is how long the host of a watched node may be silent; 3 s at least.
+	// IdleTimeout is how long the host of a watched node may be silent, and at least 3 s.
 	IdleTimeout time.Duration
 }
 
 // Receiver handles the received messages.
 type Receiver interface {
-	// Receive handles one packet and owns its memory. It must not block.
+	// Receive handles one packet, and takes ownership of its memory. It must not block.
 	Receive(packet []byte)
-	// State returns the node's full state. It may wait for a moment.
+	// State returns the node's full state. It may block for a moment.
 	State() []byte
-	// Merge applies another node's full state before it returns.
+	// Merge applies the full state of another node before it returns.
 	Merge(state []byte)
 }
 
-// Node is a running member of the gossip.
+// Node is a running node of the gossip network.
 type Node struct {
 	list     atomic.Pointer[memberlist.Memberlist]
 	own      atomic.Pointer[own]
@@ -93,7 +93,7 @@ type Node struct {
 	budget     int
 	joins      atomic.Uint64
 
-	config   memberlist.Config // of each list, but for its name and the advertised address
+	config   memberlist.Config // of each list, except its name and the advertised address
 	delegate func(name string) *delegate
 
 	rejected atomic.Pointer[error] // the latest rejection, of any join
@@ -136,7 +136,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	})
 	n.watcher = newWatcher(&cfg, n.greeter, n.firewall)
 	mc.Transport, mc.Keyring = shared{n.firewall}, ring.Keyring()
-	mc.GossipVerifyIncoming = n.greeter.strict // the firewall knows what is accepted now
+	mc.GossipVerifyIncoming = n.greeter.strict // the firewall decides which messages are accepted
 	n.config = *mc
 	n.delegate = func(name string) *delegate {
 		return &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, ours: cfg.Ours, self: name, to: r}
@@ -145,18 +145,18 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 		_ = n.firewall.Shutdown()
 		return nil, err
 	}
-	// Bytes around the message: type, checksum, label, encryption.
+	// Leave room in each packet for the message type, checksum, label and encryption.
 	n.budget = mc.UDPBufferSize - 64 - len(cfg.Cluster)
 	return n, nil
 }
 
-// shared is what memberlist sends and receives through. It outlives the list: see [Node.Advertise].
+// shared is the transport of memberlist. It outlives a single memberlist: see [Node.Advertise].
 type shared struct{ *firewall.Firewall }
 
 // Shutdown implements memberlist.Transport.
 func (shared) Shutdown() error { return nil }
 
-// create makes the list in which this node has a name and an address.
+// create creates the memberlist in which this node has the given name and address.
 func (n *Node) create(name string, o own) error {
 	mc, d := n.config, n.delegate(name)
 	mc.Name, mc.Delegate, mc.Alive, mc.Merge, mc.Events = name, d, d, d, d
@@ -174,9 +174,9 @@ func (n *Node) create(name string, o own) error {
 	return nil
 }
 
-// Advertise changes the ip:port at which others reach this node. name is as in [Config], and must be a new
-// one: memberlist lets no name change its address. Others forget the former name as if its process had ended.
-// Streams stay open.
+// Advertise changes the ip:port at which other nodes reach this node. The name has the same form as in
+// [Config]. The name must be new, because memberlist does not let a name change its address. Other nodes
+// forget the previous name, as if its process had ended. Open streams are not closed.
 func (n *Node) Advertise(name, addr string) error {
 	n.ending <- struct{}{}
 	defer func() { <-n.ending }()
@@ -192,7 +192,7 @@ func (n *Node) Advertise(name, addr string) error {
 	if err := n.create(name, o); err != nil {
 		return err
 	}
-	n.Announce() // what has changed since the new list read it
+	n.Announce() // announce changes that were made after the new list read the metadata
 	if err := former.Shutdown(); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
@@ -226,8 +226,8 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, err
 	return mc, o, err
 }
 
-// listen opens the sockets. Port 0 gets several tries: the free TCP port chosen by the
-// kernel may be in use for UDP.
+// listen opens the sockets. For port 0 it tries several times, because the free TCP port that the kernel
+// chooses may be in use for UDP.
 func listen(mc *memberlist.Config, allow []netip.Prefix, r *firewall.Rejections) (memberlist.NodeAwareTransport, error) {
 	tries := 1
 	if mc.BindPort == 0 {
@@ -250,7 +250,8 @@ func listen(mc *memberlist.Config, allow []netip.Prefix, r *firewall.Rejections)
 	return nil, fmt.Errorf("gossip: cannot listen on %s%s: %w", at, hint(bind, err), err)
 }
 
-// hint returns the likely reason of an error of listen, in parentheses; "" if the error says all.
+// hint returns the likely reason for an error of listen, in parentheses, or "" if the error is clear by
+// itself.
 func hint(bind netip.Addr, err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -266,49 +267,50 @@ func hint(bind netip.Addr, err error) string {
 // Addr returns the ip:port at which other nodes reach this node.
 func (n *Node) Addr() string { return n.own.Load().at.String() }
 
-// Errors of SetKeys: a change from one to the other in one step would cut this node off.
+// SetKeys returns these errors for changes that would cut off this node if they were made in one step.
 var (
 	ErrPlain  = errors.New("gossip: this node sends plain text, so it has to accept that until all nodes encrypt: keep plain text among the keys")
 	ErrSealed = errors.New("gossip: this node encrypts, and can send or accept plain text only after a new start")
 )
 
-// SetKeys replaces the keys: the first one encrypts, and each of them decrypts. PlainText is one of them
-// while a cluster gets its first key. Streams that are open stay open. Concurrent calls take effect one after
-// the other.
+// SetKeys replaces the keys. The first key encrypts, and every key decrypts. While a cluster switches to its
+// first key, PlainText is one of the keys. Open streams are not closed. Concurrent calls take effect one
+// after the other.
 func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.greeter.setKeys(key, old) }
 
-// Keys returns the keys: the first one encrypts, and each of them decrypts. PlainText is among them if the
-// node sends or accepts that besides. Without encryption there are none.
+// Keys returns the keys. The first key encrypts, and every key decrypts. PlainText is among the keys if the
+// node also sends or accepts plain text. Without encryption, Keys returns no keys.
 func (n *Node) Keys() [][]byte { return n.greeter.credentials.Load().given }
 
-// Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many messages this
-// node has sealed with it: packets and messages of streams. A key that comes back keeps its count. Without
-// encryption both are zero.
+// Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many packets and
+// stream messages this node has encrypted with it. If a key is used again later, its count continues. Without
+// encryption, both results are zero.
 func (n *Node) Sealed() (fingerprint string, messages uint64) { return n.greeter.ring.Sealed() }
 
-// Announce tells others that the result of Config.Meta has changed. It does not wait for them.
+// Announce tells other nodes that the result of Config.Meta has changed. It does not wait until they have
+// received the change.
 func (n *Node) Announce() {
-	_ = n.list.Load().UpdateNode(time.Nanosecond) // the error says that they have not heard yet
+	_ = n.list.Load().UpdateNode(time.Nanosecond) // the error only says that other nodes have not received it yet
 }
 
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 
-// Dropped returns how many packets and connections of no agent the firewall dropped. It does not count what
-// Rejected counts.
+// Dropped returns how many packets and connections the firewall dropped because they did not come from an
+// agent. It does not include packets and connections that Rejected counts.
 func (n *Node) Dropped() uint64 { return n.firewall.Dropped() }
 
-// Send sends one packet to an ip:port, without waiting. The packet may be lost.
+// Send sends one packet to an ip:port without blocking. The packet may be lost.
 func (n *Node) Send(addr string, packet []byte) error {
-	// Addresses come from other nodes: a name would cause a DNS query.
+	// Addresses come from other nodes, and a name would cause a DNS query.
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return fmt.Errorf("gossip: send: %w", err)
 	}
 	return n.list.Load().SendToAddress(memberlist.Address{Addr: addr}, packet)
 }
 
-// Leave announces to memberlist's peers that this node leaves. It waits up to timeout
-// until one peer was notified. It does nothing on a closed or left node.
+// Leave tells memberlist's peers that this node is leaving. It waits at most timeout for the first peer to be
+// notified. It does nothing if the node is closed or has already left.
 func (n *Node) Leave(timeout time.Duration) error {
 	n.ending <- struct{}{}
 	defer func() { <-n.ending }()
@@ -322,7 +324,7 @@ func (n *Node) Leave(timeout time.Duration) error {
 	return nil
 }
 
-// Close stops listening at once, without a leave. It may be called again.
+// Close stops listening immediately, without a leave message. It may be called more than once.
 func (n *Node) Close() error {
 	n.ending <- struct{}{}
 	defer func() { <-n.ending }()

@@ -3,9 +3,9 @@ package gossip
 import "github.com/roost-cluster/roost/internal/gossip/firewall"
 
 type (
-	// Why says why this node rejects a packet or a stream.
+	// Why is the reason for rejecting a packet or a stream.
 	Why = firewall.Why
-	// Rejection is what this node rejected from one source.
+	// Rejection describes what this node rejected from one source.
 	Rejection = firewall.Rejection
 )
 
@@ -16,8 +16,9 @@ const (
 	NotAllowed   = firewall.NotAllowed
 )
 
-// Rejections returns what this node rejected because of its key, its cluster or its source: up to four latest
-// sources for each reason over UDP, and as many over TCP, the latest one first.
+// Rejections returns what this node rejected because of its key, its cluster or its source. For each reason,
+// the result contains up to four of the latest sources over UDP and up to four over TCP, with the latest
+// source first.
 func (n *Node) Rejections() []Rejection { return n.rejections.All() }
 
 // Rejected returns how many packets and streams this node rejected for a reason.

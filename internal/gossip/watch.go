@@ -22,16 +22,17 @@ type Target struct {
 	Addr   string // ip:port
 }
 
-// Watch sets the nodes to which this node holds watch streams from now on: TCP connections
-// that say nothing, and that the kernel of the other host closes when the process there
-// ends. When a stream ends, and the node cannot be reached again, Config.Ended is called.
-// Watch does not wait, and does nothing on a closed node.
+// Watch sets the nodes to which this node keeps watch streams open. A watch stream is a TCP connection on
+// which neither side sends data. The kernel of the other host closes the connection when the process there
+// ends. If a stream ends and the node cannot be reached again, Config.Ended is called. Watch does not block,
+// and does nothing on a closed node.
 func (n *Node) Watch(targets []Target) { n.watcher.watch(targets) }
 
-// Ended opens a watch stream to a node and closes it. It reports whether the process is gone:
-// its address refused the connection, or another process answered there. A node that does not
-// answer, such as a paused one, may still run. Ended takes at most redialTimeout to connect,
-// and ends with ctx. It is no evidence, because there was no stream before.
+// Ended opens a watch stream to a node and closes it again. It reports whether the process has ended. This is
+// the case if its address refuses the connection, or if another process answers there. A node that does not
+// answer, such as a paused one, may still be running. Ended takes at most redialTimeout to connect, and
+// returns early if ctx is done. The result is not evidence for a failure report, because there was no stream
+// before.
 func (n *Node) Ended(ctx context.Context, of Target) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -43,44 +44,44 @@ func (n *Node) Ended(ctx context.Context, of Target) bool {
 	return found == refused || found == replaced
 }
 
-// Streams returns the number of watch streams that are open to other nodes, and from
-// other nodes.
+// Streams returns the number of open watch streams to other nodes, and from other nodes.
 func (n *Node) Streams() (out, in int) {
 	return int(n.watcher.open.Load()), n.greeter.watched.count()
 }
 
-// keepAliveFor returns the keep-alive that ends the stream to a host that has not answered
-// for a time: of whole seconds, and at least of 3 s.
+// keepAliveFor returns a keep-alive that ends the stream if the host has not answered for the given time. The
+// time is rounded to whole seconds, and is at least 3 s.
 func keepAliveFor(idle time.Duration) net.KeepAliveConfig {
 	probe := max(time.Second, (idle / 3).Truncate(time.Second))
 	return net.KeepAliveConfig{Enable: true, Idle: probe, Interval: probe, Count: 2}
 }
 
 const (
-	// redialTimeout bounds the attempt to reach a node again.
+	// redialTimeout limits an attempt to reach a node again.
 	redialTimeout = 500 * time.Millisecond
 
-	// unreachableFor is how long a node must be unreachable that did not end the stream by
-	// silence. Package lease dates Silent back by the same time.
+	// unreachableFor is how long a node must be unreachable before it is reported. The time does not apply if
+	// the node's stream ended because its host was silent. Package lease assumes that the node ended this
+	// long before a report with the evidence Silent.
 	unreachableFor = 1500 * time.Millisecond
 
-	// firstPause spreads the first attempts: after a change of the live set, the next
-	// change often follows at once.
+	// firstPause spreads the first attempts, because a change of the live set is often followed immediately
+	// by another change.
 	firstPause = 500 * time.Millisecond
 
-	shortPause  = 20 * time.Millisecond // after the end of a stream, then doubled
-	openPause   = time.Second           // between attempts to open the first stream, then doubled
+	shortPause  = 20 * time.Millisecond // after the end of a stream, doubled after each attempt
+	openPause   = time.Second           // between attempts to open the first stream, doubled after each attempt
 	maxPause    = 30 * time.Second
-	stableAfter = time.Second // after shorter streams the next attempt waits
+	stableAfter = time.Second // after a shorter stream, the next attempt waits
 )
 
-// watcher holds the streams from this node to others.
+// watcher manages the watch streams from this node to other nodes.
 type watcher struct {
 	greeter   *greeter
 	firewall  *firewall.Firewall
 	ctx       context.Context // ends at Close
 	stop      context.CancelFunc
-	timeout   time.Duration // of a dial, where nothing is at stake
+	timeout   time.Duration // timeout of a dial to a node to which there was no stream yet
 	keepAlive net.KeepAliveConfig
 	ended     func(lease.Handle, lease.Evidence)
 	open      atomic.Int64
@@ -122,7 +123,7 @@ func (w *watcher) watch(targets []Target) {
 	}
 }
 
-// close ends all streams and reports none of them.
+// close ends all streams without reporting failures.
 func (w *watcher) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -131,8 +132,7 @@ func (w *watcher) close() {
 	w.wait.Wait()
 }
 
-// hold keeps a stream to a node open, and reports the end of the node, until the context
-// ends.
+// hold keeps a stream to a node open until the context is done, and reports when the node has ended.
 func (w *watcher) hold(ctx context.Context, to Target) {
 	t := trial{pause: rand.N(firstPause)}
 	for sleep(ctx, t.pause) {
@@ -155,7 +155,7 @@ func (w *watcher) hold(ctx context.Context, to Target) {
 	}
 }
 
-// rest waits until an open stream ends, and closes it.
+// rest waits until an open stream ends, and then closes it.
 func (w *watcher) rest(ctx context.Context, conn net.Conn) error {
 	w.open.Add(1)
 	defer w.open.Add(-1)
@@ -164,7 +164,7 @@ func (w *watcher) rest(ctx context.Context, conn net.Conn) error {
 	return rest(conn, w.keepAlive)
 }
 
-// dial opens a stream and reports what it found at the address.
+// dial tries to open a stream, and returns what it found at the address.
 func (w *watcher) dial(ctx context.Context, to Target, t *trial) (net.Conn, finding) {
 	if _, err := netip.ParseAddrPort(to.Addr); err != nil { // a name would cause a DNS query
 		return nil, unclear
@@ -178,7 +178,7 @@ func (w *watcher) dial(ctx context.Context, to Target, t *trial) (net.Conn, find
 		return nil, findingOf(err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	found := unclear // something accepts, and does not answer: a paused process does that
+	found := unclear // something accepts the connection but does not answer, as a paused process does
 	if err = conn.SetDeadline(time.Now().Add(w.greeter.headTimeout)); err == nil {
 		var h lease.Handle
 		h, err = w.greeter.credentials.Load().watch(conn)
@@ -198,14 +198,14 @@ type finding int
 
 const (
 	unclear  finding = iota
-	present          // the node
+	present          // the node itself
 	replaced         // another incarnation
-	refused          // a host without the process, or a firewall that says so
+	refused          // a host on which the process does not run, or a firewall that refuses
 	hidden           // no host answers
 )
 
-// findingOf returns what a failed dial shows. Problems of this host, such as a lack of file
-// descriptors, say nothing of the other one.
+// findingOf returns what a failed dial shows about the other host. Problems of this host, such as a lack of
+// file descriptors, show nothing about the other host.
 func findingOf(err error) finding {
 	timeout, ok := errors.AsType[net.Error](err)
 	switch {
@@ -218,8 +218,8 @@ func findingOf(err error) finding {
 	}
 }
 
-// unanswered reports whether a connection failed because the other host does not answer.
-// Linux ends such a connection by ETIMEDOUT, or by the error that a router sent.
+// unanswered reports whether a connection failed because the other host does not answer. For such a
+// connection, Linux returns ETIMEDOUT, or the error that a router sent.
 func unanswered(err error) bool {
 	for _, e := range []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN} {
 		if errors.Is(err, e) {
@@ -229,15 +229,15 @@ func unanswered(err error) bool {
 	return false
 }
 
-// trial is what a watcher knows of a node without a stream.
+// trial is the state of a watcher for a node to which it has no open stream.
 type trial struct {
-	met    bool      // a stream was open, and its end is not yet explained
+	met    bool      // a stream was open, and the reason for its end is not known yet
 	ended  time.Time // when it ended
 	silent bool      // it ended because the host did not answer
 	pause  time.Duration
 }
 
-// end notes the end of a stream.
+// end records the end of a stream.
 func (t *trial) end(opened, now time.Time, err error) {
 	first := !t.met
 	t.met, t.ended = true, now
@@ -249,11 +249,13 @@ func (t *trial) end(opened, now time.Time, err error) {
 	t.grow()
 }
 
-// evidence returns the evidence of a finding, or 0. A node that is met counts until one
-// report: a watcher that never had a stream has no evidence. The listener of a process
-// that just ends accepts for a moment and resets: that is unclear, and the next attempt is
-// refused. A process that ends also ends its streams. If a stream ended by silence, a
-// firewall may have cut it, and may be what refuses.
+// evidence returns the evidence that a finding provides, or 0 if there is none.
+//
+// A watcher only has evidence if it had a stream to the node. After a report, it needs a new stream before it
+// can report again. The listener of a process that is just ending still accepts connections for a moment and
+// then resets them. Such an attempt has the finding unclear, and the next attempt is refused. A process that
+// ends also closes its streams. So if a stream ended without an answer from the host, a firewall may have cut
+// the stream and may also be refusing the connection.
 func (t *trial) evidence(now time.Time, found finding) (e lease.Evidence) {
 	switch {
 	case !t.met:
@@ -277,7 +279,7 @@ func (t *trial) grow() {
 	t.pause = min(max(2*t.pause, least), maxPause)
 }
 
-// sleep waits for about half of d to d, and reports whether the context still runs.
+// sleep waits for a random time between d/2 and d. It returns false if the context is done.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

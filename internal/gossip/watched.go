@@ -12,14 +12,15 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Bounds of incoming watch streams. A node has four watchers, and more only while nodes
-// differ in who is live. A watcher beyond the bounds has no stream, and so no evidence.
+// Limits for incoming watch streams. Usually four nodes watch a node. More nodes watch it only while they
+// disagree about who is live. If a limit is reached, further watchers get no stream, and so cannot report the
+// failure of this node.
 const (
 	maxWatchers     = 64
-	maxWatchersFrom = 8 // of one source address, where there is no key
+	maxWatchersFrom = 8 // from one source address, if there is no key
 )
 
-// watcherKeepAlive frees the place of a watcher on a host that vanished.
+// watcherKeepAlive closes the stream of a watcher whose host has vanished, which frees its slot.
 var watcherKeepAlive = net.KeepAliveConfig{ //nolint:gochecknoglobals // a constant
 	Enable:   true,
 	Idle:     10 * time.Second,
@@ -36,7 +37,7 @@ type watched struct {
 	from  map[netip.Addr]int
 }
 
-// enter counts one stream more, if that is within the bounds.
+// enter counts one more stream, or returns an error if a limit has been reached.
 func (w *watched) enter(from netip.Addr, most int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +67,8 @@ func (w *watched) count() int {
 	return w.total
 }
 
-// serveWatcher answers a watcher and holds the stream until its end. After the handshake, the stream gives its place back.
+// serveWatcher answers a watcher, and keeps the stream open until either side ends it. After the handshake,
+// the stream no longer uses a slot of the firewall.
 func (g *greeter) serveWatcher(s *firewall.Stream) error {
 	switch err := g.answerWatcher(s); {
 	case errors.Is(err, errProof), errors.Is(err, errWatch):
@@ -78,7 +80,7 @@ func (g *greeter) serveWatcher(s *firewall.Stream) error {
 	if g.credentials.Load().TakesPlain {
 		most = maxWatchersFrom
 	}
-	if err := g.watched.enter(from, most); err != nil { // not before the proof: unauthenticated peers must not take the places
+	if err := g.watched.enter(from, most); err != nil { // after the proof, because unauthenticated peers must not take the slots
 		return err
 	}
 	defer g.watched.leave(from)
@@ -90,7 +92,7 @@ func (g *greeter) serveWatcher(s *firewall.Stream) error {
 	return nil
 }
 
-// answerWatcher is the handshake but for its last byte.
+// answerWatcher performs the handshake, except for its last byte.
 func (g *greeter) answerWatcher(s *firewall.Stream) error {
 	if err := s.SetDeadline(time.Now().Add(g.headTimeout)); err != nil {
 		return err
@@ -108,12 +110,12 @@ func (g *greeter) answerWatcher(s *firewall.Stream) error {
 	return nil
 }
 
-// rest waits for the end of a stream that says nothing.
+// rest waits for the end of a stream on which no data is sent.
 func rest(conn net.Conn, keepAlive net.KeepAliveConfig) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	// A *net.TCPConn, or a connection of the simulated network.
+	// The connection is a *net.TCPConn, or a connection of the simulated network.
 	if c, ok := conn.(interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
 	}); ok {

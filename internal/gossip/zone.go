@@ -5,11 +5,12 @@ import (
 	"net/netip"
 )
 
-// A link-local address of IPv6 needs a zone, which names an interface of this host: fe80::1%eth0. On another host the
-// same link has another name. So no node tells its zone to others, and a node that is bound to a link-local
-// address reaches all other such addresses over its own link. A seed can have a zone of its own.
+// An IPv6 link-local address needs a zone, which is the name of an interface of this host, as in
+// fe80::1%eth0. On another host, the same link has a different name. So nodes do not send zones to other
+// nodes. A node that is bound to a link-local address reaches all other link-local addresses over its own
+// link. The address of a seed can contain a different zone.
 
-// linkLocal returns the problem of an advertised address that is link-local, or nil.
+// linkLocal returns an error if an advertised address is link-local and other nodes could not use it.
 func linkLocal(bind, adv netip.Addr) error {
 	switch {
 	case !adv.Is6() || !adv.IsLinkLocalUnicast():
@@ -24,7 +25,7 @@ func linkLocal(bind, adv netip.Addr) error {
 	return nil
 }
 
-// withoutZone returns an ip:port without its zone, which memberlist cannot parse.
+// withoutZone returns an ip:port without its zone, because memberlist cannot parse zones.
 func withoutZone(addr string) string {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {

@@ -1,11 +1,13 @@
-// Package handoff decides on a node when a run of a partition may begin and when it ends, so that two nodes
-// on the same side of a split never run a partition at the same time. It is pure: it has no goroutine, lock,
-// I/O, clock or randomness. docs/dev/design/handoff.md has the reasons and rejected alternatives.
+// Package handoff decides on each node when a run of a partition may start and when it ends. Two nodes on the
+// same side of a split therefore never run the same partition at the same time. The package is pure: it uses
+// no goroutines, locks, I/O, clock or randomness. docs/dev/design/handoff.md explains the reasons and the
+// rejected alternatives.
 //
 // # The rule
 //
-// Before a node begins to run a partition, it asks all other live members. A member answers "free" if its own
-// table does not name it and it has no run of the partition. Otherwise it keeps the partition for now:
+// Before a node starts to run a partition, it asks all other live members. A member answers "free" if its own
+// table does not assign the partition to it and it has no run of the partition. Otherwise its answer depends
+// on its table and its run:
 //
 //	its table         its run        answer
 //	names another     none           free
@@ -14,13 +16,13 @@
 //	                                 answers free when the run has returned
 //	names itself      any            none; the tables do not agree yet
 //
-// Three conditions make an answer count:
+// An answer is only valid under three conditions:
 //
-//   - It repeats the number of an ask that was sent after the table named the asker. If the partition left
-//     the asker and came back, an answer from before does not count.
-//   - The asker and the member know the same live members when the member answers. So no member that is
-//     unknown to the asker can run the partition.
-//   - It comes from the incarnation that was asked.
+//   - The answer repeats the number of an ask that was sent after the table assigned the partition to the
+//     asker. So if the partition left the asker and came back, earlier answers are not valid.
+//   - The asker and the member know the same live members when the member answers. So the partition cannot be
+//     running on a member that the asker does not know.
+//   - The answer comes from the incarnation that was asked.
 //
 // The asker does not wait for a member whose lease has ended.
 //
@@ -33,19 +35,19 @@
 //	    └────────────────────────────────┴────────────────────────── stopping
 //	      the run has returned: free
 //
-// If the table gives a kept partition back to this node, its run continues, because the node has not answered
-// free to any other. If a run was stopped, the node asks before it begins again, because after a split the
-// node that demanded its end may already run the partition.
+// If the table gives a kept partition back to this node, its run continues, because this node has not
+// answered "free" to any other node. If a run was stopped, the node must ask again before it starts another
+// run, because after a split the node that demanded the stop may already be running the partition.
 //
 // # Guarantees
 //
 //  1. Two nodes that have answered each other never run a partition at the same time, even if messages are
 //     lost, duplicated, delayed or reordered.
-//  2. A slow run only delays its own partition, and only after its end has been demanded.
-//  3. Between a planned change and the demand, the old owner's run continues.
+//  2. A slow run only delays its own partition, and only after another node has demanded that the run end.
+//  3. The run on the old owner continues from a planned change until the new owner demands the partition.
 //
 // # Not guaranteed
 //
-// After the maximum wait, [Handoff.Overdue] begins a run without the answers of silent members. In a split,
-// each side treats the members of the other side as gone.
+// After the maximum wait, [Handoff.Overdue] starts a run without the answers of silent members. In a split,
+// the members on each side consider the members on the other side gone.
 package handoff

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Handoff is the state of one node. It is not safe for concurrent use.
+// Handoff is the state of the handoff protocol on one node. It is not safe for concurrent use.
 type Handoff struct {
 	self   lease.Handle
 	others []lease.Handle // the other live members
@@ -20,7 +20,7 @@ type Handoff struct {
 	out    Ready
 }
 
-// Ready is what the caller must carry out, in the order of the fields.
+// Ready is the work that the caller must carry out, in the order of the fields.
 type Ready struct {
 	Stop    []placement.Partition // cancel the runs, and report Returned
 	Start   []placement.Partition
@@ -28,12 +28,12 @@ type Ready struct {
 	Answers []Answer
 }
 
-// hosting is a partition on this node, from when the table names the node until the node has given the
-// partition up.
+// hosting is the state of a partition on this node. A hosting exists from the time when the table assigns the
+// partition to this node until this node has given it up.
 type hosting struct {
 	wanted  bool   // the table names this node
-	granted bool   // all others have answered, and this node has not given the partition up since then
-	since   uint64 // answers to earlier asks do not count
+	granted bool   // all other members have answered, and this node has not given the partition up since then
+	since   uint64 // answers to earlier asks are ignored
 	answers map[lease.Handle]bool
 	run     run
 	heir    heir
@@ -51,16 +51,16 @@ const (
 	idle     run = iota
 	running      // even if the table names another node
 	stopping     // cancelled but not returned
-	finished     // returned by itself; not repeated in this hosting
+	finished     // returned by itself; not restarted in this hosting
 )
 
-// New returns the state of a node without partitions that is alone.
+// New returns the state of a node that has no partitions and knows no other members.
 func New() *Handoff {
 	return &Handoff{parts: make(map[placement.Partition]*hosting), asks: make(map[lease.Handle]*Ask)}
 }
 
-// SetMembers sets this node's incarnation, and the other live members, without members that have lost their
-// lease.
+// SetMembers sets this node's incarnation and the other live members. Members that have lost their lease must
+// not be included.
 func (h *Handoff) SetMembers(self lease.Handle, others []lease.Handle) {
 	h.self, h.others = self, slices.Sorted(slices.Values(others))
 	h.view = viewOf(append([]lease.Handle{self}, others...))
@@ -69,14 +69,15 @@ func (h *Handoff) SetMembers(self lease.Handle, others []lease.Handle) {
 	}
 }
 
-// SetTable sets the incarnation that this node's table names for each partition; 0 = none. Also call it after
-// SetMembers if an owner has restarted.
+// SetTable sets the owners of all partitions according to this node's table. Each owner is an incarnation, or
+// 0 if the partition has no owner. The caller must also call SetTable after SetMembers if an owner has
+// restarted.
 func (h *Handoff) SetTable(owners []lease.Handle) {
 	h.owners = owners
 	for _, p := range h.partitions() {
 		t := h.parts[p]
 		if h.owner(p) == 0 {
-			h.stop(p, t) // because no node will demand it
+			h.stop(p, t) // no node will demand the partition
 		}
 		if t.wanted && h.owner(p) != h.self {
 			t.wanted = false
@@ -92,7 +93,7 @@ func (h *Handoff) SetTable(owners []lease.Handle) {
 	}
 }
 
-// acquire begins to wait for p. If this node has not given p up, it keeps its rights.
+// acquire starts to wait for p. If this node has not given p up yet, it keeps its right to run p.
 func (h *Handoff) acquire(p placement.Partition, number uint64) {
 	t := h.parts[p]
 	if t == nil {
@@ -108,7 +109,7 @@ func (h *Handoff) acquire(p placement.Partition, number uint64) {
 	h.decide(p, t)
 }
 
-// owner returns the owner of p in the table of this node; 0 = none.
+// owner returns the owner of p in the table of this node, or 0 if there is none.
 func (h *Handoff) owner(p placement.Partition) lease.Handle {
 	if uint64(p) >= uint64(len(h.owners)) {
 		return 0
@@ -116,8 +117,9 @@ func (h *Handoff) owner(p placement.Partition) lease.Handle {
 	return h.owners[p]
 }
 
-// Fence ends all runs at once, and this node's rights with them, because it leaves, or its lease has ended
-// and others do not wait for it. SetTable acquires partitions again.
+// Fence immediately ends all runs, and revokes this node's rights to run partitions. Call Fence when the node
+// leaves, or when its lease has ended and other nodes no longer wait for it. SetTable acquires the partitions
+// again.
 func (h *Handoff) Fence() {
 	for _, p := range h.partitions() {
 		t := h.parts[p]
@@ -127,7 +129,7 @@ func (h *Handoff) Fence() {
 	}
 }
 
-// Returned says that the run of p has returned, whether or not it was cancelled.
+// Returned reports that the run of p has returned, whether or not it was cancelled.
 func (h *Handoff) Returned(p placement.Partition) {
 	t := h.parts[p]
 	if t == nil {
@@ -144,7 +146,7 @@ func (h *Handoff) Returned(p placement.Partition) {
 	h.giveUp(p, t)
 }
 
-// Overdue says that p has waited for the maximum time. This node then begins to run p without the missing
+// Overdue reports that p has waited for the maximum time. This node then starts to run p without the missing
 // answers, or ends a run that no other node has demanded.
 func (h *Handoff) Overdue(p placement.Partition) {
 	switch t := h.parts[p]; {
@@ -157,9 +159,9 @@ func (h *Handoff) Overdue(p placement.Partition) {
 	}
 }
 
-// Waiting returns the partitions that wait for other members, in order: partitions that this node owns but
-// does not run yet, and partitions that it runs until another node demands them. The caller must limit how
-// long they wait.
+// Waiting returns the partitions that wait for other members, in order. These are partitions that this node
+// owns but does not run yet, and partitions that it runs until another node demands them. The caller must
+// limit how long they wait.
 func (h *Handoff) Waiting() (waiting []placement.Partition) {
 	for _, p := range h.partitions() {
 		if t := h.parts[p]; t.wanted != t.granted {
@@ -169,14 +171,14 @@ func (h *Handoff) Waiting() (waiting []placement.Partition) {
 	return waiting
 }
 
-// Waits reports whether this node should run p but waits for others.
+// Waits reports whether this node should run p but is still waiting for other members.
 func (h *Handoff) Waits(p placement.Partition) bool {
 	t := h.parts[p]
 	return t != nil && t.waits()
 }
 
-// Missing returns the members whose answers are missing for running p, in order, including a member that runs
-// p.
+// Missing returns the members whose answers this node still needs before it can run p, in order. The result
+// includes members that are running p.
 func (h *Handoff) Missing(p placement.Partition) (missing []lease.Handle) {
 	if t := h.parts[p]; t != nil && t.waits() {
 		for _, m := range h.others {
@@ -188,10 +190,11 @@ func (h *Handoff) Missing(p placement.Partition) (missing []lease.Handle) {
 	return missing
 }
 
-// Running returns the partitions whose runs have begun and are not stopped, in order.
+// Running returns the partitions whose runs have started and have not been stopped, in order.
 func (h *Handoff) Running() []placement.Partition { return h.in(running, finished) }
 
-// Holds counts the partitions that the table gives to others but whose runs here have not returned.
+// Holds returns the number of partitions that the table assigns to other nodes, but whose runs on this node
+// have not returned.
 func (h *Handoff) Holds() (holds int) {
 	for _, t := range h.parts {
 		if !t.wanted {
@@ -201,13 +204,13 @@ func (h *Handoff) Holds() (holds int) {
 	return holds
 }
 
-// Keeps reports whether the table gives p to another node but its run here has not returned.
+// Keeps reports whether the table assigns p to another node, but the run of p on this node has not returned.
 func (h *Handoff) Keeps(p placement.Partition) bool {
 	t := h.parts[p]
 	return t != nil && !t.wanted
 }
 
-// Stopping returns the partitions whose runs are stopped but have not returned.
+// Stopping returns the partitions whose runs have been stopped but have not returned.
 func (h *Handoff) Stopping() []placement.Partition { return h.in(stopping) }
 
 func (h *Handoff) in(states ...run) (list []placement.Partition) {
@@ -219,8 +222,9 @@ func (h *Handoff) in(states ...run) (list []placement.Partition) {
 	return list
 }
 
-// Tick repeats the asks that have no answer, and offers kept partitions to their owners, because an owner may
-// already run one without knowing of the run here, and then demands it. Call Tick at each turn of gossip.
+// Tick repeats the asks that have not been answered. It also offers each kept partition to its owner, because
+// the owner may already be running it without knowing about the run here. The owner then demands the
+// partition. The caller must call Tick in each round of gossip.
 func (h *Handoff) Tick() {
 	for _, p := range h.partitions() {
 		t := h.parts[p]
@@ -232,7 +236,7 @@ func (h *Handoff) Tick() {
 	}
 }
 
-// Ready returns what has to be done since the last call.
+// Ready returns the work that has accumulated since the last call.
 func (h *Handoff) Ready() Ready {
 	r := h.out
 	for _, to := range slices.Sorted(maps.Keys(h.asks)) {
@@ -245,9 +249,9 @@ func (h *Handoff) Ready() Ready {
 
 func (t *hosting) waits() bool { return t.wanted && !t.granted }
 
-// decide begins the run of p if nothing is missing any more, and demands p if only other runs are in the way.
-// It waits while an earlier run of this node has not returned, because more members may turn up that have to
-// be asked.
+// decide starts the run of p if no answer is missing, or demands p if only runs on other members prevent the
+// start. While an earlier run of p on this node has not returned, decide waits, because more members that
+// must be asked may appear in the meantime.
 func (h *Handoff) decide(p placement.Partition, t *hosting) {
 	if t.waits() {
 		if len(t.answers) < len(h.others) {
@@ -274,8 +278,8 @@ func (h *Handoff) decide(p placement.Partition, t *hosting) {
 	}
 }
 
-// stop ends a run, and the rights of this node with it, because after a split the node that demands the end
-// may already run the partition.
+// stop ends a run and this node's right to run the partition, because after a split the node that demands the
+// partition may already be running it.
 func (h *Handoff) stop(p placement.Partition, t *hosting) {
 	if t.run == running {
 		t.run, t.granted = stopping, false
@@ -283,7 +287,7 @@ func (h *Handoff) stop(p placement.Partition, t *hosting) {
 	}
 }
 
-// giveUp ends the hosting of a partition that the table gives to another node, once its run has returned.
+// giveUp ends the hosting of a partition that the table assigns to another node, after its run has returned.
 func (h *Handoff) giveUp(p placement.Partition, t *hosting) {
 	if t.wanted || t.run == running || t.run == stopping {
 		return
@@ -294,7 +298,7 @@ func (h *Handoff) giveUp(p placement.Partition, t *hosting) {
 	}
 }
 
-// partitions returns the partitions of all hostings, in order.
+// partitions returns the keys of h.parts in ascending order.
 func (h *Handoff) partitions() []placement.Partition {
 	return slices.Sorted(maps.Keys(h.parts))
 }

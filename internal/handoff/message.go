@@ -10,18 +10,18 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Ask is a message from a node that waits for partitions. It is repeated until To has answered "free" for all
-// of them.
+// Ask is a message from a node that waits for partitions. The node repeats it until To has answered "free"
+// for all of them.
 type Ask struct {
 	To     lease.Handle
-	Number uint64 // greater than in asks from before the latest acquisition
+	Number uint64 // greater than in all asks from before the latest acquisition
 	View   uint64 // identifies the live members that the sender knows, including itself
 
-	Wants   []placement.Partition // does To run them?
-	Demands []placement.Partition // only the runs on To are in the way: end them
+	Wants   []placement.Partition // partitions that To may be running
+	Demands []placement.Partition // partitions that only To prevents from running; To must end its runs
 }
 
-// Answer is the answer to an [Ask], or an offer that does not answer one.
+// Answer is the answer to an [Ask], or an unsolicited offer.
 type Answer struct {
 	To     lease.Handle
 	Number uint64 // number of the ask; 0 = an offer
@@ -30,7 +30,7 @@ type Answer struct {
 	Runs []placement.Partition // the sender runs them until they are demanded
 }
 
-// viewOf identifies a set of live members.
+// viewOf returns a hash that identifies a set of live members.
 func viewOf(members []lease.Handle) uint64 {
 	members = slices.Sorted(slices.Values(members))
 	b := make([]byte, 0, 8*len(members))
@@ -40,7 +40,7 @@ func viewOf(members []lease.Handle) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// ReceiveAsk answers an ask of another member.
+// ReceiveAsk answers an ask from another member.
 func (h *Handoff) ReceiveAsk(from lease.Handle, a Ask) {
 	if a.View != h.view {
 		return
@@ -66,7 +66,7 @@ func (h *Handoff) ReceiveAsk(from lease.Handle, a Ask) {
 	h.answer(answer)
 }
 
-// ReceiveAnswer counts an answer of another member.
+// ReceiveAnswer handles an answer from another member.
 func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 	if _, live := slices.BinarySearch(h.others, from); a.To != h.self || !live {
 		return // meant for an earlier incarnation, or from an unknown process
@@ -89,7 +89,7 @@ func (h *Handoff) ReceiveAnswer(from lease.Handle, a Answer) {
 	}
 }
 
-// askAll asks the members that have not answered for p. decide asks a member that runs p.
+// askAll asks the members that have not answered for p. The members that run p are asked by decide.
 func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	if !t.waits() {
 		return
@@ -102,8 +102,8 @@ func (h *Handoff) askAll(p placement.Partition, t *hosting) {
 	}
 }
 
-// AskRunner asks a member whether it runs partitions that the table gives to another member. It is for
-// lookups. The answer does not affect runs.
+// AskRunner asks a member whether it runs partitions that the table assigns to another member. The member's
+// answer is only used for lookups, and does not affect runs.
 func (h *Handoff) AskRunner(m lease.Handle, partitions []placement.Partition) {
 	a := h.ask(m)
 	a.Wants = append(a.Wants, partitions...)
@@ -114,7 +114,7 @@ func (h *Handoff) demand(p placement.Partition, of lease.Handle) {
 	a.Demands = append(a.Demands, p)
 }
 
-// ask returns the ask that will be sent to a member.
+// ask returns the ask that will be sent to a member, and creates it if necessary.
 func (h *Handoff) ask(to lease.Handle) *Ask {
 	a := h.asks[to]
 	if a == nil {
@@ -125,7 +125,7 @@ func (h *Handoff) ask(to lease.Handle) *Ask {
 	return a
 }
 
-// answer sends an answer, combined with others to the same ask.
+// answer sends an answer, and combines it with other answers to the same ask.
 func (h *Handoff) answer(a Answer) {
 	same := func(b Answer) bool { return b.To == a.To && b.Number == a.Number }
 	if i := slices.IndexFunc(h.out.Answers, same); i >= 0 {

@@ -11,21 +11,22 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A message is an array: its kind, the number, the view (of an ask) or the handle of the asker (of an
-// answer), and two lists of partitions in ascending order: the wanted and the demanded ones, or the free and
-// the running ones. Further fields are from a later release. docs/dev/design/wire.md describes it.
+// A message is an array of five fields. The fields are the kind, the number, the view (of an ask) or the
+// handle of the asker (of an answer), and two lists of partitions in ascending order. The lists of an ask are
+// the wanted and the demanded partitions. The lists of an answer are the free and the running partitions. A
+// reader skips further fields, which a later release may add. docs/dev/design/wire.md describes the format.
 const (
 	kindAsk    = 1
 	kindAnswer = 2
 )
 
-// maxListed is how many partitions a message has, so that it fits into a packet.
+// maxListed is the maximum number of partitions in a message, so that the message fits into a packet.
 const maxListed = 256
 
-// ErrMalformed is the error of [Decode].
+// ErrMalformed is the error that [Decode] returns.
 var ErrMalformed = errors.New("handoff: malformed message")
 
-// Encode returns the wire form of a, in several messages if it names many partitions.
+// Encode returns the wire form of a. The result has several messages if there are many partitions.
 func (a Ask) Encode() [][]byte {
 	return pack(func(w *wire.Writer) {
 		w.Uint(kindAsk)
@@ -34,7 +35,7 @@ func (a Ask) Encode() [][]byte {
 	}, a.Wants, a.Demands)
 }
 
-// Encode returns the wire form of a, in several messages if it names many partitions.
+// Encode returns the wire form of a. The result has several messages if there are many partitions.
 func (a Answer) Encode() [][]byte {
 	return pack(func(w *wire.Writer) {
 		w.Uint(kindAnswer)
@@ -66,8 +67,8 @@ func writeList(w *wire.Writer, list []placement.Partition) {
 	}
 }
 
-// Decode parses the wire form of an [Ask] or an [Answer], and returns nil for the other. The receiver of an
-// ask must fill in To.
+// Decode parses the wire form of an [Ask] or an [Answer]. One of ask and answer is always nil. The receiver
+// of an Ask must set the field To.
 func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
 	err = wire.Read(b, func(r *wire.Reader) {
 		r.Fields(5, func() {
@@ -87,7 +88,7 @@ func Decode(b []byte) (ask *Ask, answer *Answer, err error) {
 	return ask, answer, nil
 }
 
-// readList reads partitions in ascending order.
+// readList reads a list of partitions in ascending order.
 func readList(r *wire.Reader) (list []placement.Partition) {
 	next := uint64(0)
 	r.List(maxListed, func() {

@@ -1,5 +1,5 @@
-// Package ledger checks the batches of a node. It adds them up and compares the sum with the state of the
-// node. Test clusters use it.
+// Package ledger checks the batches of events of a node. It adds up the batches and compares the result with
+// the state of the node. Test clusters use it.
 package ledger
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Ledger is the sum of a node's batches. The zero value is ready to use.
+// Ledger adds up the batches of a node. The zero value is ready to use.
 type Ledger struct {
-	Batches []events.Batch // all that were added
+	Batches []events.Batch // all batches that were added
 
 	owned    map[placement.Partition]uint64
 	members  map[lease.NodeID]bool
 	problems []string
 }
 
-// Add adds a batch and records each contradiction to earlier batches.
+// Add adds a batch, and records each contradiction between it and earlier batches.
 func (l *Ledger) Add(b events.Batch) {
 	if l.owned == nil {
 		l.owned, l.members = make(map[placement.Partition]uint64), make(map[lease.NodeID]bool)
@@ -50,8 +50,8 @@ func (l *Ledger) Add(b events.Batch) {
 	}
 }
 
-// Problems returns all contradictions, and the differences between the sum and the given state of the node.
-// owned and members must be sorted.
+// Problems returns all contradictions, and all differences between the sum of the batches and the given state
+// of the node. The arguments owned and members must be sorted.
 func (l *Ledger) Problems(owned []placement.Partition, members []lease.NodeID) []string {
 	problems := slices.Clone(l.problems)
 	if sum := slices.Sorted(maps.Keys(l.owned)); !slices.Equal(sum, owned) {

@@ -41,8 +41,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.queue, h.next.WithGroup(name), h.level}
 }
 
-// level is the lowest level that a handler writes, as of its last answer. A handler may change its level at
-// any time, or block when asked.
+// level caches the lowest level that a handler writes. A handler may change its level at any time, and may
+// block when it is asked.
 type level struct {
 	of     slog.Handler
 	least  atomic.Int64
@@ -51,7 +51,7 @@ type level struct {
 	expiry atomic.Int64 // when the answer expires, in ns after since
 }
 
-// levelFor is how long an answer is valid.
+// levelFor is how long a cached level is valid.
 const levelFor = time.Second
 
 func newLevel(of slog.Handler) *level {
@@ -60,7 +60,7 @@ func newLevel(of slog.Handler) *level {
 	return l
 }
 
-// ask asks the handler.
+// ask updates the cached level from the handler.
 func (l *level) ask() {
 	least := slog.LevelDebug - 4
 	for least <= slog.LevelError && !l.of.Enabled(context.Background(), least) {
@@ -71,8 +71,7 @@ func (l *level) ask() {
 	l.asked.Store(false)
 }
 
-// outdated reports whether the handler has to be asked again. It is true once for each
-// answer.
+// outdated reports whether the handler must be asked again. It returns true only once per cached level.
 func (l *level) outdated() bool {
 	return int64(time.Since(l.since)) > l.expiry.Load() && l.asked.CompareAndSwap(false, true)
 }

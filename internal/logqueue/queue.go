@@ -1,10 +1,11 @@
-// Package logqueue puts a bounded queue between code that must not wait and a slog.Handler that may block,
-// for example because it writes to an unread pipe, a slow disk or a network.
+// Package logqueue puts a bounded queue between code that must not block and a slog.Handler that may block. A
+// handler may block because it writes to an unread pipe, a slow disk or a network.
 //
-// Each queue has a goroutine that calls the handler. If the handler is too slow, the oldest waiting lines are
-// dropped, because the newest ones say what state the program is in and why it ends. Lines that the handler
-// rejects with an error are lost, too. Lost lines are counted, and a line says how many there are as soon as
-// the handler accepts one. A record reaches the handler without the context of its caller.
+// Each queue has a goroutine that calls the handler. If the handler is too slow, the queue drops the oldest
+// waiting lines, because the newest lines show the state of the process and why it ends. Lines for which the
+// handler returns an error are also lost. The queue counts lost lines. As soon as the handler accepts a line
+// again, the queue writes a line with the number of lost lines. The handler receives records without the
+// context of the caller.
 package logqueue
 
 import (
@@ -16,19 +17,19 @@ import (
 )
 
 const (
-	// maxLines is how many lines may wait. A node that joins a large cluster logs a line for each member at
-	// the same moment.
+	// maxLines is the maximum number of waiting lines. The limit is high because a node that joins a large
+	// cluster logs a line for each member at the same time.
 	maxLines = 4096
 
-	// flushTime is how long to wait at the end.
+	// flushTime is how long the end of a queue waits for the handler.
 	flushTime = time.Second
 
-	// noticeEvery is how often a line may say that lines are missing. Without it, a handler that rejects
-	// every second line would write little else.
+	// noticeEvery is the minimum time between two lines about lost lines. Without this limit, a handler that
+	// rejects every second line would write little else.
 	noticeEvery = time.Minute
 )
 
-// Queue passes lines to their handlers, in order.
+// Queue passes lines to their handlers in order.
 type Queue struct {
 	mu     sync.Mutex
 	lines  []line // oldest first
@@ -38,27 +39,28 @@ type Queue struct {
 	done    chan struct{} // closed when the goroutine has ended
 	dropped atomic.Uint64
 
-	// Only the goroutine uses these fields.
-	noted   uint64    // lines that were said to be missing
-	notedAt time.Time // when
+	// The following fields are only used by the goroutine of the queue.
+	noted   uint64    // lost lines that have been reported
+	notedAt time.Time // when they were reported
 }
 
-// line is a record for a handler, or, if level is set, a question to it.
+// line is a record for a handler. If level is set, the line is a request to update that level instead.
 type line struct {
 	to     slog.Handler
 	record slog.Record
 	level  *level
 }
 
-// Queued is a handler that adds records to a queue. A handler that wraps one should implement it, too.
+// Queued is a handler that adds records to a queue. A handler that wraps a Queued should also implement
+// Queued.
 type Queued interface {
 	slog.Handler
 	Queue() *Queue
 }
 
-// Through returns log behind a queue, which is its present queue or else a new one. end closes a new queue,
-// and does nothing to an existing one. It waits for at most a second until the lines so far are written.
-// Later lines are dropped.
+// Through returns a logger that writes through a queue. If log already has a queue, Through returns log and
+// that queue, and end does nothing. Otherwise Through creates a queue, and end closes that queue. The
+// function end waits for at most a second while the remaining lines are written. Later lines are dropped.
 func Through(log *slog.Logger) (behind *slog.Logger, q *Queue, end func()) {
 	if h, ok := log.Handler().(Queued); ok {
 		return log, h.Queue(), func() {}
@@ -68,10 +70,11 @@ func Through(log *slog.Logger) (behind *slog.Logger, q *Queue, end func()) {
 	return slog.New(&handler{q, log.Handler(), newLevel(log.Handler())}), q, q.close
 }
 
-// Dropped returns how many lines were not written.
+// Dropped returns the number of lines that were not written.
 func (q *Queue) Dropped() uint64 { return q.dropped.Load() }
 
-// close stops the queue. If the handler takes too long, the goroutine ends when the handler returns.
+// close stops the queue. If the handler blocks for too long, close returns first, and the goroutine ends when
+// the handler returns.
 func (q *Queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -88,7 +91,7 @@ func (q *Queue) close() {
 	}
 }
 
-// add adds a line. It never waits for a handler.
+// add adds a line. It never blocks on a handler.
 func (q *Queue) add(l line) {
 	q.mu.Lock()
 	if q.closed {
@@ -146,7 +149,7 @@ func (q *Queue) run() {
 	}
 }
 
-// next waits for a line, and returns false after the last one.
+// next waits for a line and returns it. It returns false after the last line.
 func (q *Queue) next() (l line, ok bool) {
 	for {
 		q.mu.Lock()
@@ -166,7 +169,7 @@ func (q *Queue) next() (l line, ok bool) {
 	}
 }
 
-// notice says how many lines are missing, if any.
+// notice writes a line with the number of lost lines, if there are any.
 func (q *Queue) notice(to slog.Handler) {
 	missing := q.dropped.Load() - q.noted
 	if missing == 0 || to == nil {

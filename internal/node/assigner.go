@@ -11,11 +11,13 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// assigner keeps the assignment of a strategy that has one; see placement.Stateful. All nodes hold the same
-// assignment. One of them, the coordinator, writes it, and it spreads from node to node. Each message carries
-// a stamp of the sender's assignment. If the stamp differs and is at least as new as the receiver's, the
-// receiver exchanges full states with the sender, via the stream that joins also use. Assignments can be
-// merged, so it does no harm if two nodes believe that they coordinate, or if messages overtake each other.
+// assigner keeps the assignment of a strategy that has an assignment: see placement.Stateful. One node, the
+// coordinator, writes the assignment, which then spreads to all nodes.
+//
+// Each message contains a stamp of the sender's assignment. The receiver compares this stamp with its own. If
+// the sender's stamp differs and is at least as new, the receiver exchanges full states with the sender, over
+// the same kind of stream as a join. Assignments can be merged. So it is harmless if two nodes act as
+// coordinators, or if messages arrive out of order.
 type assigner struct {
 	*Node
 	on      bool // the strategy has an assignment
@@ -24,15 +26,15 @@ type assigner struct {
 
 	quorum time.Time // when this node last saw a quorum
 
-	// The following fields are only for the coordinator.
+	// The following fields are only used by the coordinator.
 	followed uint64                     // the last version that all nodes have followed
 	away     map[lease.NodeID]time.Time // absent owners and voters, and since when
 }
 
-// startWaiting makes a node that was away itself wait for the others again from now on.
+// startWaiting restarts the wait for absent nodes, because this node was away itself.
 func (a *assigner) startWaiting(now time.Time) { a.quorum, a.away = now, nil }
 
-// What Extra contains, by the first field of its array.
+// Kinds of Message.Extra, which are specified by the first field of its array.
 const (
 	extraStamp      = 1 // version and digest of an assignment
 	extraAssignment = 2 // a whole assignment
@@ -41,7 +43,7 @@ const (
 // maxStampBytes is the maximum size of a stamp in a packet.
 const maxStampBytes = 2 + 1 + 1 + 2*wire.MaxInteger
 
-// stamp returns the stamp of this node's assignment, or nil.
+// stamp returns the stamp of this node's assignment, or nil if the strategy has no assignment.
 func (a *assigner) stamp() []byte {
 	if !a.on {
 		return nil
@@ -54,7 +56,7 @@ func (a *assigner) stamp() []byte {
 	})
 }
 
-// Sync returns everything that this node knows, which is its half of a full exchange over a stream.
+// Sync returns everything that this node knows. It is this node's half of a full exchange over a stream.
 func (n *Node) Sync(now time.Time) []byte {
 	n.checkLease(now)
 	m := n.set.Sync(now)
@@ -74,7 +76,7 @@ func (n *Node) Sync(now time.Time) []byte {
 	return lease.Encode(m)
 }
 
-// applyExtra handles what a message says about the sender's assignment.
+// applyExtra handles the stamp or assignment in a message.
 func (a *assigner) applyExtra(now time.Time, m *lease.Message) {
 	if !a.on || len(m.Extra) == 0 || m.Settings != a.cfg.Settings {
 		return
@@ -103,7 +105,7 @@ func (a *assigner) applyExtra(now time.Time, m *lease.Message) {
 	}
 }
 
-// merge merges a received assignment.
+// merge merges a received assignment into this node's assignment.
 func (a *assigner) merge(now time.Time, encoded []byte) {
 	received, err := assignment.Decode(encoded, a.cfg.Partitions)
 	if err == nil && a.current.ReplacedBy(received) && !a.metAny(received.Voters()) {
@@ -120,9 +122,9 @@ func (a *assigner) merge(now time.Time, encoded []byte) {
 	a.adopt(now, received)
 }
 
-// metAny reports whether one of the nodes is a member or this node. An older assignment of another cluster
-// only replaces this one if its writer, or a node that the writer saw, is here. The writer may be an earlier
-// process of this node.
+// metAny reports whether any of the given nodes is a member or this node. An older assignment of another
+// cluster can only replace the current one if its writer, or a node that the writer saw, is a member here.
+// The writer may be an earlier process of this node.
 func (a *assigner) metAny(ids []lease.NodeID) bool {
 	return slices.ContainsFunc(a.set.View().Members, func(m lease.Member) bool {
 		_, ok := slices.BinarySearch(ids, m.ID)
@@ -130,8 +132,8 @@ func (a *assigner) metAny(ids []lease.NodeID) bool {
 	})
 }
 
-// compare begins a full exchange with a sender that has another assignment which is at least as new as ours.
-// A sender with an older assignment begins the exchange itself.
+// compare starts a full exchange with a sender whose assignment differs and is at least as new as this
+// node's. A sender with an older assignment starts the exchange itself.
 func (a *assigner) compare(now time.Time, version uint64, digest placement.Digest, addr string) {
 	if version < a.current.Version() || digest == a.current.Digest() || addr == "" || !a.fetch.may(now, digest) {
 		return
@@ -141,7 +143,7 @@ func (a *assigner) compare(now time.Time, version uint64, digest placement.Diges
 	a.out.Exchanges = append(a.out.Exchanges, Exchange{Addr: addr})
 }
 
-// fetched notes the end of an exchange.
+// fetched records the end of an exchange.
 func (a *assigner) fetched(addr string, err error) {
 	a.fetch.running--
 	if err != nil {
@@ -149,7 +151,7 @@ func (a *assigner) fetched(addr string, err error) {
 	}
 }
 
-// fetch limits the rate of an assigner's exchanges, because a stamp costs its sender nothing.
+// fetch limits the rate of an assigner's exchanges, because sending a stamp costs its sender nothing.
 type fetch struct {
 	running int              // exchanges in progress
 	next    time.Time        // when the next one may begin
@@ -157,16 +159,16 @@ type fetch struct {
 	retry   time.Time        // when this digest may be tried again
 }
 
-// maxFetches is how many exchanges may run at the same time. If the other node has just died, an exchange may
+// maxFetches is the maximum number of concurrent exchanges. If the other node has just died, an exchange may
 // hang until it times out.
 const maxFetches = 3
 
-// may reports whether an exchange for an assignment may begin.
+// may reports whether an exchange for an assignment may start.
 func (f *fetch) may(now time.Time, digest placement.Digest) bool {
 	return f.running < maxFetches && !now.Before(f.next) && (digest != f.digest || !now.Before(f.retry))
 }
 
-// begin notes that an exchange begins.
+// begin records that an exchange starts.
 func (f *fetch) begin(now time.Time, digest placement.Digest, space, retry time.Duration) {
 	f.running++
 	f.next, f.digest, f.retry = now.Add(space), digest, now.Add(retry)
@@ -184,8 +186,8 @@ func (a *assigner) adopt(now time.Time, next *assignment.Assignment) {
 	}
 }
 
-// TableDigest identifies a table and the assignment behind it. Nodes with equal digests
-// compute equal tables from now on.
+// TableDigest identifies a table and the assignment that it was computed from. As long as two nodes have
+// equal digests, they compute equal tables from the same live set.
 func TableDigest(t *placement.Table) uint32 {
 	return uint32(t.Digest()) ^ uint32(assignment.From(t).Digest())
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Drain makes the node release what it owns. It stays a member.
+// Drain makes the node release its partitions. The node remains a member.
 func (n *Node) Drain(now time.Time) {
 	n.checkLease(now)
 	if n.life.hold(now, Hold{Cause: CauseDraining, Reason: "by command"}) { // Leave calls Drain, even if the node drains already
@@ -19,10 +19,10 @@ func (n *Node) Drain(now time.Time) {
 	n.tables.publish(now)
 }
 
-// DrainAt plans a moment at which all nodes begin to treat this one as draining, without a message at that
-// moment: see lease/drains.go. The node itself then drains like with Drain. Until the moment, Undrain cancels
-// the plan, and another DrainAt replaces it. A moment in the past means now. A joining node drains at once,
-// because it owns nothing and does not know cluster time yet.
+// DrainAt schedules a time at which all nodes begin to treat this node as draining, without a message at that
+// time: see lease/drains.go. At that time, this node drains as if Drain were called. Before that time,
+// Undrain cancels the planned drain, and another DrainAt replaces it. A time in the past means now. A joining
+// node drains immediately, because it owns nothing and does not know the cluster time yet.
 func (n *Node) DrainAt(now, at time.Time) {
 	if !at.After(now) || n.life.phase == Joining {
 		n.Drain(now)
@@ -35,7 +35,7 @@ func (n *Node) DrainAt(now, at time.Time) {
 	n.log(Info, "drain planned", "in", at.Sub(now))
 }
 
-// beginDrains begins the planned drains whose moment has come.
+// beginDrains starts the scheduled drains whose time has come.
 func (n *Node) beginDrains(now time.Time) {
 	n.note(n.set.BeginDrains(now))
 	if n.set.Drains() && !n.life.holds.has(CauseDraining) && n.life.phase != Over {
@@ -44,7 +44,7 @@ func (n *Node) beginDrains(now time.Time) {
 	}
 }
 
-// Undrain makes the node a candidate for ownership again: see comeBack.
+// Undrain makes the node a candidate for ownership again: see tables.comeBack.
 func (n *Node) Undrain(now time.Time) {
 	n.checkLease(now)
 	n.life.release(CauseDraining)
@@ -55,16 +55,16 @@ func (n *Node) Undrain(now time.Time) {
 	n.tables.comeBack(now)
 }
 
-// comeBack publishes at once if this node is alone and nobody owns anything. Otherwise the next table comes
-// after the debounce, like after a join, because then all other members compute it, too. Until then the
-// partitions of this node belong to the others, unless they come back as well.
+// comeBack publishes a new table immediately if this node has no peers and no node owns anything. Otherwise
+// the next table is published after the debounce, as after a join, because all other members also compute it
+// then. Until then, the other nodes own the partitions of this node, unless they come back as well.
 func (t *tables) comeBack(now time.Time) {
 	if t.table != nil && !t.life.entering && t.set.PeerCount() == 0 && len(t.table.Nodes()) == 0 {
 		t.publish(now)
 	}
 }
 
-// SetWeight sets the weight at once and ends a slow start.
+// SetWeight sets the weight immediately and ends a slow start.
 func (n *Node) SetWeight(now time.Time, w uint32) {
 	n.checkLease(now)
 	n.slowStart.stopSlowStart()
@@ -75,8 +75,8 @@ func (n *Node) SetWeight(now time.Time, w uint32) {
 	}
 }
 
-// SetLabels replaces the labels, unless they would make the record invalid. The caller must not change them
-// afterwards.
+// SetLabels replaces the labels. It returns an error if the new labels make the record invalid. The caller
+// must not modify the map afterwards.
 func (n *Node) SetLabels(now time.Time, labels map[string]string) error {
 	n.checkLease(now)
 	if maps.Equal(labels, n.set.Self().Labels) {
@@ -93,7 +93,7 @@ func (n *Node) SetLabels(now time.Time, labels map[string]string) error {
 	return nil
 }
 
-// SetKeys announces fingerprints of the keys that this node's gossip uses.
+// SetKeys announces the fingerprints of this node's gossip keys.
 func (n *Node) SetKeys(now time.Time, prints string) {
 	n.checkLease(now)
 	if prints != n.set.Self().Keys {
@@ -102,7 +102,7 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 	}
 }
 
-// SetSeeds replaces the seeds, and makes the next attempt to reach others at once.
+// SetSeeds replaces the seeds, and immediately tries to reach other nodes.
 func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
 	stays := func(name string) bool { return slices.Contains(names, name) }
@@ -123,7 +123,7 @@ func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 // SetLoad sets the load that the next heartbeat reports.
 func (n *Node) SetLoad(units int64) { n.load = units }
 
-// Leave sends a leave message, which ends this node's lease in the view of all nodes.
+// Leave sends a leave message, which makes all other nodes end this node's lease.
 func (n *Node) Leave(now time.Time) {
 	n.checkLease(now)
 	n.life.phase = Over
@@ -133,7 +133,7 @@ func (n *Node) Leave(now time.Time) {
 	n.log(Info, "leaving")
 }
 
-// Refused reports that the shell refused a node with other settings.
+// Refused reports that the shell has refused a node with different settings.
 func (n *Node) Refused(now time.Time, err error) {
 	n.stats.NodesRefused++
 	if n.refusedLog.allow(now, time.Second) {
@@ -141,18 +141,18 @@ func (n *Node) Refused(now time.Time, err error) {
 	}
 }
 
-// Errors of Cordon.
+// Errors of Node.Cordon.
 var (
 	ErrNotMember     = errors.New("cluster: no such member")
 	ErrLastCandidate = errors.New("cluster: no other member could own anything")
 )
 
-// Cordon keeps a member from owning anything for d, in the view of all members. If d is 0, it ends an earlier
-// cordon.
+// Cordon keeps a member from owning anything for the duration d. The cordon applies on all members. If d is
+// 0, Cordon ends an earlier cordon.
 func (n *Node) Cordon(now time.Time, id lease.NodeID, d time.Duration, reason string) error {
 	n.checkLease(now)
 	cordoned := slices.ContainsFunc(n.set.Cordoned(), func(c lease.Cordon) bool { return c.ID == id })
-	if !n.set.Knows(id) && (d > 0 || !cordoned) { // a cordon lasts longer than what is known of its node
+	if !n.set.Knows(id) && (d > 0 || !cordoned) { // a cordon outlives the record of its node
 		return ErrNotMember
 	}
 	if d > 0 && !n.cordons.couldDoWithout(id) {
@@ -173,13 +173,13 @@ type cordons struct {
 	logged []lease.Cordon // active cordons as last logged
 }
 
-// couldDoWithout reports whether a member other than id may own partitions.
+// couldDoWithout reports whether any member other than id can own partitions.
 func (c *cordons) couldDoWithout(id lease.NodeID) bool {
 	v := c.set.View()
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
 }
 
-// hold adds the hold of this node's cordon.
+// hold adds the hold for the cordon of this node, if there is one.
 func (c *cordons) hold(v *lease.View, all holds) holds {
 	for _, o := range v.Cordoned {
 		if o.ID == c.self && !v.Spared {
@@ -190,7 +190,7 @@ func (c *cordons) hold(v *lease.View, all holds) holds {
 	return all
 }
 
-// reportCordons logs which cordons have begun or ended.
+// reportCordons logs cordons that have begun or ended.
 func (c *cordons) reportCordons(now time.Time) {
 	was, all := c.logged, c.set.Cordoned()
 	if slices.Equal(all, was) {

@@ -11,19 +11,22 @@ import (
 )
 
 const (
-	// goneAfter is how many TTLs an owner may be away before its deputies take over permanently. Until then,
-	// a node that comes back gets its partitions back.
+	// goneAfter is the number of TTLs after which an absent owner loses its partitions to its deputies
+	// permanently. An owner that comes back earlier gets its partitions back.
 	goneAfter = 10
 
-	// aloneFor is how many TTLs (an hour) nodes without a quorum wait until they treat the others as gone.
+	// aloneFor is the number of TTLs (an hour) after which nodes without a quorum consider the other nodes
+	// gone.
 	aloneFor = 600
 
-	// youngFor is for how many TTLs after its start the first coordinator levels without a limit. Nodes that
-	// start one by one count as one start, and nothing has to stay where it is yet.
+	// For youngFor TTLs after its start, the first coordinator may level without a limit. Nodes that start
+	// one after another during this time count as a single start, and no partition needs to remain where it
+	// is yet.
 	youngFor = 5
 )
 
-// assign computes a table. A coordinator also records the holders in the assignment.
+// assign computes a table. On the coordinator, assign also records the holders of the partitions in the
+// assignment.
 func (a *assigner) assign(now time.Time, v *lease.View, in placement.Input) (*placement.Table, error) {
 	if !a.on {
 		return a.cfg.Compute(in)
@@ -45,8 +48,8 @@ func (a *assigner) assign(now time.Time, v *lease.View, in placement.Input) (*pl
 	return a.cfg.Compute(in)
 }
 
-// coordinates reports whether this node writes the assignment. The writer is the active member that has run
-// longest, so that newcomers do not take over.
+// coordinates reports whether this node writes the assignment. The writer is the active member that has been
+// running longest, so newcomers do not take over the role.
 func (a *assigner) coordinates(v *lease.View) bool {
 	if a.life.phase != Active {
 		return false
@@ -62,10 +65,14 @@ func (a *assigner) coordinates(v *lease.View) bool {
 	return first != nil && first.ID == a.self
 }
 
-// coordinator returns this node as the writer of the assignment, and whether it is the writer and may write.
-// The members that it sees, in any state, are its quorum. The voters of the next quorum are the active
-// members and those that have just gone. If these are cut off and others vanish one after the other, the rest
-// must not become its own majority.
+// coordinator returns the data with which this node would write the assignment, and reports whether it may
+// write.
+//
+// The coordinator may write while the members that it sees, in any state, form a quorum of the current
+// voters. It may also write if it has been without a quorum for aloneFor. The voters of the next quorum are
+// the active members, and the current voters that have just disappeared. Members that have disappeared remain
+// voters because they may only be cut off. Otherwise, if more members vanished one by one, the remaining
+// members could become a majority of their own.
 func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {
 	c := assignment.Coordinator{ID: a.self, Since: a.set.Self().Incarnation}
 	seen := make([]lease.NodeID, len(v.Members))
@@ -89,8 +96,8 @@ func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordin
 	return c, a.coordinates(v) && (without == 0 || without > aloneFor*a.cfg.LeaseTTL)
 }
 
-// level makes a pass if this node coordinates and no publication is planned. It only moves partitions whose
-// last move all nodes have followed.
+// level runs a leveling pass if this node coordinates and no publication is scheduled. level only moves a
+// partition if all nodes have followed its last move.
 func (a *assigner) level(now time.Time) {
 	if !a.on || !a.when.publish.IsZero() || a.tables.table == nil {
 		return
@@ -117,7 +124,8 @@ func (a *assigner) level(now time.Time) {
 	a.adopt(now, next)
 }
 
-// gone returns which owners and voters have been away for so long that they are not expected to come back.
+// gone returns a function that reports whether an owner or voter has been away for so long that it is not
+// expected to come back.
 func (a *assigner) gone(now time.Time, v *lease.View, after time.Duration) func(lease.NodeID) bool {
 	here := make(map[lease.NodeID]bool)
 	for _, m := range v.Members {

@@ -7,20 +7,20 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// damping is flap damping: a node that comes and goes too often owns nothing for some time. It counts returns
-// of a member whose end the others have noticed. Each return counts for some time, and the times of several
-// returns are added. So a node may return twice in a row, and then once in each such time. With one more
-// return it is flapping.
+// damping implements flap damping: a node that repeatedly disappears and returns owns nothing for some time.
+// A return is only counted if other nodes had noticed that the node was gone. Each return counts for a fixed
+// period, and the periods of several returns add up. So a node may return twice in a row, and after that once
+// per period. A node that returns more often is flapping.
 //
-// A node decides about itself. It knows what happened to its own process, and finds what the previous process
-// knew in that process's record.
+// Each node decides for itself whether it is flapping. It knows what happened to its own process, and it
+// reads the returns of the previous process from that process's record.
 type damping struct {
 	*Node
 	off         bool
 	ttl         time.Duration
 	countsUntil time.Time // until when returns count
 	until       time.Time // the node owns nothing until then; zero = it is not flapping
-	away        bool      // most other members have expired, so they have lost this node or are about to
+	away        bool      // most other members have expired, so they have lost this node or are about to lose it
 	fenced      bool      // this node also gave up its own lease
 	revived     uint64    // leases of others that had come back at that time
 	reached     uint64    // of these, leases of nodes that were only out of reach
@@ -39,7 +39,7 @@ const (
 	longestHold  = 30
 )
 
-// returned counts a return, and reports whether the node begins to flap or is flapping for longer.
+// returned counts a return. It reports whether the node starts to flap, or continues to flap for longer.
 func (d *damping) returned(now time.Time) (flapping bool) {
 	d.countsUntil = latest(d.countsUntil, now).Add(returnCounts * d.ttl)
 	free := mayReturn*returnCounts*d.ttl - leastHold*d.ttl
@@ -51,41 +51,41 @@ func (d *damping) returned(now time.Time) (flapping bool) {
 	return true
 }
 
-// inherit counts the returns of an earlier process.
+// inherit takes over the returns that an earlier process counted.
 func (d *damping) inherit(now, countsUntil time.Time) {
 	most := time.Duration(mayReturn*returnCounts-leastHold+longestHold) * d.ttl
 	d.countsUntil = latest(d.countsUntil, earliest(countsUntil, now.Add(most)))
 }
 
-// forgive ends a hold. With the next return, the node is flapping again.
+// forgive ends the hold early. The next return makes the node flap again.
 func (d *damping) forgive(now time.Time) {
 	d.until = time.Time{}
 	d.countsUntil = earliest(d.countsUntil, now.Add(mayReturn*returnCounts*d.ttl))
 }
 
-// lose notes that this node is away, and how many leases of others have come back so far.
+// lose records that other nodes have lost this node, and how many leases of others have come back so far.
 func (d *damping) lose(revived, reached uint64) {
 	if !d.away {
 		d.away, d.revived, d.reached = true, revived, reached
 	}
 }
 
-// found reports once whether this node is back, because leases of others have come back. If this node kept
-// its own lease, nodes that gave up their own leases do not count, because then they are the ones that are
-// back.
+// found reports, only once, whether this node is back. It concludes this from the leases of other nodes that
+// have come back. If this node kept its own lease, nodes that gave up their leases are ignored, because it
+// was those nodes that were away.
 func (d *damping) found(revived, reached uint64) (back bool) {
 	back = d.away && (reached > d.reached || (d.fenced && revived > d.revived))
 	d.away, d.fenced = false, false
 	return back
 }
 
-// returns returns how many returns count now.
+// returns computes how many returns currently count.
 func (d *damping) returns(now time.Time) int {
 	each := returnCounts * d.ttl
 	return int((max(0, d.countsUntil.Sub(now)) + each - 1) / each)
 }
 
-// damp counts the returns of this node and decides whether it is flapping.
+// damp counts the returns of this node, and decides whether the node is flapping.
 func (d *damping) damp(now time.Time) {
 	if d.off || d.life.phase == Over {
 		return
@@ -99,8 +99,8 @@ func (d *damping) damp(now time.Time) {
 	}
 }
 
-// endHold ends a hold whose time is over, or that the members cannot afford. After a step of cluster time, it
-// announces the new end.
+// endHold ends a hold that has expired. It also ends a hold if too few other members can own partitions.
+// After a step of the cluster time, endHold announces the new end of the hold.
 func (d *damping) endHold(now time.Time, look bool) {
 	switch {
 	case due(now, d.until):
@@ -116,9 +116,9 @@ func (d *damping) endHold(now time.Time, look bool) {
 	d.stateFlapping(now)
 }
 
-// looksAround reports whether it is time to look at all members, which costs O(nodes). It is time when the
-// live set or the phase has changed, and once per heartbeat, because expired leases are forgotten without a
-// change of the live set.
+// looksAround reports whether it is time to look at all members, which costs O(nodes). This is the case when
+// the live set or the phase has changed, and once per heartbeat interval. The periodic check is necessary
+// because expired leases are forgotten without a change of the live set.
 func (d *damping) looksAround(now time.Time) bool {
 	same := d.changes == d.stats.ViewChanges && d.phase == d.life.phase
 	if same && now.Sub(d.looked) < d.cfg.HeartbeatInterval {
@@ -128,8 +128,9 @@ func (d *damping) looksAround(now time.Time) bool {
 	return true
 }
 
-// cameBack reports once that this node hears other members again after it had lost most of them, for the same
-// reason for which they lost it, or because it gave up its own lease. It costs O(nodes).
+// cameBack reports, only once, that this node hears other members again after it had lost most of them. In
+// this case, those members have lost this node as well, or this node has given up its own lease. cameBack
+// costs O(nodes).
 func (d *damping) cameBack() (back bool) {
 	switch {
 	case d.set.Outnumbered():
@@ -140,8 +141,8 @@ func (d *damping) cameBack() (back bool) {
 	return back
 }
 
-// formerCrashed reports once that the previous process ended without a leave message. It waits for a moment,
-// because a leave message may arrive a little later than the record.
+// formerCrashed reports, only once, that the previous process of this node ended without a leave message. It
+// waits for a moment first, because a leave message may arrive a little later than the record.
 func (d *damping) formerCrashed(now time.Time) (crashed bool) {
 	former, left := d.set.Former()
 	switch {
@@ -158,8 +159,8 @@ func (d *damping) formerCrashed(now time.Time) (crashed bool) {
 	return false
 }
 
-// countReturn counts a return. It announces it to all members, so that they remember it when this process
-// ends.
+// countReturn counts a return and announces it to all members, so that they still know about it after this
+// process ends.
 func (d *damping) countReturn(now time.Time) {
 	if d.returned(now) && d.life.phase != Isolated && !d.canSpare() {
 		d.forgive(now)
@@ -167,7 +168,7 @@ func (d *damping) countReturn(now time.Time) {
 	d.stateFlapping(now)
 }
 
-// stateFlapping announces in the record whether this node is flapping.
+// stateFlapping announces in this node's record whether the node is flapping.
 func (d *damping) stateFlapping(now time.Time) {
 	damped := *d.set.Self()
 	damped.RecentReturns, damped.FlappingUntil = d.set.Stamp(d.countsUntil), d.set.Stamp(d.until)
@@ -196,8 +197,8 @@ func (d *damping) why(now time.Time) string {
 	return reason
 }
 
-// canSpare reports whether, without this node, at least half of the members that could own partitions may do
-// so. If many nodes come and go, damping them would overload the others.
+// canSpare reports whether at least half of the members that could own partitions may still own them without
+// this node. If many nodes flap at the same time, damping them all would overload the others.
 func (d *damping) canSpare() bool {
 	others, all := d.set.Candidates()
 	return 2*others >= all

@@ -1,6 +1,6 @@
-// Package node is the core of an agent. It makes the decisions of a node, without a goroutine, clock, socket
-// or logger. A shell passes in messages, commands and the time, and carries out what [Node.Ready] returns.
-// The design follows the RawNode of etcd/raft.
+// Package node is the core of an agent. It makes the decisions of a node, but uses no goroutine, clock,
+// socket or logger. A shell passes messages, commands and the time to it, and carries out what [Node.Ready]
+// returns. The design follows the RawNode of etcd/raft.
 //
 //	for {
 //		wait for a message, a command or the time ready.Next
@@ -11,22 +11,22 @@
 //
 // # Guarantees
 //
-//  1. Equal seeds and equal calls give equal results, bit for bit.
+//  1. Equal seeds and equal calls produce identical results.
 //  2. [Node.Ready], [Node.Receive], [Node.Sync] and the commands first check whether the node's own lease has
-//     expired. So a node that was paused for longer than its lease owns nothing before it reads a message or
-//     carries out a command.
-//  3. The node's own lease begins with the last heartbeat that was really sent, as reported by [Node.Sent]. A
-//     node without peers need not send any.
-//  4. An [OwnLease] that expired, or that a fence ended, never holds again.
-//  5. A state that ends an ownership always precedes the state that begins it again.
+//     expired. So a node that was paused for longer than its lease owns nothing by the time it reads a
+//     message or carries out a command.
+//  3. The node's own lease starts with the last heartbeat that was actually sent, as reported by [Node.Sent].
+//     A node without peers does not need to send heartbeats to keep its lease.
+//  4. An [OwnLease] that has expired, or that a fence has ended, never becomes valid again.
+//  5. Before a state lets this node own a partition again, an earlier state has ended its previous ownership.
 //
 // # Time
 //
-// The monotonic reading of now determines how old a lease is. Its wall clock is only used to measure skew.
-// Time must not go backwards between calls.
+// The age of a lease is measured with the monotonic clock. The wall clock is only used to measure skew. Time
+// must not go backwards between calls.
 //
 // # What the shell does
 //
-// The shell begins the exchanges and lookups that Ready asks for, reports their ends ([Node.Exchanged],
-// [Node.Resolved]), and limits what waits for the core. A Node is not safe for concurrent use.
+// The shell starts the exchanges and lookups that Ready requests, reports when they finish ([Node.Exchanged],
+// [Node.Resolved]), and bounds the queue of messages for the core. A Node is not safe for concurrent use.
 package node

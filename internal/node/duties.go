@@ -2,20 +2,20 @@ package node
 
 import "time"
 
-// duty is something that a node does by itself.
+// duty is a task that a node carries out by itself.
 type duty struct {
-	// run does what is due. It is called in each turn, and most of the time there is nothing to do.
+	// run does the work that is due. It is called in each turn, and usually has nothing to do.
 	run func(now time.Time)
 
-	// deadline returns when there is more to do, unless something happens before. If it returns zero or a
-	// time in the past, the duty waits for something else. It is nil if run has no deadlines and only follows
-	// what other duties did.
+	// deadline returns the time of the next work if nothing else happens before then. A zero or past time
+	// means that the duty waits for an event instead. deadline is nil if run has no deadlines and only reacts
+	// to other duties.
 	deadline func() time.Time
 }
 
-// allDuties lists what a node does by itself, in the order of a turn. First come duties that change the view
-// of the other nodes, then those that change the phase and state of this node, then those that tell the
-// application and the other nodes about it.
+// allDuties lists the duties of a node in the order of a turn. Duties that change the view of other nodes
+// come first. Then come duties that change the phase and state of this node, and then those that report it to
+// the application and the other nodes.
 func (n *Node) allDuties() []duty {
 	at := func(t *time.Time) func() time.Time { return func() time.Time { return *t } }
 	return []duty{
@@ -46,7 +46,7 @@ func (n *Node) allDuties() []duty {
 	}
 }
 
-// advance does all work that is due, and returns when there will be more.
+// advance does all work that is due, and returns when more work will be due.
 func (n *Node) advance(now time.Time) time.Time {
 	for _, d := range n.duties {
 		d.run(now)
@@ -67,14 +67,14 @@ func next(now time.Time, duties []duty) (first time.Time) {
 	return first
 }
 
-// renewLease begins a new lease of this node when it is time.
+// renewLease renews the lease of this node when its heartbeat is due.
 func (n *Node) renewLease(now time.Time) {
 	if due(now, n.when.heartbeat) {
 		n.heartbeat(now)
 	}
 }
 
-// review looks at the table as a whole, once per heartbeat.
+// review checks the table as a whole, once per heartbeat interval.
 func (n *Node) review(now time.Time) {
 	if now.Before(n.when.review) {
 		return
@@ -86,7 +86,7 @@ func (n *Node) review(now time.Time) {
 	}
 }
 
-// gossipDue sends news to others when it is time.
+// gossipDue sends news to other nodes when a round of gossip is due.
 func (n *Node) gossipDue(now time.Time) {
 	if due(now, n.when.gossip) {
 		n.gossip(now)

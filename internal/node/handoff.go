@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// handing connects internal/handoff with this node. A record says whether its node uses handoff, so all nodes
-// ignore the same others.
+// handing connects internal/handoff with this node. The record of each node specifies whether the node uses
+// handoff, so all nodes ignore the same nodes.
 type handing struct {
 	*Node
 	bound   time.Duration // maximum wait; 0 = no handoff
@@ -34,8 +34,9 @@ type handing struct {
 	busy  bool // something may wait for the next turn of gossip
 }
 
-// news tells all members with handoff that this node runs partitions that they may expect on another node.
-// Lookups depend on it, so it is sent twice. A node that has received neither copy asks: see handoff.Runners.
+// news tells all members that use handoff that this node runs partitions which those members may expect on
+// another node. The news is sent twice because lookups depend on it. A node that has received neither copy
+// asks for the news: see handoff.Runners.
 type news struct {
 	fresh      []placement.Partition
 	partitions []placement.Partition // partitions that are sent now
@@ -45,20 +46,20 @@ type news struct {
 
 func (s *news) add(p placement.Partition) { s.fresh = append(s.fresh, p) }
 
-// idle reports whether news can be sent without waiting for the next turn of gossip.
+// idle reports whether news can be sent immediately, without waiting for the next round of gossip.
 func (s *news) idle() bool { return len(s.to) == 0 && s.rounds == 0 && len(s.fresh) > 0 }
 
-// maxBurst is how many asks or news messages a node sends between two turns of gossip. Their answers all come
-// at once, and must fit into the queue of packets.
+// maxBurst is the maximum number of asks or news messages that a node sends between two rounds of gossip. The
+// answers all arrive at the same time, and must fit into the queue of packets.
 const maxBurst = 256
 
-// followMembers updates the members if the live set has changed.
+// followMembers updates the list of members if the live set has changed.
 func (h *handing) followMembers() {
 	if h.bound == 0 || slices.Equal(h.handles, h.set.Handles()) {
 		return
 	}
 	if _, same := slices.BinarySearch(h.handles, h.set.Handle()); !same {
-		h.state.Fence() // others treat the earlier incarnation of this node as gone
+		h.state.Fence() // other nodes consider the earlier incarnation of this node gone
 	}
 	h.busy = true
 	h.handles = slices.Clone(h.set.Handles())
@@ -78,7 +79,7 @@ func (h *handing) others(self lease.Handle) []lease.Handle {
 	return slices.DeleteFunc(slices.Clone(h.members), func(m lease.Handle) bool { return m == self })
 }
 
-// adoptTable passes a new table to the handoff. If this node may not own anything, it ends its runs.
+// adoptTable passes a new table to the handoff. If this node must not own anything, adoptTable ends its runs.
 func (h *handing) adoptTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
 	if h.bound == 0 {
 		return
@@ -108,7 +109,7 @@ func (h *handing) adoptTable(now time.Time, v *lease.View, table *placement.Tabl
 	h.reconcileWaits()
 }
 
-// nextState returns the next state, with the partitions that this node may run.
+// nextState returns the next state, which contains the partitions that this node may run.
 func (h *handing) nextState(table *placement.Table, members []lease.Incarnation, mayOwn bool) *events.State {
 	if h.bound == 0 {
 		return events.Next(h.tables.state, h.self, table, members, mayOwn)
@@ -118,7 +119,7 @@ func (h *handing) nextState(table *placement.Table, members []lease.Incarnation,
 	return events.NextRunning(h.tables.state, h.self, table, members, mayOwn, h.state.Running(), waiting)
 }
 
-// applyHandoff handles a message of the handoff. The sender is live.
+// applyHandoff handles a handoff message from a live sender.
 func (h *handing) applyHandoff(now time.Time, m *lease.Message) {
 	if h.bound == 0 || len(m.Handoff) == 0 || m.From == h.set.Handle() {
 		return
@@ -144,7 +145,7 @@ func (h *handing) applyHandoff(now time.Time, m *lease.Message) {
 	}
 }
 
-// Returned reports that the runs of partitions in Ready.Stop have returned, or that there were none.
+// Returned reports that the runs of partitions in Ready.Stop have returned, or that there were no such runs.
 func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
 	n.checkLease(now)
 	n.handing.busy = true
@@ -153,7 +154,7 @@ func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
 	}
 }
 
-// handOff carries out what the handoff decided since the last call.
+// handOff carries out the decisions that the handoff has made since the last call.
 func (h *handing) handOff(now time.Time) {
 	if h.bound == 0 {
 		return
@@ -167,7 +168,7 @@ func (h *handing) handOff(now time.Time) {
 	}
 }
 
-// carryHandoff sends the messages of the handoff, and passes on which runs to stop.
+// carryHandoff sends the messages of the handoff, and tells the shell which runs to stop.
 func (h *handing) carryHandoff(now time.Time) {
 	if h.bound == 0 {
 		return
@@ -207,7 +208,7 @@ func (h *handing) sendHandoff(now time.Time, to lease.Handle, messages [][]byte)
 	}
 }
 
-// tickHandoff repeats asks and ends waits that exceed the bound, at each turn of gossip.
+// tickHandoff repeats asks and ends waits that exceed the bound. It runs in each round of gossip.
 func (h *handing) tickHandoff(now time.Time) {
 	h.burst = maxBurst
 	if h.bound == 0 || !h.busy {
@@ -228,7 +229,7 @@ func (h *handing) tickHandoff(now time.Time) {
 	h.busy = waits || others || len(h.news.partitions) > 0
 }
 
-// fenceHandoff ends all runs, because this node has lost its lease or may not own anything.
+// fenceHandoff ends all runs, because this node has lost its lease or must not own anything.
 func (h *handing) fenceHandoff(now time.Time) {
 	if h.bound == 0 {
 		return
@@ -240,7 +241,7 @@ func (h *handing) fenceHandoff(now time.Time) {
 	h.carryHandoff(now)
 }
 
-// otherRunners returns the partitions that run on a member other than the one that the table names.
+// otherRunners maps each partition that runs on a different member than the table specifies to that member.
 func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
 	if h.bound == 0 {
 		return nil
@@ -257,7 +258,8 @@ func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
 	return others
 }
 
-// spreadNews sends a part of the news, so that a thousand packets do not leave at once.
+// spreadNews sends the news to at most maxBurst members, so that this node does not send thousands of packets
+// at once.
 func (h *handing) spreadNews(now time.Time) {
 	s := &h.news
 	if len(s.to) == 0 {
@@ -284,7 +286,7 @@ func (h *handing) spreadNews(now time.Time) {
 	}
 }
 
-// wait is how long a partition has waited for other nodes, or for its run to return.
+// wait describes how long a partition has been waiting for other nodes, or for its run to return.
 type wait struct {
 	since time.Time
 	what  waitFor
@@ -299,8 +301,9 @@ const (
 	toReturn                // its run was stopped
 )
 
-// reconcileWaits forgets the waits that are over, and returns what is waited for now. It also runs for each
-// new table, so that a partition that goes and comes back begins a new wait.
+// reconcileWaits drops the waits that have ended, and returns what each partition waits for now.
+// reconcileWaits also runs for each new table, so that a partition which is lost and regained starts a new
+// wait.
 func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 	waiting = make(map[placement.Partition]waitFor)
 	for _, p := range h.state.Waiting() {
@@ -319,7 +322,7 @@ func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
 	return waiting
 }
 
-// endWaits ends the waits that exceed the bound, and reports whether there are others.
+// endWaits ends the waits that exceed the bound, and reports whether other waits remain.
 func (h *handing) endWaits(now time.Time) (any bool) {
 	waiting := h.reconcileWaits()
 	overdue := make(map[string][]placement.Partition) // by log line
@@ -342,7 +345,7 @@ func (h *handing) endWaits(now time.Time) (any bool) {
 	return len(waiting) > 0
 }
 
-// overdue ends the waits of partitions that wait for the same members.
+// overdue ends the waits of partitions that all wait for the same members.
 func (h *handing) overdue(now time.Time, partitions []placement.Partition) {
 	first := partitions[0]
 	w := h.waits[first]
@@ -363,8 +366,8 @@ func (h *handing) overdue(now time.Time, partitions []placement.Partition) {
 	}
 }
 
-// overdueRuns returns, in ascending order, the partitions whose runs were stopped but have not returned
-// within the bound.
+// overdueRuns returns the partitions whose runs were stopped but have not returned within the bound, in
+// ascending order.
 func (h *handing) overdueRuns() (partitions []placement.Partition) {
 	for p, w := range h.waits {
 		if w.what == toReturn && w.over {
@@ -375,7 +378,7 @@ func (h *handing) overdueRuns() (partitions []placement.Partition) {
 	return partitions
 }
 
-// names returns the ids of members, or of the first few if there are many.
+// names returns the ids of the given members, or the first few ids if there are many.
 func (h *handing) names(members []lease.Handle) string {
 	const few = 3
 	var names []string

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// health decides whether the application of this node is unhealthy, from checks of the shell and reports of
-// the application. Each source alone can make it unhealthy. An unhealthy node drains: it owns nothing, but
-// stays a member and keeps its rooms.
+// health decides whether the application of this node is unhealthy. There are two sources: checks by the
+// shell, and reports from the application. Either source alone can make the application unhealthy. The node
+// of an unhealthy application drains: it owns nothing, but remains a member and keeps its rooms.
 type health struct {
 	*Node
 	checks  verdict
 	reports verdict
-	every   time.Duration // when the next report is promised; 0 = none is expected
+	every   time.Duration // time within which the next report is promised; 0 = none is expected
 	until   time.Time     // when the next report is late; zero = it is late already, or none is expected
 	tried   bool          // there was a check
 }
 
-// How many results in a row change a verdict. A single failed check of a slow application must not move
-// partitions, and neither must a single successful check of an unhealthy one. A single late report is enough,
-// because its TTL is the timeout that the application chose.
+// Number of consecutive results that change a verdict. A single check must not move partitions, because a
+// slow application may fail one check, and an unhealthy application may pass one. A single late report is
+// enough, because the application chose the timeout itself.
 const (
 	failuresInARow  = 2
 	successesInARow = 2
@@ -28,14 +28,14 @@ const (
 
 const unchecked = "not checked yet"
 
-// verdict is what a source says about the application.
+// verdict is the health of the application according to one source.
 type verdict struct {
 	why   string // the application is unhealthy; "" = it is healthy
-	other int    // results in a row that contradict the verdict
+	other int    // consecutive results that contradict the verdict
 }
 
-// note handles a result: why the application is unhealthy, or "". The verdict becomes unhealthy after the
-// given number of failures in a row.
+// note handles a result: the reason why the application is unhealthy, or "" if it is healthy. The verdict
+// becomes unhealthy after the given number of consecutive failures.
 func (v *verdict) note(why string, failures int) {
 	if (why == "") == (v.why == "") {
 		v.why, v.other = why, 0
@@ -51,14 +51,15 @@ func (v *verdict) note(why string, failures int) {
 	}
 }
 
-// begin sets the first verdict. An application that is checked is unhealthy until its first check succeeds.
+// begin sets the initial verdict. If the application is checked, it is considered unhealthy until its first
+// check succeeds.
 func (h *health) begin(checked bool) {
 	if checked {
 		h.checks = verdict{why: unchecked, other: successesInARow - 1}
 	}
 }
 
-// report notes that the application is healthy, and when its next report is late.
+// report records that the application is healthy, and when its next report is late.
 func (h *health) report(now time.Time, every time.Duration) {
 	if h.every = every; every == 0 {
 		h.reports, h.until = verdict{}, time.Time{}
@@ -68,7 +69,7 @@ func (h *health) report(now time.Time, every time.Duration) {
 	h.reports.note("", 1)
 }
 
-// expire notes whether the next report is late.
+// expire reports whether the next report is late, and if so, records the failure.
 func (h *health) expire(now time.Time) (late bool) {
 	if !due(now, h.until) {
 		return false
@@ -78,14 +79,15 @@ func (h *health) expire(now time.Time) (late bool) {
 	return true
 }
 
-// paused postpones the next report by a pause of this process, which could not receive reports.
+// paused extends the deadline of the next report by the length of a pause, because this process could not
+// receive reports during the pause.
 func (h *health) paused(d time.Duration) {
 	if !h.until.IsZero() {
 		h.until = h.until.Add(d)
 	}
 }
 
-// why returns why the application is unhealthy; "" = it is healthy.
+// why returns why the application is unhealthy, or "" if it is healthy.
 func (h *health) why() string { return cmp.Or(h.checks.why, h.reports.why) }
 
 // Checked reports the result of a check of this node's application.
@@ -102,8 +104,8 @@ func (n *Node) Checked(now time.Time, err error) {
 	n.health.checks.note(why, failuresInARow)
 }
 
-// Reported notes that the application is healthy, and promises its next report within the given time. 0 means
-// that no report follows.
+// Reported records that the application is healthy, and that it promises its next report within the given
+// time. If the time is 0, no further report is expected.
 func (n *Node) Reported(now time.Time, within time.Duration) {
 	n.checkLease(now)
 	n.health.report(now, within)

@@ -6,20 +6,20 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Hold is a reason for which a node owns nothing. There may be several at the same time.
+// Hold is a reason why a node owns nothing. A node can have several holds at the same time.
 type Hold struct {
 	Cause  Cause
-	Until  time.Time // when it ends by itself; zero = when its cause ends
-	Reason string    // what has happened, for people
+	Until  time.Time // when the hold ends by itself; zero = when its cause ends
+	Reason string    // what has happened, as text for people
 
-	logged time.Time // when it was last logged; zero = not since it began
+	logged time.Time // when the hold was last logged; zero = not since it began
 }
 
 // Cause is the kind of a hold.
 type Cause string
 
-// The causes, in the order in which to solve them, because an earlier cause may be the reason for a later
-// one.
+// The causes are listed in the order in which they should be resolved. An earlier cause may be the reason for
+// a later one.
 const (
 	CauseDuplicate  Cause = "duplicate"   // a later process may run under its id
 	CauseClockAhead Cause = "clock_ahead" // others reject its heartbeats, because its clock is ahead
@@ -30,12 +30,12 @@ const (
 	CauseDraining   Cause = "draining"    // it was told to drain
 )
 
-// holds are the holds of a node.
+// holds contains the holds of a node.
 type holds map[Cause]Hold
 
 func (h holds) has(c Cause) bool { _, ok := h[c]; return ok }
 
-// list returns the holds in the order of their causes.
+// list returns the holds in the order in which their causes should be resolved.
 func (h holds) list() (all []Hold) {
 	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated, CauseUnhealthy, CauseFlapping, CauseCordoned, CauseDraining} {
 		if hold, ok := h[c]; ok {
@@ -45,9 +45,10 @@ func (h holds) list() (all []Hold) {
 	return all
 }
 
-// hold begins a hold, or replaces its end and reason, and reports whether it is new. The caller must announce
-// the new state. hold logs when a hold begins or gets another end, and otherwise at most once a minute. The
-// hold clock_ahead is logged at most once a minute altogether, because a clock near the limit comes and goes.
+// hold starts a hold, or replaces its end and reason, and reports whether the hold is new. The caller must
+// announce the new state. A hold is logged when it starts or gets a different end, and otherwise at most once
+// a minute. The hold clock_ahead is always logged at most once a minute, because a clock near the limit may
+// cross it repeatedly.
 func (l *lifecycle) hold(now time.Time, h Hold) (began bool) {
 	last, held := l.holds[h.Cause]
 	h.logged = last.logged
@@ -87,7 +88,8 @@ func (l *lifecycle) release(c Cause) (ended bool) {
 	return ended
 }
 
-// holdWhile holds while there is a reason. It reports whether the hold began or ended.
+// holdWhile starts a hold if there is a reason, and otherwise ends it. It reports whether the hold started or
+// ended.
 func (l *lifecycle) holdWhile(now time.Time, c Cause, reason string) (changed bool) {
 	if reason == "" {
 		return l.release(c)
@@ -95,7 +97,7 @@ func (l *lifecycle) holdWhile(now time.Time, c Cause, reason string) (changed bo
 	return l.hold(now, Hold{Cause: c, Reason: reason})
 }
 
-// state returns the lease state to announce.
+// state returns the lease state that this node announces.
 func (l *lifecycle) state() lease.State {
 	switch {
 	case l.phase == Over:

@@ -8,27 +8,27 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// An address does not say who is there. The address of a dead member may belong to another cluster by now,
-// with the same name, settings and even node ids. So a cluster has an identity, its founders, which each
-// message carries. See docs/dev/design/founders.md.
+// The address of a dead member may be reused by another cluster with the same name, settings and even node
+// ids. So an address alone does not identify a node. Therefore each cluster has an identity, which is the
+// list of its founders. Each message contains this identity. See docs/dev/design/founders.md.
 //
 //   - The member with the smallest id founds a cluster that has no identity yet.
-//   - A process that has none adopts the identity of the node that it joins.
-//   - Configured seeds are trusted. If they lead to another cluster, the two become one, and its identity has
-//     the founders of both.
-//   - Everything else that leads to another cluster is ignored: addresses of lost members, and packets of
-//     senders that are not members here. But questions are answered, and such a packet may tell this node
-//     that it was suspended.
+//   - A process without an identity adopts the identity of the node that it joins.
+//   - Configured seeds are trusted. If a seed leads to another cluster, the two clusters merge, and the new
+//     identity contains the founders of both.
+//   - Addresses of lost members and packets from non-members are not trusted. If such an address or packet
+//     leads to another cluster, this node ignores that cluster. But this node still answers questions, and a
+//     packet of another cluster may show this node that it was suspended.
 
-// Errors of Met.
+// Errors of Node.Met.
 var (
 	ErrSelf         = errors.New("that address leads to this node itself: it is another address of this host, or a proxy sends the connection back")
 	ErrOtherCluster = errors.New("another cluster answers there, or a node that has restarted and found no seed")
 )
 
-// meets decides whether to exchange states with a node that was reached at an address, and returns the new
-// identity of this node. known means that the other node is a member, or that this node has challenged it
-// because of its full state.
+// meets decides whether to exchange states with the node that was reached at an address. It returns the new
+// identity of this node. The parameter known is true if the other node is a member, or if this node has
+// challenged the other node because of its full state.
 func meets(ours, theirs lease.ClusterID, seed, known bool) (lease.ClusterID, error) {
 	if !seed && !known && !ours.Same(theirs) {
 		return ours, ErrOtherCluster
@@ -40,16 +40,17 @@ func meets(ours, theirs lease.ClusterID, seed, known bool) (lease.ClusterID, err
 	return union, nil
 }
 
-// admits decides whether a message belongs to this cluster. A full state comes over a stream, and its sender
-// has reached this node at an address that it trusts. A packet may come from a sender that mistakes this node
-// for the earlier owner of its address. So a node without an identity does not adopt one from a packet,
-// unless it knows the sender. A sender without an identity is a newcomer, or belongs to a cluster that is
-// only starting and cannot have lost an address yet.
+// admits decides whether a message belongs to this cluster.
+//
+// A full state arrives over a stream, and its sender trusts the address at which it has reached this node. A
+// packet may come from a sender that confuses this node with the previous owner of its address. So a node
+// without an identity does not adopt one from a packet, unless it knows the sender. A sender without an
+// identity is a newcomer, or belongs to a cluster that is still starting and so has not lost an address yet.
 func admits(ours, theirs lease.ClusterID, stream, known bool) bool {
 	return known || len(theirs) == 0 || ours.Same(theirs) || (len(ours) == 0 && stream)
 }
 
-// founds reports whether a node founds the cluster of which it is a member.
+// founds reports whether this node founds the cluster.
 func founds(ours lease.ClusterID, settled, smallest bool) bool {
 	return len(ours) == 0 && settled && smallest
 }
@@ -60,12 +61,12 @@ type Peer struct {
 	Cluster lease.ClusterID
 }
 
-// Peer returns how this node identifies itself at its address.
+// Peer returns the identity of the process and of its cluster, for a node that connects to this one.
 func (n *Node) Peer() Peer { return Peer{n.set.Handle(), n.identity.cluster} }
 
-// Met reports the node that answers at the address of an exchange, before states are exchanged. If Met fails,
-// the exchange must end. The error wraps ErrSelf or ErrOtherCluster. An Exchange without a target is one that
-// memberlist begins by itself, with a member.
+// Met reports which node answered at the address of an exchange. The shell calls it before states are
+// exchanged. If Met returns an error, the shell must stop the exchange. The error is ErrSelf or
+// ErrOtherCluster. An Exchange without a target is one that memberlist started with a member.
 func (n *Node) Met(now time.Time, x Exchange, p Peer) error {
 	n.checkLease(now)
 	if p.Node == n.set.Handle() {
@@ -83,19 +84,20 @@ func (n *Node) Met(now time.Time, x Exchange, p Peer) error {
 	return nil
 }
 
-// identity decides which cluster this node belongs to.
+// identity holds the identity of this node's cluster, and decides which messages belong to it.
 type identity struct {
 	*Node
 	cluster lease.ClusterID
 }
 
-// knows reports whether a process is a member, or was challenged because of its full state.
+// knows reports whether a process is a member, or whether this node has challenged it because of its full
+// state.
 func (i *identity) knows(h lease.Handle) bool {
 	return i.set.AddrOf(h) != "" || i.waiting.sender(h) != nil
 }
 
-// ours reports whether a message may count. It must belong to this cluster, and must not come from this node
-// itself, which can happen if others advertise its address.
+// ours reports whether a message belongs to this cluster and comes from another node. A message may come from
+// this node itself if other nodes advertise its address.
 func (i *identity) ours(now time.Time, m *lease.Message, stream bool) bool {
 	switch {
 	case m.From == i.set.Handle():
@@ -112,11 +114,13 @@ func (i *identity) ours(now time.Time, m *lease.Message, stream bool) bool {
 	return false
 }
 
-// foreign handles a packet of another cluster. While this node was suspended, all other members may have been
-// restarted and founded a new cluster. So this node asks members. The same may have happened to the sender,
-// so this node tells it the time.
+// foreign handles a packet of another cluster. While this node was suspended, all other members may have
+// restarted and founded a new cluster. So if the packet suggests a suspension, this node asks members whether
+// it is still live. The sender may have been suspended as well, so this node sends the sender the cluster
+// time.
 func (i *identity) foreign(now time.Time, m *lease.Message) {
-	// If a member answers, this node was not suspended, and the other cluster just has another time.
+	// If a member answers, this node was not suspended, and the other cluster simply has a different cluster
+	// time.
 	if i.asleep.unanswered > fewUnanswered && i.set.Overslept(now, m) {
 		i.asleep.wake(now)
 	}
@@ -131,8 +135,8 @@ func (i *identity) setCluster(id lease.ClusterID) {
 	}
 }
 
-// found gives the cluster an identity if it has none and this node is the one to do so, because it has
-// settled and has the smallest id. The others adopt the identity from messages.
+// found creates the identity of a cluster that has none. Only a settled node that has the smallest id does
+// so. The other nodes adopt the identity from messages.
 func (i *identity) found(time.Time) {
 	settled := i.life.phase == Active || i.life.phase == Isolated || i.life.clockFenced
 	if len(i.cluster) > 0 || !settled {

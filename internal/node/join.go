@@ -11,8 +11,8 @@ import (
 )
 
 // join finds other nodes. A joining node tries all seeds and lost members concurrently and repeatedly, until
-// one answers or the grace is over. From time to time, a member tries a few addresses without a member,
-// because a long split does not heal by itself.
+// a node answers or the grace period ends. After it has joined, a node occasionally tries a few addresses at
+// which no member is known, because a long split does not heal by itself.
 type join struct {
 	*Node
 	until   time.Time // end of the grace
@@ -28,7 +28,7 @@ type join struct {
 	hungLog limiter
 }
 
-// target is an address that is tried, or a name of seeds that is looked up.
+// target is an address to try, or a seed name to resolve.
 type target struct {
 	kind     kind
 	addr     string    // address, or name of seeds
@@ -43,7 +43,7 @@ type target struct {
 	err      error
 }
 
-// kind is what a target is.
+// kind is the kind of a target.
 type kind int
 
 const (
@@ -63,10 +63,10 @@ const (
 	maxErrors   = 8           // in the error of a join
 )
 
-// Reason says why an exchange failed.
+// Reason specifies why an exchange failed.
 type Reason int
 
-// The reasons, the worst last.
+// The reasons are listed in order of increasing severity.
 const (
 	NoAnswer     Reason = iota // the address has no node
 	HungUp                     // the connection was accepted and closed without a byte: a proxy whose target is away, or a node that is being stopped
@@ -75,18 +75,18 @@ const (
 	Refused                    // the other side refused the key, settings or cluster name of this node
 )
 
-// begin begins to make attempts.
+// begin starts to try targets, for the given grace period.
 func (j *join) begin(now time.Time, grace time.Duration) {
 	j.next, j.until, j.firsts = now, now.Add(grace), 0
 }
 
-// stop forgets the attempts in progress, because what they learn is out of date.
+// stop drops the attempts in progress, because their results would be out of date.
 func (j *join) stop() {
 	j.next, j.waits, j.enterAt = time.Time{}, time.Time{}, time.Time{}
 	j.targets = nil
 }
 
-// finish ends the joining when it is time, if newcomers have answered.
+// finish completes the join at enterAt if newcomers have answered.
 func (j *join) finish(now time.Time) {
 	if due(now, j.enterAt) {
 		if j.enterAt = (time.Time{}); !j.reach.outside() {
@@ -95,7 +95,7 @@ func (j *join) finish(now time.Time) {
 	}
 }
 
-// tryJoin decides what is tried next, and whether the joining ends without an answer.
+// tryJoin decides which targets to try next, and whether the node continues alone without an answer.
 func (j *join) tryJoin(now time.Time) {
 	if !due(now, j.next) || j.life.phase == Over {
 		return
@@ -118,25 +118,25 @@ func (j *join) tryJoin(now time.Time) {
 	}
 }
 
-// seeks reports whether a joining node continues to try.
+// seeks reports whether a joining node keeps trying.
 func (j *join) seeks(now time.Time) bool {
 	return len(j.targets) > 0 && (now.Before(j.until) || j.untried()) && !j.aloneByConfig()
 }
 
-// Discovered is the name in Config.SeedNames that represents a directory in which nodes also find themselves,
-// for example the API of a cluster manager.
+// Discovered is the name in Config.SeedNames that represents a directory of nodes, for example the API of a
+// cluster manager. The directory also contains this node.
 const Discovered = "Config.Discover"
 
-// aloneByConfig reports whether a new node has seeds but all of them certainly lead to itself, so that
-// waiting for others is useless. A loopback address does not lead to another host. A directory that only
-// names this node has no earlier node, and a later one will find this node there. Any other alias of this
-// node, and a name that is not found yet, may hide another node.
+// aloneByConfig reports whether all seeds of a new node certainly lead to the node itself, so that it need
+// not wait for others. A loopback address cannot lead to another host. If a directory contains only this
+// node, no node was registered earlier, and later nodes will find this node there. Another node may be behind
+// any other alias of this node, or behind a name that does not resolve yet.
 func (j *join) aloneByConfig() bool {
 	return !j.entered && len(j.targets) > 0 && j.set.PeerCount() == 0 && len(j.waiting.senders) == 0 &&
 		!slices.ContainsFunc(j.targets, func(t *target) bool { return !j.isSelf(t) })
 }
 
-// isSelf reports whether a target can only lead to this node.
+// isSelf reports whether a target can only lead to this node itself.
 func (j *join) isSelf(t *target) bool {
 	switch {
 	case t.underWay || t.tries == 0 || t.kind == memberAddr:
@@ -149,8 +149,8 @@ func (j *join) isSelf(t *target) bool {
 	return t.reason == NoAnswer && t.err != nil && j.isLocalhost(t)
 }
 
-// isLocalhost reports whether a target is an address of localhost, which is both 127.0.0.1 and ::1. This node
-// listens on one of them.
+// isLocalhost reports whether a target is an address of localhost. The name localhost resolves to both
+// 127.0.0.1 and ::1, but this node listens on only one of them.
 func (j *join) isLocalhost(t *target) bool {
 	port := strings.TrimPrefix(j.cfg.Self.Addr, hostOf(j.cfg.Self.Addr))
 	localhost := t.addr == "127.0.0.1"+port || t.addr == "[::1]"+port
@@ -159,7 +159,7 @@ func (j *join) isLocalhost(t *target) bool {
 	})
 }
 
-// leadsHere reports whether a name led to this node and cannot lead to another one.
+// leadsHere reports whether a name resolved to this node and cannot lead to another node.
 func (j *join) leadsHere(name *target) bool {
 	if name.namesUs && (name.addr == Discovered || loopback(j.cfg.Self.Addr)) {
 		return true
@@ -169,13 +169,13 @@ func (j *join) leadsHere(name *target) bool {
 	})
 }
 
-// loopback reports whether only this host reaches an ip:port.
+// loopback reports whether an ip:port can only be reached from this host.
 func loopback(addr string) bool {
 	return strings.HasPrefix(addr, "127.") || hostOf(addr) == "[::1]"
 }
 
-// seek adds addresses and names for a joining node to try, once it has tried the earlier ones. It includes
-// members, because in a rejoin a single member may be all that is known so far.
+// seek adds addresses and names for a joining node to try, after it has tried the earlier ones. Members are
+// included, because a rejoining node may only know a single member.
 func (j *join) seek(now time.Time) {
 	if j.untried() {
 		return
@@ -189,7 +189,8 @@ func (j *join) seek(now time.Time) {
 	}
 }
 
-// add makes random addresses or names targets, except this node and the exceptions.
+// add adds up to most random addresses or names to the targets. It skips the address of this node and the
+// addresses in except.
 func (j *join) add(k kind, addrs, except []string, most int) {
 	known := make(map[string]*target, len(j.targets))
 	for _, t := range j.targets {
@@ -207,20 +208,20 @@ func (j *join) add(k kind, addrs, except []string, most int) {
 	}
 }
 
-// untried reports whether there are addresses or names that have not been tried yet.
+// untried reports whether some targets have not been tried yet.
 func (j *join) untried() bool {
 	return slices.ContainsFunc(j.targets, func(t *target) bool { return t.began.IsZero() })
 }
 
-// atOnce returns how many exchanges a joining node begins before one of them hangs. It is chosen so that all
-// addresses are tried within half the grace, if possible.
+// atOnce returns how many concurrent exchanges a joining node starts before one of them hangs. The number is
+// chosen so that, if possible, all addresses are tried within half of the grace period.
 func (j *join) atOnce() int {
 	turns := max(1, int(j.cfg.StartupGrace/2/hangsAfter))
 	return min(max(triesAtOnce, (len(j.targets)+turns-1)/turns), mostAtOnce)
 }
 
-// dial begins the attempts of a joining node that are due: a few at once, and others as soon as these hang.
-// If a seed is a member, it has joined this node, which counts as an answer.
+// dial starts the attempts of a joining node that are due: a few at once, and more as soon as those hang. If
+// a seed is already a member, it has joined this node, which is as good as an answer.
 func (j *join) dial(now time.Time) {
 	var members []string
 	if j.rejoin.began.IsZero() {
@@ -250,7 +251,7 @@ func (j *join) dial(now time.Time) {
 	}
 }
 
-// underWay counts the exchanges in progress that do not hang.
+// underWay counts the exchanges in progress that are not hanging.
 func (j *join) underWay(now time.Time) (count int) {
 	for _, t := range j.targets {
 		if t.underWay && t.kind != seedName && now.Sub(t.began) < hangsAfter {
@@ -260,7 +261,7 @@ func (j *join) underWay(now time.Time) (count int) {
 	return count
 }
 
-// try begins a lookup or exchange.
+// try starts a lookup or an exchange.
 func (j *join) try(now time.Time, t *target) {
 	t.began, t.underWay = now, true
 	if t.kind != seedName {
@@ -274,7 +275,7 @@ func (j *join) try(now time.Time, t *target) {
 	j.out.Lookups = append(j.out.Lookups, Lookup{t.addr, lookup, t})
 }
 
-// Resolved reports the end of a lookup that Ready asked for.
+// Resolved reports that a lookup requested by Ready has finished.
 func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	n.checkLease(now)
 	if !slices.Contains(n.join.targets, l.target) {
@@ -300,10 +301,10 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	}
 }
 
-// errUnconfirmed ends an exchange with a node that has only answered over TCP.
+// errUnconfirmed ends an exchange with a node that has answered over TCP but not over UDP.
 var errUnconfirmed = errors.New("it answers over TCP, and not yet over UDP")
 
-// Exchanged reports the end of an exchange that Ready asked for.
+// Exchanged reports that an exchange requested by Ready has finished.
 func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	n.checkLease(now)
 	t := x.target
@@ -326,8 +327,8 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	}
 }
 
-// tried notes the end of an attempt. If a seed accepts connections, the grace begins again, because the seed
-// may have a cluster.
+// tried records the end of an attempt. If a seed accepts connections without answering, the grace period
+// starts again, because the seed may belong to a cluster.
 func (j *join) tried(now time.Time, t *target, reason Reason, err error) {
 	if t.tries == 0 || t.reason != reason {
 		t.since = now
@@ -349,7 +350,8 @@ func (j *join) tried(now time.Time, t *target, reason Reason, err error) {
 	j.tell(now, t)
 }
 
-// tell logs what the end of an attempt means for a joining node, which waits for a seed that is stuck.
+// tell logs the end of a joining node's attempt. If a seed accepts connections but does not answer, the node
+// waits for it.
 func (j *join) tell(now time.Time, t *target) {
 	if t.reason == Refused && !j.entered {
 		j.identity.setCluster(lease.ClusterID{}) // don't keep the identity of a cluster that refuses this node
@@ -368,9 +370,10 @@ func (j *join) tell(now time.Time, t *target) {
 	}
 }
 
-// lostPause returns how long to leave the address of a lost member alone after an attempt, because whatever
-// is there may not be a member and may log each attempt. All members together try it about once a minute.
-// Something that does not answer in time may also be a paused member, so they try it once per RejoinInterval.
+// lostPause returns how long to wait before the address of a lost member is tried again. The process at that
+// address may not be a member and may log each attempt, so all members together try it about once a minute. A
+// process that does not answer in time may also be a paused member, so all members together try it once per
+// RejoinInterval.
 func (j *join) lostPause(reason Reason) time.Duration {
 	members := time.Duration(j.set.Live())
 	switch reason {
@@ -383,12 +386,12 @@ func (j *join) lostPause(reason Reason) time.Duration {
 	return 0
 }
 
-// stuck reports whether a seed is there but does not answer.
+// stuck reports whether a seed accepts connections but does not answer.
 func (t *target) stuck() bool { return t.kind == seedAddr && t.reason == Unfinished }
 
-// result joins the errors of the latest attempts, refusals first. It is hopeless to continue if all targets
-// were tried, some refuse this node permanently, and none has answered over TCP. Refusals of members that are
-// not seeds don't count, because others named them, perhaps wrongly.
+// result joins the errors of the latest attempts, with refusals first. The join is hopeless if all targets
+// were tried, some of them refuse this node permanently, and none has answered over TCP. Refusals of members
+// that are not seeds are ignored, because other nodes supplied their addresses and may be wrong.
 func (j *join) result() (hopeless bool, err error) {
 	var refusals, errs []error
 	tried := true
@@ -415,16 +418,17 @@ func (j *join) result() (hopeless bool, err error) {
 	return hopeless, errors.Join(errs...)
 }
 
-// mayAnswer reports whether an attempt in progress may show that a node is there.
+// mayAnswer reports whether an attempt in progress may still show that there is a node at a target.
 func (j *join) mayAnswer() bool {
 	return slices.ContainsFunc(j.targets, func(t *target) bool {
 		return t.underWay && t.kind != seedName && (t.tries == 0 || t.stuck())
 	})
 }
 
-// noteState notes that the full state of another node counts. If an exchange of this node waits for that, the
-// node has joined. Other messages are not enough, because they do not say who all members are, and a node
-// that entered because of them would take over what others own.
+// noteState records that a valid full state of another node has arrived. If an exchange of this node was
+// waiting for such a state, the node has now joined. Other messages do not complete a join, because they do
+// not list all members. A node that joined after such a message would take over partitions that unknown
+// members own.
 func (j *join) noteState(now time.Time, m *lease.Message) {
 	if len(activeIn(m, j.self)) > 0 {
 		j.reach.seen, j.reach.oneWay = time.Time{}, false // packets have now shown what streams had shown
@@ -435,8 +439,8 @@ func (j *join) noteState(now time.Time, m *lease.Message) {
 	}
 }
 
-// answered ends the joining. A newcomer that has only heard newcomers waits for a moment, because a member,
-// which knows cluster time, may be about to answer.
+// answered completes the join. If only newcomers have answered so far, a newcomer waits for a moment, because
+// a member, which knows the cluster time, may be about to answer.
 func (j *join) answered(now time.Time) {
 	switch {
 	case j.set.Established():
@@ -446,7 +450,7 @@ func (j *join) answered(now time.Time) {
 	}
 }
 
-// continueAlone ends the joining without an answer. The node still tries seeds from time to time.
+// continueAlone completes the join without an answer. The node still tries the seeds occasionally.
 func (j *join) continueAlone(now time.Time, err error) {
 	switch {
 	case j.aloneByConfig():
@@ -457,7 +461,7 @@ func (j *join) continueAlone(now time.Time, err error) {
 	j.enter(now, false)
 }
 
-// enter makes the node a settling member.
+// enter turns the joining node into a settling member.
 func (j *join) enter(now time.Time, answered bool) {
 	if j.life.phase != Joining {
 		return

@@ -17,8 +17,9 @@ import (
 //	   │               ▲────────┤ too few members, a minority, or a later process
 //	   └────────────────────────┘ its own lease expired
 //
-// A [Hold] is not a phase. A node with a hold owns nothing in any phase: an active node then announces draining. The holds
-// duplicate and isolated make the node isolated, and the hold clock_ahead keeps it settling.
+// A [Hold] is not a phase. A node with a hold owns nothing in any phase. An active node with a hold announces
+// the state draining. The holds duplicate and isolated make the node isolated, and the hold clock_ahead keeps
+// the node in settling.
 type Phase uint8
 
 // The phases.
@@ -42,37 +43,38 @@ type lifecycle struct {
 
 	phase       Phase
 	holds       holds
-	clockLogged time.Time // when the log said that the clock is ahead
+	clockLogged time.Time // when the log last reported that the clock is ahead
 	clockFenced bool      // settling because the clock went ahead while the node was active
-	settleAt    time.Time // when settling ends, if no other node is active
+	settleAt    time.Time // when settling ends, if no other node is active by then
 	settleBy    time.Time // when settling ends even if nodes keep joining
 	coldStart   bool      // no other node owned anything at the join
-	entering    bool      // active, but no table was published since then
+	entering    bool      // active, but no table has been published since
 }
 
-// joined begins to settle.
+// joined starts settling.
 func (l *lifecycle) joined(now time.Time, coldStart bool) {
 	l.phase = Settling
 	l.wait(now, coldStart)
 }
 
-// wait begins to wait for the end of settling. If more nodes join, the end is postponed, but not beyond the
-// grace.
+// wait sets the time at which settling ends. If more nodes join, the end is postponed, but not beyond the
+// grace period.
 func (l *lifecycle) wait(now time.Time, coldStart bool) {
 	l.settleAt = now.Add(2 * l.debounce)
 	l.settleBy = now.Add(l.grace)
 	l.coldStart = coldStart
 }
 
-// extend waits for more nodes to join, because a change of the live set while all nodes are settling means
-// that the cluster is still starting.
+// extend postpones the end of settling. If the live set changes while all nodes are settling, the cluster is
+// still starting and more nodes may join.
 func (l *lifecycle) extend(now time.Time) {
 	l.settleAt = earliest(now.Add(2*l.debounce), l.settleBy)
 }
 
-// settle makes the node active if settling is over. If others are active, it becomes active at once, because
-// they collect joins into one change. If no node is active, many may be starting together. They wait until no
-// more come, and all become active with the first of them.
+// settle makes the node active if settling has ended. If other nodes are active, the node becomes active
+// immediately, because the active nodes combine several joins into one change. If no node is active, many
+// nodes may be starting together. In this case they wait until no more nodes join, and then become active
+// together.
 func (l *lifecycle) settle(now time.Time, othersActive bool) bool {
 	if !l.settles() || (now.Before(l.settleAt) && !othersActive) {
 		return false
@@ -84,24 +86,24 @@ func (l *lifecycle) settle(now time.Time, othersActive bool) bool {
 	return true
 }
 
-// fence sends the node back to joining: its own lease expired.
+// fence sends the node back to joining, because its own lease has expired.
 func (l *lifecycle) fence() {
 	l.phase = Joining
 	l.clockFenced = false
-	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated} { // the node has to find out again
+	for _, c := range []Cause{CauseDuplicate, CauseClockAhead, CauseIsolated} { // the node has to detect these again
 		l.release(c)
 	}
 }
 
-// fenceClock sends the node back to settling until its clock is right.
+// fenceClock sends the node back to settling until its clock is no longer ahead.
 func (l *lifecycle) fenceClock(now time.Time) {
 	l.phase = Settling
 	l.clockFenced = true
 	l.settleAt, l.settleBy = now, now
 }
 
-// isolate keeps the node from owning anything until it sees enough members. It stays in this phase while it
-// settles, because unlike a new node it may host rooms.
+// isolate keeps the node from owning anything until it sees enough members. Even while it settles, the node
+// remains in the phase Isolated, because unlike a new node it may host rooms.
 func (l *lifecycle) isolate() {
 	l.phase = Isolated
 	l.clockFenced = false
@@ -111,20 +113,20 @@ func (l *lifecycle) isolate() {
 // isolates reports whether a hold makes the node isolated.
 func (l *lifecycle) isolates() bool { return l.holds.has(CauseDuplicate) || l.holds.has(CauseIsolated) }
 
-// settles reports whether the node is a member but not active yet.
+// settles reports whether the node is a member that is not active yet.
 func (l *lifecycle) settles() bool { return l.phase == Settling || l.phase == Isolated }
 
-// places reports whether the node computes tables. It does while it is active, and while its clock keeps it
-// from owning anything, because clients still ask it.
+// places reports whether the node computes tables. A node computes tables while it is active. It also does so
+// while its clock keeps it from owning anything, because clients still send it lookups.
 func (l *lifecycle) places() bool {
 	return l.phase == Active || (l.phase == Settling && l.clockFenced)
 }
 
-// publishes reports whether the node publishes changes of the live set. It does with each table and, while it
-// is isolated, with its last table.
+// publishes reports whether the node publishes changes of the live set. An active node publishes changes with
+// each new table. An isolated node publishes changes with its last table.
 func (l *lifecycle) publishes() bool { return l.places() || l.phase == Isolated }
 
-// announce announces the state that follows from phase and holds.
+// announce announces the state that results from the phase and the holds.
 func (n *Node) announce(now time.Time) {
 	state := n.life.state()
 	n.slowStart.slowStartOrNot(now, state)
@@ -132,7 +134,7 @@ func (n *Node) announce(now time.Time) {
 	n.announceNews(now)
 }
 
-// settle makes a settling node active when it is time, or isolates it if it sees too few members.
+// settle makes a settling node active when settling ends, or isolates the node if it sees too few members.
 func (i *isolation) settle(now time.Time) {
 	if i.life.phase == Active {
 		i.isolated(now)
@@ -157,17 +159,17 @@ func (i *isolation) settle(now time.Time) {
 	}
 }
 
-// isolation decides whether this node may own anything. It may if no later process of its id may be running,
-// it sees enough members, and it is on the right side of a split. All live members count in any state,
-// because nodes that start together and wait for each other are settling, and so are nodes that a split has
-// isolated.
+// isolation decides whether this node may own anything. The node may own partitions under three conditions:
+// It does not suspect a later process with its own id, it sees enough members, and it is on the side of a
+// split that continues. Live members are counted in any state. Nodes that start together are all settling
+// while they wait for each other, and so are nodes that a split has isolated.
 type isolation struct {
 	*Node
 	least  int           // live members, including this node
 	voters *split.Record // nil = all sides of a split continue
 	side   split.Verdict
-	looked time.Time // when it last looked at the voters
-	seen   uint64    // changes of the live set at that time
+	looked time.Time // when the voters were last counted
+	seen   uint64    // number of changes of the live set at that time
 }
 
 func isolationOf(cfg Config) isolation {
@@ -178,7 +180,8 @@ func isolationOf(cfg Config) isolation {
 	return i
 }
 
-// duplicate returns why a later process of this node's id may be running, or "" if none is suspected.
+// duplicate returns why a later process may be running with this node's id, or "" if no such process is
+// suspected.
 func (i *isolation) duplicate(other *lease.Record) string {
 	if other != nil {
 		return fmt.Sprintf("another process, at %s, may run under its id, and was started later", other.Addr)
@@ -186,7 +189,7 @@ func (i *isolation) duplicate(other *lease.Record) string {
 	return ""
 }
 
-// tooFew returns why the members that this node sees do not allow it to own anything, or "" if they do.
+// tooFew returns why this node sees too few members to own anything, or "" if it sees enough.
 func (i *isolation) tooFew(members int) string {
 	switch {
 	case members < i.least:
@@ -199,8 +202,8 @@ func (i *isolation) tooFew(members int) string {
 	return fmt.Sprintf("minority: it sees %d of %d voters", i.side.Votes, i.side.Seats)
 }
 
-// isolated isolates this node while it may own nothing, and reports whether it does. When the node may own
-// partitions again, it settles for as long as a node that has just joined.
+// isolated isolates this node while it must not own anything, and reports whether the node is isolated. When
+// the node may own partitions again, it settles for as long as a node that has just joined.
 func (i *isolation) isolated(now time.Time) bool {
 	i.countVoters(now)
 	i.hold(now)
@@ -210,7 +213,7 @@ func (i *isolation) isolated(now time.Time) bool {
 	return i.life.isolates()
 }
 
-// hold holds while this node may own nothing, according to the last count of voters.
+// hold adds or removes the holds duplicate and isolated, according to the last count of voters.
 func (i *isolation) hold(now time.Time) {
 	was := i.life.isolates()
 	i.life.holdWhile(now, CauseDuplicate, i.duplicate(i.set.SuspectedDuplicate()))
@@ -220,7 +223,7 @@ func (i *isolation) hold(now time.Time) {
 	}
 }
 
-// countVoters counts the voters when the live set has changed, and with each heartbeat.
+// countVoters counts the voters when the live set has changed, and otherwise once per heartbeat interval.
 func (i *isolation) countVoters(now time.Time) {
 	if i.voters == nil || (i.seen == i.stats.ViewChanges && now.Sub(i.looked) < i.cfg.HeartbeatInterval) {
 		return
@@ -235,7 +238,7 @@ func (i *isolation) countVoters(now time.Time) {
 	i.set.SetMissing(i.voters.Misses(now))
 }
 
-// members returns the live members in the form for the record of voters.
+// members returns the live members in the form that the record of voters needs.
 func (i *isolation) members() []split.Member {
 	view := i.set.View()
 	members := make([]split.Member, len(view.Members))
@@ -252,8 +255,9 @@ func (i *isolation) members() []split.Member {
 	return members
 }
 
-// isolate publishes that this node owns nothing. The last table stays for lookups. Rooms that are pinned here
-// stay as well, because the node's own lease holds, and the store decides about rooms.
+// isolate publishes that this node owns nothing. The last table remains available for lookups. Rooms that are
+// pinned to this node remain here as well, because the node's own lease is still valid, and the store decides
+// about rooms.
 func (i *isolation) isolate(now time.Time) {
 	i.life.isolate()
 	if i.set.State() != lease.Settling {

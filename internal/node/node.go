@@ -9,8 +9,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Node is the state of a node. Each part is a separate type, which decides one thing. It embeds the node,
-// because what a part decides affects others. For example, a fence ends runs, leases and joins.
+// Node is the state of a node. Each field is a separate type that makes one kind of decision. Most of these
+// types embed the *Node, because their decisions affect each other. For example, a fence ends runs, leases
+// and joins.
 type Node struct {
 	core
 	life      lifecycle
@@ -35,7 +36,7 @@ type Node struct {
 	duties    []duty
 }
 
-// core is what all parts share.
+// core is the state that all parts of a Node share.
 type core struct {
 	cfg     Config
 	self    lease.NodeID
@@ -55,7 +56,7 @@ type core struct {
 	out   Ready
 }
 
-// New returns a node that joins. Two nodes with equal seeds make equal choices.
+// New returns a node that starts to join. Nodes with equal seeds make equal random choices.
 func New(now time.Time, cfg Config, seed uint64) *Node {
 	cfg.Self.Handoff = cfg.Handoff > 0
 	if cfg.Compute == nil {
@@ -98,7 +99,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	return n
 }
 
-// connect has each part know the node.
+// connect gives each part a pointer to the node.
 func (n *Node) connect() {
 	n.life.Node, n.waiting.Node, n.join.Node, n.rejoin.Node, n.reach.Node, n.address.Node = n, n, n, n, n, n
 	n.asleep.Node, n.clock.Node, n.watch.Node, n.health.Node, n.damping.Node = n, n, n, n, n
@@ -106,7 +107,7 @@ func (n *Node) connect() {
 	n.isolation.Node, n.slowStart.Node, n.assigner.Node, n.handing.Node, n.tables.Node = n, n, n, n, n
 }
 
-// Ready does all work that is due. It returns the work for the shell since the last
+// Ready does all work that is due. It returns the work for the shell that has accumulated since the last
 // call, and the time of the next call.
 func (n *Node) Ready(now time.Time) Ready {
 	n.checkLease(now)
@@ -123,8 +124,8 @@ func (n *Node) Ready(now time.Time) Ready {
 	return r
 }
 
-// expire ends leases that have run out. After a pause, it first waits for news that others have sent in the
-// meantime.
+// expire ends the leases of other nodes that have run out. After a pause of this process, expire first waits
+// until the node has read the heartbeats that arrived during the pause.
 func (n *Node) expire(now time.Time) {
 	forget := now.Sub(n.when.sweep) >= n.cfg.HeartbeatInterval
 	switch {
@@ -154,7 +155,7 @@ func (n *Node) expire(now time.Time) {
 	n.when.expiry, n.when.expire = deadline, deadline
 }
 
-// note remembers whether the live set changed.
+// note records whether the live set changed.
 func (n *Node) note(changed bool) {
 	if changed {
 		n.changed = true
@@ -163,20 +164,20 @@ func (n *Node) note(changed bool) {
 	}
 }
 
-// heartbeat begins a new lease of this node, to be sent in this turn.
+// heartbeat renews the lease of this node. The heartbeat is sent with the packets of this turn.
 func (n *Node) heartbeat(now time.Time) {
 	n.set.Heartbeat(now, n.load, TableDigest(n.tables.table))
 	n.when.heartbeatSent(now, n.rng.Float64())
 	n.heard = true
 }
 
-// announceNews sends a changed record or state of this node to others at once.
+// announceNews sends a changed record or state of this node to other nodes immediately.
 func (n *Node) announceNews(now time.Time) {
 	n.heartbeat(now)
 	n.changed = true
 }
 
-// gossip sends a message to a few random peers, if there is news.
+// gossip sends a message to a few random peers if there is news.
 func (n *Node) gossip(now time.Time) {
 	n.when.gossiped(now)
 	n.clock.warnSkew(now)
@@ -202,15 +203,16 @@ func (n *Node) gossip(now time.Time) {
 	}
 }
 
-// Sent reports that a packet was sent. If it carries a heartbeat, the node's own lease is renewed from there,
-// unless that lease has expired or a fence has ended it, because others may then have taken over.
+// Sent reports that a packet was sent. If the packet contains a heartbeat, the node's own lease is extended
+// from the time of that heartbeat. A lease that has expired, or that a fence has ended, is not extended,
+// because other nodes may have taken over the partitions.
 func (n *Node) Sent(now time.Time, p Packet) {
 	if p.lease != nil && p.lease == n.lease && n.lease.Holds(now.Sub(n.started)) {
 		n.renew(p.heartbeat)
 	}
 }
 
-// apply applies a decoded message, and sends the answers.
+// apply applies a decoded message and sends the replies.
 func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	e := n.set.Apply(now, m)
 	n.heard = true
@@ -244,14 +246,14 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	return e
 }
 
-// encode returns m with the identity of the cluster, and the stamp of this node.
+// encode encodes m, and adds the identity of the cluster and the assignment stamp of this node.
 func (n *Node) encode(m *lease.Message) []byte {
 	m.Cluster = n.identity.cluster
 	m.Extra = n.assigner.stamp()
 	return lease.Encode(m)
 }
 
-// budget returns how many bytes a packet may have before it is stamped.
+// budget returns the maximum size of a packet in bytes, before the cluster identity and the stamp are added.
 func (n *Node) budget() int {
 	b := n.cfg.PacketBytes - n.identity.cluster.Bytes()
 	if n.assigner.on {
@@ -260,14 +262,14 @@ func (n *Node) budget() int {
 	return b
 }
 
-// send adds a packet to the next Ready.
+// send adds a packet to the next Ready, unless its address is empty.
 func (n *Node) send(p Packet) {
 	if p.To != "" {
 		n.out.Packets = append(n.out.Packets, p)
 	}
 }
 
-// End releases everything, without a leave message.
+// End releases everything without sending a leave message.
 func (n *Node) End(now time.Time) {
 	n.dropLease()
 	n.life.phase, n.ended = Over, true

@@ -12,48 +12,49 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// OwnLease is the time until which this node's lease holds in the view of nodes that received its latest
-// heartbeat. Any goroutine may read it. A fence replaces it with a new one, so that an older [View] never
-// sees its lease come back.
+// OwnLease is the time until which this node's lease is valid for the nodes that received its latest
+// heartbeat. Any goroutine may read it. A fence replaces the OwnLease with a new one, so the lease in an
+// older [View] never becomes valid again.
 type OwnLease struct {
 	until atomic.Int64 // ns after the start of the node; 0 = expired
 }
 
-// Holds reports whether the lease holds at a time after the start of the node.
+// Holds reports whether the lease is valid at the given time after the start of the node.
 func (l *OwnLease) Holds(sinceStart time.Duration) bool {
 	return int64(sinceStart) <= l.until.Load()
 }
 
-// dropLease ends this node's lease for all views, and begins the next one, which does not hold yet.
+// dropLease ends this node's lease for all views, and creates the next lease, which is not valid yet.
 func (n *Node) dropLease() {
 	n.lease.until.Store(0)
 	n.lease = new(OwnLease)
 }
 
-// renew renews this node's lease from a heartbeat. The lease ends an eighth of the TTL before it ends for
-// others. One sixteenth is for rounding, because others may only know the rounded age of the heartbeat. The
-// other sixteenth is for cluster time, which differs between nodes by the time that a message takes, and for
-// its small steps.
+// renew extends this node's lease from the time of a heartbeat. This node considers its lease ended an eighth
+// of the TTL before other nodes do. Half of this margin is for rounding, because other nodes may only know
+// the rounded age of the heartbeat. The other half is for the cluster time, which advances in small steps and
+// differs between nodes by the time that a message takes.
 func (n *Node) renew(heartbeat time.Time) {
 	ttl := n.cfg.LeaseTTL
 	n.lease.until.Store(int64(heartbeat.Add(ttl - ttl/8).Sub(n.started)))
 }
 
-// stall detects that this process was paused (SIGSTOP, a starved machine, a debugger) from the time between
-// two turns.
+// stall detects from the time between two turns that this process was paused (SIGSTOP, a starved machine, a
+// debugger).
 type stall struct {
 	ttl             time.Duration
 	lastTurn        time.Time
-	discardUntil    time.Time // messages that arrive earlier are too old to be believed; zero = not discarding
+	discardUntil    time.Time // messages that arrive earlier are too old to be trusted; zero = not discarding
 	holdExpiryUntil time.Time // no lease of another node expires earlier
 }
 
-// backlog returns how long it takes to empty the queues after a pause. They are full of packets that claim to
-// be new but are as old as the pause.
+// backlog returns how long it takes to empty the queues after a pause. The packets in these queues look new,
+// but are as old as the pause.
 func (s *stall) backlog() time.Duration { return min(500*time.Millisecond, s.ttl/8) }
 
-// turn notes a turn, and returns the length of the pause before it, or 0. After a pause, the heartbeats of
-// others wait in the socket, and the node must read them before it lets leases expire.
+// turn records a turn, and returns the length of the pause before it, or 0 if there was none. After a pause,
+// the heartbeats of other nodes are still in the socket, and this node must read them before it lets leases
+// expire.
 func (s *stall) turn(now time.Time) (pause time.Duration) {
 	if since := now.Sub(s.lastTurn); since > s.ttl/8 {
 		s.holdExpiryUntil = now.Add(s.backlog())
@@ -63,13 +64,13 @@ func (s *stall) turn(now time.Time) (pause time.Duration) {
 	return pause
 }
 
-// discard begins to discard messages.
+// discard starts to discard messages.
 func (s *stall) discard(now time.Time) { s.discardUntil = now.Add(s.backlog()) }
 
-// discarding reports whether a message that arrives now is too old to be believed.
+// discarding reports whether a message that arrives now is too old to be trusted.
 func (s *stall) discarding(now time.Time) bool { return now.Before(s.discardUntil) }
 
-// discarded reports once that the discarding is over.
+// discarded reports, only once, that the node has stopped discarding messages.
 func (s *stall) discarded(now time.Time) bool {
 	if s.discardUntil.IsZero() || now.Before(s.discardUntil) {
 		return false
@@ -78,7 +79,8 @@ func (s *stall) discarded(now time.Time) bool {
 	return true
 }
 
-// clock fences this node while its clock is ahead of the cluster's, and logs other nodes whose clocks are.
+// clock fences this node while its clock is ahead of the cluster's, and logs other nodes whose clocks are
+// ahead.
 type clock struct {
 	*Node
 	skew skew
@@ -93,7 +95,7 @@ func (c *clock) clockAhead() bool {
 	return c.set.ClockAhead() > limit
 }
 
-// checkClock fences an active node whose clock is too far ahead.
+// checkClock fences an active node if its clock is too far ahead.
 func (c *clock) checkClock(now time.Time) {
 	if c.life.phase == Active && c.holdClock(now) {
 		c.life.fenceClock(now)
@@ -102,7 +104,7 @@ func (c *clock) checkClock(now time.Time) {
 	}
 }
 
-// holdClock holds while this node's clock is too far ahead, and reports whether it is.
+// holdClock holds the node while its clock is too far ahead, and reports whether it is.
 func (c *clock) holdClock(now time.Time) (ahead bool) {
 	reason := ""
 	if ahead = c.clockAhead(); ahead {
@@ -113,7 +115,7 @@ func (c *clock) holdClock(now time.Time) (ahead bool) {
 	return ahead
 }
 
-// aheadOf names the first senders of rejected heartbeats.
+// aheadOf names the first few senders of rejected heartbeats.
 func (c *clock) aheadOf() string {
 	all := c.set.Ahead()
 	var names []string
@@ -139,17 +141,17 @@ func (c *clock) warnSkew(now time.Time) {
 	}
 }
 
-// asleep finds out that this process was suspended together with its monotonic clock: see lease/present.go.
-// Nothing in the process shows that, so it asks a member from time to time. If there is a reason to suspect
-// it, it asks many members at once. The node still owns its partitions until a member answers, because
-// somebody may only have set the wall clock.
+// asleep detects that this process was suspended together with its monotonic clock: see lease/present.go. The
+// process cannot detect this by itself, so it occasionally asks a member. If it has a reason to suspect a
+// suspension, it asks many members at once. The node continues to own its partitions until a member answers,
+// because the reason may only be that someone has set the wall clock.
 type asleep struct {
 	*Node
 	rng        *rand.Rand // separate, so that questions don't change other random choices
 	ask        time.Time  // when the next question is sent
 	until      time.Time  // until when many members are asked; zero = there is no reason to
-	misses     int        // questions in a row without an answer
-	unanswered int        // rounds of questions in a row that no member has answered
+	misses     int        // consecutive questions without an answer
+	unanswered int        // consecutive rounds of questions that no member has answered
 }
 
 const (
@@ -159,14 +161,13 @@ const (
 	fewUnanswered = 2 // rounds that may be lost packets; beyond that, an answer of another cluster counts
 )
 
-// wallStepped reports whether the wall clock has advanced more than the monotonic clock since the latest
-// turn.
+// wallStepped reports whether the wall clock has advanced more than the monotonic clock since the last turn.
 func (s *stall) wallStepped(now time.Time) bool {
 	wall := now.Round(0).Sub(s.lastTurn.Round(0))
 	return wall-now.Sub(s.lastTurn) > s.ttl/8
 }
 
-// wonder begins to ask many members for a moment.
+// wonder makes this node ask many members for a short time.
 func (a *asleep) wonder(now time.Time) {
 	if now.Before(a.until) || a.life.phase == Joining || a.life.phase == Over {
 		return
@@ -177,12 +178,12 @@ func (a *asleep) wonder(now time.Time) {
 	}
 }
 
-// checkAwake asks members whether this node is live in their view.
+// checkAwake asks members whether they consider this node live.
 func (a *asleep) checkAwake(now time.Time) {
 	if now.Before(a.ask) || a.life.phase == Joining || a.life.phase == Over {
 		return
 	}
-	a.ask = now.Add(a.cfg.GossipInterval / 4) // unless it is answered by then, because packets get lost
+	a.ask = now.Add(a.cfg.GossipInterval / 4) // unless an answer arrives by then, because packets get lost
 	a.unanswered++
 	if now.Before(a.until) {
 		others := a.set.ExpiredAddrs(a.set.Peers(nil)) // O(nodes)
@@ -208,7 +209,7 @@ func (a *asleep) question(now time.Time, addr string) {
 	a.send(Packet{To: addr, Bytes: a.encode(a.set.Question(now, a.rng.Uint64()|1))})
 }
 
-// noteAnswer notes that another node has answered a packet.
+// noteAnswer records that another node has answered a packet.
 func (a *asleep) noteAnswer(now time.Time, e lease.Effect) {
 	if !e.OfMember {
 		a.reach.heardByPacket()
@@ -220,9 +221,9 @@ func (a *asleep) noteAnswer(now time.Time, e lease.Effect) {
 	}
 }
 
-// wake fences this node, because it was suspended for longer than its lease. It tells others at once, because
-// they may have been suspended with it. It knows the present time and so knows what is out of date, and joins
-// again at once.
+// wake fences this node because it was suspended for longer than its lease. It informs other nodes
+// immediately, because they may have been suspended at the same time. This node knows the current cluster
+// time again and can tell which messages are out of date, so it rejoins without a delay.
 func (a *asleep) wake(now time.Time) {
 	if a.life.phase == Joining || a.life.phase == Over {
 		return

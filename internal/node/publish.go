@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// tables computes the table of the live set, and publishes what this node owns.
+// tables computes the table from the live set, and publishes which partitions this node owns.
 type tables struct {
 	*Node
 	table      *placement.Table
@@ -25,11 +25,11 @@ type tables struct {
 }
 
 // plan decides when a change of the live set is published:
-//   - at once if an owner left or drains, because its partitions have no owner, or if any member left,
-//     because rooms may be pinned to it;
-//   - a moment later if the failure of a member was confirmed;
-//   - if a lease ran out, when no more leases are about to run out;
-//   - after the debounce if there are only newcomers, perhaps including this node.
+//   - immediately if an owner left or drains, because its partitions have no owner
+//   - immediately if any other member left, because rooms may be pinned to it
+//   - a moment later if the failure of a member was confirmed
+//   - when no more leases are about to run out, if a lease ran out
+//   - after the debounce if there are only newcomers, which may include this node
 func (t *tables) plan(now time.Time) {
 	if !t.changed || !t.life.publishes() {
 		return
@@ -46,8 +46,8 @@ func (t *tables) plan(now time.Time) {
 	}
 }
 
-// ownerGone reports whether a candidate of the table left or drains. A settling candidate does not count,
-// because it was restarted or fenced and will soon be back.
+// ownerGone reports whether a candidate of the table has left or drains. Candidates that are settling are
+// ignored, because they have been restarted or fenced and will soon be back.
 func (t *tables) ownerGone() bool {
 	owners := t.table.Nodes() // sorted by id, like the states
 	for r, state := range t.set.States {
@@ -64,15 +64,15 @@ func (t *tables) ownerGone() bool {
 	return len(owners) > 0
 }
 
-// memberLeft reports whether a member of the last published state has left.
+// memberLeft reports whether a member in the last published state has left.
 func (t *tables) memberLeft() bool {
 	return t.state != nil && slices.ContainsFunc(t.state.Members, t.set.Left)
 }
 
-// moreLosses reports whether a due change has to wait for more leases to run out, so that nodes that crashed
-// or were cut off together cause only one new table. All of them sent their last heartbeats within one
-// interval. So the change waits, for at most an interval, while there is a lease that is older than the lease
-// of a running node can be. After a single crash it does not wait.
+// moreLosses reports whether a due change must wait for more leases to run out. The wait combines nodes that
+// crashed or were cut off together into one new table. All these nodes sent their last heartbeats within one
+// heartbeat interval. So the change waits for at most one interval, as long as some lease is too old to
+// belong to a running node. After a single crash there is no wait.
 func (t *tables) moreLosses(now time.Time) bool {
 	if !t.when.losses.IsZero() && t.reach.mayBeCutOff(now) {
 		return true // this node itself may be the one that is lost
@@ -84,14 +84,14 @@ func (t *tables) moreLosses(now time.Time) bool {
 	return t.set.OldestAge(now) > t.cfg.LeaseTTL-interval
 }
 
-// publishDue publishes the planned change when it is time.
+// publishDue publishes the planned change when its time has come.
 func (t *tables) publishDue(now time.Time) {
 	if due(now, t.when.publish) && !t.moreLosses(now) && !t.watch.moreConfirmations(now) {
 		t.publish(now)
 	}
 }
 
-// publish computes the table of the present live set and publishes it.
+// publish computes the table from the current live set and publishes it.
 func (t *tables) publish(now time.Time) {
 	t.when.publish, t.when.losses, t.watch.confirmed = time.Time{}, time.Time{}, time.Time{}
 	t.changed = false
@@ -128,8 +128,8 @@ func (t *tables) publish(now time.Time) {
 	t.publishState(s)
 }
 
-// announceTable sends a heartbeat with the new digest, at once if receivers can distinguish it from the last
-// one.
+// announceTable sends a heartbeat with the new table digest. The heartbeat is sent as soon as receivers can
+// distinguish it from the previous heartbeat.
 func (t *tables) announceTable(now time.Time) {
 	if at := t.set.NextHeartbeat(now); at.After(now) {
 		t.when.heartbeat = earliest(t.when.heartbeat, at)
@@ -138,12 +138,12 @@ func (t *tables) announceTable(now time.Time) {
 	}
 }
 
-// fence publishes that this node owns nothing, in spite of the table, and why.
+// fence publishes that this node owns nothing, whatever the table specifies, and the reason.
 func (t *tables) fence(now time.Time, why string) {
 	t.stats.Fences++
 	t.fenced = why
 	t.dropLease()
-	t.renew(now) // for what comes next; this node owns nothing with this lease
+	t.renew(now) // for the next phase; this node owns nothing with this lease
 	if t.assigner.on {
 		t.assigner.startWaiting(now)
 	}
@@ -155,7 +155,7 @@ func (t *tables) fence(now time.Time, why string) {
 	}
 }
 
-// publishState makes s the newest state and logs what it changes.
+// publishState makes s the newest state, and logs the changes.
 func (t *tables) publishState(s *events.State) {
 	b := events.Diff(t.state, s)
 	t.state, t.out.State, t.out.Show = s, s, true
@@ -176,8 +176,8 @@ func (t *tables) publishState(s *events.State) {
 	}
 }
 
-// compute returns the table of the candidates of v. If the strategy fails, it returns nil, and the last good
-// table stays.
+// compute returns the table of the candidates in v. If the strategy fails, compute returns nil, and the last
+// valid table remains in use.
 func (t *tables) compute(now time.Time, v *lease.View) *placement.Table {
 	if v.Spared && t.sparedLog.allow(now, time.Minute) {
 		t.log(Warn, "cordons have no effect", "cordoned", len(v.Cordoned),
@@ -200,14 +200,14 @@ func (t *tables) compute(now time.Time, v *lease.View) *placement.Table {
 	return table
 }
 
-// problem is the latest problem of the strategy.
+// problem is the latest failure of the strategy.
 type problem struct {
 	text  string // as last logged; "" = the strategy works
 	limit limiter
 }
 
-// reportProblem logs a problem of the strategy. The node retries the strategy, and logs a repeated problem
-// once a minute.
+// reportProblem logs a failure of the strategy. The node keeps retrying the strategy, and logs a repeated
+// failure once a minute.
 func (t *tables) reportProblem(now time.Time, err error) {
 	if err.Error() != t.problem.text {
 		t.problem = problem{text: err.Error()}
@@ -225,8 +225,8 @@ func membersOf(v *lease.View) []lease.Incarnation {
 	return members
 }
 
-// details returns what is known of the members. If nothing has changed, it returns the list of the present
-// state.
+// details returns the records and states of the members. If they have not changed, it returns the slice of
+// the current state.
 func (t *tables) details(v *lease.View) []events.Detail {
 	details := make([]events.Detail, len(v.Members))
 	for i := range v.Members {
@@ -250,9 +250,9 @@ type balance struct {
 	limit  limiter
 }
 
-// review logs when the load begins to vary too much between nodes, and when it no longer does. It logs at
-// most one line per minute, no matter how often nodes come and go. A delayed line is written if it is still
-// true by then.
+// review logs when the load starts to vary too much between nodes, and when it no longer does. It logs at
+// most one line per minute, no matter how often nodes join and leave. A delayed line is only written if it is
+// still true by then.
 func (b *balance) review(now time.Time, t *placement.Table, log func(Level, string, ...any)) {
 	if t == b.of || len(t.Nodes()) == 0 {
 		return

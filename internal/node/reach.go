@@ -8,18 +8,19 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reach finds out whether packets of this node reach others, and theirs this node. Messages of others
-// normally show it, because they say what their senders know of this node. If they don't, this node asks,
-// with packets and over streams. If only streams are answered, this node releases what it owns, because
-// others have taken over or are about to.
+// reach checks whether packets of this node reach other nodes, and whether theirs reach this node. Normally
+// the messages of other nodes show that they receive packets of this node, because these messages contain
+// what their senders know about this node. If they don't show it, this node asks other nodes, with packets
+// and over streams. If other nodes answer only over streams, this node releases its partitions, because other
+// nodes have taken them over or are about to.
 type reach struct {
 	*Node
-	answered time.Time // the latest heartbeat before another node answered a challenge; leases count from there
+	answered time.Time // time of the latest heartbeat before another node answered a challenge; leases are measured from there
 	since    time.Time // when the doubt began; zero = there is none
 	ask      time.Time // when the next challenges are sent
 	dial     time.Time // when exchanges are begun next
 	present  time.Time // when active members were found since then; zero = none were
-	streamed time.Time // when the latest stream showed active members to this joining node; it may be a recorded one
+	streamed time.Time // when the latest stream showed active members to this joining node; the message may be a replay
 	first    time.Time // when such a stream first came in an exchange that this node had begun, with no packet showing them since
 	seen     time.Time // when the latest such stream came; zero = none
 	oneWay   bool      // packets have had enough time to show what streams have shown
@@ -32,21 +33,21 @@ type reach struct {
 // doubts reports whether this node has a reason to suspect that no other node hears it.
 func (r *reach) doubts() bool { return !r.since.IsZero() }
 
-// unheard returns for how long this node has had no sign that another node hears it.
+// unheard returns how long this node has been without a sign that another node hears it.
 func (r *reach) unheard(now time.Time) time.Duration {
 	return now.Sub(latest(r.answered, r.set.Shown()))
 }
 
-// cutOffAfter returns for how long this node may be unheard. It is as long as its own lease holds. Others end
-// the lease a little later.
+// cutOffAfter returns how long this node may be unheard. This is as long as the node considers its own lease
+// valid. Other nodes end the lease a little later.
 func (r *reach) cutOffAfter() time.Duration { return r.cfg.LeaseTTL - r.cfg.LeaseTTL/8 }
 
-// mayBeCutOff reports whether this node will soon know that others do not hear it.
+// mayBeCutOff reports whether this node will soon find out that other nodes do not hear it.
 func (r *reach) mayBeCutOff(now time.Time) bool {
 	return r.doubts() && (r.unheard(now) <= r.cutOffAfter() || !r.present.IsZero())
 }
 
-// checkReach finds out whether others hear this node, and fences it if they do not.
+// checkReach checks whether other nodes hear this node, and fences it if they do not.
 func (r *reach) checkReach(now time.Time) {
 	unheard := r.unheard(now)
 	var others []string
@@ -66,7 +67,7 @@ func (r *reach) checkReach(now time.Time) {
 	}
 }
 
-// askOthers asks others whether they hear this node, and whether they run.
+// askOthers asks other nodes whether they hear this node, and whether they are running.
 func (r *reach) askOthers(now time.Time, others []string) {
 	ttl := r.cfg.LeaseTTL
 	if due(now, r.ask) {
@@ -85,7 +86,7 @@ func (r *reach) askOthers(now time.Time, others []string) {
 	}
 }
 
-// exchangeWith begins exchanges with a few of these addresses.
+// exchangeWith starts exchanges with a few of these addresses.
 func (r *reach) exchangeWith(now time.Time, addrs []string) {
 	r.join.targets = slices.DeleteFunc(r.join.targets, func(t *target) bool { return !t.underWay })
 	before := len(r.join.targets)
@@ -95,21 +96,21 @@ func (r *reach) exchangeWith(now time.Time, addrs []string) {
 	}
 }
 
-// cutOff fences this node, because other members run but do not hear it. It tells others, because they may
-// hear it after all, and joins again.
+// cutOff fences this node because other members are running but do not hear it. Before the node rejoins, it
+// announces its fence to other members, in case some of them hear it after all.
 func (r *reach) cutOff(now time.Time) {
 	r.log(Warn, "fenced: not heard over UDP; rejoining", "why", "other members run and do not hear this node",
 		"advertised", r.cfg.Self.Addr, "unheard", r.unheard(now).Round(time.Millisecond))
-	r.rejoin.began = now // so that expired members hear of it, too
+	r.rejoin.began = now // so that expired members receive this news, too
 	r.life.fence()
 	r.announce(now)
 	r.gossip(now)
 	r.rejoin.expel(now, "other members run, but do not hear this node over UDP")
 }
 
-// notePresent notes that active members run, from a message that may be a recorded one. If there is only one
-// of them, it may be as cut off as this node. Then the lower id stays, unless this node has not been a member
-// yet.
+// notePresent records from a message, which may be a replay, that active members are running. If there is
+// only one active member, it may be cut off just like this node. In this case, the node with the lower id
+// ignores the other one and continues. This exception does not apply to a newcomer.
 func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
 	newcomer := r.life.phase == Joining && !r.join.entered
 	if len(active) == 0 || (len(active) == 1 && active[0] > r.self && !newcomer) {
@@ -122,8 +123,9 @@ func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.Node
 	}
 }
 
-// dialBack makes a joining node connect to the sender of a state that came over a stream, unless this node
-// began that exchange, because nobody answers at the address in a recorded state.
+// dialBack makes a joining node connect to the sender of a state that arrived over a stream, unless this node
+// started that exchange. This detects a replayed state, because no node answers at the address in such a
+// state.
 func (r *reach) dialBack(now time.Time, addr string) {
 	if r.life.phase != Joining || len(r.join.targets) >= maxLost+len(r.cfg.Seeds) {
 		return
@@ -135,8 +137,9 @@ func (r *reach) dialBack(now time.Time, addr string) {
 	}
 }
 
-// noteExchange notes the end of an exchange that a joining node began. A state that came during the exchange
-// shows who runs now. A recorded state would only count if it happened to arrive during an exchange.
+// noteExchange records the end of an exchange that a joining node started. A state that arrived during the
+// exchange shows which nodes are running now. A replayed state has the same effect only if it happens to
+// arrive during an exchange.
 func (r *reach) noteExchange(began time.Time) {
 	if r.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {
 		return
@@ -147,14 +150,14 @@ func (r *reach) noteExchange(began time.Time) {
 	r.seen = r.streamed
 }
 
-// hearOthers notes a message that came in a packet, while this node asks whether it is heard.
+// hearOthers records a message that arrived in a packet while this node doubts that other nodes hear it.
 func (r *reach) hearOthers(now time.Time, m *lease.Message) {
 	if r.doubts() && now.Sub(r.since) >= r.cfg.LeaseTTL/8 {
 		r.notePresent(now, m, r.set.Active())
 	}
 }
 
-// activeIn returns the nodes other than self that are active in a full state.
+// activeIn returns the nodes other than self that are active according to a full state.
 func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 	active := make(map[lease.Handle]bool)
 	for _, b := range m.Heartbeats {
@@ -168,7 +171,7 @@ func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 	return ids
 }
 
-// heardByPacket notes that another node has answered a challenge, so packets arrive both ways.
+// heardByPacket records that another node has answered a challenge, so packets arrive in both directions.
 func (r *reach) heardByPacket() {
 	r.answered = r.set.Renewed()
 	if !r.outside() {
@@ -176,15 +179,16 @@ func (r *reach) heardByPacket() {
 	}
 }
 
-// outside reports whether streams have shown active members to a joining node, but packets have not shown any
-// of them. Then other joining nodes cannot make it a member, because they are just as far outside. The full
-// state of a member whose heartbeats are rejected because of its clock shows that it is not such a node.
+// outside reports whether a joining node has seen active members over streams, but none of them in packets.
+// Other joining nodes cannot make such a node a member, because packets of the members may not reach them
+// either. The node is no longer outside if a full state names active members, even if their heartbeats are
+// rejected because of a clock: see join.noteState.
 func (r *reach) outside() bool { return !r.seen.IsZero() && !r.set.OthersActive() }
 
-// answerWithin returns how long packets have to show what a stream has shown.
+// answerWithin returns how long this node waits for packets to show what a stream has shown.
 func (r *reach) answerWithin() time.Duration { return r.cfg.LeaseTTL / 8 }
 
-// whyOneWay returns why a node is still joining although members answer, or nil.
+// whyOneWay returns why a node is still joining although members answer, or nil if there is no such reason.
 func (r *reach) whyOneWay() error {
 	if r.life.phase != Joining || !r.oneWay {
 		return nil
@@ -192,7 +196,7 @@ func (r *reach) whyOneWay() error {
 	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: %s", r.blame())
 }
 
-// blame returns the probable reason why packets do not get through.
+// blame returns the most likely reason why packets are lost.
 func (r *reach) blame() string {
 	if err := r.address.reason; err != nil {
 		return err.Error()
@@ -208,8 +212,8 @@ func (r *reach) blame() string {
 	return fmt.Sprintf("is UDP blocked, or can others not reach this node at its advertised address %s?", r.cfg.Self.Addr)
 }
 
-// waitForMembers makes a joining node wait if it only knows active members over streams, because it is not
-// alone.
+// waitForMembers makes a joining node wait if it sees active members only over streams, because the node is
+// not alone.
 func (r *reach) waitForMembers(now time.Time) {
 	// The next attempt comes after confirmTime, even if leases are shorter.
 	if now.Sub(r.seen) > max(r.cfg.LeaseTTL, 2*confirmTime) {
@@ -231,20 +235,21 @@ func (r *reach) waitForMembers(now time.Time) {
 	}
 }
 
-// address watches the advertised address of this node, the only one at which others reach it. While they may
-// not reach it, the shell checks whether the host still has the address, and whether there is a better one.
+// address watches the advertised address of this node, because other nodes reach it only there. While other
+// nodes may not reach this address, the shell checks whether the host still has it, and whether the host has
+// a better one.
 type address struct {
 	*Node
-	next   time.Time // when the shell checks again; zero = there is no need to
-	looks  bool      // the shell is checking at present
+	next   time.Time // when the shell checks again; zero = no check is needed
+	looks  bool      // a check is in progress
 	reason error     // why others do not reach this node, as of the latest check; nil = unknown
 	limit  limiter
 }
 
-// mostToReach is how many addresses a check considers.
+// mostToReach is the maximum number of addresses that a check considers.
 const mostToReach = 64
 
-// checkAddress makes the shell check the address of this node while others may not reach it.
+// checkAddress makes the shell check the address of this node while other nodes may not reach it.
 func (a *address) checkAddress(now time.Time) {
 	pause := a.cfg.LeaseTTL / 8
 	switch {
@@ -265,7 +270,7 @@ func (a *address) checkAddress(now time.Time) {
 	a.out.Locate = a.toReach(now)
 }
 
-// toReach returns the addresses of others that this node wants to reach.
+// toReach returns the addresses of other nodes that this node needs to reach.
 func (a *address) toReach(now time.Time) []string {
 	all := slices.Clone(a.cfg.Seeds)
 	for _, t := range a.join.targets {
@@ -279,15 +284,15 @@ func (a *address) toReach(now time.Time) []string {
 	return append([]string{}, all[:min(len(all), mostToReach)]...)
 }
 
-// Located is what the shell found out about the address of this node.
+// Located is the result of the shell's check of this node's address.
 type Located struct {
-	Addr   string // which it advertises from now on
+	Addr   string // address that the node advertises from now on
 	HTTP   uint32 // as in a record
-	Reason error  // why others do not reach it there; nil = unknown
-	Final  bool   // and never will, so a node that has not been a member ends
+	Reason error  // why other nodes do not reach it there; nil = unknown
+	Final  bool   // other nodes never will, so a node that has never been a member ends
 }
 
-// Located reports the result of a check that Ready asked for.
+// Located reports the result of a check that Ready requested.
 func (n *Node) Located(now time.Time, found Located) {
 	n.checkLease(now)
 	a := &n.address
@@ -309,8 +314,8 @@ func (n *Node) Located(now time.Time, found Located) {
 	n.out.Show = true
 }
 
-// readdress tells others the new address of this node. A joining node tries again at once. A member exchanges
-// states with another member, because its memberlist has started again and knows nobody.
+// readdress announces the new address of this node. A joining node retries immediately. A member exchanges
+// states with another member, because its memberlist was restarted and does not know any members.
 func (a *address) readdress(now time.Time, found Located) {
 	a.log(Warn, "own address changed", "from", a.cfg.Self.Addr, "to", found.Addr)
 	a.cfg.Self.Addr, a.cfg.Self.HTTP = found.Addr, found.HTTP

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Config configures a node. Every field must be set, except in the last group. cluster.Config documents them
-// and has their defaults.
+// Config configures a node. Every field must be set, except those in the last group. The corresponding fields
+// of cluster.Config have documentation and defaults.
 type Config struct {
 	Self       lease.Record // the first record of this node
 	Settings   uint32       // hash of the settings that all nodes share
@@ -39,25 +39,25 @@ type Config struct {
 	Checked            bool          // the shell checks the node's application: see Checked
 	Handoff            time.Duration // maximum wait for other nodes before a partition runs; 0 = no handoff
 
-	// Share returns a record to keep instead of an equal one, so that the nodes of a simulation can share
-	// records. Default: each node has its own.
+	// Share returns an existing record that is equal to its argument, if there is one, so that the nodes of a
+	// simulation can share records. Default: each node has its own records.
 	Share func(*lease.Record) *lease.Record
 
-	// Compute is placement.Compute, or a function with the same results, so that the nodes of a simulation
-	// can share tables. Default: placement.Compute.
+	// Compute replaces placement.Compute with a function that returns the same results, so that the nodes of
+	// a simulation can share tables. Default: placement.Compute.
 	Compute func(placement.Input) (*placement.Table, error)
 }
 
-// Ready is what the shell must carry out, in the order of the fields.
+// Ready is the work that the shell must carry out, in the order of the fields.
 type Ready struct {
-	// Show says that the result of [Node.View] has changed.
+	// Show reports that the result of [Node.View] has changed.
 	Show bool
 
-	// State is the newest state, which the shell must publish to watchers; nil = unchanged.
+	// State is the newest state, which the shell must publish to watchers. nil means that it has not changed.
 	State *events.State
 
-	// Stop has the partitions that State releases and whose runs the shell must wait for. Report each with
-	// [Node.Returned], even if it has no run.
+	// Stop lists the partitions that State releases and whose runs the shell must wait for. The shell must
+	// report each partition with [Node.Returned], even if it has no run.
 	Stop []placement.Partition
 
 	Packets   []Packet
@@ -65,45 +65,48 @@ type Ready struct {
 	Lookups   []Lookup
 	Log       []Event
 
-	// Locate has addresses of others that may not reach this node. Check the addresses of this host, and
-	// report with [Node.Located] at which of them the others reach it. nil = there is no need to.
+	// Locate contains addresses of other nodes that may not be able to reach this node. The shell must check
+	// the addresses of this host, and report with [Node.Located] which of them the other nodes can reach. nil
+	// means that no check is needed.
 	Locate []string
 
-	// Watch has the nodes to which the shell must hold streams from now on; nil = unchanged. If a stream ends
-	// that the shell did not close, report it with [Node.StreamEnded].
+	// Watch lists the nodes to which the shell must keep streams open from now on. nil means that the list
+	// has not changed. If a stream ends that the shell did not close, the shell must report it with
+	// [Node.StreamEnded].
 	Watch []Watch
 
-	// Cluster is the identity of the cluster from now on; nil = unchanged.
+	// Cluster is the new identity of the cluster. nil means that it has not changed.
 	Cluster lease.ClusterID
 
-	// Hopeless is why seeds permanently refuse this node, or cannot reach it. The node has never been a
-	// member and has ended itself.
+	// Hopeless is the reason why seeds permanently refuse this node or cannot reach it. If Hopeless is set,
+	// the node has never been a member and has ended.
 	Hopeless error
 
-	// Duplicate is the record of a later process under the id of this node. The node
-	// has ended itself.
+	// Duplicate is the record of a later process with the id of this node. If Duplicate is set, this node has
+	// ended.
 	Duplicate *lease.Record
 
 	Next time.Time // when to call Ready again at the latest; zero = the node has ended
 }
 
-// Packet is a message for an address. Sending may fail. Report success with [Node.Sent].
+// Packet is a message and its destination address. Sending may fail. Report a successful send with
+// [Node.Sent].
 type Packet struct {
 	To    string
 	Bytes []byte
 
-	lease     *OwnLease // lease that this packet renews; nil = none
+	lease     *OwnLease // lease that this packet extends; nil = none
 	heartbeat time.Time // when the heartbeat in it began
 }
 
-// Exchange is a full exchange with an address. Report its end with [Node.Exchanged].
+// Exchange is a full exchange with an address. Report with [Node.Exchanged] when the exchange has finished.
 type Exchange struct {
 	Addr string
 
 	target *target // target of a join; nil = for an assignment
 }
 
-// Lookup is a name of seeds to look up. Report the addresses with [Node.Resolved].
+// Lookup is a seed name to resolve. Report the addresses with [Node.Resolved].
 type Lookup struct {
 	Name    string
 	Timeout time.Duration
@@ -136,7 +139,7 @@ func (n *Node) log(level Level, message string, attrs ...any) {
 // limiter limits how often a log line is repeated.
 type limiter struct{ last time.Time }
 
-// allow reports whether the line may be written now, and if so, notes that it is.
+// allow reports whether the line may be written now. If so, it records the time.
 func (l *limiter) allow(now time.Time, every time.Duration) bool {
 	if !l.last.IsZero() && now.Sub(l.last) < every {
 		return false
@@ -145,7 +148,7 @@ func (l *limiter) allow(now time.Time, every time.Duration) bool {
 	return true
 }
 
-// View is what a node knows at one moment. It is immutable.
+// View is a snapshot of what a node knows. It is immutable.
 type View struct {
 	Phase    Phase
 	Ended    bool
@@ -156,41 +159,43 @@ type View struct {
 	Lease    *OwnLease
 	Stats    Stats
 
-	// Runners has the members that run a partition which the table gives to another member. Lookups return
-	// them. RunsLeft counts the partitions that run or wind down here although the table gives them to
-	// others. Overdue are those of them whose runs were stopped and have not returned in time.
+	// Runners maps each partition that runs on a different member than Table specifies to that member.
+	// Lookups return that member. RunsLeft counts the partitions that are running or stopping here although
+	// Table assigns them to other members. Overdue lists those of them whose runs were stopped but have not
+	// returned in time.
 	Runners  map[placement.Partition]lease.NodeID
 	RunsLeft int
 	Overdue  []placement.Partition
 
-	// Holds is why the node owns nothing, in the order in which to solve the causes: see Hold. A node that
-	// has left has none.
+	// Holds lists why the node owns nothing, in the order in which the causes should be resolved: see Hold. A
+	// node that has left has no holds.
 	Holds []Hold
 
-	// Waits is why the node is still joining after the grace. It is nil if there is no such reason.
+	// Waits is the reason why the node is still joining after the grace period. nil means that there is none.
 	Waits error
 
-	// Unreachable is why others do not reach this node at its advertised address. It is nil if no reason is
-	// known.
+	// Unreachable is the reason why other nodes cannot reach this node at its advertised address. nil means
+	// that no reason is known.
 	Unreachable error
 
-	// StreamsAlone has the advertised addresses of nodes that try to join and whose states come over streams,
-	// but between which and this node packets do not get through both ways.
+	// StreamsAlone contains the advertised addresses of nodes that are trying to join. The states of these
+	// nodes arrive over streams, but packets between them and this node are lost in at least one direction.
 	StreamsAlone map[lease.NodeID]string
 
-	// Fenced is why the node was last fenced; "" = never.
+	// Fenced is the reason why the node was last fenced. "" means that it has never been fenced.
 	Fenced string
 
-	// Stale says that Table is from before that fence, because the node is joining again, and that Live is
-	// incomplete. Gone then has the nodes that are known to be no longer live, and why.
+	// Stale reports that Table is from before that fence, because the node is rejoining, and that Live is
+	// incomplete. In this case, Gone contains the nodes that are known to be no longer live, and the reason
+	// for each.
 	Stale bool
 	Gone  map[lease.Incarnation]lease.Reason
 }
 
-// Handle returns the handle of this node, which answers watchers.
+// Handle returns the handle of this node, with which the node replies to its watchers.
 func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 
-// View returns what this node knows. It costs O(nodes).
+// View returns the current knowledge of the node. It costs O(nodes).
 func (n *Node) View() View {
 	v := n.Glance()
 	v.Live = n.set.View()
@@ -231,17 +236,18 @@ func (n *Node) Glance() View {
 	return v
 }
 
-// Members yields the records of the live members, sorted by id. It costs O(nodes) and needs no View.
+// Members yields the records of the live members, sorted by id. It costs O(nodes), but does not need a View.
 func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 
-// OldestLease returns the age of the oldest lease of another node. It costs O(nodes) and needs no View.
+// OldestLease returns the age of the oldest lease of another node. It costs O(nodes), but does not need a
+// View.
 func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
 
-// outdated reports whether the table and its members are from before a fence. A node that has joined again
-// but is isolated knows the present members.
+// outdated reports whether the table and its members are from before a fence. An isolated node that has
+// rejoined knows the current members, so its table is not considered outdated.
 func (t *tables) outdated() bool { return t.stale && !t.ended && t.life.phase != Isolated }
 
-// waitsFor returns why a joining node does not continue alone, or nil.
+// waitsFor returns why a joining node does not continue alone, or nil if there is no such reason.
 func (n *Node) waitsFor() error {
 	if err := n.reach.whyOneWay(); err != nil {
 		return err
@@ -255,16 +261,17 @@ func (n *Node) waitsFor() error {
 	return nil
 }
 
-// divergence counts how often and for how long a node with a table saw members with another table.
+// divergence counts how often and for how long this node, while it had a table, saw members with a different
+// table.
 type divergence struct {
 	members int       // number of members that differed at the last count
-	since   time.Time // time up to which divergence is counted; zero = there is none
+	since   time.Time // time up to which divergence has been counted; zero = no divergence
 	times   uint64
 	total   time.Duration
 }
 
-// count notes how many members differ now. Without a table, the node does not know about the time since the
-// last count.
+// count records how many members have a different table now. If this node has no table, the time since the
+// last call is not counted.
 func (d *divergence) count(now time.Time, hasTable bool, members int) {
 	d.members = members
 	diverging, did := hasTable && members > 0, !d.since.IsZero()

@@ -10,14 +10,14 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Receive applies a message of another node that came in a packet.
+// Receive applies a message that another node sent in a packet.
 func (n *Node) Receive(now time.Time, message []byte) {
 	if m := n.open(now, message, false); m != nil {
 		n.receive(now, m, pendingMessage{bytes: message})
 	}
 }
 
-// open decodes a message, or returns nil if it does not count.
+// open decodes a message. It returns nil if the message must be ignored.
 func (n *Node) open(now time.Time, message []byte, stream bool) *lease.Message {
 	n.checkLease(now)
 	if n.ended {
@@ -42,7 +42,7 @@ func (n *Node) open(now time.Time, message []byte, stream bool) *lease.Message {
 	return nil
 }
 
-// receive applies a message, or challenges its sender first.
+// receive applies a message, or first challenges its sender.
 func (n *Node) receive(now time.Time, m *lease.Message, l pendingMessage) {
 	e := n.apply(now, m)
 	if e.Challenge != "" {
@@ -77,7 +77,7 @@ func (n *Node) decode(message []byte) (*lease.Message, error) {
 	return m, err
 }
 
-// Merge applies the full state of another node that came over a stream.
+// Merge applies the full state of another node that arrived over a stream.
 func (n *Node) Merge(now time.Time, state []byte) {
 	m := n.open(now, state, true)
 	if m == nil {
@@ -102,10 +102,11 @@ func (n *Node) Merge(now time.Time, state []byte) {
 	n.receive(now, m, l)
 }
 
-// A message may be a recorded one that somebody sent again. So a sender that is not live here must first show
-// that it runs, by answering a challenge. Its messages wait for that.
+// A message may be a replay of an earlier message. So if a sender is not live in the view of this node, the
+// sender must first answer a challenge to show that it is running. The messages of the sender wait until
+// then.
 
-// pendingSenders has the challenged senders, whose messages wait.
+// pendingSenders contains the challenged senders and their waiting messages.
 type pendingSenders struct {
 	*Node
 	senders []*pendingSender
@@ -115,8 +116,8 @@ type pendingSenders struct {
 	streams map[lease.NodeID]streamed
 }
 
-// streamed is a node that is not active and whose full states came over streams, without an answer to a
-// packet since the first state.
+// streamed is a node that is not active and whose full states arrive over streams. Since its first full
+// state, such a node has not answered any packet.
 type streamed struct {
 	handle        lease.Handle
 	addr          string
@@ -131,26 +132,28 @@ type pendingSender struct {
 	messages []pendingMessage // the first messages and the latest
 }
 
-// pendingMessage is an encoded message.
+// pendingMessage is an encoded message that waits until its sender has answered a challenge.
 type pendingMessage struct {
 	bytes []byte
 	state bool // the full state of the sender, which came over a stream
 }
 
 const (
-	// confirmTime is how long a sender has to answer. A message that arrives later causes a new challenge.
+	// confirmTime is how long a sender has to answer a challenge. A message that arrives later causes a new
+	// challenge.
 	confirmTime = 2 * time.Second
 
-	// remindAfter is after what time a sender is challenged again. The time then doubles, up to five
-	// challenges, because challenge and answer are packets, which get lost.
+	// remindAfter is the time after which a sender is challenged again, because challenges and answers are
+	// packets that may get lost. The time doubles after each challenge, up to five challenges.
 	remindAfter = 100 * time.Millisecond
 
-	// maxReminded is how many senders of a host are challenged again. It is limited because a message of an
-	// unauthenticated peer can name any address, and a challenge is as large as the message.
+	// maxReminded is the maximum number of senders per host that are challenged again. The limit is needed
+	// because an unauthenticated peer can name any address in a message, and a challenge is as large as such
+	// a message.
 	maxReminded = 4
 
-	// streamedFor is how long a streamed node is shown to people after its latest state, and maxStreamed is
-	// how many are shown.
+	// streamedFor is how long a streamed node is shown to users after its latest state arrived. maxStreamed
+	// is the maximum number of such nodes.
 	streamedFor = 30 * time.Second
 	maxStreamed = 64
 
@@ -158,7 +161,7 @@ const (
 	maxWaiting        = 4 // messages per sender
 )
 
-// confirm challenges the sender of a message, and keeps the message until it answers.
+// confirm challenges the sender of a message, and keeps the message until the sender answers.
 func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, l pendingMessage) {
 	if l.state {
 		w.makeRoom(len(l.bytes))
@@ -178,8 +181,8 @@ func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, 
 	w.keep(s, l)
 }
 
-// makeRoom forgets senders of packets, the longest-waiting first, if there is no room for a full state,
-// because unauthenticated peers may send any number of packets.
+// makeRoom drops senders of packets if there is no room for a full state, starting with the one that has
+// waited longest. Packets must give way because unauthenticated peers can send any number of them.
 func (w *pendingSenders) makeRoom(bytes int) {
 	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
 		i := slices.IndexFunc(w.senders, func(s *pendingSender) bool {
@@ -199,7 +202,8 @@ func (w *pendingSenders) sender(h lease.Handle) *pendingSender {
 	return nil
 }
 
-// keep keeps a message. If there are many, it replaces the latest one. A packet never replaces a full state.
+// keep stores a message. If maxWaiting messages of the sender are already stored, the new message replaces
+// the latest. A packet never replaces a full state.
 func (w *pendingSenders) keep(s *pendingSender, l pendingMessage) {
 	if len(s.messages) == maxWaiting {
 		if s.messages[maxWaiting-1].state && !l.state {
@@ -214,8 +218,8 @@ func (w *pendingSenders) keep(s *pendingSender, l pendingMessage) {
 	}
 }
 
-// take removes the packets of a sender and returns them. With states, it also takes the full states and
-// removes the sender.
+// take removes the packets of a sender and returns them. If states is true, take also removes and returns its
+// full states, and removes the sender.
 func (w *pendingSenders) take(s *pendingSender, states bool) (taken []pendingMessage) {
 	var kept []pendingMessage
 	for _, l := range s.messages {
@@ -232,8 +236,8 @@ func (w *pendingSenders) take(s *pendingSender, states bool) (taken []pendingMes
 	return taken
 }
 
-// noteState notes a node whose full state came over a stream. A node that is active in this state is on
-// another side of a split, and does not try to join.
+// noteState records a node whose full state arrived over a stream. A node that is active according to this
+// state is on another side of a split and is not trying to join, so it is not recorded.
 func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) {
 	if active {
 		delete(w.streams, r.ID)
@@ -253,8 +257,8 @@ func (w *pendingSenders) noteState(now time.Time, r *lease.Record, active bool) 
 	w.streams[r.ID] = s
 }
 
-// streamsAlone returns the addresses of nodes that try to join, and whose states have come for so long that a
-// packet should have answered.
+// streamsAlone returns the addresses of nodes that are trying to join but do not answer packets. It only
+// includes a node whose states have been arriving for so long that a packet should have been answered by now.
 func (w *pendingSenders) streamsAlone(live *lease.View) map[lease.NodeID]string {
 	if len(w.streams) == 0 {
 		return nil
@@ -273,12 +277,12 @@ func (w *pendingSenders) streamsAlone(live *lease.View) map[lease.NodeID]string 
 	return alone
 }
 
-// forgetStreams forgets nodes whose latest state came long ago.
+// forgetStreams drops nodes whose latest state arrived long ago.
 func (w *pendingSenders) forgetStreams(now time.Time) {
 	maps.DeleteFunc(w.streams, func(_ lease.NodeID, s streamed) bool { return now.Sub(s.latest) > streamedFor })
 }
 
-// hostOf returns an ip:port without its port.
+// hostOf returns the host part of an ip:port.
 func hostOf(addr string) string {
 	if i := strings.LastIndexByte(addr, ':'); i >= 0 {
 		return addr[:i]
@@ -294,11 +298,11 @@ func (w *pendingSenders) challenge(now time.Time, s *pendingSender) {
 	w.send(Packet{To: s.addr, Bytes: w.encode(w.set.Challenge(now, w.random()))})
 }
 
-// random returns a random number for lease.Set.Challenge.
+// random returns a random nonzero number for lease.Set.Challenge.
 func (n *Node) random() uint64 { return n.rng.Uint64() | 1 }
 
-// admit applies the packets of a sender that has answered, and its full states if packets
-// arrive both ways.
+// admit applies the packets of a sender that has answered a challenge. If packets arrive in both directions,
+// admit also applies the sender's full states.
 func (w *pendingSenders) admit(now time.Time, from lease.Handle, bothWays bool) {
 	if bothWays {
 		maps.DeleteFunc(w.streams, func(_ lease.NodeID, s streamed) bool { return s.handle == from })
@@ -314,7 +318,7 @@ func (w *pendingSenders) admit(now time.Time, from lease.Handle, bothWays bool) 
 	}
 }
 
-// remind challenges senders that have not answered again, or forgets them.
+// remind repeats the challenge for senders that have not answered, and drops senders whose time is up.
 func (w *pendingSenders) remind(now time.Time) {
 	if !due(now, w.next) {
 		return

@@ -7,16 +7,17 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// rejoin brings a node back after its own lease expired, from the moment when it believes messages again.
+// rejoin brings a node back after its own lease expired. The rejoin starts when the node trusts messages
+// again.
 type rejoin struct {
 	*Node
 	debounce time.Duration
 	began    time.Time // zero = not rejoining
-	asked    time.Time // when it asked for missing members; zero = it has not
+	asked    time.Time // when the node asked for missing members; zero = it has not asked
 }
 
-// enterAt returns when gossip alone has brought enough news to enter: some time after the rejoin began, and
-// after the node asked for missing members.
+// enterAt returns the time at which gossip alone has delivered enough news for this node to become a member.
+// It is a fixed time after the rejoin began, or after the node asked for missing members.
 func (r *rejoin) enterAt() time.Time {
 	if !r.asked.IsZero() {
 		return r.asked.Add(r.debounce)
@@ -24,9 +25,9 @@ func (r *rejoin) enterAt() time.Time {
 	return r.began.Add(4 * r.debounce)
 }
 
-// checkLease fences this node if its own lease has expired, because the process was paused, or could not
-// send, for so long that others have taken over. The node then owns nothing, forgets what it knows, and has
-// to join again.
+// checkLease fences this node if its own lease has expired. This happens if the process was paused, or could
+// not send, for so long that other nodes have taken over. A fenced node owns nothing, forgets what it knows,
+// and must rejoin.
 func (n *Node) checkLease(now time.Time) {
 	if n.stall.wallStepped(now) {
 		n.asleep.wonder(now)
@@ -40,7 +41,7 @@ func (n *Node) checkLease(now time.Time) {
 	n.rejoin.expel(now, "own lease expired: the process was paused, or could not send")
 }
 
-// expel fences this node, and makes it forget what it knows and join again.
+// expel fences this node, makes it forget what it knows, and makes it rejoin.
 func (r *rejoin) expel(now time.Time, why string) {
 	r.life.fence()
 	r.join.stop()
@@ -54,13 +55,14 @@ func (r *rejoin) expel(now time.Time, why string) {
 	r.set.ExpireOthers(now)
 	r.join.lost.add(now, r.pick(r.set.ExpiredAddrs(nil), maxLost))
 	r.announce(now)
-	r.changed = false // the present knowledge is out of date
+	r.changed = false // the current knowledge is out of date
 	r.when.publish = time.Time{}
 }
 
-// listenAgain stops discarding messages and begins to rejoin. Because an attempt may wait for a node that
-// does not answer, news from gossip is also enough. It is not enough while the full state of a node waits for
-// an answer, because packets then get lost, and those that arrive only name a few members.
+// listenAgain stops discarding messages and starts the rejoin. An attempt may hang on a node that does not
+// answer, so enough news from gossip also completes the rejoin. Gossip is not enough while the full state of
+// another node waits for an answer. In that case packets are being lost, and those that arrive only name a
+// few members.
 func (r *rejoin) listenAgain(now time.Time) {
 	if r.stall.discarded(now) {
 		r.began = now
@@ -69,8 +71,8 @@ func (r *rejoin) listenAgain(now time.Time) {
 	if r.began.IsZero() || now.Before(r.enterAt()) || now.Before(r.join.waits) || len(r.set.Peers(nil)) == 0 {
 		return
 	}
-	// Heartbeats that came while messages were discarded are only relayed a few times, so their senders would
-	// be missing until their next heartbeat.
+	// Heartbeats that arrived while messages were discarded are only relayed a few times. If this node did
+	// not ask for the missing members, they would be missing until their next heartbeats.
 	if missing := r.set.ExpiredHandles(); r.asked.IsZero() && len(missing) > 0 {
 		r.asked = now
 		r.askFor(now, missing)
@@ -79,7 +81,7 @@ func (r *rejoin) listenAgain(now time.Time) {
 	r.join.enter(now, true)
 }
 
-// askFor asks a few members for the records of others.
+// askFor asks a few members for the records of other nodes.
 func (r *rejoin) askFor(now time.Time, others []lease.Handle) {
 	b := r.encode(r.set.Request(now, others, nil))
 	for _, addr := range r.pick(r.set.Peers(nil), r.cfg.GossipNodes) {
@@ -91,13 +93,13 @@ const (
 	maxLost     = 64
 	rememberFor = 24 * time.Hour
 
-	// lostAtOnce is how many lost members all members on a side of a split try together per RejoinInterval,
-	// on average. It is limited because a large fleet must not overload the hosts of dead nodes.
+	// lostAtOnce is the average number of lost members that one side of a split tries per RejoinInterval. The
+	// limit keeps a large fleet from overloading the hosts of dead nodes.
 	lostAtOnce = 16
 )
 
-// lost has the addresses of lost members, in the order in which their leases ran out. It does not include
-// members that left.
+// lost contains the addresses of lost members, in the order in which their leases ran out. It does not
+// contain members that left.
 type lost []loss
 
 type loss struct {
@@ -106,7 +108,7 @@ type loss struct {
 	next time.Time // earliest next attempt
 }
 
-// add adds addresses that are not known as lost yet.
+// add appends addresses that are not in the list yet.
 func (l *lost) add(now time.Time, addrs []string) {
 	for _, addr := range addrs {
 		if !slices.ContainsFunc(*l, func(o loss) bool { return o.addr == addr }) {
@@ -116,14 +118,15 @@ func (l *lost) add(now time.Time, addrs []string) {
 	*l = slices.Delete(*l, 0, max(0, len(*l)-maxLost))
 }
 
-// tried notes until when to leave an address alone.
+// tried records when an address may be tried again.
 func (l *lost) tried(addr string, next time.Time) {
 	if i := slices.IndexFunc(*l, func(o loss) bool { return o.addr == addr }); i >= 0 {
 		(*l)[i].next = next
 	}
 }
 
-// addrs returns the addresses to try. It forgets members, and addresses that were lost long ago.
+// addrs returns the addresses that may be tried now. It removes addresses of live members, and those that
+// were lost long ago.
 func (l *lost) addrs(now time.Time, members []string) (all []string) {
 	*l = slices.DeleteFunc(*l, func(o loss) bool {
 		return now.Sub(o.at) > rememberFor || slices.Contains(members, o.addr)
@@ -136,7 +139,8 @@ func (l *lost) addrs(now time.Time, members []string) (all []string) {
 	return all
 }
 
-// seedsAtOnce returns how many seeds a member tries at the same time, which is more while it is alone.
+// seedsAtOnce returns how many seeds a member tries at the same time. The number is larger while the member
+// is alone.
 func (j *join) seedsAtOnce() int {
 	if j.set.PeerCount() == 0 {
 		return mostAtOnce
@@ -144,7 +148,8 @@ func (j *join) seedsAtOnce() int {
 	return triesAtOnce
 }
 
-// inTurn returns k of the seeds of a name. Each call returns the next ones, so that every seed gets its turn.
+// inTurn returns k of the seeds that belong to a name. Each call returns the next k seeds, so that every seed
+// gets its turn.
 func (j *join) inTurn(name string, seeds []string, k int) []string {
 	if len(seeds) <= k {
 		return seeds
@@ -157,8 +162,8 @@ func (j *join) inTurn(name string, seeds []string, k int) []string {
 	return slices.Concat(seeds, seeds)[from : from+k]
 }
 
-// heal begins an attempt of a member, which tries a few seeds and lost members that are not live. While the
-// node settles, it also exchanges states with a member.
+// heal makes a member try a few seeds and lost members that are not live. While the node settles, heal also
+// exchanges states with a member.
 func (j *join) heal(now time.Time) {
 	j.stop()
 	j.next = now.Add(j.jitter(j.cfg.RejoinInterval, 0.8, 1.2))

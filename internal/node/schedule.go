@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// schedule is when a node does what it does by itself.
+// schedule contains the times of a node's recurring and planned work.
 type schedule struct {
 	renewEvery, every time.Duration // between heartbeats, and between rounds of gossip
 
@@ -21,23 +21,23 @@ type schedule struct {
 	expiry    time.Time // when the next lease expires; zero = to be computed, which costs O(nodes)
 }
 
-// heartbeatSent plans the next heartbeat, with jitter in [0, 1), and a round of gossip now.
+// heartbeatSent schedules the next heartbeat, with jitter in [0, 1), and an immediate round of gossip.
 func (s *schedule) heartbeatSent(now time.Time, jitter float64) {
 	s.heartbeat = now.Add(time.Duration((0.9 + 0.2*jitter) * float64(s.renewEvery)))
 	s.gossip = now
 }
 
-// urgentRounds is how many rounds of gossip follow each other quickly after urgent news, because a single
-// round misses a few members, and the next would be an interval later.
+// urgentRounds is the number of rounds of gossip that follow each other quickly after urgent news. A single
+// round misses a few members, and the next regular round would be a whole interval later.
 const urgentRounds = 3
 
-// urge makes the next rounds of gossip earlier, because news is urgent.
+// urge brings the next rounds of gossip forward, because there is urgent news.
 func (s *schedule) urge(now time.Time) {
 	s.gossip = earliest(s.gossip, now.Add(s.every/10))
 	s.urgent = urgentRounds - 1
 }
 
-// gossiped plans the next round of gossip.
+// gossiped schedules the next round of gossip.
 func (s *schedule) gossiped(now time.Time) {
 	s.gossip = now.Add(s.every)
 	if s.urgent > 0 {
@@ -46,14 +46,14 @@ func (s *schedule) gossiped(now time.Time) {
 	}
 }
 
-// publishBy plans a publication, unless there is an earlier one.
+// publishBy schedules a publication, unless an earlier publication is already scheduled.
 func (s *schedule) publishBy(at time.Time) {
 	if s.publish.IsZero() || at.Before(s.publish) {
 		s.publish = at
 	}
 }
 
-// lose notes that a lease ran out.
+// lose records that a lease ran out.
 func (s *schedule) lose(now time.Time) {
 	s.lost = true
 	if s.losses.IsZero() {
@@ -61,7 +61,7 @@ func (s *schedule) lose(now time.Time) {
 	}
 }
 
-// due reports whether at has come. The zero time never comes.
+// due reports whether the time of an event has come. A zero time is never due.
 func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 func earliest(a, b time.Time) time.Time {
@@ -78,25 +78,25 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// pick returns up to k random elements of all, which it reorders.
+// pick returns up to k random elements of all. It reorders all.
 func (n *Node) pick(all []string, k int) []string {
 	k = min(k, len(all))
-	for i := range k { // the begin of a Fisher-Yates shuffle
+	for i := range k { // the beginning of a Fisher-Yates shuffle
 		j := i + n.rng.IntN(len(all)-i)
 		all[i], all[j] = all[j], all[i]
 	}
 	return all[:k]
 }
 
-// deck is a pile of addresses from which a few are drawn without copying it, because a large cluster has
-// thousands.
+// deck is a set of addresses from which a caller draws a few at random. It is not copied for this, because a
+// large cluster has thousands of addresses.
 type deck struct {
 	size  int
 	card  func(i int) string // in the order before any draw
 	moved map[int]int        // by place: the card there, if it differs from before
 }
 
-// draw swaps the i-th card with a random one at or after it, and returns it.
+// draw swaps the i-th card with a random card at or after position i, and returns the card that is now at i.
 func (d *deck) draw(rng *rand.Rand, i int) string {
 	if d.moved == nil {
 		d.moved = make(map[int]int)
@@ -115,7 +115,7 @@ func (d *deck) at(place int) int {
 	return place
 }
 
-// jitter returns a random share of a time.
+// jitter returns d multiplied by a random factor between least and most.
 func (n *Node) jitter(d time.Duration, least, most float64) time.Duration {
 	return time.Duration((least + n.rng.Float64()*(most-least)) * float64(d))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// slowStart makes the weight of a node grow when it begins to own partitions.
+// slowStart increases the weight of a node step by step when the node starts to own partitions.
 type slowStart struct {
 	*Node
 	over   time.Duration // from the first step to the full weight; 0 = no slow starts
@@ -16,11 +16,11 @@ type slowStart struct {
 	next   time.Time     // when a step is due
 }
 
-// SlowStartSteps is the number of equal steps in which the weight grows. The first step is at once, and the
-// last one SlowStart later.
+// SlowStartSteps is the number of equal steps in which the weight grows. The first step is immediate, and the
+// last step comes after the duration SlowStart.
 const SlowStartSteps = 10
 
-// begin starts a slow start. The first step is due at once.
+// begin starts a slow start. The first step is due immediately.
 func (s *slowStart) begin(now time.Time) { s.began, s.next = now, now }
 
 // stop ends the slow start and reports whether there was one.
@@ -30,8 +30,9 @@ func (s *slowStart) stop() bool {
 	return was
 }
 
-// slowStartWeight returns the weight, at least 1, that a node has when its slow start began since ago, and
-// how long after the beginning the next step is due. At the end it returns full and 0.
+// slowStartWeight returns the weight of a node for the time since the beginning of its slow start. The weight
+// is at least 1. The second result is the time from the beginning to the next step. At the end of the slow
+// start, the results are full and 0.
 func slowStartWeight(full uint32, since, slowStart time.Duration) (weight uint32, next time.Duration) {
 	every := slowStart / (SlowStartSteps - 1)
 	step := 1 + since/every
@@ -41,11 +42,13 @@ func slowStartWeight(full uint32, since, slowStart time.Duration) (weight uint32
 	return max(1, uint32(uint64(full)*uint64(step)/SlowStartSteps)), step * every
 }
 
-// slowStartOrNot decides, before the node announces a state, between a slow start and the full weight at
-// once. There is a slow start whenever the node begins to own partitions while others own some: after the
-// start, a drain or a fence, others have served its keys and its caches are cold. If nodes start together,
-// all are cold, and slow starts would only shuffle keys. A strategy with an assignment fills a new node in
-// passes anyway.
+// slowStartOrNot is called before the node announces a state. It decides whether the node does a slow start,
+// or has its full weight immediately.
+//
+// The node does a slow start whenever it starts to own partitions while other nodes own some. After a start,
+// a drain or a fence, its caches are cold because other nodes have served its keys. If nodes start together,
+// all their caches are cold, and slow starts would only move keys around. A strategy with an assignment does
+// not need slow starts, because it fills a new node in passes.
 func (s *slowStart) slowStartOrNot(now time.Time, state lease.State) {
 	if state == s.set.State() {
 		return
@@ -71,7 +74,7 @@ func (s *slowStart) grow(now time.Time) {
 	}
 }
 
-// step announces the weight of the present step.
+// step announces the weight of the current step.
 func (s *slowStart) step(now time.Time) {
 	weight, next := slowStartWeight(s.wanted, now.Sub(s.began), s.over)
 	s.next = s.began.Add(next)
@@ -81,21 +84,21 @@ func (s *slowStart) step(now time.Time) {
 	}
 }
 
-// stopSlowStart ends the slow start, if there is one, and leaves the weight where it is.
+// stopSlowStart ends the slow start, if there is one, and keeps the current weight.
 func (s *slowStart) stopSlowStart() {
 	if s.stop() {
 		s.log(Info, "slow start ended", "weight", s.set.Self().Weight, "wanted", s.wanted)
 	}
 }
 
-// weigh announces a weight in this node's record.
+// weigh sets a weight in this node's record.
 func (s *slowStart) weigh(w uint32) {
 	if w != s.set.Self().Weight {
 		s.set.Update(func(r *lease.Record) { r.Weight = w })
 	}
 }
 
-// othersOwn reports whether another node can own partitions.
+// othersOwn reports whether any other node can own partitions.
 func (n *Node) othersOwn() bool {
 	return slices.ContainsFunc(n.set.View().Members, func(m lease.Member) bool {
 		return m.ID != n.self && m.Candidate()

@@ -6,8 +6,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Stats counts what a node did since New. It has the fields of cluster.CoreStats, which documents them, in the same
-// order: one is converted to the other.
+// Stats counts events of a node since New. cluster.CoreStats documents the fields. Both types must have the
+// same fields in the same order, because Stats is converted to CoreStats.
 type Stats struct {
 	lease.Stats
 

@@ -7,14 +7,14 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Watch is a node to which the shell holds a stream, so that this node notices at once when the other process
-// ends.
+// Watch is a node to which the shell keeps a stream open, so that this node notices immediately when the
+// other process ends.
 type Watch struct {
 	Node lease.Handle
 	Addr string
 }
 
-// watch has the nodes that this node watches, and those that it suspects.
+// watch contains the nodes that this node watches, and the nodes that it suspects.
 type watch struct {
 	*Node
 	nodes     []Watch // as passed to the shell
@@ -27,29 +27,33 @@ type watch struct {
 	limit     limiter
 }
 
-// suspect is a watched node whose stream has ended. This node asks it with packets before it reports it,
-// because all streams of a node may have been reset.
+// suspect is a watched node whose stream has ended. Before this node reports the failure of a suspect, it
+// sends questions to the suspect in packets, because the network may have reset all streams of a running
+// node.
 type suspect struct {
 	node     lease.Handle
-	found    time.Time // when it could not be reached
+	found    time.Time // when the node could not be reached
 	evidence lease.Evidence
 	asked    int       // questions sent
-	next     time.Time // when the last one should have been answered
+	next     time.Time // when the last question should have been answered
 }
 
 const (
-	// questions is how often a suspect is asked, because question and answer are packets, which get lost.
+	// questions is the number of questions sent to a suspect. One question is not enough, because questions
+	// and answers are packets that may get lost.
 	questions = 5
 
-	// answerTime is how long a suspect has to answer, or a GossipInterval if that is longer.
+	// answerTime is how long a suspect has to answer. If GossipInterval is longer, the suspect has that long
+	// instead.
 	answerTime = 200 * time.Millisecond
 )
 
-// watches reports whether this node watches others. A joining node does not, because its live set is still
-// far from complete.
+// watches reports whether this node watches other nodes. A joining node does not, because its live set is
+// still far from complete.
 func (w *watch) watches() bool { return w.life.phase != Joining && w.life.phase != Over }
 
-// watchOthers makes the shell watch the right nodes. It costs O(1) unless the live set has changed.
+// watchOthers tells the shell which nodes to watch. It costs O(1) unless the live set or the phase has
+// changed.
 func (w *watch) watchOthers() {
 	if w.changes == w.stats.ViewChanges && w.phase == w.life.phase {
 		return
@@ -68,8 +72,8 @@ func (w *watch) watchOthers() {
 	}
 }
 
-// StreamEnded reports that the stream to a watched node ended, and that the node could not
-// be reached again.
+// StreamEnded reports that the stream to a watched node has ended, and that the shell could not reach the
+// node again.
 func (n *Node) StreamEnded(now time.Time, h lease.Handle, e lease.Evidence) {
 	n.checkLease(now)
 	if n.ended || !n.watch.watches() {
@@ -80,12 +84,12 @@ func (n *Node) StreamEnded(now time.Time, h lease.Handle, e lease.Evidence) {
 	n.watch.next = now
 }
 
-// clear drops a suspect.
+// clear removes a node from the suspects.
 func (w *watch) clear(h lease.Handle) {
 	w.suspects = slices.DeleteFunc(w.suspects, func(s suspect) bool { return s.node == h })
 }
 
-// hear clears the sender of a message that was sent since the suspicion began.
+// hear removes the sender of a message from the suspects if the message was sent after the suspicion began.
 func (w *watch) hear(m *lease.Message) {
 	for _, s := range w.suspects {
 		if s.node == m.From && w.set.SentSince(m, s.found) {
@@ -95,8 +99,8 @@ func (w *watch) hear(m *lease.Message) {
 	}
 }
 
-// suspect asks the suspects, and reports those that have not answered. After a pause of this process it asks
-// once more, because the answers may be waiting in its socket.
+// suspect sends questions to the suspects, and reports those that have not answered. After a pause of this
+// process, it sends one more question, because the answers may be waiting in the socket.
 func (w *watch) suspect(now time.Time) {
 	if !w.watches() {
 		w.suspects = nil
@@ -126,19 +130,19 @@ func (w *watch) suspect(now time.Time) {
 	}
 }
 
-// ask asks a suspect once more.
+// ask sends one more question to a suspect.
 func (w *watch) ask(now time.Time, s *suspect) {
 	s.asked++
 	s.next = now.Add(w.questionTime())
 	w.send(Packet{To: w.set.AddrOf(s.node), Bytes: w.encode(w.set.Challenge(now, w.random()))})
 }
 
-// questionTime returns how long a suspect has to answer a question.
+// questionTime returns how long a suspect has to answer a single question.
 func (w *watch) questionTime() time.Duration {
 	return max(answerTime, w.cfg.GossipInterval) / questions
 }
 
-// reportFailure reports that a suspect has ended, unless its lease has ended already.
+// reportFailure reports that a suspect has ended, unless the suspect's lease has already ended.
 func (w *watch) reportFailure(now time.Time, s suspect) {
 	if w.set.AddrOf(s.node) == "" {
 		return
@@ -151,7 +155,7 @@ func (w *watch) reportFailure(now time.Time, s suspect) {
 	w.when.urge(now)
 }
 
-// refute makes this node send a heartbeat soon, because others report that it has ended.
+// refute makes this node send a heartbeat soon, because other nodes report that it has ended.
 func (w *watch) refute(now, at time.Time) {
 	if !at.Before(w.when.heartbeat) {
 		return // it will do so anyway
@@ -162,8 +166,8 @@ func (w *watch) refute(now, at time.Time) {
 	}
 }
 
-// noteCrashes keeps the addresses of members whose failure was confirmed, because they may be on another side
-// of a split.
+// noteCrashes keeps the addresses of members whose failure was confirmed, because those members may be on
+// another side of a split.
 func (w *watch) noteCrashes(now time.Time) {
 	if crashes := w.set.Stats().Crashed; crashes != w.crashes {
 		w.crashes = crashes
@@ -174,9 +178,9 @@ func (w *watch) noteCrashes(now time.Time) {
 	}
 }
 
-// moreConfirmations reports whether a due change has to wait until more failures are confirmed, so that
-// processes that ended together cause only one new table. It waits for half a GossipInterval, and as long
-// again while too few watchers report another member.
+// moreConfirmations reports whether a due change must wait until more failures are confirmed. The wait
+// combines processes that ended together into one new table. The change waits for half a GossipInterval. If
+// too few watchers have reported another member by then, the change waits for up to another half.
 func (w *watch) moreConfirmations(now time.Time) bool {
 	waited := now.Sub(w.confirmed)
 	if w.confirmed.IsZero() || waited >= w.cfg.GossipInterval || (waited >= w.cfg.GossipInterval/2 && !w.set.Reported()) {

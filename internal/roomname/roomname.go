@@ -1,5 +1,5 @@
-// Package roomname has the rule for names of rooms and participants, which
-// affinity and presence share.
+// Package roomname checks the names of rooms and participants. The packages affinity and presence share its
+// rules.
 package roomname
 
 import (
@@ -13,9 +13,9 @@ import (
 // MaxBytes is the maximum length of a name.
 const MaxBytes = 512
 
-// Check returns the problem of name, or nil. A valid name is 1 to MaxBytes
-// bytes of UTF-8 without control characters and without { } and *, which have a
-// meaning in the keys and patterns of stores.
+// Check returns an error if name is invalid. A valid name has 1 to MaxBytes bytes of UTF-8. It must not
+// contain control characters or the characters { } and *, which have a special meaning in the keys and
+// patterns of stores.
 func Check(name string) error {
 	switch {
 	case name == "":

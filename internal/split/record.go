@@ -9,21 +9,22 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Member is what a record needs to know of a live member.
+// Member contains what a record needs to know about a live member.
 type Member struct {
 	lease.Incarnation
-	Placed bool // it takes or took part in placement, so it votes, and newcomers follow it
-	Owns   bool // it takes part in placement now
+	Placed bool // takes or took part in placement, so it votes, and newcomers follow it
+	Owns   bool // takes part in placement now
 
 	Renewed time.Time // when it sent its latest heartbeat
 }
 
-// Record is the voters that a node knows. The zero Record with a Forget is empty.
+// Record contains the voters that a node knows. A zero Record in which only Forget and Spread are set is
+// empty and ready to use.
 type Record struct {
 	// Forget is how long a silent voter keeps its seat.
 	Forget time.Duration
 
-	// Spread is the maximum time until the news of a member has reached all others.
+	// Spread is the maximum time until all other members have received the news of a member.
 	Spread time.Duration
 
 	seats  map[lease.NodeID]*seat
@@ -34,63 +35,67 @@ type Record struct {
 	returned time.Time // when a silent voter last became live again
 }
 
-// seat is what a record knows of a voter.
+// seat is what a record knows about a voter.
 type seat struct {
 	vote   uint64    // the incarnation whose seat all voters know; 0 = none yet
 	latest uint64    // the latest incarnation that was live
-	taken  time.Time // when the latest incarnation was first seen, or last seen not taking part in placement
-	lost   time.Time // when the last incarnation was lost; zero = one is live
+	taken  time.Time // when the latest incarnation was first seen, or was last seen outside placement
+	lost   time.Time // when the last incarnation was lost; zero = an incarnation is live
 
-	refused bool // the voter is lost, and its processes seem to have ended
+	refused bool // the voter is lost, and its processes appear to have ended
 }
 
-// process returns the process that the seat is for.
+// process returns the process to which the seat belongs.
 func (s *seat) process(id lease.NodeID) lease.Incarnation {
 	return lease.Incarnation{Node: id, Number: cmp.Or(s.vote, s.latest)}
 }
 
-// seemsOver reports whether the process that the seat is for refused connections, and a later one with its id
-// has ended, too.
+// seemsOver reports whether the process of the seat has refused connections, and any later process with the
+// same id has ended as well.
 func (s *seat) seemsOver(of lease.Incarnation, ends Ends) bool {
 	latest := lease.Incarnation{Node: of.Node, Number: s.latest}
 	return ends.Refused(of) && (of == latest || ends.Refused(latest) || ends.Left(latest))
 }
 
-// Ends is what is known about the ends of processes.
+// Ends reports how processes have ended.
 type Ends interface {
-	// Left reports whether a process sent a leave message, so that it has certainly ended.
+	// Left reports whether a process sent a leave message, which proves that it has ended.
 	Left(i lease.Incarnation) bool
 
-	// Refused reports whether the address of a process refused connections. A firewall may have refused them.
+	// Refused reports whether the address of a process refused connections. A refusal does not prove that the
+	// process has ended, because it may come from a firewall.
 	Refused(i lease.Incarnation) bool
 }
 
 // Verdict is the result of [Record.Decide].
 type Verdict struct {
-	Owns bool // this node may own partitions
+	Owns bool // whether this node may own partitions
 	Why  Why
 
 	Votes, Seats int // votes of live voters, and all seats
 }
 
-// Why is the reason of a verdict.
+// Why is the reason for a verdict.
 type Why uint8
 
 // The reasons.
 const (
 	Whole    Why = iota // no voter is missing
-	Majority            // most voters are live here, or half of them and the smallest id
+	Majority            // most voters are live here, or half of them including the smallest id
 	Minority            // most voters are missing
 	Elders              // this node is new, so its elders decide
 )
 
-// Decide decides, given the live members including this node. agreed is the time of the oldest of their
-// latest heartbeats. It must be zero unless all members with a table have this node's table, that table has
-// all candidates that this node sees, and no heartbeat is from before the latest moment at which any of them
-// missed a voter.
+// Decide returns whether this node may own partitions, given the live members including this node.
 //
-// Neither silence nor a later incarnation proves that a process has ended, because a later process may have
-// been started because the earlier one is cut off.
+// The parameter agreed is the earliest of the members' latest heartbeat times. It must be zero unless three
+// conditions are met:
+//   - All members with a table have the same table as this node.
+//   - That table contains all candidates that this node sees.
+//   - All these heartbeats were sent after the last moment at which any of the members missed a voter.
+//
+// A silent process, or one whose id is used by a later process, has not necessarily ended. The later process
+// may have been started because the earlier process is cut off.
 func (r *Record) Decide(now time.Time, self lease.Incarnation, members []Member, agreed time.Time, ends Ends) Verdict {
 	if r.seats == nil {
 		r.seats, r.guests = make(map[lease.NodeID]*seat), make(map[lease.NodeID]*seat)
@@ -112,7 +117,7 @@ func (r *Record) Decide(now time.Time, self lease.Incarnation, members []Member,
 	return v
 }
 
-// review notes which voters are missing, and takes the seats away from voters that have ended or were silent
+// review records which voters are missing. It removes the seats of voters that have left or have been silent
 // for too long.
 func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ends Ends) {
 	for id, s := range r.seats {
@@ -137,11 +142,13 @@ func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ends Ends) 
 	}
 }
 
-// believe takes the seats away from voters that refused connections, on a side that may own even if it counts
-// them as missing. It reports whether it took any. A firewall may refuse the connections between two sides,
-// but it does not let heartbeats through, either. So once all live members have sent a heartbeat after a
-// voter was lost, none of them is on the side of that voter. This side has then lost everything that it is
-// cut off from, and if it is the smaller side, it does not own. Half a Spread is much longer than any
+// believe removes the seats of missing voters that refused connections. The caller must only call it if this
+// side may own partitions without these voters. It reports whether it removed any seats.
+//
+// A firewall that refuses the connections between two sides also blocks heartbeats. So once all live members
+// have sent a heartbeat after the voter was lost, none of these members is on the other side of such a
+// firewall. At that point, this side has lost all members from which it is cut off. If this side were the
+// smaller one, it would not own anything. The check uses half a Spread, which is much longer than any
 // difference between the clocks.
 func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 	for id, s := range r.seats {
@@ -154,16 +161,19 @@ func (r *Record) believe(self lease.Incarnation, members []Member) (any bool) {
 	return any
 }
 
-// Misses reports whether this node says in each message that it misses a voter. It does while a voter is
-// missing, and for a Spread after a silent voter has returned. For example, A was silent and C was restarted
-// in the meantime. Until the end of the Spread, A may not have heard of the new process of C. A's table has
-// the same ids, but relies on the old process, which may still run.
+// Misses reports whether this node must announce in each message that it misses a voter. A node does so while
+// a voter is missing, and for another Spread after a silent voter has returned.
+//
+// The second case is needed, for example, if A was silent and C was restarted in the meantime. Until the end
+// of the Spread, A may not know the new process of C. The table of A then has the same ids as other tables,
+// but it relies on the old process of C, which may still be running.
 func (r *Record) Misses(now time.Time) bool {
 	return r.short() || (!r.returned.IsZero() && !now.After(r.returned.Add(r.Spread)))
 }
 
-// short reports whether a voter is missing as of the last Decide. Then this node gives no seats, because a
-// newcomer would believe that the cluster is complete and would not know of the missing voters.
+// short reports whether a voter was missing at the last Decide. While a voter is missing, this node does not
+// give seats. Otherwise a newcomer would assume that the cluster is complete, and would not know about the
+// missing voter.
 func (r *Record) short() bool {
 	for _, s := range r.seats {
 		if !s.lost.IsZero() {
@@ -173,10 +183,10 @@ func (r *Record) short() bool {
 	return false
 }
 
-// seat gives a seat to each member that is placed, once no voter is missing. A seat becomes a vote once all
-// members have agreed more than a Spread after its member was first seen placed. Each seat has its own time,
-// which also runs while a voter is missing, because members that miss a voter do not agree, and give all
-// seats before they agree again.
+// seat gives a seat to each placed member if no voter is missing. A seat becomes a vote when all members have
+// agreed, more than a Spread after the member was first seen to take part in placement. Each seat has its own
+// start time. The waiting time of a seat also passes while a voter is missing. That is safe, because members
+// that miss a voter do not agree, and they give all seats before they agree again.
 func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
 	short := r.short()
 	for id, m := range live {
@@ -199,8 +209,8 @@ func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.T
 	maps.DeleteFunc(r.guests, func(id lease.NodeID, _ *seat) bool { _, here := live[id]; return !here })
 }
 
-// meet notes the elders of this node until it takes part in placement itself. Two nodes are never elders of
-// each other, so newcomers cannot follow each other in a circle.
+// meet records the elders of this node until the node takes part in placement itself. Two nodes are never
+// elders of each other, so newcomers cannot follow each other in a circle.
 func (r *Record) meet(self Member, members []Member) {
 	if r.placed {
 		return
@@ -217,7 +227,7 @@ func (r *Record) meet(self Member, members []Member) {
 	}
 }
 
-// count counts votes and seats.
+// count counts votes and seats, and decides by majority.
 func (r *Record) count(live map[lease.NodeID]Member) Verdict {
 	v := Verdict{Owns: true, Why: Whole, Seats: len(r.seats)}
 	first, firstVotes := lease.NodeID(""), false
@@ -239,8 +249,8 @@ func (r *Record) count(live map[lease.NodeID]Member) Verdict {
 	return v
 }
 
-// follow decides for a newcomer. It may own if an elder owns, or if it no longer has an elder and misses no
-// voter.
+// follow decides for a newcomer. The newcomer may own partitions if one of its elders owns partitions. If no
+// elder is live, follow returns v unchanged.
 func (r *Record) follow(v Verdict, live map[lease.NodeID]Member) Verdict {
 	present := false
 	for e := range r.elders {

@@ -1,5 +1,6 @@
-// Package tablewire defines what an agent sends to its routing clients: first the whole table and all
-// members, then what changes. Both sides use it, so that neither has to import the other.
+// Package tablewire defines the messages that an agent sends to its routing clients: first the whole table
+// and all members, and then only changes. The agent and the client both import this package, so they do not
+// have to import each other.
 package tablewire
 
 import (
@@ -13,36 +14,37 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Update takes a routing client from one State to another.
+// Update is the change from one State of a routing client to another.
 type Update struct {
 	Version uint64           `json:"version"` // of the agent's snapshot
 	Digest  placement.Digest `json:"digest"`  // digest of the table after the update
 
-	// Stale says that the agent's own table may be out of date, because it is isolated or joins again.
+	// Stale reports that the agent's own table may be out of date, because the agent is isolated or
+	// rejoining.
 	Stale bool `json:"stale,omitempty"`
 
-	// Table, if set, is the whole table. Then the update needs no State before it, and Members has all
-	// members.
+	// Table is the whole table, if set. If Table is set, the update does not need a previous State, and
+	// Members contains all members.
 	Table   *placement.Export `json:"table,omitempty"`
-	Cluster string            `json:"cluster,omitempty"` // whose table it is; "" if the agent does not say
+	Cluster string            `json:"cluster,omitempty"` // cluster of the table; "" if the agent does not report it
 
 	Nodes   []placement.Node `json:"nodes,omitzero"`    // all candidates, if they changed
 	Moved   []placement.Move `json:"moved,omitempty"`   // partitions whose owner in the table changed
-	Gone    []lease.NodeID   `json:"gone,omitempty"`    // no longer live
-	Members []Member         `json:"members,omitempty"` // new, or changed
+	Gone    []lease.NodeID   `json:"gone,omitempty"`    // nodes that are no longer live
+	Members []Member         `json:"members,omitempty"` // new or changed members
 
-	// Running has all partitions that still run on a member other than the one that the table names.
+	// Running contains all partitions that still run on a different member than the table specifies.
 	Running []Running `json:"running,omitempty"`
 }
 
-// Member is a live node, without the fields that change with each heartbeat.
+// Member is a live node without the fields that change with each heartbeat.
 type Member struct {
 	lease.Profile
 
 	State lease.State `json:"state"`
 }
 
-// Equal reports whether m and o agree in all fields.
+// Equal reports whether all fields of m and o are equal.
 func (m *Member) Equal(o *Member) bool { return m.State == o.State && m.Profile.Equal(&o.Profile) }
 
 // Running is a partition and the member that runs it.
@@ -51,19 +53,19 @@ type Running struct {
 	Node      lease.NodeID        `json:"node"`
 }
 
-// State is what an agent knows, and what a routing client knows after an Update. It is immutable.
+// State is what an agent knows, and what a routing client knows after an Update. A State is immutable.
 type State struct {
 	Cluster string // "" if unknown
 	Version uint64
-	Table   *placement.Table // nil: the agent has had none yet
+	Table   *placement.Table // nil = the agent has not had a table yet
 	Stale   bool
 	Members []*Member // sorted by id
 	Running []Running // sorted by partition
 }
 
-// Diff returns the update that takes a routing client from one state of an agent to a later one. If from is
-// nil, the update has the whole table. An agent never changes its number of partitions or its strategy. Diff
-// takes O(partitions + members) time.
+// Diff returns the update that a routing client needs to get from one state of an agent to a later state. If
+// from is nil, the update contains the whole table. Diff assumes that the number of partitions and the
+// strategy of an agent never change. It takes O(partitions + members) time.
 func Diff(from, to *State) *Update {
 	u := &Update{Version: to.Version, Digest: to.Table.Digest(), Stale: to.Stale, Running: to.Running}
 	var old []*Member
@@ -90,8 +92,8 @@ func Diff(from, to *State) *Update {
 	return u
 }
 
-// pairs yields the members of two sorted lists in pairs with the same id. If a list does not have the member,
-// it is nil.
+// pairs yields pairs of members with the same id from two sorted lists. If one list does not contain the id,
+// the corresponding member is nil.
 func pairs(a, b []*Member) func(yield func(a, b *Member) bool) {
 	return func(yield func(a, b *Member) bool) {
 		for len(a) > 0 || len(b) > 0 {
@@ -118,11 +120,11 @@ func pairs(a, b []*Member) func(yield func(a, b *Member) bool) {
 	}
 }
 
-// errNoStart is the error of an update without a state to change.
+// errNoStart is the error of an update that needs a previous state when there is none.
 var errNoStart = errors.New("tablewire: the first update has no table")
 
-// Apply returns the state after u. Updates may come from an untrusted source, so Apply checks u, and its
-// error names the problem. It takes O(partitions + members) time.
+// Apply returns the state after u. Updates may come from an untrusted source, so Apply validates u, and its
+// error describes the problem. It takes O(partitions + members) time.
 func (u *Update) Apply(from *State) (*State, error) {
 	var e placement.Export
 	var old []*Member
@@ -155,7 +157,7 @@ func (u *Update) Apply(from *State) (*State, error) {
 	return u.state(name, table, old), nil
 }
 
-// state returns the state with the table, and the members after u.
+// state returns the state after u, with the given table and the members as changed by u.
 func (u *Update) state(name string, table *placement.Table, old []*Member) *State {
 	members := old
 	if len(u.Gone) > 0 || len(u.Members) > 0 {

@@ -1,4 +1,4 @@
-// Package wire reads and writes MessagePack, for all messages whose format roost defines.
+// Package wire reads and writes MessagePack. roost uses it for all messages whose format it defines.
 //
 //	b := wire.Append(nil, func(w *wire.Writer) {
 //		f := w.Fields(1)
@@ -13,18 +13,20 @@
 //		})
 //	})
 //
-// It wraps the part of github.com/vmihailenco/msgpack/v5 that is safe for hostile input. The rest of that
-// library is not safe: it allocates what the header of a value claims, it recurses as deep as values are
-// nested, and it accepts -1 and nil as unsigned integers. Here
+// Package wire wraps the part of github.com/vmihailenco/msgpack/v5 that is safe for hostile input. The rest
+// of that library is not safe. The library allocates as much memory as the header of a value claims, it
+// recurses as deep as values are nested, and it accepts -1 and nil as unsigned integers. This package has the
+// following protections:
 //
-//   - a length is compared with a bound and with the bytes that are left before anything is allocated,
-//   - nothing recurses: [Reader.Skip] counts the values that are still to come,
-//   - every number, text and list has a bound of its caller, and the type that it should have.
+//   - Before it allocates anything, it compares each length with a limit and with the number of remaining
+//     bytes.
+//   - It does not recurse. [Reader.Skip] only counts the values that are still to come.
+//   - For every number, text and list, it checks the type and a limit that the caller specifies.
 //
-// So reading a message costs at most a small multiple of its size. A linter forbids the library everywhere
-// else.
+// So reading a message costs at most a small multiple of its size. A linter forbids the use of the library in
+// all other packages.
 //
-// A message is an array, and so is each of its parts that may get more fields later. A writer omits absent
-// fields at the end. A reader reads the fields that it knows, and skips later ones, or keeps their bytes to
-// relay them.
+// A message is an array, and so is each part of it to which later releases may add fields. A writer omits
+// absent fields at the end. A reader reads the fields that it knows. It skips later fields, or keeps their
+// bytes to relay them.
 package wire

@@ -11,10 +11,11 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// Reader reads the values of a message. It keeps the first problem. After that, every method returns zero.
+// Reader reads the values of a message. It stores the first problem. After a problem, all methods return zero
+// values.
 //
-// A Reader does not read beyond the end of the array that it is in. Values after that are zero. Use Optional
-// to read what a writer may omit.
+// A Reader does not read beyond the end of the current array. Values after the end are zero. Use Optional to
+// read a field that a writer may omit.
 type Reader struct {
 	in      source
 	dec     *msgpack.Decoder // decodes in
@@ -22,7 +23,7 @@ type Reader struct {
 	problem string
 }
 
-// source is what the decoder reads from. The Reader also looks ahead in it, and takes bytes out of it.
+// source is the input of the decoder. The Reader also peeks at the input and takes bytes out of it.
 type source struct {
 	b  []byte
 	at int
@@ -51,14 +52,14 @@ func (s *source) Read(p []byte) (int, error) {
 
 func (s *source) rest() int { return len(s.b) - s.at }
 
-// readers keeps readers for reuse.
+// readers caches readers for reuse.
 var readers = sync.Pool{New: func() any { //nolint:gochecknoglobals // of no state
 	r := new(Reader)
 	r.dec = msgpack.NewDecoder(&r.in)
 	return r
 }}
 
-// Read calls body to read the only value of b, and returns the first problem.
+// Read calls body to read the only value of b, and returns the first problem as an error.
 func Read(b []byte, body func(r *Reader)) error {
 	r := readers.Get().(*Reader)
 	r.in, r.left, r.problem = source{b: b}, 1, ""
@@ -75,7 +76,7 @@ func Read(b []byte, body func(r *Reader)) error {
 	return nil
 }
 
-// Fail notes a problem, if it is the first one.
+// Fail records a problem, unless there already is one.
 func (r *Reader) Fail(problem string) {
 	if r.problem == "" {
 		r.problem = problem
@@ -92,10 +93,10 @@ const (
 	outOfRange = "a number is out of range"
 )
 
-// never is a code that MessagePack never uses.
+// never is a code that MessagePack does not use.
 const never = 0xc1
 
-// next returns the code of the next value, and counts the value. It reports false at the end of the array.
+// next counts the next value and returns its code. It returns false at the end of the array.
 func (r *Reader) next() (code byte, ok bool) {
 	if r.left == 0 {
 		return never, false
@@ -108,13 +109,14 @@ func (r *Reader) next() (code byte, ok bool) {
 	return r.in.b[r.in.at], true
 }
 
-// Left returns how many elements of the array are left.
+// Left returns the number of remaining elements of the array.
 func (r *Reader) Left() int { return r.left }
 
-// At returns how many bytes were read.
+// At returns how many bytes have been read.
 func (r *Reader) At() int { return r.in.at }
 
-// Fields reads an array of at least least fields. body reads those that it knows, and the rest is skipped.
+// Fields reads an array that must have least or more fields. The function body reads the fields that it
+// knows, and Fields skips the rest.
 func (r *Reader) Fields(least int, body func()) {
 	n := r.array()
 	outer := r.left
@@ -130,7 +132,7 @@ func (r *Reader) Fields(least int, body func()) {
 	}
 }
 
-// List reads an array of at most most elements, and calls body for each of them.
+// List reads an array of up to most elements, and calls body for each element.
 func (r *Reader) List(most int, body func()) {
 	r.Fields(0, func() {
 		if r.left > most {
@@ -153,7 +155,8 @@ func (r *Reader) Optional(body func()) {
 	}
 }
 
-// array reads the length of an array, which cannot have more elements than there are bytes left.
+// array reads the length of an array. It checks that the array does not have more elements than there are
+// remaining bytes.
 func (r *Reader) array() int {
 	code, ok := r.next()
 	if !ok {
@@ -167,16 +170,17 @@ func (r *Reader) array() int {
 	return r.length(n, r.in.rest(), err)
 }
 
-// length checks a length.
+// length checks a length against a limit.
 func (r *Reader) length(n, most int, err error) int {
-	if err != nil || n < 0 || n > most { // an int of 32 bits may be negative
+	if err != nil || n < 0 || n > most { // on 32-bit systems, an int may be negative
 		r.Fail(cutShort)
 		return 0
 	}
 	return n
 }
 
-// Map reads the size n of a map with at most most keys. Read its n keys and n values next, alternating.
+// Map reads the size n of a map with up to most keys. The caller must then read n keys and n values,
+// alternating.
 func (r *Reader) Map(most int) (n int) {
 	code, ok := r.next()
 	if !ok {
@@ -187,7 +191,8 @@ func (r *Reader) Map(most int) (n int) {
 		return 0
 	}
 	n, err := r.dec.DecodeMapLen()
-	// Each element takes a byte at least, also the elements that follow the map, and those of maps around it.
+	// Each element takes at least one byte. This is also true for elements after the map, and for those of
+	// enclosing maps.
 	if n = r.length(n, max(0, r.in.rest()-r.left)/2, err); n > most {
 		r.Fail("too many keys")
 		return 0
@@ -270,7 +275,7 @@ func (r *Reader) Bool() bool {
 	return code == msgpcode.True
 }
 
-// Bytes reads at most limit bytes. They share memory with the message.
+// Bytes reads at most limit bytes. The result shares memory with the message.
 func (r *Reader) Bytes(limit int) []byte {
 	code, ok := r.next()
 	if !ok {
@@ -283,7 +288,7 @@ func (r *Reader) Bytes(limit int) []byte {
 	return r.content(limit)
 }
 
-// Fixed reads n bytes. They share memory with the message. It returns nil after a problem.
+// Fixed reads exactly n bytes. The result shares memory with the message. It is nil after a problem.
 func (r *Reader) Fixed(n int) []byte {
 	if b := r.Bytes(n); len(b) == n {
 		return b
@@ -304,7 +309,7 @@ func HandleOf(b []byte) uint64 {
 	return uint64(b[0])<<40 | uint64(b[1])<<32 | uint64(b[2])<<24 | uint64(b[3])<<16 | uint64(b[4])<<8 | uint64(b[5])
 }
 
-// Text reads a text of at most limit bytes. It need not be UTF-8.
+// Text reads a string of at most limit bytes. It does not have to be valid UTF-8.
 func (r *Reader) Text(limit int) string {
 	code, ok := r.next()
 	if !ok {
@@ -317,7 +322,7 @@ func (r *Reader) Text(limit int) string {
 	return string(r.content(limit))
 }
 
-// content reads the bytes of a value.
+// content reads the bytes of a binary or text value.
 func (r *Reader) content(limit int) []byte {
 	n, err := r.dec.DecodeBytesLen()
 	if n = r.length(n, r.in.rest(), err); n > limit {
@@ -332,7 +337,7 @@ func (r *Reader) content(limit int) []byte {
 	return b
 }
 
-// Raw returns the encoded bytes of a value of any type. They share memory with the message.
+// Raw returns the encoded bytes of a value of any type. The result shares memory with the message.
 func (r *Reader) Raw() []byte {
 	from := r.in.at
 	if r.Skip(); r.problem != "" {
@@ -341,7 +346,7 @@ func (r *Reader) Raw() []byte {
 	return r.in.b[from:r.in.at:r.in.at]
 }
 
-// Rest returns a copy of the encoded rest of the array, of at most limit bytes.
+// Rest returns a copy of the encoded rest of the array. It fails if the rest has more than limit bytes.
 func (r *Reader) Rest(limit int) []byte {
 	if r.left == 0 {
 		return nil
@@ -359,8 +364,8 @@ func (r *Reader) Rest(limit int) []byte {
 	return bytes.Clone(r.in.b[from:r.in.at])
 }
 
-// Skip skips a value of any type with everything that it contains. It needs no memory, because it only counts
-// the values that are still to come, and each needs at least a byte.
+// Skip skips a value of any type, including everything that it contains. It needs no memory, because it only
+// counts the values that are still to come, and each value has at least one byte.
 func (r *Reader) Skip() {
 	if _, ok := r.next(); !ok {
 		return
@@ -382,7 +387,8 @@ func (r *Reader) Skip() {
 	}
 }
 
-// shape returns what follows the code of a value: how many bytes, and then how many values.
+// shape returns what follows the code of a value: the number of content bytes, and then the number of nested
+// values.
 func (r *Reader) shape(code byte) (content, inside uint64) {
 	switch {
 	case code <= msgpcode.PosFixedNumHigh, code >= msgpcode.NegFixedNumLow:
@@ -397,7 +403,7 @@ func (r *Reader) shape(code byte) (content, inside uint64) {
 	return r.longShape(code)
 }
 
-// longShape is shape for codes that are followed by a length.
+// longShape is like shape, but for codes that are followed by a length.
 func (r *Reader) longShape(code byte) (content, inside uint64) {
 	switch code {
 	case msgpcode.Nil, msgpcode.False, msgpcode.True:
@@ -423,7 +429,7 @@ func (r *Reader) longShape(code byte) (content, inside uint64) {
 	return math.MaxUint64, 0
 }
 
-// number reads an integer of n bytes, the highest first.
+// number reads a big-endian integer of n bytes.
 func (r *Reader) number(n int) (v uint64) {
 	if n > r.in.rest() {
 		r.Fail(cutShort)
@@ -436,8 +442,8 @@ func (r *Reader) number(n int) (v uint64) {
 	return v
 }
 
-// Count returns how many values b has, or -1 if b is truncated. It is the number of elements that
-// [Writer.Raw] appends.
+// Count returns the number of values in b, or -1 if b is truncated. [Writer.Raw] appends this number of
+// elements.
 func Count(b []byte) (n int) {
 	for r := (&Reader{in: source{b: b}, left: len(b)}); r.in.rest() > 0; n++ {
 		if r.Skip(); r.problem != "" {

@@ -14,7 +14,7 @@ type Writer struct {
 	enc *msgpack.Encoder // encodes to out
 }
 
-// buffer is what the encoder writes to.
+// buffer is the output of the encoder.
 type buffer struct{ b []byte }
 
 func (b *buffer) Write(p []byte) (int, error) {
@@ -27,14 +27,14 @@ func (b *buffer) WriteByte(c byte) error {
 	return nil
 }
 
-// writers keeps writers for reuse, so that a message only allocates its own bytes.
+// writers caches writers for reuse, so that a message only allocates its own bytes.
 var writers = sync.Pool{New: func() any { //nolint:gochecknoglobals // of no state
 	w := new(Writer)
 	w.enc = msgpack.NewEncoder(&w.out)
 	return w
 }}
 
-// Append appends to b what write writes.
+// Append calls write, and appends its output to b.
 func Append(b []byte, write func(w *Writer)) []byte {
 	w := writers.Get().(*Writer)
 	scratch := w.out.b
@@ -46,7 +46,7 @@ func Append(b []byte, write func(w *Writer)) []byte {
 	return b
 }
 
-// Size returns how many bytes write writes.
+// Size returns the size in bytes of the output of write.
 func Size(write func(w *Writer)) int {
 	w := writers.Get().(*Writer)
 	w.out.b = w.out.b[:0]
@@ -56,23 +56,24 @@ func Size(write func(w *Writer)) int {
 	return n
 }
 
-// Array begins an array of n elements, which follow.
+// Array starts an array of n elements, which must be written next.
 func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
 
-// Fields is an array in which fields may be absent. Absent fields at its end are omitted, and others are nil.
+// Fields is an array in which fields may be absent. Absent fields at its end are omitted, and other absent
+// fields are encoded as nil.
 type Fields struct {
 	w             *Writer
 	start         int // of the array
 	n, last, size int // number of fields, number up to the last present field, and where that ends
 }
 
-// Fields begins an array. The caller writes least fields, then the optional ones, and then calls End.
+// Fields starts an array. The caller must write least fields, then the optional fields, and then call End.
 func (w *Writer) Fields(least int) Fields {
 	w.out.b = append(w.out.b, 0) // for the length
 	return Fields{w: w, start: len(w.out.b), n: least, last: least}
 }
 
-// Optional calls write to write a field, if it is present.
+// Optional calls write to write a field if the field is present.
 func (f *Fields) Optional(present bool, write func()) {
 	if f.size == 0 {
 		f.size = len(f.w.out.b)
@@ -86,7 +87,7 @@ func (f *Fields) Optional(present bool, write func()) {
 	f.last, f.size = f.n, len(f.w.out.b)
 }
 
-// End ends the array with fields that are encoded already.
+// End ends the array. The argument rest contains further fields that are already encoded.
 func (f *Fields) End(rest []byte) {
 	w := f.w
 	if len(rest) > 0 {
@@ -104,7 +105,7 @@ func (f *Fields) End(rest []byte) {
 	w.out.b[f.start-1] = msgpcode.FixedArrayLow | byte(f.last)
 }
 
-// Map begins a map of n keys, each of which is followed by its value.
+// Map starts a map with n keys. The caller must write each key followed by its value.
 func (w *Writer) Map(n int) { _ = w.enc.EncodeMapLen(n) }
 
 // Nil appends the value that represents an absent field.
@@ -122,10 +123,10 @@ func (w *Writer) Bool(v bool) { _ = w.enc.EncodeBool(v) }
 // Text appends a text, which should be UTF-8.
 func (w *Writer) Text(s string) { _ = w.enc.EncodeString(s) }
 
-// Bin begins n bytes, which follow.
+// Bin starts a binary value of n bytes, which must be written next.
 func (w *Writer) Bin(n int) { _ = w.enc.EncodeBytesLen(n) }
 
-// Bytes appends bytes.
+// Bytes appends a binary value.
 func (w *Writer) Bytes(b []byte) {
 	w.Bin(len(b))
 	w.Raw(b)
@@ -137,22 +138,22 @@ func (w *Writer) Handle(h uint64) {
 	w.RawHandle(h)
 }
 
-// RawHandle appends a handle as part of the bytes that Bin began.
+// RawHandle appends a handle as part of a binary value that Bin started.
 func (w *Writer) RawHandle(h uint64) {
 	w.out.b = append(w.out.b, byte(h>>40), byte(h>>32), byte(h>>24), byte(h>>16), byte(h>>8), byte(h))
 }
 
-// Raw appends b unchanged. b has encoded values, or a part of the bytes that Bin began.
+// Raw appends b unchanged. The bytes of b are encoded values, or part of a binary value that Bin started.
 func (w *Writer) Raw(b []byte) { w.out.b = append(w.out.b, b...) }
 
-// Sizes in bytes.
+// Sizes and limits, in bytes.
 const (
-	MaxInteger = 9 // of an integer, at most
-	MaxHeader  = 5 // of the beginning of an array, of bytes or of a text, at most
-	HandleSize = 6 // of a handle within bytes
+	MaxInteger = 9 // maximum size of an integer
+	MaxHeader  = 5 // maximum size of the header of an array, a binary value or a text
+	HandleSize = 6 // size of a handle inside a binary value
 )
 
-// BinSize is how many bytes n bytes take.
+// BinSize returns the encoded size of a binary value with n bytes.
 func BinSize(n int) int {
 	switch {
 	case n < 1<<8:

@@ -1,11 +1,14 @@
 package firewall
 
-// The rule for open streams. In v0.5.1, memberlist starts a goroutine for each stream that it accepts (streamListen), and
-// each may keep 20 MiB for as long as TCPTimeout (handleConn). It bounds nothing but the exchanges that it answers at a
-// time (maxPushPullRequests): https://github.com/hashicorp/memberlist/pull/158. So 64 connections of an unauthenticated
-// peer took a process to 2.8 GB. If only their number were bounded, silent ones would keep members out.
+// This is the rule for open streams. In v0.5.1, memberlist starts a goroutine for each stream that it accepts
+// (streamListen), and each goroutine may keep 20 MiB for as long as TCPTimeout (handleConn). memberlist only
+// limits the number of exchanges that it answers concurrently (maxPushPullRequests):
+// https://github.com/hashicorp/memberlist/pull/158. With v0.5.1, 64 connections of an unauthenticated peer
+// made a process use 2.8 GB. A limit on the number of streams alone is not enough, because silent streams
+// would then keep members out.
 //
-// The rule can go when memberlist bounds the memory of all streams together, and closes those that others wait for.
+// The rule can be removed when memberlist limits the memory of all streams together, and closes streams that
+// block others.
 
 import (
 	"context"
@@ -19,44 +22,48 @@ import (
 	"time"
 )
 
-// The bounds of incoming streams: 32 MiB together.
+// These limits bound the total memory of incoming streams to 32 MiB.
 const (
-	// maxStreams is how many have not ended. A watch stream counts until its handshake is over.
+	// maxStreams is the maximum number of open streams. A watch stream counts until its handshake is
+	// finished.
 	maxStreams = 256
 
-	// smallStream is the size of a message that waits for no budget: the slots bound these, to
-	// 2 MiB. A ping is smaller, and the exchange of a node that joins.
+	// smallStream is the maximum size of a message that does not need a budget. The limit on streams also
+	// limits the total size of such messages to 2 MiB. Pings and the exchange of a joining node are smaller.
 	smallStream = 8 << 10
 
-	// readBudget is how many bytes may be announced by the larger messages that are being
-	// read, and so the size of the largest one. With a key, these have proven nothing yet.
+	// readBudget is the maximum total size of the larger messages that are being read, and so also the
+	// maximum size of one message. If the cluster has a key, the senders of these messages have not proven
+	// yet that they have the key.
 	readBudget = 14 << 20
 
-	// serveBudget is for messages that are complete, and authentic if there is a key, while
-	// memberlist decodes and answers them: twice the bytes of a message and its answer.
+	// serveBudget limits the complete messages that memberlist is decoding and answering. If there is a key,
+	// these messages are authenticated. Each message uses twice its own size plus twice the size of its
+	// answer.
 	serveBudget = 16 << 20
 
-	// maxServed is below 128: memberlist hangs up on further exchanges without an answer.
+	// maxServed must be below 128, because memberlist closes further exchanges without an answer.
 	maxServed = 32
 
-	// A stream that has its budget for longer than this, and for longer than its bytes take at
-	// leastRate a second, is closed if others wait for the budget. Serving it is mostly up to
-	// this process, which may be slow.
+	// A stream may use its budget for readTime or serveTime, plus the time that its bytes take at leastRate
+	// bytes per second. After that, the stream is closed if other streams are waiting for the budget.
+	// serveTime is longer than readTime, because the time to serve a message mainly depends on this process,
+	// which may be slow.
 	readTime  = time.Second
 	serveTime = 2500 * time.Millisecond
 	leastRate = 1 << 20
 
-	// leastAge is how long a stream may use its slot in any case, from when this process begins
-	// to read: a busy one needs time to read what has arrived.
+	// leastAge is the time for which a stream keeps its slot in any case. It starts when this process begins
+	// to read the stream. A busy process needs this time to read the data that has arrived.
 	leastAge = 100 * time.Millisecond
 )
 
-// ErrEvicted means that this node closed a stream to make room for others.
+// ErrEvicted means that this node closed a stream to make room for other streams.
 var ErrEvicted = errors.New("gossip: stream closed for the sake of others")
 
-// admission decides which streams are open, and which of them may use memory. Where there is
-// too little of both, the source address with the most loses, and there the stream that has
-// waited longest.
+// admission decides which streams are open, and which of them may use memory. If slots or memory run out,
+// admission closes a stream of the source address that uses the most. Of that address's streams, it closes
+// the one that has waited longest.
 type admission struct {
 	evicted *atomic.Uint64
 	answer  atomic.Int64 // bytes of a full state of this node, about
@@ -77,7 +84,7 @@ func newAdmission(evicted *atomic.Uint64) *admission {
 	}
 }
 
-// place is what one stream holds.
+// place contains the resources that one stream uses.
 type place struct {
 	all    *admission
 	conn   net.Conn
@@ -89,35 +96,38 @@ type place struct {
 
 	pool    *pool         // which it is in; nil = none
 	bytes   int           // there
-	at      time.Time     // when it came into the pool, or got its bytes
-	granted bool          // it has them
+	at      time.Time     // when the stream entered the pool, or when its bytes were granted
+	granted bool          // the bytes have been granted
 	kept    int           // bytes of toRead, for a message that waits to be served
-	ready   chan struct{} // closed then
+	ready   chan struct{} // closed when the bytes are granted
 	gone    chan struct{} // closed when the stream is expelled
-	written atomic.Int32  // what this node has begun to write
+	written atomic.Int32  // what this node has started to write
 }
 
-// What this node writes to a stream: one of the two, so that neither spoils the other.
+// These constants specify what this node has written to a stream. It never writes both a message and Busy,
+// because one would corrupt the other.
 const (
 	writesNothing int32 = iota
 	writesMessage       // a request or an answer
 	writesBusy
 )
 
-// begins reports whether this node may write that: it does so already, or has written nothing.
+// begins reports whether this node may write the given kind of data: it has not written anything yet, or is
+// already writing this kind.
 func (p *place) begins(what int32) bool {
 	return p.written.CompareAndSwap(writesNothing, what) || p.written.Load() == what
 }
 
-// enter makes room for an incoming stream. It waits while all others wait for this node alone,
-// as in a mass start, or are new, and returns nil if the context ends.
+// enter waits until there is room for an incoming stream, and makes room by closing another stream if
+// possible. No stream is closed while all open streams are new or are only waiting for this node, as in a
+// mass start. enter returns nil if the context is done.
 func (s *admission) enter(ctx context.Context, conn net.Conn, timeout time.Duration) *place {
 	p := s.outgoing(conn)
 	p.until = time.Now().Add(timeout)
 	for !s.enters(p) {
 		select {
 		case <-s.left:
-		case <-time.After(leastAge / 5): // one may have been here for long enough
+		case <-time.After(leastAge / 5): // a stream may have been here for long enough by then
 		case <-ctx.Done():
 			return nil
 		}
@@ -125,12 +135,12 @@ func (s *admission) enter(ctx context.Context, conn net.Conn, timeout time.Durat
 	return p
 }
 
-// outgoing returns the place of a stream that this node opened, which takes no slot.
+// outgoing returns the place of a stream that this node opened. Such a stream does not take a slot.
 func (s *admission) outgoing(conn net.Conn) *place {
 	return &place{all: s, conn: conn, from: source(conn), gone: make(chan struct{})}
 }
 
-// begin notes that this node reads the stream from now on.
+// begin records that this node starts to read the stream.
 func (p *place) begin() {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
@@ -182,13 +192,13 @@ func (s *admission) victim(now time.Time) *place {
 
 func (p *place) begunBefore(at time.Time) bool { return !p.since.IsZero() && !p.since.After(at) }
 
-// overdue reports whether a stream has waited for its budget for long, or has it for longer than it
-// needs.
+// overdue reports whether a stream has been waiting for its budget for too long, or has used the budget for
+// longer than necessary.
 func (p *place) overdue(now time.Time) bool {
 	return now.Sub(p.at) > p.pool.time+time.Duration(p.moved.Load())*time.Second/leastRate
 }
 
-// drop takes all from a stream.
+// drop releases everything that a stream uses.
 func (s *admission) drop(p *place) {
 	s.release(p)
 	s.open = slices.DeleteFunc(s.open, func(other *place) bool { return other == p })
@@ -198,7 +208,8 @@ func (s *admission) drop(p *place) {
 	}
 }
 
-// expel takes all from a stream, for good. The caller evicts it, without the lock.
+// expel permanently releases everything that a stream uses. The caller must then call evict without holding
+// the lock.
 func (s *admission) expel(p *place) {
 	s.drop(p)
 	close(p.gone)
@@ -219,7 +230,7 @@ func (s *admission) release(p *place) {
 	p.pool, p.granted = nil, false
 }
 
-// evict closes streams that were expelled, and says that they may come again.
+// evict closes streams that were expelled, and tells the other sides that they may retry.
 func (s *admission) evict(victims ...*place) {
 	for _, p := range victims {
 		if p == nil {
@@ -230,9 +241,10 @@ func (s *admission) evict(victims ...*place) {
 	}
 }
 
-// closeBusy closes a stream of which the other side may think that this is another cluster. It says
-// so, unless an answer has begun. The byte fits into the send buffer, which is empty. Two that close
-// the stream at once may both say so: the other side reads the first byte.
+// closeBusy sends the byte Busy and closes the stream. Without this byte, the other side might conclude that
+// this node belongs to another cluster. If an answer has begun, the byte is not sent. The byte fits into the
+// send buffer, which is empty. If two goroutines close the stream at the same time, both may send the byte,
+// which is harmless because the other side only reads the first byte.
 func (p *place) closeBusy() {
 	if p.begins(writesBusy) {
 		_ = p.conn.SetWriteDeadline(time.Now().Add(readTime))
@@ -241,7 +253,7 @@ func (p *place) closeBusy() {
 	_ = p.conn.Close()
 }
 
-// leave gives back what a stream holds. It may be called again.
+// leave releases everything that a stream uses. It may be called more than once.
 func (p *place) leave() {
 	s := p.all
 	s.mu.Lock()
@@ -251,20 +263,21 @@ func (p *place) leave() {
 	s.evict(victims...)
 }
 
-// prove notes that a stream has shown the key.
+// prove records that the sender of a stream has proven that it has the key.
 func (p *place) prove() {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
 	p.proven = true
 }
 
-// move waits until the stream has so many bytes of another pool, and none of the former one. Until then it
-// keeps those of its message, unless that is small.
+// move releases the bytes of the stream's previous pool, and waits until the stream has the given number of
+// bytes in another pool. While the stream waits, it keeps the bytes of its message, unless the message is
+// small.
 func (p *place) move(ctx context.Context, to *pool, bytes, message int) error {
 	s := p.all
 	s.mu.Lock()
 	select {
-	case <-p.gone: // its slot has another one
+	case <-p.gone: // its slot belongs to another stream now
 		s.mu.Unlock()
 		return ErrEvicted
 	default:
@@ -316,19 +329,20 @@ func (p *place) await(ctx context.Context) error {
 // pool is a budget of bytes.
 type pool struct {
 	bytes, most int
-	time        time.Duration // that a stream has in any case
+	time        time.Duration // that a stream may use its bytes in any case
 	used        int
 	granted     []*place // in the order of the grants
 	waiting     []*place
 }
 
-// grantAll begins with the streams that wait to be served: they give back what they keep to read.
+// grantAll first grants budget to the streams that wait to be served, because this releases the read budget
+// that they still hold.
 func (s *admission) grantAll(now time.Time) (victims []*place) {
 	return append(s.grant(&s.served, now), s.grant(&s.toRead, now)...)
 }
 
-// grant gives budget to the streams that wait for it, and takes it from those that are
-// overdue. The next one is of the source that uses least, small, and early.
+// grant gives budget to waiting streams, and takes it from streams that are overdue. It picks the stream
+// whose source uses the fewest bytes, then the smallest message, and then the earliest stream.
 func (s *admission) grant(in *pool, now time.Time) (victims []*place) {
 	for len(in.waiting) > 0 {
 		next := s.next(in)
@@ -353,7 +367,7 @@ func (s *admission) grant(in *pool, now time.Time) (victims []*place) {
 	return victims
 }
 
-// users returns the streams that have bytes of a pool.
+// users returns the streams that use bytes of a pool.
 func (s *admission) users(in *pool) []*place {
 	if in != &s.toRead {
 		return in.granted
@@ -378,7 +392,7 @@ func (s *admission) next(in *pool) *place {
 	})
 }
 
-// sent notes the size of a message of this node, which may be its full state.
+// sent records the size of a message that this node sends, to estimate the size of its full state.
 func (s *admission) sent(bytes int) {
 	if most := s.answer.Load(); int64(bytes) > most {
 		s.answer.Store(int64(bytes))
@@ -387,10 +401,11 @@ func (s *admission) sent(bytes int) {
 	}
 }
 
-// nodeBytes is half of what memberlist keeps for each node of an exchange, besides the bytes that were sent.
+// nodeBytes is half of the memory that memberlist keeps for each node of an exchange, in addition to the
+// bytes that were sent.
 const nodeBytes = 128
 
-// costs returns the bytes of the budget for a message that memberlist handles.
+// costs returns how many bytes of the budget a message uses while memberlist handles it.
 func (s *admission) costs(message, nodes int) int {
 	return 2 * (message + nodes*nodeBytes + int(s.answer.Load()))
 }

@@ -17,29 +17,33 @@ import (
 
 var errUnconfirmed = errors.New("gossip: no live lease at that address")
 
-// Config is what the rules need to know.
+// Config configures a Firewall.
 type Config struct {
 	Label      string // of each packet and stream of this cluster, at most 255 bytes
 	Ring       *Ring
 	Rejections *Rejections
 
-	// HeadTimeout is how long an incoming stream may take to begin, StreamTimeout how long until its message is complete.
+	// HeadTimeout is how long the head of an incoming stream may take to arrive. StreamTimeout is how long
+	// the complete message of an incoming stream may take.
 	HeadTimeout, StreamTimeout time.Duration
 
-	// Live reports whether a node with a live lease is at an ip:port; nil = one is. It must not block.
+	// Live reports whether a node with a live lease is at an ip:port. nil means that all addresses are
+	// considered live. Live must not block.
 	Live func(addr string) bool
 
-	// Incoming gets each incoming stream before the firewall reads it, and may take it. Then the stream never reaches
-	// memberlist, and ends when Incoming returns. An error closes a stream that is not taken, too; one that wraps ErrHead, or
-	// a deadline that passed, is counted in Dropped. The goroutine of the stream calls Incoming.
+	// Incoming is called by the goroutine of each incoming stream before the firewall reads the stream.
+	// Incoming may take over the stream. In that case the stream never reaches memberlist, and is closed when
+	// Incoming returns. If Incoming returns an error, the stream is closed even if Incoming has not taken it
+	// over. An error that wraps ErrHead, or that is an expired deadline, is counted in Dropped.
 	Incoming func(*Stream) (taken bool, err error)
 
-	// Outgoing is asked about each stream that memberlist opens: where to open it, and what to say and hear before
-	// memberlist does, until a deadline. An error of greet closes the stream, and is what memberlist gets.
+	// Outgoing is called for each stream that memberlist opens. It returns the address to dial and the
+	// function greet. Before memberlist uses the stream, greet may send and receive data until the given
+	// deadline. If greet returns an error, the stream is closed and memberlist gets the error.
 	Outgoing func(to memberlist.Address) (at memberlist.Address, greet func(*Stream, time.Time) error)
 }
 
-// Firewall is memberlist's transport over another one. It passes only what the rules allow.
+// Firewall is a memberlist transport that wraps another transport, and only passes what the rules allow.
 type Firewall struct {
 	memberlist.NodeAwareTransport
 	cfg         Config
@@ -56,9 +60,9 @@ type Firewall struct {
 	wait    sync.WaitGroup
 }
 
-// New returns a firewall in front of a transport. Shutdown ends both.
+// New returns a firewall in front of a transport. Shutdown stops both.
 func New(t memberlist.NodeAwareTransport, cfg Config) *Firewall {
-	labelHead, _ := memberlist.AddLabelHeaderToPacket(nil, cfg.Label) // fails for no label of at most 255 bytes
+	labelHead, _ := memberlist.AddLabelHeaderToPacket(nil, cfg.Label) // cannot fail for a label of at most 255 bytes
 	f := &Firewall{
 		NodeAwareTransport: t, cfg: cfg, labelHead: labelHead, unconfirmed: newUnconfirmed(cfg.Live),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
@@ -70,11 +74,13 @@ func New(t memberlist.NodeAwareTransport, cfg Config) *Firewall {
 	return f
 }
 
-// SetOwn says which IP address this node has. What goes there is not bounded, because many agents may run on one host.
+// SetOwn sets the IP address of this node. Packets to this address are not limited, because many agents may
+// run on one host.
 func (f *Firewall) SetOwn(ip netip.Addr) { f.unconfirmed.setOwn(ip) }
 
-// Dropped returns how many packets and streams of no agent the rules dropped, and how many streams had to make room. It
-// does not count what Rejections counts.
+// Dropped returns how many packets and streams the rules dropped because they did not come from an agent, and
+// how many streams were closed to make room for others. It does not include packets and streams that
+// Rejections counts.
 func (f *Firewall) Dropped() uint64 { return f.dropped.Load() }
 
 // PacketCh implements memberlist.Transport.
@@ -83,7 +89,8 @@ func (f *Firewall) PacketCh() <-chan *memberlist.Packet { return f.packets }
 // StreamCh implements memberlist.Transport.
 func (f *Firewall) StreamCh() <-chan net.Conn { return f.streams }
 
-// WriteToAddress is the transport's, but what exceeds the bounds of unconfirmed addresses is lost.
+// WriteToAddress calls the wrapped transport, but drops packets that exceed the limits for unconfirmed
+// addresses.
 func (f *Firewall) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
 	f.cfg.Ring.countSealed()
 	if now := time.Now(); !f.unconfirmed.allows(to, len(b), now) {
@@ -92,8 +99,8 @@ func (f *Firewall) WriteToAddress(b []byte, to memberlist.Address) (time.Time, e
 	return f.NodeAwareTransport.WriteToAddress(b, to)
 }
 
-// DialAddressTimeout is the transport's, but Shutdown ends the call and closes the
-// connection: a running join must not delay the end of the program.
+// DialAddressTimeout calls the wrapped transport. Shutdown aborts the call and closes the connection, so that
+// a running join does not delay the end of the process.
 func (f *Firewall) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	to, greet := f.cfg.Outgoing(to)
 	if !f.unconfirmed.allowsStream(to, time.Now()) {
@@ -104,7 +111,7 @@ func (f *Firewall) DialAddressTimeout(to memberlist.Address, timeout time.Durati
 	if err != nil {
 		return nil, err
 	}
-	// An unauthenticated sender can make memberlist dial: check the answer, too.
+	// An unauthenticated sender can make memberlist dial any address, so the answer must be checked as well.
 	s := f.stream(f.places.outgoing(conn), false)
 	open := f.closeAtEnd(&hookedConn{Conn: s, closed: s.place.leave})
 	if err := s.lend(func() error { return greet(s, until) }); err != nil {
@@ -114,7 +121,8 @@ func (f *Firewall) DialAddressTimeout(to memberlist.Address, timeout time.Durati
 	return open, nil
 }
 
-// Dial opens a connection that memberlist does not know, and that no rule bounds. The call ends with ctx, and at Shutdown.
+// Dial opens a connection that bypasses memberlist and the rules. The call is aborted when ctx is done, and
+// at Shutdown.
 func (f *Firewall) Dial(ctx context.Context, to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
@@ -145,8 +153,7 @@ func (f *Firewall) closeAtEnd(conn net.Conn) net.Conn {
 	return &hookedConn{Conn: conn, closed: func() { forget() }}
 }
 
-// Shutdown closes the sockets. It discards further input, so that no socket reader
-// blocks.
+// Shutdown closes the sockets. It discards further input so that the socket readers do not block.
 func (f *Firewall) Shutdown() (err error) {
 	f.stopped.Do(func() {
 		f.stop()
@@ -173,7 +180,7 @@ func (f *Firewall) discard(until <-chan struct{}) {
 }
 
 func (f *Firewall) passPackets() {
-	var opened []byte // memory for the content of a packet
+	var opened []byte // memory for the decrypted content of a packet
 	for {
 		select {
 		case p := <-f.NodeAwareTransport.PacketCh():
@@ -208,7 +215,8 @@ func (f *Firewall) passStreams() {
 	}
 }
 
-// passStream gives a stream to memberlist once its message is complete, unless Config.Incoming takes it.
+// passStream passes a stream to memberlist once its message is complete, unless Config.Incoming takes the
+// stream.
 func (f *Firewall) passStream(p *place) {
 	forget := context.AfterFunc(f.ctx, func() { _ = p.conn.Close() })
 	s := f.stream(p, true)
@@ -233,7 +241,7 @@ func (f *Firewall) passStream(p *place) {
 	_ = p.conn.Close()
 }
 
-// hookedConn calls closed when it is closed.
+// hookedConn calls the function closed when the connection is closed.
 type hookedConn struct {
 	net.Conn
 	once   sync.Once
@@ -245,8 +253,8 @@ func (c *hookedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// admits reports whether memberlist may see a packet, and counts the others. The content goes into memory that the next
-// call uses again.
+// admits reports whether memberlist may receive a packet, and counts rejected packets. It decrypts the
+// content into the given memory, and returns this memory so that the next call can reuse it.
 func (f *Firewall) admits(p *memberlist.Packet, memory []byte) (admitted bool, _ []byte) {
 	content, ours := bytes.CutPrefix(p.Buf, f.labelHead)
 	if !ours {
@@ -260,7 +268,7 @@ func (f *Firewall) admits(p *memberlist.Packet, memory []byte) (admitted bool, _
 	return f.admitsContent(p, content, memory)
 }
 
-// admitsContent is admits for a packet of this cluster, without its label.
+// admitsContent is like admits, but for a packet of this cluster whose label has been removed.
 func (f *Firewall) admitsContent(p *memberlist.Packet, content, memory []byte) (admitted bool, _ []byte) {
 	now := f.cfg.Ring.accepts.Load()
 	switch opened, ok := now.open(memory[:0], content, []byte(f.cfg.Label)); {

@@ -1,14 +1,18 @@
 package firewall
 
-// The rule for the heads of streams. In v0.5.1, memberlist allocates as many nodes as the head of an exchange announces,
-// and panics on a negative number (readRemoteState): https://github.com/hashicorp/memberlist/pull/357
-// It allocates what a user message announces (readUserMsg): https://github.com/hashicorp/memberlist/issues/360
-// And it decompresses without a bound (decompressBuffer): https://github.com/hashicorp/memberlist/issues/362
-// So some bytes of an unauthenticated sender end the process, and so does the answer to a stream that such a sender made
-// memberlist open.
+// This is the rule for the heads of streams. memberlist v0.5.1 trusts the head of a stream:
 //
-// The rule can go when memberlist takes its bounds from settings. v0.7.0 has bounds, but a million nodes are 109 MB, and a
-// compressed message may have 40 MiB.
+//   - It allocates as many nodes as the head of an exchange announces, and panics on a negative number
+//     (readRemoteState): https://github.com/hashicorp/memberlist/pull/357
+//   - It allocates as many bytes as a user message announces (readUserMsg):
+//     https://github.com/hashicorp/memberlist/issues/360
+//   - It decompresses without a limit (decompressBuffer): https://github.com/hashicorp/memberlist/issues/362
+//
+// So an unauthenticated sender can end the process with a few bytes. The answer to a stream can do the same,
+// if such a sender made memberlist open the stream.
+//
+// The rule can be removed when memberlist's limits are configurable. v0.7.0 has limits, but it still allows a
+// million nodes, which use 109 MB, and compressed messages of 40 MiB.
 
 import (
 	"bufio"
@@ -18,8 +22,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Message types of memberlist's streams. memberlist also accepts user messages and
-// compressed ones, which no agent sends.
+// Message types of memberlist's streams. memberlist also accepts user messages and compressed messages, which
+// agents do not send.
 const (
 	typePing     = 0
 	typeAck      = 2
@@ -30,36 +34,37 @@ const (
 	typeLabel    = 244
 )
 
-// maxHead is more than the longest head that readHead reads.
+// maxHead is larger than the longest head that readHead reads.
 const maxHead = 512
 
-// ErrHead means that no agent sends what a stream begins with.
+// ErrHead means that a stream begins with bytes that no agent sends.
 var ErrHead = errors.New("gossip: unexpected stream header")
 
-// head is the head of a stream, which it peeks. After an error it reads zeroes.
+// head parses the head of a stream without consuming its bytes. After an error, all further bytes read as
+// zero.
 type head struct {
 	r   *bufio.Reader
 	at  int // its length so far
 	err error
 
 	kind  byte
-	begin int  // of the message, behind the label
+	begin int  // start of the message, after the label
 	only  bool // memberlist needs no more than the head to reject the stream
 
-	foreign bool   // it is of another cluster
-	cluster string // of that name
+	foreign bool   // the stream belongs to another cluster
+	cluster string // name of that cluster
 
-	bytes int // the most that may follow, all of which follow if the message is encrypted
+	bytes int // maximum number of bytes that may follow; if the message is encrypted, exactly this number follows
 	nodes int // of an exchange
 	state int // its bytes
 }
 
-// readHead rejects a stream if no agent sends such a head: of a message without a bound, or
-// with a larger one than any agent's. memberlist would allocate a million nodes, or unpack or
-// keep 20 MiB and more, for an unauthenticated sender.
+// readHead rejects a stream if no agent sends such a head, because its message has no size limit or is larger
+// than any agent's message. For such a stream of an unauthenticated sender, memberlist would allocate a
+// million nodes, or decompress or keep 20 MiB and more.
 func readHead(r *bufio.Reader, label string, keys Keys) head {
 	h := head{r: r}
-	if h.kind = h.byte(); h.kind == typeLabel { // an answer has none
+	if h.kind = h.byte(); h.kind == typeLabel { // an answer has no label
 		of := string(h.next(int(h.byte())))
 		if of != label {
 			h.only, h.cluster, h.foreign = true, of, true
@@ -113,8 +118,8 @@ func (h *head) next(n int) []byte {
 
 func (h *head) byte() byte { return h.next(1)[0] }
 
-// pushPull reads a msgpack map. No key may be repeated: which of its values would memberlist
-// take?
+// pushPull reads a MessagePack map. It rejects repeated keys, because it is unclear which of the values
+// memberlist would use.
 func (h *head) pushPull() {
 	m := h.byte()
 	if m < 0x80 || m > 0x83 {
@@ -154,8 +159,8 @@ func (h *head) key() string {
 	return string(h.next(int(b & 0x1f)))
 }
 
-// atMost reads an integer of any width. It may take a negative integer of one or two
-// bytes for a small number; memberlist rejects such an integer itself.
+// atMost reads an integer of any width. It may interpret a negative integer of one or two bytes as a small
+// number, but memberlist rejects such integers itself.
 func (h *head) atMost(limit uint64) int {
 	b := h.byte()
 	if b < 0x80 {

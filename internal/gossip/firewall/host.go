@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// hostOf returns what counts as one host: an address of IPv4, or a network of IPv6, since a
-// host has as many addresses of its network as it wants.
+// hostOf returns the address that identifies a host. This is an IPv4 address or an IPv6 /64 network, because
+// an IPv6 host can use any number of addresses in its network.
 func hostOf(ip netip.Addr) netip.Addr {
 	if ip = ip.Unmap().WithZone(""); ip.Is4() {
 		return ip
@@ -15,7 +15,7 @@ func hostOf(ip netip.Addr) netip.Addr {
 	return network.Addr()
 }
 
-// source returns the host of the other side of a connection.
+// source returns the host on the other side of a connection, as returned by hostOf.
 func source(conn net.Conn) netip.Addr {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {

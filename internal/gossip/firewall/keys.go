@@ -8,28 +8,28 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Keys are what a node seals and accepts.
+// Keys specifies how a node encrypts messages, and which messages it accepts.
 type Keys struct {
-	Secrets    [][]byte // they open what they have sealed; the first one seals, unless SendsPlain
-	SendsPlain bool     // memberlist has no key, and gets plain text alone
+	Secrets    [][]byte // each key decrypts what it has encrypted; the first one encrypts, unless SendsPlain is set
+	SendsPlain bool     // memberlist has no key, and only gets plain text
 	TakesPlain bool
 }
 
-// Ring has the keys of a node: memberlist's key ring, what opens messages before memberlist does, and how many messages
-// each key has sealed.
+// Ring contains the keys of a node. It consists of memberlist's key ring, the keys that decrypt messages
+// before memberlist sees them, and the number of messages that each key has encrypted.
 type Ring struct {
 	sealed  sealed
 	keyring *memberlist.Keyring
 	accepts atomic.Pointer[accepted]
 }
 
-// accepted is what a node accepts at a time.
+// accepted specifies which messages a node accepts at one moment.
 type accepted struct {
 	Keys
 	openers
 }
 
-// NewRing returns a ring with the given keys. It fails if a key has a wrong size.
+// NewRing returns a ring with the given keys. It returns an error if a key has an invalid size.
 func NewRing(k Keys) (*Ring, error) {
 	r := &Ring{keyring: new(memberlist.Keyring)}
 	if !k.SendsPlain {
@@ -44,11 +44,12 @@ func NewRing(k Keys) (*Ring, error) {
 	return r, nil
 }
 
-// Keyring returns the ring of memberlist, which is empty while a node sends plain text.
+// Keyring returns memberlist's key ring. It is empty while the node sends plain text.
 func (r *Ring) Keyring() *memberlist.Keyring { return r.keyring }
 
-// Widen begins to seal as next says, and accepts what the former keys and the next ones do, because messages are under
-// way. One call of Widen or Narrow at a time.
+// Widen starts to encrypt with the next keys. Until Narrow is called, the node also accepts messages that use
+// the previous keys, because such messages may still be in transit. Calls of Widen and Narrow must not be
+// concurrent.
 func (r *Ring) Widen(next Keys) error {
 	was := r.accepts.Load().Keys
 	wide := Keys{slices.Concat(was.Secrets, next.Secrets), was.SendsPlain, was.TakesPlain || next.TakesPlain}
@@ -63,5 +64,5 @@ func (r *Ring) Widen(next Keys) error {
 	return nil
 }
 
-// Narrow accepts what k says, and nothing else.
+// Narrow makes the node accept only messages that k allows.
 func (r *Ring) Narrow(k Keys) { r.accepts.Store(&accepted{k, newOpeners(k.Secrets)}) }

@@ -1,11 +1,12 @@
 package firewall
 
-// The rule for messages of streams. In v0.5.1, memberlist reads a stream while it decodes it (readStream and
-// readRemoteState), so it keeps what a sender has announced until that sender finishes, or TCPTimeout ends. It keeps an
-// encrypted message of 20 MiB before it can know whether a key has sealed it (decryptRemoteState). So memberlist gets a
-// message only when it is complete, within the bounds of the head, and sealed by a key if there is one.
+// This is the rule for messages of streams. In v0.5.1, memberlist reads a stream while it decodes it
+// (readStream and readRemoteState). So memberlist keeps all data that a sender has announced until the sender
+// finishes or TCPTimeout expires. It also buffers an encrypted message of up to 20 MiB before it can check
+// which key was used (decryptRemoteState). Therefore memberlist only gets complete messages that respect the
+// limits of their head and, if there is a key, are encrypted with a valid key.
 //
-// The rule can go when memberlist takes the bytes of all messages that are not complete from one bound.
+// The rule can be removed when memberlist limits the total memory of all incomplete messages.
 
 import (
 	"bufio"
@@ -19,13 +20,13 @@ import (
 )
 
 const (
-	maxSmall     = 4 << 10  // bytes of a ping, an answer to one, or an error, without a key
-	maxNodeBytes = 512      // of a node in an exchange, on average, without a key
+	maxSmall     = 4 << 10  // bytes of an unencrypted ping, answer to a ping, or error
+	maxNodeBytes = 512      // average bytes per node in an unencrypted exchange
 	pieceSize    = 64 << 10 // bytes that are read or written before they are counted
 )
 
-// read returns the whole message of a stream, within its budget. So memberlist keeps no memory
-// for a sender that does not finish, or that does not have the key.
+// read returns the complete message of a stream, within its budget. So memberlist uses no memory for a sender
+// that does not finish, or that does not have the key.
 func (s *Stream) read(h head) ([]byte, error) {
 	if h.only {
 		return take(s.in, h.at), nil
@@ -42,13 +43,13 @@ func (s *Stream) read(h head) ([]byte, error) {
 	}
 	b, err := read(h)
 	if !s.incoming || err != nil {
-		s.place.leave() // what memberlist does with an answer is bounded by what this node requests
+		s.place.leave() // memberlist's memory for an answer is limited by what this node requests
 	}
 	return b, s.explain(err)
 }
 
-// explain returns the error of a stream whose head was fine: this node closed it for others, or
-// the other side did.
+// explain returns the error of a stream that had a valid head. The error is ErrEvicted or ErrBusy if this
+// node or the other side closed the stream to make room for other streams.
 func (s *Stream) explain(err error) error {
 	select {
 	case <-s.place.gone:
@@ -57,14 +58,16 @@ func (s *Stream) explain(err error) error {
 	}
 	ours := errors.Is(err, ErrHead) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
 	if err != nil && !s.incoming && !ours {
-		return ErrBusy // another cluster would not have begun to answer
+		return ErrBusy // a node of another cluster would not have started to answer
 	}
 	return err
 }
 
-// readSealed returns an encrypted message if a key of this node sealed it; otherwise one that
-// is as wrong, and short: memberlist answers with an error that names the key. Content that no agent
-// sends is rejected: an empty one would make memberlist panic, and it would unpack 60 kB to 20 MiB.
+// readSealed returns an encrypted message if it was encrypted with a key of this node. Otherwise it returns a
+// short message that is also invalid, so that memberlist answers with an error that names the key.
+//
+// readSealed rejects content that no agent sends. For example, empty content would make memberlist panic, and
+// memberlist would decompress 60 kB to 20 MiB.
 func (s *Stream) readSealed(h head) ([]byte, error) {
 	b := make([]byte, h.at+h.bytes)
 	for i := 0; i < len(b); {
@@ -94,8 +97,8 @@ func (s *Stream) readSealed(h head) ([]byte, error) {
 	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
 }
 
-// unseal returns the content of a message of a stream if one of the keys sealed it: its type and length, and
-// the label, are authenticated, too.
+// unseal decrypts a message of a stream if it was encrypted with one of the keys. The message type, the
+// length and the label are authenticated as well.
 func unseal(keys *accepted, label string, message []byte) (content []byte, ok bool) {
 	if padded(message[5:]) {
 		return nil, false
@@ -109,7 +112,7 @@ func take(r io.Reader, n int) []byte {
 	return b
 }
 
-// readPlain returns a message without encryption. Its end follows from its content.
+// readPlain reads an unencrypted message. Only the content of such a message shows where it ends.
 func (s *Stream) readPlain(h head) ([]byte, error) {
 	m := &message{from: s, most: h.at + h.bytes}
 	if h.kind == typePushPull {
@@ -121,15 +124,15 @@ func (s *Stream) readPlain(h head) ([]byte, error) {
 	return m.b, m.err
 }
 
-// maxDepth is how deep maps and arrays are nested in a message, at most.
+// maxDepth is the maximum nesting depth of maps and arrays in a message.
 const maxDepth = 2
 
-// message is a message without encryption, as far as it is read. After an error it stays as it is.
+// message is an unencrypted message that is being read. After an error, its state no longer changes.
 type message struct {
-	from *Stream // nil = all of it is in b
+	from *Stream // nil = the whole message is in b
 	most int
 	b    []byte
-	at   int // what of b was read
+	at   int // number of bytes of b that have been consumed
 	err  error
 }
 
@@ -154,15 +157,15 @@ func (m *message) next(n int) []byte {
 	return m.b[m.at-n : m.at]
 }
 
-// length reads an unsigned integer of some bytes; all that are larger than any message are one. An int may have
-// 32 bits.
+// length reads an unsigned integer of the given number of bytes. If the value is larger than any valid
+// message, length returns readBudget+1 instead, because an int may have only 32 bits.
 func (m *message) length(bytes int) int {
 	var wide [8]byte
 	copy(wide[8-bytes:], m.next(bytes))
 	return int(min(binary.BigEndian.Uint64(wide[:]), readBudget+1))
 }
 
-// skip reads one value of msgpack.
+// skip reads one MessagePack value.
 func (m *message) skip(depth int) {
 	if m.err != nil {
 		return
@@ -186,7 +189,7 @@ func (m *message) skip(depth int) {
 	}
 }
 
-// skipScalar reads the rest of a value that begins with b.
+// skipScalar reads the rest of a value whose first byte is b.
 func (m *message) skipScalar(b byte) {
 	switch {
 	case b < 0x80, b >= 0xe0, b == 0xc0, b == 0xc2, b == 0xc3: // small integers, nil, booleans

@@ -1,10 +1,11 @@
 package firewall
 
-// The rule for names. In v0.5.1, memberlist's aliveNode keeps every name that any sender invents, with an address of
-// any length, and forgets a dead name only after GossipToTheDeadTime: 15 s to a minute. So a few packets a second fill
-// the memory and the list of every node.
+// This is the rule for names. In v0.5.1, memberlist's aliveNode keeps every name that any sender makes up,
+// with an address of any length. memberlist only forgets a dead name after GossipToTheDeadTime, which is
+// between 15 s and a minute. So a few packets per second fill the memory and the member list of every node.
 //
-// The rule can go when memberlist bounds its list, the rate of new names and the length of addresses.
+// The rule can be removed when memberlist limits the size of its list, the rate of new names and the length
+// of addresses.
 
 import (
 	"errors"
@@ -17,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// New names are admitted at nameRefill a second, after a burst of nameBurst. The burst lets a large cluster start at
-// once. The rate bounds the names that an unauthenticated sender can invent.
+// New names are admitted at a rate of nameRefill per second, after a burst of nameBurst names. The burst lets
+// a large cluster start at once. The rate limits how many names an unauthenticated sender can make up.
 const (
 	nameBurst  = 1024
 	nameRefill = 10
@@ -31,17 +32,18 @@ var (
 	errRate = errors.New("gossip: joins are rate-limited")
 )
 
-// Names tracks the names in memberlist, which forgets dead nodes without a callback. The zero value is empty. Calls
-// must not be concurrent: memberlist makes them under its node lock.
+// Names tracks which names memberlist keeps, because memberlist forgets dead nodes without a callback. The
+// zero value is empty. Calls must not be concurrent. memberlist makes them while it holds its node lock.
 type Names struct {
-	known map[string]bool // admitted names, and whether memberlist has them as alive
+	known map[string]bool // admitted names, and whether they are alive in memberlist
 	alive int
 	spent float64 // of nameBurst, at the time at
 	at    time.Time
 }
 
-// Admit decides on a name that memberlist is about to add as alive. It returns an error if there are lease.MaxNodes
-// already, or if names come too fast. A new name counts here and not in Joined: a name with incarnation 0 uses memory and never joins.
+// Admit decides whether memberlist may add a name as alive. It returns an error if there are already
+// lease.MaxNodes names, or if too many new names arrive per second. A new name is counted by Admit and not by
+// Joined, because a name with incarnation 0 uses memory but never joins.
 func (m *Names) Admit(name string, now time.Time) error {
 	alive, known := m.known[name]
 	switch {
@@ -62,7 +64,7 @@ func (m *Names) Admit(name string, now time.Time) error {
 	return nil
 }
 
-// Joined notes that memberlist has a name as alive.
+// Joined records that a name is alive in memberlist.
 func (m *Names) Joined(name string) {
 	if !m.known[name] {
 		m.alive++
@@ -70,7 +72,7 @@ func (m *Names) Joined(name string) {
 	m.set(name, true)
 }
 
-// Left notes that memberlist has a name as dead.
+// Left records that a name is dead in memberlist.
 func (m *Names) Left(name string) {
 	if m.known[name] {
 		m.alive--
@@ -78,8 +80,7 @@ func (m *Names) Left(name string) {
 	m.set(name, false)
 }
 
-// set makes room by forgetting names that are not alive. A forgotten name counts as new
-// when it returns.
+// set makes room by forgetting names that are not alive. If such a name returns, it is counted as a new name.
 func (m *Names) set(name string, alive bool) {
 	if m.known == nil {
 		m.known = make(map[string]bool)
@@ -90,8 +91,8 @@ func (m *Names) set(name string, alive bool) {
 	}
 }
 
-// Check returns an error for a node that no agent would be: with a name of another form, or with an address that is
-// not an IP address. memberlist would keep 64 KiB of such an address.
+// Check returns an error if a node has an invalid name, or an address that is not an IP address. Agents never
+// announce such nodes. memberlist would keep an invalid address of up to 64 KiB.
 func Check(n *memberlist.Node) error {
 	if !validName(n.Name) {
 		return errName
@@ -102,7 +103,7 @@ func Check(n *memberlist.Node) error {
 	return nil
 }
 
-// validName reports whether name is a node id, "#" and an incarnation.
+// validName reports whether name consists of a node id, "#" and an incarnation.
 func validName(name string) bool {
 	id, incarnation, _ := strings.Cut(name, "#")
 	if len(incarnation) == 0 || len(incarnation) > 20 || strings.Trim(incarnation, "0123456789") != "" {

@@ -1,24 +1,26 @@
 package firewall
 
-// The rule for what a key has sealed. memberlist v0.5.1 panics if the padding of a sealed message is longer than the
-// message (pkcs7decode), or if a stream's content is empty (readStream). The sender has to have a key, so one broken
-// member can end all others. And if no key opens a packet, memberlist says so in a log line and nowhere else
-// (ingestPacket). So roost opens each message before memberlist does.
+// This is the rule for encrypted messages. memberlist v0.5.1 panics if the padding of an encrypted message is
+// longer than the message (pkcs7decode), or if the content of a stream is empty (readStream). The sender of
+// such a message needs a key, so one broken member could end all other processes. Also, if no key decrypts a
+// packet, memberlist only reports this in a log line (ingestPacket). So roost decrypts each message before
+// memberlist does.
 //
-// The rule can go when memberlist returns an error for wrong padding and for empty content, and reports wrong keys.
+// The rule can be removed when memberlist returns an error for invalid padding and for empty content, and
+// reports packets with a wrong key.
 
 import (
 	"crypto/aes"
 	"crypto/cipher"
 )
 
-// Versions of an encrypted message, its first byte.
+// Versions of an encrypted message, which are specified by its first byte.
 const (
-	sealPadded  = 0 // with padding: no agent sends it
+	sealPadded  = 0 // with padding, which agents do not send
 	sealVersion = 1 // the version that agents send
 )
 
-// Bytes of an encrypted message besides its content.
+// Sizes in bytes of the parts of an encrypted message other than its content.
 const (
 	lenVersion  = 1
 	sealNonce   = 12
@@ -26,10 +28,10 @@ const (
 	leastSealed = lenVersion + sealNonce + sealTag
 )
 
-// openers open what the keys of a node have sealed.
+// openers decrypt messages that were encrypted with one of a node's keys.
 type openers []cipher.AEAD
 
-// newOpeners returns what opens messages that one of the keys has sealed.
+// newOpeners returns the openers for the given keys.
 func newOpeners(keys [][]byte) openers {
 	all := make(openers, 0, len(keys))
 	for _, key := range keys {
@@ -44,8 +46,8 @@ func newOpeners(keys [][]byte) openers {
 	return all
 }
 
-// open appends the content to dst if one of the keys has sealed it, as memberlist seals it, together with
-// other data. A content that is padded keeps its padding.
+// open decrypts a message that memberlist encrypted with one of the keys, together with authenticated data,
+// and appends the content to dst. It does not remove padding from the content.
 func (all openers) open(dst, sealed, data []byte) (content []byte, ok bool) {
 	if len(sealed) < leastSealed || sealed[0] > sealVersion {
 		return nil, false
@@ -59,7 +61,7 @@ func (all openers) open(dst, sealed, data []byte) (content []byte, ok bool) {
 	return nil, false
 }
 
-// padded reports whether a sealed packet, without its label, says that it is padded. No agent pads, and
-// memberlist would panic on a wrong padding. A ping in plain text begins with the same byte, so only one that
-// a key has sealed is padded for certain.
+// padded reports whether an encrypted packet, without its label, has the version byte for padding. Agents do
+// not use padding, and memberlist panics on invalid padding. An unencrypted ping starts with the same byte,
+// so the result is only certain for a packet that one of the keys decrypts.
 func padded(content []byte) bool { return len(content) > 0 && content[0] == sealPadded }

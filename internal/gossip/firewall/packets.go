@@ -1,11 +1,13 @@
 package firewall
 
-// The rule for packets. memberlist v0.5.1 decompresses what it receives without a bound (decompressBuffer), and compounds
-// may contain compressed messages and other compounds (handleCompound). So one packet of 64 KiB from an unauthenticated
-// sender expands to 40 MiB, repeatedly: https://github.com/hashicorp/memberlist/issues/362
+// This is the rule for packets. memberlist v0.5.1 decompresses received messages without a limit
+// (decompressBuffer), and a compound message may contain compressed messages and other compound messages
+// (handleCompound). So a single packet of 64 KiB from an unauthenticated sender can expand to 40 MiB, several
+// times: https://github.com/hashicorp/memberlist/issues/362
 //
-// The rule can go when memberlist bounds what one packet expands to. The fix of that issue allows 40 MiB for each
-// compressed message, and a compound can have 255 of them.
+// The rule can be removed when memberlist limits the expanded size of one packet. The fix of issue 362 is not
+// sufficient, because it allows 40 MiB for each compressed message, and a compound message can contain 255 of
+// them.
 
 import "github.com/hashicorp/memberlist"
 
@@ -16,8 +18,8 @@ const (
 	typeChecksum = 12
 )
 
-// harmless reports whether a packet can be unpacked in one step. Agents send neither compressed packets nor nested
-// compounds.
+// harmless reports whether a packet can be unpacked in one step. Agents do not send compressed packets or
+// nested compound messages.
 func harmless(b []byte) bool {
 	b, _, err := memberlist.RemoveLabelHeaderFromPacket(b)
 	if err != nil {
@@ -32,7 +34,7 @@ func harmless(b []byte) bool {
 	return harmlessParts(b)
 }
 
-// harmlessParts is harmless for the parts of a compound.
+// harmlessParts is like harmless, but for the parts of a compound message.
 func harmlessParts(b []byte) bool {
 	if len(b) < 2 {
 		return false

@@ -1,9 +1,9 @@
 package firewall
 
-// What the rules reject is counted here, by reason, because memberlist v0.5.1 says it in a log line for each packet and
-// stream, and nowhere else (ingestPacket and handleConn). A flood of foreign packets would be a flood of lines.
+// Rejected packets and streams are counted here by reason, because memberlist v0.5.1 only logs a line for
+// each of them (ingestPacket and handleConn). A flood of foreign packets would cause a flood of log lines.
 //
-// This can go when memberlist counts rejections by their reason and reports the latest sources.
+// This file can be removed when memberlist counts rejections by reason and reports the latest sources.
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Why says why this node rejects a packet or a stream.
+// Why is the reason for rejecting a packet or a stream.
 type Why int
 
 // The reasons.
@@ -25,13 +25,13 @@ const (
 	WrongKey     Why = iota // no key of this node opens it, or only one of the two sides uses a key
 	WrongCluster            // it names another cluster, or none
 	NotAllowed              // its source is in no network of Config.Allow
-	reasons                 // how many there are
+	reasons                 // number of reasons
 )
 
 // String returns "wrong_key", "wrong_cluster" or "not_allowed".
 func (w Why) String() string { return [...]string{"wrong_key", "wrong_cluster", "not_allowed"}[w] }
 
-// Over says what a packet or a stream came over. Anybody can forge the source of UDP, and nobody the source of TCP.
+// Over is the protocol of a packet or a stream. The source address can be forged over UDP, but not over TCP.
 type Over int
 
 // The protocols.
@@ -43,22 +43,23 @@ const (
 // String returns "udp" or "tcp".
 func (o Over) String() string { return [...]string{"udp", "tcp"}[o] }
 
-// Rejection is what this node rejected from one source.
+// Rejection describes what this node rejected from one source.
 type Rejection struct {
 	Why     Why
 	Over    Over
-	From    string // ip:port over UDP; ip over TCP, since each connection has a port of its own
-	Cluster string // the latest name with WrongCluster, at most 255 bytes of an unauthenticated sender
+	From    string // ip:port over UDP; ip over TCP, because each connection has a different port
+	Cluster string // latest cluster name, for WrongCluster; at most 255 bytes, chosen by an unauthenticated sender
 	Count   uint64 // since the source is one of the latest
 	Latest  time.Time
 }
 
 const (
-	maxSources       = 4 // of each reason and protocol: forged packets displace no source of a stream
+	maxSources       = 4 // per reason and protocol, so that forged packets do not displace the sources of streams
 	logRejectedEvery = time.Minute
 )
 
-// Rejections counts what this node rejects, by reason, and keeps the latest sources. Calls may be concurrent.
+// Rejections counts rejected packets and streams by reason, and keeps the latest sources. It is safe for
+// concurrent use.
 type Rejections struct {
 	log    *slog.Logger // nil = none
 	counts [reasons]atomic.Uint64
@@ -73,13 +74,13 @@ type origin struct {
 	over Over
 }
 
-// NewRejections logs to log; nil = no lines.
+// NewRejections returns Rejections that log to log. If log is nil, nothing is logged.
 func NewRejections(log *slog.Logger) *Rejections { return &Rejections{log: log} }
 
 // Count returns how many packets and streams were rejected for a reason.
 func (r *Rejections) Count(why Why) uint64 { return r.counts[why].Load() }
 
-// note counts one packet or stream. It logs one line a minute for each reason and protocol.
+// note counts one packet or stream. It logs at most one line per minute for each reason and protocol.
 func (r *Rejections) note(why Why, over Over, from netip.AddrPort, cluster string) {
 	r.counts[why].Add(1)
 	now, of := time.Now(), origin{why, over}
@@ -115,7 +116,7 @@ func (r *Rejections) note(why Why, over Over, from netip.AddrPort, cluster strin
 	}
 }
 
-// All returns what the latest sources sent, the latest one first.
+// All returns what was rejected from the latest sources, starting with the latest source.
 func (r *Rejections) All() []Rejection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +125,7 @@ func (r *Rejections) All() []Rejection {
 	return all
 }
 
-// addrPort returns an address as ip:port; a zero one if it is none.
+// addrPort converts an address to an ip:port, or returns the zero value if that is not possible.
 func addrPort(addr net.Addr) netip.AddrPort {
 	if udp, ok := addr.(*net.UDPAddr); ok {
 		return udp.AddrPort()

@@ -1,10 +1,11 @@
 package firewall
 
-// The rule for the key ring. In v0.5.1, RemoveKey of memberlist shifts the keys behind the removed one without a lock, in
-// memory that GetKeys has given to readers. So a packet may be opened with a key that is half another one, and gets
-// lost. The fix of https://github.com/hashicorp/memberlist/issues/341 added the lock, but GetKeys still shares the memory.
+// This is the rule for the key ring. In v0.5.1, memberlist's RemoveKey moves the keys after the removed one
+// without a lock, in memory that GetKeys has already returned to readers. So a reader may try to decrypt a
+// packet with a mixture of two keys, and the packet is lost. The fix of
+// https://github.com/hashicorp/memberlist/issues/341 added the lock, but GetKeys still shares the memory.
 //
-// The rule can go when GetKeys returns a copy, or RemoveKey changes one.
+// The rule can be removed when GetKeys returns a copy, or when RemoveKey modifies a copy.
 
 import (
 	"bytes"
@@ -14,9 +15,11 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// changeRing makes wanted the keys of a ring, of which the first one seals. One call at a time.
+// changeRing replaces the keys of a ring with the wanted keys. The first wanted key becomes the one that
+// encrypts. Calls must not be concurrent.
 //
-// Removing the last key shifts no other. So the keys that stay move to the front, and the others are removed from the end.
+// Removing the last key does not move any other key. So changeRing first moves the wanted keys to the front,
+// and then removes the others from the end.
 func changeRing(ring *memberlist.Keyring, wanted [][]byte) error {
 	for _, k := range wanted {
 		if err := ring.AddKey(k); err != nil {

@@ -1,10 +1,11 @@
 package firewall
 
-// The rule for how often a key seals. memberlist v0.5.1 seals each message with a random nonce (encryptPayload), which
-// AES-GCM bears for 2^32 messages of all nodes together, and counts none of them. So nobody could tell when a cluster
-// that has sent for months needs a new key.
+// This is the rule for the number of messages per key. memberlist v0.5.1 encrypts each message with a random
+// nonce (encryptPayload). With random nonces, AES-GCM is only safe for 2^32 messages of all nodes together,
+// but memberlist does not count them. So operators of a cluster that has been running for months could not
+// tell when it needs a new key.
 //
-// The rule can go when memberlist counts the messages by key.
+// The rule can be removed when memberlist counts the messages per key.
 
 import (
 	"crypto/sha256"
@@ -12,13 +13,14 @@ import (
 	"sync/atomic"
 )
 
-// Fingerprint tells keys apart: the begin of a hash, which says nothing of a random key.
+// Fingerprint identifies a key by the first bytes of its hash. They reveal nothing about a random key.
 func Fingerprint(key []byte) [4]byte {
 	sum := sha256.Sum256(append([]byte("roost key "), key...))
 	return [4]byte(sum[:])
 }
 
-// sealed counts the messages that a node seals, by key. The zero value counts nothing, as without encryption.
+// sealed counts the messages that a node encrypts, per key. The zero value counts nothing, which is correct
+// without encryption.
 type sealed struct {
 	current atomic.Pointer[sealedBy]
 	all     map[string]*sealedBy // by fingerprint
@@ -30,7 +32,8 @@ type sealedBy struct {
 	messages    atomic.Uint64
 }
 
-// with makes key the one whose messages are counted. A key that comes back goes on where it was. One call at a time.
+// with selects the key whose messages are counted. If a key is used again, its count continues. Calls must
+// not be concurrent.
 func (s *sealed) with(key []byte) {
 	f := Fingerprint(key)
 	name := hex.EncodeToString(f[:])
@@ -43,15 +46,16 @@ func (s *sealed) with(key []byte) {
 	s.current.Store(s.all[name])
 }
 
-// countSealed counts one message that memberlist has sealed. It may be lost afterwards: its nonce is used up.
+// countSealed counts one message that memberlist has encrypted. The message is counted even if it is lost,
+// because its nonce has been used.
 func (r *Ring) countSealed() {
 	if by := r.sealed.current.Load(); by != nil {
 		by.messages.Add(1)
 	}
 }
 
-// Sealed returns the fingerprint of the key that seals, in hexadecimal digits, and how many messages this node has sealed
-// with it: packets and messages of streams. Without encryption both are zero.
+// Sealed returns the fingerprint of the key that encrypts, in hexadecimal digits, and how many packets and
+// stream messages this node has encrypted with it. Without encryption, both results are zero.
 func (r *Ring) Sealed() (fingerprint string, messages uint64) {
 	if by := r.sealed.current.Load(); by != nil {
 		return by.fingerprint, by.messages.Load()

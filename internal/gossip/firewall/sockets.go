@@ -1,12 +1,13 @@
 package firewall
 
-// The rule for sockets. In v0.5.1, memberlist's NetTransport allocates 64 KiB for each packet (udpListen). So an
-// unauthenticated peer that sends 70,000 a second makes a process allocate 4.5 GB/s, and packets of members get lost
-// meanwhile. Its goroutines also wait without an end until somebody takes what arrived, so a Shutdown that comes first
-// never returns. And memberlist drops the zone of a link-local address: https://github.com/hashicorp/memberlist/issues/115
+// This is the rule for sockets. In v0.5.1, memberlist's NetTransport allocates 64 KiB for each packet
+// (udpListen). An unauthenticated peer that sends 70,000 packets per second makes a process allocate 4.5
+// GB/s, and packets of members are lost meanwhile. The goroutines of NetTransport also block until someone
+// reads the data that has arrived. If Shutdown is called before then, it never returns. And memberlist drops
+// the zone of a link-local address: https://github.com/hashicorp/memberlist/issues/115
 //
-// The rule can go when NetTransport copies each packet out of one buffer, stops waiting at Shutdown, and takes an address
-// with a zone.
+// The rule can be removed when NetTransport copies packets out of a single buffer, stops blocking at
+// Shutdown, and accepts addresses with a zone.
 
 import (
 	"errors"
@@ -21,11 +22,11 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Sockets is memberlist's transport over UDP and TCP.
+// Sockets is a memberlist transport over UDP and TCP.
 type Sockets struct {
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
-	zone    string // of the bound address, if it is link-local; the listener does not keep it
+	zone    string // zone of the bound address, if it is link-local; the listener does not keep it
 	log     *log.Logger
 	allow   allowed
 	packets chan *memberlist.Packet
@@ -38,12 +39,13 @@ type Sockets struct {
 
 const (
 	maxPacket    = 1 << 16
-	receiveBytes = 2 << 20 // that the kernel keeps, if it grants as many
+	receiveBytes = 2 << 20 // size of the kernel's receive buffer, if the kernel grants it
 	acceptPause  = 50 * time.Millisecond
 )
 
-// Listen listens on one port for UDP and TCP; 0 = any that is free for TCP. It takes packets and streams of the networks
-// in allow, and counts the others; empty = it takes all.
+// Listen listens on the same port for UDP and TCP. Port 0 means any port that is free for TCP. Listen accepts
+// packets and streams from the networks in allow, and counts the others. If allow is empty, it accepts all
+// sources.
 func Listen(at netip.AddrPort, allow []netip.Prefix, r *Rejections, log *log.Logger) (*Sockets, error) {
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 	if err != nil {
@@ -106,7 +108,7 @@ func (s *Sockets) accept() {
 				return
 			}
 			s.log.Printf("[ERR] memberlist: Error accepting TCP connection: %v", err)
-			time.Sleep(acceptPause) // such as without a free descriptor
+			time.Sleep(acceptPause) // for example, no free file descriptor
 			continue
 		}
 		if from, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err != nil || !s.allow.source(from, TCP) {
@@ -122,7 +124,8 @@ func (s *Sockets) accept() {
 	}
 }
 
-// FinalAdvertiseAddr implements memberlist.Transport: the given address and port, or else the bound ones.
+// FinalAdvertiseAddr implements memberlist.Transport. It returns the given address and port, or the bound
+// ones if they are empty.
 func (s *Sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	bound := s.tcp.Addr().(*net.TCPAddr) //nolint:forcetypeassert // of TCP
 	if ip == "" {
@@ -166,7 +169,7 @@ func (s *Sockets) DialAddressTimeout(to memberlist.Address, timeout time.Duratio
 	return net.DialTimeout("tcp", s.zoned(to.Addr), timeout)
 }
 
-// zoned adds the zone of the bound address to a link-local one without a zone.
+// zoned adds the zone of the bound address to a link-local address without a zone.
 func (s *Sockets) zoned(addr string) string {
 	if s.zone == "" {
 		return addr
@@ -184,7 +187,7 @@ func (s *Sockets) PacketCh() <-chan *memberlist.Packet { return s.packets }
 // StreamCh implements memberlist.Transport.
 func (s *Sockets) StreamCh() <-chan net.Conn { return s.streams }
 
-// Shutdown closes the sockets, and waits until nothing reads them.
+// Shutdown closes the sockets, and waits until no goroutine reads them.
 func (s *Sockets) Shutdown() error {
 	var err error
 	s.closing.Do(func() {

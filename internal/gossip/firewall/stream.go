@@ -10,27 +10,29 @@ import (
 	"time"
 )
 
-// ErrBusy means that the other side closed a stream to make room for others.
+// ErrBusy means that the other side closed a stream to make room for other streams.
 var ErrBusy = errors.New("gossip: the other side is busy with other streams")
 
-// Stream is a TCP connection between this node and another one. Its message is read and checked before memberlist reads
-// it: in the first Read at the latest, on the goroutine of the connection. Read and SetDeadline must not be called concurrently.
+// Stream is a TCP connection between this node and another one. Its message is read and checked before
+// memberlist gets it. The message is checked in the first Read at the latest, on the goroutine of the
+// connection. Read and SetDeadline must not be called concurrently.
 //
-// While the functions of Config have a stream, Read reads what the other side sends, unchecked. What is written to Conn
-// is no message, so it does not keep the firewall from saying that this node is busy.
+// While a function of Config uses a stream, Read returns data from the other side without checking it. Data
+// written to Conn is not considered a message, so the firewall can still tell the other side afterwards that
+// this node is busy.
 type Stream struct {
 	net.Conn
 	firewall *Firewall
 	place    *place
 	in       *bufio.Reader
 	incoming bool // another node opened the stream
-	ours     bool // a function of Config has it
+	ours     bool // a function of Config is using the stream
 	taken    bool // Config.Incoming took it
-	looked   int  // bytes that Head looked at
+	looked   int  // number of bytes that Head peeked
 	deadline time.Time
 	checked  bool
 	message  []byte // which memberlist has not read yet
-	nodes    int    // of the exchange in it
+	nodes    int    // number of nodes of the exchange in the message
 	err      error
 }
 
@@ -38,7 +40,8 @@ func (f *Firewall) stream(p *place, incoming bool) *Stream {
 	return &Stream{Conn: p.conn, firewall: f, place: p, in: bufio.NewReaderSize(p.conn, maxHead), incoming: incoming}
 }
 
-// Head looks at how the stream goes on: the label, if it has one, and the type behind it. It waits for both.
+// Head peeks at the next bytes of the stream: the label, if there is one, and the message type after it. It
+// blocks until both have arrived.
 func (s *Stream) Head() (label string, kind byte, err error) {
 	h := head{r: s.in}
 	if kind = h.byte(); kind == typeLabel {
@@ -49,28 +52,28 @@ func (s *Stream) Head() (label string, kind byte, err error) {
 	return label, kind, h.err
 }
 
-// Skip reads what Head looked at last.
-func (s *Stream) Skip() { _, _ = s.in.Discard(s.looked) } // they are buffered
+// Skip consumes the bytes at which Head peeked last.
+func (s *Stream) Skip() { _, _ = s.in.Discard(s.looked) } // the bytes are buffered
 
-// Buffered returns how many bytes the other side has sent that were received, and not read.
+// Buffered returns how many bytes have been received but not read.
 func (s *Stream) Buffered() int { return s.in.Buffered() }
 
-// Host returns what counts as one host: an address of IPv4, or a network of IPv6.
+// Host returns the address that identifies the other host: an IPv4 address or an IPv6 network.
 func (s *Stream) Host() netip.Addr { return s.place.from }
 
-// Reject counts the stream as rejected. cluster is the name that it gave, with WrongCluster.
+// Reject counts the stream as rejected. For WrongCluster, cluster is the name that the other side sent.
 func (s *Stream) Reject(why Why, cluster string) {
 	s.firewall.cfg.Rejections.note(why, TCP, addrPort(s.RemoteAddr()), cluster)
 }
 
-// Rest gives back what the stream takes of the bounds of streams, and its buffer. Nobody may use anything but its Conn
-// afterwards.
+// Rest releases the stream's slot, its memory budget and its buffer. After Rest, only the stream's Conn may
+// be used.
 func (s *Stream) Rest() {
 	s.place.leave()
 	s.in = nil
 }
 
-// lend gives the stream to a function of Config.
+// lend lets a function of Config use the stream.
 func (s *Stream) lend(to func() error) error {
 	s.ours = true
 	defer func() { s.ours = false }()
@@ -83,7 +86,7 @@ func (s *Stream) SetDeadline(t time.Time) error {
 	return s.Conn.SetDeadline(t)
 }
 
-// Read reads the message, once it is complete and checked.
+// Read reads from the message, after the message is complete and has been checked.
 func (s *Stream) Read(p []byte) (int, error) {
 	if s.ours {
 		return s.in.Read(p)
@@ -102,10 +105,10 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write counts what the other side takes. It explains the end of a stream that the other side
-// closed to make room.
+// Write writes to the other side and counts the bytes that it has accepted. If the other side closed the
+// stream to make room, Write returns ErrBusy.
 func (s *Stream) Write(p []byte) (done int, err error) {
-	if !s.ours && len(p) > 0 && p[0] == typeEncrypt { // memberlist writes a label by itself, and a message at once
+	if !s.ours && len(p) > 0 && p[0] == typeEncrypt { // memberlist writes a label separately, and a message in one call
 		s.firewall.cfg.Ring.countSealed()
 	}
 	if !s.place.begins(writesMessage) {
@@ -127,7 +130,7 @@ func (s *Stream) Write(p []byte) (done int, err error) {
 	return done, err
 }
 
-// check waits for the message and checks it, once.
+// check waits for the message and checks it. Later calls do nothing.
 func (s *Stream) check() {
 	if s.checked {
 		return
@@ -168,7 +171,8 @@ func (s *Stream) readHead() (h head, err error) {
 	return h, s.SetReadDeadline(deadline)
 }
 
-// note counts the stream if its head shows another cluster, or that only one side uses a key.
+// note counts the stream as rejected if its head shows that it belongs to another cluster, or that only one
+// side uses a key.
 func (s *Stream) note(h head) {
 	now := s.firewall.cfg.Ring.accepts.Load()
 	switch sealed := h.kind == typeEncrypt; {

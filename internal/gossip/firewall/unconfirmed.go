@@ -1,10 +1,11 @@
 package firewall
 
-// The rule for unconfirmed addresses. In v0.5.1, memberlist's probeNode pings each name that it hears of, at the address
-// that comes with the name, and asks other nodes to ping it too. So one packet of an unauthenticated peer, or a recorded
-// one, makes all nodes send dozens to an address that never asked for any.
+// This is the rule for unconfirmed addresses. In v0.5.1, memberlist's probeNode pings each name that it
+// receives, at the address that was sent with the name, and asks other nodes to ping it too. So a single
+// packet from an unauthenticated peer, even a replayed one, makes all nodes send dozens of packets to an
+// address that never asked for them.
 //
-// The rule can go when memberlist sends nothing to an address before that address has answered.
+// The rule can be removed when memberlist sends nothing to an address before that address has answered.
 
 import (
 	"net/netip"
@@ -15,16 +16,16 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// What memberlist sends by itself to a host without a live lease. A node needs none of it to join: leases have packets
-// of their own, which name no node.
+// These limits apply to packets that memberlist sends by itself to a host without a live lease. A node can
+// join without such packets, because leases use their own packets, which are not limited.
 const (
 	unconfirmedBurst = 512 // bytes to one host
-	unconfirmedRate  = 32  // a second, afterwards
+	unconfirmedRate  = 32  // bytes per second, after the burst
 )
 
-// unconfirmed bounds the bytes to addresses without a live lease.
+// unconfirmed limits the bytes sent to addresses without a live lease.
 type unconfirmed struct {
-	live func(addr string) bool // nil = all are
+	live func(addr string) bool // nil = all addresses are live
 
 	mu    sync.Mutex
 	own   netip.Addr // many agents may run on this host
@@ -36,16 +37,19 @@ type allowance struct {
 	at    time.Time
 }
 
-// newUnconfirmed bounds nothing that goes to an ip:port for which live returns true; nil = to any.
+// newUnconfirmed limits packets to addresses for which live returns false. If live is nil, nothing is
+// limited.
 func newUnconfirmed(live func(addr string) bool) *unconfirmed { return &unconfirmed{live: live} }
 
-// allowsStream reports whether memberlist may open a stream to an address. A stream costs more than the whole burst.
+// allowsStream reports whether memberlist may open a stream to an address. A stream to an unconfirmed address
+// is never allowed, because it costs more than the whole burst.
 func (u *unconfirmed) allowsStream(to memberlist.Address, now time.Time) bool {
 	return u.allows(to, unconfirmedBurst+1, now)
 }
 
-// allows reports whether so many bytes may go to an address, and counts them. memberlist gives a name with each address
-// to which it sends by itself. What roost sends goes to an address without a name, and is not bounded.
+// allows reports whether the given number of bytes may be sent to an address, and counts them. memberlist
+// adds a name to each address to which it sends by itself. roost's own messages go to addresses without a
+// name, and are not limited.
 func (u *unconfirmed) allows(to memberlist.Address, bytes int, now time.Time) bool {
 	at, err := netip.ParseAddrPort(to.Addr)
 	if to.Name == "" || u.live == nil || err != nil || u.live(to.Addr) {
@@ -66,13 +70,13 @@ func (u *unconfirmed) allows(to memberlist.Address, bytes int, now time.Time) bo
 	return true
 }
 
-// later returns the spent budget at a later time.
+// later returns the allowance at a later time.
 func (a allowance) later(now time.Time) allowance {
 	return allowance{max(0, a.bytes-unconfirmedRate*now.Sub(a.at).Seconds()), now}
 }
 
-// keep makes room by forgetting addresses that have their whole burst again, or, if there are
-// none, all: new names are rate-limited, so that takes long.
+// keep makes room by forgetting hosts that have their whole burst available again. If there are none, it
+// forgets all hosts. New names are rate-limited, so this rarely happens.
 func (u *unconfirmed) keep(ip netip.Addr, s allowance, now time.Time) {
 	if u.spent == nil {
 		u.spent = make(map[netip.Addr]allowance)
@@ -90,7 +94,7 @@ func (u *unconfirmed) keep(ip netip.Addr, s allowance, now time.Time) {
 	u.spent[ip] = s
 }
 
-// setOwn excepts the IP address of this node, because many agents may run on its host.
+// setOwn exempts the IP address of this node from the limits, because many agents may run on its host.
 func (u *unconfirmed) setOwn(ip netip.Addr) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

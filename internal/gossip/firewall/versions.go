@@ -1,15 +1,17 @@
 package firewall
 
-// The rule for versions. In v0.5.1, memberlist reads six versions of each node in an exchange, and does not look how many
-// there are (verifyProtocol and mergeRemoteState). So an exchange with fewer of them ends the process. The sender needs
-// no key if this node takes plain text: https://github.com/hashicorp/memberlist/pull/368
+// This is the rule for versions. In v0.5.1, memberlist reads six versions of each node in an exchange, but
+// does not check how many there are (verifyProtocol and mergeRemoteState). So an exchange with fewer versions
+// ends the process. If this node accepts plain text, the sender does not even need a key:
+// https://github.com/hashicorp/memberlist/pull/368
 //
-// The rule can go with the first memberlist that has that fix: v0.7.0.
+// The rule can be removed with the first memberlist release that has this fix, which is v0.7.0.
 
-// versions is how many versions a node has.
+// versions is the number of versions of a node.
 const versions = 6
 
-// checkVersions reads an exchange. It fails if a node has other versions than those that agents send, as six bytes.
+// checkVersions reads an exchange. checkVersions fails unless each node has exactly the versions that agents
+// send, as six bytes.
 func (m *message) checkVersions(h head) error {
 	m.next(h.at)
 	for range h.nodes {
