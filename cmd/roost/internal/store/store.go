@@ -99,7 +99,7 @@ func (r *redis) warnUnnotified(ctx context.Context, log *slog.Logger) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			log.Warn("Redis sends no messages; rooms are checked every second", "err", r.Notified())
+			log.Warn("Redis sends no messages about changed rooms", "err", r.Notified())
 			return
 		}
 	}
