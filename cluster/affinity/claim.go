@@ -224,6 +224,8 @@ func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Res
 		op.If, op.Set, op.TTL = t.void, t.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(t.Stay.Epoch, t.least)}), t.cfg.PinTTL
 		if t.void.Incarnation == op.Set.Incarnation {
 			op.Set.Epoch = max(op.Set.Epoch, t.void.Epoch+1) // a new hosting
+		} else if t.void != (pinstore.Pin{}) {
+			op.Set = capacity.Replacing(op.Set)
 		}
 	}
 	isNew := home.Member != nil && t.Stay == (pinstore.Pin{})

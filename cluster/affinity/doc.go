@@ -65,7 +65,7 @@
 // with an [ErrSplit].
 //
 // The same can happen when a store loses confirmed data, as in a Redis failover: hosts restore lost pins, but
-// an earlier claim wins. Until its pin is restored, an older host has the smaller epoch. If a node has
+// an earlier claim for another node wins. Until its pin is restored, an older host has the smaller epoch. If a node has
 // claimed a room after the store lost its data but before the node learned of the loss, it withdraws the
 // claim. A host that reads the claim before that loses the room.
 //
