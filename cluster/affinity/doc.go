@@ -81,10 +81,10 @@
 //
 // # Reading the code
 //
-// On the way to the store, resolve.go asks internal/pincache, and claim.go picks a node with
-// internal/capacity and claims the room. On the way back, learn.go calls the store via internal/storeclient,
-// caches the answer and publishes a move (moved.go), claim.go checks the node of the pin with
-// internal/liveness, and assignment.go completes the answer.
+// On the way to the store, resolve.go asks internal/pincache, flight.go joins callers for the same room,
+// and claim.go picks a node with internal/capacity and claims the room. On the way back, learn.go calls
+// the store via internal/storeclient, caches the answer and publishes a move (moved.go), claim.go checks
+// the node of the pin with internal/liveness, and assignment.go completes the answer.
 //
 // host.go, hosttable.go and serve.go hold the rooms served here. keep.go and confirm.go have the goroutine
 // that keeps them, and sweep.go has the goroutine that fails over the rooms of dead nodes. rooms.go has calls

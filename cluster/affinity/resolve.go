@@ -18,6 +18,9 @@ import (
 // does not answer within Config.Budget, the assignment is Degraded: the last known node, or the node of the
 // hash.
 //
+// A call for a room that is not cached needs a goroutine for the time of the round trip, unless ctx cannot end,
+// as with context.WithoutCancel. Resolve returns within the budget in any case.
+//
 // It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several concurrent changes),
 // ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends before the budget is
 // used up. With Config.StrictCeiling, it also fails with ErrStore for a new room while the store does not answer.
