@@ -20,7 +20,6 @@ import (
 	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"golang.org/x/sync/singleflight"
 )
 
 // Resolver knows where rooms live, keeps the pins of the rooms that are hosted here, and gives the rooms of
@@ -42,8 +41,8 @@ type Resolver struct {
 	met      met
 	hosts    hostTable
 	shared   struct { // shared by concurrent callers
-		resolve, host singleflight.Group // Host must not be answered from the cache
-		again         singleflight.Group // another try of Host, which has less time
+		resolve, host flights // Host must not be answered from the cache
+		again         flights // another try of Host, which has less time
 		looks         looks
 	}
 	feeds struct {
