@@ -26,9 +26,8 @@ func dialed(dial dialer) dialer {
 }
 
 // connections are the connections of a client. They announce their loss before they close, and before the
-// next one to the same address is used. The client also calls OnInvalidations, but may let callers dial again
-// before that. An answer over the next connection could then come first, and what the server has forgotten
-// would look like a change by another node.
+// next one to the same address is used. Otherwise an answer over the next connection could come first, and what the
+// server has forgotten would look like a change by another node.
 type connections struct {
 	dial dialer
 	lost func()
