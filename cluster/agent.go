@@ -57,8 +57,8 @@ type Agent struct {
 	done    chan struct{} // closed when everything has stopped
 	err     error         // valid once done is closed
 
-	// These are the counters of Arrived. They are placed far from snap, because every lookup reads snap and
-	// would otherwise share a cache line with them.
+	// These are the counters of Arrived. Every lookup reads snap, so the counters are placed far from snap,
+	// in another cache line.
 	requests, misrouted atomic.Uint64
 
 	history atomic.Pointer[History]

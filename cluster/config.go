@@ -23,7 +23,7 @@ import (
 // Network selects the default timings for a kind of network.
 type Network int
 
-// The kinds of network, each with its heartbeat interval and lease TTL.
+// These are the kinds of network, with their heartbeat intervals and lease TTLs.
 const (
 	LAN   Network = iota // one data center: 2 s, 6 s
 	WAN                  // several regions: 5 s, 20 s
@@ -40,7 +40,7 @@ const (
 // Start does not modify the caller's Config.
 type Config struct {
 	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets. It must be unique in the
-	// cluster. It should stay the same across restarts, because partitions are assigned to ids.
+	// cluster. The ID should stay the same across restarts, because partitions are assigned to IDs.
 	ID string
 
 	// Cluster is the name of the cluster. Give each cluster its own name, because nodes reject packets with
@@ -68,10 +68,10 @@ type Config struct {
 	// RejoinInterval, so that a long split heals. Calls do not overlap, and the context of each call ends
 	// after 5 s. The agent uses the first 1,000 seeds. It treats an error like a seed that does not answer.
 	//
-	// If Discover returns only this node, the node starts at once. A source that lists this node must
-	// therefore also list all nodes that were added before it, as a single API or file does. If Discover
-	// returns no node, the node waits for StartupGrace, because other nodes may not be listed yet. Default:
-	// none.
+	// If Discover returns only this node, the node starts at once, as the first of its cluster. If Discover
+	// returns this node at all, it must therefore also return all nodes that were added earlier. A single API
+	// or file does so. If Discover returns no node, the node waits for StartupGrace, because other nodes may
+	// not be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
 	// Bootstrap makes the node start without waiting for seeds, because it may be the first node of its
@@ -149,12 +149,13 @@ type Config struct {
 	// HealthInterval is the time between two calls to Health. Default: HeartbeatInterval.
 	HealthInterval time.Duration
 
-	// MinMembers is the minimum number of live members, including this node and members in any state. While
-	// the node sees fewer, it owns nothing and is isolated (PhaseIsolated). The setting also applies when
-	// nodes start: ten nodes with MinMembers 10 wait for each other. In a split, only a side with at least
-	// that many members owns anything. An isolated node keeps its last table for lookups, and its pinned
-	// rooms. At most, set MinMembers to the number of nodes minus the number that may be down at the same
-	// time. Nodes may have different values. Default 1: no node is ever isolated.
+	// MinMembers is the minimum number of live members that the node must see to own anything. The number
+	// includes this node and members in any state. While the node sees fewer members, it is isolated
+	// (PhaseIsolated). The setting also applies when nodes start: ten nodes with MinMembers 10 wait for each
+	// other. In a split, only a side with at least that many members owns anything. An isolated node keeps
+	// its last table for lookups, and its pinned rooms. Set MinMembers to at most the number of nodes minus
+	// the number that may be down at the same time. Nodes may have different values. Default 1: no node is
+	// ever isolated.
 	MinMembers int
 
 	// DisableFlapDamping lets this node own partitions no matter how often it returns after failures. By
@@ -164,11 +165,11 @@ type Config struct {
 	// could own partitions. Member.FlappingUntil is when the flapping ends. [Agent.Leave] resets the count.
 	DisableFlapDamping bool
 
-	// Handoff is the maximum time that this node waits, when a partition moves to it, for the function of the
-	// old owner to return. If the application uses [Agent.RunOwned], a partition therefore runs on only one
-	// node at a time. If the old owner hangs, this node starts after that time without an answer, and logs
-	// the name of the old owner. Nodes may have different values. If one of the two nodes has no handoff, the
-	// partition moves without waiting. See docs/handoff.md. Default 0: none.
+	// Handoff is the maximum time that this node waits before it runs a partition that moves to it. The wait
+	// ends earlier if the run on the old owner has returned. If the application uses [Agent.RunOwned], a
+	// partition therefore runs on only one node at a time. If the old owner hangs, this node starts the run
+	// after that time, and logs the name of the old owner. Nodes may have different values. If one of the two
+	// nodes has no handoff, the partition moves without waiting. See docs/handoff.md. Default 0: none.
 	Handoff time.Duration
 
 	// Split determines what the nodes do when a network split separates them. It is SplitContinue (the
@@ -176,8 +177,9 @@ type Config struct {
 	Split Split
 
 	// SplitForget is how long SplitMajority counts a member after its last heartbeat. If most nodes crash at
-	// once, or if the node with the smaller ID of two nodes crashes, the survivors own nothing for that long.
-	// If a split lasts longer, both sides own everything. All nodes must have the same value. Default 10 min.
+	// once, the survivors own nothing for that long. In a cluster of two nodes, that is also the case if the
+	// node with the smaller ID crashes. If a split lasts longer, both sides own everything. All nodes must
+	// have the same value. Default 10 min.
 	SplitForget time.Duration
 
 	// Partitions is the number of partitions of the key space. All nodes must have the same value. Default
@@ -241,8 +243,9 @@ type Split string
 // the smallest ID owns the partitions. Nodes on the other side are isolated (PhaseIsolated).
 //
 // Members that left do not count. If most of the other members are live, a member whose process ended stops
-// counting after one or two LeaseTTLs. If processes crash one after another and are replaced under new IDs,
-// the crashed members add up if less than two LeaseTTLs pass between a replacement and the next crash.
+// counting after one or two LeaseTTLs. Processes can crash one after another and be replaced under new IDs.
+// If less than two LeaseTTLs pass between a replacement and the next crash, all the crashed members still
+// count.
 const (
 	SplitContinue Split = "continue"
 	SplitMajority Split = "majority"

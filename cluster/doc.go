@@ -28,13 +28,16 @@
 // Ownership: [Agent.RunOwned] runs a function for each partition, [Agent.Watch] and [Agent.Subscribe] deliver
 // changes, and [Agent.Owned] lists the partitions that the node owns now.
 //
-// Lifecycle: [Agent.Ready], [Agent.Drain] and [Agent.Undrain], [Agent.Leave], [Agent.Close], [Agent.Done].
+// Lifecycle: [Agent.Drain], [Agent.Undrain] and [Agent.Leave] announce a change to the other nodes, and
+// [Agent.Close] stops the agent without a message. [Agent.Ready] and [Agent.Done] report that the agent is
+// ready or has stopped.
 //
-// What a node tells the others: [Agent.SetLoad], [Agent.SetWeight], [Agent.SetLabels], [Agent.ReportHealth].
+// Announcements: the application sets what its node tells the others with [Agent.SetLoad], [Agent.SetWeight],
+// [Agent.SetLabels] and [Agent.ReportHealth].
 //
-// Operation, for tools such as package clusterhttp: [Agent.Cordon], [Agent.InstallKey], [Agent.UseKey],
-// [Agent.RemoveKey], [Agent.SetKeys], [Agent.SetJoin], [Agent.History], [Agent.Rejections], [Agent.LoopAge],
-// [Agent.WaitConverged].
+// Operation: tools such as package clusterhttp use [Agent.Cordon], [Agent.InstallKey], [Agent.UseKey],
+// [Agent.RemoveKey], [Agent.SetKeys], [Agent.SetJoin], [Agent.History], [Agent.Rejections], [Agent.LoopAge]
+// and [Agent.WaitConverged].
 //
 // # The life of an agent
 //
@@ -57,16 +60,16 @@
 //  2. If a node joins, only the partitions that it now owns move. If a node leaves, crashes or drains, only
 //     the partitions of that node move.
 //  3. If a process ends, the others notice within about half a second, because four of them keep TCP
-//     connections to it. If a host vanishes, they notice after half a LeaseTTL. Without such a confirmation,
-//     a lease expires LeaseTTL after the last heartbeat. A drain or leave takes effect as fast as gossip
-//     spreads.
+//     connections to it. If a host vanishes, the others notice after half a LeaseTTL. Without such a
+//     confirmation, a lease expires LeaseTTL after the last heartbeat. A drain or leave takes effect as fast
+//     as gossip spreads.
 //  4. Watchers receive the difference between their last batch and the newest state. A slow watcher can miss
 //     intermediate states, but it always gets the newest state, and it delays no other watcher. A partition
-//     that was lost and regained appears as both.
+//     that was lost and regained appears as both released and acquired.
 //  5. In a process that was paused for longer than LeaseTTL, IsOwner returns false before anything else
 //     happens. The agent releases everything and joins again.
-//  6. A node whose wall clock is more than MaxSkew ahead of the cluster's releases everything until the clock
-//     is right. Otherwise clocks do not matter.
+//  6. If the wall clock of a node is more than MaxSkew ahead of the cluster's, the node releases everything
+//     until its clock is right. Otherwise clocks do not matter.
 //  7. Lookups are lock-free reads of an immutable snapshot.
 //  8. Memory is bounded, even if an attacker sends packets.
 //  9. A slow or blocked log handler only loses log lines and delays Close by a second. If a Strategy does not
@@ -75,11 +78,11 @@
 // # What gossip cannot promise
 //
 // Ownership converges, but it is not exclusive. Two nodes may both believe that they own a partition, or a
-// table may still name a node that is gone. This lasts some hundred milliseconds while a change spreads, up
-// to LeaseTTL after a network failure or an unconfirmed crash, and as long as a split (a network partition)
-// lasts. Handlers must be idempotent. An action that must not happen twice needs a lock or a fencing token
-// from a store with consensus. In a split, each side assigns all keys to its own nodes, unless it has fewer
-// than Config.MinMembers.
+// table may still name a node that is gone. Such a state lasts some hundred milliseconds while a change
+// spreads, and up to LeaseTTL after a network failure or an unconfirmed crash. During a split (a network
+// partition), it lasts as long as the split. Handlers must be idempotent. An action that must not happen
+// twice needs a lock or a fencing token from a store with consensus. In a split, each side assigns all keys
+// to its own nodes, unless it has fewer than Config.MinMembers.
 //
 // With Config.Handoff, a partition runs on one node at a time during planned changes and after crashes.
 // Handoff guarantees nothing during a split, or if a process was paused.

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Errors for use with errors.Is.
+// These errors are for use with errors.Is.
 var (
 	ErrNotReady = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
 	ErrClosed   = errors.New("cluster: agent is closed")

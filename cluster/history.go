@@ -74,9 +74,9 @@ type Sample struct {
 //
 // Events are the differences between two snapshots. Events of the same difference have the same time, and are
 // ordered: members first, then this node, then partitions. If more than 20 events have the same kind and
-// reason, for example if 500 members crash together, they become one event, so that they don't displace all
-// older events. The merged event has no Member. Its Members is the number of members, and its Partitions is
-// their sum.
+// reason, for example if 500 members crash together, History merges them into one event, so that they don't
+// displace all older events. The merged event has no Member. It has the number of members in Members, and the
+// sum of their Partitions.
 type History struct {
 	Events  []Event
 	Samples []Sample

@@ -113,9 +113,9 @@ func (a *Agent) InstallKey(key []byte) error {
 }
 
 // UseKey makes the node send with a key that is already installed. The node still accepts the old key. The
-// error wraps ErrUnknownKey if the node does not have the key, ErrSealed for "plain", and ErrKeyLacking if,
-// as far as this node knows, a live member does not announce the key yet. A fenced node does not check the
-// other members, because it only knows their earlier keys.
+// error wraps ErrUnknownKey if the node does not have the key, and ErrSealed for "plain". The error wraps
+// ErrKeyLacking if, as far as this node knows, a live member does not announce the key yet. A fenced node
+// does not check the other members, because it only knows their earlier keys.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
@@ -133,9 +133,9 @@ func (a *Agent) UseKey(fingerprint string) error {
 }
 
 // RemoveKey makes the node stop accepting a key. After RemoveKey("plain"), the node refuses plain text. If
-// the node does not have the key, RemoveKey does nothing. The error wraps ErrKeyInUse if this node sends with
-// the key, or if a live member does as far as this node knows. While the node is fenced, it cannot know that,
-// and the error wraps ErrFenced.
+// the node does not have the key, RemoveKey does nothing. The error wraps ErrKeyInUse if this node or, as far
+// as it knows, a live member sends with the key. The error wraps ErrFenced while the node is fenced, because
+// it cannot know the members' keys then.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		sends := func(prints []string) bool {
@@ -168,7 +168,8 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	return a.setKeys(keys)
 }
 
-// others lists the IDs of the first live members, except this node, whose keys satisfy such.
+// others lists the IDs of live members whose keys satisfy such. It omits this node, and names only the first
+// members.
 func (a *Agent) others(such func(prints []string) bool) string {
 	const most = 5
 	var names []string
@@ -219,8 +220,9 @@ func (a *Agent) KeyFingerprints() []string {
 func (m *Member) KeyFingerprints() []string { return fingerprints(m.keys) }
 
 // Rejection counts the messages that this node rejected from one source without reading them further. Reason
-// is "wrong_key" if no key of this node decrypts the message or only one side uses a key, "wrong_cluster" if
-// the message names another cluster or none, and "not_allowed" if the source is outside Config.GossipAllow.
+// is "wrong_key" if no key of this node decrypts the message, or if only one side uses a key. Reason is
+// "wrong_cluster" if the message names another cluster or none, and "not_allowed" if the source is outside
+// Config.GossipAllow.
 type Rejection struct {
 	Reason  string
 	Over    string    // "tcp" or "udp"; over UDP, the source can be forged

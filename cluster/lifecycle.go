@@ -51,11 +51,11 @@ func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error)
 }
 
 // SetWeight changes this node's share of the partitions relative to other nodes. With a weight of 0, the node
-// owns nothing. Only partitions to or from this node move. SetWeight ends a slow start (Config.SlowStart).
+// owns nothing. Partitions move only to or from this node. SetWeight ends a slow start (Config.SlowStart).
 //
 // SetWeight returns when the node's own snapshot shows the weight and, if the node is a candidate, its table
-// uses the weight. Other nodes follow shortly afterwards (see WaitConverged). If the strategy fails, so that
-// no table uses the weight within LeaseTTL, the weight remains set and the error wraps
+// uses the weight. Other nodes follow shortly afterwards (see WaitConverged). If no table uses the weight
+// within LeaseTTL because the strategy fails, the weight remains set and the error wraps
 // context.DeadlineExceeded.
 func (a *Agent) SetWeight(w uint32) error {
 	if w > lease.MaxWeight {
@@ -72,8 +72,8 @@ func (a *Agent) SetWeight(w uint32) error {
 // labels. Strategies and rooms that depend on labels follow the change.
 //
 // SetLabels copies the labels, and returns when the node's own snapshot has them. Other nodes follow shortly
-// afterwards, and report this node in Batch.Changed of their Watch. The labels apply until the agent stops,
-// and after a restart Config.Labels applies again. If the labels are not valid, the error says why, and
+// afterwards, and their Watch then reports this node in Batch.Changed. The labels apply until the agent
+// stops. After a restart, Config.Labels applies again. If the labels are not valid, the error says why, and
 // nothing changes.
 func (a *Agent) SetLabels(labels map[string]string) error {
 	labels = maps.Clone(labels)
@@ -108,11 +108,12 @@ const MaxAhead = time.Hour
 // table without this node within some milliseconds of each other. The nodes use cluster time, so their wall
 // clocks don't matter. The time should be at least ten gossip intervals ahead (2 s on a LAN) and at most
 // [MaxAhead]. A node that learns of the plan too late switches when it learns of the plan. A time in the past
-// means now. Until the planned time, Undrain cancels the plan.
+// means now. Undrain cancels the plan if you call it before the planned time.
 //
 // After the planned time, DrainAt returns in the same cases as Drain. With handoff, DrainAt waits for at most
 // Config.Handoff after the planned time. If ctx ends first, the plan remains. If the Strategy remembers
-// owners, the nodes switch when they have the new assignment. With handoff, runs move after the planned time.
+// owners, the nodes switch when they have the new assignment. With handoff, runs move to their new owners
+// after the planned time.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
 		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
@@ -120,7 +121,7 @@ func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	return a.drain(ctx, at, func(now time.Time, n *node.Node) { n.DrainAt(now, now.Add(time.Until(at))) })
 }
 
-// drain runs a command to drain that takes effect at the time at. It returns in the same cases as Drain.
+// drain runs a drain command that takes effect at time at. It returns in the same cases as Drain.
 func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time, *node.Node)) error {
 	var last *Snapshot
 	err := a.change(ctx, "drain", command, func(s *Snapshot) bool {
@@ -130,8 +131,8 @@ func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time,
 	return a.explainRuns(ctx, last, err)
 }
 
-// explainRuns adds to the error of a drain which runs the drain waited for, if any. last is the last snapshot
-// that the drain saw.
+// explainRuns adds the runs that a drain waited for, if any, to the error of the drain. last is the last
+// snapshot that the drain saw.
 func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) error {
 	switch {
 	case last == nil || last.runsLeft == 0 || errors.Is(err, ErrClosed):
@@ -142,8 +143,8 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	return runsLeft(ctx, err, last.runsLeft, last.overdue, "the draining goes on")
 }
 
-// runsLeft adds to err how many runs had not returned when a call stopped waiting, and what happens next
-// (then). some contains a few of the partitions of these runs.
+// runsLeft adds to err how many runs had not returned when a call stopped waiting. some contains a few of the
+// partitions of these runs, and then says what happens next.
 func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
 	if errors.Is(context.Cause(ctx), events.ErrReleased) {
 		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
@@ -295,8 +296,8 @@ func (a *Agent) leave(ctx context.Context, from time.Time) error {
 // LeaveAt is like Leave, but at a planned time, at which all nodes switch to the table without this one: see
 // [Agent.DrainAt]. After the planned time, LeaveAt waits for the handlers as long as Leave does, and for the
 // tables of the other members for two LeaseTTLs. If ctx ends before the planned time, the node leaves at
-// once. Undrain cancels the planned switch but not the leave, which then starts a LeaseTTL after the planned
-// time. If the time is more than MaxAhead away, LeaveAt returns ErrAhead and the node does not leave.
+// once. Undrain cancels the planned switch but not the leave. The leave then starts a LeaseTTL after the
+// planned time. If the time is more than MaxAhead away, LeaveAt returns ErrAhead and the node does not leave.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
 	defer cancel()

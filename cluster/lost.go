@@ -141,10 +141,10 @@ const confirmTime = time.Second
 
 // Ended reports whether an incarnation is no longer live in this node's view. If the incarnation is still
 // live, Ended connects to the node's address to check the process. If the process is gone, Ended waits until
-// the other nodes have confirmed its end, for at most a second or until ctx ends. If the process still
-// answers, Ended returns false at once. Ended itself never declares a node dead. A false result proves
-// nothing, because the cluster notices the loss of a whole host only after half a TTL. Call Ended if you have
-// a reason to believe that a member has crashed.
+// the other nodes have confirmed its end, for at most a second or until ctx ends. If the check does not prove
+// that the process is gone, Ended returns without waiting for other nodes. Ended itself never declares a node
+// dead. A false result proves nothing, because the cluster notices the loss of a whole host only after half a
+// TTL. Call Ended if you have a reason to believe that a member has crashed.
 func (a *Agent) Ended(ctx context.Context, of lease.Incarnation) bool {
 	m := a.snap.Load().running(of)
 	if m == nil || of.Node == a.self {

@@ -89,8 +89,8 @@ func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 	}
 }
 
-// keepMembers adds the members of old from which a fenced node has not received a heartbeat yet, except
-// members that are known to have ended.
+// keepMembers adds members of old while the node is fenced, because the node has not received heartbeats from
+// all members yet. It omits members that are known to have ended.
 func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.Reason) {
 	live := s.Members
 	s.Members = make([]*Member, 0, max(len(live), len(old.Members)))

@@ -39,7 +39,7 @@ type Member struct {
 }
 
 // Age returns how old the member's lease is, by the monotonic clock. It returns math.MaxInt64 for a node that
-// this node has never met. For example, a room can be pinned to such a node.
+// this node has never met, for example if a room is pinned to such a node.
 func (m *Member) Age() time.Duration {
 	if m.renewed.IsZero() {
 		return math.MaxInt64
@@ -91,14 +91,14 @@ type Snapshot struct {
 	// LeaseTTLs, whichever is longer. A node that joined later does not know them.
 	Left []lease.Incarnation
 
-	// Ahead maps each node whose heartbeats this node rejects, because its clock is more than Config.MaxSkew
-	// ahead of the cluster's, to how far it is ahead. These nodes are not members, or will soon stop being
-	// members.
+	// Ahead lists the nodes whose clocks are more than Config.MaxSkew ahead of the cluster's, and how far
+	// each clock is ahead. This node rejects the heartbeats of these nodes, so they are not members or will
+	// soon stop being members.
 	Ahead map[lease.NodeID]time.Duration
 
-	// StreamsAlone maps nodes that try to join to their advertised addresses. Each of these nodes can reach
-	// this node via TCP, but UDP packets do not arrive in both directions. StreamsAlone does not include
-	// nodes that own partitions on another side of a split.
+	// StreamsAlone lists nodes that try to join, with their advertised addresses. Each of these nodes can
+	// reach this node via TCP, but UDP packets do not arrive in both directions. StreamsAlone does not
+	// include nodes that own partitions on another side of a split.
 	StreamsAlone map[lease.NodeID]string
 
 	// Phase is the current phase of this node's life.
@@ -119,8 +119,8 @@ type Snapshot struct {
 	// nil if no reason is known.
 	Unreachable error
 
-	// Holds lists why this node owns nothing, in the order in which to solve the causes. It is nil if the
-	// node has no hold. A node that is joining or settling, or that has weight 0, also owns nothing.
+	// Holds lists the reasons why this node owns nothing, in the order in which to solve them. It is nil if
+	// the node has no hold. A node that is joining or settling, or that has weight 0, also owns nothing.
 	Holds []Hold
 
 	// Cordons lists the active cordons, sorted by ID, including cordons of nodes that are not members now. An
@@ -139,8 +139,8 @@ type Snapshot struct {
 	runsLeft   int                   // number of partitions that this node still runs although the table assigns them to others
 	overdue    []placement.Partition // partitions that this node still runs Config.Handoff after it canceled their runs
 
-	// runners has the member that still runs a partition, if the table assigns the partition to another
-	// member.
+	// runners maps a partition to the member that still runs it, if the table assigns the partition to
+	// another member.
 	runners map[placement.Partition]*Member
 }
 
@@ -326,7 +326,7 @@ type CoreStats struct {
 	DivergedTime time.Duration `json:"diverged_ns"`
 }
 
-// Phase is where an agent is in its life:
+// Phase is the phase of an agent's life:
 //
 //	joining ──▶ settling ──▶ active ──▶ over
 //	   ▲         │  ▲         ▲ │
