@@ -241,7 +241,7 @@ func (c *Cluster) Leave(id string) {
 	}
 }
 
-// Restart crashes a node and starts it again with the same id on another address.
+// Restart crashes a node and starts it again with the same ID on another address.
 func (c *Cluster) Restart(id string) {
 	c.t.Helper()
 	c.Crash(id)

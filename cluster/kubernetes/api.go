@@ -25,8 +25,8 @@ import (
 const requestTime = 5 * time.Second
 
 // api sends the four kinds of requests of this package. It uses client-go's REST client, because the
-// generated clients link the types of all Kubernetes resources. With the generated clients, a program has 29
-// MB. With the REST client, it has 15 MB.
+// generated clients link the types of all Kubernetes resources. A program with the generated clients is 29 MB
+// in size, and a program with the REST client is 15 MB.
 type api struct {
 	core, discovery rest.Interface
 	namespace, pod  string

@@ -53,7 +53,7 @@ const (
 // Configure adds to cfg what Kubernetes knows about the pod that this process runs in. It waits until the API
 // server answers, the pod has an address, and the Service lists the pod. A node that cannot look for other
 // nodes must not start alone, and a Service whose selector misses this pod may also miss the other pods.
-// Configure waits until ctx ends at the latest, and logs what it is waiting for. If a permission is missing,
+// Configure waits at most until ctx ends, and logs what it is waiting for. If a permission is missing,
 // Configure fails at once, and the error names the permission.
 //
 // Configure sets these fields if they are empty in cfg:
@@ -156,8 +156,8 @@ func label(cfg *cluster.Config, pod *corev1.Pod, keys []string) {
 	}
 }
 
-// zone requests the node from the API server only if the pod has no zone label. Since Kubernetes 1.35, pods
-// have that label, so roost does not need the permission to get nodes.
+// zone gets the Kubernetes node from the API server only if the pod has no zone label. Since Kubernetes 1.35,
+// all pods have that label, so roost does not need permission to get nodes.
 func (a *api) zone(ctx context.Context, cfg *cluster.Config, pod *corev1.Pod) error {
 	cfg.Zone = cmp.Or(cfg.Zone, pod.Labels[corev1.LabelTopologyZone])
 	if cfg.Zone != "" {

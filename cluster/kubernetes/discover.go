@@ -82,7 +82,7 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	return found, nil
 }
 
-// lists returns an error unless the Service lists the node's own pod.
+// lists returns nil if the Service lists the node's own pod, and an error otherwise.
 func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	own := []string{pod.Status.PodIP}
 	for _, ip := range pod.Status.PodIPs {
@@ -118,8 +118,8 @@ func (p *pods) seeds() []string {
 	return p.near
 }
 
-// podsOf returns all pods, even if they are not ready, because in a starting cluster no pod is ready, and
-// because a terminating pod still knows the members.
+// podsOf returns all pods, even if they are not ready. When a cluster starts, no pod is ready yet, and a
+// terminating pod still knows the members.
 func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *pods {
 	p := new(pods)
 	for _, s := range found {

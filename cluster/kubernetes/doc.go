@@ -9,7 +9,7 @@
 //	…
 //	go func() {
 //		if err := kubernetes.ReportReady(ctx, agent, o); err != nil {
-//			log.Print(err) // a right is missing, say: the pod stays not ready
+//			log.Print(err) // for example, a permission is missing: the pod remains not ready
 //		}
 //	}()
 //

@@ -20,8 +20,9 @@
 // and its stream, so no lookup fails.
 //
 // The first table that is not stale determines which cluster the Client follows. The Client then refuses
-// agents of clusters with another name, which it can find if a new pod reuses the address of an old one. If
-// you rename a cluster, restart its routing clients. Calls about rooms do not check the name of the cluster.
+// agents of clusters with another name. It can reach such an agent if a new pod reuses the address of an old
+// pod. If you rename a cluster, restart its routing clients. Calls about rooms do not check the name of the
+// cluster.
 //
 // Over HTTP/2, all streams of an agent share a connection. The Client closes a connection that has been
 // silent for Config.IdleTimeout and then does not answer a ping within 10 s.
@@ -50,8 +51,8 @@
 //
 // # JavaScript
 //
-// routing.mjs is a Client for Node.js and browsers, without dependencies. It has place, watch, members and
-// status. It has no Owners and no calls about rooms.
+// routing.mjs is a Client for Node.js and browsers, without dependencies. It provides place, watch, members
+// and status, but no Owners and no calls about rooms.
 //
 // # Cost
 //

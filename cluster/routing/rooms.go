@@ -18,11 +18,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Resolve calls affinity.Resolver.Resolve of an agent. It returns the node of a room, and pins the room to a
-// node if it has none. size is the lowest expected number of participants, or 0. The agent does not host the
-// room. The application on the room's node hosts the room when a participant arrives there. With a fixed
-// size, Resolve is the Resolve of a reconnect.Driver. If the store does not answer the agent, the directive
-// has Epoch 0 and names the agent's best guess.
+// Resolve makes an agent call affinity.Resolver.Resolve. It returns the node of a room, and pins the room to
+// a node if it has none. size is the lowest expected number of participants, or 0. The agent does not host
+// the room. The application on the room's node hosts the room when a participant arrives there. With a fixed
+// size, this method can serve as the Resolve of a reconnect.Driver. If the store does not answer the agent,
+// the directive has Epoch 0 and names the agent's best guess.
 //
 // Resolve tries the agent that the Client follows, and then the others, each once and for at most
 // Config.IdleTimeout. The error is an *[AgentError] if the last agent answered, and wraps ctx.Err() if ctx

@@ -28,8 +28,8 @@ const (
 	someBytes = 512
 )
 
-// Start follows the agents until ctx ends or Close is called. It does not wait for the first table. Wait for
-// [Client.Ready], and check [Client.Status] if no agent answers. Start only fails if cfg is invalid.
+// Start follows the agents until ctx ends or Close is called. Start does not wait for the first table. Wait
+// for [Client.Ready], and check [Client.Status] if no agent answers. Start only fails if cfg is invalid.
 func Start(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	return r.next
 }
 
-// until returns when the agent that the Client is trying has taken too long. A large table can take longer to
-// arrive. If only a few bytes have arrived, they are comments of an agent without a table.
+// until returns the time at which the Client stops waiting for the agent that it is trying. A large table can
+// take longer to arrive. If only a few bytes have arrived, they are comments of an agent without a table.
 func (r *runner) until() time.Time {
 	began := r.asked
 	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {

@@ -1,5 +1,5 @@
-// Package httpproxy sends each HTTP request to the server that owns its key. It works as a reverse proxy,
-// with redirects, or as middleware inside the servers.
+// Package httpproxy sends each HTTP request to the server that owns its key. It can forward requests as a
+// reverse proxy, redirect clients, or run as middleware inside the servers.
 //
 //	c, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
@@ -10,7 +10,7 @@
 //	…
 //	http.ListenAndServe("10.0.0.9:8080", proxy)
 //
-// The proxy reaches servers at the api_addr of their nodes. WebSockets and event streams work.
+// The proxy reaches servers at the api_addr of their nodes. It supports WebSockets and event streams.
 //
 // # Inside a server
 //
@@ -30,24 +30,25 @@
 //
 // # Retries
 //
-// For up to Config.RetryTimeout, the proxy sends a request again to the current owner in these cases:
+// In these cases, the proxy sends a request again to the current owner, for up to Config.RetryTimeout:
 //
 //   - The request has not reached a server.
-//   - A server rejects it with 421 (Misdirected Request), because it does not own the key.
+//   - A server rejects the request with 421 (Misdirected Request), because the server does not own the key.
 //   - The request may have reached a server, and its method is safe or idempotent (RFC 9110, section 9.2).
 //
-// The proxy can send a body again only if the body has at most Config.ReplayBytes. After servers have broken
-// off a request three times, the proxy does not send it again, because the request may be what crashes them.
-// All other failures are returned to the client as errors.
+// The proxy can send a body again only if the body has at most Config.ReplayBytes. If servers break off a
+// request three times, the proxy stops sending it, because the request may be what crashes them. The client
+// receives all other failures as errors.
 //
 // # Servers that vanish
 //
 // A vanished host or a paused process does not reset its connections. If a request may run twice, the proxy
 // therefore keeps looking up the owner of its key until response headers arrive. When the key has had another
 // owner for a second, the proxy sends the request to the new owner. During this second, a live server, for
-// example one that drains, can still respond. A request that takes longer runs twice if its key moves, and so
-// does a long poll that has not sent its headers. A server that was paused may still carry out the request
-// when it continues, after newer requests at the next owner. Fence such writes.
+// example one that drains, can still respond. A request that takes longer runs twice if its key moves. The
+// same applies to a long poll that has not sent its headers. When a paused server continues, it may still
+// carry out the request, after the next owner has carried out newer requests. Protect such writes with a
+// fencing token.
 //
 // Event streams and WebSockets send their headers at once, and do not end when their key moves. Over HTTP/1,
 // a stream from a vanished host ends when TCP keep-alive fails, after about 2.5 minutes. A stream from a
@@ -80,10 +81,10 @@
 // # Errors
 //
 //	400  the request has no key, or the client broke off its body
-//	413  the body is larger than http.MaxBytesReader in front of the proxy admits
-//	421  the servers disagreed about the owner of the key for RetryTimeout, or one had begun to read a body that is not kept
-//	502  the server broke off, and the request must not be sent again, or RetryTimeout has gone
-//	503  no table yet, no owner, or the owner was not reached within RetryTimeout; with Retry-After
+//	413  the body is larger than http.MaxBytesReader in front of the proxy allows
+//	421  the servers disagreed about the owner of the key for RetryTimeout, or one of them has read a part of a body that is not kept
+//	502  the server broke off, and the request must not be sent again, or RetryTimeout has expired
+//	503  no table yet, no owner, or the owner was unreachable for RetryTimeout; with Retry-After
 //	504  the server has not answered by a deadline of the request's context, or within a timeout of Config.Transport
 //
 // The body of an error is a line of text.

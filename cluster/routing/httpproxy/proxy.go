@@ -56,9 +56,9 @@ type Config struct {
 	// Transport sends the requests. Default NewTransport().
 	Transport http.RoundTripper
 
-	// RetryTimeout is how long the proxy sends a request again after its first failure. The time restarts
-	// when the request moves to the next owner because its server has not responded. Default 5 s; negative:
-	// never.
+	// RetryTimeout is how long the proxy keeps sending a request again after its first failure. The time
+	// restarts when the request moves to the next owner because its server has not responded. Default 5 s;
+	// negative: no retries.
 	RetryTimeout time.Duration
 
 	// ReplayBytes is the maximum size of a body that the proxy keeps to send it again. Default 64 kB;

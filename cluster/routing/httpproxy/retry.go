@@ -121,8 +121,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attempt sends the request once. again reports whether the request may be sent again if its body can be sent
-// again.
+// attempt sends the request once. again reports whether another attempt is allowed, as long as the body can
+// be sent again.
 func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response, again bool, _ error) {
 	to, err := t.target(way.addr)
 	if err != nil {
@@ -176,8 +176,8 @@ func idempotent(method string) bool {
 		method)
 }
 
-// keyed reports whether a header makes net/http treat a request of any method as one that may run twice.
-// net/http may then have sent the request before it connects again.
+// keyed reports whether a request has a header that lets net/http send it twice, whatever its method. Before
+// net/http connects again, it may therefore already have sent the request.
 func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
 // body is the body of a request. The proxy keeps a short body in memory, and reads a longer body only once.

@@ -24,8 +24,8 @@ type Config struct {
 	// member fails, the call goes to the next member, which must accept the call. Default 1: only the owner.
 	Owners int
 
-	// RetryTimeout is how long a call waits for a failing connection, and how long a call is sent again if
-	// servers reject it. Default 5 s; negative: no waiting and no retries.
+	// RetryTimeout is how long a call waits for a failing connection, and how long gRPC keeps sending a call
+	// that servers reject. Default 5 s; negative: no waiting and no retries.
 	RetryTimeout time.Duration
 
 	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig. It can have timeouts,

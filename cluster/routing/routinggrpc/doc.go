@@ -59,6 +59,6 @@
 //
 //	INTERNAL          the call has no key (from Config.Key)
 //	INVALID_ARGUMENT  the same, from Check
-//	OUT_OF_RANGE      each server that was asked for RetryTimeout has rejected the call (NotOwner)
-//	UNAVAILABLE       no table yet, no owner, the owner was not reached, or the server broke off
+//	OUT_OF_RANGE      servers have rejected the call for RetryTimeout (NotOwner)
+//	UNAVAILABLE       no table yet, no owner, the owner was unreachable, or the server broke off
 package routinggrpc

@@ -52,9 +52,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, err
 }
 
-// connTo returns the connection to an address. If the connection is not ready, the error is
-// ErrNoSubConnAvailable, with which the call waits, or an error with which the call fails. fails reports
-// whether the connection fails, so that the caller should prefer another owner.
+// connTo returns the connection to an address. If the connection is not ready, the error makes the call wait
+// (ErrNoSubConnAvailable) or fail. fails reports whether the connection fails, so that the caller should
+// prefer another owner.
 func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	c := p.conns[addr]
 	switch {

@@ -21,8 +21,8 @@ type builder struct{ cfg *Config }
 // Scheme implements resolver.Builder.
 func (builder) Scheme() string { return scheme }
 
-// OverrideAuthority implements resolver.AuthorityOverrider, because a target without a name still needs an
-// authority.
+// OverrideAuthority implements resolver.AuthorityOverrider. It is needed because a target without a name must
+// still have an authority.
 func (builder) OverrideAuthority(t resolver.Target) string {
 	if name := t.Endpoint(); name != "" {
 		return name
