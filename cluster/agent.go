@@ -74,13 +74,13 @@ type Agent struct {
 // Start joins the cluster and returns the running agent. ctx limits only the join. Start returns when a seed
 // has answered, or at once if there are no seeds. If no seed answers, Start tries each of them, waits for
 // StartupGrace, and returns an agent that runs alone and keeps trying. Start waits longer if a seed accepts
-// connections but does not answer. It does not wait longer if a seed closes connections without sending a
+// connections but does not answer. Start does not wait longer if a seed closes connections without sending a
 // byte, because a proxy does that when its target is down. The agent owns nothing until Ready is closed.
 //
 // Start fails if cfg is invalid, if Bind is in use, if ctx ends first, or if every seed that answers refuses
 // this node. If the seeds refuse the node, the error wraps a *SettingsError, ErrKey or ErrCluster. Start also
-// fails if other nodes cannot reach this node. That is the case if the node has a loopback address but no
-// seed has, or if the node must guess its address and this host has no suitable one.
+// fails if other nodes cannot reach this node. Other nodes cannot reach this node if it has a loopback
+// address but no seed has, or if the node must guess its address and this host has no suitable one.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -186,9 +186,9 @@ func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(
 // allocates nothing, and reads the monotonic clock.
 func (a *Agent) IsOwner(key string) bool { return a.Owns(a.Partition(key)) }
 
-// Arrived is like IsOwner, for a request that was routed to this node by its key. It also counts the request
-// in [Stats], where the share of misrouted requests shows how often clients use an old table. Counting costs
-// one or two atomic additions.
+// Arrived is like IsOwner, for a request that was routed to this node by its key. Arrived also counts the
+// request in [Stats], where the share of misrouted requests shows how often clients use an old table.
+// Counting costs one or two atomic additions.
 func (a *Agent) Arrived(key string) (owner bool) {
 	owner = a.IsOwner(key)
 	a.requests.Add(1)
@@ -212,8 +212,8 @@ func (a *Agent) Live() bool {
 	return (s.Phase == PhaseActive || s.Phase == PhaseIsolated) && s.lease.Holds(time.Since(a.started))
 }
 
-// Owned returns the partitions that this node owns now, in ascending order. It returns no partitions if the
-// node's own lease has expired. It costs O(partitions).
+// Owned returns the partitions that this node owns now, in ascending order. Owned returns no partitions if
+// the node's own lease has expired. The call costs O(partitions).
 func (a *Agent) Owned() []placement.Partition { return a.owned(a.snap.Load()) }
 
 // owned is like Owned, for a snapshot of the agent or of a scope.
@@ -225,9 +225,9 @@ func (a *Agent) owned(s *Snapshot) []placement.Partition {
 }
 
 // Owners returns the n best members for key, all different and the best first: the owner, then the member
-// that would own key without the owner, and so on. It allocates its result. For n up to 3, it costs little
-// more than Place. For a greater n, and for the first call for a partition after the table has changed, it
-// costs O(members).
+// that would own key without the owner, and so on. Owners allocates its result. For n up to 3, Owners costs
+// little more than Place. For a greater n, and for the first call for a partition after the table has
+// changed, Owners costs O(members).
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
 // OwnersNear returns the same members as Owners, but lists the members in zone first. Use it for readers that
@@ -236,7 +236,7 @@ func (a *Agent) OwnersNear(key string, n int, zone string) []*Member {
 	return a.snap.Load().OwnersNear(key, n, zone)
 }
 
-// Subset returns n members for a tenant (shuffle sharding). It selects one member of each zone before it
+// Subset returns n members for a tenant (shuffle sharding). Subset selects one member of each zone before it
 // selects a second member of any zone. All nodes with the same table return the same members, and a node that
 // joins or leaves replaces at most one of them. See placement.Table.Subset.
 func (a *Agent) Subset(tenant string, n int) []*Member { return a.snap.Load().Subset(tenant, n) }
@@ -246,15 +246,16 @@ func (a *Agent) Partition(key string) placement.Partition {
 	return placement.Of(key, a.cfg.Partitions)
 }
 
-// OwnerOf returns the owner of p, and false if p has no owner. It costs as much as Place without the hash.
+// OwnerOf returns the owner of p, and false if p has no owner. OwnerOf costs as much as Place without the
+// hash.
 func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.Load().OwnerOf(p) }
 
 // Members returns the live members, sorted by ID. While the node is fenced, Members returns the last known
 // members. The slice is shared and must not be modified.
 func (a *Agent) Members() []*Member { return a.snap.Load().Members }
 
-// Member returns the live member with this ID, and false if no live member has it. It costs O(log members).
-// Don't modify the member.
+// Member returns the live member with this ID, and false if no live member has it. The lookup costs O(log
+// members). Don't modify the member.
 func (a *Agent) Member(id lease.NodeID) (*Member, bool) { return a.snap.Load().Member(id) }
 
 // Snapshot returns everything that this node knows as of the latest change. Ages and loads are from the

@@ -39,7 +39,7 @@ const (
 // Config configures an agent. Only ID is required: the zero value of every other field means its default.
 // Start does not modify the caller's Config.
 type Config struct {
-	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets. It must be unique in the
+	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets. The ID must be unique in the
 	// cluster. The ID should stay the same across restarts, because partitions are assigned to IDs.
 	ID string
 
@@ -58,28 +58,29 @@ type Config struct {
 	Advertise string
 
 	// Join lists the seeds through which this node joins the cluster. Each seed is a host:port or the name of
-	// an SRV record. The node resolves the names again at each attempt. It never stops trying seeds that are
-	// not members, so that a long split heals. The node skips its own address. If all seeds are its own
-	// loopback addresses, such as localhost, the node starts at once.
+	// an SRV record. The node resolves the names again at each attempt. The node never stops trying seeds
+	// that are not members, so that a long split heals. The node skips its own address. If all seeds are its
+	// own loopback addresses, such as localhost, the node starts at once.
 	Join []string
 
 	// Discover returns more seeds in the forms of Join, for example from a cloud API or a file. The agent
 	// calls Discover whenever it resolves the names in Join: at each attempt to join, and then every
 	// RejoinInterval, so that a long split heals. Calls do not overlap, and the context of each call ends
-	// after 5 s. The agent uses the first 1,000 seeds. It treats an error like a seed that does not answer.
+	// after 5 s. The agent uses the first 1,000 seeds. The agent treats an error of Discover like a seed that
+	// does not answer.
 	//
 	// If Discover returns only this node, the node starts at once, as the first of its cluster. If Discover
 	// returns this node at all, it must therefore also return all nodes that were added earlier. A single API
-	// or file does so. If Discover returns no node, the node waits for StartupGrace, because other nodes may
-	// not be listed yet. Default: none.
+	// or a single file meets this condition. If Discover returns no node, the node waits for StartupGrace,
+	// because other nodes may not be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
 	// Bootstrap makes the node start without waiting for seeds, because it may be the first node of its
 	// cluster. A node without seeds always starts without waiting.
 	Bootstrap bool
 
-	// Key encrypts gossip with AES. It must have 16, 24 or 32 bytes. Default: plain text. Without a key, any
-	// host that can reach the port can impersonate any node.
+	// Key encrypts gossip with AES. The key must have 16, 24 or 32 bytes. Default: plain text. Without a key,
+	// any host that can reach the port can impersonate any node.
 	Key []byte
 
 	// OldKeys are used only to decrypt received packets, while you change the key of a cluster. First add the
@@ -103,10 +104,10 @@ type Config struct {
 	Labels   map[string]string
 	Capacity int64
 
-	// Meta is data of your application that this node passes on to the other nodes. It has at most 512 bytes,
-	// and roost does not interpret it. Meta cannot change while the agent runs, so use a label for data that
-	// changes. The node's whole record, including zone, labels and addresses, has at most 1,024 bytes,
-	// because it must fit into one packet.
+	// Meta is data of your application that this node passes on to the other nodes. Meta has at most 512
+	// bytes, and roost does not interpret it. Meta cannot change while the agent runs, so use a label for
+	// data that changes. The node's whole record, including zone, labels and addresses, has at most 1,024
+	// bytes, because it must fit into one packet.
 	Meta string
 
 	// Weight is this node's share of the partitions relative to other nodes. Default 100. To start with a
@@ -172,7 +173,7 @@ type Config struct {
 	// nodes has no handoff, the partition moves without waiting. See docs/handoff.md. Default 0: none.
 	Handoff time.Duration
 
-	// Split determines what the nodes do when a network split separates them. It is SplitContinue (the
+	// Split determines what the nodes do when a network split separates them. The value is SplitContinue (the
 	// default) or SplitMajority, which is for three or more nodes. All nodes must have the same value.
 	Split Split
 
@@ -364,8 +365,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkAdvertise rejects addresses to which no other node can send. It does not resolve names, because Start
-// does that later.
+// checkAdvertise rejects addresses to which no other node can send. checkAdvertise does not resolve names,
+// because Start does that later.
 func (c Config) checkAdvertise(problem func(bad bool, format string, args ...any)) {
 	if c.Advertise == "" {
 		return

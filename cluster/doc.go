@@ -49,9 +49,9 @@
 //	             └─────────────────────┘ its own lease expired
 //
 // An agent owns partitions only while it is active. An agent drains if you call Drain, and while its
-// application is unhealthy (Config.Health). It also drains while it is flapping, which means that it crashed
-// or was lost and came back too often (Config.DisableFlapDamping). All members treat a cordoned node as
-// draining.
+// application is unhealthy (Config.Health). An agent also drains while its node is flapping, which means that
+// the node crashed or was lost and came back too often (Config.DisableFlapDamping). All members treat a
+// cordoned node as draining.
 //
 // # Guarantees
 //
@@ -87,8 +87,8 @@
 // With Config.Handoff, a partition runs on one node at a time during planned changes and after crashes.
 // Handoff guarantees nothing during a split, or if a process was paused.
 //
-// If the monotonic clock of a virtual machine stops during a pause, the node cannot notice the pause. It
-// learns what changed when messages from other nodes arrive.
+// If the monotonic clock of a virtual machine stops during a pause, the node cannot notice the pause. The
+// node learns what changed when messages from other nodes arrive.
 //
 // Without Config.Key, gossip is neither encrypted nor authenticated.
 package cluster

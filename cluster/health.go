@@ -91,8 +91,8 @@ type Cordon struct {
 //
 // Cordon returns when the tables of all live members no longer include the node. If ctx ends first, the
 // cordon still spreads. Cordon returns ErrNotMember if the ID is not a member, ErrLastCandidate if no other
-// member could own anything, and ErrCordons if too many nodes are cordoned. It returns ErrNotReady while this
-// node joins for the first time, and ErrFenced while this node joins again.
+// member could own anything, and ErrCordons if too many nodes are cordoned. Cordon returns ErrNotReady while
+// this node joins for the first time, and ErrFenced while this node joins again.
 func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	if d <= 0 {
 		return fmt.Errorf("cluster: cordon %s for %v: give a time above 0; Uncordon ends a cordon", id, d)
@@ -103,8 +103,8 @@ func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, re
 	return nil
 }
 
-// Uncordon ends the cordon of a member early, if the member is cordoned. It returns at the same point and
-// with the same errors as Cordon.
+// Uncordon ends the cordon of a member early, if the member is cordoned. Uncordon returns at the same point
+// and with the same errors as Cordon.
 func (a *Agent) Uncordon(ctx context.Context, id lease.NodeID) error {
 	if err := a.decide(ctx, id, 0, ""); err != nil {
 		return fmt.Errorf("cluster: uncordon %s: %w", id, err)

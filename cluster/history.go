@@ -69,25 +69,25 @@ type Sample struct {
 	Load    int64 // units of load that this node reports; 0 if it reports no load
 }
 
-// History is what a node has seen since its start, oldest first. It contains the last 200 events, and samples
-// of the last half hour, one every 10 s. There are no samples for times when the process was paused.
+// History is what a node has seen since its start, oldest first. A History contains the last 200 events, and
+// samples of the last half hour, one every 10 s. There are no samples for times when the process was paused.
 //
 // Events are the differences between two snapshots. Events of the same difference have the same time, and are
 // ordered: members first, then this node, then partitions. If more than 20 events have the same kind and
 // reason, for example if 500 members crash together, History merges them into one event, so that they don't
-// displace all older events. The merged event has no Member. It has the number of members in Members, and the
-// sum of their Partitions.
+// displace all older events. The merged event has no Member. In this event, Members is the number of members,
+// and Partitions is the sum of their partitions.
 type History struct {
 	Events  []Event
 	Samples []Sample
 }
 
-// History returns what this node has seen. It takes no lock and copies nothing. The slices are shared and
-// must not be modified. You can also call History after the agent has stopped.
+// History returns what this node has seen. History takes no lock and copies nothing. The slices are shared
+// and must not be modified. You can also call History after the agent has stopped.
 func (a *Agent) History() History { return *a.history.Load() }
 
-// history is the part of the loop that stores events and samples. It only appends to the slices that it has
-// published, so readers need no lock.
+// history is the part of the loop that stores events and samples. The loop only appends to the slices that it
+// has published, so readers need no lock.
 type history struct {
 	public *atomic.Pointer[History]
 	all    History

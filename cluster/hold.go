@@ -29,7 +29,7 @@ const (
 	CauseDraining   = Cause(node.CauseDraining)   // the node drains after Agent.Drain, Agent.DrainAt or Config.StartDraining
 )
 
-// holdsOf converts the holds of the core. It converts their times to the host's clock.
+// holdsOf converts the holds of the core, and converts their times to the host's clock.
 func holdsOf(core []node.Hold, clockOffset time.Duration) (all []Hold) {
 	for _, h := range core {
 		if !h.Until.IsZero() {

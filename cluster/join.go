@@ -155,7 +155,7 @@ func (a *Agent) discover(ctx context.Context) ([]string, error) {
 	}
 }
 
-// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. It does not affect
+// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. SetJoin does not affect
 // current members, because seeds are only for a later split and for a node that has lost all others. If a
 // seed is invalid, the error names it, and nothing changes. Concurrent calls take effect one after another.
 func (a *Agent) SetJoin(seeds ...string) error {

@@ -30,8 +30,8 @@ const (
 // Finish each step on all nodes before you start the next step. The fingerprint of PlainText is "plain".
 const PlainText = gossip.PlainText
 
-// KeyFingerprint returns a short name for a key: 8 hexadecimal digits of its hash, or "plain". It reveals
-// nothing about a random key.
+// KeyFingerprint returns a short name for a key: 8 hexadecimal digits of its hash, or "plain". The
+// fingerprint reveals nothing about a random key.
 func KeyFingerprint(key []byte) string { return fingerprints(printsOf([][]byte{key}))[0] }
 
 // printsOf returns the fingerprints of the first maxKeys keys, in the format of a record.
@@ -69,7 +69,7 @@ func (c Config) keys() [][]byte {
 // [PlainText] as the current key. [Member.KeyFingerprints] shows which step each member has reached. Watch
 // streams that are already open remain open.
 //
-// The error wraps ErrPlain if a node that sends plain text would stop accepting plain text. It wraps
+// The error wraps ErrPlain if a node that sends plain text would stop accepting plain text. The error wraps
 // ErrSealed if a node that encrypts would return to plain text, or would accept plain text although it did
 // not when it started. Concurrent calls take effect one after another.
 func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
@@ -95,10 +95,10 @@ func (a *Agent) setKeys(keys [][]byte) error {
 	return nil
 }
 
-// InstallKey adds a key that the node accepts but does not yet use to send. It is the first of three steps
-// that change the key of a running cluster, or give the cluster its first key. Call InstallKey on all nodes,
-// then UseKey on all nodes, then RemoveKey with the old key, or with "plain" (see [PlainText]). If the node
-// already has the key, InstallKey does nothing. The error wraps ErrManyKeys if the node already has four
+// InstallKey adds a key that the node accepts but does not yet use to send. InstallKey is the first of three
+// steps that change the key of a running cluster, or give the cluster its first key. Call InstallKey on all
+// nodes, then UseKey on all nodes, then RemoveKey with the old key, or with "plain" (see [PlainText]). If the
+// node already has the key, InstallKey does nothing. The error wraps ErrManyKeys if the node already has four
 // keys, because a node cannot announce more keys to the others.
 func (a *Agent) InstallKey(key []byte) error {
 	return a.rekey(KeyFingerprint(key), func(keys [][]byte, at int) ([][]byte, error) {
@@ -155,7 +155,7 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 	})
 }
 
-// rekey carries out one step of a key change. It passes step the keys, and the index of the key with this
+// rekey carries out one step of a key change. rekey passes step the keys, and the index of the key with this
 // fingerprint, or -1.
 func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]byte, error)) error {
 	a.rekeying.Lock()
@@ -168,8 +168,7 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	return a.setKeys(keys)
 }
 
-// others lists the IDs of live members whose keys satisfy such. It omits this node, and names only the first
-// members.
+// others lists the IDs of the first live members, without this node, whose keys satisfy such.
 func (a *Agent) others(such func(prints []string) bool) string {
 	const most = 5
 	var names []string

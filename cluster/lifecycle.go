@@ -121,7 +121,7 @@ func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	return a.drain(ctx, at, func(now time.Time, n *node.Node) { n.DrainAt(now, now.Add(time.Until(at))) })
 }
 
-// drain runs a drain command that takes effect at time at. It returns in the same cases as Drain.
+// drain runs a drain command that takes effect at time at. drain returns in the same cases as Drain.
 func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time, *node.Node)) error {
 	var last *Snapshot
 	err := a.change(ctx, "drain", command, func(s *Snapshot) bool {
@@ -158,8 +158,8 @@ func runsLeft(ctx context.Context, err error, runs int, some []placement.Partiti
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when the tables of all live members
-// include the node. With Config.SlowStart, that table has the node's first share. If the node has another
-// [Hold], Undrain returns without waiting for a table.
+// include the node. With Config.SlowStart, these tables give the node only its first share. If the node has
+// another [Hold], Undrain returns without waiting for a table.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
@@ -168,7 +168,7 @@ func (a *Agent) Undrain(ctx context.Context) error {
 	})
 }
 
-// change runs a command, even if ctx has ended. It returns when done reports true or ctx ends.
+// change runs a command, even if ctx has ended. change returns when done reports true or ctx ends.
 func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node.Node), done func(*Snapshot) bool) error {
 	err := a.command(f)
 	if err == nil {
@@ -247,7 +247,7 @@ func (a *Agent) partWith(f func() error) (err error) {
 	return f()
 }
 
-// Leave shuts the agent down. It drains the node, waits until all handlers of RunOwned have returned, and
+// Leave shuts the agent down. Leave drains the node, waits until all handlers of RunOwned have returned, and
 // runs the functions of BeforeLeave (an affinity.Resolver ends its rooms). Then it sends a leave message,
 // waits until the message has spread, and closes the agent. The node remains a member until the handlers have
 // returned.

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// loop is the shell around the core of an agent. Its single goroutine passes incoming messages and calls to
-// the core, and carries out what the core decides.
+// loop is the shell around the core of an agent. The single goroutine of the loop passes incoming messages
+// and calls to the core, and carries out what the core decides.
 type loop struct {
 	agent    *Agent
 	core     *node.Node
@@ -165,14 +165,14 @@ func (l *loop) watch(nodes []node.Watch) {
 	l.agent.gossip.Watch(targets)
 }
 
-// command is like do, for calls of the application. It does not wait forever if the loop is blocked.
+// command is like do, but for calls of the application, so it does not wait forever if the loop is blocked.
 func (a *Agent) command(f func(now time.Time, n *node.Node)) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.LeaseTTL, ErrStalled)
 	defer cancel()
 	return a.do(ctx, f)
 }
 
-// do runs f in the loop. It returns when the effects of f are carried out, or when ctx ends. If ctx ends
+// do runs f in the loop. do returns when the effects of f are carried out, or when ctx ends. If ctx ends
 // after the loop has received f, f may still run later.
 func (a *Agent) do(ctx context.Context, f func(now time.Time, n *node.Node)) error {
 	c := call{f, make(chan struct{})}

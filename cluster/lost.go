@@ -30,7 +30,7 @@ type Lost struct {
 func (l *Lost) Left() bool { return l.Reason == lease.Departed }
 
 // Lost returns the members that were lost or left within LostFor and have not returned: at most 256, latest
-// first. It only contains members that were lost or left after the start of this node.
+// first. Lost only contains members that were lost or left after the start of this node.
 func (s *Snapshot) Lost() []Lost {
 	for i := range s.lost {
 		if time.Since(s.lost[i].At) > LostFor {
@@ -54,8 +54,8 @@ func (s *Snapshot) fillLost(old *Snapshot, gone []Lost) {
 	s.lost = s.lost[:min(len(s.lost), maxLost)]
 }
 
-// goneSince returns the members that were live in old and are no longer live. It makes only one pass over the
-// table, because thousands of members may be lost at once.
+// goneSince returns the members that were live in old and are no longer live. goneSince makes only one pass
+// over the table, because thousands of members may be lost at once.
 func (s *Snapshot) goneSince(old *Snapshot, now time.Time) (gone []Lost) {
 	if s.State == old.State || old.State == nil {
 		return nil
@@ -158,7 +158,7 @@ func (a *Agent) Ended(ctx context.Context, of lease.Incarnation) bool {
 	return a.await(ctx, func(s *Snapshot) bool { return s.running(of) == nil }) == nil
 }
 
-// running returns the member with this incarnation. It returns nil if the node is not live or a later
+// running returns the member with this incarnation. running returns nil if the node is not live or a later
 // incarnation has replaced this one.
 func (s *Snapshot) running(of lease.Incarnation) *Member {
 	if m, ok := s.Member(of.Node); ok && m.Incarnation <= of.Number {

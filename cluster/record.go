@@ -24,7 +24,7 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 	}
 }
 
-// served returns the port and TLS flag of the HTTP API in the format of a record. It returns 0 if the API
+// served returns the port and TLS flag of the HTTP API in the format of a record. served returns 0 if the API
 // does not listen on the host of addr.
 func (c Config) served(addr string) uint32 {
 	advertised, err := netip.ParseAddrPort(addr)
@@ -38,8 +38,8 @@ func (c Config) served(addr string) uint32 {
 	return 2 * uint32(listens.Port())
 }
 
-// HTTP returns the URL of the member's HTTP API. It returns "" if the member has no API that other hosts can
-// reach: see Config.HTTPAddr. A malicious member can announce any port, so be careful with secrets in
+// HTTP returns the URL of the member's HTTP API. HTTP returns "" if the member has no API that other hosts
+// can reach: see Config.HTTPAddr. A malicious member can announce any port, so be careful with secrets in
 // requests to this URL.
 func (m *Member) HTTP() string {
 	host, _, err := net.SplitHostPort(m.Addr)

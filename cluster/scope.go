@@ -53,11 +53,11 @@ type scopeProblem struct {
 	logged time.Time
 }
 
-// Scope returns a ring over the members for which match returns true. Its candidates are the candidates of
-// the agent's table for which match returns true. Members that are draining, cordoned or settling or that
-// have weight 0 therefore own nothing, and the scope changes together with the agent's table. If match looks
-// at labels, the scope also changes as soon as this node receives new labels. The scope exists as long as the
-// agent. HTTP requests (package clusterhttp) select the scope with ?scope=.
+// Scope returns a ring over the members for which match returns true. The candidates of the scope are the
+// candidates of the agent's table for which match returns true. Members that are draining, cordoned or
+// settling or that have weight 0 therefore own nothing, and the scope changes together with the agent's
+// table. If match looks at labels, the scope also changes as soon as this node receives new labels. The scope
+// exists as long as the agent. HTTP requests (package clusterhttp) select the scope with ?scope=.
 //
 // match should depend only on rarely changing data that a member announces about itself: Labels, Zone, ID,
 // AppVersion. Each node uses its own match function, so nodes agree on owners only if their functions agree.
@@ -111,7 +111,7 @@ func (sc *Scope) check() error {
 	return nil
 }
 
-// addScope adds a scope. It runs in the loop.
+// addScope adds a scope, and must be called in the loop.
 func (a *Agent) addScope(sc *Scope, now time.Time) error {
 	scopes := a.Scopes()
 	switch {
@@ -140,16 +140,16 @@ func (a *Agent) Scopes() []*Scope {
 // Name returns the name of the scope.
 func (sc *Scope) Name() string { return sc.name }
 
-// Place returns the scope's owner of key. Don't modify the member. Like [Agent.Place], it takes no lock and
-// allocates nothing. While no member of the scope can own anything, Place returns an error that wraps
-// ErrEmptyScope. Its other errors are those of Agent.Place.
+// Place returns the scope's owner of key. Don't modify the member. Like [Agent.Place], Place takes no lock
+// and allocates nothing. While no member of the scope can own anything, Place returns an error that wraps
+// ErrEmptyScope. The other errors of Place are the errors of Agent.Place.
 func (sc *Scope) Place(key string) (*Member, error) { return sc.snap.Load().Place(key) }
 
 // OwnerOf returns the scope's owner of p, and false if p has no owner in the scope.
 func (sc *Scope) OwnerOf(p placement.Partition) (*Member, bool) { return sc.snap.Load().OwnerOf(p) }
 
-// Owners returns the n best members of the scope for key, all different and the best first. It costs as much
-// as [Agent.Owners].
+// Owners returns the n best members of the scope for key, all different and the best first. Owners costs as
+// much as [Agent.Owners].
 func (sc *Scope) Owners(key string, n int) []*Member { return sc.snap.Load().Owners(key, n) }
 
 // IsOwner reports whether this node owns key in the scope and its own lease is still valid, like
@@ -169,7 +169,7 @@ func (sc *Scope) Owned() []placement.Partition { return sc.agent.owned(sc.snap.L
 // shared and must not be modified.
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 
-// Snapshot returns the scope at one point in time. Its Members, Table and State belong to the scope, and so
+// Snapshot returns the scope at one point in time. The Members, Table and State belong to the scope, and so
 // do the results of Place, Owners, Version and Digest. Everything else describes the agent, including InSync,
 // Diverged and Converged.
 func (sc *Scope) Snapshot() *Snapshot { return sc.snap.Load() }
@@ -180,7 +180,8 @@ func (sc *Scope) Latest() (*Snapshot, <-chan struct{}) { return sc.snap.Get() }
 
 // Watch returns the changes of the scope, like [Agent.Watch]. Batch.Changed contains only members of the
 // scope. A member that stops matching is in Left, without a reason. A member that starts to match is in
-// Joined. It is also in Changed when the agent publishes what changed. Version counts the scope's own states.
+// Joined. The member is also in Changed when the agent publishes what changed. Version counts the scope's own
+// states.
 func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &sc.feed)
 }

@@ -29,7 +29,7 @@ func settingsOf(c Config) settings {
 
 func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(s.equal)) }
 
-// meta encodes the settings for memberlist's meta. It adds the identity of the node's cluster, which can
+// meta encodes the settings for memberlist's meta, and adds the identity of the node's cluster, which can
 // change.
 func (s settings) meta(id lease.ClusterID) []byte {
 	b := []byte(s.wireLine() + s.equal)
@@ -46,8 +46,8 @@ func (s settings) meta(id lease.ClusterID) []byte {
 // clusterLine is the prefix of the line with the cluster's identity, which is not a setting.
 const clusterLine = "cluster="
 
-// ofCluster reports whether a node may belong to the cluster with this identity. It may if both share a
-// founder, or if one side has no identity.
+// ofCluster reports whether a node may belong to the cluster with this identity. A node may belong to the
+// cluster if both share a founder, or if one side has no identity.
 func ofCluster(id lease.ClusterID, meta []byte) bool {
 	if len(id) == 0 {
 		return true

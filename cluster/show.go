@@ -90,7 +90,7 @@ func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 }
 
 // keepMembers adds members of old while the node is fenced, because the node has not received heartbeats from
-// all members yet. It omits members that are known to have ended.
+// all members yet. keepMembers omits members that are known to have ended.
 func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.Reason) {
 	live := s.Members
 	s.Members = make([]*Member, 0, max(len(live), len(old.Members)))

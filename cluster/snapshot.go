@@ -25,11 +25,11 @@ type Member struct {
 	TableDigest uint32        // fingerprint of the member's table (see InSync); 0 if it has no table yet
 
 	// FlappingUntil is when the member stops draining after it crashed or was lost too often, according to
-	// this node's clock. It is zero if the member is not flapping. See Config.DisableFlapDamping.
+	// this node's clock. FlappingUntil is zero if the member is not flapping. See Config.DisableFlapDamping.
 	FlappingUntil time.Time
 
-	// Drains is when this node first saw that the member drains, for any reason except a cordon. It is zero
-	// if the member does not drain.
+	// Drains is when this node first saw that the member drains, for any reason except a cordon. Drains is
+	// zero if the member does not drain.
 	Drains time.Time
 
 	keys     string // fingerprints of the gossip keys
@@ -38,8 +38,8 @@ type Member struct {
 	cordoned bool // the member would be active without its cordon
 }
 
-// Age returns how old the member's lease is, by the monotonic clock. It returns math.MaxInt64 for a node that
-// this node has never met, for example if a room is pinned to such a node.
+// Age returns how old the member's lease is, by the monotonic clock. Age returns math.MaxInt64 for a node
+// that this node has never met, for example if a room is pinned to such a node.
 func (m *Member) Age() time.Duration {
 	if m.renewed.IsZero() {
 		return math.MaxInt64
@@ -75,7 +75,7 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 	return member
 }
 
-// Snapshot is everything that a node knows at one point in time. It is immutable.
+// Snapshot is everything that a node knows at one point in time. A Snapshot is immutable.
 type Snapshot struct {
 	Self    *Member
 	Members []*Member        // live members including this node, sorted by ID; see Fenced
@@ -87,8 +87,8 @@ type Snapshot struct {
 	// processes of these members have ended; they are not merely unreachable.
 	Crashed []lease.Incarnation
 
-	// Left lists incarnations that called [Agent.Leave]. They remain in the list for a minute or ten
-	// LeaseTTLs, whichever is longer. A node that joined later does not know them.
+	// Left lists incarnations that called [Agent.Leave]. The incarnations remain in the list for a minute or
+	// ten LeaseTTLs, whichever is longer. A node that joined later does not know them.
 	Left []lease.Incarnation
 
 	// Ahead lists the nodes whose clocks are more than Config.MaxSkew ahead of the cluster's, and how far
@@ -119,8 +119,8 @@ type Snapshot struct {
 	// nil if no reason is known.
 	Unreachable error
 
-	// Holds lists the reasons why this node owns nothing, in the order in which to solve them. It is nil if
-	// the node has no hold. A node that is joining or settling, or that has weight 0, also owns nothing.
+	// Holds lists the reasons why this node owns nothing, in the order in which to solve them. Holds is nil
+	// if the node has no hold. A node that is joining or settling, or that has weight 0, also owns nothing.
 	Holds []Hold
 
 	// Cordons lists the active cordons, sorted by ID, including cordons of nodes that are not members now. An
@@ -132,7 +132,7 @@ type Snapshot struct {
 	why        error // error of lookups of a key that has no owner
 	lease      *node.OwnLease
 	owners     []*Member // by index into Table.Nodes()
-	parting    []*Member // members of State that are no longer live, sorted by id
+	parting    []*Member // members of State that are no longer live, sorted by ID
 	lost       []Lost    // latest first
 	digest     uint32    // digest of the agent's table, as in heartbeats
 	divergence int
@@ -144,7 +144,8 @@ type Snapshot struct {
 	runners map[placement.Partition]*Member
 }
 
-// Member returns the live member with this ID, and false if no live member has it. It costs O(log members).
+// Member returns the live member with this ID, and false if no live member has it. The lookup costs O(log
+// members).
 func (s *Snapshot) Member(id lease.NodeID) (*Member, bool) {
 	i, ok := slices.BinarySearchFunc(s.Members, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
 	if !ok {
@@ -185,7 +186,7 @@ func (s *Snapshot) Converged() bool {
 	return s.Table != nil && s.divergence == 0 && !s.Stale()
 }
 
-// Place returns the owner of key. It returns ErrNotReady, ErrNoMembers or ErrClosed in the same cases as
+// Place returns the owner of key. Place returns ErrNotReady, ErrNoMembers or ErrClosed in the same cases as
 // [Agent.Place].
 func (s *Snapshot) Place(key string) (*Member, error) {
 	if m, ok := s.OwnerOf(placement.Of(key, s.Table.Partitions())); ok {
@@ -205,8 +206,8 @@ func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 	return s.NextOwnerOf(p)
 }
 
-// NextOwnerOf returns the member that the table names for p, and false if the table names no member. That is
-// the owner or, during a handoff, the member that will take over p.
+// NextOwnerOf returns the member that the table names for p, and false if the table names no member. The
+// named member is the owner or, during a handoff, the member that will take over p.
 func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 	if i := s.Table.OwnerIndex(p); i >= 0 {
 		return s.owners[i], true
@@ -215,7 +216,7 @@ func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 }
 
 // Runners returns, during handoffs, the members that still run a partition which the table assigns to another
-// member. The map is shared and must not be modified. It is usually nil.
+// member. The map is shared and must not be modified. The map is usually nil.
 func (s *Snapshot) Runners() map[placement.Partition]*Member { return s.runners }
 
 // Owners returns the n best members for key, all different. The first is the owner that the table names.
@@ -252,8 +253,8 @@ func (s *Snapshot) candidates(ids []lease.NodeID) []*Member {
 
 func (s *Snapshot) owns(p placement.Partition) bool { return s.State != nil && s.State.Owns(p) }
 
-// weighs reports whether the table has this node with weight w. It also returns true if no table will ever
-// have that weight, because the node is not a candidate or its weight has changed again.
+// weighs reports whether the table has this node with weight w. weighs also returns true if no table will
+// ever have that weight, because the node is not a candidate or its weight has changed again.
 func (s *Snapshot) weighs(w uint32) bool {
 	return s.Self.Weight != w || s.Phase != PhaseActive || s.Self.State != lease.Active || s.placed(s.Self.ID) == w
 }
@@ -291,7 +292,7 @@ type Stats struct {
 	// Watched is the number of members that this node watches via a TCP stream, so that it notices at once
 	// when their processes end. Watchers is the number of streams via which other nodes watch this one. If
 	// Watchers is 0, other nodes notice the end of this node only when its lease expires. Both are current
-	// values. They are usually at most four, and higher during a change.
+	// values. Both values are usually at most four, and higher during a change.
 	Watched  int `json:"watched"`
 	Watchers int `json:"watchers"`
 

@@ -17,8 +17,8 @@
 //	└── roost.host                   roost.hosted: whether on this node
 //
 // The HTTP spans come from otelhttp, a contributed package of OpenTelemetry. This package does not import
-// otelhttp. Place [Tracing.Handler] and [Tracing.Transport] inside otelhttp's handler and transport. They add
-// the route to the spans of otelhttp.
+// otelhttp. Place [Tracing.Handler] and [Tracing.Transport] inside otelhttp's handler and transport. Handler
+// and Transport add the route to the spans of otelhttp.
 //
 // # Spans
 //

@@ -9,9 +9,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Handler wraps h, which serves the API of package clusterhttp. It needs a surrounding middleware that starts
-// a span for each request, such as otelhttp. Handler adds the route to that span, and removes the name of the
-// room from the path. Place Handler directly inside the middleware, and http.StripPrefix around both.
+// Handler wraps h, which serves the API of package clusterhttp. Handler needs a surrounding middleware that
+// starts a span for each request, such as otelhttp. Handler adds the route to that span, and removes the name
+// of the room from the path. Place Handler directly inside the middleware, and http.StripPrefix around both.
 func (t *Tracing) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		span := trace.SpanFromContext(r.Context())
@@ -57,9 +57,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// Brief reports whether a request should have a span. It returns false for streams, because their spans would
-// last for hours, and for probes and scrapes, because they would create a trace every few seconds. Use Brief
-// with otelhttp.WithFilter.
+// Brief reports whether a request should have a span. Brief returns false for streams, because their spans
+// would last for hours, and for probes and scrapes, because they would create a trace every few seconds. Use
+// Brief with otelhttp.WithFilter.
 func Brief(r *http.Request) bool {
 	path := r.URL.EscapedPath() // escaped, so a slash in the name of a room is not a separator
 	for _, end := range []string{"/v1/events", "/v1/table", "/healthz", "/readyz", "/metrics"} {
@@ -71,7 +71,7 @@ func Brief(r *http.Request) bool {
 	return !strings.HasSuffix(room, "/follow")
 }
 
-// masked returns an escaped path without the name of the room. It also accepts paths outside the API.
+// masked removes the name of the room from an escaped path. The path can be outside the API.
 func masked(path string) string {
 	before, rest, ok := strings.Cut(path, "/rooms/")
 	if plain, _, escaped := strings.Cut(before, "%"); escaped {

@@ -37,7 +37,7 @@ type Tracing struct {
 
 var _ affinity.Tracer = (*Tracing)(nil)
 
-// New returns a Tracing. It starts no goroutine and needs no Close.
+// New returns a Tracing. A Tracing starts no goroutine and needs no Close.
 func New(opts Options) *Tracing {
 	provider := opts.Provider
 	if provider == nil {

@@ -191,7 +191,7 @@ func memberFamilies() []family {
 }
 
 // percentile returns the smallest value that is at least as large as the given percentage of all values, or 0
-// if there are no values. It sorts all in place.
+// if there are no values. percentile sorts all in place.
 func percentile(all []time.Duration, percent int) time.Duration {
 	if len(all) == 0 {
 		return 0

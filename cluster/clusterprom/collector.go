@@ -35,9 +35,9 @@ func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	}}
 }
 
-// Joining returns a collector for the time until [cluster.Start] returns. It only exports the phase of the
-// node, which is joining, so that an alert can report a node that cannot join. Unregister this collector
-// before you register [New].
+// Joining returns a collector for the time until [cluster.Start] returns. The collector only exports the
+// phase of the node, which is joining, so that an alert can report a node that cannot join. Unregister this
+// collector before you register [New].
 func Joining() *Collector {
 	v := &view{Snapshot: &cluster.Snapshot{Phase: cluster.PhaseJoining}}
 	return &Collector{[]family{phaseFamily()}, func() *view { return v }}
@@ -123,7 +123,7 @@ func several(d *prometheus.Desc, kind prometheus.ValueType, read func(*view) map
 	}}
 }
 
-// durations returns a summary without quantiles. Its sum and count give the mean.
+// durations returns a summary without quantiles. The mean is the sum of the summary divided by its count.
 func durations(name, help string, read func(*view) (count uint64, total time.Duration)) family {
 	d := desc(name, help)
 	return family{d, func(v *view, to chan<- prometheus.Metric) {

@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// lookups measures a batch of lookups at each scrape. It does not measure a single lookup, because reading
-// the clock takes longer than a lookup.
+// lookups measures a batch of lookups at each scrape. lookups does not measure a single lookup, because
+// reading the clock takes longer than a lookup.
 type lookups struct {
 	keys [256]string
 
@@ -28,8 +28,8 @@ func lookupFamily() family {
 		func(v *view) (uint64, time.Duration) { return l.measure(v.Snapshot) })
 }
 
-// measure performs and times a batch of lookups if the snapshot has a table. It returns the number and the
-// total duration of all lookups since the collector was created.
+// measure performs and times a batch of lookups if the snapshot has a table. measure returns the number and
+// the total duration of all lookups since the collector was created.
 func (l *lookups) measure(s *cluster.Snapshot) (count uint64, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -77,7 +77,7 @@ func New(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// close stops all agents. It then waits for memberlist's last timers, which would otherwise outlive the
+// close stops all agents, and then waits for memberlist's last timers, which would otherwise outlive the
 // synctest bubble.
 func (c *Cluster) close() {
 	for _, n := range append(c.all(), c.gone...) {
@@ -87,8 +87,8 @@ func (c *Cluster) close() {
 	time.Sleep(time.Minute)
 }
 
-// Start starts agents at the same time and returns when all have joined. Their seeds are three running nodes.
-// If no nodes are running, their seeds are the first three of the new nodes.
+// Start starts agents at the same time and returns when all have joined. The seeds of the new nodes are three
+// running nodes. If no nodes are running, the seeds are the first three of the new nodes.
 func (c *Cluster) Start(ids ...string) {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -248,15 +248,16 @@ func (c *Cluster) Restart(id string) {
 	c.Start(id)
 }
 
-// Pause stops a node, like SIGSTOP. Its agent does not send or receive, and incoming packets queue.
+// Pause stops a node, like SIGSTOP. The agent of a paused node does not send or receive, and incoming packets
+// queue.
 func (c *Cluster) Pause(id string) {
 	n := c.node(id)
 	n.gate.close()
 	n.transport.Pause()
 }
 
-// Resume continues a paused node. Its agent runs before it receives the first queued packet, which is the
-// worst case.
+// Resume continues a paused node. The agent of the node runs before it receives the first queued packet,
+// which is the worst case.
 func (c *Cluster) Resume(id string) {
 	n := c.node(id)
 	n.gate.open()

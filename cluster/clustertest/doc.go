@@ -12,7 +12,7 @@
 // Agents and memberlist are real. Only the sockets are simulated. The package records all events of every
 // node, including the first batch, and [Cluster.Check] compares them with the node's state.
 //
-// Tests with real sockets and real time do not need this package. They should use the timings of
+// Tests with real sockets and real time do not need this package. Such tests should use the timings of
 // [cluster.Local].
 //
 // Methods fail the test instead of returning errors. Only the goroutine of the test may use a Cluster.

@@ -24,7 +24,7 @@ import (
 // requestTime is the time limit of a request.
 const requestTime = 5 * time.Second
 
-// api sends the four kinds of requests of this package. It uses client-go's REST client, because the
+// api sends the four kinds of requests of this package. The package uses client-go's REST client, because the
 // generated clients link the types of all Kubernetes resources. A program with the generated clients is 29 MB
 // in size, and a program with the REST client is 15 MB.
 type api struct {

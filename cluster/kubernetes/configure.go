@@ -50,10 +50,10 @@ const (
 	port     = "7946"
 )
 
-// Configure adds to cfg what Kubernetes knows about the pod that this process runs in. It waits until the API
-// server answers, the pod has an address, and the Service lists the pod. A node that cannot look for other
-// nodes must not start alone, and a Service whose selector misses this pod may also miss the other pods.
-// Configure waits at most until ctx ends, and logs what it is waiting for. If a permission is missing,
+// Configure adds to cfg what Kubernetes knows about the pod that this process runs in. Configure waits until
+// the API server answers, the pod has an address, and the Service lists the pod. A node that cannot look for
+// other nodes must not start alone, and a Service whose selector misses this pod may also miss the other
+// pods. Configure waits at most until ctx ends, and logs what it is waiting for. If a permission is missing,
 // Configure fails at once, and the error names the permission.
 //
 // Configure sets these fields if they are empty in cfg:

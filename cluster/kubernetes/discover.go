@@ -40,8 +40,8 @@ const listEvery = time.Second / 16
 var _ = cluster.Config{Discover: (*directory)(nil).seeds}
 
 // seeds implements Config.Discover. While the API server does not answer, seeds returns the seeds of the
-// latest list, because a starting node without seeds would start alone. It logs when discovery starts to fail
-// and when it works again.
+// latest list, because a starting node without seeds would start alone. seeds logs when discovery starts to
+// fail and when it works again.
 func (d *directory) seeds(ctx context.Context) ([]string, error) {
 	last := d.last.Load()
 	if time.Now().Before(last.until) {

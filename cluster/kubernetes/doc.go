@@ -1,6 +1,6 @@
 // Package kubernetes configures a program that embeds roost with data from Kubernetes: which pods are its
-// seeds, in which zone its own pod runs, and which labels its pod has. It also reports to Kubernetes when the
-// node is ready.
+// seeds, in which zone its own pod runs, and which labels its pod has. The package also reports to Kubernetes
+// when the node is ready.
 //
 //	o := kubernetes.Options{Service: "app", Pod: os.Getenv("POD_NAME")}
 //	cfg, err := kubernetes.Configure(ctx, cluster.Config{Key: key}, o)
@@ -14,8 +14,8 @@
 //	}()
 //
 // deploy/kubernetes/embedded.yaml contains a Deployment with the necessary permissions, and
-// docs/kubernetes.md explains which ID a node should have. roost agent does not use this package. It needs no
-// token for the API server, because it finds its seeds via DNS.
+// docs/kubernetes.md explains which ID a node should have. roost agent does not use this package. roost agent
+// needs no token for the API server, because it finds its seeds via DNS.
 //
 // # Guarantees
 //

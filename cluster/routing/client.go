@@ -39,7 +39,7 @@ func (c Config) errEmpty() error {
 	return fmt.Errorf("%w, or none belongs to the scope %q", ErrNoMembers, c.Scope)
 }
 
-// view is the table and the members at one point in time. It is immutable.
+// view is the table and the members at one point in time. A view is immutable.
 type view struct {
 	*tablewire.State
 
@@ -144,7 +144,7 @@ type Client struct {
 }
 
 // Place returns the member that owns key. Don't modify the member. During a handoff, the owner is the member
-// that still runs the partition. Place takes no lock and allocates nothing. It returns ErrNotReady before
+// that still runs the partition. Place takes no lock and allocates nothing. Place returns ErrNotReady before
 // Ready is closed, and ErrNoMembers if no member can own anything.
 func (c *Client) Place(key string) (*Member, error) {
 	v := c.now.Load()
@@ -161,8 +161,8 @@ func (c *Client) OwnerOf(p placement.Partition) (*Member, bool) {
 }
 
 // Owners returns the n best members for key, all different and the best first: the owner that the table
-// names, then the member that would own key without the owner, and so on. It allocates its result. If this
-// program does not have the cluster's strategy, Owners only returns the owner.
+// names, then the member that would own key without the owner, and so on. Owners allocates its result. If
+// this program does not have the cluster's strategy, Owners only returns the owner.
 func (c *Client) Owners(key string, n int) []*Member {
 	v := c.now.Load()
 	var few [3]int // avoids an allocation for the usual n
@@ -195,7 +195,8 @@ func (c *Client) Partition(key string) placement.Partition {
 // Members returns the live members, sorted by ID. The slice is shared and must not be modified.
 func (c *Client) Members() []*Member { return c.now.Load().members }
 
-// Member returns the live member with this ID, and false if no live member has it. It costs O(log members).
+// Member returns the live member with this ID, and false if no live member has it. The lookup costs O(log
+// members).
 func (c *Client) Member(id lease.NodeID) (*Member, bool) { return c.now.Load().member(id) }
 
 // Table returns the table, which is immutable, or nil until Ready is closed. The table does not show which

@@ -29,10 +29,10 @@ type Config struct {
 	// Token is the bearer token of each request. Without https, anyone on the network can read the token.
 	Token string
 
-	// HTTP sends the requests. Its Timeout must be 0, because a timeout would end every stream. The Client
-	// follows redirects only if HTTP has a CheckRedirect. The default HTTP client stops connecting after
-	// IdleTimeout. It closes an HTTP/2 connection that has been silent for IdleTimeout and then does not
-	// answer a ping within 10 s.
+	// HTTP sends the requests. The Timeout of HTTP must be 0, because a timeout would end every stream. The
+	// Client follows redirects only if HTTP has a CheckRedirect. The default HTTP client stops connecting
+	// after IdleTimeout. The default client closes an HTTP/2 connection that has been silent for IdleTimeout
+	// and then does not answer a ping within 10 s.
 	HTTP *http.Client
 
 	// IdleTimeout is how long the agent may be silent before the Client also tries another agent. An agent

@@ -1,5 +1,5 @@
 // Package routing keeps a copy of a cluster's table in a process that is not a member, such as a gateway, a
-// signaling server or a client of the service. Lookups are as fast as lookups in an agent. They need no
+// signaling server or a client of the service. Lookups are as fast as lookups in an agent. Lookups need no
 // network and no lock.
 //
 //	c, err := routing.Start(ctx, routing.Config{Agents: []string{"10.0.0.1:8401", "10.0.0.2:8401"}})
@@ -14,15 +14,15 @@
 //
 // A Client reads one stream (/v1/table) from one of the agents. The stream starts with the whole table and
 // the members, and continues with each change. The Client switches to another agent if the stream ends, or if
-// the agent is silent for Config.IdleTimeout. It also switches if the agent reports that its own table may be
-// outdated because it is isolated or joins again. The Client tries the agents in a random order, so that many
-// routing clients are distributed over the agents. Until another agent answers, the Client keeps its table
-// and its stream, so no lookup fails.
+// the agent is silent for Config.IdleTimeout. The Client also switches if the agent reports that its own
+// table may be outdated because it is isolated or joins again. The Client tries the agents in a random order,
+// so that many routing clients are distributed over the agents. Until another agent answers, the Client keeps
+// its table and its stream, so no lookup fails.
 //
 // The first table that is not stale determines which cluster the Client follows. The Client then refuses
-// agents of clusters with another name. It can reach such an agent if a new pod reuses the address of an old
-// pod. If you rename a cluster, restart its routing clients. Calls about rooms do not check the name of the
-// cluster.
+// agents of clusters with another name. The Client can reach such an agent if a new pod reuses the address of
+// an old pod. If you rename a cluster, restart its routing clients. Calls about rooms do not check the name
+// of the cluster.
 //
 // Over HTTP/2, all streams of an agent share a connection. The Client closes a connection that has been
 // silent for Config.IdleTimeout and then does not answer a ping within 10 s.
@@ -51,8 +51,8 @@
 //
 // # JavaScript
 //
-// routing.mjs is a Client for Node.js and browsers, without dependencies. It provides place, watch, members
-// and status, but no Owners and no calls about rooms.
+// routing.mjs is a Client for Node.js and browsers, without dependencies. routing.mjs provides place, watch,
+// members and status, but no Owners and no calls about rooms.
 //
 // # Cost
 //

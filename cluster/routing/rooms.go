@@ -18,11 +18,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Resolve makes an agent call affinity.Resolver.Resolve. It returns the node of a room, and pins the room to
-// a node if it has none. size is the lowest expected number of participants, or 0. The agent does not host
-// the room. The application on the room's node hosts the room when a participant arrives there. With a fixed
-// size, this method can serve as the Resolve of a reconnect.Driver. If the store does not answer the agent,
-// the directive has Epoch 0 and names the agent's best guess.
+// Resolve asks an agent to call affinity.Resolver.Resolve. Resolve returns the node of a room, and pins the
+// room to a node if it has none. size is the lowest expected number of participants, or 0. The agent does not
+// host the room. The application on the room's node hosts the room when a participant arrives there. With a
+// fixed size, this method can serve as the Resolve of a reconnect.Driver. If the store does not answer the
+// agent, the directive has Epoch 0 and names the agent's best guess.
 //
 // Resolve tries the agent that the Client follows, and then the others, each once and for at most
 // Config.IdleTimeout. The error is an *[AgentError] if the last agent answered, and wraps ctx.Err() if ctx
@@ -129,9 +129,9 @@ func (c *Client) lostRoom(ctx context.Context, failed int, room string, err erro
 	}
 }
 
-// followRoom passes the directives of an agent to take. It returns when take fails, when the agent is silent,
-// or when the Client no longer follows the agent. followRoom first tries the agent that the Client follows. A
-// stream that was open for a while counts as working, even if it sent no directive.
+// followRoom passes the directives of an agent to take. followRoom returns when take fails, when the agent is
+// silent, or when the Client no longer follows the agent. followRoom first tries the agent that the Client
+// follows. A stream that was open for a while counts as working, even if it sent no directive.
 func (c *Client) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -19,8 +19,8 @@ const (
 	// many routing clients lose an agent at the same time.
 	firstPause = 100 * time.Millisecond
 
-	// After every agent has failed once, the pause is up to leastPause. It doubles with each such round, up
-	// to longestPause.
+	// After every agent has failed once, the pause is up to leastPause. The pause doubles with each such
+	// round, up to longestPause.
 	leastPause   = 200 * time.Millisecond
 	longestPause = 3 * time.Second
 
@@ -113,8 +113,8 @@ func (r *runner) better() bool {
 	return last.Table != nil && !last.Stale && r.failed < len(r.agents)
 }
 
-// look drops streams that take too long, and tries another agent if it is time. It returns when to call it
-// again.
+// look drops streams that take too long, and tries another agent if it is time. look returns when it must be
+// called again.
 func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	doubt := r.doubt(now)
 	if doubt == nil {

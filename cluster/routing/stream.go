@@ -94,8 +94,8 @@ func (r *saying) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// events passes the data of each event of one kind to take, until the stream ends, ctx ends or take fails. It
-// always returns an error.
+// events passes the data of each event of one kind to take, until the stream ends, ctx ends or take fails.
+// events always returns an error.
 func (c *Client) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
 	resp, err := c.call(ctx, agent, http.MethodGet, path, nil)
 	if err != nil {
@@ -135,7 +135,7 @@ func (e *AgentError) Error() string {
 	return fmt.Sprintf("routing: the agent at %s: %s", e.Agent, e.Text)
 }
 
-// call makes a request. It returns responses with status 2xx, and returns an *AgentError for any other
+// call makes a request. call returns responses with status 2xx, and returns an *AgentError for any other
 // status.
 func (c *Client) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
 	base, err := agenturl.Parse(agent)

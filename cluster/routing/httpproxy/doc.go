@@ -1,5 +1,5 @@
-// Package httpproxy sends each HTTP request to the server that owns its key. It can forward requests as a
-// reverse proxy, redirect clients, or run as middleware inside the servers.
+// Package httpproxy sends each HTTP request to the server that owns its key. A proxy can forward requests as
+// a reverse proxy, redirect clients, or run as middleware inside the servers.
 //
 //	c, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
@@ -10,7 +10,7 @@
 //	…
 //	http.ListenAndServe("10.0.0.9:8080", proxy)
 //
-// The proxy reaches servers at the api_addr of their nodes. It supports WebSockets and event streams.
+// The proxy reaches servers at the api_addr of their nodes. The proxy supports WebSockets and event streams.
 //
 // # Inside a server
 //
@@ -55,8 +55,8 @@
 // paused process never ends, so clients should expect heartbeats. Over HTTP/2, the proxy closes a connection
 // that does not answer a ping, with all its streams, after 6 s.
 //
-// A request that must not be sent again waits for its server. This applies to a POST or PATCH, and to a
-// request whose body is too long to keep or of unknown length. Over HTTP/2, the request waits for 6 s if the
+// A request that must not be sent again waits for its server. Such a request is a POST or PATCH, or a request
+// whose body is too long to keep or of unknown length. Over HTTP/2, the request waits for 6 s if the
 // connection is dead. Over HTTP/1, it waits for minutes if the host has vanished, until TCP reports an error.
 // If the process is paused, it waits as long as the client does. To limit the wait of all requests, set the
 // ResponseHeaderTimeout of Config.Transport. After this timeout, the proxy responds with 504. By then, no new
@@ -74,9 +74,9 @@
 //
 // # Headers
 //
-// The proxy adds the client's address to X-Forwarded-For. It keeps X-Forwarded-Host and X-Forwarded-Proto if
-// they are present, and sets them otherwise, because the proxy usually runs behind the server that terminates
-// TLS. It does not change Host.
+// The proxy adds the client's address to X-Forwarded-For. The proxy keeps X-Forwarded-Host and
+// X-Forwarded-Proto if they are present, and sets them otherwise, because the proxy usually runs behind the
+// server that terminates TLS. The proxy does not change Host.
 //
 // # Errors
 //

@@ -23,8 +23,8 @@ import (
 // error.
 type Place func(key string) (addr string, here bool, err error)
 
-// FromClient returns a Place that looks keys up in a routing client. It never reports this process as the
-// owner.
+// FromClient returns a Place that looks keys up in a routing client. FromClient never reports this process as
+// the owner.
 func FromClient(c *routing.Client) Place {
 	return func(key string) (string, bool, error) {
 		m, err := c.Place(key)
@@ -86,13 +86,13 @@ const (
 	pingTime = 3 * time.Second
 )
 
-// Proxy is an http.Handler. It is safe for concurrent use.
+// Proxy is an http.Handler that is safe for concurrent use.
 type Proxy struct {
 	cfg   Config
 	proxy *httputil.ReverseProxy
 }
 
-// New returns a Proxy. It returns an error if cfg is invalid.
+// New returns a Proxy, or an error if cfg is invalid.
 func New(cfg Config) (*Proxy, error) {
 	switch {
 	case cfg.Place == nil || cfg.Key == nil:
@@ -124,10 +124,10 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 // NewTransport returns the default of Config.Transport, for applications that need to set more of its fields,
-// such as ResponseHeaderTimeout or TLSClientConfig. It clones http.DefaultTransport with these changes: it
-// uses no proxy, stops connecting after a second, and keeps 100 idle connections to each server. If nothing
-// arrives on an HTTP/2 connection for 3 s, it sends a ping, and closes the connection if the answer does not
-// arrive within 3 s.
+// such as ResponseHeaderTimeout or TLSClientConfig. NewTransport clones http.DefaultTransport with these
+// changes: it uses no proxy, stops connecting after a second, and keeps 100 idle connections to each server.
+// If nothing arrives on an HTTP/2 connection for 3 s, it sends a ping, and closes the connection if the
+// answer does not arrive within 3 s.
 func NewTransport() *http.Transport {
 	t := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
 	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // the application may have replaced it, for example for tracing
@@ -139,8 +139,8 @@ func NewTransport() *http.Transport {
 	return t
 }
 
-// forwarded adds the client to X-Forwarded-For. It keeps X-Forwarded-Host and X-Forwarded-Proto, because the
-// server in front of the proxy, which terminates TLS, knows the correct values.
+// forwarded adds the client to X-Forwarded-For. forwarded keeps X-Forwarded-Host and X-Forwarded-Proto,
+// because the server in front of the proxy, which terminates TLS, knows the correct values.
 func forwarded(r *httputil.ProxyRequest) {
 	const hops, host, proto = "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"
 	r.Out.Header[hops] = r.In.Header[hops]

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// router is the transport of the proxy. It sends a request to the owner of its key. If the request fails,
+// router is the transport of the proxy. router sends a request to the owner of its key. If the request fails,
 // router sends it again if that is safe and can help.
 type router struct{ *Proxy }
 
@@ -28,8 +28,8 @@ const (
 )
 
 // longestDispute is the longest pause between two attempts while servers disagree about the owner of a key.
-// It is long because an attempt makes up to Config.Hops requests, and tables need some hundred milliseconds
-// to agree.
+// The pause is long because an attempt makes up to Config.Hops requests, and tables need some hundred
+// milliseconds to agree.
 const longestDispute = time.Second
 
 // brokenError is the error of a request that a server may have received but has not answered.
@@ -103,7 +103,8 @@ func (e *effort) more(err error, timeout time.Duration) bool {
 	return e.runs < mostRuns && time.Now().Before(e.until)
 }
 
-// reroute returns the destination of the next attempt. It is the same server until the key has another owner.
+// reroute returns the destination of the next attempt. The destination is the same server until the key has
+// another owner.
 func (t *router) reroute(way route) route {
 	if addr, _, err := t.cfg.Place(way.key); err == nil {
 		way.addr = addr
@@ -220,7 +221,7 @@ func (b *body) open() (_ io.ReadCloser, again bool) {
 	return http.NoBody, true
 }
 
-// seal takes the stream away from the latest attempt, so that another attempt can use the stream. This is
+// seal takes the stream away from the latest attempt, so that another attempt can use the stream. seal is
 // necessary because a transport may read the body even after the response. seal returns false if the attempt
 // has already read from the stream.
 func (b *body) seal() bool {

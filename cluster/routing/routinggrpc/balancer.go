@@ -145,7 +145,7 @@ func (b *ownerBalancer) ResolverError(err error) {
 // UpdateSubConnState implements balancer.Balancer. gRPC does not call it, because open sets listeners.
 func (*ownerBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// ExitIdle implements balancer.Balancer. It connects to all members.
+// ExitIdle implements balancer.Balancer. ExitIdle connects to all members.
 func (b *ownerBalancer) ExitIdle() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

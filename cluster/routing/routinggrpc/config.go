@@ -28,10 +28,10 @@ type Config struct {
 	// that servers reject. Default 5 s; negative: no waiting and no retries.
 	RetryTimeout time.Duration
 
-	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig. It can have timeouts,
-	// waitForReady, or a healthCheckConfig. With a healthCheckConfig, an owner that does not report SERVING
-	// is considered unreachable. Methods without a retryPolicy get a policy for rejected calls. Your own
-	// retryPolicy should include OUT_OF_RANGE in its codes. Use this field instead of
+	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig. The service config can
+	// have timeouts, waitForReady, or a healthCheckConfig. With a healthCheckConfig, an owner that does not
+	// report SERVING is considered unreachable. Methods without a retryPolicy get a policy for rejected
+	// calls. Your own retryPolicy should include OUT_OF_RANGE in its codes. Use this field instead of
 	// grpc.WithDefaultServiceConfig.
 	ServiceConfig string
 }
@@ -114,8 +114,8 @@ func (c *Config) serviceConfig() (string, error) {
 	return string(b), err
 }
 
-// withRetries adds policy to the method configs that have no retryPolicy, and to all other methods. It does
-// not check the configs, because gRPC reports malformed configs.
+// withRetries adds policy to the method configs that have no retryPolicy, and to all other methods.
+// withRetries does not check the configs, because gRPC reports malformed configs.
 func withRetries(configs any, policy map[string]any) []any {
 	list, _ := configs.([]any)
 	others := true

@@ -18,7 +18,7 @@ type conn struct {
 	last connectivity.State
 }
 
-// condition describes whether a connection can serve calls. It is immutable.
+// condition describes whether a connection can serve calls. A condition is immutable.
 type condition struct {
 	state connectivity.State // after a failure, TransientFailure until the connection is ready
 	ready bool
@@ -33,7 +33,7 @@ func (c *conn) connect() {
 	}
 }
 
-// change handles a new state of the connection. It calls late if the connection has failed for RetryTimeout.
+// change handles a new state of the connection, and calls late if the connection has failed for RetryTimeout.
 func (c *conn) change(s balancer.SubConnState, timeout time.Duration, late func()) {
 	before := c.now.Load()
 	switch {

@@ -1,5 +1,5 @@
-// Package routinggrpc sends each gRPC call to the server that owns its key. It contains a resolver and a
-// balancer for clients, and interceptors for servers. It is a separate module.
+// Package routinggrpc sends each gRPC call to the server that owns its key. The package contains a resolver
+// and a balancer for clients, and interceptors for servers. The package is a separate module.
 //
 //	c, err := routing.Start(ctx, routing.Config{Agents: agents})
 //	…
@@ -49,8 +49,8 @@
 // # Connections
 //
 // The first call for a key of a member, or grpc.ClientConn.Connect, opens the connection to that member. The
-// connection does not use a proxy. It is closed when the member is gone and its calls have finished. Calls to
-// a vanished host fail at their deadline, or earlier with grpc.WithKeepaliveParams.
+// connection does not use a proxy. The connection is closed when the member is gone and its calls have
+// finished. Calls to a vanished host fail at their deadline, or earlier with grpc.WithKeepaliveParams.
 //
 // A client verifies certificates against the host of each api_addr. If the target has a name, the client
 // verifies them against that name: roost:///media.example.org.

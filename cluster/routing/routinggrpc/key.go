@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Header is the metadata key that carries the key of a call. It ends in -bin, so that gRPC can transport any
-// bytes.
+// Header is the metadata key that carries the key of a call. The name ends in -bin, so that gRPC can
+// transport any bytes.
 const Header = "roost-key-bin"
 
 // WithKey returns a context for calls with a key. If ctx already has a key, WithKey replaces that key.

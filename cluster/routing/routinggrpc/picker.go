@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// picker sends a call over the connection to its key's owner. It finds the owner in the current table, and
-// the connection in the latest update.
+// picker sends a call over the connection to its key's owner. A picker uses the owner in the current table,
+// and the connection in the latest update.
 type picker struct {
 	cfg    *Config
 	conns  map[string]*conn            // by address; never modified

@@ -21,8 +21,8 @@ type builder struct{ cfg *Config }
 // Scheme implements resolver.Builder.
 func (builder) Scheme() string { return scheme }
 
-// OverrideAuthority implements resolver.AuthorityOverrider. It is needed because a target without a name must
-// still have an authority.
+// OverrideAuthority implements resolver.AuthorityOverrider. The method is needed because a target without a
+// name must still have an authority.
 func (builder) OverrideAuthority(t resolver.Target) string {
 	if name := t.Endpoint(); name != "" {
 		return name
@@ -111,7 +111,7 @@ func (r *memberResolver) endpoints() []resolver.Endpoint {
 	return endpoints
 }
 
-// ResolveNow implements resolver.Resolver. It does nothing, because changes arrive without a request.
+// ResolveNow implements resolver.Resolver. ResolveNow does nothing, because changes arrive without a request.
 func (*memberResolver) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.

@@ -14,7 +14,7 @@ import (
 // docs/dev/decisions/misdirected-grpc-calls.md.
 const NotOwner = codes.OutOfRange
 
-// Check rejects calls for keys that a server does not own. Its methods Unary and Stream are interceptors.
+// Check rejects calls for keys that a server does not own. The methods Unary and Stream are interceptors.
 type Check struct {
 	// Owns reports whether this server owns a key, such as cluster.Agent.Arrived. Required.
 	Owns func(key string) bool
@@ -62,6 +62,6 @@ func (c Check) check(ctx context.Context, method string) error {
 	return nil
 }
 
-// final tells clients not to send a call again, because its handler has run. It is used if a handler fails
-// with the same code as rejected calls.
+// final tells clients not to send a call again, because its handler has run. A server uses final if a handler
+// fails with the same code as rejected calls.
 func final() metadata.MD { return metadata.Pairs("grpc-retry-pushback-ms", "-1") }
