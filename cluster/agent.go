@@ -79,8 +79,8 @@ type Agent struct {
 //
 // Start fails if cfg is invalid, if Bind is in use, if ctx ends first, or if every seed that answers refuses
 // this node. If the seeds refuse the node, the error wraps a *SettingsError, ErrKey or ErrCluster. Start also
-// fails if other nodes cannot reach this node. Other nodes cannot reach this node if it has a loopback
-// address but no seed has, or if the node must guess its address and this host has no suitable one.
+// fails if other nodes cannot reach this node. That happens if this node has a loopback address but no seed
+// has. It also happens if the node must guess its address and this host has no suitable address.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -30,10 +30,10 @@ const (
 	Local                // tests on one machine: 200 ms, 6 s
 
 	// Local is for tests of programs that embed an agent. A node is ready about 30 ms after its start. If a
-	// node leaves or its process ends, the others learn of it within 0.2 s. The TTL is as long as that of
-	// LAN, because a busy machine may pause a process for a second, and a node whose lease expires owns
-	// nothing for a while. A test that waits for a lease to expire should set a shorter LeaseTTL, or run
-	// package clustertest in virtual time.
+	// node leaves or its process ends, the other nodes notice within 0.2 s. The TTL is as long as the TTL of
+	// LAN, because a busy machine may pause a process for a second. A node whose lease expires owns nothing
+	// for a while. A test that waits for a lease to expire should set a shorter LeaseTTL, or run package
+	// clustertest in virtual time.
 )
 
 // Config configures an agent. Only ID is required: the zero value of every other field means its default.
@@ -69,10 +69,10 @@ type Config struct {
 	// after 5 s. The agent uses the first 1,000 seeds. The agent treats an error of Discover like a seed that
 	// does not answer.
 	//
-	// If Discover returns only this node, the node starts at once, as the first of its cluster. If Discover
-	// returns this node at all, it must therefore also return all nodes that were added earlier. A single API
-	// or a single file meets this condition. If Discover returns no node, the node waits for StartupGrace,
-	// because other nodes may not be listed yet. Default: none.
+	// If Discover returns only this node, the node starts at once, as the first of its cluster. Therefore, a
+	// list that contains this node must also contain all nodes that were added earlier. A single API or a
+	// single file meets this condition. If Discover returns no node, the node waits for StartupGrace, because
+	// other nodes may not be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
 	// Bootstrap makes the node start without waiting for seeds, because it may be the first node of its
@@ -90,8 +90,8 @@ type Config struct {
 
 	// GossipAllow lists the networks from which the node accepts gossip. The node drops packets and
 	// connections from other sources without reading them, and counts them in [Stats]. Include the addresses
-	// of all nodes, because the node ignores a node outside these networks. The list does not replace a key,
-	// because a sender can forge the source of a packet. Default: all networks.
+	// of all nodes, because the node ignores a node outside these networks. GossipAllow does not replace a
+	// key, because a sender can forge the source of a packet. Default: all networks.
 	GossipAllow []netip.Prefix
 
 	// APIAddr is the address of the application on this node. Clients that look up a key send their requests
@@ -160,10 +160,11 @@ type Config struct {
 	MinMembers int
 
 	// DisableFlapDamping lets this node own partitions no matter how often it returns after failures. By
-	// default, a node is flapping if it returns for the third time within ten TTLs after crashes or after
-	// other nodes lost it. While a node is flapping, it drains for 2 to 30 TTLs, longer each time that it
-	// returns again. Flapping ends early if, without this node, fewer than half of the members with a weight
-	// could own partitions. Member.FlappingUntil is when the flapping ends. [Agent.Leave] resets the count.
+	// default, a node is flapping if it returns for the third time within ten TTLs. A return counts if the
+	// node crashed before, or if other nodes lost it. While a node is flapping, it drains for 2 to 30 TTLs,
+	// longer each time that it returns again. Flapping ends early if, without this node, fewer than half of
+	// the members with a weight could own partitions. Member.FlappingUntil is when the flapping ends.
+	// [Agent.Leave] resets the count.
 	DisableFlapDamping bool
 
 	// Handoff is the maximum time that this node waits before it runs a partition that moves to it. The wait
@@ -245,8 +246,8 @@ type Split string
 //
 // Members that left do not count. If most of the other members are live, a member whose process ended stops
 // counting after one or two LeaseTTLs. Processes can crash one after another and be replaced under new IDs.
-// If less than two LeaseTTLs pass between a replacement and the next crash, all the crashed members still
-// count.
+// If less than two LeaseTTLs pass between a replacement and the next crash, SplitMajority still counts all
+// crashed members.
 const (
 	SplitContinue Split = "continue"
 	SplitMajority Split = "majority"

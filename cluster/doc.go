@@ -80,9 +80,9 @@
 // Ownership converges, but it is not exclusive. Two nodes may both believe that they own a partition, or a
 // table may still name a node that is gone. Such a state lasts some hundred milliseconds while a change
 // spreads, and up to LeaseTTL after a network failure or an unconfirmed crash. During a split (a network
-// partition), it lasts as long as the split. Handlers must be idempotent. An action that must not happen
-// twice needs a lock or a fencing token from a store with consensus. In a split, each side assigns all keys
-// to its own nodes, unless it has fewer than Config.MinMembers.
+// partition), such a state lasts until the split ends. Handlers must be idempotent. An action that must not
+// happen twice needs a lock or a fencing token from a store with consensus. In a split, each side with at
+// least Config.MinMembers members assigns all keys to its own nodes.
 //
 // With Config.Handoff, a partition runs on one node at a time during planned changes and after crashes.
 // Handoff guarantees nothing during a split, or if a process was paused.
@@ -90,5 +90,5 @@
 // If the monotonic clock of a virtual machine stops during a pause, the node cannot notice the pause. The
 // node learns what changed when messages from other nodes arrive.
 //
-// Without Config.Key, gossip is neither encrypted nor authenticated.
+// Without Config.Key, gossip is not encrypted or authenticated.
 package cluster

@@ -132,8 +132,8 @@ func (a *Agent) decide(ctx context.Context, id lease.NodeID, d time.Duration, re
 	return err
 }
 
-// placesRightly reports whether the table is right about a member: it must include the member if the member
-// is a candidate, and must not include it otherwise.
+// placesRightly reports whether the table is correct for a member. The table must include candidates and no
+// other members.
 func (s *Snapshot) placesRightly(id lease.NodeID) bool {
 	m, live := s.Member(id)
 	candidate := live && m.State == lease.Active && m.Weight > 0

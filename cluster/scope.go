@@ -57,7 +57,7 @@ type scopeProblem struct {
 // candidates of the agent's table for which match returns true. Members that are draining, cordoned or
 // settling or that have weight 0 therefore own nothing, and the scope changes together with the agent's
 // table. If match looks at labels, the scope also changes as soon as this node receives new labels. The scope
-// exists as long as the agent. HTTP requests (package clusterhttp) select the scope with ?scope=.
+// exists until the agent stops. HTTP requests (package clusterhttp) select the scope with ?scope=.
 //
 // match should depend only on rarely changing data that a member announces about itself: Labels, Zone, ID,
 // AppVersion. Each node uses its own match function, so nodes agree on owners only if their functions agree.
@@ -77,9 +77,9 @@ type scopeProblem struct {
 // Config.Handoff does not apply to scopes. The runs of a partition on two nodes can overlap for a moment.
 //
 // Scope does not wait for Ready: until then, lookups return ErrNotReady. Scope returns ErrScopeExists if the
-// agent has a scope with this name, ErrManyScopes if the agent has MaxScopes, ErrScopeStrategy if the
-// Strategy remembers owners, and ErrClosed or ErrStalled. Scope also fails if name is not 1 to 64 bytes of
-// UTF-8, if match is nil, or if match or the strategy panics.
+// agent has a scope with this name, and ErrManyScopes if the agent already has MaxScopes scopes. It returns
+// ErrScopeStrategy if the Strategy remembers owners. It can also return ErrClosed and ErrStalled. Scope also
+// fails if name is not 1 to 64 bytes of UTF-8, if match is nil, or if match or the strategy panics.
 func (a *Agent) Scope(name string, match func(*Member) bool) (*Scope, error) {
 	sc := &Scope{agent: a, name: name, match: match}
 	sc.snap.Set(Snapshot{})

@@ -107,8 +107,8 @@ func (t *Tracing) end(span trace.Span, err error) {
 	span.End()
 }
 
-// textOf describes err. The description contains only known kinds of errors, because the text of an error can
-// contain the name of a room or a key, and the text of a store's error can contain anything.
+// textOf describes err. The description contains only known kinds of errors. The text of an error can contain
+// the name of a room or a key, and the text of a store's error can contain anything.
 func (t *Tracing) textOf(err error) string {
 	if t.names {
 		return err.Error()

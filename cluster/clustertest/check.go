@@ -47,8 +47,7 @@ func (c *Cluster) Batches(id string) []events.Batch {
 }
 
 // Disagreements returns all problems of the running nodes: different members, different tables, partitions
-// that are not owned by exactly one node, and events that don't lead to the node's current members and
-// partitions.
+// that are not owned by exactly one node, and events that contradict a node's current members and partitions.
 func (c *Cluster) Disagreements() []string {
 	var problems []string
 	owners := make(map[placement.Partition][]string)

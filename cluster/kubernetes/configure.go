@@ -44,7 +44,7 @@ type Options struct {
 	API *rest.Config
 }
 
-// These are the default of Options.Port and the default port on which a node gossips.
+// portName is the default of Options.Port, and port is the default port for gossip.
 const (
 	portName = "gossip"
 	port     = "7946"

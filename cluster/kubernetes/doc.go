@@ -1,6 +1,6 @@
-// Package kubernetes configures a program that embeds roost with data from Kubernetes: which pods are its
-// seeds, in which zone its own pod runs, and which labels its pod has. The package also reports to Kubernetes
-// when the node is ready.
+// Package kubernetes configures a program that embeds roost with data from Kubernetes: the pods that are its
+// seeds, and the zone and the labels of its own pod. The package also reports to Kubernetes when the node is
+// ready.
 //
 //	o := kubernetes.Options{Service: "app", Pod: os.Getenv("POD_NAME")}
 //	cfg, err := kubernetes.Configure(ctx, cluster.Config{Key: key}, o)
@@ -25,8 +25,8 @@
 //  2. A node does not start until its Service lists its pod. Therefore, a missing permission, a wrong name or
 //     a selector that misses the pod cannot create a cluster of one node.
 //  3. A request takes at most 5 s. If a permission is missing, the error names the rule to add to a role.
-//  4. There are four kinds of requests: list the EndpointSlices of a Service, get the node's own pod, get its
-//     Kubernetes node if the pod has no zone, and patch the status of the own pod.
+//  4. The package sends four kinds of requests: list the EndpointSlices of a Service, get its own pod, get
+//     the Kubernetes node if the pod has no zone, and patch the status of the pod.
 //
 // # Cost
 //

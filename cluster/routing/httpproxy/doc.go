@@ -57,10 +57,11 @@
 //
 // A request that must not be sent again waits for its server. Such a request is a POST or PATCH, or a request
 // whose body is too long to keep or of unknown length. Over HTTP/2, the request waits for 6 s if the
-// connection is dead. Over HTTP/1, it waits for minutes if the host has vanished, until TCP reports an error.
-// If the process is paused, it waits as long as the client does. To limit the wait of all requests, set the
-// ResponseHeaderTimeout of Config.Transport. After this timeout, the proxy responds with 504. By then, no new
-// requests go to that server, so its connections are idle and are closed after IdleConnTimeout.
+// connection is dead. Over HTTP/1, the request waits for minutes if the host has vanished, until TCP reports
+// an error. If the process is paused, the request waits until the client gives up. To limit the wait of all
+// requests, set the ResponseHeaderTimeout of Config.Transport. After this timeout, the proxy responds with
+// 504. By then, no new requests go to that server, so its connections are idle and are closed after
+// IdleConnTimeout.
 //
 // # Loops
 //

@@ -122,8 +122,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attempt sends the request once. again reports whether another attempt is allowed, as long as the body can
-// be sent again.
+// attempt sends the request once. again reports whether another attempt is allowed, provided that the body
+// can be sent again.
 func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response, again bool, _ error) {
 	to, err := t.target(way.addr)
 	if err != nil {
@@ -177,8 +177,8 @@ func idempotent(method string) bool {
 		method)
 }
 
-// keyed reports whether a request has a header that lets net/http send it twice, whatever its method. Before
-// net/http connects again, it may therefore already have sent the request.
+// keyed reports whether a request has a header with which net/http may send a request of any method twice. If
+// net/http connects again for such a request, it may already have sent the request.
 func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
 // body is the body of a request. The proxy keeps a short body in memory, and reads a longer body only once.
