@@ -79,8 +79,9 @@ type Agent struct {
 //
 // Start fails if cfg is invalid, if Bind is in use, if ctx ends first, or if every seed that answers refuses
 // this node. If the seeds refuse the node, the error wraps a *SettingsError, ErrKey or ErrCluster. Start also
-// fails if other nodes cannot reach this node. That happens if this node has a loopback address but no seed
-// has. It also happens if the node must guess its address and this host has no suitable address.
+// fails if other nodes cannot reach this node. Other nodes cannot reach this node if it has a loopback
+// address but no seed has. They also cannot reach the node if it must guess its address and this host has no
+// suitable address.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -230,8 +231,8 @@ func (a *Agent) owned(s *Snapshot) []placement.Partition {
 // changed, Owners costs O(members).
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
-// OwnersNear returns the same members as Owners, but lists the members in zone first. Use it for readers that
-// can read any of n replicas.
+// OwnersNear returns the same members as Owners, but lists the members in zone first. Use OwnersNear for
+// readers that can read any of n replicas.
 func (a *Agent) OwnersNear(key string, n int, zone string) []*Member {
 	return a.snap.Load().OwnersNear(key, n, zone)
 }
@@ -309,9 +310,9 @@ func (a *Agent) ReaderStats() []events.ReaderStats { return a.feed.ReaderStats()
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
 // LoopAge returns how long ago the agent's loop last completed a round. The loop completes a round at least
-// once per heartbeat. If it is blocked for LeaseTTL, because a Strategy does not return or the process gets
-// no CPU, the node has lost its lease. A liveness probe should then fail, as /healthz of package clusterhttp
-// does.
+// once per heartbeat. If the loop is blocked for LeaseTTL, because a Strategy does not return or the process
+// gets no CPU, the node has lost its lease. A liveness probe should then fail, as /healthz of package
+// clusterhttp does.
 func (a *Agent) LoopAge() time.Duration {
 	return time.Since(a.started) - time.Duration(a.turned.Load())
 }

@@ -84,8 +84,8 @@ type Config struct {
 	Key []byte
 
 	// OldKeys are used only to decrypt received packets, while you change the key of a cluster. First add the
-	// new key to OldKeys on every node. Then swap the new key with Key. Then remove the old key. If the
-	// cluster had no key, its old key is [PlainText].
+	// new key to OldKeys on every node. Then swap the new key with Key on every node. Finally, remove the old
+	// key. If the cluster had no key, its old key is [PlainText].
 	OldKeys [][]byte
 
 	// GossipAllow lists the networks from which the node accepts gossip. The node drops packets and
@@ -153,7 +153,7 @@ type Config struct {
 	// MinMembers is the minimum number of live members that the node must see to own anything. The number
 	// includes this node and members in any state. While the node sees fewer members, it is isolated
 	// (PhaseIsolated). The setting also applies when nodes start: ten nodes with MinMembers 10 wait for each
-	// other. In a split, only a side with at least that many members owns anything. An isolated node keeps
+	// other. In a split, only a side with at least MinMembers members owns anything. An isolated node keeps
 	// its last table for lookups, and its pinned rooms. Set MinMembers to at most the number of nodes minus
 	// the number that may be down at the same time. Nodes may have different values. Default 1: no node is
 	// ever isolated.
@@ -170,7 +170,7 @@ type Config struct {
 	// Handoff is the maximum time that this node waits before it runs a partition that moves to it. The wait
 	// ends earlier if the run on the old owner has returned. If the application uses [Agent.RunOwned], a
 	// partition therefore runs on only one node at a time. If the old owner hangs, this node starts the run
-	// after that time, and logs the name of the old owner. Nodes may have different values. If one of the two
+	// after Handoff, and logs the name of the old owner. Nodes may have different values. If one of the two
 	// nodes has no handoff, the partition moves without waiting. See docs/handoff.md. Default 0: none.
 	Handoff time.Duration
 
@@ -179,9 +179,9 @@ type Config struct {
 	Split Split
 
 	// SplitForget is how long SplitMajority counts a member after its last heartbeat. If most nodes crash at
-	// once, the survivors own nothing for that long. In a cluster of two nodes, that is also the case if the
-	// node with the smaller ID crashes. If a split lasts longer, both sides own everything. All nodes must
-	// have the same value. Default 10 min.
+	// once, the survivors own nothing for this duration. In a cluster of two nodes, the survivor also owns
+	// nothing if the node with the smaller ID crashes. If a split lasts longer than SplitForget, both sides
+	// own everything. All nodes must have the same value. Default 10 min.
 	SplitForget time.Duration
 
 	// Partitions is the number of partitions of the key space. All nodes must have the same value. Default
@@ -223,7 +223,7 @@ type Config struct {
 	// GossipInterval is how often the node sends recent updates to GossipNodes random members. Default: every
 	// 200 ms to 3 members (WAN: 500 ms, 4 members; Local: 20 ms, 3 members). GossipNodes is at most
 	// MaxGossipNodes. In a cluster of more than about 1,500 nodes, the node sends several packets to each of
-	// these members.
+	// the GossipNodes members.
 	GossipInterval time.Duration
 	GossipNodes    int
 

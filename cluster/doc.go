@@ -59,10 +59,10 @@
 //     active node.
 //  2. If a node joins, only the partitions that it now owns move. If a node leaves, crashes or drains, only
 //     the partitions of that node move.
-//  3. If a process ends, the others notice within about half a second, because four of them keep TCP
-//     connections to it. If a host vanishes, the others notice after half a LeaseTTL. Without such a
-//     confirmation, a lease expires LeaseTTL after the last heartbeat. A drain or leave takes effect as fast
-//     as gossip spreads.
+//  3. If a process ends, other nodes notice within about half a second, because four of them keep TCP
+//     connections to it. If a host vanishes, other nodes notice after half a LeaseTTL. If nothing confirms
+//     that a node is gone, its lease expires LeaseTTL after the last heartbeat. A drain or leave takes effect
+//     as fast as gossip spreads.
 //  4. Watchers receive the difference between their last batch and the newest state. A slow watcher can miss
 //     intermediate states, but it always gets the newest state, and it delays no other watcher. A partition
 //     that was lost and regained appears as both released and acquired.
@@ -80,7 +80,7 @@
 // Ownership converges, but it is not exclusive. Two nodes may both believe that they own a partition, or a
 // table may still name a node that is gone. Such a state lasts some hundred milliseconds while a change
 // spreads, and up to LeaseTTL after a network failure or an unconfirmed crash. During a split (a network
-// partition), such a state lasts until the split ends. Handlers must be idempotent. An action that must not
+// partition), the nodes disagree until the split ends. Handlers must be idempotent. An action that must not
 // happen twice needs a lock or a fencing token from a store with consensus. In a split, each side with at
 // least Config.MinMembers members assigns all keys to its own nodes.
 //

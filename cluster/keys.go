@@ -65,7 +65,7 @@ func (c Config) keys() [][]byte {
 
 // SetKeys replaces Config.Key and Config.OldKeys while the node runs. To change a cluster's key without
 // losing messages, first give every node the new key as an old key. Then swap the two keys on every node.
-// Then remove the key that is no longer used. To give a cluster its first key, follow the same steps with
+// Finally, remove the key that is no longer used. To give a cluster its first key, follow the same steps with
 // [PlainText] as the current key. [Member.KeyFingerprints] shows which step each member has reached. Watch
 // streams that are already open remain open.
 //
@@ -121,8 +121,8 @@ func (a *Agent) UseKey(fingerprint string) error {
 		if at < 0 {
 			return nil, ErrUnknownKey
 		}
-		// Members may have changed their keys since the fence. This node must follow the change to join them
-		// again.
+		// Members may have changed their keys since the fence. This node must follow such a change to join
+		// the members again.
 		ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) })
 		if ids != "" && at > 0 && !a.Snapshot().Fenced {
 			return nil, fmt.Errorf("%w: %s", ErrKeyLacking, ids)
@@ -134,8 +134,8 @@ func (a *Agent) UseKey(fingerprint string) error {
 
 // RemoveKey makes the node stop accepting a key. After RemoveKey("plain"), the node refuses plain text. If
 // the node does not have the key, RemoveKey does nothing. The error wraps ErrKeyInUse if this node or, as far
-// as it knows, a live member sends with the key. The error wraps ErrFenced while the node is fenced, because
-// it cannot know the members' keys then.
+// as it knows, a live member sends with the key. While the node is fenced, the error wraps ErrFenced, because
+// the node does not know the current keys of the members.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		sends := func(prints []string) bool {

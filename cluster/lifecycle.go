@@ -144,7 +144,7 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 }
 
 // runsLeft adds to err how many runs had not returned when a call stopped waiting. some contains a few of the
-// partitions of these runs, and then says what happens next.
+// partitions whose runs are left, and then says what happens next.
 func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
 	if errors.Is(context.Cause(ctx), events.ErrReleased) {
 		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
@@ -188,12 +188,12 @@ const MaxLeaveWait = 20 * time.Second
 const beforeLeaveTime = 2 * time.Second
 
 // BeforeLeave makes Leave call f after the node has drained and the handlers of RunOwned have returned, right
-// before the other members learn that the node leaves. Use f to release what the others then take over. For
-// example, an affinity.Resolver ends its rooms in such a function. Leave waits for f, and returns the error
-// of f if no earlier error occurred. The functions run once, one after another, in reverse order like
-// deferred calls. Leave waits for all of them for at most 2 s in total. If f panics, Leave treats the panic
-// as an error, and the log contains the stack. The other functions still run, and the node leaves. Call
-// cancel to remove f.
+// before the other members learn that the node leaves. Use f to release anything that other members take over
+// when the node leaves. For example, an affinity.Resolver uses BeforeLeave to end its rooms. Leave waits for
+// f, and returns the error of f if no earlier error occurred. The functions run once, one after another, in
+// reverse order like deferred calls. Leave waits for all functions for at most 2 s in total. If f panics,
+// Leave treats the panic as an error, and the log contains the stack. The other functions still run, and the
+// node leaves. Call cancel to remove f.
 func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	a.registering.Lock()
 	defer a.registering.Unlock()
@@ -248,7 +248,7 @@ func (a *Agent) partWith(f func() error) (err error) {
 }
 
 // Leave shuts the agent down. Leave drains the node, waits until all handlers of RunOwned have returned, and
-// runs the functions of BeforeLeave (an affinity.Resolver ends its rooms). Then it sends a leave message,
+// runs the functions of BeforeLeave (an affinity.Resolver ends its rooms). Then Leave sends a leave message,
 // waits until the message has spread, and closes the agent. The node remains a member until the handlers have
 // returned.
 //

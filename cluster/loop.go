@@ -85,7 +85,8 @@ func pause(now time.Time, r node.Ready) time.Duration {
 	return max(0, r.Next.Sub(now))
 }
 
-// carryOut carries out what the core decided. It changes what this node owns before it notifies other nodes.
+// carryOut carries out what the core decided. The loop changes what this node owns before it notifies other
+// nodes.
 func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	if r.Show {
 		l.show()

@@ -77,9 +77,10 @@ type scopeProblem struct {
 // Config.Handoff does not apply to scopes. The runs of a partition on two nodes can overlap for a moment.
 //
 // Scope does not wait for Ready: until then, lookups return ErrNotReady. Scope returns ErrScopeExists if the
-// agent has a scope with this name, and ErrManyScopes if the agent already has MaxScopes scopes. It returns
-// ErrScopeStrategy if the Strategy remembers owners. It can also return ErrClosed and ErrStalled. Scope also
-// fails if name is not 1 to 64 bytes of UTF-8, if match is nil, or if match or the strategy panics.
+// agent has a scope with this name, and ErrManyScopes if the agent already has MaxScopes scopes. Scope
+// returns ErrScopeStrategy if the Strategy remembers owners, and can also return ErrClosed and ErrStalled.
+// Scope also fails if name is not 1 to 64 bytes of UTF-8, if match is nil, or if match or the strategy
+// panics.
 func (a *Agent) Scope(name string, match func(*Member) bool) (*Scope, error) {
 	sc := &Scope{agent: a, name: name, match: match}
 	sc.snap.Set(Snapshot{})
@@ -190,7 +191,7 @@ func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 func (sc *Scope) Reader(name string) *events.Reader { return sc.feed.Reader(name) }
 
 // RunOwned runs f once for each partition while this node owns the partition in the scope, like
-// [Agent.RunOwned] without handoff. [Agent.Leave] also waits for these runs.
+// [Agent.RunOwned] without handoff. [Agent.Leave] also waits for the runs of scopes.
 func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
 	return events.RunOwned(ctx, &sc.feed, f)
 }

@@ -83,20 +83,20 @@ type Snapshot struct {
 	State   *events.State    // the partitions that the node owns; nil until the node is ready
 	Stats   Stats
 
-	// Crashed lists incarnations whose processes were confirmed to have ended within about the last TTL. The
-	// processes of these members have ended; they are not merely unreachable.
+	// Crashed lists incarnations whose processes were confirmed to have ended within about the last TTL.
+	// These processes have ended, so the members are not just unreachable.
 	Crashed []lease.Incarnation
 
 	// Left lists incarnations that called [Agent.Leave]. The incarnations remain in the list for a minute or
-	// ten LeaseTTLs, whichever is longer. A node that joined later does not know them.
+	// ten LeaseTTLs, whichever is longer. A node that joined after an incarnation left does not list it.
 	Left []lease.Incarnation
 
 	// Ahead lists the nodes whose clocks are more than Config.MaxSkew ahead of the cluster's, and how far
-	// each clock is ahead. This node rejects the heartbeats of these nodes, so they are not members or will
+	// each clock is ahead. This node rejects heartbeats from nodes in Ahead, so they are not members or will
 	// soon stop being members.
 	Ahead map[lease.NodeID]time.Duration
 
-	// StreamsAlone lists nodes that try to join, with their advertised addresses. Each of these nodes can
+	// StreamsAlone lists nodes that try to join, with their advertised addresses. A node in StreamsAlone can
 	// reach this node via TCP, but UDP packets do not arrive in both directions. StreamsAlone does not
 	// include nodes that own partitions on another side of a split.
 	StreamsAlone map[lease.NodeID]string
@@ -230,8 +230,8 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 	return members
 }
 
-// OwnersNear returns the same members as Owners, but lists the members in zone first. Use it for readers that
-// can read any of n replicas.
+// OwnersNear returns the same members as Owners, but lists the members in zone first. Use OwnersNear for
+// readers that can read any of n replicas.
 func (s *Snapshot) OwnersNear(key string, n int, zone string) []*Member {
 	return s.candidates(s.Table.RankNear(placement.Of(key, s.Table.Partitions()), n, zone))
 }

@@ -132,8 +132,8 @@ func durations(name, help string, read func(*view) (count uint64, total time.Dur
 	}}
 }
 
-// histogram returns a histogram. within maps each duration to the number of calls that took at most that
-// long.
+// histogram returns a histogram. within maps each duration to the number of calls that took at most this
+// duration.
 func histogram(name, help string, read func(*view) (count uint64, total time.Duration, within map[time.Duration]uint64)) family {
 	d := desc(name, help)
 	return family{d, func(v *view, to chan<- prometheus.Metric) {

@@ -103,8 +103,8 @@ func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	return fmt.Errorf("%s: compare the selector of the service with the labels of the pod", what)
 }
 
-// pods contains the pods of a Service, separated by address family. A pod with addresses of both families is
-// a member with only one of them, and the agent would never stop trying the other address.
+// pods contains the pods of a Service, separated by address family. A pod with addresses of both families
+// gossips at only one of its addresses, and the agent would never stop trying the other address.
 type pods struct {
 	near, far []string // host:port: near with the address family of this node, far with the other family
 	addresses []string // all addresses, whether or not the pod has a port with the right name

@@ -24,8 +24,8 @@ var errNoGate = errors.New("kubernetes: the pod does not wait for its condition:
 // ReportReady maintains the condition [ReadyCondition] of this node's pod. The condition becomes true when
 // the node is active and all members have its table. The condition becomes false when the node is no longer
 // active. If the pods have this condition in their readinessGates, a rollout waits for the condition. A probe
-// of /readyz succeeds earlier, while other members may still route to old owners. Use both, because after a
-// restart of the container, its pod keeps the old condition until ReportReady runs.
+// of /readyz succeeds earlier, while other members may still route to old owners. Use the condition and the
+// probe, because after a restart of the container, the pod keeps the old condition until ReportReady runs.
 //
 // ReportReady returns when the agent has stopped or ctx has ended. ReportReady fails if a permission or the
 // readiness gate is missing at the start. If the API server does not answer, or later refuses what it

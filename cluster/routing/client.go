@@ -174,8 +174,8 @@ func (c *Client) Owners(key string, n int) []*Member {
 	return members
 }
 
-// OwnersNear returns the same members as Owners, but lists the members in zone first. Use it for readers that
-// can read any of n replicas.
+// OwnersNear returns the same members as Owners, but lists the members in zone first. Use OwnersNear for
+// readers that can read any of n replicas.
 func (c *Client) OwnersNear(key string, n int, zone string) []*Member {
 	v := c.now.Load()
 	return v.candidates(v.Table.RankNear(placement.Of(key, v.Table.Partitions()), n, zone))
@@ -200,7 +200,8 @@ func (c *Client) Members() []*Member { return c.now.Load().members }
 func (c *Client) Member(id lease.NodeID) (*Member, bool) { return c.now.Load().member(id) }
 
 // Table returns the table, which is immutable, or nil until Ready is closed. The table does not show which
-// partitions still run on another member during a handoff. Use OwnerOf to find these members.
+// partitions still run on another member during a handoff. Use OwnerOf to find the member that still runs a
+// partition.
 func (c *Client) Table() *placement.Table { return c.now.Load().Table }
 
 // Ready returns a channel that is closed when the first table has arrived.

@@ -36,8 +36,8 @@ type Config struct {
 	HTTP *http.Client
 
 	// IdleTimeout is how long the agent may be silent before the Client also tries another agent. An agent
-	// without changes to send confirms the table three times during this time. 300 ms to 3 minutes; default 1
-	// s.
+	// that has no changes to send confirms the table three times per IdleTimeout. 300 ms to 3 minutes;
+	// default 1 s.
 	IdleTimeout time.Duration
 
 	// Log receives the log. Default slog.Default().
@@ -75,7 +75,7 @@ func (c Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// withDefaults fills in the defaults. If it creates a transport, it also returns the transport.
+// withDefaults fills in the defaults. If withDefaults creates a transport, it also returns the transport.
 func (c Config) withDefaults() (_ Config, own *http.Transport) {
 	c.Agents = slices.Clone(c.Agents)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, defaultIdle)

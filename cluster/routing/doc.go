@@ -37,8 +37,8 @@
 // # What a lookup promises
 //
 // The Client has the table of one agent, with a delay of at most a round trip. After a change, a lookup can
-// be wrong for as long as the lookup of a member, plus this delay. Only the owner knows reliably that it owns
-// a key. The owner should therefore reject or forward requests for keys that it does not own
+// be wrong for as long as the lookup of a member, plus a round trip. Only the owner knows reliably that it
+// owns a key. The owner should therefore reject or forward requests for keys that it does not own
 // (cluster.Agent.IsOwner).
 //
 // [Client.Age] returns how long ago the agent confirmed the table. In normal operation, the age is less than

@@ -44,8 +44,8 @@
 //
 // A vanished host or a paused process does not reset its connections. If a request may run twice, the proxy
 // therefore keeps looking up the owner of its key until response headers arrive. When the key has had another
-// owner for a second, the proxy sends the request to the new owner. During this second, a live server, for
-// example one that drains, can still respond. A request that takes longer runs twice if its key moves. The
+// owner for a second, the proxy sends the request to the new owner. During this second, a live server can
+// still respond, for example while it drains. A request that takes longer runs twice if its key moves. The
 // same applies to a long poll that has not sent its headers. When a paused server continues, it may still
 // carry out the request, after the next owner has carried out newer requests. Protect such writes with a
 // fencing token.
@@ -59,9 +59,9 @@
 // whose body is too long to keep or of unknown length. Over HTTP/2, the request waits for 6 s if the
 // connection is dead. Over HTTP/1, the request waits for minutes if the host has vanished, until TCP reports
 // an error. If the process is paused, the request waits until the client gives up. To limit the wait of all
-// requests, set the ResponseHeaderTimeout of Config.Transport. After this timeout, the proxy responds with
-// 504. By then, no new requests go to that server, so its connections are idle and are closed after
-// IdleConnTimeout.
+// requests, set the ResponseHeaderTimeout of Config.Transport. When the ResponseHeaderTimeout expires, the
+// proxy responds with 504. By then, no new requests go to the vanished server, so its connections are idle
+// and are closed after IdleConnTimeout.
 //
 // # Loops
 //

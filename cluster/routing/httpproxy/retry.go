@@ -178,7 +178,7 @@ func idempotent(method string) bool {
 }
 
 // keyed reports whether a request has a header with which net/http may send a request of any method twice. If
-// net/http connects again for such a request, it may already have sent the request.
+// net/http connects again for such a request, net/http may already have sent it.
 func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
 // body is the body of a request. The proxy keeps a short body in memory, and reads a longer body only once.

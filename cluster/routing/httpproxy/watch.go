@@ -13,7 +13,7 @@ const (
 
 	// moveGrace is how long a server may still respond after its key has moved. Most keys move away from live
 	// servers, because these servers drain or because a join took some of their keys. Waiting for the
-	// response of such a server costs less than running the request again. The proxy cannot distinguish a
+	// response of a live server costs less than running the request again. The proxy cannot distinguish a
 	// vanished server from a live one, but the cluster needs longer than this grace time to notice a vanished
 	// server anyway.
 	moveGrace = time.Second

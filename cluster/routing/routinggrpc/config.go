@@ -53,7 +53,8 @@ const (
 )
 
 // DialOptions returns the options that make grpc.NewClient send calls to the owners of their keys. Use the
-// target "roost:///". Options that you pass after these replace them. DialOptions fails if cfg is invalid.
+// target "roost:///". If you pass further options to grpc.NewClient, they override these options. DialOptions
+// fails if cfg is invalid.
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	switch {
 	case cfg.Table.place == nil:

@@ -28,13 +28,13 @@
 // The key of a call is in its metadata, under [Header], unless you set Config.Key. If Config.Key returns ""
 // without an error, any server may serve the call, and the call goes to the owner of a random key. Calls to
 // gRPC's own services, such as /grpc.health.v1.Health/Check, also go to the owner of a random key. [Check]
-// accepts these calls.
+// accepts calls to gRPC's own services.
 //
 // # Which calls are sent again
 //
-//   - If the connection to the owner fails, the call has not been sent. It waits until the connection is
-//     ready or the key has another owner, for up to Config.RetryTimeout after the connection failed. Then the
-//     call fails with UNAVAILABLE. With grpc.WaitForReady, the call waits until its deadline.
+//   - If the connection to the owner fails, the call has not been sent. The call waits until the connection
+//     is ready or the key has another owner, for up to Config.RetryTimeout after the connection failed. Then
+//     the call fails with UNAVAILABLE. With grpc.WaitForReady, the call waits until its deadline.
 //   - If a server rejects a call ([NotOwner]), gRPC sends the call again to the current owner, for up to
 //     Config.RetryTimeout. That is safe for every method, because no handler has run. Streams are also sent
 //     again, with everything that the client has sent until then. gRPC does this because of a retryPolicy,
