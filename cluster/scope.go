@@ -71,8 +71,8 @@ type scopeProblem struct {
 // The agent's loop calls match twice for each member, about ten times a second. match should therefore return
 // at once, and must not wait for the agent. If match panics for a member, the agent logs the panic, and the
 // member remains inside or outside the scope as before. While the matching candidates remain the same, the
-// scope keeps its table and costs little. After a change, the agent's loop must compute one more table.
-// docs/dev/benchmarks.md has numbers.
+// scope keeps its table and costs little. After a change, the agent's loop must compute one more table: see
+// docs/dev/benchmarks.md.
 //
 // Config.Handoff does not apply to scopes. The runs of a partition on two nodes can overlap for a moment.
 //

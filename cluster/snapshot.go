@@ -106,8 +106,8 @@ type Snapshot struct {
 
 	// Fenced is true if this node's own lease expired, because the process was paused or could not send. A
 	// fenced node owns nothing until it has joined again and computed a table, usually within a second. Until
-	// then, Table and Members keep their last known values. Members then omits members that are known to have
-	// left or crashed.
+	// then, Table and Members keep their last known values. While the node is fenced, Members omits members
+	// that are known to have left or crashed.
 	Fenced bool
 
 	// Waits is why the node is still joining after StartupGrace: a seed accepts connections but does not

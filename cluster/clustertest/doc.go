@@ -12,8 +12,8 @@
 // Agents and memberlist are real. Only the sockets are simulated. The package records all events of every
 // node, including the first batch, and [Cluster.Check] compares them with the node's state.
 //
-// Tests with real sockets and real time do not need this package. Such tests should use the timings of
-// [cluster.Local].
+// Tests with real sockets and real time do not need this package. Use the timings of [cluster.Local] in tests
+// with real sockets.
 //
 // Methods fail the test instead of returning errors. Only the goroutine of the test may use a Cluster.
 package clustertest

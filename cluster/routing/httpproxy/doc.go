@@ -37,8 +37,8 @@
 //   - The request may have reached a server, and its method is safe or idempotent (RFC 9110, section 9.2).
 //
 // The proxy can send a body again only if the body has at most Config.ReplayBytes. If servers break off a
-// request three times, the proxy stops sending it, because the request may be what crashes them. The client
-// receives all other failures as errors.
+// request three times, the proxy stops sending the request, because it may be what crashes the servers. The
+// client receives all other failures as errors.
 //
 // # Servers that vanish
 //
