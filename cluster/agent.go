@@ -19,70 +19,69 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Agent is one node of a cluster, running inside this process. All its methods
-// may be called from any goroutine.
+// Agent is one node of a cluster, running inside this process. All its methods are safe for concurrent use.
 type Agent struct {
 	cfg    Config
 	self   lease.NodeID
 	gossip *gossip.Node
 	env    gossip.Env
 
-	// What the loop publishes.
+	// The loop publishes these fields.
 	snap  latest.Value[Snapshot]
 	feed  events.Feed
 	ready chan struct{}
 
 	cluster atomic.Pointer[lease.ClusterID] // the cluster's identity
 
-	// What reaches the loop.
+	// These fields pass data to the loop.
 	packets chan []byte
 	calls   chan call
 	load    atomic.Int64
 	in      traffic
 
-	reporting sync.Mutex // protects setting the load
-	computed  bool       // ComputeLoad sets the load, not SetLoad
+	reporting sync.Mutex // held while the load is set
+	computed  bool       // the load comes from ComputeLoad, not from SetLoad
 
 	registering sync.Mutex // protects beforeLeave
 	beforeLeave []*func() error
 	parting     sync.Once     // runs the functions of beforeLeave
-	parted      chan struct{} // closed when they have returned; made by parting
+	parted      chan struct{} // closed when the functions of beforeLeave have returned; parting creates it
 	partErr     error         // valid once parted is closed
 
-	started time.Time    // base of Snapshot.lease and turned, by the monotonic clock
-	turned  atomic.Int64 // when the loop last completed a round, in ns after started
+	started time.Time    // monotonic start time; Snapshot.lease and turned are relative to it
+	turned  atomic.Int64 // when the loop last completed a round, in ns since started
 	lines   *logqueue.Queue
 	stop    context.CancelFunc
 	wait    sync.WaitGroup
-	ended   chan struct{} // the loop has ended and answers no call
-	done    chan struct{} // everything has ended
+	ended   chan struct{} // closed when the loop has stopped; it then answers no more calls
+	done    chan struct{} // closed when everything has stopped
 	err     error         // valid once done is closed
 
-	// Counters of Arrived. They are kept away from snap, which every lookup reads, so that they don't share
-	// its cache line.
+	// These are the counters of Arrived. Every lookup reads snap, so the counters are placed far from snap,
+	// in another cache line.
 	requests, misrouted atomic.Uint64
 
 	history atomic.Pointer[History]
 
-	join        atomic.Pointer[[]string] // seeds set by SetJoin; nil = those of the Config
+	join        atomic.Pointer[[]string] // seeds set by SetJoin; nil means Config.Join
 	discovering chan struct{}            // holds a token while Config.Discover runs
 
-	rekeying sync.Mutex // one change of the gossip keys at a time
+	rekeying sync.Mutex // serializes changes of the gossip keys
 
-	scopes atomic.Pointer[[]*Scope] // the loop replaces it; nil = none
+	scopes atomic.Pointer[[]*Scope] // replaced by the loop; nil means none
 }
 
-// Start joins the cluster and returns the running agent. ctx only bounds the joining. Start returns when a
-// seed has answered, or at once if there are no seeds. If no seed answers, Start tries each of them, waits
-// for StartupGrace, and returns with an agent that runs alone and keeps trying. Start waits longer for a seed
-// that accepts connections but does not answer. It does not wait for a seed that closes connections without
-// sending a byte, because a proxy does that when its target is away. The agent owns nothing until it is
-// Ready.
+// Start joins the cluster and returns the running agent. ctx limits only the join. Start returns when a seed
+// has answered, or at once if there are no seeds. If no seed answers, Start tries each of them, waits for
+// StartupGrace, and returns an agent that runs alone and keeps trying. Start waits longer if a seed accepts
+// connections but does not answer. Start does not wait longer if a seed closes connections without sending a
+// byte, because a proxy does that when its target is down. The agent owns nothing until Ready is closed.
 //
-// Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if every seed that answers refuses
-// this node. In the last case the error wraps a *SettingsError, ErrKey or ErrCluster. Start also fails if
-// other nodes cannot reach this one: its address is a loopback address and no seed's is, or its address has
-// to be guessed and this host has no suitable address.
+// Start fails if cfg is invalid, if Bind is in use, if ctx ends first, or if every seed that answers refuses
+// this node. If the seeds refuse the node, the error wraps a *SettingsError, ErrKey or ErrCluster. Start also
+// fails if other nodes cannot reach this node. Other nodes cannot reach this node if it has a loopback
+// address but no seed has. They also cannot reach the node if it must guess its address and this host has no
+// suitable address.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -120,7 +119,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			if err != nil {
 				select {
 				case refusals <- err:
-				default: // drop it: the log is rate-limited anyway
+				default: // drop the error: the log is rate-limited anyway
 				}
 			}
 			return err
@@ -156,8 +155,8 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// reap stops everything else when the loop has ended. Exchanges and DNS lookups may then still wait for the
-// loop, via memberlist, or for the network.
+// reap stops everything else after the loop has stopped. Exchanges and DNS lookups can still be waiting for
+// the network or, via memberlist, for the loop.
 func (a *Agent) reap(l *loop) {
 	a.stop()
 	close(a.ended)
@@ -172,25 +171,25 @@ func (a *Agent) reap(l *loop) {
 	close(a.done)
 }
 
-// now returns the time for the core, with a monotonic and a wall clock reading. Tests can set the wall clock
-// ahead. startedAt returns the same for the start.
+// now returns the current time for the core, with a monotonic and a wall clock reading. Tests can set the
+// wall clock ahead. startedAt returns the start time in the same way.
 func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset) }
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
 
 // Place returns the member that owns key. Don't modify the member. Place takes no lock and allocates nothing:
-// it hashes the key and reads two arrays. A node that is isolated or fenced answers from its last table: see
-// Snapshot.Stale. Place fails with ErrNotReady before Ready is closed, with ErrNoMembers if no member can own
-// anything, and with ErrClosed after the end of the agent.
+// it hashes the key and reads two arrays. A node that is isolated or fenced uses its last table: see
+// Snapshot.Stale. Place returns ErrNotReady until Ready is closed, ErrNoMembers if no member can own
+// anything, and ErrClosed after the agent has stopped.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
-// IsOwner reports whether this node owns key and its own lease still holds. In a process that was paused for
-// longer than the TTL it is false as soon as the process runs again. IsOwner takes no lock and allocates
-// nothing. It reads the monotonic clock.
+// IsOwner reports whether this node owns key and its own lease is still valid. If the process was paused for
+// longer than the TTL, IsOwner returns false as soon as the process runs again. IsOwner takes no lock,
+// allocates nothing, and reads the monotonic clock.
 func (a *Agent) IsOwner(key string) bool { return a.Owns(a.Partition(key)) }
 
-// Arrived is IsOwner for a request that was routed to this node by its key. It also counts the request in
-// [Stats], where the share of misrouted requests shows how often clients use an old table. Counting costs one
-// or two atomic additions.
+// Arrived is like IsOwner, for a request that was routed to this node by its key. Arrived also counts the
+// request in [Stats], where the share of misrouted requests shows how often clients use an old table.
+// Counting costs one or two atomic additions.
 func (a *Agent) Arrived(key string) (owner bool) {
 	owner = a.IsOwner(key)
 	a.requests.Add(1)
@@ -200,25 +199,25 @@ func (a *Agent) Arrived(key string) (owner bool) {
 	return owner
 }
 
-// Owns is IsOwner for a partition.
+// Owns is like IsOwner, for a partition.
 func (a *Agent) Owns(p placement.Partition) bool {
 	s := a.snap.Load()
 	return s.owns(p) && s.lease.Holds(time.Since(a.started))
 }
 
-// Live reports whether other nodes see this node as live, as far as they reach it: it is active or isolated,
-// and its own lease still holds. A node that drains is live, too. Like IsOwner, Live is false as soon as a
-// process runs again that was paused for longer than the TTL.
+// Live reports whether other nodes that can reach this node consider it live: it is active, draining or
+// isolated, and its own lease is still valid. If the process was paused for longer than the TTL, Live returns
+// false as soon as the process runs again.
 func (a *Agent) Live() bool {
 	s := a.snap.Load()
 	return (s.Phase == PhaseActive || s.Phase == PhaseIsolated) && s.lease.Holds(time.Since(a.started))
 }
 
-// Owned returns the partitions that this node owns now, in ascending order. It returns none if the node's own
-// lease has expired. It costs O(partitions).
+// Owned returns the partitions that this node owns now, in ascending order. Owned returns no partitions if
+// the node's own lease has expired. The call costs O(partitions).
 func (a *Agent) Owned() []placement.Partition { return a.owned(a.snap.Load()) }
 
-// owned is Owned for a snapshot of the agent or of a scope.
+// owned is like Owned, for a snapshot of the agent or of a scope.
 func (a *Agent) owned(s *Snapshot) []placement.Partition {
 	if s.State == nil || !s.lease.Holds(time.Since(a.started)) {
 		return nil
@@ -227,49 +226,49 @@ func (a *Agent) owned(s *Snapshot) []placement.Partition {
 }
 
 // Owners returns the n best members for key, all different and the best first: the owner, then the member
-// that would own key without the owner, and so on. It allocates its result. With n up to 3 it costs little
-// more than Place. The first call for a partition after a change of the table costs O(members), and so does
-// every call with a greater n.
+// that would own key without the owner, and so on. Owners allocates its result. For n up to 3, Owners costs
+// little more than Place. For a greater n, and for the first call for a partition after the table has
+// changed, Owners costs O(members).
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
-// OwnersNear returns the members of Owners with the members of a zone first, for readers that can use any of
-// n replicas.
+// OwnersNear returns the same members as Owners, but lists the members in zone first. Use OwnersNear for
+// readers that can read any of n replicas.
 func (a *Agent) OwnersNear(key string, n int, zone string) []*Member {
 	return a.snap.Load().OwnersNear(key, n, zone)
 }
 
-// Subset returns n members for a tenant, which is also called shuffle sharding. It takes a member of each
-// zone before a second member of any zone. All nodes with the same table return the same members, and a node
-// that joins or leaves replaces at most one of them. See placement.Table.Subset.
+// Subset returns n members for a tenant (shuffle sharding). Subset selects one member of each zone before it
+// selects a second member of any zone. All nodes with the same table return the same members, and a node that
+// joins or leaves replaces at most one of them. See placement.Table.Subset.
 func (a *Agent) Subset(tenant string, n int) []*Member { return a.snap.Load().Subset(tenant, n) }
 
-// Partition returns the partition of key. It is the same on every node.
+// Partition returns the partition of key. The partition of a key is the same on every node.
 func (a *Agent) Partition(key string) placement.Partition {
 	return placement.Of(key, a.cfg.Partitions)
 }
 
-// OwnerOf returns the owner of p, and false if it has none. It costs as much as Place
-// without the hash.
+// OwnerOf returns the owner of p, and false if p has no owner. OwnerOf costs as much as Place without the
+// hash.
 func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.Load().OwnerOf(p) }
 
-// Members returns the live members sorted by id. During a fence, it returns the last known members. The slice
-// is shared and must not be modified.
+// Members returns the live members, sorted by ID. While the node is fenced, Members returns the last known
+// members. The slice is shared and must not be modified.
 func (a *Agent) Members() []*Member { return a.snap.Load().Members }
 
-// Member returns the live member with this id, and false if there is none. It costs O(log members). Don't
-// modify the member.
+// Member returns the live member with this ID, and false if no live member has it. The lookup costs O(log
+// members). Don't modify the member.
 func (a *Agent) Member(id lease.NodeID) (*Member, bool) { return a.snap.Load().Member(id) }
 
-// Snapshot returns everything that this node knows as of the latest change. Ages and loads are as of the
+// Snapshot returns everything that this node knows as of the latest change. Ages and loads are from the
 // latest heartbeats.
 func (a *Agent) Snapshot() *Snapshot { return a.snap.Load() }
 
-// Latest returns the Snapshot, and a channel that is closed when a later snapshot replaces it. That happens
-// with each change, and about ten times a second for ages and loads. After the end of the agent, the channel
-// stays open.
+// Latest returns the Snapshot, and a channel that is closed when a later snapshot replaces it. Each change
+// creates a new snapshot, and so do new ages and loads, about ten times a second. After the agent has
+// stopped, the channel remains open.
 func (a *Agent) Latest() (*Snapshot, <-chan struct{}) { return a.snap.Get() }
 
-// Config returns the configuration that the agent runs with, including the defaults but not the keys.
+// Config returns the configuration that the agent runs with, including the defaults but without the keys.
 func (a *Agent) Config() Config {
 	cfg := a.cfg.clone()
 	cfg.Key, cfg.OldKeys = nil, nil
@@ -279,53 +278,54 @@ func (a *Agent) Config() Config {
 	return cfg
 }
 
-// Addr returns the ip:port at which other nodes reach this one. If the address was guessed, it changes when
-// the host gets another address: see Config.Advertise.
+// Addr returns the ip:port at which other nodes reach this one. If the agent guessed the address, it changes
+// when the host gets another address: see Config.Advertise.
 func (a *Agent) Addr() string { return a.gossip.Addr() }
 
-// Watch returns the changes of ownership and membership; see events.Watch. The
-// first batch contains all partitions that are owned now.
+// Watch returns the changes of ownership and membership; see events.Watch. The first batch contains all
+// partitions that the node owns now.
 func (a *Agent) Watch(ctx context.Context) iter.Seq[events.Batch] { return events.Watch(ctx, &a.feed) }
 
-// Subscribe is Watch for select loops; see events.Subscribe.
+// Subscribe is like Watch, for select loops; see events.Subscribe.
 func (a *Agent) Subscribe(ctx context.Context) <-chan events.Batch {
 	return events.Subscribe(ctx, &a.feed)
 }
 
-// RunOwned runs f for each partition that this node owns, and cancels its context when the node no longer
-// owns the partition. It returns when ctx has ended and all runs have returned. See events.RunOwned and
-// Config.Handoff.
+// RunOwned runs f for each partition that this node owns, and cancels the context of f when the node no
+// longer owns the partition. RunOwned returns when ctx has ended and all calls of f have returned. See
+// events.RunOwned and Config.Handoff.
 func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
 	return events.RunOwned(ctx, &a.feed, f)
 }
 
-// Reader is the primitive below Watch, Subscribe and RunOwned; see events.Reader. The
-// caller closes it.
+// Reader is the primitive that Watch, Subscribe and RunOwned use; see events.Reader. The caller must close
+// it.
 func (a *Agent) Reader(name string) *events.Reader { return a.feed.Reader(name) }
 
-// ReaderStats returns who reads the agent's changes and how far behind each reader is. The readers' names are
-// "watch", "subscribe", "run_owned" and the names given to Reader.
+// ReaderStats reports who reads the agent's changes and how far behind each reader is. The readers' names are
+// "watch", "subscribe", "run_owned" and the names passed to Reader.
 func (a *Agent) ReaderStats() []events.ReaderStats { return a.feed.ReaderStats() }
 
-// Ready is closed when the node has computed its first table.
+// Ready returns a channel that is closed when the node has computed its first table.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// LoopAge returns how long ago the agent's loop last completed a round. It does so at least once per
-// heartbeat. If the loop stands still for LeaseTTL, the node has lost its lease, because a Strategy does not
-// return or the process gets no CPU. Let a liveness probe fail then, as /healthz of package clusterhttp does.
+// LoopAge returns how long ago the agent's loop last completed a round. The loop completes a round at least
+// once per heartbeat. If the loop is blocked for LeaseTTL, because a Strategy does not return or the process
+// gets no CPU, the node has lost its lease. A liveness probe should then fail, as /healthz of package
+// clusterhttp does.
 func (a *Agent) LoopAge() time.Duration {
 	return time.Since(a.started) - time.Duration(a.turned.Load())
 }
 
-// Converged reports whether all live members run the same table, as far as this node knows.
+// Converged reports whether all live members have the same table, as far as this node knows.
 func (a *Agent) Converged() bool { return a.snap.Load().Converged() }
 
-// WaitConverged returns when Converged is true.
+// WaitConverged waits until Converged is true.
 func (a *Agent) WaitConverged(ctx context.Context) error {
 	return a.await(ctx, (*Snapshot).Converged)
 }
 
-// await returns when a snapshot meets the condition.
+// await waits until a snapshot meets the condition.
 func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error {
 	for {
 		s, replaced := a.snap.Get()
@@ -347,11 +347,11 @@ func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error
 	}
 }
 
-// Done is closed when the agent has stopped, for any reason.
+// Done returns a channel that is closed when the agent has stopped for any reason.
 func (a *Agent) Done() <-chan struct{} { return a.done }
 
-// Err returns why the agent stopped by itself (a *DuplicateIDError). It is nil if the agent runs or was
-// closed.
+// Err returns why the agent stopped by itself, as a *DuplicateIDError. Err returns nil if the agent is
+// running or was closed.
 func (a *Agent) Err() error {
 	select {
 	case <-a.done:

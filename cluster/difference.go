@@ -10,14 +10,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// difference is what changed between two snapshots. It becomes events.
+// difference describes what changed between two snapshots. record converts it to events.
 type difference struct {
 	at     time.Time
 	self   lease.NodeID
 	old, s *Snapshot
 	gone   []Lost
 	fenced string // why this node was last fenced
-	ended  bool   // this agent has ended
+	ended  bool   // this agent has stopped
 	events []Event
 }
 
@@ -78,7 +78,7 @@ func (d *difference) membership(b *events.Batch) {
 	}
 }
 
-// states adds what members announce about themselves: that they are fenced, drain, or have another weight.
+// states adds events for what members announce about themselves: being fenced, draining, or a new weight.
 func (h *history) states(d *difference) {
 	was := d.old.Members
 	for _, m := range d.s.Members {
@@ -106,7 +106,7 @@ func (h *history) states(d *difference) {
 	}
 }
 
-// followFence adds an event when another member is fenced, and when it takes part again.
+// followFence adds an event when another member is fenced, and another event when it takes part again.
 func (h *history) followFence(d *difference, before, m *Member) {
 	_, fenced := h.fenced[m.ID]
 	switch settles := m.State == lease.Settling; {
@@ -135,10 +135,10 @@ func (d *difference) draining(m *Member) Event {
 	return e
 }
 
-// becauseOf gives an event the reason of the first hold of s that may have caused it.
+// becauseOf sets the reason of an event to the first hold of s with one of the causes.
 func (e *Event) becauseOf(s *Snapshot, causes ...Cause) {
 	h, _ := s.Held(causes...)
-	e.Reason, e.Why = string(h.Cause), fmt.Sprintf("%.200s", h.Reason) // the reason may be as long as a page
+	e.Reason, e.Why = string(h.Cause), fmt.Sprintf("%.200s", h.Reason) // limit the length, because the reason can be very long
 }
 
 // cordons adds an event for each cordon that began or ended.
@@ -183,7 +183,7 @@ func (h *history) life(d *difference) {
 	}
 }
 
-// end returns how this agent ends. An agent that leaves sends a leave message first.
+// end returns how this agent stopped. An agent that leaves sends a leave message first.
 func (d *difference) end() string {
 	if d.ended {
 		return "closed"
@@ -201,7 +201,7 @@ func (s *Snapshot) owned() (n int) {
 	return n
 }
 
-// moves returns the event of a change of the table.
+// moves returns the event for a change of the table.
 func (d *difference) moves(moved []events.Move) Event {
 	e := Event{Kind: EventMoved, Moved: len(moved)}
 	for _, m := range moved {

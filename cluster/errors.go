@@ -10,96 +10,94 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Errors for use with errors.Is.
+// These errors are for use with errors.Is.
 var (
 	ErrNotReady = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
 	ErrClosed   = errors.New("cluster: agent is closed")
 
-	// ErrNoMembers is the error of lookups while no member can own anything. The error that wraps it says how
-	// many members are cordoned, flapping, draining, settling or of weight 0, and what to do.
+	// Lookups return ErrNoMembers while no member can own anything. The error that wraps it says how many
+	// members are cordoned, flapping, draining, settling or of weight 0, and what to do.
 	ErrNoMembers = errors.New("cluster: no member can own anything")
 
-	// ErrEmptyScope is the error of lookups in a [Scope] while no member of the scope can own anything. The
-	// error that wraps it says how many members match.
+	// Lookups in a [Scope] return ErrEmptyScope while no member of the scope can own anything. The error that
+	// wraps it says how many members match.
 	ErrEmptyScope = errors.New("no member of the scope can own anything")
 
-	// ErrScopeExists, ErrManyScopes and ErrScopeStrategy are errors of [Agent.Scope].
+	// [Agent.Scope] returns ErrScopeExists, ErrManyScopes and ErrScopeStrategy.
 	ErrScopeExists = errors.New("the agent already has a scope with this name: use the first one, which Agent.Scopes has, or choose another name")
 	ErrManyScopes  = fmt.Errorf("the agent already has %d scopes, the most that its loop computes: make one for each role or zone, not for each tenant or room",
 		MaxScopes)
 	ErrScopeStrategy = errors.New("the agent's strategy remembers owners, which scopes cannot: use one without a memory, such as Rendezvous or Bounded")
 
-	// ErrAhead is the error of DrainAt and LeaveAt for a moment that is more than MaxAhead away.
+	// DrainAt and LeaveAt return ErrAhead if the time is more than MaxAhead in the future.
 	ErrAhead = errors.New("the moment is too far ahead")
 
-	// ErrFenced is the error of calls that need to know the present members, while the node is fenced because
-	// its own lease expired. Lookups do not fail with it. See Snapshot.Fenced.
+	// Calls that need the current list of members return ErrFenced while the node is fenced, which means that
+	// its own lease expired. Lookups do not return ErrFenced. See Snapshot.Fenced.
 	ErrFenced = errors.New("cluster: fenced: this node's own lease expired, because the process was paused or could not send; it joins again by itself: try again in a second")
 
-	// ErrStalled means that the agent's loop has not carried out a call within LeaseTTL. It may still carry
-	// it out later.
+	// ErrStalled means that the agent's loop did not carry out a call within LeaseTTL. The loop may still
+	// carry out the call later.
 	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")
 
-	// Errors of [Agent.Cordon]: the id is not a member (ErrNotMember), no other member could own anything
-	// (ErrLastCandidate), or too many nodes are cordoned already (ErrCordons).
+	// [Agent.Cordon] returns ErrNotMember if the ID is not a member, ErrLastCandidate if no other member
+	// could own anything, and ErrCordons if too many nodes are already cordoned.
 	ErrNotMember     = node.ErrNotMember
 	ErrLastCandidate = node.ErrLastCandidate
 	ErrCordons       = lease.ErrCordons
 
-	// ErrKey and ErrCluster mean that a seed refuses this node because it has another gossip key or another
-	// cluster name. Start wraps them.
+	// ErrKey and ErrCluster mean that a seed refused this node because the gossip key or the cluster name
+	// differs. Start wraps these errors.
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 
-	// ErrLoadComputed is the error of SetLoad and ComputeLoad while another part of the application computes
-	// the load.
+	// SetLoad and ComputeLoad return ErrLoadComputed while another part of the application computes the load.
 	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the application (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
 
-	// ErrPlain and ErrSealed are errors of SetKeys: a change between plain text and encryption needs a step
-	// in between.
+	// SetKeys returns ErrPlain or ErrSealed if the change between plain text and encryption needs an
+	// intermediate step.
 	ErrPlain  = gossip.ErrPlain
 	ErrSealed = gossip.ErrSealed
 
-	// ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys are errors of InstallKey, UseKey and
-	// RemoveKey.
+	// InstallKey, UseKey and RemoveKey return ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys.
 	ErrUnknownKey = errors.New("cluster: this node has no gossip key with this fingerprint: install it first")
 	ErrKeyLacking = errors.New("cluster: live members do not accept this gossip key")
 	ErrKeyInUse   = errors.New("cluster: this gossip key is used to send")
 	ErrManyKeys   = fmt.Errorf("cluster: a node states %d gossip keys at most: remove one first", maxKeys)
 )
 
-// SettingsError is the error of Start if a seed has another value for a setting that must be the same in the
-// whole cluster.
+// Start returns a SettingsError if a seed has another value for a setting that must be the same in the whole
+// cluster.
 type SettingsError struct {
 	Peer         string // memberlist name of the other node: id#incarnation
 	Setting      string
 	Ours, Theirs string
 }
 
-// Error names the setting and both values.
+// Error names the setting and its values on both nodes.
 func (e *SettingsError) Error() string {
 	return fmt.Sprintf("cluster: setting %s must be equal on all nodes: it is %s here and %s on %s",
 		e.Setting, e.Ours, e.Theirs, e.Peer)
 }
 
-// DuplicateIDError is the error of an agent that stopped because a later process uses the same id. Otherwise
-// both processes would believe that they own the same partitions.
+// DuplicateIDError is the error of an agent that stopped because a process that started later uses the same
+// ID. If both processes continued, both would believe that they own the same partitions.
 type DuplicateIDError struct {
 	ID    lease.NodeID
-	Addr  string // where this process gossiped
-	Other string // where the other process gossips
+	Addr  string // gossip address of this process
+	Other string // gossip address of the other process
 }
 
-// Error names both processes and what to do.
+// Error names the addresses of both processes and says what to do.
 func (e *DuplicateIDError) Error() string {
 	return fmt.Sprintf("cluster: two processes use the node id %q: this one at %s, which has stopped, and one at %s, which was started later: "+
 		"give each its own id (--id), because otherwise each restart of one stops the other", e.ID, e.Addr, e.Other)
 }
 
-// bar is a reason for which members own nothing, and what to do about it.
+// bar is a reason why members own nothing, and what to do about it.
 type bar struct{ why, advice string }
 
-// bars are all reasons, in the order in which errors name them. The last one ends by itself soon.
+// bars lists all reasons, in the order in which errors name them. The last reason soon ends by itself.
 var bars = [...]bar{ //nolint:gochecknoglobals // a table
 	{"cordoned", "end a cordon"},
 	{"flapping", "wait until a node is no longer flapping"},
@@ -109,7 +107,7 @@ var bars = [...]bar{ //nolint:gochecknoglobals // a table
 	{"about to own partitions", "try again in a second"},
 }
 
-// barOf returns the index in bars of the reason for which m owns nothing.
+// barOf returns the index in bars of the reason why m owns nothing.
 func barOf(m *Member) int {
 	switch {
 	case m.cordoned:
@@ -126,7 +124,7 @@ func barOf(m *Member) int {
 	return 5
 }
 
-// barred says why no member owns anything, and what to do: "2 draining, 1 of weight 0; undrain …".
+// barred explains why no member owns anything, and what to do: "2 draining, 1 of weight 0; undrain …".
 func barred(members []*Member) string {
 	var counts [len(bars)]int
 	for _, m := range members {

@@ -13,7 +13,7 @@ import (
 var errHangs = errors.New("the check does not return")
 
 // watchHealth checks the application of this node until ctx ends, one check at a time. A check that takes
-// longer than the interval has failed, and fails again after each further interval.
+// longer than the interval counts as a failure, and as another failure after each further interval.
 func (a *Agent) watchHealth(ctx context.Context) {
 	tick := time.NewTicker(a.cfg.HealthInterval)
 	defer tick.Stop()
@@ -34,7 +34,7 @@ func (a *Agent) watchHealth(ctx context.Context) {
 			}
 		}
 		if !inTime {
-			tick.Reset(a.cfg.HealthInterval) // so that the next check has its full time, too
+			tick.Reset(a.cfg.HealthInterval) // give the next check a full interval
 			continue
 		}
 		select {
@@ -44,7 +44,7 @@ func (a *Agent) watchHealth(ctx context.Context) {
 	}
 }
 
-// beginCheck starts a check. The agent does not wait for its end, because the check may never return.
+// beginCheck starts a check. The agent does not wait for the check to return, because it may never return.
 func (a *Agent) beginCheck(ctx context.Context) <-chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -59,16 +59,16 @@ func (a *Agent) checked(ctx context.Context, err error) {
 	_ = a.do(ctx, func(now time.Time, n *node.Node) { n.Checked(now, err) })
 }
 
-// Bounds of ReportHealth's ttl.
+// MinHealthTTL and MaxHealthTTL limit the ttl of ReportHealth.
 const (
 	MinHealthTTL = 100 * time.Millisecond
 	MaxHealthTTL = time.Hour
 )
 
-// ReportHealth says that the application of this node is healthy, and that the next report follows within
-// ttl. If the next report does not come in time, the application counts as unhealthy, and the node drains
-// until two reports in a row are in time. With a ttl of 0, no further report is expected. ReportHealth is for
-// applications in another process. In this process, set Config.Health instead.
+// ReportHealth reports that the application of this node is healthy, and that the next report follows within
+// ttl. If the next report is late, the application is considered unhealthy, and the node drains until two
+// reports in a row are in time. If ttl is 0, no further report is expected. ReportHealth is for an
+// application in another process. For an application in this process, set Config.Health instead.
 func (a *Agent) ReportHealth(ttl time.Duration) error {
 	if ttl != 0 && (ttl < MinHealthTTL || ttl > MaxHealthTTL) {
 		return fmt.Errorf("cluster: health for %v; it must be 0, or %v to %v", ttl, MinHealthTTL, MaxHealthTTL)
@@ -76,23 +76,23 @@ func (a *Agent) ReportHealth(ttl time.Duration) error {
 	return a.command(func(now time.Time, n *node.Node) { n.Reported(now, ttl) })
 }
 
-// Cordon keeps a node from owning anything, in the view of all members, until a set time. It belongs to the
-// node's id, so a restart of the node does not end it.
+// Cordon prevents a node from owning anything until a set time. All members apply the cordon. The cordon
+// applies to the node's ID, so it remains after the node restarts.
 type Cordon struct {
 	ID     lease.NodeID
-	Until  time.Time // by this node's clock
+	Until  time.Time // according to this node's clock
 	Reason string
 }
 
-// Cordon keeps a member from owning anything for the time d, at most lease.MaxCordonTime, in the view of all
-// members, including members that join later. The node stays a member and shows as draining. A second cordon
-// of a member replaces the first. Uncordon ends a cordon early. The reason is shown to people: one line of at
-// most lease.MaxReasonBytes.
+// Cordon prevents a member from owning anything for the duration d, at most lease.MaxCordonTime. All members
+// apply the cordon, including members that join later. The cordoned node remains a member and is shown as
+// draining. A second cordon of a member replaces the first one. Call Uncordon to end a cordon early. The
+// reason is shown to people: one line of at most lease.MaxReasonBytes.
 //
-// Cordon returns when all live members run a table without the node. If ctx ends first, the cordon still
-// spreads. Cordon fails with ErrNotMember, with ErrLastCandidate if no other member could own anything, with
-// ErrCordons if too many nodes are cordoned, with ErrNotReady while this node joins for the first time, and
-// with ErrFenced while it joins again.
+// Cordon returns when the tables of all live members no longer include the node. If ctx ends first, the
+// cordon still spreads. Cordon returns ErrNotMember if the ID is not a member, ErrLastCandidate if no other
+// member could own anything, and ErrCordons if too many nodes are cordoned. Cordon returns ErrNotReady while
+// this node joins for the first time, and ErrFenced while this node joins again.
 func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	if d <= 0 {
 		return fmt.Errorf("cluster: cordon %s for %v: give a time above 0; Uncordon ends a cordon", id, d)
@@ -103,8 +103,8 @@ func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, re
 	return nil
 }
 
-// Uncordon ends the cordon of a member early, if there is one. It returns and fails in the same cases as
-// Cordon.
+// Uncordon ends the cordon of a member early, if the member is cordoned. Uncordon returns at the same point
+// and with the same errors as Cordon.
 func (a *Agent) Uncordon(ctx context.Context, id lease.NodeID) error {
 	if err := a.decide(ctx, id, 0, ""); err != nil {
 		return fmt.Errorf("cluster: uncordon %s: %w", id, err)
@@ -112,7 +112,7 @@ func (a *Agent) Uncordon(ctx context.Context, id lease.NodeID) error {
 	return nil
 }
 
-// decide cordons a member, or ends its cordon if d is 0.
+// decide cordons a member for d. If d is 0, decide ends the cordon of the member.
 func (a *Agent) decide(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	switch s := a.Snapshot(); {
 	case s.Fenced:
@@ -132,7 +132,8 @@ func (a *Agent) decide(ctx context.Context, id lease.NodeID, d time.Duration, re
 	return err
 }
 
-// placesRightly reports whether the table includes the member exactly if the member is a candidate.
+// placesRightly reports whether the table is correct for a member. The table must include candidates and no
+// other members.
 func (s *Snapshot) placesRightly(id lease.NodeID) bool {
 	m, live := s.Member(id)
 	candidate := live && m.State == lease.Active && m.Weight > 0

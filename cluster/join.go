@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// awaitJoin waits until the node has joined, or the core has given up.
+// awaitJoin waits until the node has joined or the core has stopped trying.
 func (a *Agent) awaitJoin(ctx context.Context) error {
 	err := a.await(ctx, func(s *Snapshot) bool { return s.Phase != PhaseJoining && s.Phase != PhaseOver })
 	switch {
@@ -31,7 +31,7 @@ func (a *Agent) awaitJoin(ctx context.Context) error {
 	return fmt.Errorf("cluster: start %s: %w", a.self, a.err)
 }
 
-// exchange begins a full exchange with another node, for the core.
+// exchange starts a full exchange with another node when the core requests it.
 func (a *Agent) exchange(x node.Exchange) {
 	a.wait.Go(func() {
 		a.env.Gate()
@@ -40,8 +40,8 @@ func (a *Agent) exchange(x node.Exchange) {
 	})
 }
 
-// met asks the core whether to exchange states with the node that answers at an address. If the cluster's
-// identity changes, other nodes hear of it before that exchange.
+// met asks the core whether to exchange states with the node that answers at an address. If the identity of
+// the cluster changes, met tells other nodes before that exchange.
 func (a *Agent) met(x node.Exchange, p gossip.Peer) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.Network.timings().stream, errBusy)
 	defer cancel()
@@ -54,7 +54,7 @@ func (a *Agent) met(x node.Exchange, p gossip.Peer) error {
 
 var errBusy = errors.New("cluster: this node is too busy to go on with the exchange")
 
-// reasonOf returns why an exchange failed.
+// reasonOf converts the error of a failed exchange to a reason for the core.
 func reasonOf(err error) node.Reason {
 	var settings *SettingsError
 	switch {
@@ -70,7 +70,7 @@ func reasonOf(err error) node.Reason {
 	return node.NoAnswer
 }
 
-// lookUp resolves a seed's name for the core.
+// lookUp resolves the name of a seed and passes the addresses to the core.
 func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	a.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, l.Timeout)
@@ -80,8 +80,8 @@ func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	})
 }
 
-// lookUpSeeds resolves the names of seeds before there is a core. A name that is not found is looked up again
-// while the node joins.
+// lookUpSeeds resolves the names of seeds before the core exists. If a name cannot be resolved, the core
+// tries it again while the node joins.
 func (a *Agent) lookUpSeeds(ctx context.Context) []string {
 	_, names := a.cfg.seeds()
 	found := make([][]string, len(names))
@@ -93,7 +93,7 @@ func (a *Agent) lookUpSeeds(ctx context.Context) []string {
 	return slices.Concat(found...)
 }
 
-// locate finds the address at which others reach this node, for the core.
+// locate finds the address at which other nodes reach this node, and passes it to the core.
 func (a *Agent) locate(reach []string) {
 	a.wait.Go(func() {
 		addr, err := a.gossip.Locate(reach)
@@ -108,13 +108,13 @@ func (a *Agent) locate(reach []string) {
 	})
 }
 
-// discovered represents Config.Discover among the names of seeds.
+// discovered is the name that represents Config.Discover in a list of seed names.
 const discovered = node.Discovered
 
-// mostDiscovered is how many seeds of Config.Discover are used.
+// mostDiscovered is the maximum number of seeds that the agent uses from Config.Discover.
 const mostDiscovered = 1000
 
-// seedsOf returns the addresses of a seed's name.
+// seedsOf resolves the name of a seed to addresses.
 func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	if name != discovered {
 		return gossip.Resolve(ctx, name)
@@ -131,7 +131,8 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	return nil, err
 }
 
-// discover calls Config.Discover, one call at a time. It does not wait for a call that ignores its context.
+// discover calls Config.Discover, one call at a time. If a call ignores its context, discover does not wait
+// for it.
 func (a *Agent) discover(ctx context.Context) ([]string, error) {
 	select {
 	case a.discovering <- struct{}{}:
@@ -154,9 +155,9 @@ func (a *Agent) discover(ctx context.Context) ([]string, error) {
 	}
 }
 
-// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. It does not affect
-// present members: seeds are for a later split, and for nodes that have lost all others. If a seed is
-// invalid, the error says which, and nothing changes. Concurrent calls take effect one after the other.
+// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. SetJoin does not affect
+// current members, because seeds are only for a later split and for a node that has lost all others. If a
+// seed is invalid, the error names it, and nothing changes. Concurrent calls take effect one after another.
 func (a *Agent) SetJoin(seeds ...string) error {
 	cfg := a.cfg.clone()
 	cfg.Join = slices.Clone(seeds)
@@ -170,7 +171,7 @@ func (a *Agent) SetJoin(seeds ...string) error {
 	})
 }
 
-// seeds returns the addresses and the names of seeds.
+// seeds returns the seeds that are addresses, and the seeds that are names.
 func (c Config) seeds() (addrs, names []string) {
 	addrs, names = c.splitSeeds(c.Join)
 	if c.Discover != nil {
@@ -179,9 +180,9 @@ func (c Config) seeds() (addrs, names []string) {
 	return addrs, names
 }
 
-// splitSeeds separates addresses from names, which have to be resolved again and again. Members state
-// link-local addresses without their zone, so splitSeeds removes Bind's zone from seeds to make them
-// comparable.
+// splitSeeds separates addresses from names, because the node must resolve names again and again. Members
+// announce their link-local addresses without a zone. splitSeeds therefore removes Bind's zone from seeds, so
+// that the addresses can be compared.
 func (c Config) splitSeeds(seeds []string) (addrs, names []string) {
 	bind, _ := netip.ParseAddrPort(c.Bind)
 	for _, seed := range seeds {

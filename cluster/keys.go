@@ -16,25 +16,25 @@ import (
 const (
 	printBytes = 4                               // length of a key's fingerprint
 	plainPrint = "\x00\x00\x00\x00"              // fingerprint of PlainText
-	maxKeys    = lease.MaxKeysBytes / printBytes // in a record
+	maxKeys    = lease.MaxKeysBytes / printBytes // maximum in a record
 )
 
-// PlainText represents plain text among the gossip keys, so that a cluster without a key can get one while it
-// runs:
+// PlainText represents plain text in the list of gossip keys. With PlainText, you can give a running cluster
+// its first key:
 //
 //   - Key k, OldKeys PlainText: the node encrypts with k, and also accepts plain text
 //   - Key PlainText, OldKeys k: the node sends plain text, and also accepts messages encrypted with k
 //
-// While a node accepts plain text, anyone who reaches its port can join, speak for any node and take over
-// partitions, as without a key. While it sends plain text, anyone on the network path can read it. Finish
-// each step on all nodes before you begin the next. The fingerprint of PlainText is "plain".
+// While a node accepts plain text, anyone who can reach its port can join, impersonate any node and take over
+// partitions, as without a key. While the node sends plain text, anyone on the network path can read it.
+// Finish each step on all nodes before you start the next step. The fingerprint of PlainText is "plain".
 const PlainText = gossip.PlainText
 
-// KeyFingerprint returns a short name for a key: 8 hexadecimal digits of its hash, or "plain". It reveals
-// nothing about a random key.
+// KeyFingerprint returns a short name for a key: 8 hexadecimal digits of its hash, or "plain". The
+// fingerprint reveals nothing about a random key.
 func KeyFingerprint(key []byte) string { return fingerprints(printsOf([][]byte{key}))[0] }
 
-// printsOf returns the fingerprints of the first maxKeys keys in the form of a record.
+// printsOf returns the fingerprints of the first maxKeys keys, in the format of a record.
 func printsOf(keys [][]byte) string {
 	var prints strings.Builder
 	for _, k := range keys[:min(len(keys), maxKeys)] {
@@ -55,7 +55,7 @@ func fingerprints(prints string) (all []string) {
 	return all
 }
 
-// keys returns the gossip keys, beginning with the key that encrypts. It returns none without encryption.
+// keys returns the gossip keys. The first key encrypts. Without encryption, keys returns nil.
 func (c Config) keys() [][]byte {
 	if len(c.Key) == 0 {
 		return nil
@@ -64,14 +64,14 @@ func (c Config) keys() [][]byte {
 }
 
 // SetKeys replaces Config.Key and Config.OldKeys while the node runs. To change a cluster's key without
-// losing messages, give every node the new key as an old key, then swap the two keys on every node, then
-// remove the key that is no longer used. To give a cluster its first key, do the same, beginning with
-// [PlainText]. [Member.KeyFingerprints] shows which step the members have reached. Open watch streams stay
-// open.
+// losing messages, first give every node the new key as an old key. Then swap the two keys on every node.
+// Finally, remove the key that is no longer used. To give a cluster its first key, follow the same steps with
+// [PlainText] as the current key. [Member.KeyFingerprints] shows which step each member has reached. Watch
+// streams that are already open remain open.
 //
-// The error wraps ErrPlain if a node that sends plain text would stop accepting it. It wraps ErrSealed if a
-// node that encrypts would go back to plain text, or would accept plain text although it did not at its
-// start. Concurrent calls take effect one after the other.
+// The error wraps ErrPlain if a node that sends plain text would stop accepting plain text. The error wraps
+// ErrSealed if a node that encrypts would return to plain text, or would accept plain text although it did
+// not when it started. Concurrent calls take effect one after another.
 func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
@@ -89,17 +89,17 @@ func (a *Agent) setKeys(keys [][]byte) error {
 		return fmt.Errorf("cluster: set keys: %w", err)
 	}
 	err := a.command(func(now time.Time, n *node.Node) { n.SetKeys(now, printsOf(a.gossip.Keys())) })
-	if err != nil && !errors.Is(err, ErrClosed) { // a node that has ended has nothing to announce
+	if err != nil && !errors.Is(err, ErrClosed) { // a closed node has nothing to announce
 		return fmt.Errorf("cluster: set keys: they are in use, and other members do not know it: %w", err)
 	}
 	return nil
 }
 
-// InstallKey adds a key that the node accepts but does not send with yet. It is the first of three steps that
-// change the key of a running cluster, or give it its first key: call InstallKey on all nodes, then UseKey on
-// all nodes, then RemoveKey with the old key, or with "plain" (see [PlainText]). If the node has the key
-// already, nothing happens. The error wraps ErrManyKeys if the node has four keys, because it could not tell
-// the others about more.
+// InstallKey adds a key that the node accepts but does not yet use to send. InstallKey is the first of three
+// steps that change the key of a running cluster, or give the cluster its first key. Call InstallKey on all
+// nodes, then UseKey on all nodes, then RemoveKey with the old key, or with "plain" (see [PlainText]). If the
+// node already has the key, InstallKey does nothing. The error wraps ErrManyKeys if the node already has four
+// keys, because a node cannot announce more keys to the others.
 func (a *Agent) InstallKey(key []byte) error {
 	return a.rekey(KeyFingerprint(key), func(keys [][]byte, at int) ([][]byte, error) {
 		switch {
@@ -112,17 +112,17 @@ func (a *Agent) InstallKey(key []byte) error {
 	})
 }
 
-// UseKey makes the node send with a key that it has installed. It still accepts the old key. The error wraps
-// ErrUnknownKey if the node does not have the key, ErrSealed for "plain", and ErrKeyLacking if a live member
-// does not state the key yet, as far as this node knows. A fenced node does not check its members, because it
-// only knows their earlier keys.
+// UseKey makes the node send with a key that is already installed. The node still accepts the old key. The
+// error wraps ErrUnknownKey if the node does not have the key, and ErrSealed for "plain". The error wraps
+// ErrKeyLacking if, as far as this node knows, a live member does not announce the key yet. A fenced node
+// does not check the other members, because it only knows their earlier keys.
 func (a *Agent) UseKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		if at < 0 {
 			return nil, ErrUnknownKey
 		}
-		// Members may have changed their keys since the fence, and this node has to follow to join them
-		// again.
+		// Members may have changed their keys since the fence. This node must follow such a change to join
+		// the members again.
 		ids := a.others(func(prints []string) bool { return !slices.Contains(prints, fingerprint) })
 		if ids != "" && at > 0 && !a.Snapshot().Fenced {
 			return nil, fmt.Errorf("%w: %s", ErrKeyLacking, ids)
@@ -132,9 +132,10 @@ func (a *Agent) UseKey(fingerprint string) error {
 	})
 }
 
-// RemoveKey makes the node stop accepting a key. With "plain", the node refuses plain text. If the node does
-// not have the key, nothing happens. The error wraps ErrKeyInUse if this node sends with the key, or a live
-// member does, as far as this node knows. It wraps ErrFenced while the node cannot know that.
+// RemoveKey makes the node stop accepting a key. After RemoveKey("plain"), the node refuses plain text. If
+// the node does not have the key, RemoveKey does nothing. The error wraps ErrKeyInUse if this node or, as far
+// as it knows, a live member sends with the key. While the node is fenced, the error wraps ErrFenced, because
+// the node does not know the current keys of the members.
 func (a *Agent) RemoveKey(fingerprint string) error {
 	return a.rekey(fingerprint, func(keys [][]byte, at int) ([][]byte, error) {
 		sends := func(prints []string) bool {
@@ -154,8 +155,8 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 	})
 }
 
-// rekey makes one step of a change of the key. It passes step the keys, and the index of the key with this
-// fingerprint or -1.
+// rekey carries out one step of a key change. rekey passes step the keys, and the index of the key with this
+// fingerprint, or -1.
 func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]byte, error)) error {
 	a.rekeying.Lock()
 	defer a.rekeying.Unlock()
@@ -167,7 +168,7 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	return a.setKeys(keys)
 }
 
-// others names the first live members, except this node, whose keys satisfy such.
+// others lists the IDs of the first live members, without this node, whose keys satisfy such.
 func (a *Agent) others(such func(prints []string) bool) string {
 	const most = 5
 	var names []string
@@ -191,9 +192,9 @@ func cloned(keys [][]byte) [][]byte {
 }
 
 // Keys returns the gossip keys of this node: first the key that it sends with, then the other keys that it
-// accepts. [PlainText] may be one of them, and is the only one if the node has no key. So the result is never
-// empty, and you can pass it on as Config.Key and Config.OldKeys of the next start. Don't log keys. Log
-// KeyFingerprints instead.
+// accepts. [PlainText] can be one of these keys, and is the only key if the node has no real key. The result
+// is therefore never empty, and you can use it as Config.Key and Config.OldKeys when the node starts again.
+// Don't log keys. Log KeyFingerprints instead.
 func (a *Agent) Keys() [][]byte {
 	keys := a.gossip.Keys()
 	if len(keys) == 0 {
@@ -211,25 +212,28 @@ func (a *Agent) KeyFingerprints() []string {
 	return prints
 }
 
-// KeyFingerprints returns the fingerprints of the member's first four gossip keys, as the member announces
-// them: first the key that it sends with, then the other keys that it accepts. One of them is "plain" if the
-// member has a key but also sends or accepts plain text. There are none if the member has no key.
+// KeyFingerprints returns the fingerprints of the member's first four gossip keys, as announced by the
+// member: first the key that it sends with, then the other keys that it accepts. One of the fingerprints is
+// "plain" if the member has a key but also sends or accepts plain text. The result is empty if the member has
+// no key.
 func (m *Member) KeyFingerprints() []string { return fingerprints(m.keys) }
 
-// Rejection counts what this node rejected from one source without reading it further. Reason is "wrong_key"
-// (no key of this node decrypts it, or only one side uses a key), "wrong_cluster" (it names another cluster
-// or none) or "not_allowed" (the source is outside Config.GossipAllow).
+// Rejection counts the messages that this node rejected from one source without reading them further. Reason
+// is "wrong_key" if no key of this node decrypts the message, or if only one side uses a key. Reason is
+// "wrong_cluster" if the message names another cluster or none, and "not_allowed" if the source is outside
+// Config.GossipAllow.
 type Rejection struct {
 	Reason  string
-	Over    string    // "tcp" or "udp"; with "udp", the source may be forged
-	From    string    // ip:port over UDP; ip over TCP
-	Cluster string    // for wrong_cluster: the latest name, at most 255 bytes, from an unauthenticated sender
-	Count   uint64    // since the source entered this list
-	Latest  time.Time // by this node's clock
+	Over    string    // "tcp" or "udp"; over UDP, the source can be forged
+	From    string    // ip:port over UDP, ip over TCP
+	Cluster string    // for wrong_cluster: the latest cluster name, at most 255 bytes, from an unauthenticated sender
+	Count   uint64    // number of rejections since the source was added to this list
+	Latest  time.Time // according to this node's clock
 }
 
-// Rejections returns the latest sources of packets and connections that this node rejected, latest first. For
-// each reason there are at most four over UDP and four over TCP. [Stats] counts all of them.
+// Rejections returns the sources of packets and connections that this node rejected most recently, latest
+// first. For each reason, the list has at most four UDP sources and four TCP sources. [Stats] counts all
+// rejections.
 func (a *Agent) Rejections() []Rejection {
 	rejected := a.gossip.Rejections()
 	all := make([]Rejection, len(rejected))

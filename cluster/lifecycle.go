@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// SetLoad sets the units of load that this node reports with its heartbeats. A negative number counts as 0.
+// SetLoad sets the load that this node reports with its heartbeats, in units. A negative number counts as 0.
 // Before the first call, the node reports lease.NoLoad. SetLoad returns at once. While another part of the
-// application computes the load, SetLoad fails with ErrLoadComputed and changes nothing, because the two
-// would overwrite each other.
+// application computes the load, SetLoad returns ErrLoadComputed and changes nothing, because the two would
+// overwrite each other's values.
 func (a *Agent) SetLoad(units int64) error {
 	a.reporting.Lock()
 	defer a.reporting.Unlock()
@@ -31,8 +31,8 @@ func (a *Agent) SetLoad(units int64) error {
 }
 
 // ComputeLoad is for a part of the application that computes this node's load, such as
-// affinity.Config.ReportLoad. Until release is called, the load is the last argument of set (0 at first), and
-// SetLoad fails. A second ComputeLoad fails with ErrLoadComputed. set returns at once.
+// affinity.Config.ReportLoad. Until release is called, the load is the last value passed to set (0 at first),
+// and SetLoad fails. A second call to ComputeLoad returns ErrLoadComputed. set returns at once.
 func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error) {
 	a.reporting.Lock()
 	defer a.reporting.Unlock()
@@ -50,12 +50,13 @@ func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error)
 	return set, release, nil
 }
 
-// SetWeight changes this node's share relative to others. With a weight of 0 it owns nothing. Only partitions
-// to or from this node move. SetWeight ends a slow start (Config.SlowStart).
+// SetWeight changes this node's share of the partitions relative to other nodes. With a weight of 0, the node
+// owns nothing. Partitions move only to or from this node. SetWeight ends a slow start (Config.SlowStart).
 //
 // SetWeight returns when the node's own snapshot shows the weight and, if the node is a candidate, its table
-// uses the weight. Other nodes follow within moments (see WaitConverged). If the strategy fails, so that
-// there is no such table within LeaseTTL, the weight stays set and the error wraps context.DeadlineExceeded.
+// uses the weight. Other nodes follow shortly afterwards (see WaitConverged). If no table uses the weight
+// within LeaseTTL because the strategy fails, the weight remains set and the error wraps
+// context.DeadlineExceeded.
 func (a *Agent) SetWeight(w uint32) error {
 	if w > lease.MaxWeight {
 		return fmt.Errorf("cluster: weight %d, at most %d", w, lease.MaxWeight)
@@ -66,13 +67,14 @@ func (a *Agent) SetWeight(w uint32) error {
 	return a.change(ctx, "set weight", set, func(s *Snapshot) bool { return s.weighs(w) })
 }
 
-// SetLabels replaces all labels of this node, so that labels can follow the application's state. The limits
-// are those of Config.Labels. All labels change together: no node sees a mixture of new and old labels.
-// Strategies and rooms that depend on labels follow the change.
+// SetLabels replaces all labels of this node, so that labels can follow the state of the application. The
+// limits are the same as for Config.Labels. All labels change together: no node sees a mixture of new and old
+// labels. Strategies and rooms that depend on labels follow the change.
 //
-// SetLabels copies the labels, and returns when the node's own snapshot has them. Other nodes follow within
-// moments, and their Watch has this node in Batch.Changed. Labels last until the agent ends, and a restart
-// begins with Config.Labels. If the labels are not valid, the error says why, and nothing changes.
+// SetLabels copies the labels, and returns when the node's own snapshot has them. Other nodes follow shortly
+// afterwards, and their Watch then reports this node in Batch.Changed. The labels apply until the agent
+// stops. After a restart, Config.Labels applies again. If the labels are not valid, the error says why, and
+// nothing changes.
 func (a *Agent) SetLabels(labels map[string]string) error {
 	labels = maps.Clone(labels)
 	var invalid error
@@ -86,30 +88,32 @@ func (a *Agent) SetLabels(labels map[string]string) error {
 	return nil
 }
 
-// Drain makes this node release all its partitions. It returns when the node owns nothing and all live
-// members run a table without it and, with handoff, when its runs have returned. The node stays a member. If
-// ctx ends first, the draining continues.
+// Drain makes this node release all its partitions. Drain returns when the node owns nothing and the tables
+// of all live members no longer include the node. With handoff, Drain also waits until the node's runs have
+// returned. A run is a call of the function that you pass to RunOwned. The node remains a member. If ctx ends
+// first, the node continues to drain.
 //
-// With handoff, Drain waits for at most Config.Handoff after a run was told to end. Then it fails with an
-// error that wraps context.DeadlineExceeded. So a handler of RunOwned cannot drain its own node, because
-// Drain waits for that handler. If the handler passes its own context, Drain fails as soon as the handler has
-// to return.
+// With handoff, Drain waits for at most Config.Handoff after the agent has canceled a run. Then Drain returns
+// an error that wraps context.DeadlineExceeded. A handler of RunOwned therefore cannot drain its own node,
+// because Drain waits for that handler. If the handler passes its own context, Drain fails as soon as the
+// agent cancels the handler.
 func (a *Agent) Drain(ctx context.Context) error {
 	return a.drain(ctx, time.Time{}, func(now time.Time, n *node.Node) { n.Drain(now) })
 }
 
-// MaxAhead is how far ahead [Agent.DrainAt] and [Agent.LeaveAt] can plan.
+// MaxAhead is how far in the future [Agent.DrainAt] and [Agent.LeaveAt] can plan.
 const MaxAhead = time.Hour
 
-// DrainAt is Drain at a planned moment. All nodes then switch to the table without this one within some
-// milliseconds of each other, because they learn of the moment beforehand. The moment is in cluster time, so
-// wall clocks of other nodes play no part. It should be at least ten gossip intervals ahead (2 s on a LAN)
-// and at most [MaxAhead]. A node that learns of it too late switches when it learns of it. A moment in the
-// past means now. Until the moment, Undrain cancels the plan.
+// DrainAt is like Drain, but at a planned time. All nodes learn the time in advance, so they switch to the
+// table without this node within some milliseconds of each other. The nodes use cluster time, so their wall
+// clocks don't matter. The time should be at least ten gossip intervals ahead (2 s on a LAN) and at most
+// [MaxAhead]. A node that learns of the plan too late switches when it learns of the plan. A time in the past
+// means now. Undrain cancels the plan if you call it before the planned time.
 //
-// After the moment, DrainAt returns in the same cases as Drain. With handoff, it waits for at most
-// Config.Handoff after the moment. If ctx ends first, the plan stays. With a Strategy that remembers owners,
-// the nodes switch when they have the new assignment. With handoff, runs move after the moment.
+// After the planned time, DrainAt returns in the same cases as Drain. With handoff, DrainAt waits for at most
+// Config.Handoff after the planned time. If ctx ends first, the plan remains. If the Strategy remembers
+// owners, the nodes switch when they have the new assignment. With handoff, runs move to their new owners
+// after the planned time.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
 		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
@@ -117,7 +121,7 @@ func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	return a.drain(ctx, at, func(now time.Time, n *node.Node) { n.DrainAt(now, now.Add(time.Until(at))) })
 }
 
-// drain runs a command to drain that takes effect at the time at, and returns when Drain would.
+// drain runs a drain command that takes effect at time at. drain returns in the same cases as Drain.
 func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time, *node.Node)) error {
 	var last *Snapshot
 	err := a.change(ctx, "drain", command, func(s *Snapshot) bool {
@@ -127,7 +131,7 @@ func (a *Agent) drain(ctx context.Context, at time.Time, command func(time.Time,
 	return a.explainRuns(ctx, last, err)
 }
 
-// explainRuns adds to the error of a drain the runs that the drain waited for, if any. last is the last
+// explainRuns adds the runs that a drain waited for, if any, to the error of the drain. last is the last
 // snapshot that the drain saw.
 func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) error {
 	switch {
@@ -139,8 +143,8 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	return runsLeft(ctx, err, last.runsLeft, last.overdue, "the draining goes on")
 }
 
-// runsLeft adds to err how many runs a call waited for in vain, and what happens nevertheless. some are a few
-// of their partitions.
+// runsLeft adds to err how many runs had not returned when a call stopped waiting. some contains a few of the
+// partitions whose runs are left, and then says what happens next.
 func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
 	if errors.Is(context.Cause(ctx), events.ErrReleased) {
 		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
@@ -153,9 +157,9 @@ func runsLeft(ctx context.Context, err error, runs int, some []placement.Partiti
 		err, runs, such, then)
 }
 
-// Undrain makes this node a candidate for ownership again, and returns when all live members run a table with
-// it. With Config.SlowStart, that is the table with its first share. If the node has another [Hold], Undrain
-// returns without waiting for a table.
+// Undrain makes this node a candidate for ownership again, and returns when the tables of all live members
+// include the node. With Config.SlowStart, these tables give the node only its first share. If the node has
+// another [Hold], Undrain returns without waiting for a table.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
@@ -164,7 +168,7 @@ func (a *Agent) Undrain(ctx context.Context) error {
 	})
 }
 
-// change runs a command, even if ctx has ended, and returns when its effect is complete or ctx ends.
+// change runs a command, even if ctx has ended. change returns when done reports true or ctx ends.
 func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node.Node), done func(*Snapshot) bool) error {
 	err := a.command(f)
 	if err == nil {
@@ -176,18 +180,20 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 	return nil
 }
 
-// MaxLeaveWait is how long [Agent.Leave] waits at most for the handlers of RunOwned if Config.Handoff is 0.
+// MaxLeaveWait is the maximum time that [Agent.Leave] waits for the handlers of RunOwned if Config.Handoff is
+// 0.
 const MaxLeaveWait = 20 * time.Second
 
 // beforeLeaveTime is how long Leave waits for the functions of BeforeLeave.
 const beforeLeaveTime = 2 * time.Second
 
-// BeforeLeave makes Leave call f when the node has drained and the handlers of RunOwned have returned, right
-// before the other members learn that it leaves. Use it to release what they take over then. For example, an
-// affinity.Resolver ends its rooms there. Leave waits for f, and returns its error unless there was an
-// earlier one. The functions run one after the other, in reverse order like deferred calls, and only once.
-// Leave waits for at most 2 s for all of them. If f panics, the panic counts as its error and the log has the
-// stack. The other functions still run, and the node leaves. Call cancel to remove f.
+// BeforeLeave makes Leave call f after the node has drained and the handlers of RunOwned have returned, right
+// before the other members learn that the node leaves. Use f to release anything that other members take over
+// when the node leaves. For example, an affinity.Resolver uses BeforeLeave to end its rooms. Leave waits for
+// f, and returns the error of f if no earlier error occurred. The functions run once, one after another, in
+// reverse order like deferred calls. Leave waits for all functions for at most 2 s in total. If f panics,
+// Leave treats the panic as an error, and the log contains the stack. The other functions still run, and the
+// node leaves. Call cancel to remove f.
 func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	a.registering.Lock()
 	defer a.registering.Unlock()
@@ -200,7 +206,8 @@ func (a *Agent) BeforeLeave(f func() error) (cancel func()) {
 	}
 }
 
-// part calls the functions of BeforeLeave once and waits for them. A function may call its own cancel.
+// part calls the functions of BeforeLeave once and waits until they return. A function may call its own
+// cancel.
 func (a *Agent) part() error {
 	a.parting.Do(func() {
 		a.registering.Lock()
@@ -223,9 +230,9 @@ func (a *Agent) part() error {
 	}
 }
 
-// partWith calls a function of BeforeLeave and recovers from a panic. Otherwise the panic would end the
-// process in the middle of the leave, and the caller of Leave, in another goroutine, could not recover from
-// it.
+// partWith calls a function of BeforeLeave and recovers from a panic. Without the recovery, the panic would
+// end the process in the middle of the leave. The caller of Leave could not recover from it, because the
+// function runs in another goroutine.
 func (a *Agent) partWith(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -240,27 +247,29 @@ func (a *Agent) partWith(f func() error) (err error) {
 	return f()
 }
 
-// Leave shuts the agent down: it drains, waits until all handlers of RunOwned have returned, runs the
-// functions of BeforeLeave (an affinity.Resolver ends its rooms), sends a leave message, waits until that has
-// spread, and closes. The node stays a member until the handlers have returned.
+// Leave shuts the agent down. Leave drains the node, waits until all handlers of RunOwned have returned, and
+// runs the functions of BeforeLeave (an affinity.Resolver ends its rooms). Then Leave sends a leave message,
+// waits until the message has spread, and closes the agent. The node remains a member until the handlers have
+// returned.
 //
-// Leave waits for the handlers for at most [MaxLeaveWait] (with handoff: Config.Handoff), and for the other
-// members' tables for at most LeaseTTL. If ctx ends earlier, Leave stops waiting. It leaves in any case. The
-// error says which wait was cut short. If Leave waited for handlers in vain, the error wraps ctx.Err() or
-// context.DeadlineExceeded. If it wraps ErrStalled, the agent is not closed yet: see Close.
+// Leave waits for the handlers for at most [MaxLeaveWait] (with handoff: Config.Handoff), and for the tables
+// of the other members for at most LeaseTTL. If ctx ends earlier, Leave stops waiting. The node leaves in any
+// case. The error says which wait was cut short. If handlers did not return in time, the error wraps
+// ctx.Err() or context.DeadlineExceeded. If the error wraps ErrStalled, the agent is not closed yet: see
+// Close.
 //
 // A handler of RunOwned should not call Leave, because Leave waits for that handler. If the handler passes
 // its own context, Leave does not wait for any handler.
 func (a *Agent) Leave(ctx context.Context) error { return a.leave(ctx, time.Now()) }
 
-// leave is Leave. from is when the runs are told to end, which may be in the past.
+// leave implements Leave. from is when the agent cancels the runs, and may be in the past.
 func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	running, cancel := context.WithDeadline(ctx, from.Add(cmp.Or(a.cfg.Handoff, MaxLeaveWait)))
 	defer cancel()
 	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handoff))
 	defer cancel()
 	cut := a.Drain(draining)
-	if errors.Is(cut, ErrStalled) { // the runs go on
+	if errors.Is(cut, ErrStalled) { // the runs continue
 		return cmp.Or(a.Close(), cut)
 	}
 	if left := a.feed.AwaitRuns(running); len(left) > 0 {
@@ -276,7 +285,7 @@ func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	switch {
 	case errors.Is(err, ErrStalled):
 		return cmp.Or(a.Close(), cut)
-	case err != nil: // closed concurrently
+	case err != nil: // the agent was closed concurrently
 		return err
 	case len(a.Members()) > 1:
 		a.linger(ctx)
@@ -284,11 +293,11 @@ func (a *Agent) leave(ctx context.Context, from time.Time) error {
 	return cmp.Or(a.Close(), cut)
 }
 
-// LeaveAt is Leave at a planned moment, at which all nodes switch to the table without this one: see
-// [Agent.DrainAt]. From the moment on, it waits for the handlers as long as Leave does, and for the other
-// members' tables for two LeaseTTLs. If ctx ends before the moment, the node leaves at once. Undrain cancels
-// the planned switch but not the leave, which then begins a LeaseTTL after the moment. If the moment is too
-// far ahead, LeaveAt fails with ErrAhead and the node stays.
+// LeaveAt is like Leave, but at a planned time, at which all nodes switch to the table without this one: see
+// [Agent.DrainAt]. After the planned time, LeaveAt waits for the handlers as long as Leave does, and for the
+// tables of the other members for two LeaseTTLs. If ctx ends before the planned time, the node leaves at
+// once. Undrain cancels the planned switch but not the leave. The leave then starts a LeaseTTL after the
+// planned time. If the time is more than MaxAhead away, LeaveAt returns ErrAhead and the node does not leave.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
 	defer cancel()
@@ -297,15 +306,15 @@ func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	}
 	from := a.Snapshot().Self.Drains
 	switch {
-	case from.IsZero(): // ctx ended before the moment, or Undrain ended the plan
+	case from.IsZero(): // ctx ended before the planned time, or Undrain canceled the plan
 		from = time.Now()
 	case from.Before(at):
 		from = at
 	}
-	return a.leave(ctx, from) // leave reports what the drain has not achieved
+	return a.leave(ctx, from) // leave also reports the errors of the drain
 }
 
-// linger waits while the leave message spreads.
+// linger waits for the leave message to spread.
 func (a *Agent) linger(ctx context.Context) {
 	rounds := leaveRounds * a.cfg.GossipInterval
 	timer := time.NewTimer(rounds)
@@ -315,22 +324,23 @@ func (a *Agent) linger(ctx context.Context) {
 	case <-ctx.Done():
 	case <-a.done:
 	}
-	_ = a.gossip.Leave(rounds) // so that memberlist's peers do not report a failure
+	_ = a.gossip.Leave(rounds) // prevents memberlist's peers from reporting a failure
 }
 
-// leaveRounds is how many gossip intervals a leave message is repeated for.
+// leaveRounds is the number of gossip intervals for which the node repeats its leave message.
 const leaveRounds = 5
 
-// Close stops the agent at once and without a leave message, so other nodes treat it as a crash. Close
-// releases all partitions and waits until everything has stopped. It can be called again. If a Strategy does
-// not return for LeaseTTL, Close fails with ErrStalled, and the agent stops when the Strategy returns.
+// Close stops the agent at once and without a leave message, so other nodes treat the stop as a crash. Close
+// releases all partitions and waits until everything has stopped. You can call Close several times. If a
+// Strategy does not return within LeaseTTL, Close returns ErrStalled, and the agent stops when the Strategy
+// returns.
 func (a *Agent) Close() error {
 	a.stop()
 	timer := time.NewTimer(a.cfg.LeaseTTL)
 	defer timer.Stop()
 	select {
 	case <-a.ended:
-		<-a.done // everything else stops within its own time limit, such as a second for a log handler
+		<-a.done // everything else has its own time limit, such as a second for a log handler
 		return nil
 	case <-timer.C:
 		return ErrStalled

@@ -11,26 +11,26 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// loop is the shell around the core of an agent. Its one goroutine hands the core what arrives, and carries
-// out what the core decides.
+// loop is the shell around the core of an agent. The single goroutine of the loop passes incoming messages
+// and calls to the core, and carries out what the core decides.
 type loop struct {
 	agent    *Agent
 	core     *node.Node
 	log      *slog.Logger
-	endLog   func()       // writes the last lines and waits for them
-	refusals <-chan error // refusals by nodes with other settings
+	endLog   func()       // writes the remaining log lines and waits for the handler
+	refusals <-chan error // refusals by nodes that have other settings
 	sent     struct{ packets, bytes, errors uint64 }
 	err      error // why the loop stopped by itself
 
 	history history
 
-	stopped []placement.Partition // runs whose end the core waits for
+	stopped []placement.Partition // partitions whose canceled runs the core waits for
 }
 
 // call is a function that runs in the loop.
 type call struct {
 	f    func(now time.Time, n *node.Node)
-	done chan struct{} // closed once its effects are carried out
+	done chan struct{} // closed when the effects of the call are carried out
 }
 
 func (l *loop) run(ctx context.Context) {
@@ -76,8 +76,8 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// pause returns how long the loop may sleep. It returns 0 if the core stops runs, because they may have
-// returned already.
+// pause returns how long the loop may sleep. If the core has just canceled runs, pause returns 0, because the
+// runs may have returned already.
 func pause(now time.Time, r node.Ready) time.Duration {
 	if len(r.Stop) > 0 {
 		return 0
@@ -85,7 +85,8 @@ func pause(now time.Time, r node.Ready) time.Duration {
 	return max(0, r.Next.Sub(now))
 }
 
-// carryOut does what the core decided. It changes what this node owns before it notifies other nodes.
+// carryOut carries out what the core decided. The loop changes what this node owns before it notifies other
+// nodes.
 func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	if r.Show {
 		l.show()
@@ -122,7 +123,7 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	}
 }
 
-// reachOut starts the exchanges and lookups with which this node finds others and is found.
+// reachOut starts the exchanges and lookups that the node needs to find other nodes and to be found by them.
 func (l *loop) reachOut(ctx context.Context, r node.Ready) {
 	if r.Locate != nil {
 		l.agent.locate(r.Locate)
@@ -135,7 +136,7 @@ func (l *loop) reachOut(ctx context.Context, r node.Ready) {
 	}
 }
 
-// returned tells the core which of the stopped runs have returned.
+// returned tells the core which of the canceled runs have returned.
 func (l *loop) returned(now time.Time) {
 	l.stopped = slices.DeleteFunc(l.stopped, func(p placement.Partition) bool {
 		if l.agent.feed.Runs(p) {
@@ -165,15 +166,15 @@ func (l *loop) watch(nodes []node.Watch) {
 	l.agent.gossip.Watch(targets)
 }
 
-// command is do for calls of the application, which must not wait forever if the loop stands still.
+// command is like do, but for calls of the application, so it does not wait forever if the loop is blocked.
 func (a *Agent) command(f func(now time.Time, n *node.Node)) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.LeaseTTL, ErrStalled)
 	defer cancel()
 	return a.do(ctx, f)
 }
 
-// do runs f in the loop and returns when its effects are carried out, or when ctx ends. If ctx ends, f may
-// still run later if the loop has received it.
+// do runs f in the loop. do returns when the effects of f are carried out, or when ctx ends. If ctx ends
+// after the loop has received f, f may still run later.
 func (a *Agent) do(ctx context.Context, f func(now time.Time, n *node.Node)) error {
 	c := call{f, make(chan struct{})}
 	select {

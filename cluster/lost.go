@@ -12,25 +12,25 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// LostFor is how long snapshots keep a member that is no longer live.
+// LostFor is how long snapshots list a member after it is no longer live.
 const LostFor = 30 * time.Minute
 
-// maxLost is the highest number of lost members in a snapshot.
+// maxLost is the maximum number of lost members in a snapshot.
 const maxLost = 256
 
-// Lost is a member that is no longer live and has not come back.
+// Lost is a member that is no longer live and has not returned.
 type Lost struct {
-	*Member    // as this node last knew it
+	*Member    // the member as this node last knew it
 	Reason     lease.Reason
-	At         time.Time // when this node learned of the loss, by this node's clock
-	Partitions int       // how many it owned then
+	At         time.Time // when this node learned of the loss, according to its clock
+	Partitions int       // number of partitions that the member owned at that time
 }
 
-// Left reports whether the member left, as opposed to being lost.
+// Left reports whether the member left by itself instead of being lost.
 func (l *Lost) Left() bool { return l.Reason == lease.Departed }
 
-// Lost returns the members that were lost or left within LostFor and have not come back: at most 256, latest
-// first. It only has what this node has seen since its own start.
+// Lost returns the members that were lost or left within LostFor and have not returned: at most 256, latest
+// first. Lost only contains members that were lost or left after the start of this node.
 func (s *Snapshot) Lost() []Lost {
 	for i := range s.lost {
 		if time.Since(s.lost[i].At) > LostFor {
@@ -40,7 +40,7 @@ func (s *Snapshot) Lost() []Lost {
 	return s.lost
 }
 
-// fillLost adds the members that are no longer live since old.
+// fillLost adds the members in gone to the lost members of old, and removes members that are live again.
 func (s *Snapshot) fillLost(old *Snapshot, gone []Lost) {
 	if s.lost = old.lost; s.State == old.State || old.State == nil {
 		return
@@ -54,14 +54,14 @@ func (s *Snapshot) fillLost(old *Snapshot, gone []Lost) {
 	s.lost = s.lost[:min(len(s.lost), maxLost)]
 }
 
-// goneSince returns the members that were live in old and are no longer. It makes one pass over the table,
-// because thousands may go at once.
+// goneSince returns the members that were live in old and are no longer live. goneSince makes only one pass
+// over the table, because thousands of members may be lost at once.
 func (s *Snapshot) goneSince(old *Snapshot, now time.Time) (gone []Lost) {
 	if s.State == old.State || old.State == nil {
 		return nil
 	}
 	gone = slices.Grow(gone, max(0, len(old.State.Members)-len(s.State.Members)))
-	var owned []int // by index into the old table's nodes
+	var owned []int // number of owned partitions, by index into the old table's nodes
 	nodes, live := old.State.Table.Nodes(), s.State.Members
 	for _, was := range old.State.Members {
 		for len(live) > 0 && live[0].Node < was.Node {
@@ -87,8 +87,9 @@ func (s *Snapshot) isLive(id lease.NodeID) bool {
 	return ok
 }
 
-// fillParting keeps what was known of members that have gone until the next State is without them. The table
-// does not have them all, because a member that leaves drains first and so is no longer a candidate.
+// fillParting keeps the last known data of members that are no longer live until the next State no longer
+// lists them. The table is not enough, because a member that leaves drains first, so the table no longer
+// includes it.
 func (s *Snapshot) fillParting(old *Snapshot) {
 	if s.State == nil {
 		return
@@ -104,9 +105,9 @@ func (s *Snapshot) fillParting(old *Snapshot) {
 	}
 }
 
-// lastOf returns a copy of what the snapshot knows of a member, which may have gone already. It copies
-// because all members of a snapshot share one allocation, which a pointer to a single member would keep in
-// memory.
+// lastOf returns a copy of what the snapshot knows about a member, which may already be gone. lastOf copies
+// the member because all members of a snapshot share one allocation. A pointer to one member would keep the
+// whole allocation in memory.
 func (s *Snapshot) lastOf(i lease.Incarnation) *Member {
 	for _, members := range [][]*Member{s.Members, s.parting, s.owners} {
 		if at, ok := slices.BinarySearchFunc(members, i.Node, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) }); ok {
@@ -124,7 +125,7 @@ func endOf(s *events.State, i lease.Incarnation) lease.Reason {
 	return lease.Expired
 }
 
-// partitionsOf returns how many partitions each node of a table owns, indexed like its Nodes.
+// partitionsOf returns how many partitions each node of a table owns, in the order of t.Nodes.
 func partitionsOf(t *placement.Table) []int {
 	owned := make([]int, len(t.Nodes()))
 	for p := range t.Partitions() {
@@ -135,14 +136,15 @@ func partitionsOf(t *placement.Table) []int {
 	return owned
 }
 
-// confirmTime is how long Ended waits until an end is confirmed. A node's watchers need about half of it.
+// confirmTime is how long Ended waits for a confirmation. The node's watchers need about half of this time.
 const confirmTime = time.Second
 
-// Ended reports whether an incarnation is no longer live in this node's view. If it still is, Ended connects
-// to the node's address to check. If the process is gone, Ended waits until the other nodes have confirmed
-// its end, for at most a second or until ctx ends. Otherwise it returns false at once. Ended itself never
-// declares a node dead, and false proves nothing, because the loss of a whole host is only noticed after half
-// a TTL. Call it when you have a reason to believe that a member has died.
+// Ended reports whether an incarnation is no longer live in this node's view. If the incarnation is still
+// live, Ended connects to the node's address to check the process. If the process is gone, Ended waits until
+// the other nodes have confirmed its end, for at most a second or until ctx ends. If the check does not prove
+// that the process is gone, Ended returns without waiting for other nodes. Ended itself never declares a node
+// dead. A false result proves nothing, because the cluster notices the loss of a whole host only after half a
+// TTL. Call Ended if you have a reason to believe that a member has crashed.
 func (a *Agent) Ended(ctx context.Context, of lease.Incarnation) bool {
 	m := a.snap.Load().running(of)
 	if m == nil || of.Node == a.self {
@@ -156,7 +158,7 @@ func (a *Agent) Ended(ctx context.Context, of lease.Incarnation) bool {
 	return a.await(ctx, func(s *Snapshot) bool { return s.running(of) == nil }) == nil
 }
 
-// running returns the member with this incarnation. It returns nil if the node is not live or a later
+// running returns the member with this incarnation. running returns nil if the node is not live or a later
 // incarnation has replaced this one.
 func (s *Snapshot) running(of lease.Incarnation) *Member {
 	if m, ok := s.Member(of.Node); ok && m.Incarnation <= of.Number {

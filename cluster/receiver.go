@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Limits of what can wait for the loop: 1,024 packets of a few kilobytes.
+// These are limits for data that waits for the loop: 1,024 packets of a few kilobytes.
 const (
 	queuedPackets  = 1024
 	maxPacketBytes = 64 << 10
@@ -56,7 +56,7 @@ func (a *Agent) handle() lease.Handle {
 	return lease.Incarnation{Node: a.self, Number: s.Self.Incarnation}.Handle()
 }
 
-// peer returns how this node identifies itself to a node that connects to it.
+// peer returns the data with which this node identifies itself to a node that connects to it.
 func (a *Agent) peer() gossip.Peer { return gossip.Peer{Node: a.handle(), Cluster: *a.cluster.Load()} }
 
 // live reports whether the node at a gossip address has a live lease.
@@ -65,7 +65,7 @@ func (a *Agent) live(addr string) bool {
 	return slices.ContainsFunc(s.Members, func(m *Member) bool { return m.Addr == addr })
 }
 
-// streamEnded passes to the loop what the end of a watch stream shows about a node.
+// streamEnded tells the loop what the end of a watch stream proves about a node.
 func (a *Agent) streamEnded(h lease.Handle, e lease.Evidence) {
 	_ = a.do(context.Background(), func(now time.Time, n *node.Node) { n.StreamEnded(now, h, e) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// record returns the first record of this node.
+// record returns the record with which this node starts.
 func (c Config) record(addr string, incarnation uint64) lease.Record {
 	return lease.Record{
 		Profile: lease.Profile{
@@ -24,8 +24,8 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 	}
 }
 
-// served returns the port and TLS flag of the HTTP API in the form of a record, or 0 if HTTP is not served at
-// the host of addr.
+// served returns the port and TLS flag of the HTTP API in the format of a record. served returns 0 if the API
+// does not listen on the host of addr.
 func (c Config) served(addr string) uint32 {
 	advertised, err := netip.ParseAddrPort(addr)
 	listens, err2 := netip.ParseAddrPort(c.HTTPAddr)
@@ -38,9 +38,9 @@ func (c Config) served(addr string) uint32 {
 	return 2 * uint32(listens.Port())
 }
 
-// HTTP returns the URL of the member's HTTP API. It is "" if the member has none that other hosts can reach:
-// see Config.HTTPAddr. A hostile member can name any port, so be careful with secrets in requests to this
-// URL.
+// HTTP returns the URL of the member's HTTP API. HTTP returns "" if the member has no API that other hosts
+// can reach: see Config.HTTPAddr. A malicious member can announce any port, so be careful with secrets in
+// requests to this URL.
 func (m *Member) HTTP() string {
 	host, _, err := net.SplitHostPort(m.Addr)
 	if m.http < 2 || err != nil {

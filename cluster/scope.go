@@ -18,16 +18,16 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// MaxScopes is how many scopes an agent can have. It is limited because each scope costs the agent's loop
-// some time with each snapshot.
+// MaxScopes is how many scopes an agent can have. The number is limited because the agent's loop spends some
+// time on each scope with each snapshot.
 const MaxScopes = 64
 
-// MaxScopeName is how many bytes the name of a scope can have.
+// MaxScopeName is the maximum length of a scope's name in bytes.
 const MaxScopeName = 64
 
-// Scope is a ring over some of the members, such as those of a role, a service or a zone. It has its own
-// owner of each partition and its own events. Partitions, strategy and leases are the agent's. All methods
-// may be called from any goroutine.
+// Scope is a ring over some of the members, such as the members of a role, a service or a zone. Each scope
+// has its own owners and its own events, but uses the partitions, the strategy and the leases of the agent.
+// All methods are safe for concurrent use.
 type Scope struct {
 	agent *Agent
 	name  string
@@ -36,50 +36,51 @@ type Scope struct {
 	snap latest.Value[Snapshot]
 	feed events.Feed
 
-	// Only the loop uses these.
-	table   *placement.Table    // the last table, even while the agent shows none
-	mayOwn  uint64              // of the agent's state from which the scope's state was made
+	// Only the loop uses these fields.
+	table   *placement.Table    // the last table, kept even if the agent has none
+	mayOwn  uint64              // MayOwn of the agent's state from which the scope's state was computed
 	nodes   []placement.Node    // reused
 	members []lease.Incarnation // reused
-	details []events.Detail     // of members; reused
+	details []events.Detail     // details of members; reused
 	problem scopeProblem
 }
 
-// scopeProblem is the latest problem of match or of the strategy.
+// scopeProblem is the latest error of match or of the strategy.
 type scopeProblem struct {
-	err    error  // nil = they work
-	stack  string // of a panic of match
+	err    error  // nil if both work
+	stack  string // stack of a panic in match
 	retry  time.Time
 	logged time.Time
 }
 
-// Scope returns a ring over the members for which match returns true. Its candidates are those candidates of
-// the agent's table that match. So draining, cordoned and settling members and members of weight 0 own
-// nothing, and the scope changes together with the agent's table. If match looks at labels, the scope also
-// changes as soon as this node hears of new labels. The scope exists as long as the agent does. Over HTTP
-// (package clusterhttp), requests name it with ?scope=.
+// Scope returns a ring over the members for which match returns true. The candidates of the scope are the
+// candidates of the agent's table for which match returns true. Members that are draining, cordoned or
+// settling or that have weight 0 therefore own nothing, and the scope changes together with the agent's
+// table. If match looks at labels, the scope also changes as soon as this node receives new labels. The scope
+// exists until the agent stops. HTTP requests (package clusterhttp) select the scope with ?scope=.
 //
-// match should only depend on what a member announces about itself and rarely changes: Labels, Zone, ID,
-// AppVersion. Each node uses its own match, so nodes agree on owners only if their functions agree. Roost
-// does not compare them: [Agent.Converged] and [Snapshot.Diverged] look at the agent's table only. So while a
-// rolling deploy replaces match, nodes can name different owners in this scope, and a partition can have two
-// owners or none. To avoid that, let match compare a label and change the label, which a member announces to
-// all nodes. If the function has to change, deploy a second scope with a new name everywhere before the first
-// node uses it. Call Scope right after Start, because the others give a matching member partitions even
-// before it calls Scope itself.
+// match should depend only on rarely changing data that a member announces about itself: Labels, Zone, ID,
+// AppVersion. Each node uses its own match function, so nodes agree on owners only if their functions agree.
+// Roost does not compare the functions: [Agent.Converged] and [Snapshot.Diverged] only look at the agent's
+// table. While a rolling deployment replaces match, nodes can therefore name different owners in this scope,
+// and a partition can have two owners or none. To avoid that, let match compare a label and change the label,
+// which a member announces to all nodes. If you must change the function, first deploy a second scope with a
+// new name on all nodes, and use it only afterwards. Call Scope right after Start, because other nodes assign
+// partitions to a matching member even before that member has called Scope.
 //
-// The agent's loop calls match twice for each member, about ten times a second. So match should return at
-// once, and must not wait for the agent. If match panics for a member, the agent logs it, and the member
-// stays inside or outside of the scope as before. While the matching candidates stay the same, the scope
-// keeps its table and is cheap. A change costs the agent's loop the computation of one more table.
-// docs/dev/benchmarks.md has numbers.
+// The agent's loop calls match twice for each member, about ten times a second. match should therefore return
+// at once, and must not wait for the agent. If match panics for a member, the agent logs the panic, and the
+// member remains inside or outside the scope as before. While the matching candidates remain the same, the
+// scope keeps its table and costs little. After a change, the agent's loop must compute one more table: see
+// docs/dev/benchmarks.md.
 //
-// Config.Handoff does not apply to scopes. Runs of a partition on two nodes can overlap for a moment.
+// Config.Handoff does not apply to scopes. The runs of a partition on two nodes can overlap for a moment.
 //
-// Scope does not wait for Ready: until then, lookups fail with ErrNotReady. It fails with ErrScopeExists if
-// the agent has a scope with this name, with ErrManyScopes if it has MaxScopes, with ErrScopeStrategy if the
-// Strategy remembers owners, and with ErrClosed or ErrStalled. It also fails if name is not 1 to 64 bytes of
-// UTF-8, if match is nil, or if match or the strategy panics.
+// Scope does not wait for Ready: until then, lookups return ErrNotReady. Scope returns ErrScopeExists if the
+// agent has a scope with this name, and ErrManyScopes if the agent already has MaxScopes scopes. Scope
+// returns ErrScopeStrategy if the Strategy remembers owners, and can also return ErrClosed and ErrStalled.
+// Scope also fails if name is not 1 to 64 bytes of UTF-8, if match is nil, or if match or the strategy
+// panics.
 func (a *Agent) Scope(name string, match func(*Member) bool) (*Scope, error) {
 	sc := &Scope{agent: a, name: name, match: match}
 	sc.snap.Set(Snapshot{})
@@ -111,7 +112,7 @@ func (sc *Scope) check() error {
 	return nil
 }
 
-// addScope adds a scope in the loop.
+// addScope adds a scope, and must be called in the loop.
 func (a *Agent) addScope(sc *Scope, now time.Time) error {
 	scopes := a.Scopes()
 	switch {
@@ -128,8 +129,8 @@ func (a *Agent) addScope(sc *Scope, now time.Time) error {
 	return nil
 }
 
-// Scopes returns the scopes of this agent in the order in which they were made. The slice is shared and must
-// not be modified.
+// Scopes returns the scopes of this agent in the order of their creation. The slice is shared and must not be
+// modified.
 func (a *Agent) Scopes() []*Scope {
 	if all := a.scopes.Load(); all != nil {
 		return *all
@@ -140,23 +141,23 @@ func (a *Agent) Scopes() []*Scope {
 // Name returns the name of the scope.
 func (sc *Scope) Name() string { return sc.name }
 
-// Place returns the scope's owner of key, which must not be modified. Like [Agent.Place], it takes no lock
-// and allocates nothing. While no member of the scope can own anything, it fails with an error that wraps
-// ErrEmptyScope. Otherwise it fails in the same cases as Agent.Place.
+// Place returns the scope's owner of key. Don't modify the member. Like [Agent.Place], Place takes no lock
+// and allocates nothing. While no member of the scope can own anything, Place returns an error that wraps
+// ErrEmptyScope. The other errors of Place are the errors of Agent.Place.
 func (sc *Scope) Place(key string) (*Member, error) { return sc.snap.Load().Place(key) }
 
-// OwnerOf returns the scope's owner of p, and false if there is none.
+// OwnerOf returns the scope's owner of p, and false if p has no owner in the scope.
 func (sc *Scope) OwnerOf(p placement.Partition) (*Member, bool) { return sc.snap.Load().OwnerOf(p) }
 
-// Owners returns the n best members of the scope for key, all different and the best first. It costs as much
-// as [Agent.Owners].
+// Owners returns the n best members of the scope for key, all different and the best first. Owners costs as
+// much as [Agent.Owners].
 func (sc *Scope) Owners(key string, n int) []*Member { return sc.snap.Load().Owners(key, n) }
 
-// IsOwner reports whether this node owns key in the scope and its own lease still holds, like
-// [Agent.IsOwner]. It is false while the agent is fenced or isolated, and after the agent has left.
+// IsOwner reports whether this node owns key in the scope and its own lease is still valid, like
+// [Agent.IsOwner]. IsOwner returns false while the agent is fenced or isolated, and after the agent has left.
 func (sc *Scope) IsOwner(key string) bool { return sc.Owns(sc.agent.Partition(key)) }
 
-// Owns is IsOwner for a partition.
+// Owns is like IsOwner, for a partition.
 func (sc *Scope) Owns(p placement.Partition) bool {
 	s := sc.snap.Load()
 	return s.owns(p) && s.lease.Holds(time.Since(sc.agent.started))
@@ -165,22 +166,23 @@ func (sc *Scope) Owns(p placement.Partition) bool {
 // Owned returns the partitions that this node owns in the scope now, like [Agent.Owned].
 func (sc *Scope) Owned() []placement.Partition { return sc.agent.owned(sc.snap.Load()) }
 
-// Members returns the live members that match, sorted by id, whether or not they can own anything. The slice is shared
-// and must not be modified.
+// Members returns the live members that match, sorted by ID, even if they cannot own anything. The slice is
+// shared and must not be modified.
 func (sc *Scope) Members() []*Member { return sc.snap.Load().Members }
 
-// Snapshot returns the scope at one moment. Its Members, Table and State are the scope's, and Place, Owners,
-// Version and Digest answer for the scope. Everything else is the agent's, including InSync, Diverged and
-// Converged.
+// Snapshot returns the scope at one point in time. The Members, Table and State belong to the scope, and so
+// do the results of Place, Owners, Version and Digest. Everything else describes the agent, including InSync,
+// Diverged and Converged.
 func (sc *Scope) Snapshot() *Snapshot { return sc.snap.Load() }
 
 // Latest returns the Snapshot, and a channel that is closed when a later snapshot replaces it, like
 // [Agent.Latest].
 func (sc *Scope) Latest() (*Snapshot, <-chan struct{}) { return sc.snap.Get() }
 
-// Watch returns the changes of the scope, like [Agent.Watch]. Batch.Changed only has members of the scope. A
-// member that stops matching is in Left, without a reason. A member that begins to match is in Joined and,
-// when the agent publishes what changed, in Changed. Version counts the scope's own states.
+// Watch returns the changes of the scope, like [Agent.Watch]. Batch.Changed contains only members of the
+// scope. A member that stops matching is in Left, without a reason. A member that starts to match is in
+// Joined. The member is also in Changed when the agent publishes what changed. Version counts the scope's own
+// states.
 func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &sc.feed)
 }
@@ -188,8 +190,8 @@ func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 // Reader is the primitive that Watch and RunOwned use, like [Agent.Reader]. The caller must close it.
 func (sc *Scope) Reader(name string) *events.Reader { return sc.feed.Reader(name) }
 
-// RunOwned runs f once for each partition for as long as this node owns it in the scope, like [Agent.RunOwned] without
-// handoff. [Agent.Leave] waits for these runs as well.
+// RunOwned runs f once for each partition while this node owns the partition in the scope, like
+// [Agent.RunOwned] without handoff. [Agent.Leave] also waits for the runs of scopes.
 func (sc *Scope) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
 	return events.RunOwned(ctx, &sc.feed, f)
 }
@@ -211,8 +213,8 @@ func (l *loop) updateScopes(s *Snapshot, now time.Time) {
 }
 
 // update updates the scope to a snapshot of the agent. If the strategy fails, the scope keeps its members and
-// table. If match fails for a member, that member stays inside or outside of the scope as before, while nodes
-// that drain or leave still go. The error says what failed.
+// table. If match fails for a member, that member remains inside or outside the scope as before, but the
+// scope still drops nodes that drain or leave. The error says what failed.
 func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	old := sc.snap.Load()
 	s := *of
@@ -224,7 +226,7 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 			s.Members, sc.table = members, table
 		} else {
 			sc.problem.err = err
-			sc.problem.retry = now.Add(sc.agent.cfg.HeartbeatInterval) // the problem may pass
+			sc.problem.retry = now.Add(sc.agent.cfg.HeartbeatInterval) // the problem may be temporary
 		}
 	}
 	if of.Table != nil {
@@ -241,8 +243,8 @@ func (sc *Scope) update(of *Snapshot, now time.Time) error {
 	return sc.problem.err
 }
 
-// compute returns the live members that match, and the table of the scope. That is the last table if the
-// candidates are the same, or if the agent shows no table.
+// compute returns the live members that match, and the table of the scope. If the candidates have not
+// changed, or if the agent has no table, compute returns the last table of the scope.
 func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Table, err error) {
 	members = make([]*Member, 0, len(of.Members))
 	for _, m := range of.Members {
@@ -255,7 +257,7 @@ func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Tabl
 	}
 	sc.nodes = sc.nodes[:0]
 	for i, n := range of.Table.Nodes() {
-		if sc.matches(of.owners[i]) { // not always a live member
+		if sc.matches(of.owners[i]) { // the owner may no longer be live
 			sc.nodes = append(sc.nodes, n)
 		}
 	}
@@ -267,7 +269,7 @@ func (sc *Scope) compute(of *Snapshot) (members []*Member, table *placement.Tabl
 	return members, table, err
 }
 
-// matches calls match. If match panics, the member stays inside or outside of the scope as before.
+// matches calls match. If match panics, the member remains inside or outside the scope as before.
 func (sc *Scope) matches(m *Member) (in bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -291,7 +293,7 @@ func (sc *Scope) whyEmpty(matching []*Member, live int) error {
 		len(matching), live, barred(matching))
 }
 
-// follow returns the state of the scope after prev, which is prev itself if nothing has changed.
+// follow returns the scope's next state after prev. If nothing has changed, it returns prev itself.
 func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *events.State {
 	if of.State == nil {
 		return prev
@@ -303,7 +305,7 @@ func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *e
 			return prev
 		}
 		if sc.mayOwn != mayOwn && sc.mayOwn != 0 && mayOwn != 0 {
-			prev = events.Next(prev, sc.agent.self, prev.Table, prev.Members, false) // everything was lost and regained in between
+			prev = events.Next(prev, sc.agent.self, prev.Table, prev.Members, false) // in between, the node lost everything and regained it
 		}
 	}
 	s := events.Next(prev, sc.agent.self, sc.table, slices.Clone(members), mayOwn != 0)
@@ -312,8 +314,9 @@ func (sc *Scope) follow(prev *events.State, of *Snapshot, matching []*Member) *e
 	return s
 }
 
-// follows returns the members of the agent's state that match, and the details of each. The agent's state
-// keeps members that are no longer live until it has published their end, and the scope keeps them as long.
+// follows returns the members of the agent's state that match, and the details of each member. The agent's
+// state keeps members that are no longer live until it has published their end, and the scope keeps them just
+// as long.
 func (sc *Scope) follows(prev *events.State, of *Snapshot, matching []*Member) ([]lease.Incarnation, []events.Detail) {
 	sc.members, sc.details = sc.members[:0], sc.details[:0]
 	live := of.Members

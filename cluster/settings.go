@@ -10,11 +10,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// settings are the settings that must be equal on all nodes, as lines of name=value, and the range of wire
-// versions that a node reads, which must overlap with the others' ranges. They travel in memberlist's meta.
-// Every message has the hash of all settings except the range.
+// settings contains the settings that must be equal on all nodes, as lines of name=value, and the range of
+// wire versions that a node can read. The ranges of two nodes must overlap. memberlist's meta carries the
+// settings. Every message contains the hash of all settings except the range.
 type settings struct {
-	wire  [2]int // oldest and newest version
+	wire  [2]int // oldest and newest wire version
 	equal string
 }
 
@@ -29,7 +29,8 @@ func settingsOf(c Config) settings {
 
 func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(s.equal)) }
 
-// meta encodes the settings for memberlist's meta, with the identity of the node's cluster, which may change.
+// meta encodes the settings for memberlist's meta, and adds the identity of the node's cluster, which can
+// change.
 func (s settings) meta(id lease.ClusterID) []byte {
 	b := []byte(s.wireLine() + s.equal)
 	if len(id) == 0 {
@@ -42,11 +43,11 @@ func (s settings) meta(id lease.ClusterID) []byte {
 	return append(b, '\n')
 }
 
-// clusterLine begins the line with the cluster's identity, which is not a setting.
+// clusterLine is the prefix of the line with the cluster's identity, which is not a setting.
 const clusterLine = "cluster="
 
-// ofCluster reports whether a node may be of the cluster with this identity: they share a founder, or one
-// side has no identity.
+// ofCluster reports whether a node may belong to the cluster with this identity. A node may belong to the
+// cluster if both share a founder, or if one side has no identity.
 func ofCluster(id lease.ClusterID, meta []byte) bool {
 	if len(id) == 0 {
 		return true
@@ -63,8 +64,8 @@ func ofCluster(id lease.ClusterID, meta []byte) bool {
 
 func (s settings) wireLine() string { return fmt.Sprintf("wire=%d-%d\n", s.wire[0], s.wire[1]) }
 
-// accept returns nil if a peer with the given meta has the same settings. Otherwise its error names the first
-// setting that differs.
+// accept returns nil if a peer with the given meta has the same settings. Otherwise, the error names the
+// first setting that differs.
 func (s settings) accept(peer string, meta []byte) error {
 	theirs := make(map[string]string)
 	for line := range strings.Lines(string(meta)) {
@@ -91,7 +92,7 @@ func (s settings) accept(peer string, meta []byte) error {
 	return nil
 }
 
-// reads reports whether a range of wire versions overlaps with this node's.
+// reads reports whether another node's range of wire versions overlaps with the range of this node.
 func (s settings) reads(theirs string) bool {
 	var oldest, newest int
 	n, err := fmt.Sscanf(theirs, "%d-%d", &oldest, &newest)

@@ -37,7 +37,7 @@ func (l *loop) show() {
 	switch {
 	case v.Ended:
 		s.why = ErrClosed
-	case v.Table == nil: // also during a fence, if the node had no table before it
+	case v.Table == nil: // also while the node is fenced, if it had no table before
 		s.why = ErrNotReady
 	default:
 		s.why = ErrNoMembers
@@ -71,11 +71,11 @@ func (l *loop) show() {
 	}
 	s.fillRunners(v.Runners)
 	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})
-	l.updateScopes(s, now) // before a call that awaits s returns
+	l.updateScopes(s, now) // must precede the return of a call that waits for s
 	a.snap.Set(*s)
 }
 
-// fillDrains records since when each member drains.
+// fillDrains records when each draining member started to drain.
 func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 	was := old.Members
 	for _, m := range s.Members {
@@ -89,8 +89,8 @@ func (s *Snapshot) fillDrains(old *Snapshot, now time.Time) {
 	}
 }
 
-// keepMembers adds the members of old that a fenced node does not hear yet, except members that are known to
-// have ended.
+// keepMembers adds members of old while the node is fenced, because the node has not received heartbeats from
+// all members yet. keepMembers omits members that are known to have ended.
 func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.Reason) {
 	live := s.Members
 	s.Members = make([]*Member, 0, max(len(live), len(old.Members)))
@@ -106,8 +106,8 @@ func (s *Snapshot) keepMembers(old *Snapshot, gone map[lease.Incarnation]lease.R
 	s.Members = append(s.Members, live...)
 }
 
-// fillOwners finds the member of each candidate of the table. A candidate that has gone keeps its last known
-// fields until the next table.
+// fillOwners finds the member for each candidate of the table. A candidate that is no longer a member keeps
+// its last known fields until the next table.
 func (s *Snapshot) fillOwners(old *Snapshot) {
 	if s.Table == nil {
 		return
@@ -115,7 +115,7 @@ func (s *Snapshot) fillOwners(old *Snapshot) {
 	s.owners = ownersOf(s.Table, s.Members, old.owners)
 }
 
-// ownersOf finds each candidate of t among the live members, or else among the last owners.
+// ownersOf finds each candidate of t among the live members or, if it is not live, among the last owners.
 func ownersOf(t *placement.Table, live, last []*Member) []*Member {
 	nodes := t.Nodes()
 	owners := make([]*Member, len(nodes))
@@ -124,7 +124,7 @@ func ownersOf(t *placement.Table, live, last []*Member) []*Member {
 		if owners[i] = next(&live, n.ID); owners[i] == nil {
 			owners[i] = next(&last, n.ID)
 		}
-		if owners[i] == nil { // gone since the table was computed
+		if owners[i] == nil { // the member has gone since the table was computed
 			owners[i] = &Member{
 				Profile: lease.Profile{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels},
 				Load:    lease.NoLoad,
@@ -134,7 +134,7 @@ func ownersOf(t *placement.Table, live, last []*Member) []*Member {
 	return owners
 }
 
-// fillRunners finds the members that run partitions which the table gives to others.
+// fillRunners finds the members that still run partitions which the table assigns to other members.
 func (s *Snapshot) fillRunners(runners map[placement.Partition]lease.NodeID) {
 	if len(runners) == 0 || s.Table == nil {
 		return
@@ -147,8 +147,8 @@ func (s *Snapshot) fillRunners(runners map[placement.Partition]lease.NodeID) {
 	}
 }
 
-// next returns the member with this id, or nil, and drops the members before it. So callers must look ids up
-// in ascending order.
+// next returns the member with this ID, or nil, and drops the members before it. Callers must therefore look
+// up IDs in ascending order.
 func next(sorted *[]*Member, id lease.NodeID) *Member {
 	for len(*sorted) > 0 && (*sorted)[0].ID != id && (*sorted)[0].ID < id {
 		*sorted = (*sorted)[1:]

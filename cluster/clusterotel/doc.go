@@ -7,8 +7,8 @@
 //	api := clusterhttp.Handler(agent, clusterhttp.Options{Rooms: rooms})
 //	http.ListenAndServe(addr, otelhttp.NewHandler(tracing.Handler(api), "roost"))
 //
-// A join over the API of the local agent has these spans, below those of the client if it
-// propagates its trace:
+// A join over the API of the local agent has the following spans. If the client propagates its trace, they
+// are below the client's spans:
 //
 //	POST /v1/rooms/{room}/resolve    otelhttp; http.route, http.response.status_code
 //	├── roost.resolve                roost.partition, .source, .reason, .node, .epoch
@@ -16,31 +16,32 @@
 //	│   └── roost.store.heartbeat    roost.asked: the pin names a node that may be dead
 //	└── roost.host                   roost.hosted: whether on this node
 //
-// The HTTP spans come from otelhttp, a contributed package of OpenTelemetry that this package does not
-// import. [Tracing.Handler] and [Tracing.Transport] go inside it and add the route to its spans.
+// The HTTP spans come from otelhttp, a contributed package of OpenTelemetry. This package does not import
+// otelhttp. Place [Tracing.Handler] and [Tracing.Transport] inside otelhttp's handler and transport. Handler
+// and Transport add the route to the spans of otelhttp.
 //
 // # Spans
 //
-// A resolve span without a call of the store has one of three reasons: the pin was cached
-// (source cached), the resolve shares the call of a concurrent resolve for the same room,
-// or the circuit breaker is open. In the last case the span has the event "store not
-// asked" and the source degraded. A call of the store may end after its parent span if
-// the caller gave up.
+// A resolve span without a store call has one of three reasons. Either the pin was cached (source cached), or
+// a concurrent resolve for the same room makes the call, or the circuit breaker is open. If the breaker is
+// open, the span has the event "store not asked" and the source degraded. A store call can end after its
+// parent span if the caller stopped waiting.
 //
 // Rooms of a dead node move to live nodes in the background. Each batch of some thousand rooms in up to 64
-// partitions is a separate trace, roost.failover, with the number of rooms, of rooms that failed over and of
-// rooms without a home.
+// partitions is a separate trace, roost.failover. The trace has the number of rooms, the number of rooms that
+// failed over, and the number of rooms without a home.
 //
-// A span has the status Error if the call failed. It is not an error if a room is on another node or was
-// resolved without the store, but the failed call of the store has the status Error.
+// A span has the status Error if its call failed. A room that is on another node, or that was resolved
+// without the store, is not an error. If a store call failed, the span of that store call has the status
+// Error.
 //
 // # Guarantees
 //
 //  1. Except for roost.failover, a span is only created below a recorded span. Background work, such as
 //     heartbeats and refreshes of pins, has no spans, so an idle node creates no traces.
-//  2. Without a provider of tracers, or below a span that is not recorded, a call costs
-//     one read of its context.
-//  3. No attribute, event or status holds the name of a room or of a participant, which
-//     may be personal data, nor a key, nor a token. That includes the spans of otelhttp
-//     around Handler and Transport. Errors appear by kind. See [Options].RoomNames.
+//  2. Without a tracer provider, or below a span that is not recorded, tracing a call only costs one read of
+//     the context.
+//  3. No attribute, event or status contains a key, a token, or the name of a room or of a participant, which
+//     can be personal data. The same applies to the otelhttp spans around Handler and Transport. Spans show
+//     only the kind of an error. See [Options].RoomNames for an exception.
 package clusterotel

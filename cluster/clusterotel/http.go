@@ -9,10 +9,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Handler wraps h, which serves the API of package clusterhttp. It adds the route to the
-// span of the request, which a middleware around it has started, and removes the name of
-// the room from the path. Place it directly inside that middleware; http.StripPrefix goes
-// around both.
+// Handler wraps h, which serves the API of package clusterhttp. Handler needs a surrounding middleware that
+// starts a span for each request, such as otelhttp. Handler adds the route to that span, and removes the name
+// of the room from the path. Place Handler directly inside the middleware, and http.StripPrefix around both.
 func (t *Tracing) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		span := trace.SpanFromContext(r.Context())
@@ -30,10 +29,10 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// Transport wraps base (nil: http.DefaultTransport) for the HTTP client of a
-// clusterhttp.Client. It names the span of a request, which a transport around it has
-// started, after the route, and removes names of rooms and keys. The transport around it
-// propagates the trace in headers.
+// Transport wraps base for the HTTP client of a clusterhttp.Client. If base is nil, it wraps
+// http.DefaultTransport. Transport needs a surrounding transport that starts a span for each request and
+// propagates the trace in headers. Transport names that span after the route, and removes names of rooms and
+// keys from it.
 func (t *Tracing) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -58,10 +57,11 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// Brief reports whether a request is worth a span. It is false for streams, whose spans would last for hours,
-// and for probes and scrapes, which would make a trace every few seconds. Use it with otelhttp.WithFilter.
+// Brief reports whether a request should have a span. Brief returns false for streams, because their spans
+// would last for hours, and for probes and scrapes, because they would create a trace every few seconds. Use
+// Brief with otelhttp.WithFilter.
 func Brief(r *http.Request) bool {
-	path := r.URL.EscapedPath() // a slash in the name of a room is escaped
+	path := r.URL.EscapedPath() // escaped, so a slash in the name of a room is not a separator
 	for _, end := range []string{"/v1/events", "/v1/table", "/healthz", "/readyz", "/metrics"} {
 		if strings.HasSuffix(path, end) {
 			return false
@@ -71,12 +71,11 @@ func Brief(r *http.Request) bool {
 	return !strings.HasSuffix(room, "/follow")
 }
 
-// masked returns an escaped path without the name of the room; it also accepts paths
-// outside of the API.
+// masked removes the name of the room from an escaped path. The path can be outside the API.
 func masked(path string) string {
 	before, rest, ok := strings.Cut(path, "/rooms/")
 	if plain, _, escaped := strings.Cut(before, "%"); escaped {
-		return plain // names are the only escaped part, unless /rooms/ itself is escaped
+		return plain // only names are escaped, unless /rooms/ itself is escaped
 	}
 	if !ok {
 		return path

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Store returns s with a span for each call that a caller waits for.
+// Store returns a wrapper of s that creates a span for each call that a caller waits for.
 func (t *Tracing) Store(s pinstore.Store) pinstore.Store { return &store{s, t} }
 
 type store struct {
@@ -50,7 +50,7 @@ func (s *store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 	return signed, err
 }
 
-// PresenceStore returns s with a span for each call that a caller waits for.
+// PresenceStore returns a wrapper of s that creates a span for each call that a caller waits for.
 func (t *Tracing) PresenceStore(s presence.Store) presence.Store {
 	return &presenceStore{s, t}
 }

@@ -20,12 +20,12 @@ import (
 
 // Options configure a [Tracing]. The zero value of each field means its default.
 type Options struct {
-	// Provider creates the spans. Default otel.GetTracerProvider(), which may be set
-	// later.
+	// Provider creates the spans. Default otel.GetTracerProvider(). That global provider can also be set
+	// after New.
 	Provider trace.TracerProvider
 
-	// RoomNames adds the names of rooms to spans: in roost.room, in URLs, and in the
-	// full texts of errors. Default false.
+	// RoomNames adds the names of rooms to spans: in the attribute roost.room, in URLs, and in the full text
+	// of errors. Default false.
 	RoomNames bool
 }
 
@@ -37,7 +37,7 @@ type Tracing struct {
 
 var _ affinity.Tracer = (*Tracing)(nil)
 
-// New returns a Tracing. It starts no goroutine and needs no Close.
+// New returns a Tracing. A Tracing starts no goroutine and needs no Close.
 func New(opts Options) *Tracing {
 	provider := opts.Provider
 	if provider == nil {
@@ -60,7 +60,7 @@ func (t *Tracing) Begin(ctx context.Context, call, room string) (context.Context
 			span.SetAttributes(
 				attribute.Int("roost.partition", int(a.Partition)), attribute.String("roost.source", a.Source.String()),
 				attribute.String("roost.reason", a.Reason), attribute.String("roost.node", string(a.Node)),
-				attribute.Int64("roost.epoch", int64(a.Epoch))) // below 2^53
+				attribute.Int64("roost.epoch", int64(a.Epoch))) // an epoch is below 2^53
 		}
 		if call == "host" {
 			span.SetAttributes(attribute.Bool("roost.hosted", err == nil))
@@ -107,8 +107,8 @@ func (t *Tracing) end(span trace.Span, err error) {
 	span.End()
 }
 
-// textOf describes err. The text of an error may contain the name of a room or a key, and the text of a
-// store's error may contain anything, so the description only has known kinds of errors.
+// textOf describes err. The description contains only known kinds of errors. The text of an error can contain
+// the name of a room or a key, and the text of a store's error can contain anything.
 func (t *Tracing) textOf(err error) string {
 	if t.names {
 		return err.Error()

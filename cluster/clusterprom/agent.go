@@ -107,7 +107,7 @@ func eventFamilies() []family {
 	}
 }
 
-// byReader includes the readers that every agent can have, even if they are not open.
+// byReader includes the readers that every agent can have, even if those readers are not open.
 func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 {
 	all := map[string]uint64{"http": 0, "run_owned": 0, "subscribe": 0, "watch": 0}
 	for _, r := range v.readers {
@@ -116,7 +116,7 @@ func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 
 	return all
 }
 
-// versions counts members by version, so that you can follow a deploy.
+// versions counts members by version, so that you can follow a deployment.
 func versions() family {
 	d := desc("member_versions",
 		"Live members by the version of their application, empty if not stated, and of roost.", "app_version",
@@ -190,8 +190,8 @@ func memberFamilies() []family {
 	}
 }
 
-// percentile returns the smallest value that the given percentage of all values does not exceed, or 0 if
-// there are no values. It sorts all.
+// percentile returns the smallest value that is at least as large as the given percentage of all values, or 0
+// if there are no values. percentile sorts all in place.
 func percentile(all []time.Duration, percent int) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -205,7 +205,7 @@ func tableFamilies() []family {
 		gauge("partitions", "Partitions of the cluster.", func(v *view) float64 { return float64(v.cfg.Partitions) }),
 		gauge("partitions_owned", "Partitions that this node owns.", func(v *view) float64 { return float64(v.owned) }),
 		gauge("partitions_unowned", "Partitions without an owner in this node's table; without a table, all of them.", func(v *view) float64 {
-			if len(v.Table.Nodes()) == 0 { // otherwise every partition has an owner
+			if len(v.Table.Nodes()) == 0 { // if the table has nodes, every partition has an owner
 				return float64(v.cfg.Partitions)
 			}
 			return 0

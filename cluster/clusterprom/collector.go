@@ -17,7 +17,8 @@ type Collector struct {
 	view     func() *view // called at each scrape
 }
 
-// New returns a collector of an agent and, unless nil, of rooms. It needs no Close, and may outlive both.
+// New returns a collector for an agent and, unless rooms is nil, for its rooms. The collector needs no Close,
+// and may outlive the agent and the rooms.
 func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	cfg := agent.Config()
 	families := append(agentFamilies(), lookupFamily())
@@ -34,16 +35,16 @@ func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	}}
 }
 
-// Joining returns a collector for the time until [cluster.Start] returns. It only has the phase of the node,
-// which is joining, so that an alert can report a node that cannot join. Unregister it before you register
-// [New].
+// Joining returns a collector for the time until [cluster.Start] returns. The collector only exports the
+// phase of the node, which is joining, so that an alert can report a node that cannot join. Unregister this
+// collector before you register [New].
 func Joining() *Collector {
 	v := &view{Snapshot: &cluster.Snapshot{Phase: cluster.PhaseJoining}}
 	return &Collector{[]family{phaseFamily()}, func() *view { return v }}
 }
 
-// Sources returns a collector for a process that reloads its settings while it runs, such as roost agent. It
-// calls readable at each scrape, which reports whether the last reload succeeded.
+// Sources returns a collector for a process that reloads its settings while it runs, such as roost agent. At
+// each scrape, the collector calls readable, which reports whether the last reload succeeded.
 func Sources(readable func() bool) *Collector {
 	return &Collector{sourceFamilies(), func() *view { return &view{readable: readable()} }}
 }
@@ -67,7 +68,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 type view struct {
 	*cluster.Snapshot
 	cfg     *cluster.Config
-	owned   int // partitions; unlike in the snapshot, 0 after the node's own lease has expired
+	owned   int // number of owned partitions; unlike in the snapshot, 0 after the node's own lease has expired
 	balance placement.Balance
 	readers []events.ReaderStats
 	loopAge time.Duration
@@ -76,8 +77,8 @@ type view struct {
 	readable bool // the last reload of the settings succeeded
 }
 
-// live returns the members that are live as far as this node knows. During a fence, that is only itself,
-// because the others are only the last known ones.
+// live returns the members that are live as far as this node knows. While the node is fenced, that is only
+// the node itself, because the snapshot then has the other members from before the fence.
 func (v *view) live() []*cluster.Member {
 	if v.Fenced {
 		return []*cluster.Member{v.Self}
@@ -85,7 +86,7 @@ func (v *view) live() []*cluster.Member {
 	return v.Members
 }
 
-// family is all metrics with the same name.
+// family is a group of metrics with the same name.
 type family struct {
 	desc *prometheus.Desc
 	read func(*view, chan<- prometheus.Metric)
@@ -105,7 +106,7 @@ func single(d *prometheus.Desc, kind prometheus.ValueType, read func(*view) floa
 	}}
 }
 
-// gauges and counters have a metric for each value of a label.
+// gauges and counters return a family with one metric for each value of a label.
 func gauges(name, help, label string, read func(*view) map[string]uint64) family {
 	return several(desc(name, help, label), prometheus.GaugeValue, read)
 }
@@ -122,7 +123,7 @@ func several(d *prometheus.Desc, kind prometheus.ValueType, read func(*view) map
 	}}
 }
 
-// durations are a summary without quantiles, from which a mean can be computed.
+// durations returns a summary without quantiles. The mean is the sum of the summary divided by its count.
 func durations(name, help string, read func(*view) (count uint64, total time.Duration)) family {
 	d := desc(name, help)
 	return family{d, func(v *view, to chan<- prometheus.Metric) {
@@ -131,7 +132,8 @@ func durations(name, help string, read func(*view) (count uint64, total time.Dur
 	}}
 }
 
-// histogram makes a histogram from the number of calls that took at most each duration.
+// histogram returns a histogram. within maps each duration to the number of calls that took at most this
+// duration.
 func histogram(name, help string, read func(*view) (count uint64, total time.Duration, within map[time.Duration]uint64)) family {
 	d := desc(name, help)
 	return family{d, func(v *view, to chan<- prometheus.Metric) {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// leaseAges adds up the ages of the live leases at each scrape, because a single scrape only sees one moment,
-// which is probably not the worst.
+// leaseAges accumulates the ages of the live leases over all scrapes. A single scrape only sees one moment,
+// which is probably not the worst moment.
 type leaseAges struct {
 	mu     sync.Mutex
 	count  uint64
 	total  time.Duration
-	within [8]uint64 // number of leases of at most so many eighths of the TTL
+	within [8]uint64 // within[i] counts the leases that were at most i+1 eighths of the TTL old
 }
 
 func leaseAgeFamily() family {

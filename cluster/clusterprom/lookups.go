@@ -8,12 +8,12 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// lookups times a batch of lookups at each scrape, because reading the clock takes longer than a single
-// lookup.
+// lookups measures a batch of lookups at each scrape. lookups does not measure a single lookup, because
+// reading the clock takes longer than a lookup.
 type lookups struct {
 	keys [256]string
 
-	mu    sync.Mutex // scrapes may overlap
+	mu    sync.Mutex // needed because scrapes can overlap
 	count uint64
 	took  time.Duration
 }
@@ -28,8 +28,8 @@ func lookupFamily() family {
 		func(v *view) (uint64, time.Duration) { return l.measure(v.Snapshot) })
 }
 
-// measure times lookups in a snapshot with a table, and returns the number and the duration
-// of all lookups so far.
+// measure performs and times a batch of lookups if the snapshot has a table. measure returns the number and
+// the total duration of all lookups since the collector was created.
 func (l *lookups) measure(s *cluster.Snapshot) (count uint64, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity"
 )
 
-// evacuation returns the evacuation in progress, or the latest one.
+// evacuation returns the current evacuation or, if there is none, the latest one.
 func (v *view) evacuation() affinity.Evacuation {
 	if v.rooms.Evacuation == nil {
 		return affinity.Evacuation{Over: true}

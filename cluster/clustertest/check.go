@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// recorder adds up an agent's batches from the first one on.
+// recorder accumulates all batches of an agent, including the first one.
 type recorder struct {
 	mu     sync.Mutex
 	ledger ledger.Ledger
@@ -23,7 +23,7 @@ type recorder struct {
 func record(a *cluster.Agent) *recorder {
 	r := &recorder{}
 	go func() {
-		for b := range a.Watch(context.Background()) { // ends with the agent
+		for b := range a.Watch(context.Background()) { // ends when the agent stops
 			r.mu.Lock()
 			r.ledger.Add(b)
 			r.mu.Unlock()
@@ -38,7 +38,7 @@ func (r *recorder) problems(a *cluster.Agent) []string {
 	return r.ledger.Problems(a.Owned(), memberIDs(a.Snapshot()))
 }
 
-// Batches returns all batches of the agent of id since its start.
+// Batches returns all batches that the agent with this ID has published since its start.
 func (c *Cluster) Batches(id string) []events.Batch {
 	r := c.node(id).record
 	r.mu.Lock()
@@ -47,7 +47,7 @@ func (c *Cluster) Batches(id string) []events.Batch {
 }
 
 // Disagreements returns all problems of the running nodes: different members, different tables, partitions
-// that are not owned by exactly one node, and events that do not add up to a node's members and partitions.
+// that are not owned by exactly one node, and events that contradict a node's current members and partitions.
 func (c *Cluster) Disagreements() []string {
 	var problems []string
 	owners := make(map[placement.Partition][]string)
@@ -90,8 +90,8 @@ func (c *Cluster) notOwnedOnce(owners map[placement.Partition][]string) (problem
 	return problems
 }
 
-// candidates describes the table of s: the number of its nodes, and the members that
-// are not active or not in it.
+// candidates describes the table of s: the number of its nodes, and the members that are not active or not in
+// the table.
 func candidates(s *cluster.Snapshot) string {
 	var odd []string
 	for _, m := range s.Members {
@@ -111,8 +111,8 @@ func memberIDs(s *cluster.Snapshot) []lease.NodeID {
 	return ids
 }
 
-// WaitAgreed waits until there is no disagreement, and returns how long that took. The
-// test fails if it takes longer than within.
+// WaitAgreed waits until there are no disagreements, and returns how long it waited. The test fails if the
+// wait takes longer than within.
 func (c *Cluster) WaitAgreed(within time.Duration) time.Duration {
 	c.t.Helper()
 	begin := time.Now()

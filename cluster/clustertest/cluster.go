@@ -17,12 +17,12 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// Options configure a Cluster. The zero value means a fast network without faults.
+// Options configure a Cluster. The zero value is a fast network without faults.
 type Options struct {
 	Seed   uint64                // seed of the network's random faults
 	Delay  time.Duration         // delay of every packet; default 1 ms
-	Jitter time.Duration         // maximum of a random addition to Delay
-	Loss   float64               // share of packets lost
+	Jitter time.Duration         // upper bound of a random addition to Delay
+	Loss   float64               // share of packets that are lost, from 0 to 1
 	Config func(*cluster.Config) // applied to every agent
 	Log    slog.Handler          // default: discard
 }
@@ -37,7 +37,7 @@ type Cluster struct {
 	hosts int
 }
 
-// node is a run of an agent.
+// node is an agent from its start to its end. A restart creates a new node.
 type node struct {
 	id, addr  string
 	agent     *cluster.Agent
@@ -46,7 +46,7 @@ type node struct {
 	record    *recorder
 }
 
-// NodeOption changes how a node is started.
+// NodeOption changes how StartWith starts a node.
 type NodeOption func(*nodeOptions)
 
 type nodeOptions struct {
@@ -60,7 +60,7 @@ func WithClockOffset(d time.Duration) NodeOption { return func(o *nodeOptions) {
 // WithConfig changes a node's configuration.
 func WithConfig(f func(*cluster.Config)) NodeOption { return func(o *nodeOptions) { o.config = f } }
 
-// New returns an empty cluster, which is closed at the end of the test.
+// New returns an empty cluster. The cluster is closed at the end of the test.
 func New(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
 	if opts.Delay == 0 {
@@ -77,7 +77,8 @@ func New(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// close ends all agents, and then waits for memberlist's last timers, which would outlive the bubble.
+// close stops all agents, and then waits for memberlist's last timers, which would otherwise outlive the
+// synctest bubble.
 func (c *Cluster) close() {
 	for _, n := range append(c.all(), c.gone...) {
 		n.gate.open()
@@ -86,8 +87,8 @@ func (c *Cluster) close() {
 	time.Sleep(time.Minute)
 }
 
-// Start starts agents at the same moment and returns when all have joined. Their seeds are three running
-// nodes or, if there are none, the first three of the new nodes.
+// Start starts agents at the same time and returns when all have joined. The seeds of the new nodes are three
+// running nodes. If no nodes are running, the seeds are the first three of the new nodes.
 func (c *Cluster) Start(ids ...string) {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -121,8 +122,8 @@ func (c *Cluster) StartWith(id string, opts ...NodeOption) *cluster.Agent {
 	return n.agent
 }
 
-// adopt makes n the running node of its id. An earlier node that still runs under the id
-// continues, but is no longer checked.
+// adopt makes n the running node with its ID. If an earlier node with the same ID is still running, it
+// continues, but Check no longer includes it.
 func (c *Cluster) adopt(n *node) {
 	if old := c.nodes[n.id]; old != nil {
 		c.gone = append(c.gone, old)
@@ -172,7 +173,7 @@ func (c *Cluster) start(id, addr string, seeds []string, opts ...NodeOption) *no
 	return n
 }
 
-// Agent returns the running agent of id.
+// Agent returns the running agent with this ID.
 func (c *Cluster) Agent(id string) *cluster.Agent {
 	c.t.Helper()
 	return c.node(id).agent
@@ -187,7 +188,7 @@ func (c *Cluster) node(id string) *node {
 	return n
 }
 
-// IDs returns the ids of the running nodes, sorted.
+// IDs returns the IDs of the running nodes, sorted.
 func (c *Cluster) IDs() []string { return slices.Sorted(maps.Keys(c.nodes)) }
 
 func (c *Cluster) all() []*node {
@@ -202,7 +203,7 @@ func (c *Cluster) remove(id string) *node {
 	return n
 }
 
-// Crash ends nodes without a leave, like kill -9.
+// Crash stops nodes without a leave message, like kill -9.
 func (c *Cluster) Crash(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -212,8 +213,8 @@ func (c *Cluster) Crash(ids ...string) {
 	}
 }
 
-// Vanish ends nodes together with their hosts, like a power cut. Unlike after Crash, their addresses do not
-// answer.
+// Vanish stops nodes together with their hosts, like a power failure. Unlike after Crash, nothing answers at
+// their addresses.
 func (c *Cluster) Vanish(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -223,7 +224,7 @@ func (c *Cluster) Vanish(ids ...string) {
 	}
 }
 
-// ResetStreams breaks all TCP connections of a node, like a restarted firewall. New connections work.
+// ResetStreams breaks all TCP connections of a node, like a restarted firewall. New connections still work.
 func (c *Cluster) ResetStreams(id string) {
 	c.t.Helper()
 	c.node(id).transport.Reset()
@@ -240,14 +241,14 @@ func (c *Cluster) Leave(id string) {
 	}
 }
 
-// Restart crashes a node and starts it again with the same id on another address.
+// Restart crashes a node and starts it again with the same ID on another address.
 func (c *Cluster) Restart(id string) {
 	c.t.Helper()
 	c.Crash(id)
 	c.Start(id)
 }
 
-// Pause stops a node, like SIGSTOP: its agent neither sends nor receives, and packets
+// Pause stops a node, like SIGSTOP. The agent of a paused node does not send or receive, and incoming packets
 // queue.
 func (c *Cluster) Pause(id string) {
 	n := c.node(id)
@@ -255,8 +256,8 @@ func (c *Cluster) Pause(id string) {
 	n.transport.Pause()
 }
 
-// Resume continues a paused node. Its agent runs before it receives the first queued
-// packet, which is the worst case.
+// Resume continues a paused node. The agent of the node runs before it receives the first queued packet,
+// which is the worst case.
 func (c *Cluster) Resume(id string) {
 	n := c.node(id)
 	n.gate.open()
@@ -276,21 +277,21 @@ func (c *Cluster) Split(groups ...[]string) {
 	c.net.Split(addrs...)
 }
 
-// Cut drops all packets from one node to another, and breaks the streams between the two.
-// Packets in the other direction still arrive.
+// Cut drops all packets from one node to another, and breaks the streams between both nodes. Packets in the
+// opposite direction still arrive.
 func (c *Cluster) Cut(from, to string) {
 	c.t.Helper()
 	c.net.CutOneWay(c.node(from).addr, c.node(to).addr)
 }
 
-// Heal ends all splits and cuts.
+// Heal removes all splits and cuts.
 func (c *Cluster) Heal() { c.net.HealAll() }
 
-// SetLoss sets the share of packets lost, from 0 to 1.
+// SetLoss sets the share of packets that are lost, from 0 to 1.
 func (c *Cluster) SetLoss(share float64) { c.net.SetLoss(share) }
 
-// SetLossOf sets the share of packets that are additionally lost on the way out of a node's host and into it,
-// from 0 to 1.
+// SetLossOf sets the shares of packets that are additionally lost when they leave and when they enter a
+// node's host, from 0 to 1.
 func (c *Cluster) SetLossOf(id string, out, in float64) {
 	c.t.Helper()
 	c.net.SetLossOf(c.node(id).addr, out, in)

@@ -1,6 +1,5 @@
-// Package clustertest runs whole clusters in memory, for tests of roost and of programs
-// that embed it. It runs inside a testing/synctest bubble, where a virtual minute takes
-// milliseconds:
+// Package clustertest runs whole clusters in memory, for tests of roost and of programs that embed it. A test
+// runs inside a testing/synctest bubble, where a virtual minute takes milliseconds:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		c := clustertest.New(t, clustertest.Options{})
@@ -10,13 +9,11 @@
 //		c.WaitAgreed(time.Second)
 //	})
 //
-// Agents and memberlist are real; only the sockets are simulated. The events of every
-// node are recorded from its first batch on, and [Cluster.Check] compares them with the
-// node's state.
+// Agents and memberlist are real. Only the sockets are simulated. The package records all events of every
+// node, including the first batch, and [Cluster.Check] compares them with the node's state.
 //
-// Tests with real sockets and real time do not need this package. Use the timings of [cluster.Local] for
-// them.
+// Tests with real sockets and real time do not need this package. Use the timings of [cluster.Local] in tests
+// with real sockets.
 //
-// Methods fail the test instead of returning errors. A Cluster belongs to the goroutine
-// of its test.
+// Methods fail the test instead of returning errors. Only the goroutine of the test may use a Cluster.
 package clustertest

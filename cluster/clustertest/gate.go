@@ -18,7 +18,7 @@ func (g *gate) open() {
 	}
 }
 
-// wait returns when the gate is open.
+// wait waits until the gate is open.
 func (g *gate) wait() {
 	if shut := g.closed.Load(); shut != nil {
 		<-*shut

@@ -21,12 +21,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requestTime is how long a request may take.
+// requestTime is the time limit of a request.
 const requestTime = 5 * time.Second
 
-// api sends the four requests of this package. It uses client-go's REST client instead of the generated
-// clients, which link the types of all resources of Kubernetes. With them a program has 29 MB, and without
-// them 15 MB.
+// api sends the four kinds of requests of this package. The package uses client-go's REST client, because the
+// generated clients link the types of all Kubernetes resources. A program with the generated clients is 29 MB
+// in size, and a program with the REST client is 15 MB.
 type api struct {
 	core, discovery rest.Interface
 	namespace, pod  string
@@ -91,13 +91,13 @@ func (o Options) config() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// right is what a service account must be allowed to do, in its namespace or, for nodes, in the cluster.
+// right is a permission that the service account needs, in its namespace or, for nodes, in the cluster.
 type right struct{ verb, group, resource string }
 
 func (a *api) slices(ctx context.Context, service string) ([]discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
-	// Read from the memory of the API server, which may be a moment old, so that 1,000 nodes cause no load on
-	// etcd.
+	// Read from the cache of the API server, so that 1,000 nodes cause no load on etcd. The cache can be
+	// slightly out of date.
 	r := a.discovery.Get().Namespace(a.namespace).Resource("endpointslices").
 		Param("labelSelector", discoveryv1.LabelServiceName+"="+service).Param("resourceVersion", "0")
 	err := a.do(ctx, right{"list", discoveryv1.GroupName, "endpointslices"}, "of the service "+service, r, &list)
@@ -124,14 +124,14 @@ func (a *api) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, err
 }
 
-// patchStatus merges a patch into the status of the own pod.
+// patchStatus merges a patch into the status of this node's pod.
 func (a *api) patchStatus(ctx context.Context, patch []byte) (*corev1.Pod, error) {
 	pod := new(corev1.Pod)
 	r := a.core.Patch(types.StrategicMergePatchType).Namespace(a.namespace).Resource("pods").Name(a.pod).SubResource("status").Body(patch)
 	return pod, a.do(ctx, right{"patch", "", "pods/status"}, a.pod, r, pod)
 }
 
-// do sends a request. If it is not allowed, the error says how to allow it.
+// do sends a request. If the request is not permitted, the error says how to permit it.
 func (a *api) do(ctx context.Context, needs right, name string, r *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
@@ -150,7 +150,7 @@ func (a *api) do(ctx context.Context, needs right, name string, r *rest.Request,
 	return fmt.Errorf("kubernetes: %s: %w", what, err)
 }
 
-// final reports whether a request that failed with err will fail again until a person does something.
+// final reports whether a request that failed with err will keep failing until a person fixes the problem.
 func final(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -158,21 +158,21 @@ func final(err error) bool {
 	}
 	switch code := status.Status().Code; code {
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false // a starting API server accepts no tokens for a moment
+		return false // an API server that is starting briefly accepts no tokens
 	default:
 		return code >= 400 && code < 500
 	}
 }
 
-// backoff returns the times between two attempts: up to 4 s, plus a random addition of up to half of that.
+// backoff returns the delays between attempts: up to 4 s, plus a random addition of up to half of the delay.
 func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 4 * time.Second}
 }
 
-// longWait is after what time of waiting the log warns, because a person may have to do something.
+// longWait is how long the node waits before the log warns, because a person may need to fix something.
 const longWait = 30 * time.Second
 
-// retry calls f until it succeeds, or fails with an error that is fatal, or ctx ends.
+// retry calls f until f succeeds or returns a fatal error, or until ctx ends.
 func retry(ctx context.Context, log *slog.Logger, fatal func(error) bool, f func() error) error {
 	pauses := backoff()
 	began, warned := time.Now(), false

@@ -17,46 +17,46 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// Options says where this node runs. Only Service is required. The zero value of every other field means its
-// default.
+// Options specifies where this node runs. Only Service is required. The zero value of every other field means
+// its default.
 type Options struct {
 	// Service is the name of a Service that selects the pods of all nodes, including this one. A Service that
-	// only selects seeds is not enough. It may be headless or not, and need not publish addresses that are
-	// not ready.
+	// only selects seeds is not enough. The Service can be headless, and it does not need to publish
+	// addresses that are not ready.
 	Service string
 
-	// Port is the name of the Service's port on which the pods gossip. Default "gossip".
+	// Port is the name of the Service port on which the pods gossip. Default "gossip".
 	Port string
 
-	// Namespace is the namespace of the pod and the Service. Default: that of the pod's service account.
+	// Namespace is the namespace of the pod and the Service. Default: the namespace of the pod's service
+	// account.
 	Namespace string
 
 	// Pod is the name of the pod that this process runs in. Default: the host name, which is the name of the
-	// pod unless its spec has a host name or the network of the host.
+	// pod unless its spec sets a host name or hostNetwork.
 	Pod string
 
-	// Labels are the keys of the pod's labels that the member gets, too. Labels that the pod does not have
-	// are omitted.
+	// Labels are the keys of pod labels to copy to the member. Labels that the pod does not have are omitted.
 	Labels []string
 
-	// API is how to reach the API server and how to authenticate. Default: with the token of the pod's
-	// service account.
+	// API specifies how to reach the API server and how to authenticate. By default, the node authenticates
+	// with the token of the pod's service account.
 	API *rest.Config
 }
 
-// The defaults of Options.Port and of the port that a node gossips on.
+// portName is the default of Options.Port, and port is the default port for gossip.
 const (
 	portName = "gossip"
 	port     = "7946"
 )
 
-// Configure returns cfg with what Kubernetes knows about the pod that this process runs in. It waits until
-// the API server answers, the pod has an address and the Service lists the pod, because a node that cannot
-// look for others must not begin alone, and a Service whose selector misses this pod may also miss the
-// others. It waits at most until ctx ends, and the log says what it waits for. If a permission is missing, it
-// fails at once and says which.
+// Configure adds to cfg what Kubernetes knows about the pod that this process runs in. Configure waits until
+// the API server answers, the pod has an address, and the Service lists the pod. A node that cannot look for
+// other nodes must not start alone, and a Service whose selector misses this pod may also miss the other
+// pods. Configure waits at most until ctx ends, and logs what it is waiting for. If a permission is missing,
+// Configure fails at once, and the error names the permission.
 //
-// It sets these fields if they are empty in cfg:
+// Configure sets these fields if they are empty in cfg:
 //
 //	ID         the name of the pod
 //	Cluster    NAMESPACE.SERVICE, so that clusters whose pods reuse addresses stay apart
@@ -81,7 +81,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	var seeds []string
 	given := cfg
 	err = retry(ctx, log, final, func() error {
-		cfg = given // the pod may have changed since the last attempt
+		cfg = given // start from the given cfg, because the pod may have changed since the last attempt
 		pod, err := a.ownPod(ctx)
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	return cfg, nil
 }
 
-// gossipsAt returns the address at which others reach the node, or the zero Addr if cfg does not say it.
+// gossipsAt returns the address at which others reach the node, or the zero Addr if cfg does not specify it.
 func gossipsAt(cfg cluster.Config) netip.Addr {
 	for _, s := range []string{cfg.Advertise, cfg.Bind} {
 		if at, err := netip.ParseAddrPort(s); err == nil && !at.Addr().IsUnspecified() {
@@ -156,8 +156,8 @@ func label(cfg *cluster.Config, pod *corev1.Pod, keys []string) {
 	}
 }
 
-// zone only asks for the node if the pod has no zone label. From Kubernetes 1.35 on pods have it, so one
-// permission less is needed.
+// zone gets the Kubernetes node from the API server only if the pod has no zone label. Since Kubernetes 1.35,
+// all pods have that label, so roost does not need permission to get nodes.
 func (a *api) zone(ctx context.Context, cfg *cluster.Config, pod *corev1.Pod) error {
 	cfg.Zone = cmp.Or(cfg.Zone, pod.Labels[corev1.LabelTopologyZone])
 	if cfg.Zone != "" {

@@ -22,26 +22,26 @@ import (
 type directory struct {
 	api           *api
 	service, port string
-	near          netip.Addr // where this node gossips
+	near          netip.Addr // gossip address of this node
 	log           *slog.Logger
 	failing       atomic.Bool
-	last          atomic.Pointer[list] // at first the list of Configure
+	last          atomic.Pointer[list] // initially the list of Configure
 }
 
 type list struct {
 	seeds []string
-	until time.Time // when the next one is due
+	until time.Time // when the next list is due
 }
 
-// listEvery is the time between two list requests of the whole cluster. Each of n nodes waits n times as
-// long.
+// listEvery is the time between two list requests of all nodes together. In a cluster of n nodes, each node
+// waits n times as long.
 const listEvery = time.Second / 16
 
 var _ = cluster.Config{Discover: (*directory)(nil).seeds}
 
-// seeds is Config.Discover. While the API server does not answer, it returns the seeds of the latest list,
-// because without addresses to try, a starting node would begin alone. The log says when that begins and
-// ends.
+// seeds implements Config.Discover. While the API server does not answer, seeds returns the seeds of the
+// latest list, because a starting node without seeds would start alone. seeds logs when discovery starts to
+// fail and when it works again.
 func (d *directory) seeds(ctx context.Context) ([]string, error) {
 	last := d.last.Load()
 	if time.Now().Before(last.until) {
@@ -68,7 +68,7 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	if err != nil {
 		return nil, err
 	}
-	// If there is none, the Service does not exist: Kubernetes makes an empty slice for a Service that
+	// If there is no slice, the Service does not exist: Kubernetes creates an empty slice for a Service that
 	// selects no pod.
 	if len(all) == 0 {
 		return nil, fmt.Errorf("kubernetes: there is no service %s in the namespace %s, or it has no selector", d.service, d.api.namespace)
@@ -82,7 +82,7 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	return found, nil
 }
 
-// lists returns an error unless the node's own pod was found.
+// lists returns nil if the Service lists the node's own pod, and an error otherwise.
 func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	own := []string{pod.Status.PodIP}
 	for _, ip := range pod.Status.PodIPs {
@@ -103,11 +103,11 @@ func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	return fmt.Errorf("%s: compare the selector of the service with the labels of the pod", what)
 }
 
-// pods are the pods of a Service. A pod with addresses of two families is a member with only one of them, and
-// the agent would never stop trying the other.
+// pods contains the pods of a Service, separated by address family. A pod with addresses of both families
+// gossips at only one of its addresses, and the agent would never stop trying the other address.
 type pods struct {
-	near, far []string // host:port with the address family of this node, and with the other
-	addresses []string // with or without a port with the right name
+	near, far []string // host:port: near with the address family of this node, far with the other family
+	addresses []string // all addresses, whether or not the pod has a port with the right name
 	others    []string // names of other ports
 }
 
@@ -118,8 +118,8 @@ func (p *pods) seeds() []string {
 	return p.near
 }
 
-// podsOf returns all pods, ready or not, because a starting fleet has no ready pods, and a terminating pod
-// still knows the members.
+// podsOf returns all pods, even if they are not ready. When a cluster starts, no pod is ready yet, and a
+// terminating pod still knows the members.
 func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *pods {
 	p := new(pods)
 	for _, s := range found {
@@ -134,7 +134,7 @@ func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *po
 		for _, e := range s.Endpoints {
 			for _, address := range e.Addresses {
 				if _, err := netip.ParseAddr(address); err != nil {
-					continue // skip names
+					continue // skip host names
 				}
 				p.addresses = append(p.addresses, address)
 				for _, port := range ports {

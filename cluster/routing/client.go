@@ -18,20 +18,20 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Errors of Place.
+// ErrNotReady and ErrNoMembers are errors of Place.
 var (
 	ErrNotReady  = errors.New("routing: not ready: no agent has sent a table yet; wait for Ready")
 	ErrNoMembers = errors.New("routing: no member can own anything: all are draining, settling or of weight 0")
 )
 
-// Member is what a Client knows of a live node. Don't modify it, because all readers share it.
+// Member is what a Client knows about a live node. Don't modify a Member, because all readers share it.
 type Member struct {
 	lease.Profile
 
 	State lease.State
 }
 
-// errEmpty returns the error of lookups for a key without an owner.
+// errEmpty returns the error of lookups for a key that has no owner.
 func (c Config) errEmpty() error {
 	if c.Scope == "" {
 		return ErrNoMembers
@@ -39,19 +39,19 @@ func (c Config) errEmpty() error {
 	return fmt.Errorf("%w, or none belongs to the scope %q", ErrNoMembers, c.Scope)
 }
 
-// view is the table and the members at one moment. It is immutable.
+// view is the table and the members at one point in time. A view is immutable.
 type view struct {
 	*tablewire.State
 
-	members []*Member // sorted by id
+	members []*Member // sorted by ID
 	owners  []*Member // by index into the nodes of the table
 	runners map[placement.Partition]*Member
 	state   *events.State
-	why     error // error of lookups for a key without an owner
+	why     error // error of lookups for a key that has no owner
 }
 
-// after returns the view of a state, which follows v. A candidate that has gone keeps its fields until the
-// next table.
+// after returns the view of state s, which follows v. A candidate that is no longer a member keeps its fields
+// until the next table.
 func (v *view) after(s *tablewire.State, empty error) *view {
 	next := &view{State: s, members: make([]*Member, len(s.Members)), why: empty}
 	live := make([]lease.Incarnation, len(s.Members))
@@ -102,7 +102,7 @@ func find(sorted []*Member, id lease.NodeID) *Member {
 	return sorted[i]
 }
 
-// candidates returns the members with these ids, which are candidates of the table.
+// candidates returns the members with these IDs, which must be candidates of the table.
 func (v *view) candidates(ids []lease.NodeID) []*Member {
 	members := make([]*Member, len(ids))
 	for i, id := range ids {
@@ -123,18 +123,18 @@ func (v *view) ownerOf(p placement.Partition) *Member {
 	return nil
 }
 
-// Client has a copy of a cluster's table. All its methods are safe for concurrent use, before and after
+// Client keeps a copy of a cluster's table. All its methods are safe for concurrent use, before and after
 // Close.
 type Client struct {
 	cfg     Config
-	own     *http.Transport // nil: the caller's transport is used
-	empty   error           // error of lookups for a key without an owner
+	own     *http.Transport // nil if the caller has set Config.HTTP
+	empty   error           // error of lookups for a key that has no owner
 	started time.Time
 
 	now     atomic.Pointer[view]
-	current atomic.Pointer[stream] // the stream that is followed; nil = none
+	current atomic.Pointer[stream] // the stream that the Client follows; nil means none
 	heard   atomic.Int64           // when the agent last sent something, in ns since the start
-	trouble atomic.Pointer[error]  // why no agent is followed
+	trouble atomic.Pointer[error]  // why the Client follows no agent
 	warned  atomic.Int64           // when a warning about a room's stream was last logged, in ns since the start
 	feed    events.Feed
 	ready   chan struct{}
@@ -143,9 +143,9 @@ type Client struct {
 	wait sync.WaitGroup
 }
 
-// Place returns the member that owns key. Don't modify the member. During a handoff, that is the member that
-// still runs the partition. Place takes no lock and allocates nothing. It fails with ErrNotReady or
-// ErrNoMembers.
+// Place returns the member that owns key. Don't modify the member. During a handoff, the owner is the member
+// that still runs the partition. Place takes no lock and allocates nothing. Place returns ErrNotReady before
+// Ready is closed, and ErrNoMembers if no member can own anything.
 func (c *Client) Place(key string) (*Member, error) {
 	v := c.now.Load()
 	if m := v.ownerOf(placement.Of(key, v.Table.Partitions())); m != nil {
@@ -154,18 +154,18 @@ func (c *Client) Place(key string) (*Member, error) {
 	return nil, v.why
 }
 
-// OwnerOf returns the owner of p, and false if it has none.
+// OwnerOf returns the owner of p, and false if p has no owner.
 func (c *Client) OwnerOf(p placement.Partition) (*Member, bool) {
 	m := c.now.Load().ownerOf(p)
 	return m, m != nil
 }
 
 // Owners returns the n best members for key, all different and the best first: the owner that the table
-// names, then the member that would own key without it, and so on. It allocates its result. If this program
-// does not have the cluster's strategy, it only returns the owner.
+// names, then the member that would own key without the owner, and so on. Owners allocates its result. If
+// this program does not have the cluster's strategy, Owners only returns the owner.
 func (c *Client) Owners(key string, n int) []*Member {
 	v := c.now.Load()
-	var few [3]int // saves an allocation for the usual n
+	var few [3]int // avoids an allocation for the usual n
 	ranked := v.Table.AppendRank(few[:0], placement.Of(key, v.Table.Partitions()), n)
 	members := make([]*Member, len(ranked))
 	for at, i := range ranked {
@@ -174,8 +174,8 @@ func (c *Client) Owners(key string, n int) []*Member {
 	return members
 }
 
-// OwnersNear returns the members of Owners with the members of a zone first, for readers that can use any of
-// n replicas.
+// OwnersNear returns the same members as Owners, but lists the members in zone first. Use OwnersNear for
+// readers that can read any of n replicas.
 func (c *Client) OwnersNear(key string, n int, zone string) []*Member {
 	v := c.now.Load()
 	return v.candidates(v.Table.RankNear(placement.Of(key, v.Table.Partitions()), n, zone))
@@ -187,51 +187,53 @@ func (c *Client) Subset(tenant string, n int) []*Member {
 	return v.candidates(v.Table.Subset(tenant, n))
 }
 
-// Partition returns the partition of key, or 0 before Ready.
+// Partition returns the partition of key, or 0 until Ready is closed.
 func (c *Client) Partition(key string) placement.Partition {
 	return placement.Of(key, c.now.Load().Table.Partitions())
 }
 
-// Members returns the live members, sorted by id. The slice is shared and must not be modified.
+// Members returns the live members, sorted by ID. The slice is shared and must not be modified.
 func (c *Client) Members() []*Member { return c.now.Load().members }
 
-// Member returns the live member with this id, and false if there is none. It costs O(log members).
+// Member returns the live member with this ID, and false if no live member has it. The lookup costs O(log
+// members).
 func (c *Client) Member(id lease.NodeID) (*Member, bool) { return c.now.Load().member(id) }
 
-// Table returns the table, which is immutable, or nil before Ready. It does not show which partitions still
-// run on another member during a handoff. Use OwnerOf for that.
+// Table returns the table, which is immutable, or nil until Ready is closed. The table does not show which
+// partitions still run on another member during a handoff. Use OwnerOf to find the member that still runs a
+// partition.
 func (c *Client) Table() *placement.Table { return c.now.Load().Table }
 
-// Ready is closed when the first table has arrived.
+// Ready returns a channel that is closed when the first table has arrived.
 func (c *Client) Ready() <-chan struct{} { return c.ready }
 
 // Watch returns the changes of owners and members; see events.Watch. Acquired and Released of a batch are
-// always empty, because a routing client owns nothing. Changes during the loop body, or while the Client
-// changes to another agent, are merged. The sequence ends with ctx or the Client.
+// always empty, because a routing client owns nothing. Changes that happen during the loop body, or while the
+// Client switches to another agent, are merged. The sequence ends when ctx ends or the Client is closed.
 func (c *Client) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &c.feed)
 }
 
-// Subscribe is Watch for select loops; see events.Subscribe.
+// Subscribe is like Watch, for select loops; see events.Subscribe.
 func (c *Client) Subscribe(ctx context.Context) <-chan events.Batch {
 	return events.Subscribe(ctx, &c.feed)
 }
 
-// Age returns how long ago an agent last confirmed the table. If no agent has sent a table yet, it returns
-// the time since the Client's start.
+// Age returns how long ago an agent last confirmed the table. If no agent has sent a table yet, Age returns
+// the time since the start of the Client.
 func (c *Client) Age() time.Duration {
 	return time.Since(c.started) - time.Duration(c.heard.Load())
 }
 
-// Status is how a Client is doing.
+// Status is the current state of a Client's connection to its agents.
 type Status struct {
-	Agent string        // the agent that is followed, as in Config.Agents without a password; "" = none at present
+	Agent string        // the agent that the Client follows, as in Config.Agents but without a password; "" if none
 	Age   time.Duration // age of the table
-	Stale bool          // the agent's own table may be out of date, and no other agent answers
-	Err   error         // why no agent is followed, or why other agents failed
+	Stale bool          // the agent's own table may be outdated, and no other agent has answered
+	Err   error         // why the Client follows no agent, or why other agents failed
 }
 
-// Status returns how the Client is doing, for people and for alerts.
+// Status returns the current state of the Client, for people and for alerts.
 func (c *Client) Status() Status {
 	s := Status{Age: c.Age(), Stale: c.now.Load().Stale}
 	if followed := c.current.Load(); followed != nil {
@@ -243,8 +245,8 @@ func (c *Client) Status() Status {
 	return s
 }
 
-// Close stops the Client and waits until its goroutines have ended. Lookups continue to use the last table.
-// Close may be called again.
+// Close stops the Client and waits until its goroutines have returned. Lookups continue to use the last
+// table. You can call Close several times.
 func (c *Client) Close() error {
 	c.stop()
 	c.wait.Wait()

@@ -15,25 +15,29 @@ import (
 
 // Config configures a Client.
 type Config struct {
-	// Agents are HTTP addresses of agents. Each is a host:port or a URL, with a path if the API is mounted
-	// below one. The Client follows one agent at a time, so two or three are enough. Required.
+	// Agents are HTTP addresses of agents. Each address is a host:port or a URL. If the API is mounted below
+	// a path, the URL includes that path. The Client follows one agent at a time, so two or three addresses
+	// are enough. Required.
 	Agents []string
 
 	// Scope, if set, is the name of a scope of the agents (cluster.Agent.Scope, or roost agent --scope). The
-	// Client then follows the table of this scope instead of the table of all members. An agent without this
-	// scope counts as failed, and the Client asks the next one. Calls about rooms ignore the scope.
+	// Client then follows the table of this scope instead of the table of all members. If an agent does not
+	// have the scope, the Client treats it as failed and tries the next agent. Calls about rooms ignore the
+	// scope.
 	Scope string
 
-	// Token is sent with each request. Without https, anyone on the network can read it.
+	// Token is the bearer token of each request. Without https, anyone on the network can read the token.
 	Token string
 
-	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It only follows
-	// redirects if it has a CheckRedirect. Default: a client that gives up connecting after IdleTimeout, and
-	// closes an HTTP/2 connection that is silent for IdleTimeout and then does not answer a ping within 10 s.
+	// HTTP sends the requests. The Timeout of HTTP must be 0, because a timeout would end every stream. The
+	// Client follows redirects only if HTTP has a CheckRedirect. The default HTTP client stops connecting
+	// after IdleTimeout. The default client closes an HTTP/2 connection that has been silent for IdleTimeout
+	// and then does not answer a ping within 10 s.
 	HTTP *http.Client
 
-	// IdleTimeout is how long the agent may be silent before the Client also asks another agent. An agent
-	// without news confirms the table three times in this time. 300 ms to 3 minutes; default 1 s.
+	// IdleTimeout is how long the agent may be silent before the Client also tries another agent. An agent
+	// that has no changes to send confirms the table three times per IdleTimeout. 300 ms to 3 minutes;
+	// default 1 s.
 	IdleTimeout time.Duration
 
 	// Log receives the log. Default slog.Default().
@@ -45,9 +49,9 @@ const (
 	leastIdle   = 300 * time.Millisecond
 	mostIdle    = 3 * time.Minute
 
-	// pingTime is how long an HTTP/2 connection may leave a ping unanswered. Without this, all attempts at an
-	// agent would use its dead connection for many minutes. The streams of rooms survive a shorter pause of
-	// the agent's process.
+	// pingTime is how long an HTTP/2 connection may leave a ping unanswered. Without pings, the Client would
+	// use a dead connection for all attempts to reach its agent, for many minutes. The streams of rooms
+	// survive a pause of the agent's process if it is shorter than pingTime.
 	pingTime = 10 * time.Second
 )
 
@@ -71,7 +75,7 @@ func (c Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// withDefaults fills in the defaults. It also returns the transport that it has made, if any.
+// withDefaults fills in the defaults. If withDefaults creates a transport, it also returns the transport.
 func (c Config) withDefaults() (_ Config, own *http.Transport) {
 	c.Agents = slices.Clone(c.Agents)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, defaultIdle)
@@ -86,7 +90,7 @@ func (c Config) withDefaults() (_ Config, own *http.Transport) {
 		}
 		c.HTTP = &http.Client{Transport: own}
 	}
-	if c.HTTP.CheckRedirect == nil { // agents don't redirect, and the token must not go elsewhere
+	if c.HTTP.CheckRedirect == nil { // agents don't redirect, and the token must not be sent elsewhere
 		stays := *c.HTTP
 		stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		c.HTTP = &stays

@@ -18,18 +18,19 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Resolve calls affinity.Resolver.Resolve of an agent: it returns where a room lives, and pins the room to a
-// node if it has none. size is the lowest expected number of participants, or 0. The agent does not host the
-// room. The application on the room's node does that when a participant arrives there. With a fixed size,
-// this is the Resolve of a reconnect.Driver. If the store does not answer the agent, the directive has Epoch
-// 0 and names the agent's best guess.
+// Resolve asks an agent to call affinity.Resolver.Resolve. Resolve returns the node of a room, and pins the
+// room to a node if it has none. size is the lowest expected number of participants, or 0. The agent does not
+// host the room. The application on the room's node hosts the room when a participant arrives there. With a
+// fixed size, this method can serve as the Resolve of a reconnect.Driver. If the store does not answer the
+// agent, the directive has Epoch 0 and names the agent's best guess.
 //
-// Resolve asks the agent that is followed, and then the others, each once and for at most Config.IdleTimeout.
-// The error is an *[AgentError] if the last agent answered, and wraps ctx.Err() if ctx ended.
+// Resolve tries the agent that the Client follows, and then the others, each once and for at most
+// Config.IdleTimeout. The error is an *[AgentError] if the last agent answered, and wraps ctx.Err() if ctx
+// ended.
 func (c *Client) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
 	if err != nil {
-		return reconnect.Directive{}, fmt.Errorf("routing: %w", err) // cannot fail: numbers only
+		return reconnect.Directive{}, fmt.Errorf("routing: %w", err) // cannot fail, because it contains only numbers
 	}
 	for _, agent := range c.agents() {
 		var d reconnect.Directive
@@ -43,8 +44,8 @@ func (c *Client) Resolve(ctx context.Context, room string, size int) (reconnect.
 }
 
 const (
-	roomIdle     = 50 * time.Second // by then, three comments are missing
-	roomWarnings = time.Minute      // between two warnings
+	roomIdle     = 50 * time.Second // after this time, three keep-alive comments are missing
+	roomWarnings = time.Minute      // minimum time between two warnings
 )
 
 func (c *Client) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
@@ -76,22 +77,22 @@ func (c *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 	}, nil
 }
 
-// Follow returns where a room lives, and then each new node of the room, until ctx ends. It pins nothing, so
-// the first directive comes when the room has a node. If its agent fails, Follow continues with another one.
-// If all agents fail, for example because the token is wrong, it logs a warning, at most once a minute for
-// all rooms.
+// Follow returns the node of a room, and then each new node of the room, until ctx ends. Follow pins nothing,
+// so the first directive arrives when the room has a node. If the agent fails, Follow continues with another
+// agent. If all agents fail, for example because the token is wrong, Follow logs a warning, at most once per
+// minute for all rooms.
 func (c *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
 		ended := errors.New("routing: the caller has ended it")
 		for failed := 0; ctx.Err() == nil; failed++ {
 			worked, err := c.followRoom(ctx, failed, room, func(data []byte) error {
-				failed = -1 // the next agent is the one that is followed then
+				failed = -1 // then the next attempt starts with the agent that the Client follows
 				var d reconnect.Directive
 				if err := json.Unmarshal(data, &d); err != nil {
 					return fmt.Errorf("routing: unexpected directive: %w", err)
 				}
-				// Another agent repeats where the room lives, or does not know of the last move yet.
+				// Another agent may repeat the room's node, or may not know the last move yet.
 				if d.Epoch == last.Epoch && d.To == last.To || d.Epoch != 0 && d.Epoch < last.Epoch {
 					return nil
 				}
@@ -111,8 +112,8 @@ func (c *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Dir
 	}
 }
 
-// lostRoom logs the end of a stream, and waits before the next one. Thousands of streams may end at the same
-// time, so it logs only one warning for all of them.
+// lostRoom logs the end of a room's stream, and waits before the next attempt. Thousands of streams may end
+// at the same time, so lostRoom logs only one warning for all of them.
 func (c *Client) lostRoom(ctx context.Context, failed int, room string, err error) {
 	now, last := int64(time.Since(c.started)), c.warned.Load()
 	if failed == len(c.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && c.warned.CompareAndSwap(last, now) {
@@ -128,9 +129,9 @@ func (c *Client) lostRoom(ctx context.Context, failed int, room string, err erro
 	}
 }
 
-// followRoom passes the directives of an agent to take, until take ends it, the agent is silent, or the
-// Client no longer follows the agent. It tries the followed agent first. A stream that was open for a while
-// counts as working, even without a directive.
+// followRoom passes the directives of an agent to take. followRoom returns when take fails, when the agent is
+// silent, or when the Client no longer follows the agent. followRoom first tries the agent that the Client
+// follows. A stream that was open for a while counts as working, even if it sent no directive.
 func (c *Client) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,14 +149,14 @@ func (c *Client) followRoom(ctx context.Context, try int, room string, take func
 		}
 		idle.Reset(roomIdle)
 	}, func(data []byte) error {
-		idle.Stop() // the time that the caller spends on a directive does not count as silence
+		idle.Stop() // the time that the caller spends on a directive must not count as silence
 		defer idle.Reset(roomIdle)
 		return take(data)
 	})
 	return !opened.IsZero() && time.Since(opened) > longestPause, err
 }
 
-// agents returns all agents, the followed one first.
+// agents returns all agents. The agent that the Client follows comes first.
 func (c *Client) agents() []string {
 	agents := slices.Clone(c.cfg.Agents)
 	if followed := c.current.Load(); followed != nil {
@@ -165,7 +166,7 @@ func (c *Client) agents() []string {
 	return agents
 }
 
-// roomPath also escapes dots, because the room ../.. would mean a parent directory.
+// roomPath also escapes dots, because the room name ../.. would otherwise mean a parent directory.
 func roomPath(room string) string {
 	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
 }

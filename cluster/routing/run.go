@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// firstPause is the maximum random wait before a Client asks another agent, because many routing clients
-	// lose an agent at the same moment.
+	// firstPause is the maximum random wait before a Client tries another agent. The wait is random because
+	// many routing clients lose an agent at the same time.
 	firstPause = 100 * time.Millisecond
 
-	// After each agent was asked once without success, the pause is up to leastPause. It doubles with each
-	// such round up to longestPause.
+	// After every agent has failed once, the pause is up to leastPause. The pause doubles with each such
+	// round, up to longestPause.
 	leastPause   = 200 * time.Millisecond
 	longestPause = 3 * time.Second
 
-	// someBytes is more than the comments that arrive in two IdleTimeouts.
+	// someBytes is more than the size of the comments that arrive in two IdleTimeouts.
 	someBytes = 512
 )
 
-// Start follows the agents until ctx ends or Close is called. It does not wait for the first table. Wait for
-// [Client.Ready], and see [Client.Status] if no agent answers. Start only fails if cfg is invalid.
+// Start follows the agents until ctx ends or Close is called. Start does not wait for the first table. Wait
+// for [Client.Ready], and check [Client.Status] if no agent answers. Start only fails if cfg is invalid.
 func Start(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -45,19 +45,19 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// runner decides which agent is followed. Only one goroutine uses it.
+// runner decides which agent the Client follows. Only one goroutine uses it.
 type runner struct {
 	client  *Client
 	reports chan report
 
-	cluster string   // cluster of the first table that was not stale; "" = not known
-	agents  []string // the one to ask next comes first
-	current *stream  // the stream that is followed; nil = none
-	other   *stream  // a stream that may have a better table; nil = none
+	cluster string   // cluster of the first table that was not stale; "" if unknown
+	agents  []string // the agent to try next comes first
+	current *stream  // the stream that the Client follows; nil means none
+	other   *stream  // a stream that may have a better table; nil means none
 	asked   time.Time
-	next    time.Time        // when another agent may be asked
+	next    time.Time        // earliest time to try another agent
 	failed  int              // failed attempts in a row
-	errs    map[string]error // errors of the latest attempts, by agent
+	errs    map[string]error // latest error of each agent
 }
 
 func (r *runner) run(ctx context.Context) {
@@ -71,7 +71,7 @@ func (r *runner) run(ctx context.Context) {
 			r.take(report)
 		case <-timer.C:
 		case <-ctx.Done():
-			return // the end of ctx also ends the streams
+			return // the streams end with ctx
 		}
 		timer.Reset(max(time.Millisecond, time.Until(r.look(ctx, time.Now()))))
 	}
@@ -80,7 +80,7 @@ func (r *runner) run(ctx context.Context) {
 // take handles a report of a stream.
 func (r *runner) take(n report) {
 	switch {
-	case n.from != r.current && n.from != r.other: // it was dropped
+	case n.from != r.current && n.from != r.other: // the Client has dropped the stream
 	case n.err != nil:
 		r.fail(n.from, n.err)
 	case r.cluster != "" && n.state.Cluster != "" && n.state.Cluster != r.cluster:
@@ -100,20 +100,21 @@ func (r *runner) take(n report) {
 }
 
 func (r *runner) show(s *tablewire.State) {
-	if !s.Stale { // an agent that is cut off may belong to another cluster, at an address that was used again
+	if !s.Stale { // an isolated agent may belong to another cluster that reuses the address
 		r.cluster = cmp.Or(r.cluster, s.Cluster)
 	}
 	r.client.show(s)
 }
 
-// better reports whether to keep the last table instead of a stale one, because there is still an agent to
-// ask that may have the present table.
+// better reports whether to keep the last table instead of a stale one. Another agent that the Client has not
+// tried yet may have the current table.
 func (r *runner) better() bool {
 	last := r.client.now.Load()
 	return last.Table != nil && !last.Stale && r.failed < len(r.agents)
 }
 
-// look drops streams that take too long, asks another agent if that is due, and returns when to look again.
+// look drops streams that take too long, and tries another agent if it is time. look returns when it must be
+// called again.
 func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	doubt := r.doubt(now)
 	if doubt == nil {
@@ -140,8 +141,8 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	return r.next
 }
 
-// until returns when the agent that is being asked has taken too long. A large table may take longer to
-// arrive, but a few bytes are only comments of an agent without a table.
+// until returns the time at which the Client stops waiting for the agent that it is trying. A large table can
+// take longer to arrive. If only a few bytes have arrived, they are comments of an agent without a table.
 func (r *runner) until() time.Time {
 	began := r.asked
 	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {
@@ -152,7 +153,7 @@ func (r *runner) until() time.Time {
 
 var errStale = errors.New("its own table may be out of date: it is isolated, or joins again")
 
-// doubt returns why another agent is needed; nil = none is.
+// doubt returns why the Client needs another agent, or nil if it does not need one.
 func (r *runner) doubt(now time.Time) error {
 	switch {
 	case r.current == nil:
@@ -165,7 +166,7 @@ func (r *runner) doubt(now time.Time) error {
 	return nil
 }
 
-// ask opens a stream of the next agent.
+// ask opens a stream to the next agent.
 func (r *runner) ask(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithCancel(ctx)
 	r.other, r.asked = &stream{agent: r.agents[0], name: agenturl.Shown(r.agents[0]), client: r.client, ctx: ctx, stop: stop}, now
@@ -177,7 +178,7 @@ func (r *runner) ask(ctx context.Context, now time.Time) {
 	})
 }
 
-// fail ends a stream, and has the next agent asked after a pause.
+// fail ends a stream, and schedules an attempt at the next agent after a pause.
 func (r *runner) fail(s *stream, err error) {
 	if s == r.current {
 		r.client.cfg.Log.Warn("agent lost; asking another one", "agent", s.name, "err", err)
@@ -200,7 +201,7 @@ func (r *runner) fail(s *stream, err error) {
 	}
 }
 
-// note keeps the latest error of an agent for Status.
+// note stores the latest error of an agent for Status.
 func (r *runner) note(agent string, err error) {
 	if r.errs == nil {
 		r.errs = make(map[string]error)

@@ -17,29 +17,29 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// maxEvent is the maximum size of an event in bytes. A table of 65,536 partitions with long node ids takes 4
+// maxEvent is the maximum size of an event in bytes. A table of 65,536 partitions with long node IDs takes 4
 // MB, and each member with many labels takes 2 kB.
 const maxEvent = 32 << 20
 
-// stream is the stream of one agent.
+// stream is a connection to one agent from which the Client reads the table.
 type stream struct {
-	agent  string // its address, as configured
-	name   string // its address without a password, for people
+	agent  string // address of the agent, as configured
+	name   string // address of the agent without a password, for people
 	client *Client
-	ctx    context.Context //nolint:containedctx // context of the stream, which ends when the agent is dropped
+	ctx    context.Context //nolint:containedctx // context of the stream; canceled when the Client drops the agent
 	stop   context.CancelFunc
 	heard  atomic.Int64 // when the agent last sent something, in ns since the start of the Client
-	bytes  atomic.Int64 // number of bytes that it has sent
+	bytes  atomic.Int64 // number of bytes that the agent has sent
 }
 
-// report is news of a stream: a state, or its end.
+// report is a message from a stream: a new state, or the error that ended the stream.
 type report struct {
 	from  *stream
 	state *tablewire.State
 	err   error
 }
 
-// follow reads the stream of an agent until it ends, and reports its states.
+// follow reads the stream of an agent until the stream ends, and reports its states.
 func (s *stream) follow(to chan<- report) {
 	ctx := s.ctx
 	var state *tablewire.State
@@ -70,7 +70,7 @@ func send(ctx context.Context, to chan<- report, r report) error {
 	}
 }
 
-// said notes that the agent has sent bytes, or the headers of the stream.
+// said records that the agent has sent bytes, or the headers of the stream.
 func (s *stream) said(bytes int) {
 	s.bytes.Add(int64(bytes))
 	now := time.Since(s.client.started)
@@ -80,7 +80,7 @@ func (s *stream) said(bytes int) {
 	}
 }
 
-// saying is a body that notes when bytes arrive.
+// saying is a response body that records when bytes arrive.
 type saying struct {
 	io.Reader
 	said func(bytes int)
@@ -94,8 +94,8 @@ func (r *saying) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// events passes the data of events of a kind to take, until the stream or ctx ends or take fails. It never
-// returns nil.
+// events passes the data of each event of one kind to take, until the stream ends, ctx ends or take fails.
+// events always returns an error.
 func (c *Client) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
 	resp, err := c.call(ctx, agent, http.MethodGet, path, nil)
 	if err != nil {
@@ -124,22 +124,23 @@ func (c *Client) events(ctx context.Context, agent, path, kind string, said func
 
 // AgentError is an error response of an agent.
 type AgentError struct {
-	Agent  string `json:"-"`     // without a password
-	Status int    `json:"-"`     // status of the HTTP response
-	Code   string `json:"code"`  // see package clusterhttp
-	Text   string `json:"error"` // for people
+	Agent  string `json:"-"`     // address of the agent without a password
+	Status int    `json:"-"`     // HTTP status of the response
+	Code   string `json:"code"`  // error code: see package clusterhttp
+	Text   string `json:"error"` // error text for people
 }
 
-// Error names the agent and the reason.
+// Error names the agent and the reason for the failure.
 func (e *AgentError) Error() string {
 	return fmt.Sprintf("routing: the agent at %s: %s", e.Agent, e.Text)
 }
 
-// call makes a request. It returns responses with status 2xx, and turns others into an *AgentError.
+// call makes a request. call returns responses with status 2xx, and returns an *AgentError for any other
+// status.
 func (c *Client) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
 	base, err := agenturl.Parse(agent)
 	if err != nil {
-		return nil, err // cannot fail: validate has checked it
+		return nil, err // cannot happen, because validate has checked it
 	}
 	r, err := http.NewRequestWithContext(ctx, method, base+path, body)
 	if err != nil {
@@ -154,7 +155,7 @@ func (c *Client) call(ctx context.Context, agent, method, path string, body io.R
 	resp, err := c.cfg.HTTP.Do(r)
 	if err != nil {
 		if failure, ok := errors.AsType[*url.Error](err); ok {
-			err = failure.Err // without repeating the URL
+			err = failure.Err // does not repeat the URL
 		}
 		return nil, fmt.Errorf("routing: no agent answers at %s: %w", agenturl.Shown(agent), err)
 	}

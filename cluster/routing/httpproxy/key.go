@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Key returns the key of a request. If it fails, the response is a 400 with the text of the error.
+// Key returns the key of a request. If Key fails, the proxy responds with a 400 and the text of the error.
 type Key func(*http.Request) (string, error)
 
-// FromPath takes the key from the nth segment of the path, unescaped. For example, segment 2 of
+// FromPath uses the nth segment of the path as the key, unescaped. For example, segment 2 of
 // /rooms/standup/join is standup.
 func FromPath(n int) Key {
 	return func(r *http.Request) (string, error) {
@@ -24,19 +24,19 @@ func FromPath(n int) Key {
 	}
 }
 
-// FromQuery takes the key from a parameter of the query.
+// FromQuery uses the value of a query parameter as the key.
 func FromQuery(name string) Key {
 	return func(r *http.Request) (string, error) {
 		return found(r.URL.Query().Get(name), "parameter", name)
 	}
 }
 
-// FromHeader takes the key from a header.
+// FromHeader uses the value of a header as the key.
 func FromHeader(name string) Key {
 	return func(r *http.Request) (string, error) { return found(r.Header.Get(name), "header", name) }
 }
 
-// FromCookie takes the key from a cookie.
+// FromCookie uses the value of a cookie as the key.
 func FromCookie(name string) Key {
 	return func(r *http.Request) (string, error) {
 		c, err := r.Cookie(name)
@@ -54,7 +54,7 @@ func found(value, what, name string) (string, error) {
 	return value, nil
 }
 
-// ParseKey parses path:N, query:NAME, header:NAME or cookie:NAME.
+// ParseKey returns the Key for a text of the form path:N, query:NAME, header:NAME or cookie:NAME.
 func ParseKey(text string) (Key, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	if kind == "path" {

@@ -18,11 +18,13 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing"
 )
 
-// Place returns the address of the server that owns a key, as host:port or as a URL without a path, and
-// whether it is this process. If it fails, the response is a 503 with the text of the error.
+// Place returns the address of the server that owns a key, as host:port or as a URL without a path. here is
+// true if that server is this process. If Place fails, the proxy responds with a 503 and the text of the
+// error.
 type Place func(key string) (addr string, here bool, err error)
 
-// FromClient returns a Place that asks a routing client. The owner is never this process.
+// FromClient returns a Place that looks keys up in a routing client. FromClient never reports this process as
+// the owner.
 func FromClient(c *routing.Client) Place {
 	return func(key string) (string, bool, error) {
 		m, err := c.Place(key)
@@ -35,30 +37,31 @@ func FromClient(c *routing.Client) Place {
 
 // Config configures a Proxy. Place and Key are required.
 type Config struct {
-	// Place finds the owner of a key. While a request that may run twice waits for its response, Place is
-	// called again five times a second, in another goroutine.
+	// Place finds the owner of a key. While a request that may run twice waits for its response, the proxy
+	// calls Place again five times a second, in another goroutine.
 	Place Place
 	Key   Key
 
-	// Local serves requests for keys that are owned here. Default: none; Place must then never return true.
+	// Local serves requests for keys that this process owns. Default: none. Without Local, Place must never
+	// return true for here.
 	Local http.Handler
 
-	// Redirect responds with a 307 to the address of the owner, instead of sending the request there. Clients
-	// must be able to reach the servers.
+	// Redirect makes the proxy respond with a 307 to the address of the owner, instead of sending the request
+	// there. Clients must be able to reach the servers.
 	Redirect bool
 
-	// Scheme is the scheme of addresses without one: http or https. Default http.
+	// Scheme is the scheme of addresses that have none: http or https. Default http.
 	Scheme string
 
 	// Transport sends the requests. Default NewTransport().
 	Transport http.RoundTripper
 
-	// RetryTimeout is for how long a request is sent again after its first failure. The time starts again
-	// each time the request moves from a server that has not responded to the next owner. Default 5 s;
-	// negative: never.
+	// RetryTimeout is how long the proxy keeps sending a request again after its first failure. The time
+	// restarts when the request moves to the next owner because its server has not responded. Default 5 s;
+	// negative: no retries.
 	RetryTimeout time.Duration
 
-	// ReplayBytes is the size of the largest body that is kept so that it can be sent again. Default 64 kB;
+	// ReplayBytes is the maximum size of a body that the proxy keeps to send it again. Default 64 kB;
 	// negative: none.
 	ReplayBytes int64
 
@@ -74,22 +77,22 @@ const (
 	// hopsHeader counts how often a request was forwarded.
 	hopsHeader = "Roost-Hops"
 
-	// Limits of the pause between two attempts.
+	// leastPause and longestPause limit the pause between two attempts.
 	leastPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
 
-	// pingTime is how long an HTTP/2 connection may be silent before a ping, and how long the answer may
-	// take.
+	// pingTime is how long an HTTP/2 connection may be silent before the proxy sends a ping, and how long the
+	// proxy waits for the answer.
 	pingTime = 3 * time.Second
 )
 
-// Proxy is an http.Handler. It is safe for concurrent use.
+// Proxy is an http.Handler that is safe for concurrent use.
 type Proxy struct {
 	cfg   Config
 	proxy *httputil.ReverseProxy
 }
 
-// New returns a Proxy. It fails if cfg is invalid.
+// New returns a Proxy, or an error if cfg is invalid.
 func New(cfg Config) (*Proxy, error) {
 	switch {
 	case cfg.Place == nil || cfg.Key == nil:
@@ -121,12 +124,13 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 // NewTransport returns the default of Config.Transport, for applications that need to set more of its fields,
-// such as ResponseHeaderTimeout or TLSClientConfig. It is a clone of http.DefaultTransport that uses no
-// proxy, gives up connecting after a second, keeps 100 idle connections to each server, and closes an HTTP/2
-// connection on which nothing arrives for 3 s and a ping is then not answered within 3 s.
+// such as ResponseHeaderTimeout or TLSClientConfig. NewTransport clones http.DefaultTransport with these
+// changes: it uses no proxy, stops connecting after a second, and keeps 100 idle connections to each server.
+// If nothing arrives on an HTTP/2 connection for 3 s, it sends a ping, and closes the connection if the
+// answer does not arrive within 3 s.
 func NewTransport() *http.Transport {
 	t := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
-	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // the application may have replaced it, for example for traces
+	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // the application may have replaced it, for example for tracing
 		t = standard.Clone()
 	}
 	t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
@@ -135,8 +139,8 @@ func NewTransport() *http.Transport {
 	return t
 }
 
-// forwarded adds the client to X-Forwarded-For. It keeps host and protocol, because the server in front of
-// the proxy, which terminates TLS, knows them better.
+// forwarded adds the client to X-Forwarded-For. forwarded keeps X-Forwarded-Host and X-Forwarded-Proto,
+// because the server in front of the proxy, which terminates TLS, knows the correct values.
 func forwarded(r *httputil.ProxyRequest) {
 	const hops, host, proto = "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"
 	r.Out.Header[hops] = r.In.Header[hops]
@@ -148,7 +152,8 @@ func forwarded(r *httputil.ProxyRequest) {
 	}
 }
 
-// logWriter receives the log lines of httputil. Most are about broken copies because a client has gone.
+// logWriter receives the log lines of httputil. Most lines report that a copy failed because the client has
+// gone.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(b []byte) (int, error) {
@@ -156,16 +161,16 @@ func (w logWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// route is where a request goes.
+// route is the destination of a request.
 type route struct {
 	key   string
 	addr  string // address of the owner when the request arrived
-	first bool   // no proxy has forwarded it before
+	first bool   // no proxy has forwarded the request before
 }
 
 type routeKey struct{}
 
-// ServeHTTP serves the request here, or sends it to the owner of its key.
+// ServeHTTP passes the request to Local or sends it to the owner of its key.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key, err := p.cfg.Key(r)
 	if err != nil {
@@ -199,10 +204,10 @@ func (p *Proxy) redirect(w http.ResponseWriter, r *http.Request, addr string) {
 	u := *r.URL
 	u.Scheme, u.Host = to.Scheme, to.Host
 	w.Header().Set("Cache-Control", "no-store")
-	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // to the host of the owner, as Place says
+	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // the host comes from Place
 }
 
-// hopsOf returns how often a request was forwarded. A header that is not a number counts as too often.
+// hopsOf returns how often a request was forwarded. A header that is not a number counts as too many times.
 func hopsOf(r *http.Request) int {
 	text := r.Header.Get(hopsHeader)
 	if text == "" {
@@ -215,7 +220,7 @@ func hopsOf(r *http.Request) int {
 	return int(n)
 }
 
-// target parses an address of Place.
+// target parses an address that Place has returned.
 func (p *Proxy) target(addr string) (*url.URL, error) {
 	if addr == "" {
 		return nil, &unavailableError{errors.New("the owner has no address: start its agent with --api-addr")}
@@ -230,18 +235,18 @@ func (p *Proxy) target(addr string) (*url.URL, error) {
 	return u, nil
 }
 
-// unavailableError is why a request was not sent to a server, or was not accepted by any.
+// unavailableError is the error of a request that was not sent to a server, or that no server accepted.
 type unavailableError struct{ error }
 
 func (e *unavailableError) Unwrap() error { return e.error }
 
 // fail responds to a request that no server has answered.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok { // a limit of a handler in front of the proxy
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok { // the limit comes from a handler in front of the proxy
 		http.Error(w, fmt.Sprintf("the body has more than %d bytes", large.Limit), http.StatusRequestEntityTooLarge)
 		return
 	}
-	if errors.Is(r.Context().Err(), context.Canceled) || errors.Is(err, errBody) { // middleware that counts errors should not blame the servers for it
+	if errors.Is(r.Context().Err(), context.Canceled) || errors.Is(err, errBody) { // middleware that counts errors should not blame the servers
 		p.cfg.Log.Debug("the client has gone", "path", r.URL.Path, "err", err)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

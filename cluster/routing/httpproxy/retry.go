@@ -14,30 +14,32 @@ import (
 	"time"
 )
 
-// router is the transport of the proxy. It sends a request to the owner of its key, and sends it again if
-// that is allowed and may help.
+// router is the transport of the proxy. router sends a request to the owner of its key. If the request fails,
+// router sends it again if that is safe and can help.
 type router struct{ *Proxy }
 
-// mostRuns is how often servers may break off a request. The request may be the cause, and would crash one
-// server after the other. But a load balancer in front of a dead server breaks connections, too, so the last
-// attempt comes after tables have learned of a crash.
+// mostRuns is how often servers may break off a request. The number is limited because the request may be the
+// cause and would crash one server after another. However, a load balancer in front of a dead server also
+// breaks connections. The proxy therefore waits for lastPause before the last attempt, so that tables can
+// learn of a crash.
 const (
 	mostRuns  = 3
 	lastPause = time.Second
 )
 
 // longestDispute is the longest pause between two attempts while servers disagree about the owner of a key.
-// An attempt makes up to Config.Hops requests, and tables need some hundred milliseconds to agree.
+// The pause is long because an attempt makes up to Config.Hops requests, and tables need some hundred
+// milliseconds to agree.
 const longestDispute = time.Second
 
-// brokenError is why a server that received a request has not answered it.
+// brokenError is the error of a request that a server may have received but has not answered.
 type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }
 
 // RoundTrip implements http.RoundTripper.
 func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
-	way := r.Context().Value(routeKey{}).(route) //nolint:forcetypeassert // ServeHTTP has put it there
+	way := r.Context().Value(routeKey{}).(route) //nolint:forcetypeassert // ServeHTTP has set it
 	b, err := t.keep(r)
 	if err != nil {
 		return nil, err
@@ -45,7 +47,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	var e effort
 	for {
 		resp, again, err := t.attempt(r, way, b)
-		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request tries again
+		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request retries it
 			return resp, nil
 		}
 		if !e.more(err, t.cfg.RetryTimeout) || !again || r.Context().Err() != nil || !b.seal() {
@@ -62,8 +64,8 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// discard closes a rejected response. If the rest of the response is only a line of text, the connection can
-// be used for the next attempt.
+// discard closes a rejected response. If the rest of the response is only a line of text, discard reads it,
+// so that the next attempt can reuse the connection.
 func discard(resp *http.Response) {
 	if n := resp.ContentLength; n > 0 && n <= 1<<10 {
 		late := time.AfterFunc(leastPause, func() { _ = resp.Body.Close() })
@@ -78,13 +80,12 @@ type effort struct {
 	until    time.Time
 	failures int
 	runs     int           // attempts that broke off
-	wait     time.Duration // until the next attempt
+	wait     time.Duration // pause before the next attempt
 }
 
-// more counts a failure and reports whether there may be another attempt. If err is nil, the failure is a
-// 421.
+// more counts a failure and reports whether another attempt is allowed. If err is nil, the failure is a 421.
 func (e *effort) more(err error, timeout time.Duration) bool {
-	if e.until.IsZero() || errors.Is(err, errMoved) { // the next owner has not been asked yet
+	if e.until.IsZero() || errors.Is(err, errMoved) { // the request has not been sent to the next owner yet
 		e.until = time.Now().Add(timeout)
 	}
 	longest := longestPause
@@ -102,7 +103,8 @@ func (e *effort) more(err error, timeout time.Duration) bool {
 	return e.runs < mostRuns && time.Now().Before(e.until)
 }
 
-// reroute returns where the next attempt goes. It is the same server until there is another owner.
+// reroute returns the destination of the next attempt. The destination is the same server until the key has
+// another owner.
 func (t *router) reroute(way route) route {
 	if addr, _, err := t.cfg.Place(way.key); err == nil {
 		way.addr = addr
@@ -120,7 +122,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attempt sends the request once. It returns whether the request may be sent again, if its body can be.
+// attempt sends the request once. again reports whether another attempt is allowed, provided that the body
+// can be sent again.
 func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response, again bool, _ error) {
 	to, err := t.target(way.addr)
 	if err != nil {
@@ -131,11 +134,11 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	ctx, watched := r.Context(), (*watch)(nil)
 	if again && t.cfg.RetryTimeout > 0 {
 		ctx, watched = t.watch(ctx, way)
-		defer watched.end(true) // also after a panic of the transport
+		defer watched.end(true) // needed if the transport panics
 	}
-	var asked, sent atomic.Bool // a transport that does not support traces sets neither, and may have sent it
+	var asked, sent atomic.Bool // a transport without support for traces sets neither, and may have sent the request
 	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { // called again after a connection that took nothing, or for a request that may run twice
+		GetConn: func(string) { // net/http calls it again if a connection took nothing, or if the request may run twice
 			asked.Store(true)
 			if !keyed(r.Header) {
 				sent.Store(false)
@@ -150,7 +153,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	}
 	resp, err := t.cfg.Transport.RoundTrip(out)
 	if watched.end(err == nil) {
-		if err == nil { // the headers came just now, and the body would break off
+		if err == nil { // the headers have just arrived, but the body would break off
 			_ = resp.Body.Close()
 		}
 		return nil, true, fmt.Errorf("%s: %w", to.Host, errMoved)
@@ -168,22 +171,22 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	return nil, again, err
 }
 
-// idempotent reports whether a request may be carried out twice: RFC 9110, section 9.2.2.
+// idempotent reports whether a request with this method may be carried out twice: RFC 9110, section 9.2.2.
 func idempotent(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete},
 		method)
 }
 
-// keyed reports whether net/http treats a request of any method as one that may run twice, so that it may
-// have been sent before net/http connects again.
+// keyed reports whether a request has a header with which net/http may send a request of any method twice. If
+// net/http connects again for such a request, net/http may already have sent it.
 func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
-// body is the body of a request. It is kept if it is short, and otherwise read once. Only one goroutine uses
-// it.
+// body is the body of a request. The proxy keeps a short body in memory, and reads a longer body only once.
+// Only one goroutine uses it.
 type body struct {
-	stream io.ReadCloser // nil: the body is kept
-	kept   []byte        // nil: there is no body
-	last   *once         // the stream in the latest attempt
+	stream io.ReadCloser // nil if the proxy keeps the body
+	kept   []byte        // nil if there is no body
+	last   *once         // the stream of the latest attempt
 }
 
 var (
@@ -191,7 +194,7 @@ var (
 	errSealed = errors.New("httpproxy: the request was sent again, and its body with it")
 )
 
-// keep reads a short body, so that it can be sent again.
+// keep reads a short body into memory, so that the proxy can send it again.
 func (t *router) keep(r *http.Request) (*body, error) {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
@@ -206,7 +209,7 @@ func (t *router) keep(r *http.Request) (*body, error) {
 	return &body{kept: kept}, nil
 }
 
-// open returns the body for an attempt, and whether another attempt could have the same body.
+// open returns the body for an attempt, and whether another attempt could send the same body.
 func (b *body) open() (_ io.ReadCloser, again bool) {
 	switch {
 	case b.stream != nil:
@@ -218,21 +221,21 @@ func (b *body) open() (_ io.ReadCloser, again bool) {
 	return http.NoBody, true
 }
 
-// seal takes the stream away from the latest attempt, so that another one can have it. It is needed because a
-// transport may read the body even after the response. It returns false if the attempt has already read from
-// the stream.
+// seal takes the stream away from the latest attempt, so that another attempt can use the stream. seal is
+// necessary because a transport may read the body even after the response. seal returns false if the attempt
+// has already read from the stream.
 func (b *body) seal() bool {
 	return b.last == nil || b.last.state.CompareAndSwap(open, sealed) || b.last.state.Load() == sealed
 }
 
-// The states of a stream in one attempt.
+// These are the states of a stream in one attempt.
 const (
-	open   = iota // it may still go to another attempt
-	read          // a part of it was read
-	sealed        // another attempt has it
+	open   = iota // another attempt can still use the stream
+	read          // the attempt has read a part of the stream
+	sealed        // another attempt uses the stream
 )
 
-// once is a stream that stays open for another attempt until it is read.
+// once is a stream that remains available for another attempt until it is read.
 type once struct {
 	stream io.Reader
 	state  atomic.Int32

@@ -8,20 +8,21 @@ import (
 )
 
 const (
-	// lookEvery is how often the owner of a key is looked up while its server has not responded.
+	// lookEvery is how often the proxy looks up the owner of a key while its server has not responded.
 	lookEvery = 200 * time.Millisecond
 
-	// moveGrace is how long a server may still respond after its key has moved. Most moves are from live
-	// servers, because they drain or a join took some of their keys. A request in progress then gets its
-	// response with less effort than by a second run. A vanished server cannot be distinguished by its
-	// address, but the cluster has needed longer than the grace to notice that anyway.
+	// moveGrace is how long a server may still respond after its key has moved. Most keys move away from live
+	// servers, because these servers drain or because a join took some of their keys. Waiting for the
+	// response of a live server costs less than running the request again. The proxy cannot distinguish a
+	// vanished server from a live one, but the cluster needs longer than this grace time to notice a vanished
+	// server anyway.
 	moveGrace = time.Second
 )
 
 var errMoved = errors.New("the key has another owner by now, and this server has not answered")
 
-// watch gives up an attempt without a response when the key has had another owner for moveGrace. TCP only
-// notices after minutes that a host has vanished, and never that a process is paused.
+// watch cancels an attempt without a response when the key has had another owner for moveGrace. TCP needs
+// minutes to notice that a host has vanished, and never notices that a process is paused.
 type watch struct {
 	router *router
 	way    route
@@ -29,23 +30,23 @@ type watch struct {
 
 	mu      sync.Mutex
 	timer   *time.Timer
-	moved   time.Time // when the key got another owner
+	moved   time.Time // since when the key has had another owner
 	ended   bool
 	gaveUp  bool
-	problem any // a panic of Place
+	problem any // value of a panic in Place
 }
 
-// watch returns the context of an attempt, which it watches until end is called.
+// watch returns the context of an attempt, and watches the attempt until end is called.
 func (t *router) watch(ctx context.Context, way route) (context.Context, *watch) {
 	w := &watch{router: t, way: way}
-	ctx, w.cancel = context.WithCancel(ctx) // the end of the request also ends the context of a response
+	ctx, w.cancel = context.WithCancel(ctx) // if end does not cancel it, the end of the request does
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(lookEvery, w.look)
 	return ctx, w
 }
 
-// look runs in the goroutine of the timer, so a response does not wait for a slow Place.
+// look runs in the goroutine of the timer, so that a response does not have to wait for a slow Place.
 func (w *watch) look() {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -75,7 +76,7 @@ func (w *watch) look() {
 	w.timer.Reset(lookEvery)
 }
 
-// elsewhere reports whether the key has another owner that can be asked.
+// elsewhere reports whether the key has another owner with a valid address.
 func (w *watch) elsewhere() bool {
 	addr, _, err := w.router.cfg.Place(w.way.key)
 	if err != nil || addr == w.way.addr {
@@ -85,8 +86,9 @@ func (w *watch) elsewhere() bool {
 	return err == nil
 }
 
-// end ends the watch, and reports whether the attempt was given up. It does not end the body of a response.
-// If Place has panicked, end panics in the goroutine of the request. A nil watch was never begun.
+// end stops the watch, and reports whether the watch canceled the attempt. If the server has answered, end
+// does not cancel the context, so the caller can still read the response body. If Place has panicked, end
+// panics in the goroutine of the request. If w is nil, end does nothing.
 func (w *watch) end(answered bool) (gaveUp bool) {
 	if w == nil {
 		return false

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
-	_ "google.golang.org/grpc/health" // for a healthCheckConfig
+	_ "google.golang.org/grpc/health" // needed for a healthCheckConfig
 	"google.golang.org/grpc/resolver"
 )
 
@@ -16,7 +16,7 @@ func init() { //nolint:gochecknoinits // gRPC only finds balancers by their regi
 	balancer.Register(balancers{})
 }
 
-// balancers makes the balancer of a client.
+// balancers builds the balancer of a client.
 type balancers struct{}
 
 // Name implements balancer.Builder.
@@ -27,15 +27,16 @@ func (balancers) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer
 	return &ownerBalancer{cc: cc}
 }
 
-// ownerBalancer keeps a connection to each member, and publishes a picker with each change, so that gRPC
-// picks waiting calls again. gRPC calls it from one goroutine, and timers from others.
+// ownerBalancer keeps a connection to each member. After each change, it publishes a picker, so that gRPC
+// picks waiting calls again. gRPC calls ownerBalancer from one goroutine, and timers call it from other
+// goroutines.
 type ownerBalancer struct {
 	cc balancer.ClientConn
 
 	mu     sync.Mutex
 	cfg    *Config                     // nil until the first update
-	conns  map[string]*conn            // by address; never changed, because pickers use it
-	missed func(addr string) time.Time // returns when a call first missed the owner at addr in conns, and starts that time
+	conns  map[string]*conn            // by address; never modified, because pickers use it
+	missed func(addr string) time.Time // when a call first found no conn for the owner at addr; the first call sets the time
 	closed bool
 }
 
@@ -80,11 +81,11 @@ func (b *ownerBalancer) UpdateClientConnState(s balancer.ClientConnState) error 
 	return nil
 }
 
-// open adds a member. Its connection opens with the first call.
+// open adds a member. The first call to the member opens its connection.
 func (b *ownerBalancer) open(addr resolver.Address) *conn {
 	c := &conn{}
 	sub, err := b.cc.NewSubConn([]resolver.Address{addr}, balancer.NewSubConnOptions{ //nolint:staticcheck // deprecated only for several addresses
-		HealthCheckEnabled: true, // only if the service config asks for it
+		HealthCheckEnabled: true, // has an effect only if the service config requests health checks
 		StateListener:      func(s balancer.SubConnState) { b.changed(c, s) },
 	})
 	if err != nil {
@@ -107,7 +108,7 @@ func (b *ownerBalancer) changed(c *conn, s balancer.SubConnState) {
 	b.publish()
 }
 
-// look makes gRPC pick waiting calls again, because RetryTimeout has ended for some of them.
+// look makes gRPC pick waiting calls again, because RetryTimeout has expired for some of them.
 func (b *ownerBalancer) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +133,7 @@ func (b *ownerBalancer) publish() {
 	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{cfg: b.cfg, conns: b.conns, missed: b.missed}})
 }
 
-// ResolverError implements balancer.Balancer. If there is a table, calls continue.
+// ResolverError implements balancer.Balancer. If a table exists, calls continue to use it.
 func (b *ownerBalancer) ResolverError(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,10 +142,10 @@ func (b *ownerBalancer) ResolverError(err error) {
 	}
 }
 
-// UpdateSubConnState implements balancer.Balancer. It is not used, because open sets listeners.
+// UpdateSubConnState implements balancer.Balancer. gRPC does not call it, because open sets listeners.
 func (*ownerBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// ExitIdle implements balancer.Balancer: it connects to all members.
+// ExitIdle implements balancer.Balancer. ExitIdle connects to all members.
 func (b *ownerBalancer) ExitIdle() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

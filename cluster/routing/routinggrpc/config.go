@@ -20,18 +20,19 @@ type Config struct {
 	// Key returns the key of a call. Default Outgoing(Header).
 	Key Key
 
-	// Owners is how many of the best members for a key may serve it. While the connection to the first one
-	// fails, the next one serves the call, and must accept it. Default 1: only the owner.
+	// Owners is how many of the best members for a key may serve a call. While the connection to the first
+	// member fails, the call goes to the next member, which must accept the call. Default 1: only the owner.
 	Owners int
 
-	// RetryTimeout is how long a call waits for a failing connection, and how long it is sent again when
-	// servers reject it. Default 5 s; negative: no waiting and no retries.
+	// RetryTimeout is how long a call waits for a failing connection, and how long gRPC keeps sending a call
+	// that servers reject. Default 5 s; negative: no waiting and no retries.
 	RetryTimeout time.Duration
 
-	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig. It may have timeouts,
-	// waitForReady, or a healthCheckConfig, with which an owner that does not report SERVING counts as
-	// unreachable. Methods without a retryPolicy get one for rejected calls. Your own retryPolicy should
-	// include OUT_OF_RANGE in its codes. Use this field instead of grpc.WithDefaultServiceConfig.
+	// ServiceConfig is a gRPC service config in JSON, without a loadBalancingConfig. The service config can
+	// have timeouts, waitForReady, or a healthCheckConfig. With a healthCheckConfig, an owner that does not
+	// report SERVING is considered unreachable. Methods without a retryPolicy get a policy for rejected
+	// calls. Your own retryPolicy should include OUT_OF_RANGE in its codes. Use this field instead of
+	// grpc.WithDefaultServiceConfig.
 	ServiceConfig string
 }
 
@@ -39,19 +40,21 @@ const (
 	// scheme is the scheme of targets and the name of the balancer.
 	scheme = "roost"
 
-	// Limits of the pause between two attempts of a rejected call.
+	// leastPause and longestPause limit the pause between two attempts of a rejected call.
 	leastPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
 
-	// Limits of the pause between two attempts to connect, and how long an attempt may take. They are short
-	// because members have live leases, so an unreachable server comes back soon or its member goes.
+	// leastBackoff and longestBackoff limit the pause between two attempts to connect, and connectTimeout
+	// limits an attempt. The times are short because members have live leases: an unreachable server soon
+	// either returns or is no longer a member.
 	leastBackoff   = 100 * time.Millisecond
 	longestBackoff = time.Second
 	connectTimeout = 3 * time.Second
 )
 
-// DialOptions returns the options with which grpc.NewClient sends calls to their owners. Use the target
-// "roost:///". Options after these replace them. DialOptions fails if cfg is invalid.
+// DialOptions returns the options that make grpc.NewClient send calls to the owners of their keys. Use the
+// target "roost:///". If you pass further options to grpc.NewClient, they override these options. DialOptions
+// fails if cfg is invalid.
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	switch {
 	case cfg.Table.place == nil:
@@ -71,7 +74,7 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	return []grpc.DialOption{
 		grpc.WithResolvers(builder{&cfg}),
 		grpc.WithNoProxy(),
-		grpc.WithMaxCallAttempts(max(cfg.attempts(), 5)), // 5 is the default
+		grpc.WithMaxCallAttempts(max(cfg.attempts(), 5)), // gRPC's default is 5
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: leastBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestBackoff},
 			MinConnectTimeout: connectTimeout,
@@ -79,8 +82,8 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	}, nil
 }
 
-// attempts returns how often a rejected call is sent at most. The pauses between the attempts double, and
-// their sum is RetryTimeout.
+// attempts returns the maximum number of times that a rejected call is sent. The pauses between the attempts
+// double, and their sum is about RetryTimeout.
 func (c *Config) attempts() int {
 	n := 1
 	for pause, sum := leastPause, time.Duration(0); sum < c.RetryTimeout; n++ {
@@ -90,7 +93,7 @@ func (c *Config) attempts() int {
 	return n
 }
 
-// serviceConfig completes the service config.
+// serviceConfig adds the balancer and the retry policies to the service config.
 func (c *Config) serviceConfig() (string, error) {
 	all := make(map[string]any)
 	if c.ServiceConfig != "" {
@@ -112,8 +115,8 @@ func (c *Config) serviceConfig() (string, error) {
 	return string(b), err
 }
 
-// withRetries adds a policy to the method configs without one, and to all other methods. gRPC reports
-// malformed configs.
+// withRetries adds policy to the method configs that have no retryPolicy, and to all other methods.
+// withRetries does not check the configs, because gRPC reports malformed configs.
 func withRetries(configs any, policy map[string]any) []any {
 	list, _ := configs.([]any)
 	others := true
@@ -138,7 +141,7 @@ func withRetries(configs any, policy map[string]any) []any {
 	return list
 }
 
-// seconds returns a duration in the JSON form of protobuf.
+// seconds returns a duration in the JSON format of protobuf.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }

@@ -8,22 +8,22 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// conn is the connection to a member. The first call opens it. After a failure, it is opened again until it
-// is ready.
+// conn is the connection to a member. The first call opens the connection. After a failure, conn opens it
+// again until it is ready.
 type conn struct {
 	sub  balancer.SubConn
 	idle atomic.Bool
 	now  atomic.Pointer[condition]
-	late *time.Timer // ends the wait for a failing connection
+	late *time.Timer // fires when calls must stop waiting for a failing connection
 	last connectivity.State
 }
 
-// condition is whether a connection serves calls. It is immutable.
+// condition describes whether a connection can serve calls. A condition is immutable.
 type condition struct {
-	state connectivity.State // TransientFailure from the first failure until it is ready
+	state connectivity.State // after a failure, TransientFailure until the connection is ready
 	ready bool
-	err   error     // error of the latest failure; nil unless it fails
-	since time.Time // when it began to fail
+	err   error     // error of the latest failure; nil if the connection does not fail
+	since time.Time // when the connection started to fail
 }
 
 // connect opens the connection if it is idle.
@@ -33,7 +33,7 @@ func (c *conn) connect() {
 	}
 }
 
-// change handles a new state of the connection, and calls late when it has failed for RetryTimeout.
+// change handles a new state of the connection, and calls late if the connection has failed for RetryTimeout.
 func (c *conn) change(s balancer.SubConnState, timeout time.Duration, late func()) {
 	before := c.now.Load()
 	switch {
@@ -50,7 +50,7 @@ func (c *conn) change(s balancer.SubConnState, timeout time.Duration, late func(
 	}
 	if s.ConnectivityState == connectivity.Idle {
 		c.idle.Store(true)
-		if before.err != nil && c.last == connectivity.TransientFailure { // gRPC has waited, and the next call must not fail with an old error
+		if before.err != nil && c.last == connectivity.TransientFailure { // gRPC's backoff is over, and the next call must not fail with an old error
 			c.connect()
 		}
 	}
@@ -63,7 +63,7 @@ func (c *conn) stopTimer() {
 	}
 }
 
-// close closes the connection when its calls have ended.
+// close closes the connection when its calls have finished.
 func (c *conn) close() {
 	c.stopTimer()
 	c.sub.Shutdown()

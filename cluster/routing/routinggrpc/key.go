@@ -8,28 +8,29 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Header is the metadata key that carries the key of a call. It ends in -bin, so that gRPC transports any
-// bytes.
+// Header is the metadata key that carries the key of a call. The name ends in -bin, so that gRPC can
+// transport any bytes.
 const Header = "roost-key-bin"
 
-// WithKey returns a context for calls with a key. It replaces a key that ctx already has.
+// WithKey returns a context for calls with a key. If ctx already has a key, WithKey replaces that key.
 func WithKey(ctx context.Context, key string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, Header, key)
 }
 
 // Key returns the key of a call, given its context and its full method (/service/method). A call with the key
-// "" may go to any server. If Key fails, the call fails with the text of the error.
+// "" can go to any server. If Key fails, the call fails with the text of the error.
 type Key func(ctx context.Context, method string) (string, error)
 
-// Outgoing takes the key from metadata that a client sends. If there are several values, it uses the last.
+// Outgoing reads the key from metadata that a client sends. If there are several values, Outgoing uses the
+// last.
 func Outgoing(name string) Key {
 	return func(ctx context.Context, _ string) (string, error) {
 		return last(metadata.ValueFromOutgoingContext(ctx, name), name)
 	}
 }
 
-// Incoming takes the key from metadata that a server has received. If there are several values, it uses the
-// last.
+// Incoming reads the key from metadata that a server has received. If there are several values, Incoming uses
+// the last.
 func Incoming(name string) Key {
 	return func(ctx context.Context, _ string) (string, error) {
 		return last(metadata.ValueFromIncomingContext(ctx, name), name)
@@ -43,7 +44,7 @@ func last(values []string, name string) (string, error) {
 	return values[len(values)-1], nil
 }
 
-// of returns the key of a call. Calls to gRPC's services for health, reflection and channelz have none.
+// of returns the key of a call. Calls to gRPC's services for health, reflection and channelz have no key.
 func (k Key) of(ctx context.Context, method string) (string, error) {
 	if of, ok := strings.CutPrefix(method, "/grpc."); ok {
 		switch service, _, _ := strings.Cut(of, "."); service {

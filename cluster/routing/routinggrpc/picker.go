@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// picker sends a call over the connection to its key's owner. It takes the owner from the present table, and
-// the connections from the latest update.
+// picker sends a call over the connection to its key's owner. A picker uses the owner in the current table,
+// and the connection in the latest update.
 type picker struct {
 	cfg    *Config
-	conns  map[string]*conn            // by address; never changed
+	conns  map[string]*conn            // by address; never modified
 	missed func(addr string) time.Time // see ownerBalancer
 }
 
 var errNoAddr = errors.New("routinggrpc: the owner has no address: start its agent with --api-addr")
 
-// someOwners is how many members may serve a call without a key.
+// someOwners is how many members can serve a call without a key.
 const someOwners = 3
 
 // Pick implements balancer.Picker.
@@ -52,9 +52,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, err
 }
 
-// connTo returns the connection to an address, or an error with which a call that needs it waits
-// (ErrNoSubConnAvailable) or fails. fails reports whether the connection fails, so that another owner is
-// better.
+// connTo returns the connection to an address. If the connection is not ready, the error makes the call wait
+// (ErrNoSubConnAvailable) or fail. fails reports whether the connection fails, so that the caller should
+// prefer another owner.
 func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	c := p.conns[addr]
 	switch {
@@ -63,7 +63,7 @@ func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	case c == nil && time.Since(p.missed(addr)) >= p.cfg.RetryTimeout:
 		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is no member", addr)
 	case c == nil:
-		return nil, false, balancer.ErrNoSubConnAvailable // the table is newer than the update
+		return nil, false, balancer.ErrNoSubConnAvailable // the table is newer than the latest update
 	}
 	now := c.now.Load()
 	if now.ready {

@@ -15,14 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// builder makes the resolver of a client.
+// builder builds the resolver of a client.
 type builder struct{ cfg *Config }
 
 // Scheme implements resolver.Builder.
 func (builder) Scheme() string { return scheme }
 
-// OverrideAuthority implements resolver.AuthorityOverrider, because a target without a name still needs an
-// authority.
+// OverrideAuthority implements resolver.AuthorityOverrider. The method is needed because a target without a
+// name must still have an authority.
 func (builder) OverrideAuthority(t resolver.Target) string {
 	if name := t.Endpoint(); name != "" {
 		return name
@@ -44,27 +44,27 @@ func (b builder) Build(t resolver.Target, cc resolver.ClientConn, _ resolver.Bui
 	return r, nil
 }
 
-// configKey is the attribute with which the balancer gets the Config.
+// configKey is the key of the attribute that passes the Config to the balancer.
 type configKey struct{}
 
-// memberResolver reports the addresses of the members, and again with each change of the table.
+// memberResolver reports the addresses of the members at the start and after each change of the table.
 type memberResolver struct {
 	cfg   *Config
 	cc    resolver.ClientConn
-	named bool // certificates have the name of the target
+	named bool // certificates are verified against the name in the target
 	state resolver.State
 	stop  context.CancelFunc
 	wait  sync.WaitGroup
 }
 
-// leastResolving is how long calls at least wait for the first table. Even if there is one, it takes a moment
-// to arrive.
+// leastResolving is the minimum time that calls wait for the first table. Even if the client already has a
+// table, the table needs a moment to arrive here.
 const leastResolving = time.Second
 
 var (
 	errNoTable = errors.New("routinggrpc: no table yet: is an agent reached? See the status of the routing client")
 
-	// errEnded is a status, so that it also ends calls with WaitForReady.
+	// errEnded is a status error, so that it also ends calls with WaitForReady.
 	errEnded = status.Error(codes.Unavailable, "routinggrpc: the routing client or agent was closed before it had a table")
 )
 
@@ -79,11 +79,11 @@ func (r *memberResolver) run(ctx context.Context) {
 				if r.state.Endpoints == nil {
 					r.cc.ReportError(errEnded)
 				}
-				return // the last table stays
+				return // gRPC keeps the last table
 			}
 			late.Stop()
 			r.state.Endpoints = r.endpoints()
-			_ = r.cc.UpdateState(r.state) // resolving again would change nothing
+			_ = r.cc.UpdateState(r.state) // after an error, another resolution would not help
 		case <-late.C:
 			r.cc.ReportError(errNoTable)
 		case <-ctx.Done():
@@ -92,8 +92,8 @@ func (r *memberResolver) run(ctx context.Context) {
 	}
 }
 
-// endpoints returns the members that have an address. For a moment after a restart, two members may have the
-// same address.
+// endpoints returns one endpoint for each different address of the members. Shortly after a restart, two
+// members may have the same address.
 func (r *memberResolver) endpoints() []resolver.Endpoint {
 	addrs := r.cfg.Table.addrs()
 	slices.Sort(addrs)
@@ -111,7 +111,7 @@ func (r *memberResolver) endpoints() []resolver.Endpoint {
 	return endpoints
 }
 
-// ResolveNow implements resolver.Resolver. It does nothing, because changes arrive by themselves.
+// ResolveNow implements resolver.Resolver. ResolveNow does nothing, because changes arrive without a request.
 func (*memberResolver) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// NotOwner is the code of calls that a server has rejected because it does not own their key. No handler has
-// run. It is OUT_OF_RANGE, which gRPC itself does not use and most applications don't either: see
+// NotOwner is the code of calls that a server has rejected because it does not own their keys. No handler has
+// run. The code is OUT_OF_RANGE, because gRPC itself and most applications do not use it: see
 // docs/dev/decisions/misdirected-grpc-calls.md.
 const NotOwner = codes.OutOfRange
 
-// Check rejects calls for keys that a server does not own. Its methods Unary and Stream are interceptors.
+// Check rejects calls for keys that a server does not own. The methods Unary and Stream are interceptors.
 type Check struct {
 	// Owns reports whether this server owns a key, such as cluster.Agent.Arrived. Required.
 	Owns func(key string) bool
@@ -23,7 +23,7 @@ type Check struct {
 	Key Key
 }
 
-// Unary is for grpc.ChainUnaryInterceptor.
+// Unary is an interceptor for grpc.ChainUnaryInterceptor.
 func (c Check) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := c.check(ctx, info.FullMethod); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (c Check) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	return resp, err
 }
 
-// Stream is for grpc.ChainStreamInterceptor.
+// Stream is an interceptor for grpc.ChainStreamInterceptor.
 func (c Check) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if err := c.check(stream.Context(), info.FullMethod); err != nil {
 		return err
@@ -62,6 +62,6 @@ func (c Check) check(ctx context.Context, method string) error {
 	return nil
 }
 
-// final tells clients not to send a call again, because its handler has run and failed with the code of
-// rejected calls.
+// final tells clients not to send a call again, because its handler has run. A server uses final if a handler
+// fails with the same code as rejected calls.
 func final() metadata.MD { return metadata.Pairs("grpc-retry-pushback-ms", "-1") }

@@ -7,15 +7,15 @@ import (
 	"github.com/roost-cluster/roost/events"
 )
 
-// Table says which address owns which key: see [FromClient] and [TableOf].
+// Table maps keys to the addresses of their owners: see [FromClient] and [TableOf].
 type Table struct {
 	place     func(key string) (addr string, err error)
-	owners    func(key string, n int) []string // the owner by the table first
-	addrs     func() []string                  // of all members
+	owners    func(key string, n int) []string // the first is the owner in the table
+	addrs     func() []string                  // addresses of all members
 	subscribe func(context.Context) <-chan events.Batch
 }
 
-// Lookups are what a *routing.Client and a *cluster.Agent have in common.
+// Lookups is the interface that *routing.Client and *cluster.Agent have in common.
 type Lookups[Member any] interface {
 	Place(key string) (Member, error)
 	Owners(key string, n int) []Member
@@ -29,7 +29,7 @@ func FromClient(c *routing.Client) Table {
 }
 
 // TableOf returns the table of an agent or of a routing client. addr returns the host:port of a member's gRPC
-// server, or "" if it has none:
+// server, or "" if the member has no gRPC server:
 //
 //	routinggrpc.TableOf(agent, func(m *cluster.Member) string { return m.APIAddr })
 func TableOf[Member any](t Lookups[Member], addr func(Member) string) Table {
