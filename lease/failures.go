@@ -35,9 +35,9 @@ const (
 	// maxReporters is how many failure reports a set keeps per incarnation.
 	maxReporters = 4
 
-	// silentFor is the minimum time for which a Silent node has not run. TCP ends a stream after two
-	// unanswered probes, two seconds after the last answered probe. The node may have stopped up to a second
-	// after it answered. Another half second allows for delays.
+	// silentFor is the minimum time for which a Silent node has not run. The stream of a stopped node ends
+	// after two unanswered probes, at least two seconds after the node stopped. Subtracting half a second
+	// allows for delays.
 	silentFor = 1500 * time.Millisecond
 )
 

@@ -260,8 +260,7 @@ func (t *table) ExpiredAddrs(dst []string) []string {
 	return dst
 }
 
-// ExpiredHandles returns the handles of the expired nodes that the set still remembers. Other nodes may have
-// newer records of them. ExpiredHandles costs O(nodes).
+// ExpiredHandles returns the handles of the expired nodes that the set still remembers. It costs O(nodes).
 func (t *table) ExpiredHandles() []Handle {
 	var missing []Handle
 	for _, e := range t.nodes {
