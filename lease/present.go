@@ -47,7 +47,7 @@ type present struct {
 	runs     map[Handle]time.Time // when a sender last answered a challenge
 	bothWays map[Handle]time.Time // when a sender last answered a challenge that was sent in a packet
 
-	led     Stamp     // sum of the forward steps of cluster time since an answer explained the last step
+	led     Stamp     // sum of the forward steps of cluster time since the last answer that explained a step
 	doubted time.Time // when a message of a nonmember first implied that this node's lease has ended
 }
 
@@ -296,9 +296,10 @@ func (p *present) Overslept(now time.Time, m *Message) bool {
 func (p *present) SentSince(m *Message, at time.Time) bool { return m.Stamp >= p.time.at(at) }
 
 // Unconfirmed returns the record of a sender that the caller must challenge before it applies m, a message
-// from a stream. It returns nil if packets are known to arrive both ways. An open stream does not prove that
-// packets arrive. Leases need packets, so a node that is only reachable over streams would join and expire
-// repeatedly. The caller must not challenge a newcomer, because a newcomer learns the time when it joins.
+// from a stream. It returns nil if packets are known to arrive both ways, or if the sender's record is
+// unknown. An open stream does not prove that packets arrive. Leases need packets, so a node that is only
+// reachable over streams would join and expire repeatedly. The caller must not challenge a newcomer, because
+// a newcomer learns the time when it joins.
 func (p *present) Unconfirmed(now time.Time, m *Message) (sender *Record, newcomer bool) {
 	if m.Settings != p.params.Settings || within(challengeLife, now, p.bothWays, m.From) {
 		return nil, false
