@@ -28,7 +28,7 @@ type Cordon struct {
 	rest string // fields of a later release, which this node relays
 }
 
-// Validate returns all problems of c, joined, or nil.
+// Validate returns an error that joins all problems of c, or nil.
 func (c *Cordon) Validate() error {
 	var errs []error
 	if err := c.ID.Validate(); err != nil {

@@ -18,8 +18,9 @@ type Stamp int64
 
 // Cluster time starts between minStart, the second day of 1970, and maxStart, the year 144,683. A member does
 // not adopt a time later than maxStart at once; see follow. A newcomer adopts times up to maxLearned, so that
-// it can still join after a member has adopted maxStart. With minStart, no row of a live lease is from before
-// 0. Messages are readable up to maxStamp, so cluster time can always advance.
+// it can still join after a member has adopted maxStart. Because of
+// minStart, the stamps of live leases are never negative. Messages are readable up to maxStamp, so cluster time can
+// always advance.
 const (
 	minStart   = maxAge
 	maxStart   = 1 << 52
