@@ -159,11 +159,11 @@ func (a *ages) noteDifference(now time.Time, from Handle, id BucketID, e *Effect
 	a.differs[id] = d
 }
 
-// held returns the digest of this node's copy of a bucket, limited to 128 nodes. The limit exceeds the size
-// of any bucket of this node's own set. But a much smaller set has fewer and larger buckets, so held returns
-// only a part of such a bucket. The two nodes still reach agreement, because messages of the node with the
-// larger set refer to smaller buckets. The other node compares these buckets completely, pulls what it lacks,
-// and is then asked for what the larger set lacks.
+// held returns the digest of this node's copy of a bucket, limited to 128 nodes. A bucket of this node's own
+// set is very unlikely to exceed the limit. But a much smaller set has fewer and larger buckets, so held
+// returns only a part of such a bucket. The two nodes still reach agreement, because messages of the node
+// with the larger set refer to smaller buckets. The other node compares these buckets completely, pulls what
+// it lacks, and is then asked for what the larger set lacks.
 func (a *ages) held(id BucketID) BucketDigest {
 	from, to := a.bucket(id)
 	h := BucketDigest{BucketID: id, Hashes: make([]uint32, min(to-from, maxHashes))}
