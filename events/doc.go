@@ -24,7 +24,7 @@
 // Each guarantee holds for every watcher, independently of other watchers:
 //
 //  1. The first batch is full. Acquired contains all partitions that the node owns at that moment, and Joined
-//     contains all live nodes. The first batch arrives even if both are empty.
+//     contains all live nodes. The first batch arrives even if both fields are empty.
 //  2. Later batches only contain changes. A state without changes, for example after a renewed lease or a
 //     recomputed table, causes no batch.
 //  3. Released and Acquired alternate for each partition, and Released comes before Acquired within a batch.

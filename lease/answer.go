@@ -16,9 +16,10 @@ type Reply struct {
 // a challenge, sends what the message pulls, and requests what this node lacks. If the sender is not live in
 // this set or its cluster time is behind, Replies also sends it current news.
 //
-// No message contains both a challenge and the answer to a challenge. Suppose that an answer shows this node
-// that it was suspended. Then no other node is live in this set, so an echo would lack the challenger's row,
-// and the challenger would wrongly conclude that it was suspended, too.
+// No message contains both a challenge and the answer to a challenge. If a message could contain both, two
+// suspended nodes could mislead each other. A node that learns that it was suspended has no other live node
+// in its set. Its echo would lack the challenger's row, so the challenger would wrongly conclude that it was
+// suspended, too.
 func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies []Reply) {
 	if to := s.EchoTo(m); to != "" {
 		replies = append(replies, Reply{to, s.Echo(now, m)})

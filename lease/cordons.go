@@ -172,8 +172,8 @@ func (c *cordons) apply(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// expire ends cordons and forgets ended cordons that are due. It reports whether the set of active cordons
-// changed.
+// expire ends cordons whose time is over, and forgets ended cordons whose Keep is over. It reports whether
+// the set of active cordons changed.
 func (c *cordons) expire(now time.Time) (changed bool) {
 	at := c.time.at(now)
 	if c.next == 0 && len(c.all) == 0 {

@@ -78,7 +78,7 @@ func (p *present) Establish() {
 // Established reports whether other nodes accept this node's estimate of cluster time.
 func (p *present) Established() bool { return !p.time.provisional }
 
-// accepts decides whether this node accepts a message. If so, it adopts the sender's cluster time.
+// accepts decides whether this node accepts a message, and adopts the sender's cluster time if it does.
 func (p *present) accepts(now time.Time, m *Message, e *Effect) bool {
 	if m.Provisional && !p.time.provisional {
 		return false // the sender learns the time when it joins

@@ -16,8 +16,8 @@ type Move struct {
 // Changes is the difference of two tables.
 type Changes struct {
 	// Moves lists the partitions that change owner, in ascending order. It is nil if the tables have
-	// different numbers of partitions, because then the partitions of one do not correspond to those of the
-	// other. Use [KeysMoved] to compare such tables.
+	// different numbers of partitions, because partitions of such tables do not correspond to each other. Use
+	// [KeysMoved] instead.
 	Moves []Move `json:"moves"`
 
 	// ExpectedMin is the lowest number of moves that any strategy needs after the change of nodes and

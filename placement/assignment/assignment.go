@@ -65,7 +65,8 @@ const (
 	causes
 )
 
-// maxVersion is the highest version. JSON readers that use floating-point numbers still represent it exactly.
+// maxVersion is the highest possible version, which JSON readers with floating-point numbers can still
+// represent exactly.
 const maxVersion = 1 << 53
 
 // changed returns the version of the last change of e.
