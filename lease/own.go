@@ -166,12 +166,12 @@ func (o *own) meetFormer(e *entry) {
 	}
 }
 
-// applyHeartbeat handles a heartbeat with this node's own handle. If the heartbeat is later than this node's
-// latest heartbeat, is a leave message that this node did not send, or has a record version that this node
-// never used, then it comes from a copy of this process, for example on a cloned machine. A new incarnation
-// distinguishes the two processes, and then applyDuplicate decides. The margin allows for a step of cluster
-// time that other nodes took first. After a step back, other nodes still relay this node's heartbeats from
-// before the step. These heartbeats are not later than claimed.
+// applyHeartbeat handles a heartbeat with this node's own handle. A heartbeat that this node did not send
+// comes from a copy of this process, for example on a cloned machine. Such a heartbeat is later than this
+// node's latest heartbeat, is an unexpected leave message, or has a record version that this node never used.
+// A new incarnation distinguishes the two processes, and then applyDuplicate decides. The margin allows for a
+// step of cluster time that other nodes took first. After a step back, other nodes still relay this node's
+// heartbeats from before the step. These heartbeats are not later than claimed.
 func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	o.shown = max(o.shown, min(b.renewed(), o.self.at))
 	later := millis(b.At-max(o.self.at, o.claimed)) > o.params.TTL/8 || b.Version > o.self.rec.Version

@@ -12,7 +12,7 @@ import (
 )
 
 // Rendezvous returns the strategy of highest random weight (Thaler and Ravishankar, "Using name-based
-// mappings to increase hit rates", 1998): a hash gives every node a random draw for every partition, and the
+// mappings to increase hit rates", 1998). A hash gives every node a random draw for every partition, and the
 // node with the highest draw owns the partition. So a join only moves partitions to the joiner, and a leave
 // only moves the leaver's partitions. Shares vary by chance. With 1,024 partitions, they vary by 4 % among 3
 // nodes, 9 % among 10 and 31 % among 100, and more partitions reduce the variation. Rendezvous is the default
