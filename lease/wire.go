@@ -169,8 +169,8 @@ const maxAge = Stamp(24 * time.Hour / time.Millisecond)
 const maxRowFields = handleBytes + 3 + 1 + 5 + 5 + 3*wire.MaxInteger + 5
 
 // writeRow writes a row without its handle, for a message with the given stamp and table digest. The fields
-// are the state, the version of the record, the age of the latest heartbeat, the load and the clock. Two
-// optional fields follow: how much earlier the node sent this heartbeat, and the table digest if it differs
+// are the state, the version of the record, the age of the latest heartbeat and the load. Three optional
+// fields follow: the clock, how much earlier the node sent this heartbeat, and the table digest if it differs
 // from the message's.
 func writeRow(w *wire.Writer, b *Heartbeat, at Stamp, table uint32) {
 	renewed := min(b.renewed(), at)

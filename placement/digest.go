@@ -51,5 +51,5 @@ func digest(t *Table) Digest {
 		b = binary.AppendUvarint(b, seen)
 		add(string(t.nodes[owner].ID))
 	}
-	return Digest(max(1, xxhash.Sum64(b))) // 0 stands for "no table"
+	return Digest(max(1, xxhash.Sum64(b))) // 0 means that there is no table
 }
