@@ -8,54 +8,55 @@ import (
 )
 
 // Ownership is an uninterrupted period in which the node itself owned a partition. Since is the [State]
-// version that acquired the partition. If the same partition has another Since later, it was lost in between.
-// Versions of different nodes, or of different runs of the same node, cannot be compared.
+// version that acquired the partition. If Since of the same partition changes, the node lost the partition in
+// between. Do not compare versions of different nodes, or of different processes of a node.
 type Ownership struct {
 	Partition placement.Partition `json:"partition"`
 	Since     uint64              `json:"since"`
 }
 
-// Move is a change of a partition's owner anywhere in the cluster, according to this
-// node's table. An empty id means no owner.
+// Move is a change of a partition's owner anywhere in the cluster, according to this node's table. If a
+// partition has no owner, the id is empty.
 type Move = placement.Move
 
-// Batch is the difference between a [State] and a later one. Handle the fields in their order, so removals
-// before additions, because a partition that was lost and regained is in both Released and Acquired, and a
-// node that restarted is in both Left and Joined. Each field is sorted by partition or node id. No slice in a
-// Batch made by [Diff] is nil, so each encodes to a JSON array. Watchers share the slices, so don't modify
-// their elements. You may append to them.
+// Batch is the difference between a [State] and a later one. Process the fields in order, so that removals
+// come before additions. A partition that was lost and regained is in both Released and Acquired, and a node
+// that restarted is in both Left and Joined. Each field is sorted by partition or node id. [Diff] returns no
+// nil slices, so each slice encodes to a JSON array. Watchers share the slices, so don't modify their
+// elements. You can append to the slices.
 type Batch struct {
-	Version uint64           `json:"version"` // of the later state
-	Digest  placement.Digest `json:"digest"`  // of its table; 0 = no table yet
+	Version uint64           `json:"version"` // version of the later state
+	Digest  placement.Digest `json:"digest"`  // digest of the later state's table; 0 = no table yet
 
-	// Full means that there is no earlier state. The batch has everything and replaces all earlier knowledge.
-	// If Full is false, the batch only has changes.
+	// Full means that there is no earlier state. A full batch contains everything and replaces all earlier
+	// knowledge. Other batches only contain changes.
 	Full bool `json:"full"`
 
 	Released []Ownership `json:"released"` // partitions that the node itself no longer owns
 	Acquired []Ownership `json:"acquired"` // partitions that the node itself now owns
 
-	// Moved compares the two tables. It shows neither owners in between, nor whether a node may own what the
-	// table assigns to it. It is empty in a full batch, which has no earlier table to compare with. After a
-	// state without a table, every owner is a move.
+	// Moved compares the two tables. It does not show intermediate owners, and a node listed as an owner may
+	// be unable to own partitions, for example because it is fenced. Moved is empty in a full batch, because
+	// there is no earlier table. If the earlier state has no table, every partition with an owner is in
+	// Moved.
 	Moved []Move `json:"moved"`
 
-	Left   []lease.NodeID `json:"left"`   // no longer live, or restarted
-	Joined []lease.NodeID `json:"joined"` // now live
+	Left   []lease.NodeID `json:"left"`   // nodes that are no longer live, or have restarted
+	Joined []lease.NodeID `json:"joined"` // nodes that have become live, or have restarted
 
-	// Changed has live nodes with another state, profile, metadata or end of flapping, whether or not they
-	// own anything. Changes of the load don't count. A node that joined or restarted is not included.
+	// Changed lists the live nodes whose state, profile, metadata or end of flapping changed, whether or not
+	// they own anything. It ignores changes of the load, and does not include nodes that joined or restarted.
 	Changed []lease.NodeID `json:"changed"`
 
-	// Reasons says why the nodes in Left are no longer live, as far as this node knows. It is nil if no
-	// reason is known.
+	// Reasons contains the known reasons why nodes in Left are no longer live. It is nil if no reason is
+	// known.
 	Reasons map[lease.NodeID]lease.Reason `json:"reasons,omitempty"`
 }
 
 // Diff returns the changes from old to cur. If old is nil, the batch is full: all partitions that the node
 // owns are in Acquired, all live nodes are in Joined, and Moved is empty. Diff is pure. It takes O(P + n)
-// time for P partitions and n members, but almost none for parts that the states share. If nothing changed,
-// it allocates nothing.
+// time for P partitions and n members, but skips parts that the states share. If nothing changed, it
+// allocates nothing.
 func Diff(old, cur *State) Batch {
 	b := Batch{
 		Version:  cur.Version,
@@ -83,7 +84,8 @@ func Diff(old, cur *State) Batch {
 	return b
 }
 
-// News reports whether b has content. A full batch always has content, even if all its fields are empty.
+// News reports whether b contains anything that a watcher must know. A full batch always does, even if all
+// its fields are empty.
 func (b *Batch) News() bool {
 	return b.Full || 0 < len(b.Released)+len(b.Acquired)+len(b.Moved)+len(b.Left)+len(b.Joined)+len(b.Changed)
 }
@@ -107,8 +109,8 @@ func (b *Batch) diffOwned(old, cur []uint64) {
 	}
 }
 
-// diffMembers merges the two sorted lists. They have incarnations, so a restart needs no special case: the
-// old incarnation left, and the new one joined.
+// diffMembers merges the two sorted lists of incarnations. A restart needs no special case, because the old
+// incarnation left and the new incarnation joined.
 func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 	if same(old, cur) {
 		return
@@ -154,7 +156,7 @@ func (b *Batch) diffDetails(old, cur *State) {
 	}
 }
 
-// explain adds the reasons for which nodes left.
+// explain adds the reasons why nodes left.
 func (b *Batch) explain(old []lease.Incarnation, ended map[lease.Incarnation]lease.Reason) {
 	if len(b.Left) == 0 || len(ended) == 0 {
 		return

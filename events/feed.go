@@ -7,14 +7,14 @@ import (
 	"github.com/roost-cluster/roost/events/latest"
 )
 
-// Feed publishes the successive states of one node. The zero value is ready to
-// use. One goroutine publishes; any number of goroutines may read and close.
+// Feed publishes the successive states of a node. The zero value is ready to use. Only one goroutine may
+// publish, but any number of goroutines can read and close.
 type Feed struct {
 	newest latest.Value[*State]
 
-	mu      sync.Mutex // not held while a reader or publisher works
+	mu      sync.Mutex // not locked while readers or the publisher work
 	readers map[*Reader]struct{}
-	change  *change // the change that a watcher took last
+	change  *change // the change that a watcher requested last
 
 	runs runs
 }
@@ -22,19 +22,19 @@ type Feed struct {
 // change is the difference between two states, computed once for all watchers. It does not keep the earlier
 // state in memory, only its version.
 type change struct {
-	from  uint64 // version of the earlier state; 0 = none, the batch is full
+	from  uint64 // version of the earlier state; 0 = no earlier state, so the batch is full
 	to    *State
 	once  sync.Once
 	batch Batch
 }
 
 // Publish makes s the newest state. It makes two small allocations and wakes each waiting watcher (about 60
-// ns each). It does not wait for watchers: a busy watcher finds s when it is done. Publish states in the
-// order in which [Next] made them. After Close, Publish does nothing.
+// ns each). Publish does not wait for watchers. A busy watcher reads s, or a newer state, when it is done.
+// Publish states in the order in which [Next] created them. After Close, Publish does nothing.
 func (f *Feed) Publish(s *State) { f.newest.Set(s) }
 
 // Close ends the feed. Readers receive the final state and then the end. Close does not release partitions,
-// so a node that leaves must publish a last state that owns nothing before. Close may be called again.
+// so a node that leaves must first publish a last state that owns nothing. You can call Close more than once.
 func (f *Feed) Close() { f.newest.Close() }
 
 // Latest returns the newest state, or nil if there is none yet, and a channel that is closed when a newer
@@ -45,8 +45,8 @@ func (f *Feed) Latest() (*State, <-chan struct{}) {
 	return *s, next
 }
 
-// changes returns the difference between two states of the feed, and whether it has to be sent. A refresh is
-// not sent, but a first state always is.
+// changes returns the difference between two states of the feed, and whether watchers must receive it.
+// Watchers always receive the first state, but later only differences with changes.
 func (f *Feed) changes(old, cur *State) (b Batch, news bool) {
 	if cur == old {
 		return Batch{}, false
@@ -64,7 +64,7 @@ func (f *Feed) changes(old, cur *State) (b Batch, news bool) {
 	c.once.Do(func() {
 		b := &c.batch
 		*b = Diff(old, cur)
-		// Clip the slices, so that an append by a watcher makes a new array.
+		// Clip the slices, so that a watcher that appends gets a new array.
 		b.Released, b.Acquired, b.Moved = slices.Clip(b.Released), slices.Clip(b.Acquired), slices.Clip(b.Moved)
 		b.Left, b.Joined, b.Changed = slices.Clip(b.Left), slices.Clip(b.Joined), slices.Clip(b.Changed)
 	})

@@ -7,7 +7,7 @@ import (
 )
 
 // Reader is a subscriber's position in a [Feed]. [Watch], [Subscribe] and [RunOwned] each use one. Use a
-// Reader directly if your program serves many clients, or waits for other events in the same select:
+// Reader directly if your application serves many clients, or waits for other events in the same select:
 //
 //	r := feed.Reader("clients")
 //	defer r.Close()
@@ -33,16 +33,17 @@ type Reader struct {
 	feed *Feed
 	name string
 	seen atomic.Uint64 // version of the newest state that the subscriber has reached
-	out  chan Batch    // for Subscribe; empty = the subscriber received everything
+	out  chan Batch    // for Subscribe; empty = the subscriber has received every batch
 }
 
-// Reader opens a reader, which counts in [Feed.ReaderStats] until it is closed. The name should be the kind
-// of subscriber and not the individual subscriber, because metrics have a time series for each name.
+// Reader opens a reader. [Feed.ReaderStats] includes the reader until you close it. Choose a name for the
+// kind of subscriber instead of the individual subscriber, because each name becomes a time series in the
+// metrics.
 func (f *Feed) Reader(name string) *Reader { return f.open(&Reader{feed: f, name: name}) }
 
 func (f *Feed) open(r *Reader) *Reader {
 	if s, _ := f.Latest(); s != nil {
-		r.seen.Store(s.Version - 1) // earlier states do not count as behind
+		r.seen.Store(s.Version - 1) // the reader is not considered behind because of earlier states
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,14 +54,14 @@ func (f *Feed) open(r *Reader) *Reader {
 	return r
 }
 
-// Close closes the reader. It may be called again.
+// Close closes the reader. You can call Close more than once.
 func (r *Reader) Close() {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	delete(r.feed.readers, r)
 }
 
-// Latest is [Feed.Latest], and records that the reader has reached the returned state.
+// Latest is like [Feed.Latest], and also records that the reader has reached the returned state.
 func (r *Reader) Latest() (*State, <-chan struct{}) {
 	s, next := r.feed.Latest()
 	r.reached(s)
@@ -81,17 +82,17 @@ func (r *Reader) behind(newest uint64) uint64 {
 	return newest - min(newest, r.seen.Load())
 }
 
-// ReaderStats are numbers about the open readers with the same name.
+// ReaderStats contains statistics about the open readers with the same name.
 type ReaderStats struct {
 	Name string `json:"name"`
 	Open int    `json:"open"` // number of open readers
 
-	// Behind is the number of states that the slowest reader has not reached yet. It is
-	// 0 at rest. If it stays above 0, the handler of that subscriber hangs.
+	// Behind is the number of states that the slowest reader has not reached yet. Behind is 0 while no state
+	// is published. If it remains above 0, a subscriber's handler is blocked.
 	Behind uint64 `json:"behind"`
 }
 
-// ReaderStats returns the numbers of the open readers, sorted by name. It takes O(readers) time and is safe
+// ReaderStats returns statistics about the open readers, sorted by name. It takes O(readers) time and is safe
 // for concurrent use.
 func (f *Feed) ReaderStats() []ReaderStats {
 	var newest uint64

@@ -10,35 +10,36 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Causes for which a run's context ends, as returned by [context.Cause]. If the context passed to [RunOwned]
-// ends, its cause is the third possible one.
+// Reasons why the context of a run is canceled, as returned by [context.Cause]. If the context passed to
+// [RunOwned] ends first, context.Cause returns the cause of that context.
 var (
 	ErrReleased = errors.New("events: partition released")
 	ErrClosed   = errors.New("events: feed closed")
 )
 
 // RunOwned runs f once for each partition that the node owns, each run in its own goroutine. When a partition
-// is released, RunOwned cancels the context of its run with [ErrReleased]. Within a change, it cancels
-// released partitions before it starts acquired ones. The cancelled runs may still take time to return.
+// is released, RunOwned cancels the context of its run with [ErrReleased]. Within a change, RunOwned cancels
+// the runs of released partitions before it starts runs of acquired partitions. The canceled runs may still
+// take time to return.
 //
-// Two runs of the same partition never overlap. If a partition is acquired again while its earlier run is
-// winding down, the next run starts when the earlier one has returned, if the node still owns the partition
-// then. A partition that was lost and regained between two batches gets a new run. If f returns early, it
-// only runs again after the partition was released and acquired again.
+// Two runs of the same partition never overlap. If the node acquires a partition again while its earlier run
+// is winding down, the next run starts when the earlier run has returned, provided that the node still owns
+// the partition. A partition that was lost and regained between two batches gets a new run. If f returns
+// early, RunOwned only calls it again for this partition after the node has released and acquired the
+// partition again.
 //
-// RunOwned returns ctx.Err() when ctx is done, or [ErrClosed] when feed has ended. In both cases it first
-// cancels all runs and waits until they have returned. So f must return when its context is done.
+// RunOwned returns ctx.Err() when ctx is done, or [ErrClosed] when feed has ended. In both cases, RunOwned
+// first cancels all runs and waits until they have returned. So f must return when its context is done.
 //
-// Runs of different partitions overlap, and so do runs of different calls of RunOwned. Runs of a partition on
-// two nodes may also overlap, unless the agent uses handoff (cluster.Config.Handoff). With handoff, a run
-// only begins when no other node runs the partition, and no other node begins a run before f has returned
-// here.
+// Runs of different partitions overlap, and so do runs of different calls of RunOwned. Runs of the same
+// partition on two nodes can also overlap, except with handoff (cluster.Config.Handoff). With handoff, a run
+// only begins after the runs of the partition on other nodes have returned.
 func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement.Partition)) error {
 	r := runner{f: f, feed: feed, runs: make(map[placement.Partition]*run), returned: make(chan *run)}
 	err := r.follow(ctx)
 	cause := err
 	if ctx.Err() != nil {
-		// The end of ctx is reaching the runs. No other cause may reach them first.
+		// ctx is done, and its cause is reaching the runs. Use the same cause, so that all runs see it.
 		cause = context.Cause(ctx)
 	}
 	for _, run := range r.runs {
@@ -51,7 +52,7 @@ func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement
 	return err
 }
 
-// runner holds the runs of one call of RunOwned. Only the goroutine of that call uses it.
+// runner manages the runs of a single call of RunOwned. Only the goroutine of that call uses the runner.
 type runner struct {
 	f        func(context.Context, placement.Partition)
 	feed     *Feed
@@ -61,8 +62,8 @@ type runner struct {
 	returned chan *run
 }
 
-// run is one run of a partition. It stays in the map until its ownership ends, even if
-// it returns earlier, so that it is not repeated.
+// run is a run of a partition. Even if the run returns early, it remains in the map until the ownership ends,
+// so that it is not repeated.
 type run struct {
 	Ownership
 	cancel context.CancelCauseFunc
@@ -128,7 +129,7 @@ func (r *runner) reconcile(ctx context.Context, p placement.Partition) {
 
 func (r *runner) start(ctx context.Context, o Ownership) {
 	if !r.feed.begin(o) {
-		return // already lost: the next state shows it
+		return // the partition is already lost, as the next state shows
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	run := &run{Ownership: o, cancel: cancel}
@@ -155,12 +156,13 @@ func sinceOf(s *State) []uint64 {
 type runs struct {
 	mu       sync.Mutex
 	of       map[placement.Partition]int
-	returned chan struct{} // has a value after a run has returned
-	none     chan struct{} // closed when no run is left; nil = nobody waits for that
+	returned chan struct{} // receives a value after a run has returned
+	none     chan struct{} // closed when no run is left; nil = nobody is waiting
 }
 
 // Runs reports whether a run of p has begun in any call of [RunOwned] and has not returned. After a state
-// that does not own p is published and the runs have returned, it stays false until p is owned again.
+// that does not own p was published and all runs of p have returned, Runs returns false until a published
+// state owns p again.
 func (f *Feed) Runs(p placement.Partition) bool {
 	f.runs.mu.Lock()
 	defer f.runs.mu.Unlock()
@@ -174,9 +176,9 @@ func (f *Feed) Returned() <-chan struct{} {
 	return f.runs.signal()
 }
 
-// AwaitRuns waits until all runs in all calls of [RunOwned] have returned. If ctx ends first, it returns the
-// partitions whose runs have not returned, in ascending order. Call it after a state that owns nothing is
-// published, because otherwise new runs begin.
+// AwaitRuns waits until all runs in all calls of [RunOwned] have returned. If ctx ends first, AwaitRuns
+// returns the partitions whose runs have not returned, in ascending order. Before you call AwaitRuns, publish
+// a state that owns nothing, because otherwise new runs can begin.
 func (f *Feed) AwaitRuns(ctx context.Context) (left []placement.Partition) {
 	for {
 		left, none := f.runs.left()
@@ -186,7 +188,7 @@ func (f *Feed) AwaitRuns(ctx context.Context) (left []placement.Partition) {
 		select {
 		case <-none:
 		case <-ctx.Done():
-			left, _ = f.runs.left() // some may have returned since
+			left, _ = f.runs.left() // some runs may have returned since then
 			return left
 		}
 	}
@@ -209,8 +211,8 @@ func (r *runs) signal() chan struct{} {
 	return r.returned
 }
 
-// begin counts a run, unless its ownership is over. It reads the newest state after it has counted the run.
-// So either the publisher of a later state sees the run, or the run sees that state.
+// begin counts a run if its ownership has not ended. It reads the newest state after counting the run. So
+// either the publisher of a later state sees the run, or begin sees that state.
 func (f *Feed) begin(o Ownership) bool {
 	f.runs.mu.Lock()
 	if f.runs.of == nil {

@@ -8,40 +8,42 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// State is one node's knowledge at one moment: the live nodes, the table, and the
-// partitions that the node itself owns. It is immutable; [Next] creates it. Successive
-// states share their unchanged parts.
+// State is a snapshot of what a node knows: the live nodes, the table, and the partitions that the node
+// itself owns. [Next] creates states. A State is immutable, and successive states share their unchanged
+// parts.
 type State struct {
-	Version uint64              // counts the states of this node's process, from 1
-	Table   *placement.Table    // nil until the node has one
+	Version uint64              // incremented for each state of this node's process, from 1
+	Table   *placement.Table    // nil until the node has a table
 	Members []lease.Incarnation // the live nodes, sorted; don't modify
 
-	// Details has what is known of each of Members, in the same order, or nil if nothing is known. Don't
-	// modify it.
+	// Details contains the details of each node in Members, in the same order. It is nil if no details are
+	// known. Don't modify it.
 	Details []Detail
 
-	// Ended says why nodes that were live until recently no longer are. Don't modify it.
+	// Ended contains the reasons why nodes that were live until recently are no longer live. Don't modify it.
 	Ended map[lease.Incarnation]lease.Reason
 
-	// MayOwn is the Version since which self may own partitions without an interruption. It is 0 if self may
-	// not own any.
+	// MayOwn is the Version since which self has been allowed to own partitions without interruption. It is 0
+	// if self is not allowed to own any.
 	MayOwn uint64
 
 	self lease.NodeID
-	// since has, for each partition, the Version of the state that acquired it, or 0 if self does not own it.
-	// If two states have the same value, self owned the partition without interruption between them, which
-	// the two tables alone cannot show. The slice is nil if self owns nothing.
+	// since contains, for each partition, the Version of the state that acquired the partition, or 0 if self
+	// does not own it. If two states have the same value, self owned the partition without interruption from
+	// the earlier state to the later state. The two tables alone could not show this. The slice is nil if
+	// self owns nothing.
 	since []uint64
-	waits []placement.Partition // with handoff: sorted
+	waits []placement.Partition // see Waits; sorted
 }
 
-// Detail is what is known of a live node, except its load.
+// Detail contains what is known about a live node, except its load.
 type Detail struct {
 	*lease.Record
-	State lease.State // Draining if the node is active and cordoned
+	State lease.State // Draining if the node is Active but cordoned
 }
 
-// Same reports whether two details of an incarnation agree in state, profile, metadata and end of flapping.
+// Same reports whether two details of an incarnation have the same state, profile, metadata and end of
+// flapping.
 func (d Detail) Same(o Detail) bool {
 	if d.State != o.State || d.Record == o.Record {
 		return d.State == o.State
@@ -49,17 +51,17 @@ func (d Detail) Same(o Detail) bool {
 	return d.Meta == o.Meta && d.FlappingUntil == o.FlappingUntil && d.Equal(&o.Profile)
 }
 
-// Next returns the state that follows prev on node self, or the first state if prev is nil. It is pure and
-// takes O(P + n) time for P partitions and n members. It allocates little if neither table nor members
-// changed.
+// Next returns the state that follows prev on node self, or the first state if prev is nil. Next is a pure
+// function and takes O(P + n) time for P partitions and n members. It allocates little if the table and the
+// members are unchanged.
 //
-// If mayOwn is false, because the node is settling, fenced or draining, self owns nothing. Every loss of
-// ownership needs a state, even if no watcher receives that state. So after a node has lost its lease, it
-// must call Next with mayOwn false before it owns again, because otherwise its ownership would look
-// uninterrupted.
+// If mayOwn is false, self owns nothing. Pass false while the node is settling, fenced or draining. Every
+// loss of ownership needs a state, even if no watcher receives that state. So after a node has lost its
+// lease, it must call Next with mayOwn false before it owns partitions again. Otherwise its ownership would
+// look uninterrupted.
 //
-// Members are the live nodes in any order. Next may keep the slice, so the caller must not change it
-// afterwards. The caller may set Details and Ended of the result.
+// The members are the live nodes in any order. Next can keep the slice, so the caller must not modify it
+// afterwards. The caller can set Details and Ended of the result.
 func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
 	s := follow(prev, self, table, members, mayOwn)
 	if !mayOwn {
@@ -84,9 +86,9 @@ func Next(prev *State, self lease.NodeID, table *placement.Table, members []leas
 	return s
 }
 
-// NextRunning is [Next] for a node with handoff. The node owns the partitions that it may run now, even if
-// the table names another owner, and waits for other partitions that the table gives to it. mayOwn only sets
-// MayOwn.
+// NextRunning is [Next] for a node with handoff. The node owns the partitions that it can run now, even if
+// the table names another owner. The node waits for the other partitions that the table assigns to it. The
+// mayOwn argument only affects MayOwn.
 func NextRunning(
 	prev *State,
 	self lease.NodeID,
@@ -118,7 +120,7 @@ func follow(prev *State, self lease.NodeID, table *placement.Table, members []le
 	if prev != nil {
 		s.Version = prev.Version + 1
 		if slices.Equal(prev.Members, members) {
-			s.Members = prev.Members // so that Diff sees that they are the same
+			s.Members = prev.Members // so that Diff sees that the slices are identical
 		}
 	}
 	if mayOwn {
@@ -130,7 +132,7 @@ func follow(prev *State, self lease.NodeID, table *placement.Table, members []le
 	return s
 }
 
-// held returns what the same node owned in prev.
+// held returns the acquisition versions of prev if it is a state of the same node.
 func (s *State) held(prev *State) []uint64 {
 	if prev == nil || prev.self != s.self {
 		return nil
@@ -138,7 +140,7 @@ func (s *State) held(prev *State) []uint64 {
 	return prev.since
 }
 
-// keep sets the acquisition versions. Two states with equal versions share the slice.
+// keep sets the acquisition versions. If they are equal to held, both states share the slice.
 func (s *State) keep(since, held []uint64) {
 	if s.since = since; slices.Equal(since, held) {
 		s.since = held
@@ -171,8 +173,9 @@ func (s *State) Owned() []placement.Partition {
 	return owned
 }
 
-// Waits returns the partitions that the table gives to the node itself but that it does not own yet because,
-// with handoff, it waits for another node's run to end. Don't modify the slice. A nil State has none.
+// Waits returns the partitions that the table assigns to this node, but that this node does not own yet,
+// because with handoff it waits for another node's run to end. Don't modify the slice. For a nil State, Waits
+// returns nil.
 func (s *State) Waits() []placement.Partition {
 	if s == nil {
 		return nil
@@ -183,7 +186,7 @@ func (s *State) Waits() []placement.Partition {
 // Digest returns the digest of the table, or 0 if there is none.
 func (s *State) Digest() placement.Digest { return s.Table.Digest() }
 
-// at returns the version that acquired p, or 0 if p is not owned.
+// at returns the version that acquired p, or 0 if the node does not own p.
 func at(since []uint64, p placement.Partition) uint64 {
 	if uint64(p) >= uint64(len(since)) {
 		return 0

@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// At rest, nearly all nodes hold the same live set. For a receiver with the same set, the age of a lease
-// takes half a byte, so one packet renews a thousand leases. Ages are rounded down to a tick of cluster time.
-// All nodes use the same ticks, so relaying an age loses nothing more and never makes a lease younger.
+// While no node joins or leaves, nearly all nodes have the same live set. A receiver with the same live set
+// as the sender only needs the ages of leases. An age takes half a byte, so a single packet renews a thousand
+// leases. A sender rounds the time of a renewal down to a tick of cluster time. All nodes use the same ticks,
+// so relaying an age loses no further precision and never makes a lease younger.
 //
-// Ages are sent bucket by bucket. Everything else about a node (its state, load and record) travels in rows.
+// Nodes send ages bucket by bucket. A node's state and load travel in rows, and its record travels
+// separately.
 
 const (
 	ageLevels  = 16 // fits in half a byte
@@ -19,32 +21,32 @@ const (
 // tick is the unit of ages on the wire.
 func (p *Params) tick() Stamp { return max(1, stamps(p.TTL)/ageLevels) }
 
-// ages is the exchange of the ages of leases, and the repair of buckets that differ.
+// ages is the protocol that exchanges the ages of leases and repairs buckets that differ.
 type ages struct {
 	*core
 	own     *own
-	turn    uint32 // the bucket whose ages are sent next
+	turn    uint32 // index of the bucket whose ages this node sends next
 	differs map[BucketID]difference
 }
 
-// difference is a bucket that other nodes hold differently.
+// difference describes a bucket in which another node's live set differs from this node's.
 type difference struct {
-	since  time.Time // first message with another digest since the last with the same digest
-	seen   time.Time // the last such message
-	pulled time.Time // when this node last pulled what it lacks of the bucket
+	since  time.Time // when a message first had a different digest since the last message with the same digest
+	seen   time.Time // when a message last had a different digest
+	pulled time.Time // when this node last pulled the bucket
 }
 
-// repairAfter is how long a difference lasts before this node pulls rows. News that is on its way arrives
-// earlier.
+// repairAfter is how long a difference must last before this node pulls rows. Ordinary gossip usually removes
+// the difference earlier.
 func (p *Params) repairAfter() time.Duration { return p.TTL / 30 }
 
 const (
-	maxDiffering = 1 << 10 // differences in memory
+	maxDiffering = 1 << 10 // maximum number of differences in memory
 	maxHashes    = 2 * bucketSize
-	maxRepairs   = 3 // buckets that one message pulls: they fit into a packet
+	maxRepairs   = 3 // maximum number of buckets that a message pulls, so that it fits into a packet
 )
 
-// add adds the ages of as many buckets as fit, beginning where the last message ended.
+// add adds the ages of as many buckets as fit. It begins where the last message ended.
 func (a *ages) add(d *draft) {
 	width, limit := bucketBits(len(a.live)), int32(a.rowCopies())
 	for range 1 << width {
@@ -60,7 +62,7 @@ func (a *ages) add(d *draft) {
 		}
 		for _, v := range a.vitals[from:to] {
 			if v == a.self.vitals {
-				continue // its row is in every message
+				continue // this node's own row is in every message
 			}
 			d.news = d.news || v.agesSent < limit
 			v.agesSent += int32(d.recipients)
@@ -87,14 +89,14 @@ func (a *ages) agesOf(id BucketID, nodes []*vitals, at Stamp) Bucket {
 
 // messages returns how many messages of at most budget bytes are needed for the ages of all leases.
 func (a *ages) messages(budget int) int {
-	const otherBytes = 100 // what else a message contains, at least
+	const otherBytes = 100 // minimum size of the rest of a message
 	n := len(a.live)
 	width := bucketBits(n)
 	size := 1<<width*bucketBytes(0) + n*5/8
 	return max(1, (size+budget-otherBytes-1)/max(1, budget-otherBytes))
 }
 
-// apply renews leases by their ages, for the buckets that are the same at the sender and at this node.
+// apply renews leases by their ages, in the buckets in which the sender has the same live nodes as this node.
 func (a *ages) apply(now time.Time, m *Message, e *Effect) {
 	table := tableOf(m)
 	for i := range m.Ages {
@@ -133,12 +135,13 @@ func (a *ages) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32
 		case same:
 			v.table = table
 		case v.table == table:
-			v.table = 0 // it has changed since then
+			v.table = 0 // the table has changed since then
 		}
 	}
 }
 
-// noteDifference pulls from the sender what this node lacks of a bucket that has differed for too long.
+// noteDifference records that a bucket differs. If the bucket has differed for too long, it requests the
+// nodes that this node lacks from the sender.
 func (a *ages) noteDifference(now time.Time, from Handle, id BucketID, e *Effect) {
 	d, ok := a.differs[id]
 	if !ok {
@@ -156,10 +159,11 @@ func (a *ages) noteDifference(now time.Time, from Handle, id BucketID, e *Effect
 	a.differs[id] = d
 }
 
-// held returns what this node holds of a bucket: at most 128 nodes, which is a whole bucket of this node's
-// set. If the bucket is from a much smaller set, it is only a part. Two correct nodes still come to agree:
-// messages of the node with the larger set show the other node the differences in buckets that both hold
-// completely. The other node pulls what it lacks of these, and is then pulled from.
+// held returns the digest of this node's copy of a bucket, limited to 128 nodes. A bucket of this node's own
+// set is very unlikely to exceed the limit. But a much smaller set has fewer and larger buckets, so held
+// returns only a part of such a bucket. The two nodes still reach agreement, because messages of the node
+// with the larger set refer to smaller buckets. The other node compares these buckets completely, pulls what
+// it lacks, and is then asked for what the larger set lacks.
 func (a *ages) held(id BucketID) BucketDigest {
 	from, to := a.bucket(id)
 	h := BucketDigest{BucketID: id, Hashes: make([]uint32, min(to-from, maxHashes))}
@@ -169,9 +173,9 @@ func (a *ages) held(id BucketID) BucketDigest {
 	return h
 }
 
-// pullBack pulls what this node lacks of a bucket from a node that pulls what it lacks of the same bucket.
-// Otherwise a lease that only one node holds might never reach the others, because they see the difference
-// only in messages of that node.
+// pullBack handles a node that pulls a bucket from this node. It requests the nodes in this bucket that this
+// node lacks in turn. Otherwise a lease that a single node knows might never spread, because the other nodes
+// see the difference only in that node's messages.
 func (a *ages) pullBack(now time.Time, m *Message, e *Effect) {
 	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
 		held := a.held(h.BucketID)
@@ -190,7 +194,7 @@ func (a *ages) pullBack(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// expire forgets differences that no message shows any more.
+// expire forgets differences that no message has shown for a TTL.
 func (a *ages) expire(now time.Time) {
 	for id, d := range a.differs {
 		if now.Sub(d.seen) > a.params.TTL {

@@ -12,13 +12,14 @@ type Reply struct {
 	*Message
 }
 
-// Replies returns the answers to a message after Apply, in messages of at most budget bytes: the answer to
-// its challenge, a request for what this node lacks, what the message pulls, and present news for a sender
-// that is not live here or whose cluster time is behind.
+// Replies returns the answers to a message after Apply, in messages of at most budget bytes. Replies answers
+// a challenge, sends what the message pulls, and requests what this node lacks. If the sender is not live in
+// this set or its cluster time is behind, Replies also sends it current news.
 //
-// A message never both challenges and answers a challenge. If an answer shows this node that it was
-// suspended, no other lease holds here, and an echo without the challenger's row would make the challenger
-// believe that it was suspended, too.
+// No message contains both a challenge and the answer to a challenge. If a message could contain both, two
+// suspended nodes could mislead each other. A node that learns that it was suspended has no other live node
+// in its set. Its echo would lack the challenger's row, so the challenger would wrongly conclude that it was
+// suspended, too.
 func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies []Reply) {
 	if to := s.EchoTo(m); to != "" {
 		replies = append(replies, Reply{to, s.Echo(now, m)})
@@ -43,21 +44,21 @@ func (s *Set) Replies(now time.Time, m *Message, e Effect, budget int) (replies 
 	return replies
 }
 
-// maxPullRecords is how many records a message can pull.
+// maxPullRecords is the maximum number of records that a message can pull.
 const maxPullRecords = 100
 
-// Request returns a message that pulls records (the first maxPullRecords of them) and what this node lacks of
-// buckets.
+// Request returns a message that pulls the first maxPullRecords of the given records, and everything in the
+// given buckets that this node lacks.
 func (s *Set) Request(now time.Time, records []Handle, buckets []BucketDigest) *Message {
 	m := s.message(now)
 	m.PullRecords, m.PullBuckets = records[:min(len(records), maxPullRecords)], buckets
 	return m
 }
 
-// answer returns messages of at most budget bytes with what m pulls, if the sender of m is live. These have
-// later heartbeats of leases that are about to expire at the sender, records and heartbeats that the sender
-// lacks of buckets, the records and heartbeats of given nodes, and cordons. answer leaves out what exceeds
-// maxDrawn, and most of a bucket with many more nodes than usual (see ages.held).
+// answer returns what m pulls, in messages of at most budget bytes, if the sender of m is live. A message can
+// pull heartbeats of leases that are about to expire at the sender, the missing part of a bucket, individual
+// nodes, and cordons. answer sends at most maxDrawn messages, and only a small part of a bucket with many
+// more nodes than usual (see ages.held).
 func (s *Set) answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
 	if a.to == nil || a.to.status != live {
@@ -87,7 +88,8 @@ func (s *Set) answer(now time.Time, m *Message, budget int) []*Message {
 	return messages
 }
 
-// repairs returns the buckets of m that this node answers, which must not be too many or too large.
+// repairs returns the bucket digests of m that this node answers. It leaves out digests that are too large,
+// and digests beyond the maximum number.
 func (s *Set) repairs(m *Message) (held []BucketDigest) {
 	smallest := bucketBits(len(s.live))
 	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
@@ -99,7 +101,7 @@ func (s *Set) repairs(m *Message) (held []BucketDigest) {
 	return held
 }
 
-// answers collects rows and records in as few messages as possible.
+// answers packs rows and records into as few messages as possible.
 type answers struct {
 	set    *Set
 	now    time.Time
@@ -118,7 +120,7 @@ func (a *answers) addLater(leases []Handle) {
 	}
 }
 
-// addLacking adds what the sender lacks of a bucket.
+// addLacking adds everything in a bucket that the sender lacks.
 func (a *answers) addLacking(held BucketDigest) {
 	from, to := a.set.bucket(held.BucketID)
 	lacking := slices.Clone(a.set.live[from:to])
@@ -136,7 +138,7 @@ func (a *answers) addLacking(held BucketDigest) {
 	}
 }
 
-// addReports adds the failure reports against nodes of a bucket that are live at the sender.
+// addReports adds the failure reports against nodes of a bucket that the sender considers live.
 func (a *answers) addReports(held BucketDigest) {
 	for _, e := range a.set.reported {
 		if !e.crashed || !slices.Contains(held.Hashes, uint32(e.hash())) {
@@ -161,8 +163,8 @@ func (a *answers) add(e *entry, record bool) {
 	}
 }
 
-// room returns the last message, or a new one, that has room for size bytes. It returns nil if there is no
-// room.
+// room returns the last message if it has room for size bytes, or else a new message. It returns nil if size
+// exceeds a packet or the sender has reached its limit.
 func (a *answers) room(size int) *draft {
 	if n := len(a.drafts); n > 0 && size <= a.drafts[n-1].free {
 		return a.drafts[n-1]
@@ -178,9 +180,8 @@ func (a *answers) room(size int) *draft {
 	return next
 }
 
-// cordonsFor returns messages of at most budget bytes with all cordons that this node
-// knows. With pull, they also ask the receiver for the cordons that this node lacks; see
-// [Effect].
+// cordonsFor returns all cordons that this node knows, in messages of at most budget bytes. If pull is set,
+// the messages also request the cordons that this node lacks.
 func (s *Set) cordonsFor(now time.Time, budget int, pull bool) (messages []*Message) {
 	d := s.draft(now, budget)
 	for i := range s.cordons.all {
@@ -198,12 +199,12 @@ func (s *Set) cordonsFor(now time.Time, budget int, pull bool) (messages []*Mess
 	return append(messages, d.Message)
 }
 
-// maxDrawn is how many messages a node can get by requests at once, and in each second. It is more than a
-// node needs from another node when all nodes start at once. It is limited because a request is small and
-// anyone who recorded it can send it again.
+// maxDrawn is the maximum number of messages that a node can request at once, and the maximum per second
+// after that. A node needs fewer from another node even when all nodes start at once. The limit exists
+// because requests are small and an attacker can replay them.
 const maxDrawn = 32
 
-// draws reports whether e may get another message, and counts it.
+// draws reports whether e is within its limit of requested messages. If so, draws counts one more message.
 func (e *entry) draws(at Stamp) bool {
 	const second = Stamp(time.Second / time.Millisecond)
 	m := e.more()
@@ -216,12 +217,13 @@ func (e *entry) draws(at Stamp) bool {
 }
 
 // answerExpired returns a message for a sender that is not live in this set, and the sender's address. Such a
-// sender was replaced by a later incarnation, is too far ahead of the cluster's clock, or has expired. No
-// node gossips to it, so without an answer it would receive nothing, expire all other nodes, and own
-// everything. A live sender gets an answer if its cluster time is behind. The message has the record of the
-// later incarnation, if there is one. If that process is alive, the sender must stop. Otherwise the sender
-// takes a later incarnation, and does so at once after a leave message. The rest of the budget is filled with
-// heartbeats, latest first. A sender gets at most two answers per second.
+// sender was replaced by a later incarnation, has a clock too far ahead of the cluster's clock, or has
+// expired. No node gossips to the sender, so without an answer it would receive nothing, expire all other
+// nodes, and own everything. A live sender gets an answer if its cluster time is behind. The answer contains
+// the record of the later incarnation, if there is one. If the process of the later incarnation is alive, the
+// sender must stop. Otherwise the sender takes an even later incarnation, immediately if the later
+// incarnation has left. Heartbeats fill the rest of the budget, latest first. A sender gets at most two
+// answers per second.
 func (s *Set) answerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
 	if !s.owes(now, e, behind) {
@@ -251,7 +253,7 @@ func (s *Set) answerExpired(now time.Time, sender Handle, behind bool, budget in
 	return e.rec.Addr, d.Message
 }
 
-// owes reports whether the sender of a message gets an answer from answerExpired.
+// owes reports whether answerExpired answers the sender of a message.
 func (s *Set) owes(now time.Time, e *entry, behind bool) bool {
 	return e != nil && e != s.self && (e.status != live || behind) && !e.left() &&
 		e.rec.Addr != "" && (e.rare == nil || now.Sub(e.rare.answered) >= requestInterval)

@@ -15,20 +15,20 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Cordon keeps a node from owning anything, for all members, until a set time. The node stays a member. A
-// cordon belongs to the node's id, so a restart of the node does not end it. The end is in cluster time, so
-// it is the same for all nodes.
+// Cordon prevents a node from owning anything until a given time, according to all members. The node remains
+// a member. A cordon refers to the node's id, so restarting the node does not end the cordon. The end of a
+// cordon is a cluster time, so the cordon ends at the same time on all nodes.
 type Cordon struct {
 	ID     NodeID
-	At     Stamp  // when it was decided: of two cordons of a node, the later one counts
-	Until  Stamp  // when it ends; equal to At if this only ends an earlier cordon
-	Keep   Stamp  // until when it is remembered, because it replaces a cordon with a later end
-	Reason string // for people; one line
+	At     Stamp  // when the cordon was created; of two cordons for a node, the later cordon wins
+	Until  Stamp  // when the cordon ends; equal to At if it only ends an earlier cordon
+	Keep   Stamp  // until when sets remember the cordon, because it can replace a cordon with a later end
+	Reason string // one line for operators
 
-	rest string // fields of a later release, passed on
+	rest string // fields of a later release, which this node relays
 }
 
-// Validate returns all problems of c, joined, or nil.
+// Validate returns an error that joins all problems of c, or nil.
 func (c *Cordon) Validate() error {
 	var errs []error
 	if err := c.ID.Validate(); err != nil {
@@ -47,7 +47,7 @@ func (c *Cordon) Validate() error {
 	return errors.Join(errs...)
 }
 
-// compare orders cordons in a way that is the same for all nodes, the later ones last.
+// compare orders cordons by age, latest last. All nodes use the same total order.
 func (c Cordon) compare(o Cordon) int {
 	return cmp.Or(
 		cmp.Compare(c.At, o.At), cmp.Compare(c.Until, o.Until), cmp.Compare(c.Keep, o.Keep),
@@ -55,9 +55,9 @@ func (c Cordon) compare(o Cordon) int {
 	)
 }
 
-// mergeCordons returns the latest cordon of each node, sorted by id. If there are more than MaxCordons, it
-// keeps the latest. It is commutative, associative and idempotent, so all nodes arrive at the same cordons in
-// any order of messages.
+// mergeCordons returns the latest cordon of each node, sorted by id. If there are more than MaxCordons,
+// mergeCordons keeps the latest. Merging is commutative, associative and idempotent, so all nodes reach the
+// same cordons in any order of messages.
 func mergeCordons(a, b []Cordon) []Cordon {
 	last := make(map[NodeID]Cordon, len(a)+len(b))
 	for _, c := range slices.Concat(a, b) {
@@ -71,7 +71,7 @@ func mergeCordons(a, b []Cordon) []Cordon {
 	return all
 }
 
-// digestOfCordons identifies cordons; it is 0 for none.
+// digestOfCordons returns a hash of the cordons, or 0 if there are none.
 func digestOfCordons(all []Cordon) uint32 {
 	if len(all) == 0 {
 		return 0
@@ -89,24 +89,26 @@ func digestOfCordons(all []Cordon) uint32 {
 	return max(1, uint32(xxhash.Sum64(b)))
 }
 
-// cordons is what a Set knows about cordoned nodes. Every message has a digest of all cordons. A node that
-// sees another digest than its own for some time pulls what it lacks.
+// cordons is the protocol for cordoned nodes. Every message contains a digest of all cordons that its sender
+// knows. If the digest in received messages differs from a node's own digest for some time, the node pulls
+// the cordons that it lacks.
 type cordons struct {
 	*core
-	all     []Cordon       // by id, including ended ones that are remembered; never modified
+	all     []Cordon       // sorted by id, including ended cordons that the set still remembers; never modified
 	digest  uint32         // of all
-	sent    map[NodeID]int // copies of the latest cordon of each node that this node sent
-	inForce []Cordon       // the active ones of all, as of the last call with a time
-	next    Stamp          // when the next cordon ends or is forgotten; 0 = there is none
+	sent    map[NodeID]int // how many copies of each cordon this node has sent
+	inForce []Cordon       // the active cordons, updated by expire
+	next    Stamp          // when the next cordon ends or is forgotten; 0 = there are no cordons
 
-	differs time.Time // first message with another digest since the last with the same digest; zero = none
-	pulled  time.Time // when this node last pulled what it lacks
+	differs time.Time // when a message first had a different digest since the last message with the same digest; zero = none
+	pulled  time.Time // when this node last pulled cordons
 }
 
-// drop forgets all cordons, because their times were not the cluster's.
+// drop removes all cordons, because their times do not refer to this cluster's time.
 func (c *cordons) drop() { *c = cordons{core: c.core} }
 
-// decide cordons a node for d from now on. It returns the cordon and whether it changes anything.
+// decide creates a cordon for a node, from now on and for d. It returns the cordon, and whether the cordon
+// changes anything.
 func (c *cordons) decide(now time.Time, id NodeID, d time.Duration, reason string) (next Cordon, ok bool, err error) {
 	next = Cordon{ID: id, At: c.time.at(now), Reason: reason}
 	i, known := c.search(id)
@@ -135,7 +137,7 @@ func searchCordon(all []Cordon, id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(all, id, func(c Cordon, id NodeID) int { return cmp.Compare(c.ID, id) })
 }
 
-// merge takes in cordons, and reports whether any of them was new.
+// merge adds received cordons, and reports whether any of them was new.
 func (c *cordons) merge(now time.Time, received []Cordon) bool {
 	at := c.time.at(now)
 	all := mergeCordons(c.all, slices.DeleteFunc(slices.Clone(received), func(o Cordon) bool { return o.Keep <= at }))
@@ -153,7 +155,7 @@ func (c *cordons) merge(now time.Time, received []Cordon) bool {
 	return true
 }
 
-// apply takes in the cordons of a message, and pulls what this node lacks.
+// apply adds the cordons of a message, and pulls the cordons that this node lacks.
 func (c *cordons) apply(now time.Time, m *Message, e *Effect) {
 	if len(m.Cordons) > 0 && c.merge(now, m.Cordons) {
 		e.Changed, e.Urgent = true, true
@@ -170,8 +172,8 @@ func (c *cordons) apply(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// expire ends and forgets cordons when it is time, and reports whether others are
-// in force now.
+// expire ends cordons whose time is over, and forgets ended cordons whose Keep is over. It reports whether
+// the set of active cordons changed.
 func (c *cordons) expire(now time.Time) (changed bool) {
 	at := c.time.at(now)
 	if c.next == 0 && len(c.all) == 0 {
@@ -201,7 +203,7 @@ func (c *cordons) expire(now time.Time) (changed bool) {
 	return true
 }
 
-// deadline returns when the next cordon ends or is forgotten, or zero if there is none.
+// deadline returns when the next cordon ends or is forgotten, or the zero time if there are no cordons.
 func (c *cordons) deadline() time.Time {
 	if c.next == 0 {
 		return time.Time{}
@@ -215,7 +217,7 @@ func (c *cordons) holds(id NodeID) bool {
 	return ok
 }
 
-// spared reports whether cordons have no effect because otherwise no node could own anything.
+// spared reports whether the set ignores all cordons, because otherwise no node could own anything.
 func (c *cordons) spared() bool {
 	candidates := 0
 	for _, e := range c.live {
@@ -229,7 +231,8 @@ func (c *cordons) spared() bool {
 	return candidates > 0
 }
 
-// add adds the cordons that were not sent often enough, least sent first, up to a third of the draft.
+// add adds the cordons that this node has not sent often enough, least sent first, up to a third of the
+// draft.
 func (c *cordons) add(d *draft) {
 	if len(c.all) == 0 {
 		return
@@ -255,7 +258,7 @@ func (c *cordons) add(d *draft) {
 // Cordoned returns the active cordons, sorted by id. The result must not be modified.
 func (c *cordons) Cordoned() []Cordon { return c.inForce }
 
-// size returns an upper bound of the encoded size of c.
+// size returns an upper bound for the encoded size of c.
 func (c *Cordon) size() int {
 	return maxCordonBytes - MaxIDBytes - MaxReasonBytes - maxRestBytes + len(c.ID) + len(c.Reason) + len(c.rest)
 }

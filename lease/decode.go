@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// Decode parses the wire form of a message. The result is valid and shares no memory with b. It fails with
-// ErrVersion or ErrMalformed.
+// Decode parses the wire form of a message. The result is valid and shares no memory with b. Decode fails
+// with ErrVersion or ErrMalformed.
 func Decode(b []byte) (*Message, error) {
 	if len(b) > MaxMessageBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
@@ -45,7 +45,7 @@ func (d *decoder) message() {
 			d.version = version
 		}
 		if d.version < MinWireVersion || d.version > WireVersion {
-			d.Fail("an unknown version") // the rest may have any form
+			d.Fail("an unknown version") // the rest of the message may have any format
 		}
 		if d.Left() < headFields-1 {
 			d.Fail("the head is too short")
@@ -58,7 +58,7 @@ func (d *decoder) message() {
 	}
 }
 
-// head reads the fields that all other fields refer to.
+// head reads the header fields, to which all other fields refer.
 func (d *decoder) head() {
 	m := d.m
 	m.Settings = uint32(d.Uint(math.MaxUint32))
@@ -92,7 +92,7 @@ func (d *decoder) body() {
 	d.Optional(func() { m.Handoff = slices.Clone(d.Bytes(MaxMessageBytes)) })
 }
 
-// wall reads a wall clock, relative to cluster time.
+// wall reads a wall clock, which is encoded relative to cluster time.
 func (d *decoder) wall() time.Time {
 	ms := int64(d.m.Stamp) + d.Int(-2*maxWall, 2*maxWall)
 	if ms < -maxWall || ms > maxWall {
@@ -173,7 +173,7 @@ func (d *decoder) record() *Record {
 	return &rec
 }
 
-// labels reads labels in the order of their keys.
+// labels reads labels, which must be sorted by key.
 func (d *decoder) labels() (labels map[string]string) {
 	n := d.Map(MaxLabels)
 	if n > 0 {
@@ -191,7 +191,7 @@ func (d *decoder) labels() (labels map[string]string) {
 	return labels
 }
 
-// ages reads buckets. They share one allocation, and no memory with the message.
+// ages reads buckets into a single allocation, which shares no memory with the message.
 func (d *decoder) ages() {
 	d.List(maxBuckets, func() { d.m.Ages = append(d.m.Ages, d.bucket()) })
 	size := 0
@@ -207,7 +207,7 @@ func (d *decoder) ages() {
 	}
 }
 
-// bucket reads a bucket that shares memory with the message.
+// bucket reads a bucket. The result shares memory with the message.
 func (d *decoder) bucket() (b Bucket) {
 	d.Fields(3, func() {
 		b.BucketID, b.Nodes = d.bucketID(), int(d.Uint(MaxNodes))
@@ -271,7 +271,7 @@ func (d *decoder) cordon() (c Cordon) {
 	return c
 }
 
-// clusterID reads founders, ascending.
+// clusterID reads founders, which must be in ascending order.
 func (d *decoder) clusterID() ClusterID {
 	c := ClusterID(d.handles())
 	if len(c) > MaxFounders || len(c.Union(nil)) != len(c) || !slices.IsSorted(c) {
@@ -289,7 +289,7 @@ func (d *decoder) handles() []Handle {
 	return all
 }
 
-// packed reads at most most values of size bytes each.
+// packed reads values of size bytes each, up to the number most.
 func (d *decoder) packed(most, size int) []byte {
 	b := d.Bytes(most * size)
 	if len(b)%size != 0 {

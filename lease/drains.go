@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// A planned drain is a change that all nodes make at the same moment. The node that drains puts the moment
-// into its record, in cluster time, on which all nodes agree to within the time that a message takes. The
-// record spreads before the moment, like any record. When the moment comes, each node by itself begins to
-// treat the node as Draining, without a message.
+// A planned drain takes effect on all nodes at the same time. The draining node puts the cluster time of the
+// drain into its record. The record spreads before the drain begins, like any record. At the planned time,
+// each node begins to show the draining node as Draining, without another message. Nodes begin at slightly
+// different times, because their estimates of cluster time differ by up to the time that a message takes.
 //
-// A node that gets the record too late makes the change when it gets it. If the node that drains crashes or
-// restarts before the moment, its plan is gone, because its next record does not have it. Wall clocks play no
-// part.
+// A node that receives the record too late begins the drain when it receives the record. If the draining node
+// crashes or restarts before the planned time, its drain is canceled, because its next record does not
+// contain the plan. Planned drains do not depend on wall clocks.
 
-// drains is what a Set knows about planned drains.
+// drains is the protocol for planned drains.
 type drains struct {
-	passed Stamp // drains planned up to this moment have begun
-	next   Stamp // when the next one begins; 0 = none is planned
+	passed Stamp // drains planned up to this time have begun
+	next   Stamp // when the next drain begins; 0 = none is planned
 }
 
-// plan notes the planned drain of a record.
+// plan schedules the planned drain in a record.
 func (d *drains) plan(r *Record) {
 	if r.Drains > d.passed && (d.next == 0 || r.Drains < d.next) {
 		d.next = r.Drains
@@ -29,7 +29,8 @@ func (d *drains) plan(r *Record) {
 
 func (d *drains) begun(r *Record) bool { return r.Drains != 0 && r.Drains <= d.passed }
 
-// NextDrain returns when the next planned drain begins, or the zero time. It costs O(1).
+// NextDrain returns when the next planned drain begins, or the zero time if no drain is planned. It costs
+// O(1).
 func (c *core) NextDrain() time.Time {
 	if c.drains.next == 0 {
 		return time.Time{}
@@ -37,8 +38,8 @@ func (c *core) NextDrain() time.Time {
 	return c.time.local(c.drains.next)
 }
 
-// BeginDrains begins the planned drains whose moment has come, and reports whether the live set changed. It
-// costs O(1), or O(known nodes) if a drain begins.
+// BeginDrains begins the planned drains that are due, and reports whether the live set changed. It costs
+// O(1), or O(known nodes) if a drain begins.
 func (c *core) BeginDrains(now time.Time) (changed bool) {
 	at, d := c.time.at(now), &c.drains
 	if d.next == 0 || at < d.next {

@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// expiry ends leases that have run out, and pulls news of leases that are about to.
+// expiry is the protocol that ends expired leases, and pulls later heartbeats for leases that are about to
+// expire.
 type expiry struct {
 	*core
 	pullTurn int // index of the live node at which the next pull begins
 }
 
-// expire ends leases that are older than the TTL, and reports whether there were any.
+// expire ends leases that are older than the TTL, and reports whether it ended any.
 func (x *expiry) expire(now time.Time) (changed bool) {
 	present := x.time.at(now)
 	for i, v := range slices.Backward(x.vitals) {
@@ -24,14 +25,14 @@ func (x *expiry) expire(now time.Time) (changed bool) {
 	return changed
 }
 
-// forget forgets leases that ended long ago. It costs O(1) if all leases are live, otherwise O(known). When
-// the latest incarnation of a node is forgotten, an earlier one may become live again, because a node that
-// still sends cannot always take a later incarnation.
+// forget forgets leases that ended long ago. It costs O(1) if all leases are live, otherwise O(known). Once
+// the set has forgotten the latest incarnation of a node, an earlier incarnation can become live again,
+// because a node that still sends heartbeats cannot always take a later incarnation.
 func (x *expiry) forget(now time.Time) {
 	if len(x.known) == len(x.live) {
 		return
 	}
-	forgotten := make(map[NodeID]bool) // with their latest incarnation
+	forgotten := make(map[NodeID]bool) // nodes whose latest incarnation was forgotten
 	for h, e := range x.known {
 		if e.status != live && x.time.since(now)-e.ended > x.params.forgetAfter() {
 			delete(x.known, h)
@@ -51,15 +52,17 @@ func (x *expiry) forget(now time.Time) {
 	}
 }
 
-// remember keeps an ended lease in memory for as long as its node sends.
+// remember extends the time for which the set remembers an ended lease, because its node still sends
+// messages.
 func (x *expiry) remember(now time.Time, sender Handle) {
 	if e := x.known[sender]; e != nil && e.status != live && !e.left() {
 		e.ended = x.time.since(now)
 	}
 }
 
-// deadline returns when the oldest lease of another node runs out, or zero. It costs O(nodes) after a lease
-// began and after expire. Otherwise it costs O(1), because a renewal can only postpone the deadline.
+// deadline returns when the oldest live lease of another node expires, or the zero time if there is none. It
+// costs O(nodes) after a lease began and after expire. Otherwise it costs O(1), because a renewal can only
+// postpone the deadline.
 func (x *expiry) deadline() time.Time {
 	if x.oldest == 0 {
 		x.oldest = x.findOldest()
@@ -70,7 +73,8 @@ func (x *expiry) deadline() time.Time {
 	return x.time.local(x.oldest).Add(x.params.TTL + time.Millisecond)
 }
 
-// findOldest returns when the oldest lease of another node was renewed, or 0. It costs O(nodes).
+// findOldest returns when the oldest live lease of another node was renewed, or 0 if there is none. It costs
+// O(nodes).
 func (x *expiry) findOldest() (oldest Stamp) {
 	for _, v := range x.vitals {
 		if v != x.self.vitals && (oldest == 0 || v.renewed() < oldest) {
@@ -89,10 +93,10 @@ func (x *expiry) OldestAge(now time.Time) time.Duration {
 	return 0
 }
 
-// ExpireOthers ends every lease except this node's. Call it after a pause of this process for longer than the
-// TTL, because everything that it knows is then out of date. The latest known heartbeat of a node counts
-// again if another node relays it while the lease holds there, because the lease ended here due to this
-// node's pause. It costs O(nodes).
+// ExpireOthers ends every lease except this node's own lease. Call it after this process was paused for
+// longer than the TTL, because its knowledge is then out of date. After the call, the set accepts the latest
+// known heartbeat of a node again if another node relays it while the node is live there. Otherwise this
+// node's pause would keep running nodes expired. ExpireOthers costs O(nodes).
 func (x *expiry) ExpireOthers(now time.Time) {
 	forgotten := 2*x.params.tick() + 1 // see revives
 	for _, e := range x.nodes {
@@ -103,12 +107,12 @@ func (x *expiry) ExpireOthers(now time.Time) {
 	}
 }
 
-// maxPullLeases is how many expiring leases a message can pull. That is enough for all of them if a tenth of
-// a thousand nodes is dead.
+// maxPullLeases is the maximum number of expiring leases that a message can pull. If 100 of 1,000 nodes are
+// dead, a message can pull all of their leases.
 const maxPullLeases = 100
 
-// add pulls leases that expire soon, in case another node knows a later heartbeat. It costs O(1) if there are
-// none.
+// add pulls leases that expire soon, because another node may know a later heartbeat. It costs O(1) if no
+// lease expires soon.
 func (x *expiry) add(now time.Time, d *draft, deadline time.Time) {
 	pullAt := x.params.TTL - x.params.TTL/4
 	if deadline.IsZero() || deadline.Sub(now) > x.params.TTL-pullAt {
@@ -122,7 +126,7 @@ func (x *expiry) add(now time.Time, d *draft, deadline time.Time) {
 			continue
 		}
 		if len(d.PullLeases) >= maxPullLeases || space < handleBytes {
-			x.pullTurn = next // begin here in the next message
+			x.pullTurn = next // where the next message begins
 			break
 		}
 		d.PullLeases = append(d.PullLeases, x.order[next])

@@ -15,10 +15,10 @@ const (
 	Silent                      // the stream ended without an answer, and the address does not answer either
 )
 
-// FailureReport says that an incarnation has ended. A watcher makes it; all nodes relay it.
+// FailureReport reports that an incarnation has ended. A watcher creates the report, and all nodes relay it.
 //
 // Two watchers together confirm the failure, unless the incarnation sent a heartbeat after At. A set's
-// conclusion only depends on which failure reports and heartbeats it has received, and not on their order.
+// conclusion depends on which failure reports and heartbeats it has received, but not on their order.
 type FailureReport struct {
 	Subject, Watcher Handle
 	At               Stamp // the subject sent no heartbeat after this time
@@ -32,19 +32,19 @@ const (
 	// enough is how many watchers confirm the failure of an incarnation.
 	enough = 2
 
-	// maxReporters is how many failure reports against one incarnation are kept.
+	// maxReporters is how many failure reports a set keeps per incarnation.
 	maxReporters = 4
 
-	// silentFor is for how long a Silent node has at least not run. Its kernel answered the last probe of the
-	// stream at most a second before it stopped. Two probes and two seconds later, the stream ended. The
-	// rest, half a second, allows for delays.
+	// silentFor is the minimum time for which a Silent node has not run. The stream of a stopped node ends
+	// after two unanswered probes, at least two seconds after the node stopped. Subtracting half a second
+	// allows for delays.
 	silentFor = 1500 * time.Millisecond
 )
 
-// Watched returns the nodes that this node watches. These are the next four in the order of handles, where
-// the first handle follows the last. Because a handle is a hash, nodes of the same host or zone don't watch
-// each other more often than others do. A node that comes or goes changes what four nodes watch. It costs
-// O(log n).
+// Watched returns the nodes that this node watches. A node watches the next four nodes in the order of
+// handles, and the first handle follows the last. Because a handle is a hash, nodes of the same host or zone
+// don't watch each other more often than other nodes do. A join or a leave changes what four nodes watch.
+// Watched costs O(log n).
 func (f *failures) Watched() []Handle {
 	own, _ := slices.BinarySearch(f.order, f.self.handle)
 	watched := make([]Handle, min(watchers, len(f.order)-1))
@@ -54,8 +54,8 @@ func (f *failures) Watched() []Handle {
 	return watched
 }
 
-// ReportFailure reports that an incarnation has ended, with evidence that was found at the given time. It has
-// no effect if a later heartbeat of the incarnation is known.
+// ReportFailure reports that an incarnation has ended, with evidence that this node found at the given time.
+// It has no effect if the set knows a later heartbeat of the incarnation.
 func (f *failures) ReportFailure(now time.Time, subject Handle, found time.Time, evidence Evidence) (e Effect) {
 	at := f.time.at(found)
 	if evidence == Silent {
@@ -65,33 +65,34 @@ func (f *failures) ReportFailure(now time.Time, subject Handle, found time.Time,
 	return e
 }
 
-// failureReport is a FailureReport in the entry of its subject.
+// failureReport is a FailureReport that the entry of its subject stores.
 type failureReport struct {
 	FailureReport
-	id   NodeID // of the watcher
-	sent int    // copies sent by this node
+	id   NodeID // id of the watcher
+	sent int    // number of copies that this node sent
 }
 
-// compare orders failure reports by time, because later ones count for longer.
+// compare orders failure reports by time, latest first, because a later report remains valid for longer.
 func (a FailureReport) compare(b FailureReport) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(a.Evidence, b.Evidence), cmp.Compare(a.Watcher, b.Watcher))
 }
 
-// failures handles the failure reports of watchers.
+// failures is the protocol of failure reports.
 type failures struct {
 	*core
-	reported []*entry // those with failure reports
+	reported []*entry // entries with failure reports
 }
 
-// counts reports whether a failure report of time at holds against an incarnation whose latest heartbeat has
-// the given stamp. It rounds both to ticks, so that sets that only know the age of the heartbeat come to the
-// same conclusion as the others. So a node refutes a failure report with a heartbeat in the next tick.
+// counts reports whether a failure report from time at is valid for an incarnation whose latest heartbeat has
+// the given stamp. It rounds both times to ticks, so that sets that only know the rounded age of the
+// heartbeat reach the same conclusion. Because of the rounding, a node can only refute a failure report with
+// a heartbeat in the next tick.
 func (f *failures) counts(at, heartbeat Stamp) bool {
 	return heartbeat/f.params.tick() <= at/f.params.tick()
 }
 
-// outdated reports whether a failure report is so old that every heartbeat which can still begin or renew a
-// lease is later.
+// outdated reports whether a failure report is so old that it no longer matters, because every heartbeat that
+// can still begin or renew a lease is later.
 func (f *failures) outdated(now time.Time, at Stamp) bool {
 	return f.time.at(now)-at > stamps(f.params.TTL)+f.params.tick()
 }
@@ -103,8 +104,8 @@ func (f *failures) apply(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// merge accepts a failure report if its watcher has or had a lease here. Otherwise anyone could invent
-// watchers.
+// merge accepts a failure report only if its watcher has or had a lease in this set. Otherwise an attacker
+// could invent watchers.
 func (f *failures) merge(now time.Time, a FailureReport, e *Effect) {
 	if a.Subject == f.self.handle {
 		f.refute(a, e)
@@ -126,8 +127,8 @@ func (f *failures) merge(now time.Time, a FailureReport, e *Effect) {
 	f.confirm(now, subject, e)
 }
 
-// reportFailure adds a failure report, or replaces an earlier one by the same node, and reports whether it is
-// new. It keeps the latest ones, so the order in which they arrive does not matter.
+// reportFailure adds a failure report, or replaces an earlier report by the same watcher, and returns whether
+// the report is new. It keeps the latest reports, so the order in which reports arrive does not matter.
 func (e *entry) reportFailure(a failureReport) (news bool) {
 	all := slices.Clone(e.failureReports())
 	if i := slices.IndexFunc(all, func(b failureReport) bool { return b.id == a.id }); i >= 0 {
@@ -145,13 +146,13 @@ func (e *entry) reportFailure(a failureReport) (news bool) {
 	return true
 }
 
-// confirmed reports whether enough watchers report e, whose latest heartbeat has the given stamp.
+// confirmed reports whether enough watchers have reported e, given the stamp of its latest heartbeat.
 func (f *failures) confirmed(e *entry, heartbeat Stamp) bool {
 	all, refusals := f.reporters(e, heartbeat)
 	return all >= enough || refusals > 0 && f.fewOthers(e)
 }
 
-// reporters counts the failure reports that hold against e, and the refusals among them.
+// reporters counts the valid failure reports against e, and how many of them are refusals.
 func (f *failures) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
 	for _, a := range e.failureReports() {
 		if f.counts(a.At, heartbeat) {
@@ -164,8 +165,8 @@ func (f *failures) reporters(e *entry, heartbeat Stamp) (all, refusals int) {
 	return all, refusals
 }
 
-// crashed returns the incarnations whose end is certain, because watchers were Refused or found another
-// incarnation. Incarnations of Silent hosts may only be out of reach.
+// crashed returns the incarnations that have certainly ended, because watchers were Refused or found another
+// incarnation. It leaves out incarnations of Silent hosts, which may only be unreachable.
 func (f *failures) crashed() (ended []Incarnation) {
 	for _, e := range f.reported {
 		if e.dead() {
@@ -175,9 +176,10 @@ func (f *failures) crashed() (ended []Incarnation) {
 	return ended
 }
 
-// wasRefused reports whether refusals alone confirm the failure of e. A single report is enough only if no other
-// node could be watching. Otherwise two reports are needed, because the few members left in view may be one side
-// of a split. A node whose own end is certain is on no other side, unless it has restarted there already.
+// wasRefused reports whether refusals alone confirm the failure of e. A single refusal is enough only if no
+// other node could be watching e. Otherwise it takes two, because the few remaining members may be one side
+// of a split. Nodes that have certainly ended are not considered to be watching, although such a node may
+// have restarted on the other side.
 func (f *failures) wasRefused(e *entry) bool {
 	_, refusals := f.reporters(e, e.at)
 	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(f.nodes, func(o *entry) bool {
@@ -185,17 +187,17 @@ func (f *failures) wasRefused(e *entry) bool {
 	})
 }
 
-// dead reports whether the process has ended for certain, because watchers were Refused.
+// dead reports whether the process has certainly ended, because watchers were Refused.
 func (e *entry) dead() bool { return e.status == expired && e.crashed && e.refused }
 
-// Reported reports whether a live node has failure reports, but too few of them.
+// Reported reports whether there are failure reports against a live node, but too few to confirm its failure.
 func (f *failures) Reported() bool {
 	return slices.ContainsFunc(f.reported, func(e *entry) bool {
 		return e.status == live && slices.ContainsFunc(e.failureReports(), func(a failureReport) bool { return f.counts(a.At, e.at) })
 	})
 }
 
-// fewOthers reports whether fewer than three nodes are live, including e, so that there is only one watcher.
+// fewOthers reports whether fewer than two nodes other than e are live, so that e has only one watcher.
 func (f *failures) fewOthers(e *entry) bool {
 	others := len(f.live) + len(f.begun)
 	if e.status == live {
@@ -204,7 +206,8 @@ func (f *failures) fewOthers(e *entry) bool {
 	return others < enough
 }
 
-// confirm ends the lease of e if enough watchers report e. Later reports may still add refusals.
+// confirm ends the lease of e if enough watchers have reported e. Reports that arrive later can still prove
+// that the process was refused.
 func (f *failures) confirm(now time.Time, e *entry, effect *Effect) {
 	switch {
 	case e.status == live && f.confirmed(e, e.at):
@@ -217,8 +220,8 @@ func (f *failures) confirm(now time.Time, e *entry, effect *Effect) {
 	}
 }
 
-// review checks all reported nodes again, because a smaller live set needs fewer watchers. It also forgets
-// failure reports that no longer matter. It costs O(1) if there are none.
+// review checks all reported nodes again, because a smaller live set needs fewer watchers. It also removes
+// failure reports that no longer matter. Without failure reports, review costs O(1).
 func (f *failures) review(now time.Time, effect *Effect) {
 	for _, e := range f.reported {
 		f.confirm(now, e, effect)
@@ -229,8 +232,8 @@ func (f *failures) review(now time.Time, effect *Effect) {
 	f.reported = slices.DeleteFunc(f.reported, func(e *entry) bool { return len(e.failureReports()) == 0 })
 }
 
-// allows reports whether a heartbeat of time at begins or renews the lease of e in spite of the failure
-// reports against e.
+// allows reports whether a heartbeat sent at the given time can begin or renew the lease of e despite the
+// failure reports against e.
 func (f *failures) allows(e *entry, at Stamp) bool {
 	switch latest := max(e.at, at); {
 	case f.confirmed(e, latest):
@@ -242,12 +245,12 @@ func (f *failures) allows(e *entry, at Stamp) bool {
 	}
 }
 
-// revives reports whether a heartbeat of the given time is news of an expired node. Some nodes receive the
-// latest heartbeat of a dead node itself, and others only its rounded age, and the difference must not revive
-// the node.
+// revives reports whether a heartbeat sent at the given time shows that an expired node still runs. Some
+// nodes receive the exact time of a dead node's latest heartbeat, and others only its rounded age. The
+// difference must not revive the node.
 func (f *failures) revives(known *entry, at Stamp) bool { return at-known.at > 2*f.params.tick() }
 
-// drop forgets all failure reports, because their stamps are of a wrong cluster time.
+// drop removes all failure reports, because their stamps refer to a wrong cluster time.
 func (f *failures) drop() {
 	for _, e := range f.reported {
 		e.more().failureReports = nil
@@ -255,16 +258,17 @@ func (f *failures) drop() {
 	f.reported = nil
 }
 
-// refute handles a failure report against this node. It delays the next heartbeat so that rounding does not
-// make it older than the failure report.
+// refute handles a failure report against this node. It schedules the next heartbeat for the next tick, so
+// that rounding does not make the heartbeat look older than the failure report.
 func (f *failures) refute(a FailureReport, e *Effect) {
 	if f.counts(a.At, f.self.at) {
 		e.Refute = f.time.local((a.At/f.params.tick() + 1) * f.params.tick())
 	}
 }
 
-// add adds failure reports that were not sent often enough, least sent first, up to half of the draft. It
-// adds only as many reports against an incarnation as confirm its failure. It costs O(1) if there are none.
+// add adds the failure reports that this node has not sent often enough, least sent first, up to half of the
+// draft. Per incarnation, it adds only as many reports as are needed to confirm the failure. Without failure
+// reports, add costs O(1).
 func (f *failures) add(now time.Time, d *draft) {
 	if len(f.reported) == 0 {
 		return
@@ -289,7 +293,8 @@ func (f *failures) add(now time.Time, d *draft) {
 	}
 }
 
-// sufficient returns how many of the failure reports against e are needed to show what this node knows.
+// sufficient returns how many failure reports against e a receiver needs to reach the same conclusion as this
+// node.
 func (f *failures) sufficient(e *entry) int {
 	if e.crashed && !f.fewOthers(e) {
 		return min(enough, len(e.failureReports()))
@@ -297,7 +302,7 @@ func (f *failures) sufficient(e *entry) int {
 	return len(e.failureReports())
 }
 
-// addAgainst adds all failure reports against e that fit, for a node that treats e as live.
+// addAgainst adds all failure reports against e that fit, for a receiver that considers e live.
 func (f *failures) addAgainst(d *draft, e *entry) {
 	for _, a := range e.failureReports() {
 		if d.free >= maxFailureReportBytes {

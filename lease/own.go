@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// own handles this node itself: its present incarnation, and other processes under its id.
+// own is the protocol for this node's own incarnation, and for other processes with the same id.
 type own struct {
 	*core
 	state      State     // from the next heartbeat on
 	renewed    time.Time // when this node sent its latest heartbeat
-	shown      Stamp     // of the latest own heartbeat that another node is known to have
+	shown      Stamp     // stamp of the latest own heartbeat that another node is known to have
 	claimed    Stamp     // latest stamp of own heartbeats before a step back of cluster time; 0 = there was none
 	born       uint64    // the incarnation with which this process began
 	former     *entry    // entry of the previous process under the same id; nil = none is known
-	formerLeft bool      // it sent a leave message
+	formerLeft bool      // the former process sent a leave message
 	duplicate  duplicate
 }
 
-// duplicate is a later incarnation of this node's id that is not this process. If its heartbeats continue,
-// another process runs under the id, and this one has to stop. If they stop, it was an earlier process of
-// this node, before the clock was set back, and this process takes an even later incarnation.
+// duplicate is a later incarnation of this node's id that is not this process. If the duplicate keeps sending
+// heartbeats, another process uses the id, and this process must stop. If the duplicate is silent, it was an
+// earlier process of this node, from before the clock was set back. This process then takes an even later
+// incarnation.
 type duplicate struct {
 	entry *entry // nil = none
 	since time.Time
@@ -36,12 +37,12 @@ func (o *own) Handle() Handle { return o.self.handle }
 func (o *own) State() State { return o.state }
 
 // SetState sets the state of this node from its next heartbeat on, for other nodes and for its own View. The
-// caller must send a heartbeat next. Left is final, because receivers ignore all later heartbeats of this
-// incarnation.
+// caller must send a heartbeat next. The state Left is final, because receivers ignore all later heartbeats
+// of the incarnation.
 func (o *own) SetState(state State) { o.state = state }
 
-// Shown returns when this node sent the latest heartbeat that another node is known to have received.
-// Messages of other nodes show what they know about this node. The result lags by up to TTL/16.
+// Shown returns when this node sent the latest heartbeat that another node is known to have received. Shown
+// learns this from the rows and ages in messages of other nodes. The result lags by up to TTL/16.
 func (o *own) Shown() time.Time { return o.time.local(o.shown) }
 
 // Renewed returns when this node last renewed its own lease.
@@ -60,7 +61,7 @@ func (o *own) Update(change func(*Record)) {
 	o.differsIn(o.self)
 }
 
-// admit makes rec the record of this node and begins a lease under it.
+// admit makes rec the record of this node, and begins a lease for its incarnation.
 func (o *own) admit(now time.Time, rec *Record) {
 	var table uint32
 	load := NoLoad
@@ -78,7 +79,7 @@ func (o *own) admit(now time.Time, rec *Record) {
 	o.known[o.self.handle] = o.self
 }
 
-// renew renews the own lease at a moment of cluster time, which is now.
+// renew renews this node's own lease. The argument at is the cluster time at now.
 func (o *own) renew(now time.Time, at Stamp, load int64, table uint32) {
 	if o.self.state != o.state {
 		o.lost = true
@@ -91,8 +92,9 @@ func (o *own) renew(now time.Time, at Stamp, load int64, table uint32) {
 	o.self.recordsSent = min(o.self.recordsSent, int32(o.recordCopies())-1)
 }
 
-// NextHeartbeat returns when a new heartbeat of this node can be distinguished from its latest one even by
-// nodes that only learn its rounded age. That is now, or within TTL/16.
+// NextHeartbeat returns the earliest time at which a new heartbeat of this node differs from its latest
+// heartbeat even after rounding. Nodes that only receive rounded ages would not notice an earlier heartbeat.
+// The result is now, or at most TTL/16 later.
 func (o *own) NextHeartbeat(now time.Time) time.Time {
 	tick := o.params.tick()
 	next := (o.self.at/tick + 1) * tick
@@ -102,7 +104,7 @@ func (o *own) NextHeartbeat(now time.Time) time.Time {
 	return o.time.local(next)
 }
 
-// shift adjusts what this node knows of its own heartbeats to a step of cluster time.
+// shift adjusts the stamps of this node's own heartbeats to a step of cluster time.
 func (o *own) shift(by Stamp) {
 	o.self.at += by
 	o.self.rowAt += by
@@ -113,8 +115,8 @@ func (o *own) shift(by Stamp) {
 }
 
 // SuspectedDuplicate returns the record of a later incarnation of this node's id while it is unknown whether
-// that process runs, or nil. If the process runs, [Effect.Duplicate] has it after its next heartbeats. If it
-// is silent for a TTL, this node takes an even later incarnation.
+// its process runs, or nil. If the process runs, its next heartbeats make Apply return its record as
+// [Effect.Duplicate]. If the process is silent for a TTL, this node takes an even later incarnation.
 func (o *own) SuspectedDuplicate() *Record {
 	if o.duplicate.entry == nil {
 		return nil
@@ -154,8 +156,8 @@ func (o *own) applyRecord(now time.Time, r *Record) {
 	}
 }
 
-// meetFormer notes an incarnation of this node's id that belonged to another process. It is earlier than all
-// incarnations of this process, or later than the present one.
+// meetFormer records the latest incarnation of this node's id that belonged to another process. Such an
+// incarnation is earlier than all incarnations of this process, or later than the current incarnation.
 func (o *own) meetFormer(e *entry) {
 	number := e.rec.Incarnation
 	foreign := number < o.born || number > o.self.rec.Incarnation
@@ -164,11 +166,12 @@ func (o *own) meetFormer(e *entry) {
 	}
 }
 
-// applyHeartbeat handles a heartbeat under this node's own handle. A heartbeat later than its own, a leave
-// message that it did not send, or a version that its record does not have, comes from a copy of this process
-// (a cloned machine). A new incarnation makes the two distinguishable, and then applyDuplicate decides. The
-// margin covers a step of cluster time that others took first. After a step back, heartbeats from before it
-// come back via other nodes. They are not later than claimed.
+// applyHeartbeat handles a heartbeat with this node's own handle. A heartbeat that this node did not send
+// comes from a copy of this process, for example on a cloned machine. Such a heartbeat is later than this
+// node's latest heartbeat, is an unexpected leave message, or has a record version that this node never used.
+// A new incarnation distinguishes the two processes, and then applyDuplicate decides. The margin allows for a
+// step of cluster time that other nodes took first. After a step back, other nodes still relay this node's
+// heartbeats from before the step. These heartbeats are not later than claimed.
 func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	o.shown = max(o.shown, min(b.renewed(), o.self.at))
 	later := millis(b.At-max(o.self.at, o.claimed)) > o.params.TTL/8 || b.Version > o.self.rec.Version
@@ -177,9 +180,10 @@ func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	}
 }
 
-// applyDuplicate handles a heartbeat of the duplicate. If it was sent after the duplicate was first seen, the
-// duplicate runs. The margin covers the transit time of older heartbeats. If it is a leave message, nodes
-// that received it reject this earlier incarnation, so this node takes a later one.
+// applyDuplicate handles a heartbeat of the duplicate. If the duplicate sent the heartbeat after this node
+// first saw the duplicate, the duplicate runs. The margin allows for the transit time of older heartbeats. If
+// the heartbeat is a leave message, nodes that received it reject this node's earlier incarnation. So this
+// node takes a later incarnation.
 func (o *own) applyDuplicate(now time.Time, b *Heartbeat, e *Effect) {
 	if b.State == Left {
 		past := o.duplicate.entry.rec.Incarnation
@@ -193,15 +197,15 @@ func (o *own) applyDuplicate(now time.Time, b *Heartbeat, e *Effect) {
 	}
 }
 
-// noteLeave notes the leave message of the previous process.
+// noteLeave records that the previous process sent a leave message.
 func (o *own) noteLeave(e *entry, b *Heartbeat) {
 	if e != nil && e == o.former && b.State == Left {
 		o.formerLeft = true
 	}
 }
 
-// expire takes a later incarnation than a duplicate that has sent no heartbeat for a TTL. It reports whether
-// it did.
+// expire takes a later incarnation than the duplicate if the duplicate has been silent for a TTL, and reports
+// whether it did.
 func (o *own) expire(now time.Time) bool {
 	d := o.duplicate
 	if d.entry == nil || now.Sub(d.since) <= o.params.TTL {
@@ -212,7 +216,8 @@ func (o *own) expire(now time.Time) bool {
 	return true
 }
 
-// deadline returns when to take a later incarnation than a silent duplicate, or zero if there is none.
+// deadline returns when this node takes a later incarnation than a silent duplicate, or the zero time if
+// there is no duplicate.
 func (o *own) deadline() time.Time {
 	if o.duplicate.entry == nil {
 		return time.Time{}
@@ -225,7 +230,7 @@ func (o *own) reincarnate(now time.Time, past uint64, e *Effect) {
 	o.end(now, o.self, retired)
 	rec := o.self.rec.clone()
 	rec.Incarnation = uint64(max(0, now.UnixNano()))
-	if past < maxIncarnation { // otherwise there is no later one: wait until the other is forgotten
+	if past < maxIncarnation { // otherwise no later incarnation exists: wait until the other incarnation is forgotten
 		rec.Incarnation = max(past+1, min(rec.Incarnation, maxIncarnation))
 	}
 	rec.Version++
@@ -245,9 +250,9 @@ func (o *own) dropDuplicate() {
 	o.duplicate = duplicate{}
 }
 
-// Peers appends to dst the gossip addresses of the other live nodes, sorted by id, and of a process that
-// seems to run under this node's id, because its answer proves that it runs, even if no other node can reach
-// it. It costs O(nodes).
+// Peers appends to dst the gossip addresses of the other live nodes, sorted by id. It also appends the
+// address of a suspected duplicate, because its answer proves that it runs even if no other node can reach
+// it. Peers costs O(nodes).
 func (o *own) Peers(dst []string) []string {
 	n := o.PeerCount()
 	dst = slices.Grow(dst, n)
@@ -265,8 +270,8 @@ func (o *own) PeerCount() int {
 	return o.census.reachable
 }
 
-// Peer returns one of the addresses that Peers returns. It costs O(1). After a change of the live set it
-// costs O(log n), or O(nodes) if the set remembers nodes that are not live.
+// Peer returns the i-th address that Peers returns. It costs O(1). After the live set has changed, it costs
+// O(log n) once, or O(nodes) if the set remembers nodes that are not live.
 func (o *own) Peer(i int) string {
 	if i == o.census.reachable {
 		return o.addrOfDuplicate()

@@ -6,76 +6,82 @@ import (
 	"time"
 )
 
-// A message may be an old one that somebody recorded and sent again. So it only counts if its sender is known
-// to run: the sender is live here, or has recently answered a challenge of this node, perhaps with this
-// message. Cluster time never goes back, so what such a sender sent before is at least as old as its stamp
-// says. This node challenges any other sender or, if the sender is behind, tells it the time. A challenge has
-// a random number, which the answer must repeat. No recorded message does.
+// An attacker can record a message and replay it later. So a node accepts a message only if the sender is
+// known to run. The sender must be live in the set, or must have recently answered a challenge of this node,
+// perhaps with this message. Cluster time never goes back, so earlier messages of a running sender are at
+// least as old as their stamps say. The node challenges any other sender, or sends it the current cluster
+// time if the sender is behind. A challenge contains a random number that the answer must repeat, so a
+// recorded message cannot answer it.
 //
-// A process that is suspended together with its monotonic clock, as in a virtual machine, does not notice it.
-// Others end its lease, own what it owned, and forget it. When the process continues, its lease still holds
-// by its own clock, and cluster time is ahead of it.
+// A process cannot notice that it was suspended if its monotonic clock was suspended, too, as in a virtual
+// machine. Other nodes expire the process's lease, take over its partitions, and forget it. When the process
+// resumes, its lease is still valid by its own clock, and cluster time is ahead of its estimate.
 //
-// Cluster time is also ahead if a cluster meets another one that began with a later time. Its nodes were not
-// suspended, and should keep their leases. Both cases look the same to a node that just adopts the later
-// time. So a message by whose time the own lease has ended only counts if its sender answers a challenge. The
-// answer says whether the challenger is live at the sender:
+// Cluster time is also ahead if the cluster meets another cluster that began with a later time. In this case
+// no node was suspended, so the nodes should keep their leases. A node that just adopts the later time cannot
+// distinguish the two cases. So if the stamp of a message implies that the node's own lease has ended, the
+// node accepts the message only after its sender has answered a challenge. The answer shows whether the
+// challenger is live at the sender:
 //
-//   - If a member says yes, it has met another cluster itself, and this node follows it.
-//   - If a member says no, it has seen the lease of this node end, so this node was suspended.
-//   - Any other sender may belong to another cluster, or have joined in the meantime. It is believed after
-//     the members have had time to answer.
+//   - If the sender is a member and the challenger is live there, the member has met another cluster, and the
+//     challenger adopts the member's time.
+//   - If the sender is a member and the challenger is not live there, the member has seen the challenger's
+//     lease end. So the challenger was suspended.
+//   - Any other sender may belong to another cluster, or may have joined in the meantime. The challenger
+//     accepts its message after the members have had time to answer.
 //
-// Only answers with a random number of this node decide, so recorded messages cannot end a lease.
+// The decision depends only on answers to this node's random numbers, so replayed messages cannot end a
+// lease.
 
-// present finds out which messages are from the present, and adopts cluster time from them.
+// present is the protocol that rejects replayed messages, and adopts cluster time from the accepted messages.
 type present struct {
 	*core
 	own      *own
 	cordons  *cordons
 	failures *failures
 
-	nonce uint64 // the same for all nodes that are challenged at about the same time
+	nonce uint64 // the same for all nodes that this node challenges at about the same time
 	since time.Time
-	last  uint64 // the previous nonce, whose answers may be on their way
+	last  uint64 // the previous nonce, whose answers may still arrive
 
-	runs     map[Handle]time.Time // when a sender answered
-	bothWays map[Handle]time.Time // when a sender answered what came in a packet
+	runs     map[Handle]time.Time // when a sender last answered a challenge
+	bothWays map[Handle]time.Time // when a sender last answered a challenge that was sent in a packet
 
-	led     Stamp     // sum of the forward steps of cluster time since a member said that this node is live
-	doubted time.Time // when a sender that is not a member first had a time by which the own lease has ended
+	led     Stamp     // sum of the forward steps of cluster time since the last answer that explained a step
+	doubted time.Time // when a message of a nonmember first implied that this node's lease has ended
 }
 
 const (
-	// overStream distinguishes the nonce of a stream from that of a packet. The answer to a stream is a
-	// packet, too, but only shows that packets from its sender arrive.
+	// overStream marks a nonce that was sent over a stream instead of in a packet. The answer is a packet in
+	// both cases. After a challenge over a stream, the answer only shows that packets arrive from the sender.
 	overStream = 1 << 63
 
-	// ofMember marks the nonce of a question that was sent to the address of a member. The process that
-	// answers there may be a later one.
+	// ofMember marks the nonce of a [Set.Question], which is sent to the address of a member. A later process
+	// at the same address may answer the question.
 	ofMember = 1 << 62
 
-	// challengeLife is how long a nonce is at least used. Its answers count for the same time after that.
+	// challengeLife is the minimum time for which a node uses a nonce. The node accepts answers to the nonce
+	// for the same time after that.
 	challengeLife = 2 * time.Second
 )
 
-// Establish makes this node's own estimate of cluster time count for others. Call it when the node has
-// joined, or has found no cluster to join.
+// Establish makes other nodes accept this node's estimate of cluster time. Call it when the node has joined,
+// or has found no cluster to join.
 func (p *present) Establish() {
 	if p.time.provisional {
 		p.time.provisional = false
-		p.recordNews(p.self) // members ignored what this node sent before
+		p.recordNews(p.self) // members ignored earlier messages of this node
 		p.self.agesSent = 0
 	}
 }
 
-// Established reports whether this node's cluster time counts for others.
+// Established reports whether other nodes accept this node's estimate of cluster time.
 func (p *present) Established() bool { return !p.time.provisional }
 
-// accepts decides whether a message counts, and adopts the cluster time of its sender.
+// accepts decides whether this node accepts a message, and adopts the sender's cluster time if it does.
 func (p *present) accepts(now time.Time, m *Message, e *Effect) bool {
 	if m.Provisional && !p.time.provisional {
-		return false // it learns the time from its own join
+		return false // the sender learns the time when it joins
 	}
 	p.noteAnswer(now, m, e)
 	learns := p.time.provisional && !m.Provisional
@@ -93,7 +99,7 @@ func (p *present) accepts(now time.Time, m *Message, e *Effect) bool {
 	return true
 }
 
-// lead notes that a message is about to advance cluster time, unless its sender has shown why.
+// lead adds up how far messages advance cluster time. An answer that explains the step resets the sum.
 func (p *present) lead(m *Message, by Stamp, learns bool, e *Effect) {
 	if learns || e.Suspended || (e.Answered && (p.heldBy(m) || p.overdue(m, millis(by)))) {
 		p.led = 0
@@ -102,15 +108,15 @@ func (p *present) lead(m *Message, by Stamp, learns bool, e *Effect) {
 	p.led += max(0, by)
 }
 
-// noteAnswer notes in e whether m is an answer, and to what. For a newcomer, an answer to a stream does not
-// count as proof that the sender runs. Otherwise the newcomer would pass on a cluster time before it is part
-// of that cluster.
+// noteAnswer records in e whether m is an answer, and to which kind of challenge. A newcomer does not accept
+// the answer to a challenge over a stream as proof that the sender runs. Otherwise the newcomer would relay a
+// cluster time before it is part of that cluster.
 func (p *present) noteAnswer(now time.Time, m *Message, e *Effect) {
 	e.OfMember = p.counts(now, m.Echo^ofMember)
 	e.BothWays = p.counts(now, m.Echo) || e.OfMember
 	e.Arrives = e.BothWays || p.counts(now, m.Echo^overStream)
 	e.Answered = e.BothWays || (e.Arrives && !p.time.provisional)
-	if e.OfMember { // this only says whether this node was suspended, and is no reason to believe later messages
+	if e.OfMember { // the answer only shows whether this node was suspended; it does not prove that the sender runs
 		return
 	}
 	if e.Answered && len(p.runs) < MaxNodes {
@@ -127,7 +133,8 @@ func (p *present) counts(now time.Time, nonce uint64) bool {
 	return nonce != 0 && ((nonce == p.nonce && age <= 2*challengeLife) || (nonce == p.last && age <= challengeLife))
 }
 
-// believes decides whether a message is from the present, and notes in e what to do if it may not be.
+// believes decides whether a message is current rather than replayed. If that is unclear, believes records in
+// e what the caller must do.
 func (p *present) believes(now time.Time, m *Message, ahead time.Duration, learns bool, e *Effect) bool {
 	behind := ahead < -p.params.TTL && !e.Answered
 	switch {
@@ -149,14 +156,15 @@ func (p *present) believes(now time.Time, m *Message, ahead time.Duration, learn
 	return false
 }
 
-// readable reports whether messages would stay readable if this node adopted the cluster time of m.
+// readable reports whether this node's messages would remain readable if it adopted the cluster time of m.
 func (p *present) readable(m *Message) bool {
 	return m.Stamp <= maxStart || (p.time.provisional && m.Stamp <= maxLearned)
 }
 
-// follow adopts a part of a cluster time that is too late to be adopted at once: up to maxStart, or a TTL.
-// Otherwise one absurd message would permanently separate its receiver from all other nodes, because the
-// receiver's time would be beyond maxStart when they hear of it.
+// follow adopts a cluster time step by step if it is too late to adopt at once. A step goes up to maxStart,
+// or is a TTL long. Otherwise a single absurd message would permanently separate its receiver from all other
+// nodes, because the receiver's cluster time would already be beyond maxStart when the other nodes receive
+// it.
 func (p *present) follow(now time.Time, m *Message, e *Effect) {
 	p.stats.FromFuture++
 	switch {
@@ -168,8 +176,8 @@ func (p *present) follow(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// isRunning reports whether a process is known to run at present. A process with an expired lease is not,
-// because its time may have stepped ahead while it was cut off from here.
+// isRunning reports whether a process is known to run now. An expired lease does not prove that the process
+// runs, because its cluster time may have advanced while it was unreachable.
 func (p *present) isRunning(now time.Time, h Handle) bool {
 	e := p.known[h]
 	return e != nil && e.status == live || within(p.params.TTL, now, p.runs, h)
@@ -181,23 +189,23 @@ func within(d time.Duration, now time.Time, answers map[Handle]time.Time, h Hand
 	return ok && now.Sub(at) <= d
 }
 
-// overdue reports whether the own lease has ended by the time of a message, although not by the clock of this
-// node. Packets that have waited for a suspended node would advance its time step by step, and its lease with
-// it.
+// overdue reports whether this node's lease has ended by the stamp of a message, but not by this node's own
+// clock. It adds up earlier steps, because packets that were queued while a node was suspended would
+// otherwise advance its time, and extend its lease, in small steps.
 func (p *present) overdue(m *Message, ahead time.Duration) bool {
 	ttl := p.params.TTL
 	return !p.time.provisional && m.From != p.self.handle &&
 		ahead+millis(p.led) > ttl/8 && millis(m.Stamp-p.self.at+p.led) > ttl-ttl/8
 }
 
-// believesOverdue decides whether a message counts by whose time the own lease has ended, and notes in e what
-// to do if it does not.
+// believesOverdue decides whether this node accepts a message whose stamp implies that the node's own lease
+// has ended. If not, believesOverdue records in e what the caller must do.
 func (p *present) believesOverdue(now time.Time, m *Message, ahead time.Duration, e *Effect) bool {
 	sender := p.known[m.From]
 	if e.Answered && p.explains(now, m, sender, e) {
 		return true
 	}
-	delete(p.runs, m.From) // otherwise its older messages would make it a member
+	delete(p.runs, m.From) // otherwise older messages of the sender would make it a member
 	delete(p.bothWays, m.From)
 	e.Overdue = e.Overdue || (sender != nil && sender.status == live)
 	if !e.Overdue && ahead > p.params.TTL {
@@ -207,8 +215,8 @@ func (p *present) believesOverdue(now time.Time, m *Message, ahead time.Duration
 	return false
 }
 
-// explains decides whether an answer counts by whose time the own lease has ended, and whether it shows that
-// this node was suspended.
+// explains decides whether this node accepts an answer whose stamp implies that the node's own lease has
+// ended, and whether the answer shows that this node was suspended.
 func (p *present) explains(now time.Time, m *Message, sender *entry, e *Effect) bool {
 	if e.OfMember || (sender != nil && sender.hadLease() && sender.status != retired) {
 		e.Suspended = !p.heldBy(m)
@@ -229,11 +237,11 @@ func (p *present) heldBy(m *Message) bool {
 	return slices.ContainsFunc(m.Heartbeats, func(b Heartbeat) bool { return b.Handle == p.self.handle })
 }
 
-// advance corrects the estimate of cluster time. A small step makes all leases older or younger by as much.
-// After a larger step, or many small ones, leases end when they would have ended without the step, so no
-// lease ends because two clusters meet. This node still relays heartbeats with the stamps that it received,
-// because some of them are already of the later time. Only a provisional node steps back, and what it heard
-// until then has no known stamp.
+// advance corrects the estimate of cluster time. A small step makes all leases older or younger by the size
+// of the step. A larger step, or many small steps, do not change when leases end, so no lease ends because
+// two clusters meet. This node still relays heartbeats with the stamps that it received, because some of
+// these stamps already use the later time. Only a provisional node steps back. The stamps that it received
+// before the step are then meaningless.
 func (p *present) advance(now time.Time, by Stamp) {
 	if by == 0 {
 		return
@@ -275,23 +283,23 @@ func (p *present) expire(now time.Time) {
 	}
 }
 
-// Overslept reports whether a message of another cluster shows that this node was suspended: its sender has
-// answered a [Set.Question] at the address of a member, and the own lease has ended by its time. So all
-// members have been restarted in the meantime. If this node had not been suspended, the clocks of a cluster
-// at the address of a member would show about the same time as its own.
+// Overslept reports whether a message of another cluster shows that this node was suspended while all members
+// restarted. The message must answer a [Set.Question] that this node sent to the address of a member, and
+// this node's lease must have ended by the message's stamp. If this node had not been suspended, a new
+// cluster at the address of a member would have about the same time as this node.
 func (p *present) Overslept(now time.Time, m *Message) bool {
 	return m.Settings == p.params.Settings && !m.Provisional && p.counts(now, m.Echo^ofMember) &&
 		p.overdue(m, millis(m.Stamp-p.time.at(now)))
 }
 
-// SentSince reports whether a message was sent after an instant.
+// SentSince reports whether the sender sent m at or after the given time.
 func (p *present) SentSince(m *Message, at time.Time) bool { return m.Stamp >= p.time.at(at) }
 
-// Unconfirmed is for messages that came over a stream. If the message has to wait for an answer which shows
-// that packets arrive both ways, it returns the sender's record, which has the address to challenge.
-// Otherwise it returns nil. An open stream does not show that packets arrive, but leases need packets, so a
-// node that is only heard over streams would come and go. A newcomer is not challenged, because it learns the
-// time from its own join.
+// Unconfirmed returns the record of a sender that the caller must challenge before it applies m, a message
+// from a stream. It returns nil if packets are known to arrive both ways, or if the sender's record is
+// unknown. An open stream does not prove that packets arrive. Leases need packets, so a node that is only
+// reachable over streams would join and expire repeatedly. The caller must not challenge a newcomer, because
+// a newcomer learns the time when it joins.
 func (p *present) Unconfirmed(now time.Time, m *Message) (sender *Record, newcomer bool) {
 	if m.Settings != p.params.Settings || within(challengeLife, now, p.bothWays, m.From) {
 		return nil, false
@@ -299,7 +307,8 @@ func (p *present) Unconfirmed(now time.Time, m *Message) (sender *Record, newcom
 	return p.sender(m), m.Provisional && !p.time.provisional
 }
 
-// EchoTo returns the address to which to send the [Set.Echo] for a message, or "".
+// EchoTo returns the address to which the caller must send the [Set.Echo] of m, or "" if m is not a
+// challenge.
 func (p *present) EchoTo(m *Message) string {
 	if m.Challenge == 0 || m.Settings != p.params.Settings {
 		return ""
@@ -308,7 +317,7 @@ func (p *present) EchoTo(m *Message) string {
 }
 
 // addrOfSender returns the gossip address in the record of a sender, or "". The sender need not be live. If
-// the message was a recorded one, the present process at this address gets the answer, if there is one.
+// the message is a replay, the answer goes to the process that currently uses this address.
 func (p *present) addrOfSender(m *Message) string {
 	if r := p.sender(m); r != nil {
 		return r.Addr
@@ -332,14 +341,14 @@ func (p *present) sender(m *Message) *Record {
 	return nil
 }
 
-// StreamNonce returns the Message.Challenge of a message for a stream. The answer shows that its sender runs,
-// but not that packets reach it. The random number must be odd.
+// StreamNonce returns the Message.Challenge for a message that the caller sends over a stream. The answer
+// shows that its sender runs, but not that packets reach the sender. The random number must be odd.
 func (p *present) StreamNonce(now time.Time, random uint64) uint64 {
 	return p.nonceAt(now, random) ^ overStream
 }
 
-// nonceAt returns the number that others have to repeat: the given random number, which must be odd, or one
-// that was given recently.
+// nonceAt returns the nonce that answers must repeat. It is the given random number, which must be odd, or an
+// earlier random number that is still in use.
 func (p *present) nonceAt(now time.Time, random uint64) uint64 {
 	if age := now.Sub(p.since); p.nonce == 0 || age > challengeLife {
 		if p.last = p.nonce; age > 2*challengeLife {

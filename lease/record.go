@@ -9,32 +9,33 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a [Record]. They keep a record small enough for a gossip packet, and limit the memory of a set
-// for any input.
+// Limits of a [Record]. The limits keep a record small enough for a gossip packet, and bound the memory of a
+// set for any input.
 const (
 	MaxIDBytes           = 64
 	MaxAddrBytes         = 255
-	MaxZoneBytes         = 253 // length of a domain name, as for the value of a label
+	MaxZoneBytes         = 253 // maximum length of a domain name, as for the value of a label
 	MaxKeysBytes         = 16  // fingerprints of gossip keys
 	MaxRoostVersionBytes = 64  // version of roost
 	MaxAppVersionBytes   = 64  // version of a node's application
 	MaxLabels            = 16
 	MaxLabelBytes        = 64        // key of a label
 	MaxValueBytes        = 253       // value of a label
-	MaxMetaBytes         = 512       // what the application says
-	MaxHTTP              = 1<<17 - 1 // a port and a bit
+	MaxMetaBytes         = 512       // data of the application
+	MaxHTTP              = 1<<17 - 1 // a port and a bit for TLS
 	MaxWeight            = 1_000_000 // units of placement weight
-	MaxRecordBytes       = 1024      // encoded, all parts together; not all parts can have their maximum length
+	MaxRecordBytes       = 1024      // encoded size of the whole record, which is less than the sum of the maximum lengths
 
-	// NoLoad is the load of a node that has not reported any: its load is unknown, not 0.
+	// NoLoad is the load of a node that has not reported its load. It means unknown, not 0.
 	NoLoad int64 = -1
 )
 
-// NodeID names a node. The operator chooses it, and it stays the same across restarts. It is 1 to 64 bytes of
-// [A-Za-z0-9._:-] and square brackets, so an address can be an id: 2001:db8::1 or [2001:db8::1]:7946.
+// NodeID identifies a node. The operator chooses the id, and the id remains the same across restarts. A
+// NodeID has 1 to 64 bytes of [A-Za-z0-9._:-] and square brackets. So an address such as 2001:db8::1 or
+// [2001:db8::1]:7946 can be an id.
 type NodeID string
 
-// Validate returns nil if id can name a node, or why it cannot.
+// Validate returns an error if id is not a valid node id.
 func (id NodeID) Validate() error {
 	if len(id) == 0 || len(id) > MaxIDBytes {
 		return fmt.Errorf("lease: node id %.80q has %d bytes; it must have 1 to %d", string(id), len(id), MaxIDBytes)
@@ -50,18 +51,18 @@ func (id NodeID) Validate() error {
 	return nil
 }
 
-// State is what a node does at present. Only an Active node is a candidate for ownership. A node in any state
-// except Left is live while its lease holds. Every heartbeat carries the state, so a change spreads as fast
-// as a heartbeat.
+// State is the current state of a node. Only an Active node is a candidate for ownership. A node in any state
+// except Left is live until its lease ends. Every heartbeat carries the state, so a change of state spreads
+// as fast as a heartbeat.
 type State uint8
 
-// The states of a node, in the usual order. A node can return from Draining to
-// Active, and from either to Settling when it fences itself.
+// The states of a node, in the usual order. A Draining node can become Active again. An Active or Draining
+// node becomes Settling when it fences itself.
 const (
-	Settling State = iota + 1 // present, not ready to own anything
+	Settling State = iota + 1 // live, but not ready to own anything
 	Active                    // a candidate for ownership
-	Draining                  // present, gives up what it owns
-	Left                      // sent a leave message; the lease has ended
+	Draining                  // live, but releasing what it owns
+	Left                      // has sent a leave message; the lease has ended
 )
 
 // String returns the lower-case name of s.
@@ -93,47 +94,48 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("lease: %q is not a state of a node", b)
 }
 
-// Record is the slowly changing part of a node's data: everything except its State, its load and the digest
-// of its table, which its heartbeats carry. Records are ordered by (Incarnation, Version), and a newer one
-// replaces an older one. A Record that was passed to a Set, or returned by one, must not be modified.
+// Record contains the node data that rarely changes. Heartbeats carry the rest, which is the State, the load
+// and the digest of the table. Records are ordered by (Incarnation, Version), and a newer record replaces an
+// older record. Do not modify a Record that you have passed to a Set or received from a Set.
 type Record struct {
 	Profile
 
-	Version uint32 // counts the changes within an incarnation
+	Version uint32 // incremented by each change within an incarnation
 
-	// Handoff says that the node takes part in handoffs; opaque to this package.
+	// Handoff is true if the node takes part in handoffs. It is opaque to this package.
 	Handoff bool
 
-	// RecentReturns is until when the returns of the node count against it. FlappingUntil is until when it
-	// owns nothing because of them. Both are 0 if there are none, and opaque to this package. A new process
-	// of the node finds them in the record of the previous process: [Set.Former].
+	// RecentReturns is the time until which earlier returns of the node count as flapping. FlappingUntil is
+	// the time until which the node owns nothing because of flapping. Both are 0 if there are no recent
+	// returns, and opaque to this package. A new process of the node reads both from the record of the
+	// previous process; see [Set.Former].
 	RecentReturns, FlappingUntil Stamp
 
-	// Keys has fingerprints of the keys that the node's gossip uses; opaque to this package.
+	// Keys contains fingerprints of the node's gossip keys. It is opaque to this package.
 	Keys string
 
-	// HTTP is twice the port of the node's HTTP API, at the host of Addr, plus 1 if it uses TLS. It is 0 if
-	// others cannot reach the API. It is opaque to this package.
+	// HTTP encodes the port of the node's HTTP API at the host of Addr, as twice the port, plus 1 if the API
+	// uses TLS. HTTP is 0 if other nodes cannot reach the API. It is opaque to this package.
 	HTTP uint32
 
-	// Drains is the moment from which on the node is Draining, whatever state its heartbeats say. It is 0 if
-	// no drain is planned.
+	// Drains is the time of a planned drain. From then on, sets show the node as Draining even if its
+	// heartbeats carry the state Active. Drains is 0 if no drain is planned.
 	Drains Stamp
 
-	// Meta is what the application announces about the node. It is opaque to roost, and need not be UTF-8.
+	// Meta contains arbitrary data of the application. It is opaque to roost, and can be binary.
 	Meta string
 
-	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
-	// sets them for its own node.
+	// MinWire and MaxWire are the first and last message versions that the node can read. NewSet sets both
+	// for its own node.
 	MinWire, MaxWire uint8
 
-	rest []byte // fields of a later release, passed on
+	rest []byte // fields of a later release, which this node relays
 }
 
-// Validate returns all problems of r, joined, or nil.
+// Validate returns an error that joins all problems of r, or nil.
 func (r *Record) Validate() error { return r.validate(recordBytes(r)) }
 
-// validate is Validate for a record whose encoded size is known.
+// validate is like Validate, but avoids computing the encoded size again.
 func (r *Record) validate(size int) error {
 	errs := []error{r.ID.Validate()}
 	reject := func(bad bool, format string, args ...any) {
@@ -166,7 +168,7 @@ func (r *Record) validate(size int) error {
 	return errors.Join(errs...)
 }
 
-// newer reports whether r replaces o, which is a record of the same node.
+// newer reports whether r replaces o. Both must be records of the same node.
 func (r *Record) newer(o *Record) bool {
 	if r.Incarnation != o.Incarnation {
 		return r.Incarnation > o.Incarnation
@@ -181,8 +183,8 @@ func (r *Record) clone() *Record {
 	return &c
 }
 
-// Incarnation identifies one run of a node's process. A node that restarts keeps its Node and gets a greater
-// Number. The zero Incarnation means none.
+// Incarnation identifies one run of a node's process. After a restart, a node has the same Node and a greater
+// Number. The zero Incarnation means no incarnation.
 type Incarnation struct {
 	Node   NodeID
 	Number uint64

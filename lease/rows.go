@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// rows handles what nodes say about themselves and others relay: records, and heartbeats as rows.
+// rows is the protocol for what nodes announce about themselves and other nodes relay. Records and heartbeats
+// belong to it.
 type rows struct {
 	*core
 	own      *own
 	failures *failures
 	skew     *skew
-	revived  uint64   // leases of others that came back after they had expired
-	reached  uint64   // of these, leases of nodes that had not given up their own leases
+	revived  uint64   // leases of other nodes that were renewed after they had expired
+	reached  uint64   // how many of the revived nodes had not stopped considering their own leases valid
 	picked   []*entry // scratch of due
 }
 
-// Revived counts the leases of others that came back after they had expired, and how many of them belong to
-// nodes that were only out of reach. A node that was paused, or found itself in a minority, comes back as
-// Settling and does not count as such.
+// Revived counts the leases of other nodes that were renewed after they had expired, and how many of them
+// belong to nodes that were only unreachable. A node that was paused or in a minority returns as Settling,
+// and does not count as unreachable.
 func (r *rows) Revived() (all, reached uint64) { return r.revived, r.reached }
 
 // apply merges the records and the heartbeats of a message.
@@ -69,13 +70,14 @@ func (r *rows) applyRecord(now time.Time, rec *Record, e *Effect) {
 	}
 }
 
-// superseded reports whether a later incarnation of the node has or had a lease here.
+// superseded reports whether a later incarnation of the node has or had a lease in this set.
 func (r *rows) superseded(rec *Record) bool {
 	cur := r.latest(rec.ID)
 	return cur != nil && cur.rec.Incarnation > rec.Incarnation
 }
 
-// applyHeartbeat merges a row. clock is the wall clock of its node minus this node's.
+// applyHeartbeat merges a row. The clock argument is the wall clock of the row's node minus this node's wall
+// clock.
 func (r *rows) applyHeartbeat(now time.Time, from Handle, clock time.Duration, b *Heartbeat, e *Effect) {
 	known := r.known[b.Handle]
 	r.own.noteLeave(known, b)
@@ -84,13 +86,13 @@ func (r *rows) applyHeartbeat(now time.Time, from Handle, clock time.Duration, b
 		r.own.applyHeartbeat(now, b, e)
 	case r.stale(now, known, b):
 		r.stats.HeartbeatsStale++
-		if known != nil && known.status == live { // it may refer to a newer record
+		if known != nil && known.status == live { // the row may refer to a newer record
 			r.pullNewer(now, from, known, b, e)
 		}
 	case r.skew.tooFarAhead(clock):
 		r.stats.SkewRejected++
 	case known == nil:
-		if b.State != Left { // an unknown node's leave message ends nothing
+		if b.State != Left { // the leave message of an unknown node ends nothing
 			r.pullRecord(now, from, b.Handle, e)
 		}
 	case known == r.own.duplicate.entry:
@@ -103,7 +105,7 @@ func (r *rows) applyHeartbeat(now time.Time, from Handle, clock time.Duration, b
 	}
 }
 
-// renew renews the lease of known by b.
+// renew renews the lease of known with the heartbeat b.
 func (r *rows) renew(now time.Time, clock time.Duration, known *entry, b *Heartbeat, e *Effect) {
 	was := known.state
 	if !r.failures.allows(known, b.renewed()) {
@@ -137,8 +139,8 @@ func (r *rows) renew(now time.Time, clock time.Duration, known *entry, b *Heartb
 	r.stats.HeartbeatsApplied++
 }
 
-// applyLeave retires known and every earlier incarnation of its node, even if the
-// leave message arrived before all other heartbeats of known, or MaxNodes is reached.
+// applyLeave retires known and every earlier incarnation of its node, even if the leave message is the first
+// heartbeat of known to arrive, or if the set already has MaxNodes nodes.
 func (r *rows) applyLeave(now time.Time, clock time.Duration, known *entry, b *Heartbeat, e *Effect) {
 	if known.status == live {
 		e.Changed, e.Urgent = true, true
@@ -150,7 +152,7 @@ func (r *rows) applyLeave(now time.Time, clock time.Duration, known *entry, b *H
 }
 
 // replaceEarlier makes known the latest incarnation of its node and retires the earlier one. It returns false
-// if a later incarnation had a lease, or if MaxNodes is reached.
+// if a later incarnation had a lease, or if the set already has MaxNodes nodes.
 func (r *rows) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	if known.status == live {
 		return true
@@ -177,8 +179,9 @@ func (r *rows) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	return true
 }
 
-// update stores b as the latest whole heartbeat of e, and has it relayed if it says something new. In a large
-// set, digests of tables only travel with the ages, because all nodes have a new table at the same time.
+// update stores b as the latest complete heartbeat of e, and schedules it for relaying if it contains news.
+// In a large set, table digests only travel with the ages, because all nodes get a new table at the same
+// time.
 func (r *rows) update(e *entry, b *Heartbeat, clock time.Duration) {
 	if e.precedes(b) {
 		switch {
@@ -202,30 +205,30 @@ func (r *rows) update(e *entry, b *Heartbeat, clock time.Duration) {
 	e.heard(b.renewed())
 }
 
-// requestInterval is the minimum time between two requests for one record.
+// requestInterval is the minimum time between two requests for the same record.
 const requestInterval = 500 * time.Millisecond
 
-// pullRecord pulls the record of h from the sender, unless it was pulled just now. The sender must be live,
-// because any process can put a handle into a message.
+// pullRecord requests the record of h from the sender, unless this node has just requested it. The sender
+// must be live, because any process can put a handle into a message.
 func (r *rows) pullRecord(now time.Time, from, h Handle, e *Effect) {
 	if at, ok := r.requested[h]; (ok && now.Sub(at) < requestInterval) || r.AddrOf(from) == "" {
 		return
 	}
 	if len(r.requested) >= MaxNodes {
-		return // until expire makes room again
+		return // until expire frees space
 	}
 	r.requested[h] = now
 	e.pullRecords = append(e.pullRecords, h)
 }
 
-// pullNewer pulls the record of a node if its heartbeat refers to a newer one.
+// pullNewer requests the record of a node if the node's heartbeat refers to a newer record.
 func (r *rows) pullNewer(now time.Time, from Handle, known *entry, b *Heartbeat, e *Effect) {
 	if b.Version > known.rec.Version {
 		r.pullRecord(now, from, b.Handle, e)
 	}
 }
 
-// expire forgets requests.
+// expire forgets requests that were sent long enough ago to be repeated.
 func (r *rows) expire(now time.Time) {
 	for h, at := range r.requested {
 		if now.Sub(at) > requestInterval {
@@ -234,8 +237,8 @@ func (r *rows) expire(now time.Time) {
 	}
 }
 
-// due returns the nodes whose rows have news that was not sent often enough. The result is only valid until
-// the next call.
+// due returns the nodes whose rows contain news that this node has not sent often enough. The result is only
+// valid until the next call.
 func (r *rows) due(now time.Time) []*entry {
 	if r.spread.noRows {
 		return nil
@@ -253,7 +256,7 @@ func (r *rows) due(now time.Time) []*entry {
 			r.spread.offer(candidate{sent: e.rowsSent, at: e.rowAt, handle: e.handle, place: len(r.live) + i})
 		}
 	}
-	clear(r.picked) // do not keep forgotten nodes in memory
+	clear(r.picked) // so that forgotten nodes can be garbage-collected
 	r.picked = r.picked[:0]
 	for _, c := range r.spread.candidates {
 		if c.place < len(r.live) {
@@ -266,7 +269,7 @@ func (r *rows) due(now time.Time) []*entry {
 	return r.picked
 }
 
-// add adds rows while they fit, and returns the rest.
+// add adds rows while they fit, and returns the rows that did not fit.
 func (r *rows) add(d *draft, due []*entry) (rest []*entry) {
 	for i, e := range due {
 		if !d.heartbeat(e) {
@@ -277,8 +280,8 @@ func (r *rows) add(d *draft, due []*entry) (rest []*entry) {
 	return nil
 }
 
-// addRecords adds the least sent records, up to a third of the draft. This node's own record is among them,
-// because nobody else can be the first to send it.
+// addRecords adds the least sent records, up to a third of the draft. Until this node has sent its own record
+// often enough, the own record comes first, because no other node can introduce it.
 func (r *rows) addRecords(d *draft) {
 	space := d.free / 3
 	add := func(e *entry) {

@@ -4,17 +4,18 @@ import (
 	"time"
 )
 
-// Params are the settings of a Set. All nodes of a cluster share them.
+// Params are the settings of a Set. All nodes of a cluster must have the same Params.
 type Params struct {
 	TTL      time.Duration // a lease is live while its age ≤ TTL
 	MaxSkew  time.Duration // how far a node's clock may be ahead of the cluster's clock
-	Settings uint32        // messages with another hash are rejected
+	Settings uint32        // hash of cluster-wide settings; a set rejects messages with a different hash
 }
 
-// forgetAfter is how long a Set remembers an ended lease, so that it can reject the lease's old heartbeats.
+// forgetAfter is how long a Set remembers an ended lease, so that the set can reject the lease's old
+// heartbeats.
 func (p Params) forgetAfter() time.Duration { return max(time.Minute, 10*p.TTL) }
 
-// Stats counts what a Set has done since it was made.
+// Stats contains counters of a Set since its creation.
 type Stats struct {
 	HeartbeatsSent    uint64 `json:"heartbeats_sent"`    // copies of this node's heartbeats
 	HeartbeatsRelayed uint64 `json:"heartbeats_relayed"` // copies of other nodes' heartbeats
@@ -23,22 +24,22 @@ type Stats struct {
 	AgesApplied       uint64 `json:"ages_applied"`       // ages that renewed a lease
 	SkewRejected      uint64 `json:"skew_rejected"`      // heartbeats from clocks too far ahead
 	SettingsRefused   uint64 `json:"settings_refused"`   // messages from a cluster with other settings
-	RecordsRefused    uint64 `json:"records_refused"`    // records refused because MaxNodes is reached
-	FromPast          uint64 `json:"from_past"`          // messages of an earlier cluster time, including recorded ones that were sent again
-	FromFuture        uint64 `json:"from_future"`        // messages of a later cluster time that no live member sent
+	RecordsRefused    uint64 `json:"records_refused"`    // records refused because the set was full
+	FromPast          uint64 `json:"from_past"`          // messages from an earlier cluster time, including replayed messages
+	FromFuture        uint64 `json:"from_future"`        // messages from a later cluster time whose sender is not a live member
 	Expired           uint64 `json:"expired"`            // leases that expired
 	Crashed           uint64 `json:"crashed"`            // leases ended by a confirmed failure
 	Reincarnations    uint64 `json:"reincarnations"`     // new incarnations that this node took while running
 }
 
-// Set is a node's knowledge of all leases. It is a pure state machine: it reads no clock and does no I/O. It
+// Set is one node's view of all leases. A Set is a pure state machine that reads no clock and does no I/O. It
 // is not safe for concurrent use.
 //
-// Every time.Time argument must have a reading of the caller's monotonic clock, which determines the age of
-// leases, and of its wall clock, which is only used to measure skew.
+// Every time.Time argument must contain a reading of the monotonic clock, which determines the age of leases,
+// and of the wall clock, which a Set only uses to measure skew.
 //
-// A Set consists of several protocols. Each keeps its own state, adds its part to outgoing messages, applies
-// its part of incoming messages, and says when to call it again.
+// A Set consists of several protocols. Each protocol owns its state, adds its part to outgoing messages,
+// applies its part of incoming messages, and returns the deadline of its next change.
 type Set struct {
 	core
 	present
@@ -52,30 +53,29 @@ type Set struct {
 	splits
 }
 
-// Effect is the result of [Set.Apply]. [Set.Replies] has the messages that follow.
+// Effect is the result of [Set.Apply]. Pass it to [Set.Replies] to get the answers.
 type Effect struct {
-	Counts    bool      // the message is from this cluster and from the present
+	Counts    bool      // the set accepted the message, because it is from this cluster and not a replay
 	Changed   bool      // the live set changed, or the record or state of a live node
-	Urgent    bool      // relay now rather than in the next round of gossip
-	Refute    time.Time // others report that this node has ended: send a heartbeat at this time; zero = they do not
-	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
+	Urgent    bool      // gossip now instead of in the next round
+	Refute    time.Time // other nodes report that this node has ended: send a heartbeat at this time; zero = no reports
+	Duplicate *Record   // another process with this node's id and this later incarnation is running: stop
 
-	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
-	Answered  bool   // the message answers this node's challenge: the sender runs
-	Arrives   bool   // like Answered, or an answer to a newcomer's stream: packets arrive at this node's address
-	BothWays  bool   // it answers a packet: packets arrive both ways
-	OfMember  bool   // it answers [Set.Question]
-	Overdue   bool   // this node's lease may have ended for others long ago: ask members with [Set.Question]
-	Suspended bool   // the lease has ended: this process was suspended, and its clock stood still
+	Challenge string // send [Set.Challenge] to this address, and apply the message again after the answer; empty = no challenge
+	Answered  bool   // the message answers this node's challenge, so the sender is running
+	Arrives   bool   // the message answers a challenge in a packet or over a stream, so packets arrive at this node
+	BothWays  bool   // the message answers a challenge in a packet, so packets arrive both ways
+	OfMember  bool   // the message answers [Set.Question]
+	Overdue   bool   // this node's lease may have ended long ago at other nodes: send [Set.Question] to members
+	Suspended bool   // this node's lease has ended, because the process was suspended together with its clock
 
 	pullRecords []Handle       // this node lacks these records
-	pullBuckets []BucketDigest // this node lacks something of these buckets
+	pullBuckets []BucketDigest // this node lacks something in these buckets
 	pullCordons bool           // this node lacks cordons
 	behind      bool           // the sender's cluster time is behind
 }
 
-// NewSet returns a set that holds only self, in state Settling and with a lease that
-// begins at now.
+// NewSet returns a set that contains only self, in state Settling and with a lease that begins at now.
 func NewSet(now time.Time, self Record, p Params) *Set {
 	s := &Set{
 		core: core{
@@ -95,7 +95,7 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 	return s
 }
 
-// connect gives each protocol the others that it uses.
+// connect gives each protocol pointers to the other protocols that it uses.
 func (s *Set) connect() {
 	c := &s.core
 	s.own.core, s.skew.core, s.expiry.core, s.failures.core, s.cordons.core, s.splits.core = c, c, c, c, c, c
@@ -104,21 +104,21 @@ func (s *Set) connect() {
 	s.ages.core, s.ages.own = c, &s.own
 }
 
-// Heartbeat renews this node's own lease. The heartbeat carries load, in units or NoLoad, and
-// table, the digest of the node's placement table.
+// Heartbeat renews this node's own lease. The arguments are the node's load, in units or NoLoad, and the
+// digest of its placement table.
 func (s *Set) Heartbeat(now time.Time, load int64, table uint32) {
 	at := max(s.time.at(now), s.self.at+1)
-	s.present.advance(now, at-s.time.at(now)) // two heartbeats within a millisecond
+	s.present.advance(now, at-s.time.at(now)) // in case of two heartbeats within a millisecond
 	s.own.renew(now, at, load, table)
 	s.skew.update(now)
 }
 
-// Cordon keeps a node from owning anything for d, at most MaxCordonTime, from now on. If d is 0, it ends an
-// earlier cordon. The caller must send the news.
+// Cordon prevents a node from owning anything for the duration d, at most MaxCordonTime, from now on. If d is
+// 0, Cordon ends an earlier cordon of the node. The caller must gossip afterwards.
 func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) error {
 	c, ok, err := s.cordons.decide(now, id, d, reason)
 	if ok {
-		s.present.advance(now, max(0, c.At-s.time.at(now))) // two decisions within a millisecond
+		s.present.advance(now, max(0, c.At-s.time.at(now))) // in case of two cordons within a millisecond
 		s.cordons.merge(now, []Cordon{c})
 	}
 	return err
@@ -126,8 +126,8 @@ func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) e
 
 // Apply merges a message. It costs O(size of the message). Except for relaying, Apply is commutative and
 // idempotent. It drops heartbeats of nodes without a record, and heartbeats too far ahead of the known
-// clocks. Both are repaired by the node's next heartbeat. No heartbeat follows a leave message, but a dropped
-// leave message arrives again from nodes that relay it, or else the lease expires.
+// clocks. The node's next heartbeat makes up for a dropped heartbeat. No heartbeat follows a leave message.
+// If Apply drops a leave message, another node relays it later, or the lease expires.
 func (s *Set) Apply(now time.Time, m *Message) Effect {
 	var e Effect
 	if m.Settings != s.params.Settings {
@@ -149,18 +149,19 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	if e.Changed {
 		s.failures.review(now, &e)
 	}
-	if len(s.live) != members { // members only; a changed state or record does not change the clocks
+	if len(s.live) != members { // a changed state or record does not change the clocks
 		s.skew.update(now)
 	}
 	return e
 }
 
-// Compose returns messages of at most budget encoded bytes, each for the given number of recipients. There
-// are as many messages as the ages of all leases need. Each has this node's heartbeat. The space goes first
-// to new records, then to failure reports, rows with news, ages, and the rest of the rows, least sent first.
-// Messages also pull leases that are about to expire, because the recipients may know later heartbeats.
-// Compose returns nothing if everything was sent often enough, or if not even this node's heartbeat fits. It
-// costs O(nodes).
+// Compose returns messages of at most budget encoded bytes, each for the given number of recipients. Compose
+// returns as many messages as the ages of all leases need, and each message contains this node's heartbeat.
+// The rest of a message contains cordons, new records, failure reports, rows with news, ages, and the
+// remaining rows, in this order of priority. Within each kind, the least sent news comes first. Messages also
+// pull leases that are about to expire, because the recipients may know later heartbeats. Compose returns
+// nothing if this node has sent all news often enough, or if its own heartbeat does not fit. It costs
+// O(nodes).
 func (s *Set) Compose(now time.Time, budget, recipients int) (messages []*Message) {
 	for range s.ages.messages(budget) {
 		if m := s.compose(now, budget, recipients); m != nil {
@@ -175,7 +176,7 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	d.recipients = recipients
 	d.news = s.self.agesSent < int32(s.rowCopies())
 	if !d.heartbeat(s.self) {
-		return nil // the sizes of other rows assume its table digest
+		return nil // the sizes of other rows assume the table digest of this row
 	}
 	s.self.agesSent += int32(recipients)
 	s.cordons.add(d)
@@ -212,9 +213,9 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 	return changed || e.Changed || ended || outbid
 }
 
-// NextDeadline returns the earliest time at which Expire can change the live set, unless a message comes
-// first. It returns false if there is none. It costs O(nodes) after a lease began and after Expire, otherwise
-// O(1).
+// NextDeadline returns the earliest time at which Expire can change the live set if no message arrives first.
+// It returns false if there is no such time. NextDeadline costs O(nodes) after a lease began and after
+// Expire, otherwise O(1).
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	at = s.deadline()
 	return at, !at.IsZero()
@@ -244,11 +245,11 @@ func (s *Set) draft(now time.Time, budget int) *draft {
 	return &draft{Message: s.message(now), core: &s.core, free: budget - messageOverhead}
 }
 
-// Sync returns a message with all live nodes, for a joining node or an anti-entropy exchange. It also has the
-// records of recently ended leases, and their leave messages. A receiver for which an earlier incarnation of
-// such a node is live needs them, and so does a later process of the node, which has to take a later
-// incarnation if its clock was set back. A leave message has its age, so that all sets forget it at about the
-// same time. The message leaves room for Extra.
+// Sync returns a message with all live nodes, for a joining node or an anti-entropy exchange. The message
+// also contains the records and leave messages of recently ended leases. Two kinds of receivers need these:
+// nodes that consider an earlier incarnation live, and a new process of an ended node, which must take a
+// later incarnation even if its clock was set back. A leave message includes its age, so that all sets forget
+// the leave message at about the same time. The message leaves room for Extra.
 func (s *Set) Sync(now time.Time) *Message {
 	d := s.draft(now, MaxMessageBytes-MaxExtraBytes-messageOverhead-MaxCordons*maxCordonBytes) // with room for founders and a challenge
 	d.Cordons = s.cordons.all
@@ -273,8 +274,8 @@ func (s *Set) Sync(now time.Time) *Message {
 	return d.Message
 }
 
-// Challenge returns a message to be sent as a packet, which its receiver answers with [Set.Echo]. The random
-// number must be odd.
+// Challenge returns a message that the caller must send as a packet. The receiver answers it with [Set.Echo].
+// The random number must be odd.
 func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	m := s.message(now)
 	m.Challenge = s.present.nonceAt(now, random)
@@ -282,16 +283,17 @@ func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	return m
 }
 
-// Question returns a message to be sent as a packet to the address of a member. The answer shows whether this
-// node was suspended: see [Effect.Suspended]. The random number must be odd.
+// Question returns a message that the caller must send as a packet to the address of a member. The answer
+// shows whether this node was suspended; see [Effect.Suspended]. The random number must be odd.
 func (s *Set) Question(now time.Time, random uint64) *Message {
 	m := s.Challenge(now, random)
 	m.Challenge ^= ofMember
 	return m
 }
 
-// Echo returns the answer to a challenge. It has the present cluster time, the nonce and, if the challenger
-// is live here, its latest heartbeat. So an answer is longer than the challenge by at most that heartbeat.
+// Echo returns the answer to a challenge. The answer contains the current cluster time and the nonce. If the
+// challenger is live in this set, the answer also contains the challenger's latest heartbeat, and is longer
+// than the challenge by at most this heartbeat.
 func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 	d := s.draft(now, messageOverhead+maxHeartbeatBytes)
 	d.Echo = challenge.Challenge
@@ -304,7 +306,7 @@ func (s *Set) Echo(now time.Time, challenge *Message) *Message {
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }
 
-// Stamp returns the cluster time at t by this node's estimate, and 0 for the zero time.
+// Stamp returns this node's estimate of the cluster time at t, or 0 if t is the zero time.
 func (s *Set) Stamp(t time.Time) Stamp {
 	if t.IsZero() {
 		return 0
@@ -312,23 +314,23 @@ func (s *Set) Stamp(t time.Time) Stamp {
 	return s.time.at(t)
 }
 
-// Until returns how long it takes from now until a moment of cluster time.
+// Until returns the duration from now until a cluster time.
 func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
 
-// splits relays when a node last missed a voter, for the policy for splits.
+// splits is the protocol that relays when any node last missed a voter. The split policy uses it.
 type splits struct {
 	*core
-	missing bool  // this node misses a voter
-	missed  Stamp // when any node last missed a voter, as far as this one has heard; 0 = never
+	missing bool  // this node is missing a voter
+	missed  Stamp // when any node last missed a voter, as far as this node knows; 0 = never
 }
 
-// SetMissing says whether this node misses a voter, as defined by the policy for splits. Its messages say so,
-// and other nodes relay when a node last missed a voter.
+// SetMissing sets whether this node is missing a voter, as defined by the split policy. Every message
+// contains the latest time at which any node was missing a voter.
 func (p *splits) SetMissing(missing bool) { p.missing = missing }
 
 func (p *splits) apply(m *Message) { p.missed = max(p.missed, min(m.Missed, m.Stamp)) }
 
-// misses returns when a node last missed a voter.
+// misses returns when any node last missed a voter. The argument at is the current cluster time.
 func (p *splits) misses(at Stamp) Stamp {
 	if p.missing {
 		p.missed = at
@@ -336,9 +338,10 @@ func (p *splits) misses(at Stamp) Stamp {
 	return p.missed
 }
 
-// Agreed looks at the latest heartbeat of each other live node that has a table. It returns the time of the
-// oldest of them, or now if there are none. It returns zero if one of these nodes has a table with another
-// digest, or has sent no heartbeat since a node last missed a voter. It costs O(n).
+// Agreed reports since when all other live nodes that have a table agree on the given table digest. It
+// returns the time of the oldest among their latest heartbeats, or now if no other node has a table. It
+// returns the zero time if the table of a node has a different digest, or if a node has sent no heartbeat
+// since any node last missed a voter. Agreed costs O(n).
 func (p *splits) Agreed(now time.Time, table uint32) time.Time {
 	oldest := p.time.at(now)
 	for _, e := range p.live {

@@ -6,34 +6,36 @@ import (
 	"time"
 )
 
-// The cluster's clock is the lower median of all known wall clocks, including this node's. Skew is measured
-// against the cluster's clock and not this node's, because otherwise a node with a slow clock would reject
-// members that all other nodes accept, and would compute other owners. With fewer than three clocks, the
-// lower median of a node that is not ahead is its own clock.
+// The cluster's clock is the lower median of all known wall clocks, including this node's. A node measures
+// skew against the cluster's clock instead of its own clock. Otherwise a node with a slow clock would reject
+// members that all other nodes accept, and would compute different owners. With fewer than three clocks, the
+// lower median is the earliest clock.
 
-// skew is what a Set knows about clocks. The cluster's clock is in the census, which counts the other clocks
+// skew is the protocol for clocks. The census stores the cluster's clock, and counts the other clocks
 // relative to it.
 type skew struct {
 	*core
-	ahead map[Handle]aheadClock // clocks of nodes whose heartbeats were rejected
+	ahead map[Handle]aheadClock // clocks of nodes whose heartbeats this node rejected
 }
 
-// aheadClock is the clock of a node with rejected heartbeats. It replaces the node's earlier clock in the
-// median, because if most clocks are ahead of this node's, this node's clock is wrong or was just set back.
+// aheadClock is the clock of a node with rejected heartbeats. The median uses it instead of the node's
+// earlier clock. If most clocks turn out to be ahead of this node's clock, then this node's clock is wrong or
+// was just set back.
 type aheadClock struct {
 	clock time.Duration
 	until time.Time
 }
 
-// Ahead returns by how much the clocks of nodes with rejected heartbeats are ahead, as far as their records
-// are known. It costs O(1) if there are none.
+// Ahead returns the nodes whose heartbeats this node rejects, and how far their clocks are ahead of the
+// cluster's. It leaves out nodes whose records are unknown. It costs O(1) if there are no rejected
+// heartbeats.
 func (s *skew) Ahead() map[NodeID]time.Duration {
 	if len(s.ahead) == 0 {
 		return nil
 	}
 	all := make(map[NodeID]time.Duration)
 	for h, a := range s.ahead {
-		// Check again, because the median may have moved. The next heartbeat of such a node removes its
+		// Check again, because the median may have moved. The node's next heartbeat removes an outdated
 		// entry.
 		if e := s.known[h]; e != nil && s.tooFarAhead(a.clock) {
 			all[e.rec.ID] = a.clock - s.census.clock
@@ -43,25 +45,25 @@ func (s *skew) Ahead() map[NodeID]time.Duration {
 }
 
 // ClockAhead returns how far this node's wall clock is ahead of the cluster's. It is negative if the clock is
-// behind. Beyond MaxSkew, other nodes reject this node's heartbeats, so it must not own anything.
+// behind. If the result exceeds MaxSkew, other nodes reject this node's heartbeats, so this node must not own
+// anything.
 func (s *skew) ClockAhead() time.Duration { return -s.census.clock }
 
-// maxClock limits relative clocks, so that the sum of two cannot overflow. A node whose clock is in 1970 must
-// still send readable messages.
+// maxClock limits relative clocks, so that the sum of two clocks cannot overflow. It is large enough that a
+// node whose clock shows 1970 still sends readable messages.
 const maxClock = 100 * 365 * 24 * time.Hour
 
 func inRange(clock time.Duration) time.Duration {
 	return min(max(clock, -maxClock), maxClock)
 }
 
-// tooFarAhead reports whether heartbeats with the given clock, relative to this node's, are
-// rejected.
+// tooFarAhead reports whether this node rejects heartbeats from a clock, given relative to this node's clock.
 func (s *skew) tooFarAhead(clock time.Duration) bool { return clock-s.census.clock > s.params.MaxSkew }
 
-// apply stores the clocks of heartbeats that seem too far ahead, deletes clocks that are no longer ahead, and
-// then updates the cluster's clock once. So a joining node with a slow clock accepts its whole first full
-// sync, and a flood of such heartbeats costs only one update. lag is how much the sender's clock is ahead of
-// this node's.
+// apply stores the clocks that seem too far ahead, deletes clocks that are no longer ahead, and then updates
+// the cluster's clock once per message. So a joining node with a slow clock accepts its whole first full
+// sync, and many rejected heartbeats in a message cost only one update. The lag argument is how far the
+// sender's clock is ahead of this node's clock.
 func (s *skew) apply(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
 	changed := false
 	for i := range heartbeats {
@@ -82,8 +84,8 @@ func (s *skew) apply(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
 	}
 }
 
-// update recomputes the cluster's clock. It usually costs O(1), but O(n) if the cluster's clock changes or
-// the clock of a node is too far ahead. It is called once per heartbeat and at most twice per message.
+// update recomputes the cluster's clock. It usually costs O(1), but O(n) if the cluster's clock changes or if
+// a node's clock is too far ahead. A set calls update once per own heartbeat and at most twice per message.
 func (s *skew) update(now time.Time) {
 	maps.DeleteFunc(s.ahead, func(_ Handle, a aheadClock) bool { return now.After(a.until) })
 	c := s.census
@@ -108,7 +110,7 @@ func (s *skew) update(now time.Time) {
 	}
 }
 
-// clocks yields all known clocks, relative to this node's, which comes first.
+// clocks yields all known clocks relative to this node's clock, which comes first.
 func (s *skew) clocks(yield func(time.Duration) bool) {
 	if !yield(0) {
 		return

@@ -6,34 +6,35 @@ import (
 	"sort"
 )
 
-// All news spreads in the same way: a node sends each piece a number of times to random members, beginning
-// with the piece that it has sent least. After 3·log2(n) random recipients per node, the chance that a given
-// node has not received it is far below one in a million, even with a packet loss of 20 %. Records are sent
-// less often, because they are longer and nodes request the records that they miss.
+// All news spreads in the same way. A node sends each piece of news several times to random members, and
+// sends the least sent piece first. If each node sends a piece to 3·log2(n) random members, the probability
+// that a given node misses it is far below one in a million, even with 20 % packet loss. Nodes send records
+// less often, because records are longer and nodes request the records that they miss.
 
 func (t *table) rowCopies() int    { return 3 * bits.Len(uint(len(t.nodes))) }
 func (t *table) recordCopies() int { return bits.Len(uint(len(t.nodes))) }
 
-// tablesInRows reports whether the set is so small that rows with new tables cost little.
+// tablesInRows reports whether the set is small enough to send table digests in rows.
 func (t *table) tablesInRows() bool { return len(t.nodes) <= bucketSize }
 
 // spread chooses the news that goes into a message.
 type spread struct {
 	noRows, noRecords bool // there was nothing to send at the last check
 
-	candidates []candidate // of the present choice
+	candidates []candidate // of the current choice
 }
 
-// candidate is a piece of news. It has no pointer: most candidates of a large set
-// are replaced, which would cost the garbage collector more than the comparison.
+// candidate is a piece of news that may go into a message. It contains no pointer, because a large set
+// replaces most candidates, and pointers would cost the garbage collector more time than the comparisons
+// take.
 type candidate struct {
 	sent   int32 // number of copies sent
 	at     Stamp
 	handle Handle
-	place  int // where the caller finds it
+	place  int // index by which the caller finds the piece of news
 }
 
-// before orders candidates: the least sent come first, and of those the latest.
+// before orders candidates by the number of sent copies, fewest first, and then by time, latest first.
 func (c candidate) before(o candidate) bool {
 	switch {
 	case c.sent != o.sent:
@@ -44,13 +45,13 @@ func (c candidate) before(o candidate) bool {
 	return c.handle < o.handle
 }
 
-// maxCandidates is more than the pieces of news that fit into a packet.
+// maxCandidates is greater than the number of pieces of news that fit into a packet.
 const maxCandidates = 100
 
-// begin begins a choice.
+// begin starts a new choice.
 func (s *spread) begin() { s.candidates = s.candidates[:0] }
 
-// offer adds c to the candidates if it is one of the first. Equal candidates keep their order.
+// offer adds c to the candidates if it is among the first maxCandidates. Equal candidates keep their order.
 func (s *spread) offer(c candidate) {
 	if len(s.candidates) == maxCandidates {
 		if !c.before(s.candidates[maxCandidates-1]) {
@@ -62,25 +63,25 @@ func (s *spread) offer(c candidate) {
 	s.candidates = slices.Insert(s.candidates, place, c)
 }
 
-// rowNews makes the row of e news, so that it is sent again. News that is part of bucket digests is sent
-// until other nodes show that they have it.
+// rowNews marks the row of e as news, so that this node sends it again. If the news is part of a bucket
+// digest, the node can stop sending it early, as soon as enough nodes have shown the same digest.
 func (c *core) rowNews(e *entry, inDigest bool) {
 	e.rowsSent, e.inDigest = 0, inDigest
 	c.spread.noRows = false
 }
 
-// recordNews makes the record of e news, so that it is sent again.
+// recordNews marks the record of e as news, so that this node sends it again.
 func (c *core) recordNews(e *entry) {
 	e.recordsSent = 0
 	c.spread.noRecords = false
 }
 
-// acknowledged notes that another node knows the same about this node as we do. In a large set, that counts
-// as three copies, because a rumor should end when it meets nodes that know it, as in Demers et al.,
-// "Epidemic Algorithms for Replicated Database Maintenance" (1987). A node that missed the news gets it by
-// repair.
+// acknowledged records that another node already has the same news. In a large set, an acknowledgment counts
+// as three sent copies, so that nodes stop spreading news that others already know, as in Demers et al.,
+// "Epidemic Algorithms for Replicated Database Maintenance" (1987). A node that missed the news receives it
+// by anti-entropy repair.
 func (v *vitals) acknowledged() {
-	const enough = 1 << 20 // more than any news is sent; without a limit the counts would overflow after years
+	const enough = 1 << 20 // more copies than any news needs; without a limit the counts would overflow after years
 	if v.recordsSent < enough {
 		v.recordsSent += 3
 	}
@@ -94,12 +95,12 @@ type draft struct {
 	*Message
 	core       *core
 	free       int  // free bytes
-	recipients int  // number of nodes it goes to; 0 = it is an answer to one node, and does not count as a copy
-	news       bool // it has something that was not sent often enough
+	recipients int  // number of nodes that get the message; 0 = an answer to a single node, which does not count as a copy
+	news       bool // the message contains news that this node has not sent often enough
 }
 
-// messageOverhead is an upper bound for the size of a message without heartbeats, records, ages and pulls,
-// and without founders, a challenge or an echo, Extra and Handoff.
+// messageOverhead is an upper bound for the size of a message that has no heartbeats, records, ages, pulls,
+// founders, challenge, echo, Extra or Handoff.
 const messageOverhead = 92
 
 // heartbeat adds the row of e if it fits.
@@ -124,7 +125,7 @@ func (d *draft) heartbeat(e *entry) bool {
 	return true
 }
 
-// record adds the record of e. The caller must know that it fits.
+// record adds the record of e. The caller must check that it fits.
 func (d *draft) record(e *entry) {
 	d.Records = append(d.Records, e.rec)
 	d.free -= e.recordSize()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// core is what the protocols of a Set share. Each of them embeds a pointer to it.
+// core is the state that all protocols of a Set share. Each protocol embeds a pointer to the core.
 type core struct {
 	params Params
 	time   clusterTime
@@ -20,17 +20,17 @@ type core struct {
 // table is everything that a Set knows about nodes.
 type table struct {
 	self      *entry
-	known     map[Handle]*entry // all incarnations that are remembered
-	nodes     []*entry          // the latest incarnation of each node that had a lease here, sorted by id
-	live      []*entry          // the live nodes, including this one, by handle
-	order     []Handle          // their handles
-	vitals    []*vitals         // their vitals
-	begun     []*entry          // live nodes that are not in live, order and vitals yet; they are inserted together
-	applying  bool              // the heartbeats of a message are being applied: leases that begin are not inserted yet
+	known     map[Handle]*entry // all incarnations that the set remembers
+	nodes     []*entry          // the latest incarnation of each node that had a lease in this set, sorted by id
+	live      []*entry          // the live nodes, including this node, sorted by handle
+	order     []Handle          // handles of the live nodes
+	vitals    []*vitals         // vitals of the live nodes
+	begun     []*entry          // live nodes that are not in live, order and vitals yet; placeBegun inserts them together
+	applying  bool              // a message's heartbeats are being applied, so leases that begin are not inserted yet
 	scattered bool              // leases began since gather, so vitals are not contiguous in memory
-	census    census            // counts of the live nodes, without this node
-	lost      bool              // a member ended or stopped being Active since the last call of Lost
-	oldest    Stamp             // renewal of the oldest live lease of another node, or earlier; 0 = to be computed
+	census    census            // counts of the other live nodes
+	lost      bool              // since the last call of Lost, a member ended, changed its record or stopped being Active
+	oldest    Stamp             // no live lease of another node was renewed before this; 0 = not computed
 	requested map[Handle]time.Time
 	peers     peers
 	buckets   buckets
@@ -41,37 +41,37 @@ type entry struct {
 	*vitals
 	rec     *Record
 	handle  Handle
-	rowAt   Stamp         // of the latest heartbeat that was received whole; 0 = none
-	load    int64         // in that heartbeat
-	ended   time.Duration // when the entry was added or its lease ended, by clusterTime.since; it is forgotten some time after that
+	rowAt   Stamp         // stamp of the latest heartbeat that was received as a row; 0 = none
+	load    int64         // load in that heartbeat
+	ended   time.Duration // when the entry was added or its lease ended, by clusterTime.since; the set forgets the entry some time later
 	rare    *rare         // nil = empty
 	size    int32         // of the encoded record; 0 = not computed yet
-	crashed bool          // the lease was ended by a confirmed failure, and not renewed since
-	refused bool          // connections to the process were refused, so it has ended and is not only cut off
+	crashed bool          // a confirmed failure ended the lease, and no heartbeat has renewed it since
+	refused bool          // watchers were refused connections, so the process has ended and is not only unreachable
 }
 
-// vitals is the part of an entry that most messages read or write, for all live nodes.
+// vitals is the part of an entry that most messages read or write for every live node.
 type vitals struct {
-	at          Stamp         // of the latest known heartbeat; rounded down if only its age was received
-	grace       Stamp         // how much later the lease ends here because cluster time has stepped
+	at          Stamp         // stamp of the latest known heartbeat; rounded down if only its age was received
+	grace       Stamp         // how much later the lease ends in this set because cluster time has stepped
 	clock       time.Duration // the node's wall clock minus this node's
-	agesSent    int32         // copies of the latest age sent by this node
-	rowsSent    int32         // copies of the latest row with news sent by this node
-	recordsSent int32         // copies of the record sent by this node
-	table       uint32        // of the latest heartbeat whose table is known
-	state       State         // in the latest heartbeat that was received whole, like clock
-	inDigest    bool          // the news in the row is part of digests
+	agesSent    int32         // how many copies of the latest age this node has sent
+	rowsSent    int32         // how many copies of the latest row with news this node has sent
+	recordsSent int32         // how many copies of the record this node has sent
+	table       uint32        // table digest in the latest heartbeat whose digest is known
+	state       State         // state in the latest heartbeat that was received as a row, like clock
+	inDigest    bool          // the news in the row is part of bucket digests
 	status      status
 }
 
 // rare is the part of an entry that few nodes need. It is separate because each node of a large cluster has
 // an entry for every other node.
 type rare struct {
-	rest     []byte    // fields of the latest row that this program does not know
+	rest     []byte    // fields of the latest row that this release does not know
 	answered time.Time // when answerExpired last answered the node
-	drawn    Stamp     // when the messages that the node got by requests have been paid off; see draws
+	drawn    Stamp     // limits how many messages the node can request; see draws
 
-	failureReports []failureReport // the latest ones, at most one of each node
+	failureReports []failureReport // the latest reports, at most one per watcher
 }
 
 type status uint8
@@ -80,10 +80,10 @@ const (
 	pending status = iota // a record without a heartbeat
 	live
 	expired // a newer heartbeat renews the lease
-	retired // final: leave message, or replaced by a later incarnation
+	retired // final: sent a leave message, or replaced by a later incarnation
 )
 
-// more returns the rare part of e for changes.
+// more returns the rare part of e, and creates it if necessary.
 func (e *entry) more() *rare {
 	if e.rare == nil {
 		e.rare = new(rare)
@@ -113,21 +113,21 @@ func (e *entry) failureReports() []failureReport {
 
 func (e *entry) incarnation() Incarnation { return Incarnation{e.rec.ID, e.rec.Incarnation} }
 
-// hadLease reports whether this set received a heartbeat of e while its lease could still begin. Other leases
-// are not relayed, or they would circulate forever.
+// hadLease reports whether this set ever received a heartbeat of e that could begin its lease. Nodes don't
+// relay other entries, because they would circulate forever.
 func (e *entry) hadLease() bool { return e.rowAt != 0 }
 
 // left reports whether e sent a leave message.
 func (e *entry) left() bool { return e.status == retired && e.state == Left }
 
-// spreads reports whether the latest heartbeat of e is relayed: e is live, or the heartbeat is a
+// spreads reports whether this node relays the latest heartbeat of e, because e is live or the heartbeat is a
 // leave message.
 func (e *entry) spreads() bool { return e.status == live || e.left() }
 
-// renewed returns when the lease was renewed.
+// renewed returns when the lease was last renewed, including grace.
 func (v *vitals) renewed() Stamp { return v.at + v.grace }
 
-// heard notes a heartbeat that the node sent at the given time, and reports whether it is news.
+// heard records a heartbeat that the node sent at the given time, and reports whether the heartbeat is news.
 func (v *vitals) heard(at Stamp) bool {
 	if at <= v.at {
 		return false
@@ -137,14 +137,14 @@ func (v *vitals) heard(at Stamp) bool {
 	return true
 }
 
-// precedes reports whether b is later than the node's latest whole heartbeat.
+// precedes reports whether b is later than the latest heartbeat of e that was received as a row.
 func (e *entry) precedes(b *Heartbeat) bool {
 	return b.At > e.rowAt || (b.At == e.rowAt && b.State > e.state)
 }
 
-// stale reports whether b, a heartbeat of known, has no news, because it is too old or its content is already
-// known. known is nil for an unknown node. A leave message is valid at any age, and worth storing for as long
-// as ended leases are remembered.
+// stale reports whether the heartbeat b of known contains no news, because it is too old or the set already
+// has its content. If the node is unknown, known is nil. A leave message is valid at any age, but the set
+// ignores it after the time for which it remembers ended leases.
 func (c *core) stale(now time.Time, known *entry, b *Heartbeat) bool {
 	limit := c.params.TTL
 	if b.State == Left {
@@ -160,12 +160,12 @@ func (c *core) stale(now time.Time, known *entry, b *Heartbeat) bool {
 	}
 }
 
-// age returns the age of the lease of e.
+// age returns how long ago the lease of e was renewed.
 func (c *core) age(now time.Time, e *entry) time.Duration {
 	return millis(c.time.at(now) - e.renewed())
 }
 
-// meet adds an incarnation that is not known yet. It returns nil if there is no room.
+// meet adds an unknown incarnation. It returns nil if the set is full.
 func (c *core) meet(now time.Time, h Handle, r *Record) *entry {
 	if len(c.known) >= 2*MaxNodes {
 		c.stats.RecordsRefused++
@@ -178,7 +178,7 @@ func (c *core) meet(now time.Time, h Handle, r *Record) *entry {
 	return e
 }
 
-// end ends the lease of e, or keeps it ended.
+// end ends the lease of e. If the lease has already ended, the set remembers it for longer.
 func (c *core) end(now time.Time, e *entry, status status) {
 	c.become(e, status)
 	e.ended = c.time.since(now)
@@ -208,12 +208,13 @@ func (t *table) become(e *entry, status status) {
 	t.live, t.order = slices.Delete(t.live, i, i+1), slices.Delete(t.order, i, i+1)
 	t.vitals = slices.Delete(t.vitals, i, i+1)
 	alone := *e.vitals
-	e.vitals = &alone // so that e does not keep the vitals of all others in memory
+	e.vitals = &alone // so that e does not keep the vitals of all other nodes in memory
 	t.lost = true
 }
 
-// placeBegun inserts the leases that have just begun among the live ones. It costs O(nodes), no matter how
-// many leases a message began. When many nodes start at once, each message begins some.
+// placeBegun inserts the leases that have just begun into the lists of live nodes. It costs O(nodes), no
+// matter how many leases a message began. This matters when many nodes start at once, because each message
+// then begins several leases.
 func (t *table) placeBegun() {
 	if len(t.begun) == 0 {
 		return
@@ -244,8 +245,8 @@ func insert[E any](all []E, places []int, added []E) []E {
 	return all
 }
 
-// gather moves the vitals of live nodes next to each other in memory, in the order in which messages use
-// them. That makes applying a message about a thousand nodes much faster.
+// gather makes the vitals of live nodes contiguous in memory, in the order in which messages use them. So
+// applying a message about a thousand nodes is much faster.
 func (t *table) gather() {
 	if !t.scattered {
 		return
@@ -258,7 +259,7 @@ func (t *table) gather() {
 	}
 }
 
-// latest returns the latest incarnation of a node that had a lease here, or nil.
+// latest returns the latest incarnation of a node that had a lease in this set, or nil.
 func (t *table) latest(id NodeID) *entry {
 	if i, ok := t.searchNode(id); ok {
 		return t.nodes[i]
@@ -279,8 +280,8 @@ func (t *table) searchNode(id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(t.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
 }
 
-// departed returns the nodes that have sent a leave message. It costs O(1) while all remembered nodes are
-// live, otherwise O(nodes).
+// departed returns the nodes that have sent a leave message. It costs O(nodes), or O(1) while all remembered
+// nodes are live.
 func (t *table) departed() (left []*entry) {
 	if len(t.nodes) == len(t.live) {
 		return nil
@@ -293,18 +294,18 @@ func (t *table) departed() (left []*entry) {
 	return left
 }
 
-// census has counts of the other live nodes, and of their clocks relative to the cluster's, because these are
-// needed all the time.
+// census caches counts of the other live nodes, and of their clocks relative to the cluster's clock, because
+// a set needs these counts often.
 type census struct {
 	all            int
 	active         int           // Active or Draining
 	reachable      int           // have an address
-	clock          time.Duration // the cluster's minus this node's; see skew.go
+	clock          time.Duration // the cluster's clock minus this node's; see skew.go
 	earlier, equal int           // number of clocks that are earlier than clock or equal to it
 }
 
-// tally adds e to the census, or removes it, if e is another live node. Call it before and after each change
-// of its status, state, clock or record.
+// tally adds e to the census or removes it. It ignores this node and nodes that are not live. Call tally
+// before and after each change of the status, state, clock or record of e.
 func (t *table) tally(e *entry, by int) {
 	if e != t.self && e.status == live {
 		t.census.all += by
@@ -327,14 +328,15 @@ func (c *census) count(clock time.Duration, by int) {
 	}
 }
 
-// peers finds the other live nodes with an address by their number.
+// peers finds the i-th other live node that has an address.
 type peers struct {
-	place     int      // index of this node among all nodes; -1 = to be computed
-	reachable []*entry // by id; nil = to be computed
+	place     int      // index of this node among all nodes; -1 = not computed
+	reachable []*entry // sorted by id; nil = not computed
 }
 
-// peer returns the address of the i-th other live node with an address, by id. It costs O(1). After a change
-// of the live set it costs O(log n), or O(nodes) if the set remembers nodes that are not live.
+// peer returns the address of the i-th other live node that has an address, sorted by id. It costs O(1).
+// After the live set has changed, it costs O(log n) once, or O(nodes) if the set remembers nodes that are not
+// live.
 func (t *table) peer(i int) string {
 	if len(t.nodes) != len(t.live) || t.census.reachable != len(t.live)-1 {
 		return t.reachable()[i].rec.Addr
@@ -368,11 +370,10 @@ func (t *table) AddrOf(h Handle) string {
 	return ""
 }
 
-// The live set is divided into buckets by handle, so that a node that comes or goes only changes its own
-// bucket.
+// A set divides the live nodes into buckets by handle, so that a join or a leave changes a single bucket.
 
 const (
-	bucketSize = 64 // maximum of the average number of nodes in a bucket
+	bucketSize = 64 // maximum average number of nodes per bucket
 	maxBits    = 12
 	maxBuckets = 1 << maxBits
 )
@@ -380,22 +381,22 @@ const (
 // bucketBits returns how many bits select a bucket among n nodes.
 func bucketBits(n int) uint8 { return uint8(min(maxBits, bits.Len(uint(max(0, n-1)/bucketSize)))) }
 
-// buckets caches what was computed for the buckets of the live set.
+// buckets caches computed results for the buckets of the live set.
 type buckets struct {
-	pieces  [maxBits + 1][]piece // by BucketID.Bits, computed as needed
+	pieces  [maxBits + 1][]piece // indexed by BucketID.Bits, computed as needed
 	version uint32               // counts the changes of the order of live nodes
 }
 
-// piece is what was computed for a bucket.
+// piece caches computed results for a bucket.
 type piece struct {
-	from, to int32  // where its nodes begin and end among the live ones
-	version  uint32 // version of the order for which this is valid
+	from, to int32  // index range of the bucket's nodes among the live nodes
+	version  uint32 // version of the order for which the piece is valid
 	digested bool
 	digest   uint64
 }
 
-// piece returns a bucket with any number of bits, because other nodes may divide their sets differently. It
-// costs O(1) unless a lease began or ended.
+// piece returns the cache for a bucket. The bucket can have any number of bits, because other nodes may
+// divide their sets differently. piece costs O(log nodes) after a lease began or ended, otherwise O(1).
 func (t *table) piece(id BucketID) *piece {
 	if t.buckets.pieces[id.Bits] == nil {
 		t.buckets.pieces[id.Bits] = make([]piece, 1<<id.Bits)
@@ -409,13 +410,14 @@ func (t *table) piece(id BucketID) *piece {
 	return p
 }
 
-// bucket returns where the live nodes of a bucket begin and end.
+// bucket returns the index range of a bucket's nodes among the live nodes.
 func (t *table) bucket(id BucketID) (from, to int) {
 	p := t.piece(id)
 	return int(p.from), int(p.to)
 }
 
-// digest returns the digest of a bucket. It costs O(1) unless the bucket changed.
+// digest returns the digest of a bucket. It costs O(nodes of the bucket) after the bucket changed, otherwise
+// O(1).
 func (t *table) digest(id BucketID) uint64 {
 	p := t.piece(id)
 	if !p.digested {
@@ -424,7 +426,7 @@ func (t *table) digest(id BucketID) uint64 {
 	return p.digest
 }
 
-// digestOf returns a fingerprint of nodes with their record versions and states.
+// digestOf returns a hash of the nodes' handles, record versions and states.
 func digestOf(nodes []*entry) (d uint64) {
 	for _, e := range nodes {
 		d ^= e.hash()
@@ -432,8 +434,8 @@ func digestOf(nodes []*entry) (d uint64) {
 	return d >> (64 - handleBits)
 }
 
-// differsIn forgets cached results that depend on e. Call it when the lease of e began or ended, or when the
-// node has another record or state.
+// differsIn invalidates cached results that depend on e. Call it when the lease of e begins or ends, and when
+// the record or state of e changes.
 func (t *table) differsIn(e *entry) {
 	t.peers.reachable = nil
 	for bits, pieces := range t.buckets.pieces {
@@ -455,5 +457,5 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Knows reports whether a node is a member, or was recently.
+// Knows reports whether a node is a member or was a member recently.
 func (t *table) Knows(id NodeID) bool { return t.latest(id) != nil }

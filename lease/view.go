@@ -12,15 +12,15 @@ import (
 type Member struct {
 	*Record
 	Handle   Handle
-	Renewed  time.Time     // when the lease was renewed, by the viewer's clock; it ends a TTL later
+	Renewed  time.Time     // when the node renewed its lease, by the viewer's clock; the lease ends a TTL later
 	Clock    time.Duration // the node's wall clock minus the viewer's
 	Load     int64         // units, or NoLoad
 	Table    uint32        // digest of the node's placement table
-	State    State         // Draining also if the node is active but cordoned, or due to drain by its record
-	Cordoned bool          // it is active but shows as Draining because it is cordoned
+	State    State         // also Draining if the node is Active but cordoned, or if its planned drain has begun
+	Cordoned bool          // the node is Active, but shown as Draining because it is cordoned
 }
 
-// Candidate reports whether the node may own partitions.
+// Candidate reports whether the node can own partitions.
 func (m *Member) Candidate() bool { return m.State == Active && m.Weight > 0 }
 
 // View is the live set at one moment. It is immutable.
@@ -28,25 +28,25 @@ type View struct {
 	Members  []Member // sorted by id; this node is always included
 	Cordoned []Cordon // active cordons, sorted by id, including those of nodes that are not live
 
-	// Crashed has incarnations whose failure was confirmed within about the last TTL. Their processes have
-	// ended. Nodes that may only be out of reach are not included.
+	// Crashed lists the incarnations whose failure was confirmed within about the last TTL, and whose
+	// processes have certainly ended. It does not include nodes that may only be unreachable.
 	Crashed []Incarnation
 
-	// Left has incarnations that sent a leave message, for a minute or ten TTLs, whichever is longer. Their
-	// processes have ended or are about to end.
+	// Left lists the incarnations that sent a leave message within the last minute or the last ten TTLs,
+	// whichever is longer. Their processes have ended or are about to end.
 	Left []Incarnation
 
-	// Ahead has the nodes whose heartbeats are rejected, and by how much their clocks are ahead of the
+	// Ahead lists the nodes whose heartbeats this node rejects, and how far their clocks are ahead of the
 	// cluster's.
 	Ahead map[NodeID]time.Duration
 
-	// Spared says that cordons have no effect at present, because otherwise there would be no candidate.
+	// Spared means that cordons currently have no effect, because otherwise no node could own partitions.
 	Spared bool
 
 	time clusterTime
 }
 
-// Local converts a moment of cluster time to the viewer's clock.
+// Local converts a cluster time to the viewer's clock.
 func (v *View) Local(at Stamp) time.Time { return v.time.local(at) }
 
 // Reason is why an incarnation is no longer live.
@@ -60,8 +60,8 @@ const (
 	Replaced Reason = "replaced" // a later incarnation of the node is live
 )
 
-// Ended returns why incarnations ended, for those that are not forgotten yet. It costs O(1) if there are
-// none, otherwise O(nodes).
+// Ended returns the ended incarnations that the set still remembers, and why each of them ended. It costs
+// O(nodes), or O(1) if there are none.
 func (t *table) Ended() map[Incarnation]Reason {
 	if len(t.known) == len(t.live) {
 		return nil
@@ -117,8 +117,8 @@ func incarnationsOf(entries []*entry) []Incarnation {
 	return all
 }
 
-// shownState returns the state of a live node after applying its planned drain and, unless cordons are
-// spared, its cordon.
+// shownState returns the state of a live node as a View shows it. The node is Draining once its planned drain
+// has begun. It is also Draining while it is cordoned, except if spared is set.
 func (s *Set) shownState(e *entry, spared bool) State {
 	if e.state == Active && (s.drains.begun(e.rec) || !spared && s.cordons.holds(e.rec.ID)) {
 		return Draining
@@ -150,12 +150,12 @@ func (t *table) Members(yield func(*Record) bool) {
 // Live returns the number of live nodes including this one. It costs O(1).
 func (t *table) Live() int { return len(t.live) }
 
-// Handles returns the handles of the live nodes including this one, in order. The set changes the slice with
-// its next change. It costs O(1).
+// Handles returns the handles of the live nodes including this one, in order. The next change of the set
+// overwrites the slice. It costs O(1).
 func (t *table) Handles() []Handle { return t.order }
 
-// Differing returns how many other members have a table with a digest other than the given one. Settling
-// members have no table yet and don't count. It costs O(n).
+// Differing returns how many other members have a table whose digest differs from the given digest. It
+// ignores Settling members, which have no table yet. It costs O(n).
 func (t *table) Differing(table uint32) (members int) {
 	for _, v := range t.vitals {
 		if v != t.self.vitals && v.state != Settling && v.table != table {
@@ -165,22 +165,21 @@ func (t *table) Differing(table uint32) (members int) {
 	return members
 }
 
-// Left reports whether an incarnation sent a leave message, so that its process has ended or is about to end.
+// Left reports whether an incarnation sent a leave message. The process has then ended or is about to end.
 func (t *table) Left(i Incarnation) bool {
 	e := t.known[i.Handle()]
 	return e != nil && e.left()
 }
 
-// Refused reports whether the lease of an incarnation ended because its watchers were refused connections. A
-// process that fell silent may be only cut off. So may this one, if a firewall refuses connections in its
-// place.
+// Refused reports whether the lease of an incarnation ended because its watchers were refused connections. It
+// does not prove that the process has ended, because a firewall can refuse connections in its place.
 func (t *table) Refused(i Incarnation) bool {
 	e := t.known[i.Handle()]
 	return e != nil && e.crashed && e.refused
 }
 
-// Candidates returns how many other live nodes may own partitions at present, and how many live nodes,
-// including this one, have a weight above 0. It costs O(n).
+// Candidates returns how many other live nodes can own partitions now, and how many live nodes, including
+// this node, have a weight above 0. It costs O(n).
 func (s *Set) Candidates() (others, all int) {
 	spared := s.spared()
 	for _, e := range s.live {
@@ -208,8 +207,9 @@ func (t *table) Active() (ids []NodeID) {
 	return ids
 }
 
-// Outnumbered reports whether more nodes have expired than are live, or as many, including the one with the
-// smallest id. Then this side is probably the one that is cut off. It costs O(1) while few leases have ended.
+// Outnumbered reports whether this side of a split is probably the minority, because more nodes have expired
+// than are live. If the numbers are equal, the side without the smallest id is the minority. Outnumbered
+// costs O(1) while few leases have ended, otherwise O(nodes).
 func (t *table) Outnumbered() bool {
 	if len(t.known)-len(t.live) < len(t.live) {
 		return false
@@ -226,14 +226,13 @@ func (t *table) Outnumbered() bool {
 	return ended > len(t.live) || (ended == len(t.live) && t.latest(first).status == expired)
 }
 
-// Lost reports whether a member ended, changed its record, or stopped being Active since the last call.
+// Lost reports whether, since the last call, a member ended, changed its record, or stopped being Active.
 func (t *table) Lost() (lost bool) {
 	lost, t.lost = t.lost, false
 	return lost
 }
 
-// Digest returns a hash that is equal for equal sets of (id, incarnation, record version, state). It costs
-// O(n).
+// Digest returns a hash of the members' ids, incarnations, record versions and states. It costs O(n).
 func (v *View) Digest() uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -250,8 +249,8 @@ func (v *View) Digest() uint64 {
 	return d.Sum64()
 }
 
-// ExpiredAddrs appends to dst the gossip addresses of expired nodes that are not forgotten yet. Nodes contact
-// them to end a network split.
+// ExpiredAddrs appends to dst the gossip addresses of the expired nodes that the set still remembers. Nodes
+// contact these addresses to end a network split.
 func (t *table) ExpiredAddrs(dst []string) []string {
 	for _, e := range t.nodes {
 		if e.status == expired && e.rec.Addr != "" {
@@ -261,8 +260,7 @@ func (t *table) ExpiredAddrs(dst []string) []string {
 	return dst
 }
 
-// ExpiredHandles returns the handles of expired nodes that are not forgotten yet. Other nodes may have their
-// records. It costs O(nodes).
+// ExpiredHandles returns the handles of the expired nodes that the set still remembers. It costs O(nodes).
 func (t *table) ExpiredHandles() []Handle {
 	var missing []Handle
 	for _, e := range t.nodes {

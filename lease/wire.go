@@ -12,20 +12,20 @@ import (
 
 // Versions and limits of messages.
 const (
-	// WireVersion is the version of the messages that this program writes. It is the first field of a
-	// message, and also covers the format of Message.Extra. It only changes if a program that skips unknown
-	// fields would misunderstand a message; see docs/dev/decisions. Two nodes without a common version refuse
-	// each other at a join.
+	// WireVersion is the version of the messages that this release writes. It is the first field of a
+	// message, and also covers the format of Message.Extra. WireVersion only changes if a receiver that skips
+	// unknown fields would misunderstand the new messages; see docs/dev/decisions. A node cannot join nodes
+	// with which it shares no version.
 	WireVersion    = 1
-	MinWireVersion = 1 // the earliest version that this program reads
+	MinWireVersion = 1 // the earliest version that this release reads
 
-	// MaxMessageBytes and the limits below make sure that a decoder only allocates a small multiple of the
+	// MaxMessageBytes and the limits below ensure that a decoder allocates at most a small multiple of the
 	// message's size.
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
-	MaxNodes        = 16384 // in a set, and records and rows in a message
+	MaxNodes        = 16384 // nodes in a set; records or rows in a message
 	maxReported     = 2 * MaxNodes * maxReporters
-	MaxCordons      = 64 // in a set, and in a message
+	MaxCordons      = 64 // cordons in a set or a message
 	MaxCordonTime   = 24 * time.Hour
 	MaxReasonBytes  = 128 // of a cordon
 	handleBytes     = wire.HandleSize
@@ -42,11 +42,11 @@ var (
 	ErrCordons   = errors.New("lease: too many cordons: wait until one ends")
 )
 
-// A message is an array of fields, and so is each of its parts. docs/dev/design/wire.md describes them. The
-// fields of messages at rest come first, so that these messages are short.
+// A message is an array of fields, and so is each of its parts. docs/dev/design/wire.md describes the fields.
+// The fields that every message needs come first, so that messages are short while nothing changes.
 //
-// A receiver skips unknown fields. It keeps unknown fields at the ends of rows, records and cordons and
-// relays them, so that nodes of a later release can exchange them via this node.
+// A receiver skips unknown fields. If a row, record or cordon ends with unknown fields, the receiver keeps
+// and relays them, so that nodes of a later release can exchange them via this node.
 const headFields = 6 // number of fields that every message has
 
 const (
@@ -107,8 +107,8 @@ func (m *Message) flags() (flags uint64) {
 	return flags
 }
 
-// tableOf returns the table digest that most rows of m probably share. It is the digest of the first row,
-// which is the sender's own. Rows with this digest save five bytes.
+// tableOf returns the table digest that most rows of m probably share, which is the digest in the sender's
+// own row, the first one. Rows with this digest save five bytes.
 func tableOf(m *Message) uint32 {
 	if len(m.Heartbeats) == 0 {
 		return 0
@@ -130,7 +130,7 @@ func writeHandles(w *wire.Writer, handles ...Handle) {
 	}
 }
 
-// number encodes the bits and the index of a bucket as one integer: a 1 followed by the bits of the index.
+// number encodes a bucket's id as an integer whose binary digits are a 1 followed by the bits of the index.
 func (id BucketID) number() uint64 { return 1<<id.Bits | uint64(id.Index) }
 
 func writeBucket(w *wire.Writer, b *Bucket) {
@@ -161,16 +161,17 @@ func writeBucketDigest(w *wire.Writer, d *BucketDigest) {
 	}
 }
 
-// maxAge limits the ages of rows on the wire. Every lease is shorter. The encoder also limits ages, so that
-// one strange row does not make a message unreadable.
+// maxAge limits the ages of rows on the wire. It exceeds the age of any live lease. The encoder also limits
+// ages, so that a single strange row does not make a message unreadable.
 const maxAge = Stamp(24 * time.Hour / time.Millisecond)
 
 // maxRowFields is an upper bound for the encoded size of a row without its unknown fields.
 const maxRowFields = handleBytes + 3 + 1 + 5 + 5 + 3*wire.MaxInteger + 5
 
-// writeRow writes a row of a message with the given stamp and table, without its handle: state, version of
-// the record, age of the latest heartbeat, load, clock, how much earlier this heartbeat was sent, and the
-// table digest if it differs.
+// writeRow writes a row without its handle, for a message with the given stamp and table digest. The fields
+// are the state, the version of the record, the age of the latest heartbeat and the load. Three optional
+// fields follow: the clock, how much earlier the node sent this heartbeat, and the table digest if it differs
+// from the message's.
 func writeRow(w *wire.Writer, b *Heartbeat, at Stamp, table uint32) {
 	renewed := min(b.renewed(), at)
 	earlier, clock := max(0, renewed-b.At), inRange(b.Clock).Milliseconds()
@@ -193,8 +194,8 @@ func rowBytes(b *Heartbeat, at Stamp, table uint32) int {
 // maxFailureReportBytes is an upper bound for the encoded size of a failure report.
 const maxFailureReportBytes = 1 + 2 + 2*handleBytes + 5 + 1
 
-// writeFailureReport writes a failure report of a message with the given stamp: subject, watcher, age and
-// evidence.
+// writeFailureReport writes a failure report for a message with the given stamp. The fields are the subject,
+// the watcher, the age and the evidence.
 func writeFailureReport(w *wire.Writer, a *FailureReport, at Stamp) {
 	w.Array(3)
 	writeHandles(w, a.Subject, a.Watcher)
@@ -205,12 +206,12 @@ func writeFailureReport(w *wire.Writer, a *FailureReport, at Stamp) {
 // maxCordonBytes is an upper bound for the encoded size of a cordon.
 const maxCordonBytes = 3 + 2 + MaxIDBytes + 3*wire.MaxInteger + 2 + MaxReasonBytes + maxRestBytes
 
-// oldestCordon limits the ages of cordons on the wire. It is generous because an ended cordon is forgotten a
-// moment late.
+// oldestCordon limits the ages of cordons on the wire. It is generous because a set removes an ended cordon
+// with some delay.
 const oldestCordon = 2 * maxAge
 
-// writeCordon writes a cordon of a message with the given stamp: the id, how long ago it was decided, how long it
-// lasts, how much longer it is remembered, and the reason.
+// writeCordon writes a cordon for a message with the given stamp. The fields are the id, the age of the
+// cordon, its duration, how long sets remember it after its end, and the reason.
 func writeCordon(w *wire.Writer, c *Cordon, at Stamp) {
 	f := w.Fields(5)
 	w.Text(string(c.ID))

@@ -8,32 +8,33 @@ import (
 )
 
 const (
-	// warnCV is the [Balance.CV] from which on there is an Advice, which the log, the doctor, the dashboard
-	// and commands show. The alerts and the Grafana dashboard repeat this number.
+	// warnCV is the [Balance.CV] above which Advice returns a sentence, which appears in the log, the doctor,
+	// the dashboard and commands. The alerts and the Grafana dashboard use the same number.
 	warnCV = 0.15
 
-	targetCV = 0.10 // what the advised number of partitions should reach
+	targetCV = 0.10 // the CV that the advised number of partitions should reach
 )
 
-// Balance reports how evenly a table spreads its partitions. It is for people and monitors, because its
-// floating-point numbers may differ in the last digit between CPUs.
+// Balance reports how evenly a table spreads its partitions. Use Balance only for display and monitoring,
+// because its floating-point numbers can differ in the last digit between CPUs.
 //
-// A node's fair share is proportional to its weight. MaxMean and CV measure the load of a node as a multiple
-// of its fair share, and CV counts each node by its weight, so a small node that is one partition off matters
-// less than a large one that is off by a tenth. With equal weights, MaxMean is the greatest count divided by
-// the mean count, and CV is the standard deviation divided by the mean.
+// A node's fair share is proportional to its weight. The load of a node is its number of partitions as a
+// multiple of its fair share. MaxMean and CV refer to loads. CV weights each node's load by the node's
+// weight, because a difference of one partition changes the load of a small node much more than the load of a
+// large node. With equal weights, MaxMean is the greatest count divided by the mean count, and CV is the
+// standard deviation divided by the mean.
 type Balance struct {
 	Counts  map[lease.NodeID]int `json:"counts"`   // partitions of each candidate, including those with 0
 	Mean    float64              `json:"mean"`     // partitions per candidate
 	MaxMean float64              `json:"max_mean"` // greatest load, in fair shares; 1 is perfect
 	CV      float64              `json:"cv"`       // coefficient of variation of the load; 0 is perfect
 
-	// Levelling is set while passes of a Stateful strategy still have partitions to move.
+	// Levelling is true while further passes of a Stateful strategy would move partitions.
 	Levelling bool `json:"levelling,omitempty"`
 }
 
-// Balance reports how evenly t spreads its partitions. Without nodes all fields are
-// zero. It costs one pass over the table.
+// Balance reports how evenly t spreads its partitions. If there are no nodes, all fields are zero. Balance
+// costs a pass over the table.
 func (t *Table) Balance() Balance {
 	b := Balance{Counts: make(map[lease.NodeID]int, len(t.Nodes()))}
 	if len(t.Nodes()) == 0 {
@@ -70,12 +71,12 @@ func (t *Table) levelling() bool {
 	for p := range all {
 		all[p] = Partition(p)
 	}
-	moves, _ := t.Level(all, false) // the agent logs the error when it makes a pass
+	moves, _ := t.Level(all, false) // the agent logs the error during a pass
 	return len(moves) > 0
 }
 
-// Advice returns a sentence about how to fix an uneven spread (CV above 15 %). It is empty if the spread is
-// even.
+// Advice explains in a sentence how to fix an uneven spread, which is a CV above 15 %. It returns "" if the
+// spread is even.
 func (b Balance) Advice() string {
 	if b.CV <= warnCV {
 		return ""
@@ -96,9 +97,8 @@ func (b Balance) Advice() string {
 		100*b.CV, 100*warnCV, partitions, advisedPartitions(len(b.Counts), partitions))
 }
 
-// advisedPartitions returns the power of two at which CV should reach its target, and at least twice the
-// present number. With n nodes that draw at random for P partitions, the expected CV² is (n−1)/P for any
-// weights.
+// advisedPartitions returns the smallest power of two at which CV should reach targetCV, but at least twice
+// the current number. If n nodes own P partitions at random, the expected CV² is (n−1)/P for any weights.
 func advisedPartitions(nodes, partitions int) int {
 	const perNode = 1 / (targetCV * targetCV)
 	advised := 1

@@ -7,15 +7,17 @@ import (
 )
 
 // Bounded returns rendezvous hashing with bounded loads (after Mirrokni, Thorup and Zadimoghaddam,
-// "Consistent hashing with bounded loads", 2018): no node owns more than percent of its fair share, rounded
-// up. Each partition, in the order of their numbers, goes to the node with its highest score that still has
-// room. percent is between 100 and 1,000, and a lower number counts as 100.
+// "Consistent hashing with bounded loads", 2018): no node owns more than the given percentage of its fair
+// share, rounded up. Bounded assigns partitions in the order of their numbers. Each partition goes to the
+// node with the highest score that still has room. The percentage is between 100 and 1,000, and Bounded
+// raises a lower number to 100.
 //
-// It spreads more evenly than [Rendezvous], where shares vary by a tenth or more, but it causes additional
-// moves. A join or a leave changes the bound of every node, and each partition that is pushed out may push
-// out others. A lower bound causes more of these moves. The table has the moves of a join as a multiple of
-// the partitions that the joiner gets (median of 100 fleets and, in brackets, the worst, with 1,024
-// partitions):
+// Bounded spreads partitions more evenly than [Rendezvous], whose shares vary by a tenth or more, but it
+// moves more partitions. A join or a leave changes the bound of every node, so partitions move that a node no
+// longer has room for, and each of them can displace others. A lower bound causes more of these moves. The
+// following table shows how many partitions move after a join, as a multiple of the partitions that the
+// joiner gets. It contains the median of 100 fleets and, in parentheses, the worst case, with 1,024
+// partitions:
 //
 //	percent    to 10 nodes    to 50 nodes
 //	    105    1.08 (1.34)    1.72 (2.14)
@@ -23,8 +25,7 @@ import (
 //	    125    1.00 (1.06)    1.12 (1.38)
 //	    150    1.00 (1.00)    1.00 (1.14)
 //
-// Assign costs O(nodes · partitions). Rank returns nodes in the order of scores, whether or not they have
-// room.
+// Assign costs O(nodes · partitions). Rank orders nodes by score, whether or not they have room.
 func Bounded(percent int) Strategy { return bounded{percent: uint64(min(max(percent, 100), 1000))} }
 
 type bounded struct {
@@ -49,15 +50,15 @@ func (b bounded) Assign(nodes []Node, partitions int) ([]int, error) {
 		}
 		candidates = slices.DeleteFunc(candidates, func(b candidate) bool { return int(b.node) == owner })
 		if len(candidates) == 0 {
-			break // p was the last one: the total room equals the number of partitions
+			break // p was the last partition, because the total room equals the number of partitions
 		}
 	}
 	return owners, nil
 }
 
-// room is how many partitions each node may own: percent of its fair share,
-// rounded up, so that the sum suffices for all. It fits into 64 bits:
-// 1,000 · 65,536 · 1,000,000 is below 2^46.
+// room returns how many partitions each node can own: the given percentage of its fair share, rounded up, so
+// that there is room for all partitions. The products fit into 64 bits, because 1,000 · 65,536 · 1,000,000 is
+// below 2^46.
 func (b bounded) room(nodes []Node, partitions int) []uint64 {
 	total := uint64(0)
 	for _, n := range nodes {

@@ -7,28 +7,27 @@ import (
 	"slices"
 )
 
-// Input is everything that a table depends on.
+// Input contains everything that a table depends on.
 type Input struct {
 	Nodes      []Node   // in any order; a node of weight 0 owns nothing
 	Partitions int      // 1 to MaxPartitions
 	Strategy   Strategy // nil = Rendezvous()
 
-	// Base is a table with the same number of partitions and the same strategy, but other nodes, from which
-	// Compute may derive the new one. It only makes Compute cheaper and does not change the result. Default:
-	// none.
+	// Base is a table with the same number of partitions and the same strategy, but other nodes. Compute can
+	// derive the new table from Base, which is cheaper and does not change the result. Default: none.
 	Base *Table
 
-	// Memory has the last holder of each partition for a Stateful strategy. Other strategies ignore it. It
-	// must have the same number of partitions. Default: no holders.
+	// Memory contains the last holder of each partition for a Stateful strategy. Other strategies ignore
+	// Memory. Memory must have the same number of partitions as the table. Default: no holders.
 	Memory Memory
 }
 
-// Compute returns the table for in. The order of in.Nodes does not matter. Compute neither modifies nor keeps
+// Compute returns the table for in. The order of in.Nodes does not matter. Compute does not modify or keep
 // in.
 //
-// If no node has a weight above 0, the table is valid and partitions have no owner, because that is a normal
-// state of a cluster. An error means that in is wrong (the number of partitions, an invalid or repeated id),
-// or that the strategy failed or broke its contract. The error says which.
+// If no node has a weight above 0, Compute returns a valid table whose partitions have no owner, because a
+// cluster without candidates is not an error. Compute fails if the number of partitions is out of range, if
+// an id is invalid or repeated, or if the strategy fails or breaks its contract.
 func Compute(in Input) (*Table, error) {
 	if in.Partitions < 1 || in.Partitions > MaxPartitions {
 		return nil, fmt.Errorf("placement: %d partitions; there must be 1 to %d", in.Partitions, MaxPartitions)
@@ -60,8 +59,8 @@ func Compute(in Input) (*Table, error) {
 	return t, nil
 }
 
-// candidates returns the nodes that may own partitions, sorted by id. It checks nodes of weight 0 like the
-// others before it drops them, because a repeated id of any weight shows a problem of the caller.
+// candidates returns the nodes that may own partitions, sorted by id. It also checks nodes of weight 0 before
+// it drops them, because a repeated id is a bug of the caller regardless of the weight.
 func candidates(all []Node) ([]Node, error) {
 	nodes := slices.Clone(all)
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
@@ -76,8 +75,8 @@ func candidates(all []Node) ([]Node, error) {
 	return slices.DeleteFunc(nodes, func(n Node) bool { return n.Weight == 0 }), nil
 }
 
-// assign runs the strategy and checks the result, so that a faulty strategy
-// yields an error here and never a panic in a lookup.
+// assign runs the strategy and checks the result, so that a broken strategy causes an error here instead of a
+// panic in a lookup.
 func assign(in Input, t *Table) ([]int32, error) {
 	if owners := derive(in, t); owners != nil {
 		return owners, nil
@@ -102,8 +101,8 @@ func assign(in Input, t *Table) ([]int32, error) {
 	return owners, nil
 }
 
-// contain turns a panic of a strategy into an error. Users write strategies, and a small mistake in a rule
-// about shards must not end a media server.
+// contain turns a panic of a strategy into an error, because a small bug in a user's strategy must not crash
+// a media server.
 func contain(err *error, run func()) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -113,7 +112,7 @@ func contain(err *error, run func()) {
 	run()
 }
 
-// afresh assigns without a base. It uses the memory if the strategy remembers owners.
+// afresh assigns without a base table. If the strategy is Stateful, afresh uses the memory.
 func afresh(in Input, nodes []Node) ([]int, error) {
 	stateful, ok := placing(in.Strategy).(Stateful)
 	if !ok {
@@ -126,7 +125,8 @@ func afresh(in Input, nodes []Node) ([]int, error) {
 	return stateful.Keep(nodes, held)
 }
 
-// derive returns the owners of t derived from the base, or nil if the base does not fit or saves no work.
+// derive computes the owners of t from the base table. It returns nil if the base is unsuitable or would save
+// no work.
 func derive(in Input, t *Table) []int32 {
 	u, ok := placing(in.Strategy).(updater)
 	base := in.Base
@@ -140,7 +140,8 @@ func derive(in Input, t *Table) []int32 {
 			changed++
 		}
 	}
-	// With equal weights, assigning afresh needs only a fraction of the comparisons that deriving needs.
+	// With equal weights, assigning without a base needs only a fraction of the comparisons that deriving
+	// needs.
 	if changed*4 > len(t.nodes) {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Move is a change of a partition's owner. An empty id means no owner.
+// Move is a change of a partition's owner. If the partition has no owner, the id is empty.
 type Move struct {
 	Partition Partition    `json:"partition"`
 	From      lease.NodeID `json:"from"`
@@ -16,23 +16,22 @@ type Move struct {
 // Changes is the difference of two tables.
 type Changes struct {
 	// Moves lists the partitions that change owner, in ascending order. It is nil if the tables have
-	// different numbers of partitions, because then the partitions of one do not correspond to those of the
-	// other. Use [KeysMoved] to compare such tables.
+	// different numbers of partitions, because partitions of such tables do not correspond to each other. Use
+	// [KeysMoved] instead.
 	Moves []Move `json:"moves"`
 
-	// ExpectedMin is the lowest number of moves with which any strategy could follow the change of nodes and
-	// weights, so that
+	// ExpectedMin is the lowest number of moves that any strategy needs after the change of nodes and
+	// weights, if
 	//
-	//   - each node that gained weight, newcomers among them, owns at least its
-	//     fair share, rounded down,
+	//   - each node that gained weight, including newcomers, owns at least its fair share, rounded down,
 	//   - each node that lost weight owns at most its fair share, rounded up, and a
 	//     node that left owns none,
 	//   - every partition has an owner.
 	//
-	// It does not include moves that would fix an earlier imbalance. A node gained weight if both its weight
-	// and its share of all weights have grown. If a table makes fewer moves than this, a newcomer got less
-	// than its fair share, which happens half of the time if random draws decide. ExpectedMin is 0 if Moves
-	// is nil.
+	// ExpectedMin does not include moves that would fix an earlier imbalance. A node gained weight if both
+	// its weight and its share of all weights have increased. If a change has fewer moves than ExpectedMin, a
+	// newcomer got less than its fair share. With random draws, this happens half of the time. ExpectedMin is
+	// 0 if Moves is nil.
 	ExpectedMin int `json:"expected_min"`
 
 	Before Balance `json:"before"`
@@ -50,12 +49,12 @@ func Diff(before, after *Table) Changes {
 	return c
 }
 
-// Moves returns the partitions that change owner from one table to another, in ascending order. It never
-// returns nil. If one table has fewer partitions, the missing ones count as without an owner. It costs
-// O(partitions + nodes).
+// Moves returns the partitions that change owner from one table to another, in ascending order. Moves never
+// returns nil. If one table has fewer partitions, Moves treats the missing partitions as partitions without
+// an owner. It costs O(partitions + nodes).
 func Moves(before, after *Table) []Move {
 	moves := []Move{}
-	var now []int32 // new index by old index; nil if all are the same
+	var now []int32 // new index by old index; nil if all indexes are unchanged
 	if !slices.EqualFunc(before.Nodes(), after.Nodes(), func(a, b Node) bool { return a.ID == b.ID }) {
 		now = compareNodes(before.Nodes(), after.Nodes()).now
 	}
@@ -75,8 +74,8 @@ func Moves(before, after *Table) []Move {
 	return moves
 }
 
-// expectedMin returns the greater of two sums: the partitions that nodes own beyond their shares, and the
-// partitions that nodes lack. A move reduces each sum by at most one.
+// expectedMin returns the greater of two sums: how many partitions nodes own beyond their fair shares, and
+// how many partitions nodes lack. A move reduces each sum by at most 1.
 func expectedMin(before, after *Table) int {
 	have := before.Balance().Counts
 	was, is := sharesOf(before), sharesOf(after)
@@ -122,12 +121,12 @@ func sharesOf(t *Table) map[lease.NodeID]share {
 	return shares
 }
 
-// KeysMoved returns the share of all keys, 0 to 1, that changes owner from one table to another. The tables
-// may have different numbers of partitions. The result is exact for keys that hash evenly. In a table without
-// partitions, no key has an owner. It costs O(partitions + nodes).
+// KeysMoved returns the fraction of all keys, from 0 to 1, that change owner from one table to another. The
+// tables may have different numbers of partitions. The result is exact for keys that hash evenly. In a table
+// without partitions, no key has an owner. It costs O(partitions + nodes).
 //
-// With P and Q partitions and g their greatest common divisor, a key of partition p
-// is in one of the partitions q with p mod g = q mod g, and equally likely in each.
+// Let g be the greatest common divisor of the numbers of partitions P and Q. A key of partition p in the
+// first table is equally likely to be in each partition q of the second table for which p mod g = q mod g.
 func KeysMoved(before, after *Table) float64 {
 	p, q := before.Partitions(), after.Partitions()
 	if p == 0 || q == 0 {

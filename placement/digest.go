@@ -8,8 +8,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Digest identifies a table; see [Table.Digest]. As text, and so in JSON, it has 16 hexadecimal digits,
-// because not every JSON reader can hold a 64-bit number.
+// Digest identifies a table; see [Table.Digest]. In text and JSON, a Digest has 16 hexadecimal digits,
+// because some JSON readers cannot represent 64-bit numbers exactly.
 type Digest uint64
 
 // String returns d as 16 hexadecimal digits.
@@ -28,9 +28,9 @@ func (d *Digest) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// digest hashes an encoding of t that can be decoded again, so no two different tables have the same
-// encoding. It numbers owners in the order in which they first occur, and writes the id after the first
-// occurrence. It does not use indexes into Nodes, because they depend on nodes without partitions.
+// digest hashes an unambiguous encoding of t, so different tables never have the same encoding. The encoding
+// numbers owners in the order in which they first occur, and contains each owner's id after its first
+// occurrence. It does not use indexes into Nodes, because these indexes depend on nodes without partitions.
 func digest(t *Table) Digest {
 	b := make([]byte, 0, 2*t.partitions)
 	add := func(s string) {
@@ -51,5 +51,5 @@ func digest(t *Table) Digest {
 		b = binary.AppendUvarint(b, seen)
 		add(string(t.nodes[owner].ID))
 	}
-	return Digest(max(1, xxhash.Sum64(b))) // 0 stands for "no table"
+	return Digest(max(1, xxhash.Sum64(b))) // 0 means that there is no table
 }

@@ -11,27 +11,27 @@ import (
 // new format.
 const exportFormat = 1
 
-// A document may come from an untrusted source, so these limit its nodes and the length of its strategy's
-// name.
+// Limits on the nodes of a document and on its strategy's name, because a document can come from an untrusted
+// source.
 const (
 	maxImportNodes = 65536
 	maxImportName  = 256
 )
 
-// Export is a [Table] as a document, which you can write as JSON, keep, compare and read again. The response
-// of an agent to /v1/partitions is such a document with more fields.
+// Export is a [Table] as a document that you can encode as JSON, store, compare and import again. An agent
+// serves such a document, with additional fields, at /v1/partitions.
 type Export struct {
 	Format     int            `json:"format"`  // exportFormat
-	Version    uint64         `json:"version"` // chosen by the writer; an agent writes the version of its snapshot
+	Version    uint64         `json:"version"` // chosen by the caller; an agent uses the version of its snapshot
 	Digest     Digest         `json:"digest"`
 	Partitions int            `json:"partitions"`
-	Strategy   string         `json:"strategy"` // its name
+	Strategy   string         `json:"strategy"` // name of the strategy
 	Nodes      []Node         `json:"nodes"`    // the candidates, sorted by id
 	Owners     []lease.NodeID `json:"owners"`   // by partition; "" = no owner
 }
 
-// Export returns t as a document. The caller chooses the version, because a table has none. The document
-// shares the labels of nodes with t.
+// Export returns t as a document. The caller chooses the version, because a table has no version. The
+// document shares the labels of nodes with t.
 func (t *Table) Export(version uint64) Export {
 	e := Export{
 		Format: exportFormat, Version: version, Digest: t.Digest(), Partitions: t.Partitions(),
@@ -46,9 +46,9 @@ func (t *Table) Export(version uint64) Export {
 	return e
 }
 
-// Table returns the table that e describes, with the same digest. e may come from an untrusted source: Table
-// checks it, and the error names the first contradiction. If this program does not have the strategy, Rank of
-// the table only returns the owner.
+// Table returns the table that e describes, with the same digest. Table checks e completely, because e can
+// come from an untrusted source, and fails on the first contradiction. If the strategy is not built in, Rank
+// of the table only returns the owner.
 func (e Export) Table() (*Table, error) {
 	t, err := e.table()
 	if err != nil {
@@ -120,11 +120,11 @@ func (e Export) indexes(nodes []Node) ([]int32, error) {
 	return owners, nil
 }
 
-// imported is the strategy of an imported table. It cannot assign. It is not equal to the strategy that it
-// names, so that imported owners are never used as the Base of another table.
+// imported is the strategy of an imported table, which cannot assign partitions. It is not equal to the
+// strategy that it names, so Compute never derives a table from imported owners.
 type imported struct {
 	name  string
-	known Strategy // used to rank; nil if this program does not have the strategy
+	known Strategy // used for ranking; nil if the strategy is not built in
 }
 
 func importedStrategy(name string) Strategy {
@@ -133,7 +133,7 @@ func importedStrategy(name string) Strategy {
 		return imported{name: name}
 	}
 	if Remembers(s) {
-		return s // strategies with a Memory never use a Base
+		return s // Compute never derives tables of strategies with a Memory
 	}
 	if z, ok := s.(zoned); ok {
 		return zoned{imported{z.Strategy.Name(), z.Strategy}}

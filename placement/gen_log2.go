@@ -41,9 +41,9 @@ func main() {
 	}
 }
 
-// log2 finds the binary digits of log2(1 + i/points) one by one. Squaring a number doubles its logarithm, so
-// the next digit is 1 if the square is 2 or more, and then the square is halved. It computes one more digit
-// than needed for rounding.
+// log2 computes the binary digits of log2(1 + i/points) one by one. Squaring a number doubles its logarithm.
+// So the next digit is 1 if the square is at least 2, and log2 then halves the square. It computes an
+// additional digit for rounding.
 func log2(i int) uint64 {
 	x := big.NewInt(int64(points + i))
 	x.Lsh(x, precision).Div(x, big.NewInt(points))

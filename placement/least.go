@@ -8,25 +8,25 @@ import (
 )
 
 // LeastPartitions returns the strategy that gives a partition to the node with the fewest partitions. In each
-// pass, it moves up to maxMoves partitions from the node with the most to the node with the fewest, while
-// these are more than threshold partitions apart. It spreads as evenly as possible, and a join never costs a
-// node more than a few partitions at once, because a new node fills up in passes. In return, the owner of a
-// partition depends on its last holder, so the strategy is [Stateful]. Of 1,024 partitions, 10 nodes have 102
-// or 103 each, and a join moves 93 in 31 passes of three. docs/dev/benchmarks.md has more numbers. The strategy
-// suits partitions that are few and heavy.
+// pass, it moves up to maxMoves partitions from the node with the most partitions to the node with the
+// fewest, until the two differ by at most threshold partitions. The spread is as even as possible. A join
+// never takes more than a few partitions from a node at once, because a new node fills up over several
+// passes. The disadvantage is that the owner of a partition depends on its last holder, so the strategy is
+// [Stateful]. With 1,024 partitions, 10 nodes have 102 or 103 each, and a join moves 93 in 31 passes of three
+// moves. For more numbers, see docs/dev/benchmarks.md. Use the strategy if partitions are few and expensive
+// to run.
 //
-// A threshold below 1 counts as 1, because otherwise partitions would circle forever if they cannot be
-// divided evenly. A maxMoves of 0 means no limit. An agent makes a pass with each heartbeat, and moves a
-// partition again only after all nodes have applied its last move.
+// The minimum threshold is 1, and lower values are raised to 1. Otherwise partitions would keep moving if
+// they cannot be divided evenly. A maxMoves of 0 means no limit. An agent runs a pass with each heartbeat,
+// and moves a partition again only after all nodes have applied the last move of the partition.
 //
-// Fair shares follow weights. With weights 1 and 2, they are a third and two thirds, and passes even out the
-// distances from the fair shares.
+// Fair shares are proportional to weights, for example a third and two thirds with weights 1 and 2. Passes
+// reduce the differences from the fair shares.
 //
-// Without a [Memory], Assign deals the partitions out in the order of their numbers. The partitions of a node
-// that leaves go to the others at once, each to the node with the fewest. Assign costs O(nodes + partitions ·
-// log nodes), and a pass costs O(partitions + moves · nodes). Behind the owner, Rank has the order of
-// [Rendezvous], because nobody knows in advance which node would have the fewest partitions without the
-// owner.
+// Without a [Memory], Assign distributes the partitions in the order of their numbers. When a node leaves,
+// each of its partitions immediately goes to the node that then has the fewest. Assign costs O(nodes +
+// partitions · log nodes), and a pass costs O(partitions + moves · nodes). After the owner, Rank uses the
+// order of [Rendezvous], because it is unknown which node would have the fewest partitions if the owner left.
 func LeastPartitions(threshold, maxMoves int) Strategy {
 	return least{threshold: min(max(threshold, 1), MaxPartitions), maxMoves: min(max(maxMoves, 0), MaxPartitions)}
 }
@@ -42,7 +42,7 @@ func (l least) Assign(nodes []Node, partitions int) ([]int, error) {
 	return l.Keep(nodes, slices.Repeat([]int{-1}, partitions))
 }
 
-// Keep implements [Stateful]: it deals out the partitions that have no holder.
+// Keep implements [Stateful]. It distributes the partitions that have no holder.
 func (least) Keep(nodes []Node, held []int) ([]int, error) {
 	if len(nodes) == 0 {
 		return nil, errNoNodes
@@ -73,12 +73,12 @@ func (least) Keep(nodes []Node, held []int) ([]int, error) {
 	return owners, nil
 }
 
-// Level implements [Stateful]: each move is from the node with the most partitions to the one with the
-// fewest. Of equal nodes, the first id counts.
+// Level implements [Stateful]. Each move goes from the node with the most partitions to the node with the
+// fewest, relative to their fair shares. Among equal nodes, the first id wins.
 func (l least) Level(nodes []Node, owners []int, movable []Partition, all bool) (moves []Move) {
 	loads, err := newLoads(nodes, len(owners))
 	if err != nil {
-		return nil // Keep has reported it
+		return nil // Keep has reported the error
 	}
 	for _, i := range owners {
 		loads.count[i]++
@@ -105,9 +105,9 @@ func (least) Explain(nodes []Node, _ Partition, owner int) string {
 	return fmt.Sprintf("it had no owner on record, and %s had the fewest partitions", nodes[owner].ID)
 }
 
-// loads measures how far nodes are from their fair shares, in whole numbers. The surplus of a node is its
+// loads measures how far nodes are from their fair shares, using only integers. The surplus of a node is its
 // number of partitions minus its fair share, multiplied by the sum of all weights. The difference of two
-// surpluses fits into 63 bits: 65,536 partitions times 2^45.
+// surpluses fits into 63 bits, because it is at most 65,536 partitions times 2^45.
 type loads struct {
 	nodes      []Node
 	count      []int
@@ -137,7 +137,8 @@ func (l *loads) apart(most, fewest, threshold int) bool {
 	return l.surplus(most)-l.surplus(fewest) > int64(threshold)*l.total
 }
 
-// extremes returns the nodes with the greatest and the least surplus. Of equal nodes, it returns the first.
+// extremes returns the nodes with the greatest and the smallest surplus. Among equal nodes, it returns the
+// first.
 func (l *loads) extremes() (most, fewest int) {
 	for i := range l.nodes {
 		if l.surplus(i) > l.surplus(most) {
@@ -150,7 +151,7 @@ func (l *loads) extremes() (most, fewest int) {
 	return most, fewest
 }
 
-// fewestFirst is a heap of node indexes with the least surplus on top.
+// fewestFirst is a heap of node indexes with the smallest surplus on top.
 type fewestFirst struct {
 	*loads
 	order []int

@@ -12,16 +12,16 @@ const (
 	defaultMoves     = 3   // per pass, of least-partitions
 )
 
-// Strategies names the built-in strategies for messages and help texts, with default
-// parameters.
+// Strategies lists the built-in strategies with default parameters, for messages and help texts.
 const Strategies = "rendezvous, bounded-rendezvous-125 (percent of the fair share), " +
 	"least-partitions-1-3 (threshold, moves per pass), modulo, vnode-ring, classic-ring, " +
 	"each also with +zones at its end"
 
 const zonesSuffix = "+zones"
 
-// ParseStrategy returns the built-in strategy of the given name. Parameters are optional: bounded-rendezvous
-// means bounded-rendezvous-125, and least-partitions means least-partitions-1-3. The error lists the names.
+// ParseStrategy returns the built-in strategy with the given name. Parameters are optional:
+// bounded-rendezvous means bounded-rendezvous-125, and least-partitions means least-partitions-1-3. The error
+// for an unknown name lists the valid names.
 func ParseStrategy(name string) (Strategy, error) {
 	base, zones := strings.CutSuffix(name, zonesSuffix)
 	s, short := parsePlain(base)
@@ -37,8 +37,9 @@ func ParseStrategy(name string) (Strategy, error) {
 	return s, nil
 }
 
-// parsePlain returns nil for an unknown name. short is set for a name without parameters. If parameters are
-// out of bounds, the name of the returned strategy differs from the given name.
+// parsePlain returns the strategy with the given name, or nil if the name is unknown. It sets short if the
+// name has no parameters. If parameters are out of range, the name of the returned strategy differs from the
+// given name.
 func parsePlain(name string) (s Strategy, short bool) {
 	switch name {
 	case "rendezvous":

@@ -9,8 +9,8 @@ import (
 )
 
 // Rank returns the n best nodes for p, all different and the best first: the owner, then the node that would
-// own p without the owner, and so on. It returns fewer if there are fewer nodes, and none if p has no owner.
-// It costs as much as [Table.AppendRank].
+// own p without the owner, and so on. Rank returns fewer than n if there are fewer nodes, and none if p has
+// no owner. It costs as much as [Table.AppendRank].
 func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	ranked := t.AppendRank(nil, p, n)
 	if ranked == nil {
@@ -19,10 +19,10 @@ func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	return t.idsOf(ranked)
 }
 
-// AppendRank is [Table.Rank] with indexes: it appends indexes into Nodes to ranked. From the first call for a
-// partition on, the table remembers its three best nodes, in 8 bytes per partition. Later calls for up to
-// three nodes read two arrays, take no lock, and allocate nothing if ranked has room. All other calls cost as
-// much as Rank of the strategy.
+// AppendRank is like [Table.Rank], but appends indexes into Nodes to ranked. After the first call for a
+// partition, the table caches the partition's three best nodes, in 8 bytes per partition. Later calls for up
+// to three nodes read two arrays, take no lock, and don't allocate if ranked has room. All other calls cost
+// as much as Rank of the strategy.
 func (t *Table) AppendRank(ranked []int, p Partition, n int) []int {
 	owner := t.OwnerIndex(p)
 	if owner < 0 || n < 1 {
@@ -43,11 +43,11 @@ func (t *Table) AppendRank(ranked []int, p Partition, n int) []int {
 	return ranked
 }
 
-// places is how many nodes a table remembers for a partition, including the owner.
+// places is how many nodes a table caches per partition, including the owner.
 const places = 3
 
-// top has the two best nodes after the owner, the better one in the lower half. A half is the node's index
-// plus 2, or 1 if there is no node. A top of 0 is not computed yet.
+// top encodes the two best nodes after the owner, with the better node in the lower half. A half contains the
+// node's index plus 2, or 1 if there is no node. A top of 0 means that the nodes are not computed yet.
 type top uint64
 
 func topOf(ranked []int) top {
@@ -83,8 +83,8 @@ func (t *Table) top(p Partition) top {
 func (t *Table) rank(p Partition, n int) []int {
 	owner := int(t.owners[p])
 	n = min(n, len(t.nodes))
-	// Compute checks the assignment of a strategy, but cannot check its ranks. This makes sure that the owner
-	// comes first and no node comes twice.
+	// Compute checks the assignment of a strategy, but cannot check its ranks. So ensure here that the owner
+	// comes first and that no node occurs twice.
 	most := n
 	_, zones := t.strategy.(zoned)
 	if zones {
@@ -94,9 +94,9 @@ func (t *Table) rank(p Partition, n int) []int {
 	seen := make([]bool, len(t.nodes))
 	seen[owner] = true
 	var ranked []int
-	var err error // of a strategy that panics; the owner is known anyway
+	var err error // ignored if the strategy panics, because the owner is known anyway
 	contain(&err, func() {
-		if s, ok := placing(t.strategy).(scorer); ok && t.candidates != nil { // an imported table has none
+		if s, ok := placing(t.strategy).(scorer); ok && t.candidates != nil { // an imported table has no candidates
 			ranked = s.rank(t.candidates, hashPartition(p), most)
 		} else {
 			ranked = placing(t.strategy).Rank(t.nodes, p, most)
@@ -114,7 +114,7 @@ func (t *Table) rank(p Partition, n int) []int {
 	return best
 }
 
-// scorer is a strategy that ranks by scores: it embeds scored.
+// scorer is a strategy that ranks nodes by score, because it embeds scored.
 type scorer interface {
 	rank(candidates []candidate, key uint64, n int) []int
 }

@@ -12,21 +12,20 @@ import (
 )
 
 // Rendezvous returns the strategy of highest random weight (Thaler and Ravishankar, "Using name-based
-// mappings to increase hit rates", 1998): every node draws a number for every partition by hashing, and the
+// mappings to increase hit rates", 1998). A hash gives every node a random draw for every partition, and the
 // node with the highest draw owns the partition. So a join only moves partitions to the joiner, and a leave
-// only moves the leaver's. Shares vary by chance: with 1,024 partitions by 4 % among 3 nodes, 9 % among 10
-// and 31 % among 100, and less with more partitions. It is the default because no partition moves without
-// need, and weights count exactly.
+// only moves the leaver's partitions. Shares vary by chance. With 1,024 partitions, they vary by 4 % among 3
+// nodes, 9 % among 10 and 31 % among 100, and more partitions reduce the variation. Rendezvous is the default
+// because it never moves a partition unnecessarily, and shares follow weights exactly on average.
 //
 // Assign costs O(nodes · partitions): 0.06 ms for 10 nodes and 1,024 partitions, and 21 ms for 1,000 nodes
-// and 16,384 partitions, or 0.3 ms if the table is derived from the last one. Rank costs O(nodes · log n)
-// comparisons.
+// and 16,384 partitions, or 0.3 ms if the table is derived from the previous table. Rank costs O(nodes · log
+// n) comparisons.
 //
-// Weights follow the logarithmic method (Schindelhauer and Schomaker, "Weighted
-// distributed hash tables", 2005): a draw u in (0, 1) counts as
-// −log u / weight, and the lowest wins. A node of weight 2 gets twice the
-// partitions of a node of weight 1, and a change of one weight moves partitions
-// only to or from that node.
+// Weights follow the logarithmic method (Schindelhauer and Schomaker, "Weighted distributed hash tables",
+// 2005): the score of a draw u in (0, 1) is −log u / weight, and the lowest score wins. A node of weight 2
+// gets twice the partitions of a node of weight 1, and a change of one weight moves partitions only to or
+// from that node.
 func Rendezvous() Strategy { return hrw{} }
 
 type hrw struct{ scored }
@@ -53,8 +52,8 @@ func (hrw) Explain(nodes []Node, p Partition, owner int) string {
 		nodes[owner].ID, len(nodes), nodes[ranked[1]].ID)
 }
 
-// assignEqual only uses draws. It passes the ids in sorted order, because the library keeps the first of
-// equal draws.
+// assignEqual compares draws without logarithms. It passes the ids in sorted order, because the library
+// prefers the first of equal draws.
 func assignEqual(nodes []Node, partitions int) []int {
 	ids := make([]string, len(nodes))
 	index := make(map[string]int, len(nodes))
@@ -88,7 +87,7 @@ func assignWeighted(nodes []Node, partitions int) []int {
 	return owners
 }
 
-// candidate is a node as assignWeighted sees it.
+// candidate contains what assignWeighted needs of a node.
 type candidate struct {
 	hash   uint64 // hash of the id
 	weight uint32
@@ -103,7 +102,7 @@ func candidatesOf(nodes []Node) []candidate {
 	return all
 }
 
-// classesOf groups the nodes by weight, each group in the order of ids.
+// classesOf groups the nodes by weight. Each group is sorted by id.
 func classesOf(nodes []Node) [][]candidate {
 	all := candidatesOf(nodes)
 	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.weight, b.weight) })
@@ -118,7 +117,8 @@ func classesOf(nodes []Node) [][]candidate {
 	return classes
 }
 
-// bestOf returns the winner among nodes of the same weight: the first with the highest draw.
+// bestOf returns the score of the winner among nodes of the same weight, which is the first node with the
+// highest draw.
 func bestOf(class []candidate, key uint64) score {
 	first, highest := 0, draw(key, class[0].hash)
 	for i := 1; i < len(class); i++ {
@@ -129,7 +129,7 @@ func bestOf(class []candidate, key uint64) score {
 	return newScore(highest, class[first].weight, int(class[first].node))
 }
 
-// score is what a node bids for a partition.
+// score is the score of a node for a partition.
 type score struct {
 	draw   uint64 // u · 2^64
 	cost   uint64 // −log2 u, fixed point; 0 = not needed yet
@@ -145,7 +145,7 @@ func (b *candidate) score(key uint64) score {
 	return newScore(draw(key, b.hash), b.weight, int(b.node))
 }
 
-// costs computes the cost once.
+// costs computes the cost on the first call.
 func (s *score) costs() uint64 {
 	if s.cost == 0 {
 		s.cost = negLog2(s.draw)
@@ -153,11 +153,11 @@ func (s *score) costs() uint64 {
 	return s.cost
 }
 
-// wins reports whether s wins against o: its cost per weight is lower or, if equal, its draw is higher or, if
-// equal, its id is smaller. This is a total order, because each step is one. The fractions are compared by
-// cross-multiplication, which is exact in 128 bits.
+// wins reports whether s wins against o. The lower cost per weight wins, then the higher draw, then the
+// smaller id. This is a total order. wins compares the fractions by cross-multiplication, which is exact in
+// 128 bits.
 func (s *score) wins(o *score) bool {
-	// The cost never rises with the draw, so most comparisons need no logarithm.
+	// The cost never increases with the draw, so most comparisons need no logarithm.
 	if s.draw < o.draw && s.weight <= o.weight {
 		return false
 	}
@@ -185,8 +185,8 @@ func hashPartition(p Partition) uint64 {
 }
 
 // draw mixes the hashes of a partition and a node with one step of xorshift64* (Vigna, "An experimental
-// exploration of Marsaglia's xorshift generators, scrambled", 2016). It is the function of go-rendezvous, so
-// that a fleet in which all weights become equal keeps its owners.
+// exploration of Marsaglia's xorshift generators, scrambled", 2016). go-rendezvous uses the same function, so
+// a fleet keeps its owners when all weights become equal.
 func draw(key, node uint64) uint64 {
 	x := key ^ node
 	x ^= x >> 12

@@ -16,8 +16,8 @@ import (
 type Partition uint32
 
 const (
-	// DefaultPartitions suits fleets of up to about ten nodes, whose shares then vary by about 10 % (see
-	// [Balance]). With 64 partitions they would vary by 36 %.
+	// DefaultPartitions is suitable for fleets of up to about ten nodes, whose shares then vary by about 10 %
+	// (see [Balance]). With 64 partitions, the shares of ten nodes would vary by 36 %.
 	DefaultPartitions = 1024
 
 	// MaxPartitions limits the memory of a table (4 bytes per partition, or 12 after the first Rank) and the
@@ -26,8 +26,8 @@ const (
 )
 
 // Of returns the partition of key: xxHash64(key) mod partitions. It is the same on every node with the same
-// number of partitions. Of does not allocate. With partitions < 1 it returns 0, which has no owner in an
-// empty table.
+// number of partitions. Of does not allocate. If partitions < 1, Of returns 0, which has no owner in an empty
+// table.
 func Of(key string, partitions int) Partition {
 	if partitions < 1 {
 		return 0
@@ -35,23 +35,23 @@ func Of(key string, partitions int) Partition {
 	return Partition(xxhash.Sum64String(key) % uint64(partitions))
 }
 
-// Table has the owner of each partition. It is immutable and safe for concurrent use. A nil or zero Table has
-// no partitions and no owners, and you may call every method on it.
+// Table contains the owner of each partition. A Table is immutable and safe for concurrent use. A nil or zero
+// Table has no partitions and no owners, and all its methods are safe to call.
 type Table struct {
 	nodes      []Node // sorted by id
 	partitions int
 	strategy   Strategy
-	name       string // of the strategy
+	name       string // name of the strategy
 	digest     Digest
 	memory     Memory // nil unless the strategy is Stateful
 
-	// owners[p] is an index into nodes. The slice is nil if there are no nodes. It uses int32 instead of
-	// uint16, so that the number of nodes needs no limit. With 4 kB for 1,024 partitions, it still fits into
-	// the first-level cache.
+	// owners[p] is an index into nodes. The slice is nil if there are no nodes. The elements are int32
+	// instead of uint16, so that the number of nodes needs no limit. With 4 kB for 1,024 partitions, the
+	// slice still fits into the first-level cache.
 	owners []int32
 
 	candidates []candidate              // the nodes, if the strategy is a scorer
-	keys       []uint64                 // hashes of the partitions, from the first change on; shared by tables
+	keys       []uint64                 // hashes of the partitions, computed at the first change; shared by derived tables
 	ranks      atomic.Pointer[[]uint64] // by partition; see top
 }
 
@@ -63,7 +63,7 @@ func (t *Table) Partitions() int {
 	return t.partitions
 }
 
-// Nodes returns the candidates, sorted by id. They are all nodes of weight > 0, whether or not they own
+// Nodes returns the candidates, sorted by id. Candidates are all nodes of weight > 0, whether or not they own
 // partitions. The slice is shared and must not be modified.
 func (t *Table) Nodes() []Node {
 	if t == nil {
@@ -72,8 +72,8 @@ func (t *Table) Nodes() []Node {
 	return t.nodes
 }
 
-// OwnerIndex returns the index into Nodes of the owner of p. It returns -1 if there are no nodes or no such
-// partition.
+// OwnerIndex returns the index into Nodes of the owner of p. It returns -1 if there are no nodes or if p is
+// out of range.
 func (t *Table) OwnerIndex(p Partition) int {
 	if t == nil || uint64(p) >= uint64(len(t.owners)) {
 		return -1
@@ -81,7 +81,7 @@ func (t *Table) OwnerIndex(p Partition) int {
 	return int(t.owners[p])
 }
 
-// Owner returns the owner of p, and false when p has none.
+// Owner returns the owner of p, or false if p has no owner.
 func (t *Table) Owner(p Partition) (lease.NodeID, bool) {
 	if i := t.OwnerIndex(p); i >= 0 {
 		return t.nodes[i].ID, true
@@ -89,8 +89,7 @@ func (t *Table) Owner(p Partition) (lease.NodeID, bool) {
 	return "", false
 }
 
-// Owned returns the partitions of node id in ascending order. It costs one pass
-// over the table.
+// Owned returns the partitions of node id in ascending order. It costs a pass over the table.
 func (t *Table) Owned(id lease.NodeID) []Partition {
 	i, found := t.find(id)
 	if !found {
@@ -106,9 +105,9 @@ func (t *Table) Owned(id lease.NodeID) []Partition {
 }
 
 // Digest returns a hash of the number of partitions, the name of the strategy and the owner of each
-// partition. Tables that agree in these have the same digest on every CPU. Other tables have different
-// digests, except for collisions of 64 bits. Weights and nodes without partitions don't matter. Only a nil or
-// zero Table has digest 0.
+// partition. Tables that are equal in all three have the same digest on every CPU. Other tables have
+// different digests, except for collisions of 64-bit hashes. Weights, and nodes without partitions, do not
+// affect the digest. Only a nil or zero Table has digest 0.
 func (t *Table) Digest() Digest {
 	if t == nil {
 		return 0
@@ -124,8 +123,8 @@ func (t *Table) Memory() Memory {
 	return t.memory
 }
 
-// With returns the table of the same nodes, partitions and strategy for another memory. It fails in the same
-// cases as Compute.
+// With returns a table with the same nodes, partitions and strategy, but a different memory. It fails in the
+// same cases as Compute.
 func (t *Table) With(m Memory) (*Table, error) {
 	in := Input{Nodes: t.Nodes(), Partitions: t.Partitions(), Memory: m}
 	if t != nil {
@@ -134,8 +133,8 @@ func (t *Table) With(m Memory) (*Table, error) {
 	return Compute(in)
 }
 
-// Level returns the moves of one pass over t, or of all passes, among the movable partitions; see [Stateful].
-// It returns none if the strategy is not Stateful. It fails if the strategy breaks its contract.
+// Level returns the moves of a pass over t, or of all passes, among the movable partitions; see [Stateful].
+// If the strategy is not Stateful, Level returns no moves. Level fails if the strategy breaks its contract.
 func (t *Table) Level(movable []Partition, all bool) (moves []Move, err error) {
 	if t == nil || len(t.owners) == 0 {
 		return nil, nil
@@ -182,8 +181,8 @@ func (t *Table) find(id lease.NodeID) (int, bool) {
 	return slices.BinarySearchFunc(t.Nodes(), id, func(n Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
 }
 
-// Why explains to people, in a sentence, why the owner of p owns it. Nodes with the same members and the same
-// memory give the same reason. Programs must not parse the sentence, because it may change.
+// Why explains, in a sentence for operators, why p has its owner. Nodes with the same members and the same
+// memory give the same reason. Do not parse the sentence, because it can change between releases.
 func (t *Table) Why(p Partition) string {
 	owner := t.OwnerIndex(p)
 	if owner < 0 {
@@ -193,7 +192,7 @@ func (t *Table) Why(p Partition) string {
 		return "no node may own it: there are none, or all drain or have weight 0"
 	}
 	why := ""
-	var err error // of a strategy that panics
+	var err error // ignored if the strategy panics
 	contain(&err, func() {
 		if t.memory != nil {
 			why = t.memory.Why(p, t.nodes[owner].ID)

@@ -1,16 +1,16 @@
 package placement
 
-// updater is a strategy that can derive owners from a table of other nodes, more cheaply than with Assign but
-// with the same result.
+// updater is a strategy that can derive owners from a table with other nodes. The result is the same as with
+// Assign, but cheaper to compute.
 type updater interface {
-	// update returns the owners of t, given a table with the same partitions and the nodes before d. Both
-	// tables have nodes. t takes over the hashes of base.
+	// update returns the owners of t, given a base table with the same partitions and the nodes before the
+	// change d. Both tables have at least one node. update copies cached hashes from base to t.
 	update(base, t *Table, d nodeChange) []int32
 }
 
-// update compares a newcomer, or a node that gained weight, with each partition's
-// owner. If the owner left or lost weight, it compares all nodes. It costs
-// O(newcomers · partitions + nodes · partitions of the leavers).
+// update compares each partition's owner only with newcomers and with nodes that gained weight. If the owner
+// left or lost weight, update compares all nodes. It costs O(newcomers · partitions + nodes · partitions of
+// the leavers).
 func (hrw) update(base, t *Table, d nodeChange) []int32 {
 	if t.keys = base.keys; t.keys == nil {
 		t.keys = hashPartitions(t.partitions)
@@ -47,8 +47,8 @@ func hashPartitions(n int) []uint64 {
 	return keys
 }
 
-// bestCandidate returns the winner among nodes in the order of their ids. Most neighbors have equal weights,
-// so that their draws decide without a logarithm.
+// bestCandidate returns the index of the winner among nodes that are sorted by id. Most adjacent nodes have
+// equal weights, so comparing their draws is enough and needs no logarithm.
 func bestCandidate(candidates []candidate, key uint64) int {
 	var best score
 	for start := 0; start < len(candidates); {
@@ -93,7 +93,7 @@ func compareNodes(before, after []Node) nodeChange {
 	i := 0
 	for k := range after {
 		n := &after[k]
-		for i < len(before) && before[i].ID != n.ID && before[i].ID < n.ID { // compare for equality first: the ids are mostly equal
+		for i < len(before) && before[i].ID != n.ID && before[i].ID < n.ID { // compare for equality first, because most ids are equal
 			d.now[i] = -1
 			i++
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Zoned returns a strategy that places like s and spreads ranks over zones. Rank begins with the owner, and
-// continues each time with the best node of the zones that occur least so far. So the first k nodes of Rank,
-// and of an agent's Owners, are in k different zones, or in all zones if there are fewer. Owners and moves of
+// Zoned returns a strategy that assigns owners like s and spreads ranks over zones. Rank returns the owner
+// first, and then repeatedly the best node from the least used zones. So the first k nodes of Rank, and of an
+// agent's Owners, are in k different zones, or in all zones if there are fewer. Owners and moves of
 // partitions are the same as with s.
 //
-// All nodes without a zone count as one zone. A nil s means [Rendezvous]. Rank costs as much as Rank of s for
-// all nodes, and O(nodes · n).
+// Zoned treats all nodes without a zone as a single zone. A nil s means [Rendezvous]. Rank costs as much as
+// ranking all nodes with s, plus O(nodes · n).
 func Zoned(s Strategy) Strategy {
 	if s == nil {
 		s = Rendezvous()
@@ -31,7 +31,7 @@ func (z zoned) Rank(nodes []Node, p Partition, n int) []int {
 	return spread(nodes, z.Strategy.Rank(nodes, p, len(nodes)), n)
 }
 
-// spread takes n nodes of best, each time the first node from the zones that were taken least.
+// spread selects n nodes from best. Each time, it takes the first node from the least used zones.
 func spread(nodes []Node, best []int, n int) []int {
 	left := slices.Clone(best)
 	taken := make(map[string]int)
@@ -50,7 +50,7 @@ func spread(nodes []Node, best []int, n int) []int {
 	return chosen
 }
 
-// placing returns the strategy that assigns, which is s without a Zoned around it.
+// placing returns the strategy that assigns owners, which is s without the Zoned wrapper.
 func placing(s Strategy) Strategy {
 	if z, ok := s.(zoned); ok {
 		return placing(z.Strategy)
@@ -58,17 +58,16 @@ func placing(s Strategy) Strategy {
 	return s
 }
 
-// Subset returns n nodes for a tenant, all different and the best first, which is also called shuffle
-// sharding. Nodes are drawn for each tenant according to their weights, as with [Rendezvous], and Subset
-// takes a node of each zone before a second node of any zone. So few tenants share all of their nodes, and a
-// node or tenant that fails affects few others. A node that joins or leaves replaces at most one node of a
-// tenant.
+// Subset returns n different nodes for a tenant, best first. This is also called shuffle sharding. Subset
+// draws nodes for each tenant according to their weights, as [Rendezvous] does, and takes a node of each zone
+// before a second node of any zone. So few tenants share all of their nodes, and a node or tenant that fails
+// affects few other tenants. A join or a leave replaces at most one node of a tenant.
 //
-// Subset returns fewer nodes if there are fewer. It is the same on every node with the same candidates,
-// whatever the strategy. It takes O(nodes · (log nodes + n)) time.
+// Subset returns fewer than n nodes if there are fewer candidates. The result is the same on every node with
+// the same candidates, regardless of the strategy. Subset takes O(nodes · (log nodes + n)) time.
 func (t *Table) Subset(tenant string, n int) []lease.NodeID {
 	nodes := t.Nodes()
-	key := xxhash.Sum64String("subset " + tenant) // different from the draws of partitions
+	key := xxhash.Sum64String("subset " + tenant) // distinct from the keys of partitions
 	scores := make([]score, len(nodes))
 	for i, b := range candidatesOf(nodes) {
 		scores[i] = b.score(key)
@@ -86,8 +85,8 @@ func (t *Table) Subset(tenant string, n int) []lease.NodeID {
 	return t.idsOf(spread(nodes, best, n))
 }
 
-// RankNear returns the nodes of [Table.Rank] with the nodes of a zone first, for readers that can use any of
-// n replicas and prefer a nearby one. It costs as much as [Table.AppendRank].
+// RankNear returns the nodes of [Table.Rank], but with the nodes of the given zone first. Use it if a reader
+// can use any of n replicas and prefers a nearby replica. It costs as much as [Table.AppendRank].
 func (t *Table) RankNear(p Partition, n int, zone string) []lease.NodeID {
 	ranked := t.AppendRank(nil, p, n)
 	slices.SortStableFunc(ranked, func(a, b int) int {

@@ -1,4 +1,4 @@
-// Package latest passes the newest of successive values to any number of readers.
+// Package latest publishes a value to any number of readers, which always get the newest version.
 //
 //	var level latest.Value[int]
 //	level.Set(20)
@@ -12,8 +12,8 @@ package latest
 
 import "sync/atomic"
 
-// Value is a value, and a channel that is closed when a newer value replaces it. The zero Value holds the
-// zero T. All methods may be called concurrently.
+// Value contains a value that can be replaced, and notifies readers by closing a channel. The zero Value
+// contains the zero T. All methods are safe for concurrent use.
 type Value[T any] struct{ current atomic.Pointer[version[T]] }
 
 type version[T any] struct {
@@ -28,12 +28,12 @@ func (v *Value[T]) Set(value T) {
 	v.replace(func(*version[T]) *version[T] { return next })
 }
 
-// Close makes the current value the last one. Close may be called again.
+// Close makes the current value final. You can call Close more than once.
 func (v *Value[T]) Close() {
 	v.replace(func(old *version[T]) *version[T] { return &version[T]{value: old.value} })
 }
 
-// Load returns the current value, which must not be modified. It is for hot paths and has no checks, so it
+// Load returns the current value, which must not be modified. Load skips checks for use in hot paths, so it
 // panics before the first Set or Get.
 func (v *Value[T]) Load() *T { return &v.current.Load().value }
 
@@ -48,14 +48,15 @@ func (v *Value[T]) Get() (*T, <-chan struct{}) {
 	return &c.value, c.replaced
 }
 
-// init sets the zero value, unless a concurrent call was faster.
+// init stores the zero value if no concurrent call has stored a value first.
 func (v *Value[T]) init() *version[T] {
 	v.current.CompareAndSwap(nil, &version[T]{replaced: make(chan struct{})})
 	return v.current.Load()
 }
 
-// replace replaces the version, unless the current one is the last. The goroutine that replaced a version
-// closes its channel afterwards, so a reader that waits on the channel cannot miss the next version.
+// replace replaces the current version. It does nothing after Close. The goroutine that replaced a version
+// then closes the channel of the old version, so a reader that waits on the channel cannot miss the next
+// version.
 func (v *Value[T]) replace(by func(old *version[T]) *version[T]) {
 	for {
 		old := v.current.Load()

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Assignment records the owner of each partition and how it became the owner. It is immutable. Nil means that
-// no partition has been assigned yet.
+// Assignment records the owner of each partition and why the node became the owner. An Assignment is
+// immutable. A nil Assignment means that no partition has been assigned yet.
 type Assignment struct {
 	genesis genesis
 	entries []entry // by partition
@@ -21,9 +21,9 @@ type Assignment struct {
 	digest  placement.Digest
 }
 
-// quorum lists the members at the time of a version.
+// quorum records the members at the time of a version.
 type quorum struct {
-	version uint64         // of the assignment that introduced it
+	version uint64         // version of the assignment that introduced the quorum
 	voters  []lease.NodeID // sorted
 	active  uint64         // how many members were active
 }
@@ -32,8 +32,8 @@ func (q quorum) compare(o quorum) int {
 	return cmp.Or(cmp.Compare(q.version, o.version), cmp.Compare(q.active, o.active), slices.Compare(q.voters, o.voters))
 }
 
-// genesis identifies the first version of an assignment by its writer and the start of that node. Assignments
-// with different genesis have nothing in common. The smallest genesis is the oldest.
+// genesis identifies the first version of an assignment by its writer and the writer's start time.
+// Assignments with different geneses were started independently. The smallest genesis is the oldest.
 type genesis struct {
 	since uint64
 	by    lease.NodeID
@@ -46,9 +46,9 @@ func (g genesis) compare(o genesis) int {
 // entry is the record of one partition. The zero entry means that the partition has no owner.
 type entry struct {
 	owner   lease.NodeID
-	version uint64       // of the assignment in which it became the owner
+	version uint64       // version of the assignment in which the node became the owner
 	from    lease.NodeID // the previous owner; "" = none
-	by      lease.NodeID // the coordinator that made it the owner
+	by      lease.NodeID // the coordinator that made the node the owner
 	cause   cause
 
 	deputy lease.NodeID // holds the partition while the owner is away; "" = none
@@ -59,16 +59,17 @@ type entry struct {
 type cause uint8
 
 const (
-	causeFirst cause = iota // the partition had no owner, and the strategy chose this one
+	causeFirst cause = iota // the partition had no owner, and the strategy chose this node
 	causeLevel              // a pass moved the partition
-	causeGone               // the deputy of an owner that did not come back
+	causeGone               // the node was the deputy of an owner that did not return
 	causes
 )
 
-// maxVersion is the highest integer that JSON readers with floating-point numbers still represent exactly.
+// maxVersion is the highest possible version, which JSON readers with floating-point numbers can still
+// represent exactly.
 const maxVersion = 1 << 53
 
-// changed is the version of the last change of e.
+// changed returns the version of the last change of e.
 func (e *entry) changed() uint64 { return max(e.version, e.stand) }
 
 // compare orders the entries of one partition by age. It is a total order, so that the merged entry does not
@@ -87,8 +88,9 @@ func (a *Assignment) finish() *Assignment {
 	return a
 }
 
-// Version grows with each change. A merged assignment has the greater of the two versions, and nil has
-// version 0. Two assignments with the same version can differ if two nodes wrote them at the same time.
+// Version increases with each change. A merged assignment has the greater of the two versions, and a nil
+// Assignment has version 0. Two assignments with the same version can differ if two nodes wrote them
+// concurrently.
 func (a *Assignment) Version() uint64 {
 	if a == nil {
 		return 0
@@ -96,7 +98,7 @@ func (a *Assignment) Version() uint64 {
 	return a.version
 }
 
-// Digest is equal exactly if the content is equal, except for collisions of 64 bits. It is 0 for nil.
+// Digest returns a 64-bit hash of the content, or 0 for a nil Assignment.
 func (a *Assignment) Digest() placement.Digest {
 	if a == nil {
 		return 0
@@ -104,8 +106,8 @@ func (a *Assignment) Digest() placement.Digest {
 	return a.digest
 }
 
-// Owners returns the owners of all partitions, sorted and each once, including absent nodes. It costs one
-// pass.
+// Owners returns the distinct owners of all partitions, sorted, including absent nodes. It costs a pass over
+// the partitions.
 func (a *Assignment) Owners() []lease.NodeID {
 	if a == nil {
 		return nil
@@ -122,8 +124,7 @@ func (a *Assignment) Owners() []lease.NodeID {
 	return ids
 }
 
-// Voters returns the nodes that count for Quorum. The slice is shared and must not
-// be modified.
+// Voters returns the nodes whose presence decides about Quorum. The slice is shared and must not be modified.
 func (a *Assignment) Voters() []lease.NodeID {
 	if a == nil {
 		return nil
@@ -131,14 +132,15 @@ func (a *Assignment) Voters() []lease.NodeID {
 	return a.quorum.voters
 }
 
-// Quorum reports whether nodes that see these members, sorted, may write the next version. They may if the
-// members include most of the voters, or half of the voters with the first one, or if there are as many
-// members as were active at the last change. Any node may write the first version.
+// Quorum reports whether a node that sees the given members, sorted, may write the next version. The members
+// must include more than half of the voters, or exactly half of the voters including the first voter.
+// Alternatively, there must be at least as many members as were active at the last change. Any node may write
+// the first version.
 func (a *Assignment) Quorum(members []lease.NodeID) bool {
 	if a == nil {
 		return true
 	}
-	votes := 0 // two for each voter and one more for the first, so two sides cannot both have half
+	votes := 0 // two per voter and a third for the first voter, so two sides cannot both have half
 	for i, id := range a.quorum.voters {
 		if _, ok := slices.BinarySearch(members, id); ok {
 			votes += 2
@@ -150,15 +152,15 @@ func (a *Assignment) Quorum(members []lease.NodeID) bool {
 	return votes > len(a.quorum.voters) || uint64(len(members)) >= a.quorum.active
 }
 
-// maxAhead limits how far the versions of two assignments may be apart. maxFirst limits the version of the
-// first assignment that a node receives. No cluster makes so many changes. Without the limits, a hostile
-// version could be so high that no node could write a later one.
+// maxAhead limits the difference between the versions of two assignments. maxFirst limits the version of the
+// first assignment that a node receives. No real cluster reaches these limits. Without them, an attacker
+// could send a version so high that no node could write a later version.
 const (
 	maxAhead = 1 << 32
 	maxFirst = maxVersion / 2
 )
 
-// ReplacedBy reports whether Merge would drop a for b, because b has another, older beginning.
+// ReplacedBy reports whether Merge would replace a with b, because b was started independently and earlier.
 func (a *Assignment) ReplacedBy(b *Assignment) bool {
 	return a != nil && b != nil && a.genesis.compare(b.genesis) > 0
 }
@@ -168,10 +170,10 @@ func (a *Assignment) BegunBy(c Coordinator) bool {
 	return a != nil && a.genesis == genesis{c.Since, c.ID}
 }
 
-// Merge returns the assignment that has the later entry of each partition. It returns a itself if b has no
-// later entry. If the assignments have separate beginnings, it returns the older one. If their versions are
-// impossibly far apart, it returns the one with the lower version. Merge fails if the numbers of partitions
-// differ, or if the version of b is impossible. It costs O(partitions).
+// Merge returns the assignment with the later entry of each partition. It returns a itself if b has no later
+// entry. If the assignments were started independently, Merge returns the older assignment. If their versions
+// are impossibly far apart, Merge returns the assignment with the lower version. Merge fails if the numbers
+// of partitions differ, or if the version of b is impossible. It costs O(partitions).
 func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	if b == nil || (a != nil && a.digest == b.digest) {
 		return a, nil
@@ -199,7 +201,7 @@ func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	return &merged, nil
 }
 
-// mergeable reports why b cannot be merged, or nil.
+// mergeable returns an error if b cannot be merged.
 func (a *Assignment) mergeable(b *Assignment) error {
 	switch {
 	case a == nil && b.version > maxFirst:
@@ -224,15 +226,15 @@ func (a *Assignment) mergeEntries(b *Assignment) {
 	a.entries = merged
 }
 
-// From returns the assignment that t was derived from. It is nil if t's strategy does not remember owners, or
-// if no partition was assigned before.
+// From returns the assignment from which t was derived. It returns nil if t's strategy is not Stateful, or if
+// no partition was assigned before.
 func From(t *placement.Table) *Assignment {
 	a, _ := t.Memory().(*Assignment)
 	return a
 }
 
-// Held implements [placement.Memory]: the holder of a partition is its owner if the owner is present, or else
-// its deputy.
+// Held implements [placement.Memory]. The holder of a partition is the owner if the owner is present, and
+// otherwise the deputy.
 func (a *Assignment) Held(nodes []placement.Node) []int {
 	if a == nil {
 		return nil

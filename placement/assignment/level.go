@@ -9,10 +9,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Level returns the assignment after one pass of t's strategy, or after all passes if all is set. It does not
-// move partitions that changed after version applied, because some nodes have not applied that change yet.
-// The result is t's own assignment if the strategy moves nothing. Level fails if the strategy breaks its
-// contract. It costs O(partitions · log partitions) and the cost of the strategy.
+// Level returns the assignment after one pass of t's strategy, or after all passes if all is set. Level does
+// not move partitions that changed after the version applied, because some nodes have not applied these
+// changes yet. If the strategy moves nothing, Level returns t's own assignment. Level fails if the strategy
+// breaks its contract. It costs O(partitions · log partitions), plus the cost of the strategy.
 func Level(t *placement.Table, c Coordinator, applied uint64, all bool) (*Assignment, error) {
 	a := From(t)
 	if a == nil {
@@ -32,8 +32,8 @@ func Level(t *placement.Table, c Coordinator, applied uint64, all bool) (*Assign
 	return next.finish(), nil
 }
 
-// move gives the partition of e to another node. It replaces the owner if from is the owner, and otherwise
-// the deputy.
+// move assigns the partition of e to another node. If from is the owner, move replaces the owner. Otherwise
+// move replaces the deputy.
 func (e *entry) move(from, to, by lease.NodeID, version uint64) {
 	if e.owner == from {
 		*e = entry{owner: to, version: version, from: from, by: by, cause: causeLevel}
@@ -42,12 +42,12 @@ func (e *entry) move(from, to, by lease.NodeID, version uint64) {
 	e.deputy, e.stand = to, version
 }
 
-// movable returns the partitions that have not changed since version applied, the
-// longest unchanged first.
+// movable returns the partitions that have not changed since the version applied, sorted by their last
+// change, oldest first.
 func (a *Assignment) movable(t *placement.Table, applied uint64) []placement.Partition {
 	all := make([]placement.Partition, 0, len(a.entries))
 	for p := range a.entries {
-		// The holder must be recorded, or else the move would not be from it.
+		// Only a recorded holder can be the source of a move.
 		e := &a.entries[p]
 		holder, _ := t.Owner(placement.Partition(p))
 		if e.changed() <= applied && (e.owner == holder || e.deputy == holder) {
@@ -60,12 +60,12 @@ func (a *Assignment) movable(t *placement.Table, applied uint64) []placement.Par
 	return all
 }
 
-// Levelled returns the table after all passes over t, and the number of passes. It assumes that no node joins
-// or leaves and that every pass moves as many partitions as the first. For a strategy that does not remember
-// owners, it returns t and 0.
+// Levelled returns the table after all passes over t, and the number of passes. Levelled assumes that no node
+// joins or leaves and that every pass moves as many partitions as the first pass. If the strategy is not
+// Stateful, Levelled returns t and 0.
 func Levelled(t *placement.Table) (*placement.Table, int) {
-	// One pass without a limit has the same result as many limited passes, because no pass moves back a
-	// partition that an earlier pass moved.
+	// A pass without a limit has the same result as many limited passes, because a pass never moves a
+	// partition back that an earlier pass moved.
 	noted, err := t.With(Record(t, Coordinator{})) // like the coordinator before the first pass
 	if err != nil || From(noted) == nil {
 		return t, 0 // an imported table can have weights beyond the limits

@@ -10,21 +10,21 @@ import (
 // Coordinator is the node that writes an assignment.
 type Coordinator struct {
 	ID     lease.NodeID
-	Since  uint64         // its incarnation; of two separate beginnings, the older one counts
-	Voters []lease.NodeID // the nodes that count for the next quorum, sorted
+	Since  uint64         // incarnation of the node; among assignments that were started independently, the older wins
+	Voters []lease.NodeID // the voters for the next quorum, sorted
 	Active int            // number of active members
 
-	// Gone reports whether an owner is not expected to come back. Default: no owner is gone.
+	// Gone reports whether an owner is not expected to return. Default: no owner is gone.
 	Gone func(lease.NodeID) bool
 }
 
-// Record returns the assignment that agrees with t. A node that holds a partition without an owner becomes
-// its owner. A node that holds a partition of an absent owner becomes its deputy, so that a later change of
-// nodes does not move the partition again. If the owner is gone for good, the deputy becomes the owner. If
-// the owner returns, the partition has no deputy any more.
+// Record returns an assignment that matches t. If a partition has no owner, its holder becomes the owner. If
+// the owner is absent, the holder becomes the deputy, so that a later change of nodes does not move the
+// partition again. If the owner is gone permanently, the deputy becomes the owner. If the owner returns, the
+// partition no longer has a deputy.
 //
-// The result is t's own assignment if that agrees already. The caller must use Quorum to decide whether c may
-// write. Record costs O(partitions).
+// If t's own assignment already matches, Record returns it. The caller must check Quorum before c writes the
+// result. Record costs O(partitions).
 func Record(t *placement.Table, c Coordinator) *Assignment {
 	a := From(t)
 	if len(t.Nodes()) == 0 {
@@ -52,13 +52,13 @@ func Record(t *placement.Table, c Coordinator) *Assignment {
 	return next.finish()
 }
 
-// record records the present holder of the partition.
+// record records the current holder of the partition.
 func (e *entry) record(holder lease.NodeID, c Coordinator, version uint64) {
 	switch {
 	case e.owner == "":
 		*e = entry{owner: holder, version: version, by: c.ID}
 	case e.owner == holder && e.deputy != "":
-		e.deputy, e.stand = "", version // otherwise it would inherit the partition when the owner goes years later
+		e.deputy, e.stand = "", version // otherwise the former deputy would inherit the partition when the owner leaves years later
 	case e.owner == holder:
 	case c.Gone != nil && c.Gone(e.owner):
 		*e = entry{owner: holder, version: version, from: e.owner, by: c.ID, cause: causeGone}
@@ -67,8 +67,7 @@ func (e *entry) record(holder lease.NodeID, c Coordinator, version uint64) {
 	}
 }
 
-// draft returns a copy of a with the next version, for c to change. It fails after
-// the last version.
+// draft returns a copy of a with the next version, for c to modify. It fails if a has the highest version.
 func (a *Assignment) draft(c Coordinator, partitions int) (*Assignment, bool) {
 	if a == nil {
 		return &Assignment{genesis: genesis{c.Since, c.ID}, entries: make([]entry, partitions), version: 1}, true

@@ -11,19 +11,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// format is the first field of an encoded assignment. The encoding cannot be extended with optional fields,
-// because nodes that know different fields could not merge it.
+// format is the first field of an encoded assignment. The encoding has no optional fields, because nodes that
+// know different fields could not merge assignments.
 const (
 	format = 1
 	fields = 10
 )
 
-// ErrMalformed is the error of an encoding that cannot be decoded.
+// ErrMalformed means that an encoding cannot be decoded.
 var ErrMalformed = errors.New("assignment: malformed")
 
-// Encode returns the wire form of a, which is the same for equal assignments. docs/dev/design/wire.md
-// describes it. Ids are written once, and entries refer to them by number. It takes 4 to 16 bytes per
-// partition. The wire form of nil is empty.
+// Encode returns the wire form of a, which docs/dev/design/wire.md describes. Equal assignments have equal
+// wire forms. The wire form contains each id once, and entries refer to ids by number. It takes 4 to 16 bytes
+// per partition. The wire form of a nil Assignment is empty.
 func (a *Assignment) Encode() []byte {
 	if a == nil {
 		return nil
@@ -70,7 +70,7 @@ func (e *entry) write(w *wire.Writer, index map[lease.NodeID]uint64) {
 	f.End(nil)
 }
 
-// ids returns the ids that occur in a, sorted, and the place of each, counted from 1. Place 0 means no id.
+// ids returns the sorted ids that occur in a, and the place of each id, counted from 1. Place 0 means no id.
 func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	index := make(map[lease.NodeID]uint64)
 	var ids []lease.NodeID
@@ -112,7 +112,7 @@ func Decode(b []byte, partitions int) (*Assignment, error) {
 // decoder reads an assignment.
 type decoder struct {
 	*wire.Reader
-	version uint64 // the assignment's
+	version uint64 // version of the assignment
 	ids     []lease.NodeID
 }
 
@@ -126,7 +126,7 @@ func (d *decoder) assignment(a *Assignment, partitions int) {
 	if d.version = d.Uint(maxVersion); d.version == 0 {
 		d.Fail("version 0")
 	}
-	d.List(4*partitions+lease.MaxNodes+1, d.readID) // of entries, voters and the writer
+	d.List(4*partitions+lease.MaxNodes+1, d.readID) // ids of entries, voters and the writer
 	a.version = d.version
 	a.genesis = genesis{d.Uint(math.MaxUint64), d.id()}
 	a.quorum = quorum{version: d.Uint(a.version), active: d.Uint(lease.MaxNodes)}
@@ -157,7 +157,7 @@ func (d *decoder) readID() {
 	d.ids = append(d.ids, id)
 }
 
-// voters reads ids that are sorted and distinct.
+// voters reads ids, which must be sorted and distinct.
 func (d *decoder) voters() (voters []lease.NodeID) {
 	d.List(len(d.ids), func() {
 		id := d.id()
@@ -169,7 +169,7 @@ func (d *decoder) voters() (voters []lease.NodeID) {
 	return voters
 }
 
-// id reads the place of an id.
+// id reads the place of an id, and returns the id.
 func (d *decoder) id() lease.NodeID {
 	if i := d.Uint(uint64(len(d.ids))); i > 0 {
 		return d.ids[i-1]

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// maxName is the length of a strategy's name with which the settings of a cluster fit into their 512 bytes.
+// maxName is the maximum length of a strategy's name, so that the settings of a cluster fit into 512 bytes.
 const maxName = 256
 
 func (s *suite) name() error {
@@ -37,7 +37,7 @@ func (s *suite) name() error {
 }
 
 // assign calls Assign and checks that the result is complete and in range. It returns nil if the strategy
-// rejects an input that it may reject.
+// rejects an extreme input.
 func (in input) assign(s placement.Strategy, nodes []placement.Node) ([]int, error) {
 	owners, err := s.Assign(nodes, in.partitions)
 	switch {
@@ -60,8 +60,7 @@ func (s *suite) total() error {
 	return s.each(func(input, placement.Strategy, []placement.Node, []int) error { return nil })
 }
 
-// each calls f for every input that the strategy accepts. It passes a new instance, the nodes, and their
-// owners.
+// each calls f for every input that the strategy accepts, with a new instance, the nodes, and the owners.
 func (s *suite) each(f func(in input, one placement.Strategy, nodes []placement.Node, owners []int) error) error {
 	for _, in := range s.cases {
 		one, nodes := s.fresh(), in.given()
@@ -76,8 +75,8 @@ func (s *suite) each(f func(in input, one placement.Strategy, nodes []placement.
 	return nil
 }
 
-// rounds is how often a call is repeated. The iteration order of a small map repeats itself in about one of
-// eight rounds.
+// rounds is how often the suite repeats a call. The iteration order of a small map is the same in about one
+// of eight rounds.
 const rounds = 8
 
 func (s *suite) deterministic() error {
@@ -117,8 +116,8 @@ func (in input) compare(a, b []int) error {
 	return nil
 }
 
-// forgetful calls one instance for every input, twice and in different orders, because nodes with different
-// pasts must agree. Like agents, it calls Compute with nodes in any order.
+// forgetful uses a single instance for all inputs, twice and in different orders, because nodes with
+// different histories must agree. Like agents, forgetful passes nodes to Compute in any order.
 func (s *suite) forgetful() error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	old := s.fresh()
@@ -140,8 +139,8 @@ func (s *suite) forgetful() error {
 	return nil
 }
 
-// minimal takes nodes away one at a time. All partitions except the node's own must keep their owners. The
-// same comparison covers a join and a leave.
+// minimal removes nodes one at a time. All partitions except those of the removed node must keep their
+// owners. The same comparison covers a join and a leave.
 func (s *suite) minimal() error {
 	return s.each(func(in input, _ placement.Strategy, _ []placement.Node, owners []int) error {
 		for gone := 0; gone < len(in.nodes) && len(in.nodes) > 1; gone += 1 + len(in.nodes)/10 {
@@ -186,7 +185,7 @@ func (s *suite) rank() error {
 	})
 }
 
-// some returns the partitions to rank, which are all of them if they are few.
+// some returns the partitions to rank. If there are few partitions, it returns all of them.
 func (in input) some() []placement.Partition {
 	var ps []placement.Partition
 	for p := 0; p < in.partitions; p += 1 + in.partitions/20 {
@@ -232,7 +231,7 @@ func (s *suite) rankOf(in input, one placement.Strategy, nodes []placement.Node,
 func (s *suite) leavesNodesAlone() error {
 	for _, in := range s.cases {
 		nodes := in.given()
-		_, _ = s.fresh().Assign(nodes, in.partitions) // the check Total looks at errors
+		_, _ = s.fresh().Assign(nodes, in.partitions) // the check Total handles errors
 		if err := in.untouched("Assign", nodes); err != nil {
 			return err
 		}
@@ -279,7 +278,7 @@ func (s *suite) keepsNoNodes() error {
 	})
 }
 
-// renamed returns nodes with other ids and the properties of the given nodes in reverse order.
+// renamed returns nodes with different ids, which have the properties of the given nodes in reverse order.
 func renamed(nodes []placement.Node) []placement.Node {
 	others := slices.Clone(nodes)
 	slices.Reverse(others)

@@ -12,7 +12,7 @@ import (
 type answer struct {
 	input
 	owners []int
-	rank   []int // of the nodes for partition 0
+	rank   []int // ranked nodes for partition 0
 }
 
 func (in input) ask(one placement.Strategy) (answer, error) {
@@ -25,8 +25,8 @@ func (in input) ask(one placement.Strategy) (answer, error) {
 	return a, err
 }
 
-// concurrent calls one instance in many goroutines, each with its own fleet. The results must be the same as
-// without concurrency.
+// concurrent calls a single instance from many goroutines, each with its own fleet. The results must be the
+// same as without concurrency.
 func (s *suite) concurrent() error {
 	var want []answer
 	for _, in := range s.cases {

@@ -9,19 +9,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// input has the arguments of Assign.
+// input contains the arguments of Assign.
 type input struct {
 	fleet      string
 	nodes      []placement.Node
 	partitions int
-	extreme    bool // the strategy may reject it
+	extreme    bool // the strategy may reject this input
 }
 
 func (in input) String() string {
 	return fmt.Sprintf("%d partitions on %s", in.partitions, in.fleet)
 }
 
-// given returns a copy of the nodes, so that the suite notices if the strategy modifies it.
+// given returns a copy of the nodes, so that the suite can detect a strategy that modifies its arguments.
 func (in input) given() []placement.Node {
 	nodes := slices.Clone(in.nodes)
 	for i := range nodes {
@@ -30,7 +30,7 @@ func (in input) given() []placement.Node {
 	return nodes
 }
 
-// inputs returns each fleet with a few numbers of partitions, and one fleet with the greatest number.
+// inputs combines each fleet with a few numbers of partitions, and a single fleet with MaxPartitions.
 func inputs(own []placement.Node) []input {
 	mixed := mixedFleet(10)
 	fleets := []input{
@@ -48,7 +48,7 @@ func inputs(own []placement.Node) []input {
 	}
 	var all []input
 	for _, partitions := range []int{1, 2, 7, 256} {
-		for _, f := range fleets { // in this order, two fleets with the same number of partitions follow each other
+		for _, f := range fleets { // so that adjacent inputs have different fleets and the same number of partitions
 			f.partitions = partitions
 			all = append(all, f)
 		}
@@ -56,7 +56,7 @@ func inputs(own []placement.Node) []input {
 	return append(all, input{fleet: "3 equal nodes", nodes: plainFleet(3), partitions: placement.MaxPartitions})
 }
 
-// plainFleet has nodes with an agent's default settings.
+// plainFleet returns nodes with an agent's default settings.
 func plainFleet(n int) []placement.Node {
 	nodes := make([]placement.Node, n)
 	for i := range nodes {
@@ -65,7 +65,7 @@ func plainFleet(n int) []placement.Node {
 	return nodes
 }
 
-// mixedFleet has nodes that differ in every field. Some have no zone, capacity or role.
+// mixedFleet returns nodes that differ in every field. Some nodes have no zone, capacity or role.
 func mixedFleet(n int) []placement.Node {
 	nodes := plainFleet(n)
 	for i := range nodes {
@@ -79,7 +79,7 @@ func mixedFleet(n int) []placement.Node {
 	return nodes
 }
 
-// reweighed returns the same nodes with every weight changed. It finds a strategy that caches results by ids
+// reweighed returns the same nodes with different weights. It detects strategies that cache results by ids
 // only.
 func reweighed(nodes []placement.Node) []placement.Node {
 	changed := slices.Clone(nodes)

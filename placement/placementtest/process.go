@@ -13,8 +13,8 @@ import (
 // childEnv names the file into which a child process writes its results.
 const childEnv = "ROOST_PLACEMENTTEST_ANSWERS"
 
-// anotherProcess runs the calling test once more in another process, and compares the results. Only this
-// finds hashes that are seeded when a program starts, as in hash/maphash.
+// anotherProcess runs the calling test again in another process, and compares the results. Only this check
+// detects hashes that are seeded at startup, as in hash/maphash.
 func anotherProcess(t *testing.T, s *suite) {
 	t.Helper()
 	var own string

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// holders is a memory: the holder of each partition, "" for none.
+// holders is a Memory. It contains the holder of each partition, or "" if there is no holder.
 type holders []lease.NodeID
 
 // Held implements [placement.Memory].
@@ -89,7 +89,7 @@ func (s *suite) keep(in input, held []int) ([]int, error) {
 	return owners, in.untouched("Keep", nodes)
 }
 
-// levels begins with all partitions at one node, and makes passes until a pass moves nothing.
+// levels starts with all partitions on a single node, and runs passes until a pass moves nothing.
 func (s *suite) levels(in input) error {
 	movable := make([]placement.Partition, in.partitions)
 	for p := range movable {

@@ -8,8 +8,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Options adapt the suite to a strategy. The zero value is right for a strategy that keeps the whole
-// contract.
+// Options adapt the suite to a strategy. Use the zero value for a strategy that fulfills the whole contract.
 type Options struct {
 	// Nodes are an additional fleet for the tests. Set them if the strategy reads labels other than role,
 	// because the suite's own nodes only have the labels role=sfu and role=relay. The nodes must be distinct,
@@ -17,22 +16,22 @@ type Options struct {
 	Nodes []placement.Node
 
 	// Minimal also checks that a join only moves partitions to the joiner, and a leave only moves the
-	// leaver's.
+	// leaver's partitions.
 	Minimal bool
 
-	// RankIgnoresLoad allows a Rank that does not begin with the owner, for strategies whose owners depend on
-	// how many partitions each node has. The table then puts the owner first.
+	// RankIgnoresLoad allows Rank to return another node before the owner, for strategies whose owners depend
+	// on how many partitions each node has. The table then puts the owner first.
 	RankIgnoresLoad bool
 }
 
-// Strategy checks that the strategies which fresh returns keep the contract of [placement.Strategy], and of
-// [placement.Explainer] and [placement.Stateful] if they implement those. Each call of fresh must return a
-// new instance with the same parameters. The suite takes a second or two. It also starts the test binary a
-// second time, to compare results of another process.
+// Strategy checks that the strategies returned by fresh fulfill the contract of [placement.Strategy]. It also
+// checks the contracts of [placement.Explainer] and [placement.Stateful] if the strategies implement these
+// interfaces. Each call of fresh must return a new instance with the same parameters. The suite takes one or
+// two seconds. It also runs the test binary in a second process, to compare results.
 //
-// A strategy must accept every fleet of the suite, including fleets without the labels, zones or capacities
-// that its rules use, because after an error a cluster would keep a table with dead nodes in it. It may only
-// reject weights near [lease.MaxWeight].
+// A strategy must accept every fleet of the suite, even if the nodes have no labels, zones or capacities. If
+// a strategy returned an error in a cluster, the cluster would keep an old table with dead nodes. A strategy
+// may only reject weights near [lease.MaxWeight].
 func Strategy(t *testing.T, fresh func() placement.Strategy, o Options) {
 	t.Helper()
 	s := newSuite(fresh, o)
@@ -46,7 +45,7 @@ func Strategy(t *testing.T, fresh func() placement.Strategy, o Options) {
 	t.Run("AnotherProcess", func(t *testing.T) { anotherProcess(t, s) })
 }
 
-// check is one part of the suite. The author of the strategy reads its error.
+// check is a part of the suite. Its error is written for the author of the strategy.
 type check struct {
 	name string
 	run  func(*suite) error
@@ -71,7 +70,7 @@ func checks(o Options) []check {
 	return all
 }
 
-// suite is a strategy and the inputs to test it on.
+// suite combines a strategy with the inputs to test.
 type suite struct {
 	fresh   func() placement.Strategy
 	options Options

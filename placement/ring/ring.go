@@ -1,7 +1,8 @@
-// Package ring is a ring of consistent hashing (Karger et al., "Consistent hashing and random trees", 1997),
-// for keys instead of partitions. Every node has points on a circle of hashes, and a key belongs to the node
-// with the first point at or after the key's hash. After the last point, the circle continues with the first.
-// So a join only moves keys to the joiner, and a leave only moves the leaver's.
+// Package ring implements a consistent hash ring (Karger et al., "Consistent hashing and random trees", 1997)
+// that assigns keys directly, without partitions. Every node has points on a circle of hashes, and a key
+// belongs to the node with the first point at or after the key's hash. After the last point, the circle wraps
+// around to the first point. So a join only moves keys to the joiner, and a leave only moves the leaver's
+// keys.
 //
 //	r, err := ring.New("node-a", "node-b", "node-c")
 //	…
@@ -27,36 +28,38 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ErrEmpty is the error of New without arguments, and of Without for the last node.
+// ErrEmpty means that a ring would have no nodes. New without arguments and Without for the last node return
+// it.
 var ErrEmpty = errors.New("ring: a ring needs at least one node")
 
 // maxPoints limits the memory of a ring, at 16 bytes per point.
 const maxPoints = 4 << 20
 
-// Ring is a ring of [New] or [NewWeighted]. It is immutable and safe for concurrent use, and a change of
-// nodes makes a new Ring. In a nil or zero Ring, no key has an owner.
+// Ring is a consistent hash ring. Create it with [New] or [NewWeighted]. A Ring is immutable and safe for
+// concurrent use, and each change of nodes returns a new Ring. In a nil or zero Ring, no key has an owner.
 //
 // # Balance
 //
-// Shares are sums of random arcs, and so they are far from equal. The table has the difference between the
-// nodes with the most and the fewest keys, relative to the mean, for many fleets of random names on rings of
-// [New]:
+// Shares are far from equal, because a share is the sum of random arcs. The following table shows the
+// difference between the nodes with the most and the fewest keys, relative to the mean. It was measured for
+// many fleets with random names on rings of [New]:
 //
 //	nodes    1,000 keys    of them below 7 %    10,000 keys
 //	    3          15 %                 14 %           13 %
 //	    5          25 %                  1 %           19 %
 //	   10          39 %                  0 %           26 %
 //
-// These are medians. More keys don't help, because the arcs are uneven. To measure them:
+// The values are medians. More keys don't improve the balance, because the arcs are uneven. To repeat the
+// measurement:
 //
 //	go test -run '^$' -bench Spread -benchtime 1x ./placement/ring
 //
 // # Costs
 //
-// On one core of a shared virtual machine, a lookup takes about 100 ns for 3 nodes and 125 ns for 1,000,
-// mostly for SHA-1. In a placement.Table it takes 8 ns. Making a ring takes 0.07 ms for 3 nodes, 3.5 ms for
-// 100 and 40 ms for 1,000. A ring takes 2.5 kB per node. Prefer a Table unless other programs have to find
-// the same owners.
+// On a single core of a shared virtual machine, a lookup takes about 100 ns for 3 nodes and 125 ns for 1,000,
+// mostly for SHA-1. A lookup in a placement.Table takes 8 ns. Creating a ring takes 0.07 ms for 3 nodes, 3.5
+// ms for 100 and 40 ms for 1,000. A ring uses 2.5 kB of memory per node. Use a Ring only if other programs
+// must find the same owners, and otherwise a Table.
 type Ring struct {
 	scheme scheme
 	ids    []lease.NodeID       // sorted
@@ -64,16 +67,17 @@ type Ring struct {
 	counts map[lease.NodeID]int // points of each node
 }
 
-// New returns the ring of the nodes, in any order, with 160 points each. The hash is the first four bytes of
-// SHA-1, big-endian. Point v of a node, from 0 to 159, is the hash of its id, a # and v in decimal. Other
-// programs that do the same find the same owners. If two nodes have the same point, the smaller id owns it,
-// but both points stay on the ring, so that either node can leave without affecting the other.
+// New returns a ring with 160 points per node. The order of the ids does not matter. The hash is the first
+// four bytes of SHA-1, big-endian. Point v of a node, from 0 to 159, is the hash of its id, a # and v in
+// decimal. Other programs that use the same scheme find the same owners. If two nodes have the same point,
+// the smaller id owns it, but both points stay on the ring, so that either node can leave without affecting
+// the other.
 //
-// SHA-1 only spreads keys here and protects nothing. An attacker who can choose keys can choose them all for
-// one node. Under GODEBUG=fips140=only, SHA-1 panics.
+// SHA-1 only spreads keys here and does not provide security. An attacker who can choose keys can direct all
+// of them to a single node. Under GODEBUG=fips140=only, SHA-1 panics.
 //
 // New fails if there are no nodes ([ErrEmpty]), if an id is invalid or repeated, or if there are more than
-// four million points. It costs 160 hashes per node, and sorting them.
+// four million points. New computes and sorts 160 hashes per node.
 func New(ids ...lease.NodeID) (*Ring, error) {
 	s := scheme{hash: hashSHA1, sep: "#", usual: 160}
 	points := make(map[lease.NodeID]int, len(ids))
@@ -87,14 +91,14 @@ func New(ids ...lease.NodeID) (*Ring, error) {
 }
 
 // NewWeighted returns a ring on which each node has the given number of points, 1 or more. The hash is
-// xxHash64, and point v of a node is the hash of its id, a colon and v in decimal. It fails in the same cases
-// as New.
+// xxHash64, and point v of a node is the hash of its id, a colon and v in decimal. NewWeighted fails in the
+// same cases as New.
 func NewWeighted(points map[lease.NodeID]int) (*Ring, error) {
 	return scheme{hash: xxhash.Sum64String, sep: ":", usual: 150}.ring(points)
 }
 
-// With returns the ring with one more node. The node gets 160 points on a ring of New, and 150 on a ring of
-// NewWeighted. With costs as much as New. It fails if id is invalid or already on the ring.
+// With returns a ring with an additional node. The node gets 160 points on a ring of New, or 150 points on a
+// ring of NewWeighted. With costs as much as New. It fails if id is invalid or already on the ring.
 func (r *Ring) With(id lease.NodeID) (*Ring, error) {
 	if len(r.Nodes()) == 0 { // r may be nil
 		return New(id)
@@ -107,8 +111,8 @@ func (r *Ring) With(id lease.NodeID) (*Ring, error) {
 	return r.scheme.ring(points)
 }
 
-// Without returns the ring without a node. It costs as much as New. It fails if id is not on the ring or is
-// the only node on it ([ErrEmpty]).
+// Without returns a ring without the given node. It costs as much as New. It fails if id is not on the ring,
+// or if id is the only node on the ring ([ErrEmpty]).
 func (r *Ring) Without(id lease.NodeID) (*Ring, error) {
 	if _, found := slices.BinarySearch(r.Nodes(), id); !found {
 		return nil, fmt.Errorf("ring: node %q is not on the ring", id)
@@ -137,7 +141,7 @@ func (r *Ring) Owner(key string) (lease.NodeID, bool) {
 	return r.ids[i], true
 }
 
-// Index returns the Owner of key as an index into Nodes, or -1 if there is none.
+// Index returns the owner of key as an index into Nodes, or -1 if the ring is nil or zero.
 func (r *Ring) Index(key string) int {
 	if len(r.Nodes()) == 0 {
 		return -1
@@ -145,10 +149,9 @@ func (r *Ring) Index(key string) int {
 	return int(r.points[r.at(key)].node)
 }
 
-// Owners returns the n best nodes for key, all different and the best first: the owner, then the node that
-// would own key without the owner, and so on, in the order of their next points. It returns fewer if there
-// are fewer nodes. It costs a lookup and a step for each point that it passes: about n steps, or more if n is
-// close to the number of nodes.
+// Owners returns the n best nodes for key, all different, best first: the owner, then the node that would own
+// key without the owner, and so on. It returns fewer if there are fewer nodes. Owners costs a lookup and a
+// step for each point that it passes, which is about n steps, or more if n is close to the number of nodes.
 func (r *Ring) Owners(key string, n int) []lease.NodeID {
 	ranked := r.Rank(key, n)
 	ids := make([]lease.NodeID, len(ranked))
@@ -158,14 +161,14 @@ func (r *Ring) Owners(key string, n int) []lease.NodeID {
 	return ids
 }
 
-// Rank returns Owners as indexes into Nodes.
+// Rank is like Owners, but returns indexes into Nodes.
 func (r *Ring) Rank(key string, n int) []int {
 	n = min(n, len(r.Nodes()))
 	if n < 1 {
 		return nil
 	}
 	ranked := make([]int, 0, n)
-	seen := make([]bool, len(r.ids)) // a search of ranked would be quadratic in n
+	seen := make([]bool, len(r.ids)) // searching in ranked would be quadratic in n
 	for at := r.at(key); len(ranked) < n; at = (at + 1) % len(r.points) {
 		if i := r.points[at].node; !seen[i] {
 			seen[i] = true
@@ -186,28 +189,28 @@ func (r *Ring) at(key string) int {
 	return i
 }
 
-// point is a place of a node on the circle. The hash has 64 bits here, even if the scheme uses fewer.
+// point is the position of a node's point on the circle. The hash has 64 bits even if the scheme uses fewer.
 type point struct {
 	hash uint64
 	node int32 // index, in the order of ids
 }
 
-// scheme is the rule for the points of a ring.
+// scheme defines how to compute the points of a ring.
 type scheme struct {
 	hash  func(string) uint64
-	sep   string // separates id and number in the text that is hashed for a point
-	usual int    // points of a node that With adds
+	sep   string // separates the id and the number of a point in the hashed text
+	usual int    // number of points of a node that With adds
 }
 
-// hashSHA1 uses the bytes of key in place, because a conversion would allocate for keys of more than 32
-// bytes. That is safe because sha1.Sum neither modifies nor keeps them.
+// hashSHA1 uses the bytes of key in place, because a conversion would allocate if key has more than 32 bytes.
+// This is safe because sha1.Sum does not modify or keep the bytes.
 func hashSHA1(key string) uint64 {
 	sum := sha1.Sum(unsafe.Slice(unsafe.StringData(key), len(key))) //nolint:gosec // as at the import
 	return uint64(binary.BigEndian.Uint32(sum[:]))
 }
 
-// ring checks the nodes and puts their points on a circle. It keeps the map. Of equal hashes, the smaller id
-// comes first, so that the owner of a key does not depend on the order in which nodes were added.
+// ring checks the nodes and puts their points on a circle. The ring keeps the map. Among equal hashes, the
+// smaller id comes first, so that the owner of a key does not depend on the order in which nodes were added.
 func (s scheme) ring(counts map[lease.NodeID]int) (*Ring, error) {
 	if len(counts) == 0 {
 		return nil, ErrEmpty
