@@ -320,6 +320,9 @@ func TestChecks(t *testing.T) {
 		"redis far away": {after(func(l *Look) {
 			l.Stats.Rooms.StoreRoundTrip, l.Stats.Rooms.StoreBudget = 60*time.Millisecond, 150*time.Millisecond
 		}), "redis: warn: a heartbeat to Redis takes 60ms, and a join waits for at most 150ms"},
+		"redis is mute": {after(func(l *Look) {
+			l.Stats.Rooms.StoreUnnotified = "NOPERM no channel"
+		}), "redis: warn: Redis does not tell this node of changed rooms: NOPERM no channel"},
 		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"redis is slow": {after(func(l *Look) {
 			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"

@@ -39,6 +39,14 @@ func (e Examination) redis() []Check {
 			"give the agents a --redis-timeout of three round trips or more (--network wan: 1s), or move Redis nearer",
 		})
 	}
+	if r.StoreUnnotified != "" && !r.StoreDoubt {
+		problems = append(problems, Check{
+			"redis", Warn,
+			fmt.Sprintf("Redis%s does not tell this node of changed rooms: %s", at(r.Store), r.StoreUnnotified),
+			"a lookup asks Redis again after a second in place of 30, and a node may need 5 s to see that its room has moved",
+			"use a Redis or a proxy with PUBLISH and SUBSCRIBE, and give the agent's user the channel of the access list in the documentation of package redisstore",
+		})
+	}
 	if len(r.CutOff) > 0 {
 		problems = append(problems, Check{
 			"redis", Fail,
