@@ -59,7 +59,9 @@ var (
 
 // Open returns a store in the Redis of opt. It only fails if the options are invalid. It waits for the first
 // attempt to connect, but at most until ctx ends. While Redis is down, the store reconnects in the
-// background, at least every 2 s, and all calls fail at once. The caller must close the store.
+// background, at least every 2 s, and all calls fail at once. After each failed attempt it looks for up to a second at
+// what is at the address, for example a port with TLS, a sentinel or a proxy without scripts, and the errors of calls
+// say so. The caller must close the store.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.Prefix = cmp.Or(opt.Prefix, DefaultPrefix)
 	where, err := opt.validate()
@@ -118,7 +120,7 @@ func (l *link) close() {
 // connect tries until it has a link, which then recovers by itself.
 func (s *Store) connect(life context.Context, tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		l := s.dial(life)
+		l := s.examine(life, s.dial(life))
 		s.mu.Lock()
 		closed := s.closed
 		if !closed {
