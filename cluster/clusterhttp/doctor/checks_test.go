@@ -460,7 +460,7 @@ func TestRedisAdvice(t *testing.T) {
 		"tls: failed to verify certificate: x509: certificate is valid for b.test, not redis.test":                                     "certificate",
 		"EOF": "proxy",
 		"EOF; found at redis.test:6379: a port with TLS: use rediss:// in place of redis://": "what the finding says",
-		"read tcp 10.0.0.1:1->10.0.0.2:6379: read: connection reset by peer": "proxy",
+		"read tcp 10.0.0.1:1->10.0.0.2:6379: read: connection reset by peer":                 "proxy",
 		"connection refused":                                        "runs, and listens",
 		"no route to host":                                          "firewalls",
 		"network is unreachable":                                    "firewalls",
