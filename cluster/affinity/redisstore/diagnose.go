@@ -110,10 +110,13 @@ func saidByServer(reply string, login bool) string {
 
 // look connects and asks.
 func (at target) look(ctx context.Context) string {
-	// A plain Redis lets a TLS handshake wait, because it waits for the rest of a command.
-	half, cancel := context.WithTimeout(ctx, diagnoseTime/2)
-	defer cancel()
-	c, err := at.dial(half, at.tls)
+	first := ctx
+	if at.tls != nil { // a plain Redis lets a TLS handshake wait, because it waits for the rest of a command
+		var cancel context.CancelFunc
+		first, cancel = context.WithTimeout(ctx, diagnoseTime/2)
+		defer cancel()
+	}
+	c, err := at.dial(first, at.tls)
 	if err != nil {
 		return at.lookAtTLS(ctx, err)
 	}
@@ -122,12 +125,16 @@ func (at target) look(ctx context.Context) string {
 	switch {
 	case isOp(err, "remote error"):
 		return "" // the server refuses our certificate, and the error says so
-	case half.Err() != nil:
-		return "something that accepts connections and does not answer: see whether the process hangs, and whether the port is Redis's"
+	case at.tls != nil && first.Err() != nil:
+		return "" // it may be far away
+	case ctx.Err() != nil:
+		return silent
 	case strings.HasPrefix(reply, "HTTP/"):
 		return "an HTTP server: use the port of Redis"
 	case isReply(reply):
 		return at.lookAtCommands(ctx, reply)
+	case at.try(ctx, "EXISTS", at.key).replied():
+		return at.lookAtCommands(ctx, "") // a proxy that does not know PING
 	case at.tls == nil && at.speaksTLS(ctx):
 		return "a port with TLS: use rediss:// in place of redis://"
 	case err == nil:
@@ -136,6 +143,8 @@ func (at target) look(ctx context.Context) string {
 		return "something that closes connections without an answer: a proxy or balancer that does not reach Redis, or the port of another program"
 	}
 }
+
+const silent = "something that accepts connections and does not answer: see whether the process hangs, and whether the port is Redis's"
 
 // isReply reports whether a line begins like a reply of Redis.
 func isReply(line string) bool { return line != "" && strings.ContainsRune("+-:$*_%", rune(line[0])) }
@@ -155,6 +164,8 @@ func (at target) lookAtTLS(ctx context.Context, err error) string {
 		return "an HTTP server: use the port of Redis"
 	case isReply(reply):
 		return "a port without TLS: use redis:// in place of rediss://, or the TLS port of Redis"
+	case ctx.Err() != nil:
+		return silent
 	default:
 		return ""
 	}
@@ -240,6 +251,8 @@ func (at target) try(ctx context.Context, command ...string) answer {
 	}
 	return a
 }
+
+func (a answer) replied() bool { return len(a) > 0 && isReply(a[0]) }
 
 // isRole reports whether an answer to ROLE begins with role.
 func (a answer) isRole(role string) bool { return len(a) == 3 && a[2] == role }

@@ -111,9 +111,10 @@ func TestDiagnosis(t *testing.T) {
 	full := standIn(t, "-ERR max number of clients reached\r\n", nil)
 	loading := standIn(t, "", func([]string) string { return "-LOADING Redis is loading the dataset in memory\r\n" })
 	closing := standIn(t, "", func([]string) string { return "" })
-	// By the table in its notes/redis.md, twemproxy knows PING, EVAL and EVALSHA, and not HELLO, ROLE, PUBLISH and SUBSCRIBE. It
+	// By the table in its notes/redis.md, twemproxy knows EXISTS, EVAL and EVALSHA, and not PING, HELLO, ROLE and SUBSCRIBE. It
 	// closes a connection that sends it another command.
-	twemproxy := standIn(t, "", knows(map[string]string{"PING": "+PONG\r\n", "EVAL": ":1\r\n"}, func([]string) string { return "" }))
+	twemproxy := standIn(t, "", knows(map[string]string{"EXISTS": ":0\r\n", "EVAL": ":1\r\n"}, func([]string) string { return "" }))
+	withPing := standIn(t, "", knows(map[string]string{"PING": "+PONG\r\n"}, func([]string) string { return "" }))
 	// By its architecture overview, Envoy knows ROLE, EVAL, EVALSHA and PUBLISH, and not HELLO and SUBSCRIBE. It replies with an error
 	// to another command.
 	envoy := standIn(t, "", knows(map[string]string{"PING": "+PONG\r\n", "EVAL": ":1\r\n", "PUBLISH": ":0\r\n"}, unknownCommand))
@@ -141,11 +142,13 @@ func TestDiagnosis(t *testing.T) {
 		"a sentinel as a server": {Options{URL: "redis://" + strings.TrimPrefix(strings.Split(sentinel.URL(), "?")[0], "redis://")}, "master_set"},
 		"a server as a sentinel": {Options{URL: "redis://" + plain.Addr() + "?master_set=main"}, "out of the URL"},
 		"hangs":                  {Options{URL: paused.URL()}, "does not answer"},
+		"hangs, with TLS":        {Options{URL: "rediss://" + paused.Addr()}, "does not answer"},
 		"protected mode":         {Options{URL: "redis://" + protected}, "protected mode"},
 		"no client left":         {Options{URL: "redis://" + full}, "maxclients"},
 		"loading":                {Options{URL: "redis://" + loading}, "loading"},
 		"closes":                 {Options{URL: "redis://" + closing}, "closes connections"},
 		"twemproxy":              {Options{URL: "redis://" + twemproxy}, "without HELLO"},
+		"another proxy":          {Options{URL: "redis://" + withPing}, "without HELLO"},
 		"Envoy":                  {Options{URL: "redis://" + envoy}, "without HELLO"},
 		"no scripts":             {Options{URL: "redis://" + noScripts}, "without EVAL"},
 		"cluster behind a proxy": {Options{URL: "redis://" + behindProxy}, "node of a Redis Cluster"},
