@@ -133,6 +133,14 @@ func (at target) look(ctx context.Context) string {
 		return "an HTTP server: use the port of Redis"
 	case isReply(reply):
 		return at.lookAtCommands(ctx, reply)
+	default:
+		return at.lookAtSilence(ctx, err)
+	}
+}
+
+// lookAtSilence explains a server that does not reply to PING: with err it has closed the connection.
+func (at target) lookAtSilence(ctx context.Context, err error) string {
+	switch {
 	case at.try(ctx, "EXISTS", at.key).replied():
 		return at.lookAtCommands(ctx, "") // a proxy that does not know PING
 	case at.tls == nil && at.speaksTLS(ctx):
@@ -201,9 +209,15 @@ func (at target) lookAtCommands(ctx context.Context, pong string) string {
 		return "a Redis server, where a sentinel is expected: use a sentinel's port (usually 26379), or take master_set out of the URL"
 	case role.isRole("sentinel"):
 		return "a sentinel: add ?master_set=NAME to the URL, with the name of the master that the sentinel watches"
-	case role.isRole("slave"):
-		return "a replica, which takes no writes: use the address of its master, or sentinels"
 	}
+	if finding := at.lookAtNeeds(ctx); finding != "" || !role.isRole("slave") {
+		return finding
+	}
+	return "a replica, which takes no writes: use the address of its master, or sentinels"
+}
+
+// lookAtNeeds sends a command of each kind that the store needs.
+func (at target) lookAtNeeds(ctx context.Context) string {
 	for _, need := range []struct {
 		command []string
 		without string
