@@ -129,7 +129,7 @@ func (at target) look(ctx context.Context) string {
 		return "" // it may be far away
 	case ctx.Err() != nil:
 		return silent
-	case strings.HasPrefix(reply, "HTTP/"):
+	case isHTTP(reply):
 		return "an HTTP server: use the port of Redis"
 	case isReply(reply):
 		return at.lookAtCommands(ctx, reply)
@@ -154,6 +154,11 @@ func (at target) lookAtSilence(ctx context.Context, err error) string {
 
 const silent = "something that accepts connections and does not answer: see whether the process hangs, and whether the port is Redis's"
 
+// isHTTP reports whether a line begins the answer of an HTTP server. To a line that is no request, some send a page alone.
+func isHTTP(line string) bool {
+	return strings.HasPrefix(line, "HTTP/") || strings.HasPrefix(line, "<")
+}
+
 // isReply reports whether a line begins like a reply of Redis.
 func isReply(line string) bool { return line != "" && strings.ContainsRune("+-:$*_%", rune(line[0])) }
 
@@ -168,7 +173,7 @@ func (at target) lookAtTLS(ctx context.Context, err error) string {
 	}
 	defer c.close()
 	switch reply, _ := c.ask("PING"); {
-	case strings.HasPrefix(reply, "HTTP/"):
+	case isHTTP(reply):
 		return "an HTTP server: use the port of Redis"
 	case isReply(reply):
 		return "a port without TLS: use redis:// in place of rediss://, or the TLS port of Redis"

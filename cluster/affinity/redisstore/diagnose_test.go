@@ -109,6 +109,7 @@ func TestDiagnosis(t *testing.T) {
 	// Redis 7.0.15 writes both to a new connection and closes it (networking.c, acceptCommonHandler).
 	protected := standIn(t, "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set\r\n", nil)
 	full := standIn(t, "-ERR max number of clients reached\r\n", nil)
+	page := standIn(t, "", func([]string) string { return "<!DOCTYPE HTML>\n" })
 	loading := standIn(t, "", func([]string) string { return "-LOADING Redis is loading the dataset in memory\r\n" })
 	closing := standIn(t, "", func([]string) string { return "" })
 	// By the table in its notes/redis.md, twemproxy knows EXISTS, EVAL and EVALSHA, and not PING, HELLO, ROLE and SUBSCRIBE. It
@@ -135,6 +136,7 @@ func TestDiagnosis(t *testing.T) {
 		"plaintext to TLS":       {Options{URL: "redis://" + secured.Addr()}, "use rediss://"},
 		"unknown authority":      {Options{URL: "rediss://" + secured.Addr()}, ""},
 		"HTTP":                   {Options{URL: "redis://" + web.Listener.Addr().String()}, "HTTP"},
+		"HTTP without a head":    {Options{URL: "redis://" + page}, "HTTP"},
 		"HTTPS":                  {Options{URL: "rediss://" + webTLS.Listener.Addr().String(), TLS: webTLS.Client().Transport.(*http.Transport).TLSClientConfig}, "HTTP"},
 		"TLS to HTTP":            {Options{URL: "rediss://" + web.Listener.Addr().String()}, "HTTP"},
 		"no password":            {Options{URL: "redis://" + locked.Addr()}, "needs a password"},
