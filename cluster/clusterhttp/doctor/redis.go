@@ -89,6 +89,7 @@ func (e Examination) silentAdvice() string {
 // advices are what to do about a problem that the Redis client reports. The first entry whose part occurs in
 // the report counts.
 var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
+	{"; found at ", "do what the finding says of the address; if the port is right, see what a name or a balancer leads to there"},
 	{"WRONGPASS", badPassword},
 	{"NOAUTH", badPassword},
 	{"NOPERM", "give the agent's user on Redis all keys and commands of the access list in the documentation of package redisstore"},

@@ -54,7 +54,9 @@ var errEarly = errors.New("still connecting")
 
 // Open connects to the Redis of opt. It only fails if the options are invalid. It waits for the first attempt
 // to connect, but at most until ctx ends. While Redis is down, it reconnects in the background, at least
-// every 2 s, and all commands fail at once. The caller must close the connection, or give it to a store.
+// every 2 s, and all commands fail at once. After each failed attempt, it looks for up to a second at what is at the
+// address, for example a port with TLS, a sentinel or a proxy without scripts, and the errors of commands say so. The
+// caller must close the connection, or give it to a store.
 func Open(ctx context.Context, opt Options) (*Conn, error) {
 	where, err := opt.validate()
 	if err != nil {
@@ -94,7 +96,7 @@ func (c *Conn) Close() error {
 // connect tries until it has a link, which then recovers by itself.
 func (c *Conn) connect(life context.Context, tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		l := c.dial(life)
+		l := c.examine(life, c.dial(life))
 		c.mu.Lock()
 		closed := c.closed
 		if !closed {
