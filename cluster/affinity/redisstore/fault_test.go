@@ -425,6 +425,8 @@ func TestFreshAsLongAsThePin(t *testing.T) {
 	for query, most := range map[string]time.Duration{"": maxFresh, " without messages": unnotifiedFresh} {
 		s := ready(t, redisAt{URL: server.URL()})
 		if query != "" {
+			s.quit()
+			s.tasks.Wait()
 			s.news.lose(errLost)
 		}
 		op := first("brief"+query, node("n", 1))

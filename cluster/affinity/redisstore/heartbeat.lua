@@ -8,8 +8,8 @@
 local heartbeats, self, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
-redis.call('ZREMRANGEBYSCORE', heartbeats, '-inf', '(' .. now) -- a key, too, expires a millisecond after its TTL
-local out = {redis.call('ZSCORE', heartbeats, self) and 1 or 0}
+local known = redis.call('ZSCORE', heartbeats, self)
+local out = {known and tonumber(known) >= now and 1 or 0}
 
 if self ~= '' and ttl > 0 then
   redis.call('ZADD', heartbeats, now + ttl, self)
@@ -19,6 +19,7 @@ if self ~= '' and ttl > 0 then
 else
   redis.call('ZREM', heartbeats, self)
 end
+redis.call('ZREMRANGEBYSCORE', heartbeats, '-inf', '(' .. now) -- a key, too, expires a millisecond after its TTL
 for i = 3, #ARGV do
   out[#out + 1] = redis.call('ZSCORE', heartbeats, ARGV[i]) and 1 or 0
 end

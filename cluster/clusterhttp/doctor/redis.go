@@ -89,6 +89,7 @@ func (e Examination) silentAdvice() string {
 // advices are what to do about a problem that the Redis client reports. The first entry whose part occurs in
 // the report counts.
 var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
+	{"LOADING ", "wait until Redis has loaded its data; if it takes long, look at its log"},
 	{"; found at ", "do what the finding says of the address; if the port is right, see what a name or a balancer leads to there"},
 	{"WRONGPASS", badPassword},
 	{"NOAUTH", badPassword},
@@ -105,7 +106,6 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"tls: ", badCertificate},
 	{"EOF", hungUp},
 	{"connection reset", hungUp},
-	{"LOADING ", "wait until Redis has loaded its data; if it takes long, look at its log"},
 	{"lookup ", "see why the name has no address: the name in --redis, and the DNS server that the agent asks"},
 	{"connection refused", "see whether Redis runs, and listens at this address and port"},
 	{"no route to host", unreachable},

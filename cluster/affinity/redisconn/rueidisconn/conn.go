@@ -135,6 +135,7 @@ func (c *Conn) dial(life context.Context) *link {
 			(*lost)()
 		}
 	})
+	conns.several = opt.AlwaysRESP2
 	opt.DialCtxFn = conns.open
 	client, err := rueidis.NewClient(opt)
 	if err != nil {

@@ -32,9 +32,13 @@ type connections struct {
 	dial dialer
 	lost func()
 
-	mu     sync.Mutex
-	last   map[string]*connection // by address; the client has one connection to each
-	failed error                  // error of the latest attempt; nil: it succeeded
+	mu   sync.Mutex
+	last map[string]*connection // by address; the client has one connection to each
+	// several says that the client has more than one connection to an address, because it receives messages
+	// over another one (protocol=2). Then the next connection does not announce the loss of the former.
+	several bool
+
+	failed error // error of the latest attempt; nil: it succeeded
 }
 
 func newConnections(dial dialer, lost func()) *connections {
@@ -52,6 +56,9 @@ func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, secu
 	next := &connection{Conn: conn, lost: sync.OnceFunc(c.lost)}
 	former := c.last[addr]
 	c.last[addr] = next
+	if c.several {
+		former = nil
+	}
 	c.mu.Unlock()
 	if former != nil {
 		former.announce() // it may have failed without being closed yet
