@@ -72,7 +72,7 @@ func (s *flights) join(room string, patient bool) (f *flight, first bool) {
 		f, first = new(flight), true
 		s.all[room] = f
 	}
-	if f.done == nil && !(first && patient) {
+	if leads := first && patient; f.done == nil && !leads {
 		f.done = make(chan struct{})
 	}
 	return f, first

@@ -97,8 +97,13 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	q.waiting = append(q.waiting, w)
 	q.waitATick()
 	q.mu.Unlock()
+	return q.wait(ctx, w)
+}
+
+// wait returns the answer for a waiter.
+func (q *queue) wait(ctx context.Context, w *waiter) pinstore.Result {
 	var late <-chan time.Time
-	if bounded {
+	if at, bounded := ctx.Deadline(); bounded {
 		w.late.Reset(time.Until(at))
 		late = w.late.C
 	}
