@@ -13,7 +13,7 @@ import (
 type (
 	// Member is a live node.
 	Member = report.Member
-	// Cordon keeps a node from owning anything, in the view of all members, until it ends.
+	// Cordon keeps a node from owning anything, in the view of all members, until the cordon ends.
 	Cordon = report.Cordon
 	// Members is the response to /v1/members.
 	Members = report.Members
