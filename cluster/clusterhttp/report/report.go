@@ -1,9 +1,21 @@
-// Package report has what an agent reports about itself and its cluster, as JSON of the HTTP API. These are
-// the responses that package doctor checks. Package clusterhttp has the same types under the same names, and
-// all other types of the API.
+// Package report has the JSON types with which an agent describes itself and its cluster. Use them to decode
+// responses of the HTTP API without package clusterhttp:
 //
-// Digests are 16 hexadecimal digits, because JavaScript numbers cannot hold 64 bits. Fields are
-// added, never removed or renamed.
+//	var stats report.Stats
+//	err := json.Unmarshal(body, &stats) // the body of GET /v1/stats
+//	for _, hold := range stats.Holds {
+//		fmt.Println(hold.Explain().Finding)
+//	}
+//
+// # Guarantees
+//
+// Fields are added, never removed or renamed. Digests are strings of 16 hexadecimal digits, because JavaScript
+// numbers cannot hold 64 bits.
+//
+// # Limits
+//
+// The package has only the types that package doctor checks. Package clusterhttp has all types of the API,
+// including these types under the same names.
 package report
 
 import (
