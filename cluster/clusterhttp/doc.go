@@ -227,9 +227,10 @@
 // pin the room, so the first message arrives when the room has a node. A client that reconnects gets the
 // current directive.
 //
-// After 15 s without an event, the agent sends a comment. It disconnects a client that takes longer than 10 s
-// to read an event. A slow client costs only the memory of one batch of each type, because the agent merges
-// changes. When the agent stops, it sends a batch that releases everything and then ends the stream.
+// After 15 s ([Options].KeepAlive) without an event, the agent sends a comment. It disconnects a client that
+// takes longer than 10 s to read an event. A slow client costs only the memory of one batch of each type,
+// because the agent merges changes. When the agent stops, it sends a batch that releases everything and then
+// ends the stream.
 //
 // # Table stream
 //
@@ -239,13 +240,13 @@
 // moved, gone, and members (new or changed members). The digest in an update is the digest of the table after
 // the update.
 //
-// During a handoff, running lists the partitions that still run on a member other than the owner in the table.
-// If stale is set, the agent's own table may be out of date because the agent is isolated or joins again. Loads
-// and lease ages are not included.
+// During a handoff, running lists the partitions that still run on a member other than the owner in the
+// table. If stale is set, the agent's own table may be out of date because the agent is isolated or joins
+// again. Loads and lease ages are not included.
 //
-// After keep_alive (default 15 s) without an update, the agent sends a comment. If the agent's loop is stalled
-// at that time (see /healthz), the agent ends the stream instead, and rejects new streams until the loop
-// continues. If a client reads slowly, the agent merges the changes into one update.
+// After keep_alive (default [Options].KeepAlive) without an update, the agent sends a comment. If the agent's
+// loop is stalled at that time (see /healthz), the agent ends the stream instead, and rejects new streams
+// until the loop continues. If a client reads slowly, the agent merges the changes into one update.
 //
 // # Errors
 //

@@ -1,5 +1,5 @@
-// Package dashboard is a web page that shows one node's view of its cluster. clusterhttp.Handler already serves
-// the page at /. If you mount the API in a mux of your own, serve the page next to it:
+// Package dashboard is a web page that shows one node's view of its cluster. clusterhttp.Handler already
+// serves the page at /. If you mount the API in a mux of your own, serve the page next to it:
 //
 //	mux.Handle("/v1/", clusterhttp.Handler(agent, clusterhttp.Options{}))
 //	mux.Handle("/", dashboard.Handler(dashboard.Info{Cluster: "calls"}))
@@ -16,8 +16,8 @@
 //
 // # Limits
 //
-// The page finds the API by relative URLs. If you mount the page under a prefix, the prefix must end in a slash,
-// and the API must be under the same prefix.
+// The page finds the API by relative URLs. If you mount the page under a prefix, the prefix must end in a
+// slash, and the API must be under the same prefix.
 package dashboard
 
 import (
