@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// These types are the JSON of the API. Fields are added, never removed or renamed. The types that package
-// doctor checks are defined in package report, so that doctor need not import this package.
+// These types are the JSON of the API. Fields are added, never removed or renamed. Package report defines the
+// types that package doctor checks, so that doctor does not have to import this package.
 
 type (
 	// Member is a live node.
@@ -48,7 +48,7 @@ type Cordoned struct {
 	Converged bool `json:"converged"`
 }
 
-// Keys is the response to POST /v1/keys. It contains only fingerprints, never keys.
+// Keys is the response to POST /v1/keys. The response contains only fingerprints, never keys.
 type Keys struct {
 	Self    lease.NodeID `json:"self"`
 	Keys    []string     `json:"keys"`              // first the key that the node sends with, then its other accepted keys
@@ -94,7 +94,7 @@ type Changed struct {
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 }
 
-// RoomAssignment is the node of a room.
+// RoomAssignment is the response to calls that return the node of a room.
 type RoomAssignment struct {
 	Room      string              `json:"room"`
 	Partition placement.Partition `json:"partition"`
@@ -147,7 +147,7 @@ type Rooms struct {
 	Truncated bool         `json:"truncated"`
 }
 
-// PinnedRoom is a room of Rooms.
+// PinnedRoom is an entry of Rooms.
 type PinnedRoom struct {
 	Room        string              `json:"room"`
 	Partition   placement.Partition `json:"partition"`

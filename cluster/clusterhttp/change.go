@@ -69,8 +69,9 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 	return c, nil
 }
 
-// perform runs a change and waits for at most wait until all members have agreed. The change continues even
-// if the caller disconnects or does not wait, because do runs in its own goroutine with its own deadline.
+// perform runs do, and waits for at most wait until all members have agreed to the change. The change
+// continues even if the caller disconnects or does not wait, because do runs in its own goroutine with its
+// own deadline.
 func (a *api) perform(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -159,7 +160,8 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	c := a.changed()
 	c.Converged = weight == c.Weight && a.agent.Converged() // a changed weight has not spread yet
 	c.Weight = weight
-	// If no table with the new weight exists in time, the weight is set but not converged.
+	// If no table with the new weight is ready before the deadline, the weight is set, but the members have
+	// not agreed yet.
 	if err := a.agent.SetWeight(weight); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, a.problemOf(err)
 	}
@@ -169,8 +171,8 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 // keyPrint matches a fingerprint of cluster.KeyFingerprint.
 var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 
-// changeKeys makes one step of a change of the gossip key, on this node only. It receives a key with install,
-// and never sends one.
+// changeKeys makes one step of a change of the gossip key, on this node only. A request with install contains
+// a key, but no response contains a key.
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if !a.guard.guardChanges && !certified(r) { // otherwise any process on this machine could call it
 		return nil, problem(http.StatusForbidden, CodeForbidden,
@@ -225,7 +227,8 @@ func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
 	return func() error { return a.agent.RemoveKey(body.Remove) }, nil
 }
 
-// unsaved saves the gossip keys for the next start. If that fails, it returns the reason, and otherwise "".
+// unsaved saves the gossip keys for the next start. If saving fails, unsaved returns the reason, and
+// otherwise "".
 func (a *api) unsaved() string {
 	if a.saveKeys == nil {
 		return "this process does not keep keys that are changed by a call"
@@ -236,7 +239,7 @@ func (a *api) unsaved() string {
 	return ""
 }
 
-// certified reports whether the client has shown a certificate from a CA that the server trusts for clients.
+// certified reports whether the client has a certificate from a CA that the server trusts for clients.
 func certified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 func (a *api) changed() *Changed {

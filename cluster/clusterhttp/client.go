@@ -22,14 +22,14 @@ import (
 )
 
 // maxAnswer is the maximum size of a response or event, in bytes. The largest response of an agent has 65,536
-// partitions and long node ids. It takes 4 MB, plus 2 kB for each node with many labels.
+// partitions and long node ids. Such a response takes 4 MB, plus 2 kB for each node with many labels.
 const maxAnswer = 32 << 20
 
 // DefaultBase is the default address of an agent's HTTP API.
 const DefaultBase = "127.0.0.1:8401"
 
-// Client calls an agent over HTTP. The zero value calls an agent on this machine. Its methods are safe for
-// concurrent use if nothing changes its fields.
+// Client calls an agent over HTTP. The zero value calls an agent on this machine. The methods are safe for
+// concurrent use, but don't change the fields at the same time.
 //
 // If the agent responds with a problem, the error is a *[Problem]. If ctx ends first, the error wraps
 // ctx.Err(). Otherwise the error names the address that did not give a valid response.
@@ -48,8 +48,8 @@ type Client struct {
 	Scope string
 
 	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be 0, because any other value
-	// would end every stream of Events. Limit calls with their contexts instead. Redirects are followed only
-	// if HTTP has a CheckRedirect.
+	// would end every stream of Events. To limit a call, use its context instead. The Client follows
+	// redirects only if HTTP has a CheckRedirect.
 	HTTP *http.Client
 }
 
@@ -69,8 +69,8 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 	return ask[Members](ctx, c, http.MethodGet, "/v1/members", nil)
 }
 
-// Partitions returns the table with the owner of every partition. You can store the table, compare two of
-// them with placement.Diff, or use one for planning.
+// Partitions returns the table with the owner of every partition. You can store the table, compare it with
+// another table (placement.Diff), or use it for planning.
 func (c *Client) Partitions(ctx context.Context) (Partitions, error) {
 	return ask[Partitions](ctx, c, http.MethodGet, c.scoped("/v1/partitions", url.Values{}), nil)
 }
@@ -91,8 +91,8 @@ func (c *Client) History(ctx context.Context) (History, error) {
 	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)
 }
 
-// Doctor returns what the agent finds wrong with itself and its cluster. The agent checks twice, and waits
-// for over between the checks. over is at most 5 s.
+// Doctor returns the problems that the agent finds in itself and its cluster. The agent checks twice, and
+// waits for the duration over between the two checks. over is at most 5 s.
 func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnosis, error) {
 	return ask[doctor.Diagnosis](ctx, c, http.MethodGet, "/v1/doctor?"+url.Values{"over": {over.String()}}.Encode(), nil)
 }
@@ -122,14 +122,14 @@ func (c *Client) Undrain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+waitWithin(ctx), nil)
 }
 
-// Leave makes the node leave the cluster. Leave returns when the agent has accepted the call, which is
-// shortly before the node has left.
+// Leave makes the node leave the cluster. Leave returns as soon as the agent accepts the call. The node
+// leaves shortly afterwards.
 func (c *Client) Leave(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
 
-// SetLoad sets the units of load that the node reports. It fails with cluster.ErrLoadComputed
-// if the agent computes its load.
+// SetLoad sets the units of load that the node reports. SetLoad fails with cluster.ErrLoadComputed if the
+// agent computes its load.
 func (c *Client) SetLoad(ctx context.Context, units int64) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/load", map[string]int64{"units": units})
 }
@@ -149,8 +149,8 @@ func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, 
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ms})
 }
 
-// Cordon keeps a member from owning anything for d or until Uncordon, in the view of all members. It waits
-// like Drain.
+// Cordon keeps a member from owning anything, in the view of all members. The cordon ends after d, or when
+// Uncordon is called. It waits like Drain.
 func (c *Client) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Cordoned, error) {
 	ms, err := millisOf("the time of a cordon", d)
 	if err != nil {
@@ -170,18 +170,20 @@ func (c *Client) InstallKey(ctx context.Context, key []byte) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"install": base64.StdEncoding.EncodeToString(key)})
 }
 
-// UseKey makes the node send with the gossip key with this fingerprint, which all live members must accept.
+// UseKey makes the node send with the gossip key that has this fingerprint. All live members must already
+// accept the key.
 func (c *Client) UseKey(ctx context.Context, fingerprint string) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"use": fingerprint})
 }
 
-// RemoveKey makes the node stop accepting the gossip key with this fingerprint. It fails if a live member
-// still sends with the key.
+// RemoveKey makes the node stop accepting the gossip key that has this fingerprint. RemoveKey fails if a live
+// member still sends with the key.
 func (c *Client) RemoveKey(ctx context.Context, fingerprint string) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"remove": fingerprint})
 }
 
-// millisOf converts a duration for the API, where 0 has a special meaning.
+// millisOf converts a duration to milliseconds. It returns an error if a duration other than 0 would become
+// 0, because 0 has a special meaning in the API.
 func millisOf(what string, d time.Duration) (int64, error) {
 	if ms := d.Milliseconds(); ms != 0 || d == 0 {
 		return ms, nil
@@ -189,7 +191,7 @@ func millisOf(what string, d time.Duration) (int64, error) {
 	return 0, fmt.Errorf("clusterhttp: %s is %v; it must be 0 or at least 1ms", what, d)
 }
 
-// Ready returns nil if the node is ready to serve. Otherwise it returns a *Problem with the State of the
+// Ready returns nil if the node is ready to serve. Otherwise Ready returns a *Problem with the State of the
 // node.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := ask[status](ctx, c, http.MethodGet, "/readyz", nil)
@@ -233,7 +235,7 @@ func ask[T any](ctx context.Context, c *Client, method, target string, body any)
 	return answer, nil
 }
 
-// send makes a request. It returns the response if its status is 2xx, and an error otherwise.
+// send makes a request. If the status is not 2xx, send returns an error.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -278,7 +280,7 @@ func (c *Client) stays() *http.Client {
 	return &own
 }
 
-// problem returns the error in a response.
+// problem converts a response with an error status to a *Problem.
 func (c *Client) problem(resp *http.Response) error {
 	p := new(Problem)
 	b, err := readAll(resp.Body)
@@ -297,7 +299,7 @@ func (c *Client) problem(resp *http.Response) error {
 	return p
 }
 
-// failed returns the error for a call without a response.
+// failed converts the error of a call that received no response, or only part of one.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if failure, ok := errors.AsType[*url.Error](err); ok {
 		err = failure.Err // the messages below already name the address
@@ -328,7 +330,7 @@ func (c *Client) base() (string, error) {
 
 func (c *Client) where() string { return agenturl.Shown(cmp.Or(c.Base, DefaultBase)) }
 
-// readAll reads a response of limited size.
+// readAll reads a whole response. It fails if the response is larger than maxAnswer.
 func readAll(body io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// report notes that the application next to this agent is healthy. It does not log, because reports are too
-// frequent.
+// report records that the application next to this agent is healthy. Reports are not logged, because they are
+// too frequent.
 func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
 		TTL *int64 `json:"ttl_ms"`

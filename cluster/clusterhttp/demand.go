@@ -15,8 +15,8 @@ import (
 type roomDemand struct {
 	affinity.Demand
 
-	// Touch is set by a caller that serves the room. Demand is then the room's current demand, even if it is
-	// lower than before.
+	// Touch is set by a caller that serves the room. The demand in the body then replaces the room's known
+	// demand, even if the new demand is lower.
 	Touch bool `json:"touch,omitempty"`
 
 	// NoHost is set by a caller that only directs clients to nodes, and does not serve rooms on this node.

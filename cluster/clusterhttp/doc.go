@@ -1,4 +1,5 @@
-// Package clusterhttp serves the HTTP API of a [cluster.Agent], and has a [Client] for it. To serve the API:
+// Package clusterhttp serves the HTTP API of a [cluster.Agent], and has a [Client] for the API. To serve the
+// API:
 //
 //	srv := clusterhttp.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{}))
 //	srv.Addr = clusterhttp.DefaultBase
@@ -71,34 +72,37 @@
 // /v1/owned can differ from /v1/partitions, which shows the table. For example, a node whose lease expired
 // while its process was paused owns nothing, even if its table still names the node as an owner.
 //
-// You can store the response of /v1/partitions as a file. Read the file with [placement.Export], and compare
-// two of them with [placement.Diff]. The commands roost diff and roost plan also read such files.
+// You can store the response of /v1/partitions as a file. To read the file, unmarshal it into a
+// [placement.Export]. To compare two tables, use [placement.Diff]. The commands roost diff and roost plan
+// also read a stored response.
 //
 // /v1/drain, /v1/undrain and /v1/cordon wait until all members agree, for at most wait (0 to 10m, default
-// 10s). They respond with 200 even if the members have not agreed by then. The field converged reports
-// whether they have. The change continues if the caller disconnects.
+// 10s). The calls respond with 200 even if the members have not agreed within that time. The field converged
+// reports whether the members have agreed. The change continues if the caller disconnects.
 //
 // /v1/load and /v1/weight don't wait. The agent sends a load with its next heartbeat, and a weight at once.
 // An agent that computes its load (--report-load) rejects /v1/load with 409 and load_computed.
 //
-// An application next to the agent can report its health with /v1/health. It must send the next report within
-// ttl_ms (100 to 3,600,000). If the report is late, the application is considered unhealthy, and the node
-// drains until two reports in a row are in time. After a report with a ttl_ms of 0, the agent expects no
-// further reports. An application that never reports is considered healthy.
+// An application next to the agent can report its health with /v1/health. The application must send the next
+// report within ttl_ms (100 to 3,600,000). If the report is late, the application is considered unhealthy,
+// and the node drains until two reports in a row are in time. After a report with a ttl_ms of 0, the agent
+// expects no further reports. An application that never reports is considered healthy.
 //
 // /v1/cordon keeps a member from owning anything, in the view of all members, for at most a day, even if the
 // member restarts. /v1/members shows a cordoned member as draining, with the reason. A second cordon of a
 // node replaces the first.
 //
-// /v1/keys changes the gossip keys of this node only. A body with install accepts another key (base64), use
-// sends with a key, and remove drops a key. use and remove take the fingerprint of a key. To change the key
-// of a cluster, finish each step on all nodes before the next step. A node refuses use while it sees a live
-// member without the key. It refuses remove while it sees a live member that sends with the key. Callers must
-// show a token, or a certificate that the server has verified.
+// /v1/keys changes the gossip keys of this node only. With install in the body, the node accepts another key
+// (base64). With use, the node sends with the key that has this fingerprint. With remove, the node drops the
+// key that has this fingerprint. To change the key of a cluster, finish each step on all nodes before the
+// next step. A node refuses use while it sees a live member without the key. A node refuses remove while it
+// sees a live member that sends with the key. Callers must show a token, or a certificate that the server has
+// verified.
 //
-// /healthz depends only on this process, because a failure of peers or of the network must not restart it.
-// /healthz responds with stalled if the agent's loop has not completed a round for a TTL. That happens if a
-// strategy does not return, or if the process was paused until a moment ago.
+// /healthz depends only on this process, because a failure of peers or of the network must not make the
+// orchestrator restart the process. /healthz responds with stalled if the agent's loop has not completed a
+// round for a TTL. The loop stalls if a strategy does not return. The loop also looks stalled for a moment
+// after the process was paused.
 //
 // /readyz responds with a Problem while the node is not ready. The Problem's field state is joining (also
 // after the lease of the node expired), settling or left. If the node has a hold, state is the cause of its
@@ -106,14 +110,14 @@
 // explains the state. A node that settles after it was isolated is also reported as isolated. /v1/stats lists
 // all holds.
 //
-// A node that is isolated owns nothing. It answers lookups from its last table, with stale set. The same is
-// true of a node that joins again after its lease expired. While that node joins, its /v1/members lists the
-// last known members, with stale set.
+// A node that is isolated owns nothing, and answers lookups from its last table, with stale set. A node that
+// joins again after its lease expired does the same. While that node joins, its /v1/members lists the last
+// known members, with stale set.
 //
 // A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the node's rooms to other nodes, at rate rooms
 // per second (default 10), or faster if the deadline requires it: see package evacuate. The call responds
-// before the rooms have moved. To see the progress, read evacuation in /v1/stats until over is true.
-// /v1/undrain stops the evacuation. A second drain replaces the rate and the deadline.
+// before the rooms have moved. To follow the progress, poll the field evacuation of /v1/stats until over is
+// true. /v1/undrain stops the evacuation. A second drain replaces the rate and the deadline.
 //
 // # Scopes
 //
@@ -123,7 +127,7 @@
 //
 // version and digest are those of the scope's table. in_sync and diverged still compare the agent's table,
 // because members do not announce the tables of their scopes. The event stream of a scope contains only the
-// scope's members. It contains no moves of rooms, because rooms do not belong to scopes.
+// scope's members. The stream contains no moves of rooms, because rooms do not belong to scopes.
 //
 // # Rooms
 //
@@ -144,36 +148,39 @@
 //	curl -d '{"size":4}' -H 'Content-Type: application/json' 127.0.0.1:8401/v1/rooms/room-17/resolve
 //
 // If the node in the response is a different node, the server sends the participant to the api_addr of that
-// node. The agent does not know the address of a node that it has never met. In that case the node has only
-// an id and an incarnation, with an empty api_addr and no age_ms, and the server should retry.
+// node. The agent does not know the address of a node that it has never met. The node in the response then
+// has an empty api_addr and no age_ms, and the server should retry.
 //
 // If the room is on the agent's own node, hosted is true: the agent keeps the pin of the room alive, and
 // stores size as the number of participants. Without size, the stored number does not change. The server must
 // call resolve again whenever the number changes, and at least every touch_within_s seconds. Otherwise the
-// hosting expires, and later the pin. When the room ends, the server deletes it. If the room moves away, the
-// server receives the event moved. If it misses the event, the next resolve returns the new node.
+// hosting expires, and later the pin expires, too. When the room ends, the server deletes the room. If the
+// room moves away, the server receives the event moved. If the server misses the event, the next resolve
+// returns the new node.
 //
 // A service that only directs clients to rooms calls resolve with no_host. The agent then does not host the
 // room, even if the room is on its node.
 //
 // When a client loses its connection to the room's node, the client or its signalling server calls report on
 // the agent of any other node. The call passes to and epoch of the response that directed the client to the
-// lost node. The agent then checks the lost node. It responds at once if the room has already moved. It also
-// responds at once if the process on that node still runs, and the room stays there. Otherwise the agent
-// responds with the new node as soon as it has confirmed that the process ended, or after at most a second.
+// lost node. The agent then checks the lost node. If the room has already moved, the agent responds at once.
+// If the process on the lost node still runs, the agent also responds at once, and the room does not move.
+// Otherwise the agent responds with the new node as soon as it has confirmed that the process ended, or after
+// at most a second.
 //
 // A room that is too large for its node needs additional nodes, called relays. The room's node sends each
 // stream once to each relay, and the relay serves the stream to its own participants. GET …/relays returns
 // the best nodes for the demand of a relay's share of the room. The call pins nothing. The media servers must
 // send participants to the relays and forward the streams.
 //
-// While the store does not respond, source is degraded, and two nodes may both get the room. The epoch is
-// then 0, unless the store confirmed an epoch of the room earlier. After this node's lease has expired,
-// resolve responds with not_ready, and the node hosts nothing.
+// While the store does not respond, agents assign rooms without it. The source of such an assignment is
+// degraded, and two nodes may both get the room. The epoch is 0, unless the store confirmed an epoch of the
+// room earlier. After this node's lease has expired, resolve responds with not_ready, and the node hosts
+// nothing.
 //
 // The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces and *. The name must be
-// escaped in the path: a%2Fb is the room a/b. The rooms . and .. are written %2E and %2E%2E, but browsers
-// cannot send these paths. A path cannot name the room /.
+// escaped in the path: a%2Fb is the room a/b. Escape the room . as %2E and the room .. as %2E%2E. Browsers
+// cannot send these two paths. No path can name the room /.
 //
 // GET calls pin nothing. A list has at most limit rooms (default 1,000, maximum 10,000). If more rooms are
 // pinned, the list contains an arbitrary selection. The store runs a query per partition for each list, so
@@ -191,58 +198,59 @@
 // time, by the clock of the node, and a kind. [cluster.EventKind] lists the kinds and their fields. Fields
 // that are zero or that the kind does not use are omitted.
 //
-// An event without member has one of two meanings. If its kind is moved, the event describes the table.
-// Otherwise the event replaces more than 20 events of the same moment, kind and reason, and members is the
-// number of members.
+// An event without member describes the table if its kind is moved. Any other event without member stands for
+// several members, because more than 20 events of the same kind and reason occurred at the same moment. The
+// field members has their number.
 //
 // For sparklines, the history has a sample every 10 s for the last half hour. The history is lost when the
 // process stops.
 //
 // # Doctor
 //
-// /v1/doctor runs those checks of roost doctor that one node can answer, and lists the worst result first. The
-// agent checks twice, with the time over (0 to 5s, default 2s) between the checks, so the response takes that
-// long. A counter is a problem only if it grows between the two checks.
+// /v1/doctor runs the checks of roost doctor, as far as this node has the data for them, and lists the worst
+// result first. The agent checks twice, with the time over (0 to 5s, default 2s) between the checks, so the
+// response takes that long. A counter is a problem only if it grows between the two checks.
 //
-// If another call with the same over began less than half of over ago, a new call shares its checks and
-// responds sooner. The dashboard shows the result.
+// Calls with the same over share their checks if they arrive within half of over. A later call then responds
+// sooner. The dashboard shows the result.
 //
 // # Events
 //
 // /v1/events is a text/event-stream. An event of type batch has an events.Batch as JSON. The first batch of a
-// stream is full: it contains everything that the node owns. The agent sends it as soon as the node has a
-// table. Later batches contain changes.
+// stream is full: it contains everything that the node owns. The agent sends this batch as soon as the node
+// has a table. Later batches contain changes.
 //
 // A client that reconnects sends the id of its last batch in the header Last-Event-ID. EventSource does so
 // automatically. If the agent still has that state, the stream resumes: the first batch has the changes since
 // then, and is omitted if there are none. Otherwise the first batch is full, for example after a restart of
 // the agent or after many changes. The field full shows whether a batch is full.
 //
-// An event of type moved has an affinity.MovedBatch as JSON, and no id. It lists rooms that have moved, if
-// this node moved or knew them. Moves before the start of the stream are not sent. If resync is set, the batch
-// may be incomplete, so resolve all rooms again. A stream with a Last-Event-ID starts with such an event.
+// An event of type moved has an affinity.MovedBatch as JSON, and no id. The batch lists the rooms that have
+// moved, if this node moved or knew the rooms. Moves before the start of the stream are not sent. If resync
+// is set, the batch may be incomplete, so resolve all rooms again. If the agent pins rooms and the client
+// sends a Last-Event-ID, the stream starts with an event of type moved with resync set.
 //
 // /v1/rooms/{room}/follow is a text/event-stream for one room. Each message has a [reconnect.Directive] as
 // JSON. The first message names the room's node, and later messages name each new node. The stream does not
 // pin the room, so the first message arrives when the room has a node. A client that reconnects gets the
 // current directive.
 //
-// After 15 s ([Options].KeepAlive) without an event, the agent sends a comment. It disconnects a client that
-// takes longer than 10 s to read an event. A slow client costs only the memory of one batch of each type,
-// because the agent merges changes. When the agent stops, it sends a batch that releases everything and then
-// ends the stream.
+// After 15 s ([Options].KeepAlive) without an event, the agent sends a comment. The agent disconnects a
+// client that takes longer than 10 s to read an event. A slow client costs only the memory of one batch of
+// each type, because the agent merges changes. When the agent stops, it sends a batch that releases
+// everything and then ends the stream.
 //
 // # Table stream
 //
 // /v1/table is a text/event-stream for processes that are not members. Go applications use it via package
-// routing. An event of type update has JSON. The first update has the whole table, as in /v1/partitions, and
-// all members. Each later update has only the fields that changed: nodes (all candidates of the table),
-// moved, gone, and members (new or changed members). The digest in an update is the digest of the table after
-// the update.
+// routing. The data of each event of type update is JSON. The first update has the whole table, as in
+// /v1/partitions, and all members. Each later update has only the fields that changed: nodes (all candidates
+// of the table), moved, gone, and members (new or changed members). The digest in an update is the digest of
+// the table after the update.
 //
 // During a handoff, running lists the partitions that still run on a member other than the owner in the
 // table. If stale is set, the agent's own table may be out of date because the agent is isolated or joins
-// again. Loads and lease ages are not included.
+// again. Updates do not include loads and lease ages.
 //
 // After keep_alive (default [Options].KeepAlive) without an update, the agent sends a comment. If the agent's
 // loop is stalled at that time (see /healthz), the agent ends the stream instead, and rejects new streams

@@ -17,7 +17,7 @@ const (
 	maxDeadline = 24 * time.Hour
 )
 
-// evacuation is the latest evacuation of this node, which can be stopped.
+// evacuation has what is needed to stop the latest evacuation of this node.
 type evacuation struct {
 	mu    sync.Mutex
 	stop  context.CancelCauseFunc // nil: there was no evacuation
@@ -34,8 +34,8 @@ func (e *evacuation) end() {
 
 var errActive = errors.New("the node takes rooms again")
 
-// evacuate starts to move the rooms of this draining node in the background. It stops an earlier evacuation
-// first.
+// evacuate starts to move the rooms of this draining node in the background. evacuate first stops an earlier
+// evacuation.
 func (a *api) evacuate(plan evacuate.Plan) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	a.evacuation.mu.Lock()
@@ -85,7 +85,7 @@ func (a *api) awaitDrain(ctx context.Context) {
 	}
 }
 
-// planOf returns the plan for moving the rooms. It returns nil if the request does not ask to move rooms.
+// planOf returns the plan for moving the rooms. planOf returns nil if the request does not ask to move rooms.
 func (a *api) planOf(r *http.Request) (*evacuate.Plan, *Problem) {
 	var body struct {
 		Rooms *struct {

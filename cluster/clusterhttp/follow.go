@@ -18,21 +18,21 @@ import (
 )
 
 // Events returns the agent's changes as a sequence. Each range over the sequence opens its own stream. The
-// first batch is full: it contains everything that the node owns at that moment. It arrives as soon as the
-// node has a table. Changes that occur while the loop body runs are merged into one batch.
+// first batch is full: it contains everything that the node owns at that moment. The first batch arrives as
+// soon as the node has a table. Changes that occur while the loop body runs are merged into one batch.
 //
-// When ctx ends, the sequence ends without an error. Otherwise it ends with an error. The error wraps io.EOF
-// if the agent or its server ended the stream. If the stream did not start or broke, the error is like the
-// errors of other methods. A stream is also considered broken after 50 s without an event or a comment. To
-// continue, range again and replace all state with the first batch.
+// When ctx ends, the sequence ends without an error. Otherwise the sequence ends with an error. The error
+// wraps io.EOF if the agent or its server ended the stream. If the stream did not start or broke, the error
+// is like the errors of other methods. A stream is also considered broken after 50 s without an event or a
+// comment. To continue, range again and replace all state with the first batch.
 func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
 	return sequence[events.Batch](ctx, c, c.scoped("/v1/events", url.Values{}), "batch")
 }
 
-// MovedRooms returns a sequence of the rooms that move from now on. It includes only moves that the agent
-// learns about. Each range over the sequence opens its own stream. The sequence ends like the sequence of
-// Events. After a new range, resolve all rooms again, because some may have moved between the two streams. An
-// agent without a store sends nothing.
+// MovedRooms returns a sequence of the rooms that move from now on. The sequence includes only moves that the
+// agent learns about. Each range over the sequence opens its own stream. The sequence ends like the sequence
+// of Events. After a new range, resolve all rooms again, because some may have moved between the two streams.
+// An agent without a store sends nothing.
 func (c *Client) MovedRooms(ctx context.Context) iter.Seq2[affinity.MovedBatch, error] {
 	return sequence[affinity.MovedBatch](ctx, c, "/v1/events", "moved")
 }
@@ -67,7 +67,8 @@ func (c *Client) follow(ctx context.Context, target, kind string, take func(data
 	return err
 }
 
-// read does the work of follow. The timer idle must cancel ctx when it fires.
+// read opens the stream and passes its events to take, like follow. The timer idle must cancel ctx when it
+// fires.
 func (c *Client) read(ctx context.Context, idle *time.Timer, target, kind string, take func(data []byte) (more bool, _ error)) error {
 	resp, err := c.send(ctx, http.MethodGet, target, nil)
 	if err != nil {

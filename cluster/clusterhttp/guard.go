@@ -28,8 +28,8 @@ func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 	return &bounded
 }
 
-// guard decides which callers are admitted. It checks the method instead of the endpoint, so that it also
-// protects endpoints that are added later.
+// guard decides which callers are admitted. guard checks the method instead of the endpoint, so that
+// endpoints that are added later are also protected.
 type guard struct {
 	origin       http.CrossOriginProtection
 	tokens       func() (operate, read []string)
@@ -50,11 +50,12 @@ func newGuard(o Options) *guard {
 	}
 }
 
-// Admit returns nil if a [Handler] with these options would accept the headers of a request, or else the
-// reason why it would reject them. Use Admit in a server that responds before the agent exists.
+// Admit checks the headers of a request as a [Handler] with these options does. It returns nil if the Handler
+// would accept the request, and otherwise the reason for the rejection. Use Admit in a server that responds
+// before the agent exists.
 func (o Options) Admit(r *http.Request) *Problem { return newGuard(o).admit(r) }
 
-// admit returns nil for a request that is accepted, or else the reason for the rejection.
+// admit returns nil if the request is accepted, and otherwise the reason for the rejection.
 func (g *guard) admit(r *http.Request) *Problem {
 	if fields(r.Header) > maxFields {
 		return problem(http.StatusRequestHeaderFieldsTooLarge, CodeBadRequest, "more than %d header fields", maxFields)
@@ -108,7 +109,7 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// throttled logs warnings that clients cause. It writes at most one line per second, so that a client cannot
+// throttled logs warnings that clients cause. At most one line is written per second, so that a client cannot
 // fill the disk.
 type throttled struct {
 	mu         sync.Mutex
@@ -131,8 +132,8 @@ func (l *throttled) warn(log *slog.Logger, message string, r *http.Request, why 
 	}
 }
 
-// among reports whether tokens contains token. It compares hashes, so that the time of a comparison reveals
-// nothing about a valid token. An empty token is never accepted.
+// among reports whether tokens contains token. among compares hashes, so that the duration of the comparison
+// reveals nothing about a valid token. An empty token is never accepted.
 func among(tokens []string, token string) (found bool) {
 	sum := sha256.Sum256([]byte(token))
 	for _, t := range tokens {
@@ -144,16 +145,17 @@ func among(tokens []string, token string) (found bool) {
 	return found
 }
 
-// operates reports whether the request shows the token for changes.
+// operates reports whether the request has a token that authorizes changes.
 func (g *guard) operates(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	operate, _ := g.tokens()
 	return among(operate, token) && strings.EqualFold(scheme, "Bearer")
 }
 
-// known reports whether the request shows a token that is valid for reads. Basic authentication is accepted,
+// known reports whether the request has a token that is valid for reads. Basic authentication is accepted,
 // because browsers ask their users for the password and also send it with event streams. Browsers send the
-// password automatically, even if another page causes the request, so it does not authorize changes.
+// password automatically, even if another page causes the request, so the password does not authorize
+// changes.
 func (g *guard) known(r *http.Request) bool {
 	operate, read := g.tokens()
 	if _, password, ok := r.BasicAuth(); ok {
@@ -165,9 +167,9 @@ func (g *guard) known(r *http.Request) bool {
 
 // rebound reports whether a request could be a DNS rebinding attack. In this attack, the attacker's name
 // server resolves a host name to 127.0.0.1, so the browser treats this node as the origin of the attacker's
-// page. TLS rules out the attack because it proves the name, and so does an IP address because it needs no
-// name server. Browsers send Sec-Fetch-Site only to https and localhost, so a request with this header is
-// safe, too.
+// page. TLS rules out the attack, because the certificate proves the name. An IP address rules it out,
+// because no name server is involved. A request with the header Sec-Fetch-Site is also safe, because browsers
+// send this header only to https and localhost.
 func rebound(r *http.Request) bool {
 	if r.TLS != nil || r.Header.Get("Sec-Fetch-Site") != "" {
 		return false

@@ -26,7 +26,7 @@ type Options struct {
 	// <token>". The default is no token, which is safe only on loopback.
 	Token string
 
-	// TokenReads makes reads require a token, too, except /healthz, /readyz and /reconnect.mjs. In a browser,
+	// With TokenReads, reads also require a token, except /healthz, /readyz and /reconnect.mjs. In a browser,
 	// enter the token as the password with any user name.
 	TokenReads bool
 
@@ -58,12 +58,12 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// MaxStreams is how many event streams are served at the same time. Further streams are rejected as busy.
-	// A stream costs about 25 kB and two goroutines, or three goroutines with Rooms. If there is a token, a
-	// quarter of the streams is reserved for clients that show it. At most MaxStreams + 1024 requests without
-	// a token are served at the same time. Default 1024.
+	// A stream costs about 25 kB and two goroutines, or three goroutines with Rooms. If a token is set, a
+	// quarter of the streams is reserved for clients with the token. At most MaxStreams + 1024 requests
+	// without a token are served at the same time. Default 1024.
 	MaxStreams int
 
-	// Rooms pins rooms to nodes by capacity. It must use the same agent, and the caller must close it.
+	// Rooms pins rooms to nodes by capacity. Rooms must use the same agent, and the caller must close Rooms.
 	// Without Rooms, calls about rooms respond with no_store.
 	Rooms *affinity.Resolver
 
@@ -89,7 +89,7 @@ const (
 	sendTime = 10 * time.Second // time to send an event, or a response after a wait
 )
 
-// api is the state that the endpoints share.
+// api has the state that the endpoints share.
 type api struct {
 	agent *cluster.Agent
 	self  lease.NodeID
@@ -126,9 +126,9 @@ type api struct {
 	compressors chan *gzip.Writer // idle compressors
 }
 
-// Handler returns the HTTP API of agent. It serves the endpoints that the package comment lists. To mount the
-// API under a prefix, use http.StripPrefix. A handler needs no Close, because event streams and evacuations
-// end with the agent.
+// Handler returns the HTTP API of agent. The Handler serves the endpoints that the package comment lists. To
+// mount the API under a prefix, use http.StripPrefix. A handler needs no Close, because event streams and
+// evacuations end with the agent.
 func Handler(agent *cluster.Agent, opts Options) http.Handler { return newAPI(agent, opts) }
 
 func newAPI(agent *cluster.Agent, opts Options) *api {
@@ -260,7 +260,7 @@ func (a *api) left(q *request, r *http.Request) {
 	}
 }
 
-// isProbe reports whether a request is a probe of an orchestrator or a scrape.
+// isProbe reports whether a request is a probe of an orchestrator or a scrape of Prometheus.
 func isProbe(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz", "/readyz", "/metrics":
@@ -319,7 +319,7 @@ func (a *api) closed() bool {
 	}
 }
 
-// writeJSON writes v uncompressed. It is for probes and problems, which are small.
+// writeJSON writes v uncompressed. Probes and problems use writeJSON, because they are small.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := encoded(v)
 	if err != nil {
@@ -336,7 +336,7 @@ func writeBody(w http.ResponseWriter, status int, b []byte) {
 	_, _ = w.Write(b) //nolint:gosec // JSON, with its type and nosniff. An error means that the client disconnected.
 }
 
-// encoded returns v as a line of JSON. An error is always a bug in this package.
+// encoded returns v as a line of JSON. If encoded returns an error, this package has a bug.
 func encoded(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	return append(b, '\n'), err
@@ -357,8 +357,8 @@ func newCompressors() chan *gzip.Writer {
 	return free
 }
 
-// compressed returns a response in gzip. If all compressors are busy, it returns the response uncompressed,
-// because under load, time and memory matter more than bytes.
+// compressed returns a response in gzip. If all compressors are busy, compressed returns the response
+// uncompressed. Under load, CPU time and memory matter more than bandwidth.
 func (a *api) compressed(h http.Header, b *body) []byte {
 	b.mu.Lock() // other requests for the same response wait here
 	defer b.mu.Unlock()

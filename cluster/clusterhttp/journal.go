@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// journal encodes the changes between two states once for all streams. It keeps the latest states, so that a
-// client can resume a broken stream.
+// journal encodes the changes between two states once for all streams. A journal also keeps the latest
+// states, so that a client can resume a broken stream.
 type journal[S any] struct {
 	encode  func(from, to *S) []byte // returns an empty event if nothing changed
 	mu      sync.Mutex
@@ -56,8 +56,8 @@ func (j *journal[S]) entry(from, to *S) *entry[S] {
 	return e
 }
 
-// find returns a state for which is returns true, from the later states of the events in the journal. It
-// returns nil if there is no such state.
+// find searches the states after the events in the journal. It returns a state that satisfies the function
+// is, or nil.
 func (j *journal[S]) find(is func(*S) bool) *S {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -86,8 +86,8 @@ func newBatches() *batches {
 	return b
 }
 
-// state returns the state after the event with this id. It returns nil if the id is unknown or the journal
-// has dropped the event.
+// state returns the state after the event with this id. If the id is unknown or the journal has dropped the
+// event, state returns nil.
 func (b *batches) state(id string) *events.State {
 	return b.find(func(s *events.State) bool { return id == eventID(b.run, s.Version) })
 }
@@ -105,8 +105,8 @@ func newUpdates() *journal[tablewire.State] {
 	}}
 }
 
-// plain returns the JSON of a value. It panics if encoding fails, which cannot happen because the values
-// contain only numbers and strings.
+// plain returns the JSON of a value. The value must contain only numbers and strings, so that encoding cannot
+// fail.
 func plain(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

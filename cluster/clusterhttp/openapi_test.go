@@ -85,13 +85,13 @@ func calls() []call {
 		{"publishers", "number of participants who publish", people, false},
 		{"subscribers", "number of participants who only receive", people, false},
 		{"units", "cost of the room in units of load", whole(0, 0), false},
-		{"prefer", "preferred nodes, as zone:NAME or LABEL:VALUE. List the best first, separated by commas.", text(8 * 129), false},
+		{"prefer", "preferred nodes, as zone:NAME or LABEL:VALUE. List the best preference first, and separate preferences by commas.", text(8 * 129), false},
 		{"require", "labels that the node must have, as LABEL=VALUE, separated by commas", text(8 * 129), false},
 	}
 	last := parameter{lastEventID, "the id of the last event that you received. The stream resumes after this event.", text(64), false}
 	scope := parameter{
 		"scope",
-		"the scope of this node to use instead of all members. The fields version and digest then describe the scope's table, but in_sync and diverged still describe the agent's table. The response is 404 no_such_scope if this node has no such scope, and 503 empty_scope if no member of the scope can own a partition.",
+		"the scope of this node to use instead of all members. With a scope, version and digest describe the scope's table, but in_sync and diverged still describe the agent's table. The response is 404 no_such_scope if this node has no such scope, and 503 empty_scope if no member of the scope can own a partition.",
 		text(64), false,
 	}
 	nothing := object("", map[string]any{})
@@ -189,7 +189,7 @@ func calls() []call {
 		},
 		{
 			"POST", "/v1/keys",
-			"Changes the gossip keys of this node by one step. The step is to install a key, to start sending with a key, or to remove a key.", nil,
+			"Changes the gossip keys of this node by one step. A step installs a key, starts to send with a key, or removes a key.", nil,
 			keys, 200,
 			Keys{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 503},

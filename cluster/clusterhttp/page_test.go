@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -139,25 +140,32 @@ func limits(schema map[string]any, required bool) string {
 
 // answersOf describes the responses of a call.
 func answersOf(c call) string {
-	status := ""
-	for _, s := range c.problems {
-		status += fmt.Sprintf(", %d", s)
-	}
-	if c.answer == nil {
-		return fmt.Sprintf("The response is %d with text/event-stream. Errors: %s.\n", c.status, strings.TrimPrefix(status, ", "))
-	}
+	content := "an object"
 	kind := fmt.Sprintf("%T", c.answer)
 	kind = kind[strings.LastIndex(kind, ".")+1:]
 	all := schemas{}
-	all.of(reflect.TypeOf(c.answer))
-	fields := "an object"
+	if c.answer == nil {
+		content = "a text/event-stream"
+	} else {
+		all.of(reflect.TypeOf(c.answer))
+	}
 	if s, ok := all[kind].(map[string]any); ok {
 		properties, _ := s["properties"].(map[string]any)
-		fields = "`" + strings.Join(slices.Sorted(maps.Keys(properties)), "`, `") + "`"
+		content = "an object with `" + strings.Join(slices.Sorted(maps.Keys(properties)), "`, `") + "`"
 	}
-	errs := ""
-	if status != "" {
-		errs = fmt.Sprintf(" Errors: %s.", strings.TrimPrefix(status, ", "))
+	text := fmt.Sprintf("A successful call returns %d and %s.", c.status, content)
+	if n := len(c.problems); n > 0 {
+		text += " A failed call returns "
+		for i, status := range c.problems {
+			switch {
+			case i > 0 && i == n-1:
+				text += " or "
+			case i > 0:
+				text += ", "
+			}
+			text += strconv.Itoa(status)
+		}
+		text += "."
 	}
-	return fmt.Sprintf("The response is %d with %s.%s\n", c.status, fields, errs)
+	return text + "\n"
 }

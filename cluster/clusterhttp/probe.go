@@ -78,9 +78,9 @@ const (
 	defaultOver = 2 * time.Second // time between the two looks of /v1/doctor
 	maxOver     = 5 * time.Second
 
-	// maxExamined is how many examinations can run at the same time. Each holds a list of all members for up
-	// to maxOver. The list takes 4 MB for lease.MaxNodes members, so all examinations with their two lists
-	// take at most 70 MB.
+	// maxExamined is how many examinations can run at the same time. Each examination holds a list of all
+	// members for up to maxOver, and then makes a second list. With lease.MaxNodes members, a list takes 4
+	// MB, so all examinations together take at most 70 MB.
 	//
 	// The dashboard uses three values of over, with at most two examinations for each, no matter how many
 	// pages are open. Clients that use eight other values can make the dashboard wait.
@@ -94,8 +94,8 @@ type examinations struct {
 	latest  map[time.Duration]*examination // the key is the time between the two looks
 }
 
-// examination is shared by calls with the same over that arrive in its first half. The second look is
-// therefore later than each of these calls by at least half of over.
+// examination is shared by calls with the same over that arrive in its first half. Each of these calls
+// therefore arrives before the second look.
 type examination struct {
 	doctor.Examination
 
@@ -131,8 +131,8 @@ func (x *examinations) leave(e *examination) {
 	}
 }
 
-// doctor looks at the agent twice and returns the diagnosis. The command roost doctor does the same via the
-// API.
+// doctor looks at the agent twice and returns the diagnosis. The command roost doctor also looks twice, but
+// via the API.
 func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	over, p := durationOf(r, "over", defaultOver, 0, maxOver)
 	if p != nil {
@@ -163,8 +163,8 @@ func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return &d, nil
 }
 
-// lead carries out an examination. It continues even if its caller disconnects, because other calls may wait
-// for the result.
+// lead carries out an examination. The examination continues even if its caller disconnects, because other
+// calls may wait for the result.
 func (a *api) lead(e *examination, stop <-chan struct{}) {
 	defer a.examinations.leave(e)
 	e.Before = a.look()
@@ -176,7 +176,7 @@ func (a *api) lead(e *examination, stop <-chan struct{}) {
 	e.After = a.look()
 }
 
-// look returns the data that the checks need. It leaves out the list of owners, because no check uses it.
+// look returns the data that the checks need. The list of owners is left out, because no check uses it.
 func (a *api) look() doctor.Look {
 	s := a.agent.Snapshot()
 	l := doctor.Look{Stats: a.statsOf(s), Members: a.membersOf(s), History: a.pastOf()}

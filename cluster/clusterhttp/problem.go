@@ -25,7 +25,7 @@ type Problem struct { //nolint:errname // it is the body of a response in the fi
 	Status int `json:"-"` // status of the HTTP response
 }
 
-// The codes of a Problem.
+// These are the values of Problem.Code.
 const (
 	CodeBadRequest   = "bad_request"
 	CodeNotFound     = "not_found"
@@ -120,7 +120,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
 }
 
-// Is makes errors.Is treat a Problem like the error that the agent's Go methods return.
+// Is makes errors.Is match a Problem with the error that the agent's Go methods return.
 func (p *Problem) Is(target error) bool {
 	for _, k := range kinds {
 		if k.code == p.Code {

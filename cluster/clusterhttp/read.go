@@ -128,8 +128,8 @@ func (a *api) partitions(ring *ring, _ *http.Request) (any, *Problem) {
 // the agent's loop is stalled.
 func (a *api) stale(s *cluster.Snapshot) bool { return s.Stale() || a.stalled() != nil }
 
-// owned uses ring.Owned instead of the snapshot, because a snapshot does not know whether the node's own
-// lease has expired since.
+// owned uses ring.Owned instead of the snapshot, because the node's own lease may have expired since the
+// snapshot was made.
 func (a *api) owned(ring *ring, _ *http.Request) (any, *Problem) {
 	state := ring.Snapshot().State
 	owned := append([]placement.Partition{}, ring.Owned()...)
@@ -219,8 +219,8 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	return member
 }
 
-// ageOf returns the age of a member's lease in milliseconds, at least 1. It returns 0 for a member that this
-// node has never met.
+// ageOf returns the age of a member's lease in milliseconds, at least 1. ageOf returns 0 for a member that
+// this node has never met.
 func ageOf(m *cluster.Member) int64 {
 	if age := m.Age(); age < math.MaxInt64 {
 		return max(1, age.Milliseconds())
@@ -296,8 +296,8 @@ func param(query, name string) (value string, _ *Problem) {
 	return value, p
 }
 
-// find returns the value of a parameter of a query, and whether the parameter is present. It works like
-// url.ParseQuery, but does not build a map of all parameters. It rejects a parameter that appears twice. A
+// find returns the value of a parameter of a query, and whether the parameter is present. find parses like
+// url.ParseQuery, but does not build a map of all parameters. A parameter that appears twice is an error. A
 // semicolon is not a separator.
 func find(query, name string) (value string, found bool, _ *Problem) {
 	for query != "" {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxCalls is how many requests may be in progress, in addition to event streams.
+	// maxCalls is how many requests can be in progress at the same time, in addition to event streams.
 	maxCalls = 1024
 
-	// maxWriting is how many responses can wait for their clients at the same time. Each can take 64 kB of
-	// the kernel's memory, or more if the server does not come from NewServer. A client that reads normally
-	// finishes within milliseconds.
+	// maxWriting is how many responses can wait for their clients at the same time. Each response can take 64
+	// kB of the kernel's memory, or more if the server does not come from NewServer. A client that reads
+	// normally finishes within milliseconds.
 	maxWriting = 512
 
 	// maxHeld is the maximum total size of the responses that clients are reading. The longest response lists
@@ -83,8 +83,8 @@ func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, 
 	return nil, false
 }
 
-// leave ends the request. It first flushes the response. Otherwise net/http would flush it after the handler
-// has returned, and could wait for the client while no limit counts the request.
+// leave ends the request, but first flushes the response. Otherwise net/http would flush the response after
+// the handler has returned. net/http could then wait for the client while no limit counts the request.
 func (q *request) leave() {
 	if q.begun {
 		q.note(http.NewResponseController(q.ResponseWriter).Flush())
@@ -115,8 +115,8 @@ func (s *requests) forget(q *request) {
 	}
 }
 
-// hold adds the size of a response to the total, and reports whether the total is within the limit. If it is
-// not, hold cuts off the requests that hold the oldest response.
+// hold adds the size of a response to the total, and reports whether the total is within the limit. Above the
+// limit, hold cuts off the requests that hold the oldest response.
 func (q *request) hold(b *body) bool {
 	if q.token {
 		return true
@@ -138,8 +138,8 @@ func (q *request) hold(b *body) bool {
 	return ok
 }
 
-// oldest finds the oldest response that clients are reading. It removes all requests for that response from
-// the list, and returns them.
+// oldest finds the oldest response that clients are reading. All requests for that response are removed from
+// the list and returned.
 func (s *requests) oldest() (all []*request) {
 	var of *body
 	for at := s.writing.Front(); at != nil; {
@@ -180,8 +180,8 @@ func (q *request) begin() {
 	cutOff(cut)
 }
 
-// cutOff makes pending writes of the responses fail. The handlers return when net/http reports the failure.
-// Over HTTP/2, that happens only when the connection accepts another frame.
+// cutOff makes the pending writes of the given requests fail. Their handlers return when net/http reports the
+// failure. Over HTTP/2, that happens only when the connection accepts another frame.
 func cutOff(all []*request) {
 	for _, q := range all {
 		q.mu.Lock()
@@ -220,7 +220,7 @@ func (q *request) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (q *request) Unwrap() http.ResponseWriter { return q.ResponseWriter }
 
-// streaming marks the response of w as a stream, whose deadlines the stream sets itself.
+// streaming marks the response of w as a stream. A stream sets its own write deadlines.
 func streaming(w http.ResponseWriter) {
 	if q, ok := w.(*request); ok {
 		q.streams = true
@@ -236,14 +236,14 @@ type body struct {
 	gzip []byte // nil: no client has requested it yet
 }
 
-// kept has the latest responses of a ring that grow with the size of its table. All clients share them.
-// Otherwise each client that does not read would cost a copy.
+// kept has the latest responses whose size grows with the table of a ring. All clients share these responses,
+// because otherwise each client that does not read would cost a copy.
 type kept struct {
 	partitions shared[partitionsKey]
 	owned      shared[ownedKey]
 }
 
-// partitionsKey has everything that the response of /v1/partitions depends on.
+// partitionsKey has all values that determine the response of /v1/partitions.
 type partitionsKey struct {
 	table      *placement.Table
 	version    uint64
@@ -251,14 +251,14 @@ type partitionsKey struct {
 	stale      bool
 }
 
-// ownedKey has everything that the response of /v1/owned depends on. A node owns the partitions in state. If
-// its own lease has expired, the node owns nothing, and owns is false.
+// ownedKey has all values that determine the response of /v1/owned. A node owns the partitions in state. But
+// if its own lease has expired, the node owns nothing, and owns is false.
 type ownedKey struct {
 	state *events.State
 	owns  bool
 }
 
-// shared caches the latest response, with the key that the response depends on.
+// shared caches the latest response together with its key.
 type shared[K comparable] struct {
 	mu   sync.Mutex
 	of   K

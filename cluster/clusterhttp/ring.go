@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// ring is an agent or one of its scopes, with the journals and responses that all its readers share. Lookups
-// and streams use a ring.
+// ring serves lookups and streams, for the whole agent or for one of its scopes. All clients of a ring share
+// its journals and cached responses.
 type ring struct {
 	source
 	journal *batches // for event streams
@@ -43,8 +43,8 @@ type scopes struct {
 	rings map[string]*ring
 }
 
-// ringOf returns the ring for a request. With the parameter scope, that is the ring of the scope. Otherwise
-// it is the ring of all members.
+// ringOf returns the ring for a request. With the parameter scope, ringOf returns the ring of that scope.
+// Otherwise it returns the ring of all members.
 func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	name, given, p := find(r.URL.RawQuery, "scope")
 	switch {
@@ -83,7 +83,7 @@ func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) endpoint
 	}
 }
 
-// named returns part of a sentence that lists the first scopes of a node.
+// named returns text for an error message that lists the first scopes of a node.
 func named(all []*cluster.Scope) string {
 	const most = 8
 	if len(all) == 0 {

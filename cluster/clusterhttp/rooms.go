@@ -59,8 +59,8 @@ func (a *api) resolveRoom(room string, r *http.Request) (any, *Problem) {
 	return &answer, nil
 }
 
-// showRoom returns the node of a room and the reason. If the room is not pinned, it returns the node that the
-// room would get.
+// showRoom returns the node of a room and the reason. If the room is not pinned, showRoom returns the node
+// that the room would get.
 func (a *api) showRoom(room string, r *http.Request) (any, *Problem) {
 	d, p := demandIn(r.URL.RawQuery)
 	if p != nil {
@@ -242,7 +242,7 @@ func checkRoom(room string) *Problem {
 	return nil
 }
 
-// bare returns the text of an error without the prefix with the package name.
+// bare returns the text of an error without its package prefix.
 func bare(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "affinity: "), "lease: "), "cluster: ")
 }

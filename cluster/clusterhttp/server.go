@@ -11,9 +11,9 @@ import (
 
 const writeTimeout = 75 * time.Second
 
-// NewServer returns a server for h, which can be a [Handler] or a mux that contains a Handler. The server
-// limits the cost of idle, slow and hostile clients. Call Serve with a listener, or set Addr and call
-// ListenAndServe.
+// NewServer returns a server for h. h can be the result of [Handler], or a mux that contains it. The server
+// limits the resources that idle, slow and hostile clients can use. Call Serve with a listener, or set Addr
+// and call ListenAndServe.
 //
 // At most 4,096 connections are open at the same time, and at most 256 of them without a request in progress.
 // At either limit, the server closes the connection that has waited longest for its client. Idle connections
@@ -23,9 +23,9 @@ const writeTimeout = 75 * time.Second
 // On Linux and over HTTP/2, the server closes a connection whose client acknowledges nothing for 30 s. If a
 // host vanishes, its event streams therefore end within a minute.
 //
-// WriteTimeout is longer than most responses can take. Two kinds of response replace it: an event stream sets
-// a deadline for each event, and a call that waits for agreement sets its own deadline. For that, middleware
-// around the handler must support http.ResponseController (with Unwrap). Without that support, a stream ends
+// WriteTimeout is longer than most responses can take. An event stream instead sets a deadline for each
+// event, and a call that waits for agreement sets its own deadline. To set deadlines, the handler needs
+// http.ResponseController, so middleware around the handler must implement Unwrap. Otherwise a stream ends
 // after WriteTimeout and its client reconnects. Shutdown ends the streams at once and waits for other
 // requests.
 func NewServer(h http.Handler) *http.Server {
@@ -53,12 +53,13 @@ func NewServer(h http.Handler) *http.Server {
 }
 
 const (
-	// maxConns is four times the default number of event streams. It is far below the usual limit of file
-	// descriptors.
+	// maxConns is four times the default number of event streams. maxConns is also far below the usual limit
+	// of file descriptors.
 	maxConns = 4096
 
-	// maxWaiting limits the connections that wait for a request or for the rest of its headers. net/http does
-	// not distinguish the two. Each connection may already hold a third of a megabyte of short headers.
+	// maxWaiting limits the connections that wait for a request or for the rest of its headers. One limit
+	// covers both, because net/http does not distinguish them. Each connection may already hold a third of a
+	// megabyte of short headers.
 	maxWaiting = 256
 
 	// writeBuffer is how many bytes of a response the kernel buffers for a client that does not read. By
@@ -71,9 +72,9 @@ const (
 	ackTime = 30 * time.Second
 )
 
-// conns limits the connections of a server. At the limit, it closes the connection that has waited longest
-// for its client, so many silent or slow clients cannot block other clients. It never closes a connection
-// with a request in progress, such as an event stream.
+// conns limits the connections of a server. At the limit, conns closes the connection that has waited longest
+// for its client. Silent or slow clients therefore cannot block other clients. A connection with a request in
+// progress, such as an event stream, is never closed.
 type conns struct {
 	most, mostWaiting int
 
@@ -96,13 +97,14 @@ func newConns(most, mostWaiting int) *conns {
 // connKey is the context key of a request's net.Conn.
 type connKey struct{}
 
-// ConnContext limits what the kernel spends on a client that does not read. If you serve a [Handler] with a
-// server that does not come from [NewServer], set the server's ConnContext to this function.
+// ConnContext limits how much memory and time the kernel spends on a client that does not read. If you serve
+// a [Handler] with a server that does not come from [NewServer], set the server's ConnContext to this
+// function.
 //
 // On Linux, ConnContext makes the kernel close a TCP connection when the client's host has acknowledged
 // nothing for 30 s. Without ConnContext, a vanished host keeps its event streams for a quarter of an hour. On
-// all systems, ConnContext limits the kernel's write buffer of each connection to 64 kB. It supports TLS
-// connections, and returns ctx unchanged.
+// all systems, ConnContext limits the kernel's write buffer of each connection to 64 kB. ConnContext supports
+// TLS connections, and returns ctx unchanged.
 func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	if tcp, ok := raw(nc).(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(writeBuffer) // works on any open connection
@@ -111,7 +113,7 @@ func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	return ctx
 }
 
-// context is the ConnContext of the server. It also stores the connection for around.
+// context is the ConnContext of the server. The context also stores the connection, which around needs.
 func (s *conns) context(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ConnContext(ctx, nc), connKey{}, nc)
 }
@@ -142,7 +144,7 @@ func (s *conns) changed(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// around returns h with tracking of its requests.
+// around returns a handler that calls h and tracks its requests.
 func (s *conns) around(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		nc, _ := r.Context().Value(connKey{}).(net.Conn)
@@ -162,7 +164,7 @@ func (s *conns) answer(nc net.Conn) {
 	}
 }
 
-// wait appends c to the waiting list. If there are now too many connections, it closes the first connection
+// wait appends c to the waiting list. If there are now too many connections, wait closes the first connection
 // in the list. net/http notices the close.
 func (s *conns) wait(c *conn) {
 	if c.at != nil { // the server itself responded, for example to OPTIONS *
@@ -176,8 +178,9 @@ func (s *conns) wait(c *conn) {
 	}
 }
 
-// abort closes a connection at once. It bypasses TLS, because TLS would first send an alert, which takes up
-// to 5 s if the client does not read. abort also makes the kernel drop the unread rest of a response.
+// abort closes a connection at once. abort bypasses TLS, because TLS would first send an alert, which takes
+// up to 5 s if the client does not read. The kernel drops the rest of a response that the client has not
+// read.
 func (c *conn) abort() {
 	nc := raw(c.Conn)
 	if tcp, ok := nc.(*net.TCPConn); ok && c.asked {

@@ -40,7 +40,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if ring == a.whole { // rooms do not belong to scopes
-		// Subscribe before the client sees the stream open and resolves its rooms.
+		// Subscribe before the client sees that the stream is open, because it then resolves its rooms.
 		s.moves = movesOf(ctx, a.rooms)
 	}
 	if err := s.Send(nil); err != nil { // send the headers now, because the first batch may take a while
@@ -65,8 +65,8 @@ func placesWithoutToken(o Options) int {
 	return max(1, o.MaxStreams*3/4)
 }
 
-// enter reserves a place for a stream. It fails if all places are taken. Some places are reserved for clients
-// with a token.
+// enter reserves a place for a stream. If all places are taken, enter fails. Some places are reserved for
+// clients with a token.
 func (a *api) enter(w http.ResponseWriter, r *http.Request) (leave func(), _ *Problem) {
 	if a.closed() {
 		return nil, a.problemOf(cluster.ErrClosed)
@@ -117,8 +117,8 @@ func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
 	signalling.Follow(a.rooms, a.keepAlive).ServeHTTP(w, r.WithContext(ctx))
 }
 
-// stream is the event stream of one client. It holds at most one event of each type, even if the client is
-// slow, because later changes are merged into the next event.
+// stream is the event stream of one client. A stream holds at most one event of each type, even if the client
+// is slow, because later changes are merged into the next event.
 type stream struct {
 	*sse.Stream
 
@@ -174,9 +174,9 @@ func (s *stream) resume(id string) error {
 	return s.sendMoved(affinity.MovedBatch{Moved: []affinity.Moved{}, Resync: true})
 }
 
-// movesOf returns a channel with the moves of rooms from now on, or nil if rooms is nil. Its goroutine ends
-// when ctx ends or the resolver closes. The channel is never closed, because the stream continues after the
-// resolver has closed.
+// movesOf returns a channel with the moves of rooms from now on, or nil if rooms is nil. The goroutine of
+// movesOf ends when ctx ends or the resolver closes. The channel is never closed, because the stream
+// continues after the resolver has closed.
 func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.MovedBatch {
 	if rooms == nil {
 		return nil
@@ -195,8 +195,8 @@ func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.Move
 	return moves
 }
 
-// roomsInEvent is how many rooms an event of type moved can have. It keeps the event below 100 kB, so that a
-// slow client can read the event in time. Each stream encodes its own moved events.
+// roomsInEvent is how many rooms an event of type moved can have. With this limit, an event has at most 100
+// kB, so that a slow client can read the event in time. Each stream encodes its own moved events.
 const roomsInEvent = 128
 
 func (s *stream) sendMoved(b affinity.MovedBatch) error {

@@ -94,8 +94,8 @@ func routingScript(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(routing.JavaScript()) // an error means that the client disconnected
 }
 
-// tables has the data that is sent to the routing clients of a ring. It watches the ring while at least one
-// routing client is connected.
+// tables has the data that is sent to the routing clients of a ring. While at least one routing client is
+// connected, tables watches the ring.
 type tables struct {
 	of      source
 	cluster string
@@ -155,9 +155,9 @@ func (t *tables) show(s *cluster.Snapshot) {
 	}
 }
 
-// stateOf returns the state for routing clients. If nothing has changed, it returns old. A stalled loop does
-// not make the state stale, because the loop may continue without a new snapshot. Instead, a stalled loop
-// ends the streams.
+// stateOf returns the state for routing clients. If nothing has changed, stateOf returns old. A stalled loop
+// does not make the state stale, because the loop may continue without a new snapshot. Instead, a stalled
+// loop ends the streams.
 func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.State {
 	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: s.Stale(), Members: membersOf(old, s.Members)}
 	if s.Table == nil { // before the first table, or after the agent has stopped
@@ -174,8 +174,8 @@ func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.
 	return &next
 }
 
-// membersOf returns the members in the form for routing clients. It reuses the members of old that have not
-// changed.
+// membersOf returns the members in the form for routing clients. Members that have not changed are reused
+// from old.
 func membersOf(old *tablewire.State, members []*cluster.Member) []*tablewire.Member {
 	var known []*tablewire.Member
 	if old != nil {

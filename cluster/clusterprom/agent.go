@@ -22,7 +22,7 @@ func nodeFamilies() []family {
 			to <- prometheus.MustNewConstMetric(info, prometheus.GaugeValue, 1, v.cfg.ID, v.cfg.Cluster, v.cfg.Zone, v.cfg.Strategy.Name())
 		}},
 		gauge("node_weight",
-			"Share of this node relative to other nodes. A node with 0 owns nothing. The value grows during slow start.",
+			"Share of this node relative to other nodes. A node with weight 0 owns nothing. The value grows during slow start.",
 			func(v *view) float64 { return float64(v.Self.Weight) }),
 		gauge("node_capacity", "Units of load that this node can carry, or 0 if no capacity is configured.",
 			func(v *view) float64 { return float64(v.Self.Capacity) }),
@@ -264,7 +264,7 @@ func gossipFamilies() []family {
 				}
 			}),
 		counters("messages_sealed_total", "Messages that this node encrypted with the current gossip key, by the fingerprint of the key. "+
-			"Packets and messages of streams are counted. All nodes together can encrypt at most 2^32 messages with one key. 0 if there is no key.",
+			"The count includes packets and messages of TCP streams. All nodes together can encrypt at most 2^32 messages with one key. 0 if there is no key.",
 			"key", func(v *view) map[string]uint64 { return map[string]uint64{v.Stats.SealedWith: v.Stats.Sealed} }),
 		counter("packets_sent_total", "Packets with heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.PacketsSent }),
 		counter("packets_received_total", "Packets with heartbeats that this node received.",

@@ -28,7 +28,7 @@ import (
 	"strings"
 )
 
-// Info holds the values that the API does not provide.
+// Info has the values that the page cannot get from the API.
 type Info struct {
 	Cluster string // name of the cluster
 	Rooms   bool   // the API can look up rooms
@@ -38,8 +38,8 @@ type Info struct {
 //go:embed page
 var files embed.FS
 
-// policy allows only what the page needs. Trusted types make the browser refuse strings as markup, even if a
-// script of the page has a bug.
+// policy is the page's Content-Security-Policy, and allows only what the page needs. Trusted types make the
+// browser refuse strings as markup, even if a script of the page has a bug.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
@@ -64,8 +64,8 @@ func Handler(info Info) http.Handler {
 	})
 }
 
-// render inserts the values of info into the page. It does not use html/template, because that package calls
-// methods by name. The linker would then keep all exported methods of an application that serves the page.
+// render inserts the values of info into the page. It does not use html/template, because html/template calls
+// methods by name, so the linker would keep all exported methods of an application that serves the page.
 func render(info Info) []byte {
 	page, err := files.ReadFile("page/index.html")
 	if err != nil {

@@ -18,7 +18,7 @@ func (e Examination) agent() Check {
 		s.Cluster, e.Addr, plural(len(e.After.Members.Members), "member"), s.Partitions, s.Strategy)}
 }
 
-// ready reports why the agent is not ready. It reports all holds and, if the node is not active yet, its
+// ready reports why the agent is not ready. ready reports all holds and, if the node is not active yet, its
 // phase.
 func (e Examination) ready() (found []Check) {
 	s := e.After.Stats
@@ -71,7 +71,7 @@ func (e Examination) away() Check {
 // moved is the advice for a node whose address is wrong.
 const moved = "give its host that address again, or restart it with an address that the host has: --advertise and --bind, or --bind 0.0.0.0:PORT alone to have it found by itself"
 
-// address reports an advertised address at which other nodes cannot reach the agent.
+// address fails if other nodes cannot reach the agent at its advertised address.
 func (e Examination) address() []Check {
 	why := e.After.Stats.Unreachable
 	if why == "" || e.After.Stats.Waits != "" { // the check ready reports this
@@ -115,8 +115,8 @@ func (e Examination) leases() Check {
 	}
 }
 
-// clocks compares each clock with the median. It does not use this agent's own clock as the reference,
-// because that clock may be wrong.
+// clocks compares each clock with the median. This agent's own clock is not the reference, because that clock
+// may be wrong.
 func (e Examination) clocks() Check {
 	members := slices.Clone(e.After.Members.Members)
 	if rejected := e.After.Members.Ahead; len(rejected) > 0 {
@@ -223,9 +223,9 @@ func (e Examination) balance() Check {
 	return c
 }
 
-// withSteps adds instructions to advice that recommends more partitions. The instructions are needed because
-// nodes with different numbers of partitions reject each other, so agents cannot be restarted with another
-// number one by one.
+// withSteps adds instructions to advice that recommends more partitions. The change needs instructions,
+// because nodes with different numbers of partitions reject each other. A rolling restart with another number
+// therefore does not work.
 func withSteps(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
 		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
@@ -245,12 +245,12 @@ func (e Examination) timings() []Check {
 	}}
 }
 
-// sealWarn is half the number of messages that AES-GCM with random nonces allows per key. The other half
-// leaves time to change the key.
+// sealWarn is half the number of messages that AES-GCM with random nonces allows per key. The warning comes
+// at half, so that there is time to change the key.
 const sealWarn = 1 << 31
 
-// key warns when the cluster has encrypted about sealWarn messages with its gossip key. It assumes that every
-// node encrypts as many messages as this node, which counts since the start of its process.
+// key warns when the cluster has encrypted about sealWarn messages with its gossip key. The check assumes
+// that every node has encrypted as many messages as this node since the start of its process.
 func (e Examination) key() []Check {
 	s, members := e.After.Stats.Counts, uint64(max(1, len(e.After.Members.Members)))
 	if s.Sealed < (sealWarn+members-1)/members {

@@ -96,7 +96,7 @@ func countersOf(s report.Stats) map[string]uint64 {
 	return all
 }
 
-// named reports whether another check already explains by how much a counter has grown.
+// named reports whether another check already explains the growth of a counter.
 func (e Examination) named(counter string, by uint64) bool {
 	switch counter {
 	case "expired":

@@ -1,5 +1,5 @@
 // Package doctor checks what an agent reports about itself and its cluster. The command roost doctor, the
-// endpoint GET /v1/doctor and the dashboard use it. Take two looks at an agent and compare them:
+// endpoint GET /v1/doctor and the dashboard show the results. Take two looks at an agent and compare them:
 //
 //	e := doctor.Examination{Before: look(), Addr: addr, Over: 2 * time.Second}
 //	time.Sleep(e.Over)
@@ -15,8 +15,8 @@
 //
 // # Limits
 //
-// The checks know only what one agent reports. A finding can contain text from other nodes, such as their ids,
-// so show findings as text and never as markup.
+// The checks use only the reports of one agent. A finding can contain text from other nodes, such as their
+// ids, so show findings as text and never as markup.
 package doctor
 
 import (
@@ -45,7 +45,7 @@ func (v Verdict) String() string { return [...]string{"ok", "warn", "fail"}[v] }
 // MarshalText implements encoding.TextMarshaler.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It returns an error for an unknown verdict.
+// UnmarshalText implements encoding.TextUnmarshaler. UnmarshalText returns an error for an unknown verdict.
 func (v *Verdict) UnmarshalText(text []byte) error {
 	for *v = OK; *v <= Fail; *v++ {
 		if v.String() == string(text) {
@@ -74,7 +74,7 @@ type Diagnosis struct {
 	Checks []Check      `json:"checks"`
 }
 
-// Look is what an agent reports at one moment.
+// Look is the report of an agent at one moment.
 type Look struct {
 	Stats   report.Stats
 	Members report.Members
@@ -157,7 +157,7 @@ func Expect(members, want int) Check {
 	return c
 }
 
-// Add adds findings that Diagnose does not produce, and updates the status and the order.
+// Add adds findings of checks that Diagnose does not run, and updates the status and the order.
 func (d *Diagnosis) Add(checks ...Check) {
 	for _, c := range checks {
 		d.Status = max(d.Status, c.Status)

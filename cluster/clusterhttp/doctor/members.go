@@ -161,7 +161,8 @@ func (e Examination) streamsAlone() (found []string) {
 }
 
 // settling returns the nodes that were settling at both looks while other nodes owned partitions, if the
-// reason is unknown. If no member is active, for example because the nodes are isolated, it returns none.
+// reason is unknown. If no member is active, for example because the nodes are isolated, settling returns
+// none.
 func (e Examination) settling() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {
@@ -209,8 +210,8 @@ func (e Examination) turns() map[lease.NodeID]string {
 	return found
 }
 
-// comesAndGoes returns the nodes that stopped at least three times within restartWindow without leaving. It
-// omits flapping nodes and ids in turns, because other checks report them.
+// comesAndGoes returns the nodes that stopped at least three times within restartWindow without leaving.
+// comesAndGoes omits flapping nodes and the ids in turns, because other checks report those.
 func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string) {
 	const window, least = restartWindow, 3
 	h := e.After.History
@@ -237,8 +238,8 @@ func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string
 	return found
 }
 
-// mute returns the nodes that specify a capacity but report no load. It returns none if this agent pins no
-// rooms, because only rooms are placed by capacity and load.
+// mute returns the nodes that specify a capacity but report no load. If this agent pins no rooms, mute
+// returns none, because capacity and load matter only for rooms.
 func (e Examination) mute() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {

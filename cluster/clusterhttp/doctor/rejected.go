@@ -67,8 +67,8 @@ func (e Examination) rejected() (checks []Check) {
 	return checks
 }
 
-// clusterName returns the cluster name of a packet for display. It shortens and quotes the name, because the
-// name comes from an unauthenticated sender.
+// clusterName returns the cluster name of a packet for display. The name is shortened and quoted, because the
+// sender is not authenticated.
 func clusterName(cluster string) string {
 	if cluster == "" {
 		return "no name"

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// seeds warns about seeds that are not members. It does not resolve host names, because this machine may
+// seeds warns about seeds that are not members. seeds does not resolve host names, because this machine may
 // resolve them differently than the agent's machine.
 func (e Examination) seeds() Check {
 	f := e.findSeeds()
@@ -63,7 +63,7 @@ func (e Examination) seedless() Check {
 	}
 }
 
-// foundSeeds has the seeds of an agent. The agent itself is not included, but can be in the configured list,
+// foundSeeds has the seeds of an agent except the agent itself. The configured list can include the agent,
 // because all nodes may have the same list.
 type foundSeeds struct {
 	present []string // seeds at the addresses of members
@@ -76,7 +76,7 @@ func (f foundSeeds) none() bool {
 	return len(f.present)+len(f.lost)+len(f.missing)+len(f.names) == 0
 }
 
-// String describes the seeds. It is used if no seed is missing.
+// String describes the seeds. Call String only if no seed is missing.
 func (f foundSeeds) String() string {
 	var parts []string
 	for _, p := range []struct {

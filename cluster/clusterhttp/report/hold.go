@@ -15,7 +15,7 @@ type Hold struct {
 	Reason string        `json:"reason"`           // for people
 }
 
-// Explanation says why a node owns nothing.
+// Explanation is text that explains why a node owns nothing.
 type Explanation struct {
 	Finding string // what has happened
 	Means   string

@@ -50,16 +50,16 @@ type Member struct {
 	// member is not draining.
 	DrainsMS int64 `json:"drains_ms,omitempty"`
 
-	// HTTP is the URL of the member's own HTTP API. Only /v1/members has this field. It is omitted if other
-	// nodes cannot reach the API.
+	// HTTP is the URL of the member's own HTTP API. Only /v1/members has this field. The field is omitted if
+	// other nodes cannot reach the API.
 	HTTP string `json:"http,omitempty"`
 
 	// Meta is the data that the member's application announces, in base64. Only /v1/members has this field.
 	Meta string `json:"meta,omitempty"`
 
 	// Keys has the fingerprints of the member's gossip keys, at most four. The first is the key that the
-	// member sends with, and the others are keys that it also accepts. Only /v1/members has this field. It is
-	// omitted if the member has no key.
+	// member sends with, and the others are keys that it also accepts. Only /v1/members has this field. The
+	// field is omitted if the member has no key.
 	Keys []string `json:"keys,omitempty"`
 }
 
@@ -95,12 +95,13 @@ type Members struct {
 	// TCP. UDP packets between the two nodes are lost in at least one direction.
 	StreamsAlone map[lease.NodeID]string `json:"streams_alone,omitempty"`
 
-	// Lost lists the members that left or failed within the last 30 minutes and have not returned. It has at
-	// most 256 members, latest first. Members that were lost before this node started are not included.
+	// Lost lists the members that left or failed within the last 30 minutes and have not returned. The list
+	// has at most 256 members, latest first. Members that were lost before this node started are not
+	// included.
 	Lost []Lost `json:"lost,omitempty"`
 }
 
-// Ahead is a node whose clock is too far ahead of the cluster's.
+// Ahead is a node whose clock is too far ahead of the other clocks in the cluster.
 type Ahead struct {
 	ID   lease.NodeID `json:"id"`
 	ByMS int64        `json:"by_ms"`
@@ -116,8 +117,8 @@ type Lost struct {
 	HTTP       string       `json:"http,omitempty"` // URL of the member's HTTP API, if other nodes could reach the API
 }
 
-// History is the response to /v1/history. It has the events and samples that this node has recorded since its
-// start, oldest first. See cluster.History.
+// History is the response to /v1/history. Events and Samples are what this node has recorded since its start,
+// oldest first. See cluster.History.
 type History struct {
 	Self    lease.NodeID `json:"self"`
 	Now     time.Time    `json:"now"` // by this node's clock, like all times in a History
@@ -144,7 +145,7 @@ type Event struct {
 	OldWeight   uint32            `json:"old_weight,omitempty"`
 }
 
-// Sample is the state of this node and its view at one moment.
+// Sample has numbers about this node and its view at one moment.
 type Sample struct {
 	At      time.Time `json:"at"`
 	Members int       `json:"members"` // number of live members
@@ -153,8 +154,8 @@ type Sample struct {
 	Load    int64     `json:"load"`    // load that this node reports
 }
 
-// Partitions is the response to /v1/partitions. It has the table in a form that can be stored, and the
-// table's balance. The method Table returns the table.
+// Partitions is the response to /v1/partitions. The response has the table in a form that can be stored, and
+// the table's balance. The method Table returns the table.
 type Partitions struct {
 	placement.Export
 	Counts   map[lease.NodeID]int `json:"counts"`
@@ -170,15 +171,16 @@ type Balance struct {
 	Advice  string  `json:"advice,omitempty"`
 }
 
-// Stats is the response to /v1/stats. It has the settings of this agent, and its counters since its start.
+// Stats is the response to /v1/stats. The response has the settings of this agent, and its counters since its
+// start.
 type Stats struct {
 	Self  lease.NodeID `json:"self"`
 	State string       `json:"state"`           // left, joining, the cause of the first hold, active, isolated (also while settling after isolation) or settling
 	Holds []Hold       `json:"holds,omitempty"` // why this node owns nothing; solve the causes in this order
 	Waits string       `json:"waits,omitempty"` // why this node is still joining: a seed does not respond, or UDP packets do not arrive
 
-	// Unreachable is the reason why other nodes cannot reach this node at its advertised address. It is empty
-	// if this node has found no such reason.
+	// Unreachable is the reason why other nodes cannot reach this node at its advertised address. Unreachable
+	// is empty if this node has found no such reason.
 	Unreachable string `json:"unreachable,omitempty"`
 
 	Settings Settings             `json:"settings"`
@@ -186,12 +188,12 @@ type Stats struct {
 	Readers  []events.ReaderStats `json:"readers"`         // lag of the readers of events, by the method with which they read
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // set if this agent pins rooms
 
-	// Rejected lists the sources whose gossip this node has rejected, latest first. For each reason, it has
-	// at most four sources over UDP and four over TCP.
+	// Rejected lists the sources whose gossip this node has rejected, latest first. For each reason, the list
+	// has at most four sources over UDP and four over TCP.
 	Rejected []Rejection `json:"rejected,omitempty"`
 
-	// Evacuation is the current or latest evacuation of this node's rooms. It is nil if this node has not
-	// evacuated rooms.
+	// Evacuation is the current or latest evacuation of this node's rooms. Evacuation is nil if this node has
+	// not evacuated rooms.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 
 	// Sources is set if the process can reload its settings while it runs, as roost agent can.
@@ -204,8 +206,8 @@ type Sources struct {
 	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long reloading has failed
 	Restart   []string `json:"restart,omitempty"`    // changed settings that need a restart to take effect
 
-	// KeyFile is the path of the file with the gossip keys. It is set only if the keys in use differ from the
-	// file, because POST /v1/keys changed the keys but could not write the file.
+	// KeyFile is the path of the file with the gossip keys. KeyFile is set only if POST /v1/keys changed the
+	// keys but could not write the file, so that the keys in use differ from the file.
 	KeyFile string `json:"key_file,omitempty"`
 }
 
