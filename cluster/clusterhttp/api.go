@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// These types are the JSON of the API. Fields are added, never removed or renamed. Package report defines the
-// types that package doctor checks, so that doctor does not have to import this package.
+// These types define the JSON of the API. Fields are added, never removed or renamed. Package report defines
+// the types that package doctor checks, so that doctor does not have to import this package.
 
 type (
 	// Member is a live node.
@@ -90,7 +90,7 @@ type Changed struct {
 	Load      int64        `json:"load"`
 	Converged bool         `json:"converged"`
 
-	// Evacuation is set if a drain moves, or has moved, rooms of this node.
+	// Evacuation describes the latest evacuation of this node's rooms. It is nil if there was none.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 }
 
@@ -122,7 +122,7 @@ type RoomDetail struct {
 	Candidates []RoomCandidate `json:"candidates"` // every live member, best for the room's partition first
 }
 
-// RoomCandidate is a member in the view of the agent that places a room. Amounts are units of load.
+// RoomCandidate is a member that an agent considers when it places a room. Amounts are units of load.
 type RoomCandidate struct {
 	ID         lease.NodeID `json:"id"`
 	Load       int64        `json:"load"`       // the load that the node last reported

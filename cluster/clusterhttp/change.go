@@ -70,8 +70,8 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 }
 
 // perform runs do, and waits for at most wait until all members have agreed to the change. The change
-// continues even if the caller disconnects or does not wait, because do runs in its own goroutine with its
-// own deadline.
+// continues even if the caller disconnects or does not wait, because the function do runs in its own
+// goroutine with its own deadline.
 func (a *api) perform(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -313,7 +313,7 @@ func wrongField(err error) string {
 	if !ok {
 		return strings.TrimPrefix(err.Error(), "json: ")
 	}
-	field, want := strings.TrimPrefix(wrong.Field, "Demand."), "a whole number" // embedded in roomDemand
+	field, want := strings.TrimPrefix(wrong.Field, "Demand."), "a whole number" // Demand is embedded in roomDemand
 	if field == "" {
 		return "it must be a JSON object, not " + wrong.Value
 	}

@@ -32,7 +32,7 @@ const DefaultBase = "127.0.0.1:8401"
 // concurrent use, but don't change the fields at the same time.
 //
 // If the agent responds with a problem, the error is a *[Problem]. If ctx ends first, the error wraps
-// ctx.Err(). Otherwise the error names the address that did not give a valid response.
+// ctx.Err(). Any other error names the address that did not return a valid response.
 type Client struct {
 	// Base is the host:port or the URL of the agent. If the API is mounted under a path, use a URL with that
 	// path. Default DefaultBase.
@@ -47,9 +47,9 @@ type Client struct {
 	// no such scope. To use several scopes, copy the Client.
 	Scope string
 
-	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be 0, because any other value
-	// would end every stream of Events. To limit a call, use its context instead. The Client follows
-	// redirects only if HTTP has a CheckRedirect.
+	// HTTP sends the requests. Default http.DefaultClient. The Timeout of HTTP should be 0, because any other
+	// value would end every stream of Events. To limit the time of a call, set a deadline in its context. The
+	// Client follows redirects only if HTTP has a CheckRedirect.
 	HTTP *http.Client
 }
 
@@ -182,8 +182,8 @@ func (c *Client) RemoveKey(ctx context.Context, fingerprint string) (Keys, error
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"remove": fingerprint})
 }
 
-// millisOf converts a duration to milliseconds. It returns an error if a duration other than 0 would become
-// 0, because 0 has a special meaning in the API.
+// millisOf converts a duration to milliseconds. A duration that is not 0 but less than 1 ms is an error,
+// because 0 has a special meaning in the API.
 func millisOf(what string, d time.Duration) (int64, error) {
 	if ms := d.Milliseconds(); ms != 0 || d == 0 {
 		return ms, nil
@@ -198,7 +198,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return err
 }
 
-// waitWithin returns how long the agent can wait and still respond before the deadline of ctx.
+// waitWithin returns how long the agent can wait so that its response still arrives before the deadline of
+// ctx.
 func waitWithin(ctx context.Context) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -270,8 +271,8 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	return resp, nil
 }
 
-// stays returns an HTTP client that does not follow redirects. Agents never redirect, and following a
-// redirect would send the token to another server.
+// stays returns an HTTP client that does not follow redirects by default. Agents never redirect, and
+// following a redirect would send the token to another server.
 func (c *Client) stays() *http.Client {
 	own := *cmp.Or(c.HTTP, http.DefaultClient)
 	if own.CheckRedirect == nil {
@@ -299,7 +300,7 @@ func (c *Client) problem(resp *http.Response) error {
 	return p
 }
 
-// failed converts the error of a call that received no response, or only part of one.
+// failed returns an error with advice for a call that received no response or only part of a response.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if failure, ok := errors.AsType[*url.Error](err); ok {
 		err = failure.Err // the messages below already name the address
@@ -330,7 +331,7 @@ func (c *Client) base() (string, error) {
 
 func (c *Client) where() string { return agenturl.Shown(cmp.Or(c.Base, DefaultBase)) }
 
-// readAll reads a whole response. It fails if the response is larger than maxAnswer.
+// readAll reads a whole response. A response that is larger than maxAnswer is an error.
 func readAll(body io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {

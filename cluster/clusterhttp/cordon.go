@@ -33,7 +33,7 @@ func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, a.problemOf(err)
 	}
 	c := a.changed()
-	c.Converged = c.State == before && a.agent.Converged() // if the state changed, it has yet to spread
+	c.Converged = c.State == before && a.agent.Converged() // a changed state has not spread yet
 	return c, nil
 }
 

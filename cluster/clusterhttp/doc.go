@@ -88,8 +88,8 @@
 // and the node drains until two reports in a row are in time. After a report with a ttl_ms of 0, the agent
 // expects no further reports. An application that never reports is considered healthy.
 //
-// /v1/cordon keeps a member from owning anything, in the view of all members, for at most a day, even if the
-// member restarts. /v1/members shows a cordoned member as draining, with the reason. A second cordon of a
+// /v1/cordon keeps a member from owning anything, for at most a day, even if the member restarts. All members
+// honor the cordon. /v1/members shows a cordoned member as draining, with the reason. A second cordon of a
 // node replaces the first.
 //
 // /v1/keys changes the gossip keys of this node only. With install in the body, the node accepts another key
@@ -114,10 +114,11 @@
 // joins again after its lease expired does the same. While that node joins, its /v1/members lists the last
 // known members, with stale set.
 //
-// A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the node's rooms to other nodes, at rate rooms
-// per second (default 10), or faster if the deadline requires it: see package evacuate. The call responds
-// before the rooms have moved. To follow the progress, poll the field evacuation of /v1/stats until over is
-// true. /v1/undrain stops the evacuation. A second drain replaces the rate and the deadline.
+// A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the node's rooms to other nodes. The rooms
+// move at rate rooms per second (default 10), or faster if the deadline requires it. For details, see package
+// evacuate. The call responds before the rooms have moved. To follow the progress, poll the field evacuation
+// of /v1/stats until over is true. /v1/undrain stops the evacuation. A second drain replaces the rate and the
+// deadline.
 //
 // # Scopes
 //
@@ -140,7 +141,7 @@
 //	DELETE /v1/rooms/{room}            [ReleasedRoom]    the room has ended
 //	GET    /v1/rooms?node=ID&limit=N   [Rooms]           the pinned rooms of one node or of all
 //
-// These calls need [Options].Rooms, which roost agent --redis sets.
+// Calls about rooms need [Options].Rooms, which roost agent --redis sets.
 //
 // A media server in any language runs next to an agent. When a participant arrives for a room, the server
 // calls resolve on its agent:
@@ -151,12 +152,12 @@
 // node. The agent does not know the address of a node that it has never met. The node in the response then
 // has an empty api_addr and no age_ms, and the server should retry.
 //
-// If the room is on the agent's own node, hosted is true: the agent keeps the pin of the room alive, and
+// If the room is on the agent's own node, hosted is true. The agent then keeps the pin of the room alive, and
 // stores size as the number of participants. Without size, the stored number does not change. The server must
-// call resolve again whenever the number changes, and at least every touch_within_s seconds. Otherwise the
-// hosting expires, and later the pin expires, too. When the room ends, the server deletes the room. If the
-// room moves away, the server receives the event moved. If the server misses the event, the next resolve
-// returns the new node.
+// call resolve again whenever the number changes, and at least every touch_within_s seconds. If the server
+// does not call in time, the hosting expires, and later the pin expires, too. When the room ends, the server
+// deletes the room. If the room moves away, the server receives the event moved. If the server misses the
+// event, the next resolve returns the new node.
 //
 // A service that only directs clients to rooms calls resolve with no_host. The agent then does not host the
 // room, even if the room is on its node.
@@ -164,9 +165,9 @@
 // When a client loses its connection to the room's node, the client or its signalling server calls report on
 // the agent of any other node. The call passes to and epoch of the response that directed the client to the
 // lost node. The agent then checks the lost node. If the room has already moved, the agent responds at once.
-// If the process on the lost node still runs, the agent also responds at once, and the room does not move.
-// Otherwise the agent responds with the new node as soon as it has confirmed that the process ended, or after
-// at most a second.
+// If the process on the lost node still runs, the agent also responds at once, and the room does not move. If
+// the process does not respond, the agent returns the new node as soon as it has confirmed that the process
+// ended, or after at most a second.
 //
 // A room that is too large for its node needs additional nodes, called relays. The room's node sends each
 // stream once to each relay, and the relay serves the stream to its own participants. GET …/relays returns
@@ -195,8 +196,8 @@
 // # History
 //
 // /v1/history has the last 200 events that this node has seen since its start, oldest first. Each event has a
-// time, by the clock of the node, and a kind. [cluster.EventKind] lists the kinds and their fields. Fields
-// that are zero or that the kind does not use are omitted.
+// kind and a time by the clock of the node. [cluster.EventKind] lists the kinds and their fields. Fields that
+// are zero or that the kind does not use are omitted.
 //
 // An event without member describes the table if its kind is moved. Any other event without member stands for
 // several members, because more than 20 events of the same kind and reason occurred at the same moment. The
@@ -217,23 +218,24 @@
 // # Events
 //
 // /v1/events is a text/event-stream. An event of type batch has an events.Batch as JSON. The first batch of a
-// stream is full: it contains everything that the node owns. The agent sends this batch as soon as the node
-// has a table. Later batches contain changes.
+// stream is full, which means that it contains everything that the node owns. The agent sends this batch as
+// soon as the node has a table. Later batches contain changes.
 //
 // A client that reconnects sends the id of its last batch in the header Last-Event-ID. EventSource does so
-// automatically. If the agent still has that state, the stream resumes: the first batch has the changes since
-// then, and is omitted if there are none. Otherwise the first batch is full, for example after a restart of
-// the agent or after many changes. The field full shows whether a batch is full.
+// automatically. If the agent still has the state of that batch, the stream resumes. The first batch then has
+// the changes since that state, and is omitted if there are no changes. If the agent no longer has the state,
+// for example after a restart or after many changes, the first batch is full. The field full of a batch is
+// true if the batch is full.
 //
 // An event of type moved has an affinity.MovedBatch as JSON, and no id. The batch lists the rooms that have
 // moved, if this node moved or knew the rooms. Moves before the start of the stream are not sent. If resync
 // is set, the batch may be incomplete, so resolve all rooms again. If the agent pins rooms and the client
 // sends a Last-Event-ID, the stream starts with an event of type moved with resync set.
 //
-// /v1/rooms/{room}/follow is a text/event-stream for one room. Each message has a [reconnect.Directive] as
-// JSON. The first message names the room's node, and later messages name each new node. The stream does not
-// pin the room, so the first message arrives when the room has a node. A client that reconnects gets the
-// current directive.
+// /v1/rooms/{room}/follow is a text/event-stream for one room. The data of each message is a
+// [reconnect.Directive] as JSON. The first message names the room's node, and later messages name each new
+// node. The stream does not pin the room, so the first message arrives when the room has a node. A client
+// that reconnects gets the current directive.
 //
 // After 15 s ([Options].KeepAlive) without an event, the agent sends a comment. The agent disconnects a
 // client that takes longer than 10 s to read an event. A slow client costs only the memory of one batch of
@@ -297,9 +299,9 @@
 // # Access
 //
 // Every client that reaches the listener can read, unless [Options] has TokenReads or a ReadToken. A read
-// without a token over plain http must address the node with an IP address, localhost, a name that does not
-// exist in the public DNS, or one of Options.Hosts. Otherwise an attacker could point a host name at this
-// node (DNS rebinding), and a browser would let the attacker's page read from the node.
+// without a token over plain http must use one of these hosts in its URL: an IP address, localhost, a name
+// that does not exist in the public DNS, or one of Options.Hosts. The rule prevents DNS rebinding, where an
+// attacker points a host name at this node so that a browser lets the attacker's page read from the node.
 //
 // Requests other than GET, HEAD and OPTIONS have two more rules:
 //
@@ -310,5 +312,6 @@
 //     Options.Hosts.
 //
 // /healthz, /readyz and /reconnect.mjs need no token. A quarter of the event streams is reserved for clients
-// that show a token. For TLS, pass a TLS listener to Serve of [NewServer]. roost agent has --http-tls-cert.
+// that show a token. For TLS, call Serve of the server from [NewServer] with a TLS listener. For roost agent,
+// set --http-tls-cert.
 package clusterhttp

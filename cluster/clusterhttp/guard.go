@@ -28,8 +28,8 @@ func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 	return &bounded
 }
 
-// guard decides which callers are admitted. guard checks the method instead of the endpoint, so that
-// endpoints that are added later are also protected.
+// guard decides which requests are admitted. The decision depends on the method instead of the endpoint, so
+// that new endpoints are protected, too.
 type guard struct {
 	origin       http.CrossOriginProtection
 	tokens       func() (operate, read []string)
@@ -50,9 +50,9 @@ func newGuard(o Options) *guard {
 	}
 }
 
-// Admit checks the headers of a request as a [Handler] with these options does. It returns nil if the Handler
-// would accept the request, and otherwise the reason for the rejection. Use Admit in a server that responds
-// before the agent exists.
+// Admit checks the headers of a request as a [Handler] with these options does. Admit returns nil if the
+// Handler would accept the request, and otherwise the reason for the rejection. Use Admit in a server that
+// responds before the agent exists.
 func (o Options) Admit(r *http.Request) *Problem { return newGuard(o).admit(r) }
 
 // admit returns nil if the request is accepted, and otherwise the reason for the rejection.

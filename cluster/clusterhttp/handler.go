@@ -74,7 +74,8 @@ type Options struct {
 	HostFor time.Duration
 
 	// Sources, if set, returns the state of the files and variables from which the process reloads its
-	// settings. The doctor checks this state. Sources must not block, and must be safe for concurrent use.
+	// settings. GET /v1/doctor checks this state. Sources must not block, and must be safe for concurrent
+	// use.
 	Sources func() *Sources
 
 	// SaveKeys, if set, saves the gossip keys of the agent ([cluster.Agent.Keys]) for its next start. The

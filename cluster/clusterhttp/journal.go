@@ -56,8 +56,8 @@ func (j *journal[S]) entry(from, to *S) *entry[S] {
 	return e
 }
 
-// find searches the states after the events in the journal. It returns a state that satisfies the function
-// is, or nil.
+// find searches the journal for a state that satisfies the function is. If there is no such state, find
+// returns nil.
 func (j *journal[S]) find(is func(*S) bool) *S {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,12 +11,13 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Problem is the body of every error response, and the error that [Client] returns for it. errors.Is matches
-// a Problem with the error for its code: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope,
-// cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember, cluster.ErrLastCandidate, cluster.ErrCordons,
-// cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey, cluster.ErrKeyLacking,
-// cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore, affinity.ErrNoCapacity, affinity.ErrRequire,
-// affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged, affinity.ErrSettings.
+// Problem is the body of every error response, and the error that [Client] returns for such a response.
+// errors.Is matches a Problem with the Go error of its code, which is one of cluster.ErrNotReady,
+// cluster.ErrNoMembers, cluster.ErrEmptyScope, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
+// cluster.ErrLastCandidate, cluster.ErrCordons, cluster.ErrLoadComputed, cluster.ErrSealed,
+// cluster.ErrUnknownKey, cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
+// affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged,
+// affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
@@ -38,7 +39,7 @@ const (
 	CodeForbidden    = "forbidden" // cross-origin
 	CodeBusy         = "busy"      // too many requests or event streams
 	CodeClosed       = "closed"
-	CodeStalled      = "stalled" // the agent's loop stands still
+	CodeStalled      = "stalled" // the agent's loop is stalled
 	CodeInternal     = "internal"
 
 	// Codes about cordons.

@@ -58,7 +58,7 @@ type request struct {
 	begun   bool // writing the response has begun
 	late    bool // the client did not read within answerTime
 	body    *body
-	at      *list.Element // in writing
+	at      *list.Element // element in requests.writing
 
 	mu   sync.Mutex
 	over bool // the handler has returned, or is about to
@@ -83,8 +83,8 @@ func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, 
 	return nil, false
 }
 
-// leave ends the request, but first flushes the response. Otherwise net/http would flush the response after
-// the handler has returned. net/http could then wait for the client while no limit counts the request.
+// leave ends the request, but first flushes the response. Without the flush, net/http would flush the
+// response after the handler has returned, and could wait for the client while no limit counts the request.
 func (q *request) leave() {
 	if q.begun {
 		q.note(http.NewResponseController(q.ResponseWriter).Flush())
@@ -181,7 +181,7 @@ func (q *request) begin() {
 }
 
 // cutOff makes the pending writes of the given requests fail. Their handlers return when net/http reports the
-// failure. Over HTTP/2, that happens only when the connection accepts another frame.
+// failure. Over HTTP/2, net/http reports the failure only when the connection accepts another frame.
 func cutOff(all []*request) {
 	for _, q := range all {
 		q.mu.Lock()

@@ -44,7 +44,7 @@ type scopes struct {
 }
 
 // ringOf returns the ring for a request. With the parameter scope, ringOf returns the ring of that scope.
-// Otherwise it returns the ring of all members.
+// Without the parameter, ringOf returns the ring of all members.
 func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	name, given, p := find(r.URL.RawQuery, "scope")
 	switch {

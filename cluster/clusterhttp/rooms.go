@@ -23,9 +23,9 @@ const (
 	listTime      = 10 * time.Second // time limit for a list of rooms, including the wait for other lists
 )
 
-// resolveRoom returns the node of a room. If the room is on this node, resolveRoom also hosts the room,
-// because the caller is usually the media server next to this agent, which is about to serve the room. A
-// caller that does not serve rooms sets no_host.
+// resolveRoom returns the node of a room. If the room is on this node, resolveRoom also hosts the room. The
+// caller is usually the media server next to this agent, which is about to serve the room. A caller that does
+// not serve rooms sets no_host.
 func (a *api) resolveRoom(room string, r *http.Request) (any, *Problem) {
 	var body roomDemand
 	if p := decode(r, &body); p != nil {

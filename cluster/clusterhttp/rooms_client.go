@@ -76,8 +76,8 @@ func (c *Client) ReleaseRoom(ctx context.Context, room string) error {
 	return err
 }
 
-// askRoom makes a call about a room. It rejects invalid names before the call, because some of them cannot be
-// part of a path.
+// askRoom makes a call about a room. askRoom rejects invalid names before the call, because some invalid
+// names cannot be part of a path.
 func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, body any) (answer T, _ error) {
 	if p := checkRoom(room); p != nil {
 		return answer, p
@@ -85,8 +85,8 @@ func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, b
 	return ask[T](ctx, c, method, roomPath(room)+rest, body)
 }
 
-// roomPath returns the path of a room. It also escapes dots, because the name .. would mean the parent
-// directory.
+// roomPath returns the path of a room. Dots are escaped, too, because the room name .. would otherwise mean
+// the parent directory.
 func roomPath(room string) string {
 	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
 }

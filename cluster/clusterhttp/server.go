@@ -25,8 +25,8 @@ const writeTimeout = 75 * time.Second
 //
 // WriteTimeout is longer than most responses can take. An event stream instead sets a deadline for each
 // event, and a call that waits for agreement sets its own deadline. To set deadlines, the handler needs
-// http.ResponseController, so middleware around the handler must implement Unwrap. Otherwise a stream ends
-// after WriteTimeout and its client reconnects. Shutdown ends the streams at once and waits for other
+// http.ResponseController, so middleware around the handler must implement Unwrap. Without Unwrap, a stream
+// ends after WriteTimeout and its client reconnects. Shutdown ends the streams at once and waits for other
 // requests.
 func NewServer(h http.Handler) *http.Server {
 	if h == nil {
@@ -58,8 +58,8 @@ const (
 	maxConns = 4096
 
 	// maxWaiting limits the connections that wait for a request or for the rest of its headers. One limit
-	// covers both, because net/http does not distinguish them. Each connection may already hold a third of a
-	// megabyte of short headers.
+	// covers both, because net/http does not distinguish them. A waiting connection can take a third of a
+	// megabyte of memory for short headers that have already arrived.
 	maxWaiting = 256
 
 	// writeBuffer is how many bytes of a response the kernel buffers for a client that does not read. By
@@ -153,8 +153,8 @@ func (s *conns) around(h http.Handler) http.Handler {
 	})
 }
 
-// answer removes a connection from the waiting list. net/http reports the connection as idle or closed after
-// its response, or over HTTP/2 after the last of its concurrent responses.
+// answer removes a connection from the waiting list. After the response, net/http reports that the connection
+// is idle or closed. Over HTTP/2, net/http reports that only after the last of several concurrent responses.
 func (s *conns) answer(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,8 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if ring == a.whole { // rooms do not belong to scopes
-		// Subscribe before the client sees that the stream is open, because it then resolves its rooms.
+		// Subscribe before the client sees that the stream is open. The client then resolves its rooms, and
+		// must not miss a move after that.
 		s.moves = movesOf(ctx, a.rooms)
 	}
 	if err := s.Send(nil); err != nil { // send the headers now, because the first batch may take a while

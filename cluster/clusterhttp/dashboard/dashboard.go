@@ -64,8 +64,9 @@ func Handler(info Info) http.Handler {
 	})
 }
 
-// render inserts the values of info into the page. It does not use html/template, because html/template calls
-// methods by name, so the linker would keep all exported methods of an application that serves the page.
+// render inserts the values of info into the page. render does not use html/template, because that package
+// calls methods by name. The linker would therefore keep all exported methods of an application that serves
+// the page.
 func render(info Info) []byte {
 	page, err := files.ReadFile("page/index.html")
 	if err != nil {

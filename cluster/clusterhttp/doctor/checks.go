@@ -115,8 +115,8 @@ func (e Examination) leases() Check {
 	}
 }
 
-// clocks compares each clock with the median. This agent's own clock is not the reference, because that clock
-// may be wrong.
+// clocks compares each clock with the median. The agent's own clock is not the reference, because it may be
+// the wrong clock.
 func (e Examination) clocks() Check {
 	members := slices.Clone(e.After.Members.Members)
 	if rejected := e.After.Members.Ahead; len(rejected) > 0 {

@@ -200,7 +200,8 @@ type Stats struct {
 	Sources *Sources `json:"sources,omitempty"`
 }
 
-// Sources is the state of the files and variables from which a running process reloads its settings.
+// Sources is the state of the files and environment variables from which a running process reloads its
+// settings.
 type Sources struct {
 	Problem   string   `json:"problem,omitempty"`    // why the last reload failed; the old settings are still in use
 	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long reloading has failed
