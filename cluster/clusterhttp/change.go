@@ -55,7 +55,7 @@ func (a *api) undrain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return a.change(w, r, wait, a.agent.Undrain)
 }
 
-// change runs do, which is Drain or Undrain of the agent.
+// change makes a change with the function do, which is Drain or Undrain of the agent.
 func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration, do func(context.Context) error) (any, *Problem) {
 	converged, p := a.perform(w, r, wait, do)
 	if p != nil {
@@ -69,9 +69,9 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 	return c, nil
 }
 
-// perform runs do, and waits for at most wait until all members have agreed to the change. The change
-// continues even if the caller disconnects or does not wait, because the function do runs in its own
-// goroutine with its own deadline.
+// perform makes the change by calling the function do. It waits until all members have agreed to the change,
+// but at most for the duration wait. The change continues even if the caller disconnects or does not wait,
+// because do runs in a goroutine of its own, with its own deadline.
 func (a *api) perform(
 	w http.ResponseWriter,
 	r *http.Request,

@@ -91,8 +91,8 @@ func (c *Client) History(ctx context.Context) (History, error) {
 	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)
 }
 
-// Doctor returns the problems that the agent finds in itself and its cluster. The agent checks twice, and
-// waits for the duration over between the two checks. over is at most 5 s.
+// Doctor returns the problems that the agent finds in itself and its cluster. The agent checks twice. over is
+// the time between the two checks, at most 5 s.
 func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnosis, error) {
 	return ask[doctor.Diagnosis](ctx, c, http.MethodGet, "/v1/doctor?"+url.Values{"over": {over.String()}}.Encode(), nil)
 }

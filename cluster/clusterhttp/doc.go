@@ -104,11 +104,11 @@
 // round for a TTL. The loop stalls if a strategy does not return. The loop also looks stalled for a moment
 // after the process was paused.
 //
-// /readyz responds with a Problem while the node is not ready. The Problem's field state is joining (also
-// after the lease of the node expired), settling or left. If the node has a hold, state is the cause of its
-// first hold instead: duplicate, clock_ahead, isolated, unhealthy, flapping, cordoned or draining. The message
-// explains the state. A node that settles after it was isolated is also reported as isolated. /v1/stats lists
-// all holds.
+// /readyz responds with a Problem while the node is not ready. The field state of the Problem is joining,
+// settling or left. A node whose lease has expired is also reported as joining. If the node has a hold, state
+// is the cause of the first hold: duplicate, clock_ahead, isolated, unhealthy, flapping, cordoned or
+// draining. The message explains the state. A node that settles after it was isolated is also reported as
+// isolated. /v1/stats lists all holds.
 //
 // A node that is isolated owns nothing, and answers lookups from its last table, with stale set. A node that
 // joins again after its lease expired does the same. While that node joins, its /v1/members lists the last

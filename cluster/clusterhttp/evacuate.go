@@ -85,7 +85,7 @@ func (a *api) awaitDrain(ctx context.Context) {
 	}
 }
 
-// planOf returns the plan for moving the rooms. planOf returns nil if the request does not ask to move rooms.
+// planOf returns the plan for moving the rooms, or nil if the request does not ask to move rooms.
 func (a *api) planOf(r *http.Request) (*evacuate.Plan, *Problem) {
 	var body struct {
 		Rooms *struct {

@@ -65,8 +65,8 @@ type request struct {
 	cut  bool // the response was cut off to make room
 }
 
-// enter counts a request until its leave method is called. ok is false if the request must be rejected. q is
-// nil if even the rejection would exceed the limits.
+// enter counts a request until its leave method is called. If the request must be rejected, ok is false. If
+// even the rejection would exceed the limits, q is nil.
 func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, ok bool) {
 	q = &request{ResponseWriter: w, of: s, token: token, probe: probe}
 	if token {

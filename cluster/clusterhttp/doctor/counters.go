@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// counters lists the counters of an agent that should not grow, with their JSON names, in the order of their
-// checks.
+// counters lists the counters of an agent that should not grow. The name is the name in JSON. The order is
+// the order of the checks.
 var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
 	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
 	{
