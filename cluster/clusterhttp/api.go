@@ -7,13 +7,13 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The JSON of the API. Fields are added, never removed or renamed. Package report has what an agent reports
-// about itself and its cluster, so that package doctor can check it.
+// These types define the JSON of the API. Fields are added, never removed or renamed. Package report defines
+// the types that package doctor checks, so that doctor does not have to import this package.
 
 type (
 	// Member is a live node.
 	Member = report.Member
-	// Cordon keeps a node from owning anything, in the view of all members, until it ends.
+	// Cordon keeps a node from owning anything, in the view of all members, until the cordon ends.
 	Cordon = report.Cordon
 	// Members is the response to /v1/members.
 	Members = report.Members
@@ -23,17 +23,17 @@ type (
 	History = report.History
 	// Event is an entry of a History.
 	Event = report.Event
-	// Sample is the state at one moment.
+	// Sample is a node's state at one moment.
 	Sample = report.Sample
 	// Partitions is the response to /v1/partitions.
 	Partitions = report.Partitions
-	// Balance says how evenly partitions are spread.
+	// Balance describes how evenly partitions are spread over the nodes.
 	Balance = report.Balance
 	// Stats is the response to /v1/stats.
 	Stats = report.Stats
-	// Hold is a reason for which a node owns nothing.
+	// Hold is a reason why a node owns nothing.
 	Hold = report.Hold
-	// Settings are the settings that are needed to understand counters.
+	// Settings are the settings that a reader needs to understand an agent's counters.
 	Settings = report.Settings
 	// Rejection is gossip that a node rejected from one source.
 	Rejection = report.Rejection
@@ -42,16 +42,16 @@ type (
 )
 
 // Cordoned is the response to POST and DELETE /v1/cordon. Converged reports whether every live member has
-// agreed. If it is false, the cordon or its end is still spreading.
+// agreed. If Converged is false, the change is still spreading.
 type Cordoned struct {
 	Cordon
 	Converged bool `json:"converged"`
 }
 
-// Keys is the response to POST /v1/keys. It only has fingerprints of keys.
+// Keys is the response to POST /v1/keys. The response contains only fingerprints, never keys.
 type Keys struct {
 	Self    lease.NodeID `json:"self"`
-	Keys    []string     `json:"keys"`              // first the key that the node sends with, then the other keys that it accepts
+	Keys    []string     `json:"keys"`              // first the key that the node sends with, then its other accepted keys
 	Unsaved string       `json:"unsaved,omitempty"` // why a restart of the application would undo the change; for people
 }
 
@@ -70,7 +70,7 @@ type Ranked struct {
 	Key       string              `json:"key"`
 	Partition placement.Partition `json:"partition"`
 	Owners    []Member            `json:"owners"`
-	Why       string              `json:"why"`             // why the first is the owner; for people
+	Why       string              `json:"why"`             // why the first node is the owner; for people
 	Stale     bool                `json:"stale,omitempty"` // the agent is isolated, fenced or stalled, so the owners are from its last table
 }
 
@@ -78,11 +78,11 @@ type Ranked struct {
 type Owned struct {
 	Self       lease.NodeID          `json:"self"`
 	Partitions []placement.Partition `json:"partitions"`
-	Waiting    []placement.Partition `json:"waiting"` // with handoff: partitions that the table gives to it but it does not run yet
+	Waiting    []placement.Partition `json:"waiting"` // with handoff: partitions that the table assigns to this node, but that it does not run yet
 }
 
 // Changed is the response to the POST calls that change this node. Converged reports whether every live
-// member has agreed. If it is false, the change is still spreading.
+// member has agreed. If Converged is false, the change is still spreading.
 type Changed struct {
 	Self      lease.NodeID `json:"self"`
 	State     lease.State  `json:"state"`
@@ -90,17 +90,17 @@ type Changed struct {
 	Load      int64        `json:"load"`
 	Converged bool         `json:"converged"`
 
-	// Evacuation is set if rooms of this node move, or have moved, because of a drain.
+	// Evacuation describes the latest evacuation of this node's rooms. It is nil if there was none.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 }
 
-// RoomAssignment is the node of a room.
+// RoomAssignment is the response to calls that return the node of a room.
 type RoomAssignment struct {
 	Room      string              `json:"room"`
 	Partition placement.Partition `json:"partition"`
 
-	// Node is the node of the room. If it is not live in this agent's view, only ID, Incarnation and State
-	// are set, and State is left.
+	// Node is the node of the room. If the node is not live in this agent's view, only ID, Incarnation and
+	// State are set, and State is left.
 	Node Member `json:"node,omitzero"`
 
 	Incarnation uint64          `json:"incarnation,string"` // the node's incarnation in the room's pin
@@ -108,37 +108,37 @@ type RoomAssignment struct {
 	Reason      string          `json:"reason"`             // for people
 	Epoch       uint64          `json:"epoch"`              // grows with each move of the room; 0 if unknown
 
-	// Hosted reports that this agent keeps the pin alive, if there is another resolve within TouchWithinS
-	// seconds.
+	// Hosted reports that this agent keeps the pin alive. The caller must call resolve again within
+	// TouchWithinS seconds.
 	Hosted       bool  `json:"hosted"`
 	TouchWithinS int64 `json:"touch_within_s,omitzero"`
 }
 
 // RoomDetail is the response to GET /v1/rooms/{room}. If the room is not pinned, the assignment is the choice
-// that resolve would make now. It has no Node if no node can take the room.
+// that resolve would make now. Node is empty if no node can take the room.
 type RoomDetail struct {
 	RoomAssignment
 	Pinned     bool            `json:"pinned"`
 	Candidates []RoomCandidate `json:"candidates"` // every live member, best for the room's partition first
 }
 
-// RoomCandidate is a member in the view of the agent that places a room. Amounts are units of load.
+// RoomCandidate is a member that an agent considers when it places a room. Amounts are units of load.
 type RoomCandidate struct {
 	ID         lease.NodeID `json:"id"`
-	Load       int64        `json:"load"`       // its last report
-	Reserved   int64        `json:"reserved"`   // for new rooms that are not in its load yet
-	Ceiling    int64        `json:"ceiling"`    // load up to which it gets new rooms
+	Load       int64        `json:"load"`       // the load that the node last reported
+	Reserved   int64        `json:"reserved"`   // units for new rooms that are not in Load yet
+	Ceiling    int64        `json:"ceiling"`    // load up to which the node gets new rooms
 	Capacity   int64        `json:"capacity"`   // 0: unknown
-	Preference int          `json:"preference"` // place in prefer, from 1; 0: excluded
-	Taken      bool         `json:"taken"`      // the room is or goes here
+	Preference int          `json:"preference"` // position in prefer, from 1; 0: excluded
+	Taken      bool         `json:"taken"`      // the room is on this node, or would be placed on it
 	Why        string       `json:"why"`        // reason for Taken, for people
 }
 
-// RoomRelays is the response to GET /v1/rooms/{room}/relays. Relays are the best further nodes for a room
-// that is too large for its own node, beginning with nodes that have headroom for the demand.
+// RoomRelays is the response to GET /v1/rooms/{room}/relays. Relays are the best additional nodes for a room
+// that is too large for its own node. Nodes with headroom for the demand come first.
 type RoomRelays struct {
 	Room   string   `json:"room"`
-	Relays []Member `json:"relays"` // fewer than requested if no more nodes take rooms
+	Relays []Member `json:"relays"` // fewer than requested if not enough nodes accept rooms
 }
 
 // Rooms is the response to GET /v1/rooms.
@@ -147,14 +147,14 @@ type Rooms struct {
 	Truncated bool         `json:"truncated"`
 }
 
-// PinnedRoom is a room of Rooms.
+// PinnedRoom is an entry of Rooms.
 type PinnedRoom struct {
 	Room        string              `json:"room"`
 	Partition   placement.Partition `json:"partition"`
 	Node        lease.NodeID        `json:"node"`
 	Incarnation uint64              `json:"incarnation,string"`
 	Epoch       uint64              `json:"epoch"`
-	Size        int                 `json:"size"` // participants, at the last refresh of the pin
+	Size        int                 `json:"size"` // number of participants at the last refresh of the pin
 }
 
 // ReleasedRoom is the response to DELETE /v1/rooms/{room}.

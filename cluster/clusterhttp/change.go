@@ -27,7 +27,7 @@ const (
 	minToLoop   = time.Second           // if the caller does not wait
 )
 
-// drain also evacuates the node's rooms if the body has rooms.
+// drain releases the node's partitions. If the body has rooms, drain also moves the node's rooms.
 func (a *api) drain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	wait, p := waitOf(r)
 	if p != nil {
@@ -55,7 +55,7 @@ func (a *api) undrain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return a.change(w, r, wait, a.agent.Undrain)
 }
 
-// change runs Drain or Undrain of the agent.
+// change makes a change with the function do, which is Drain or Undrain of the agent.
 func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration, do func(context.Context) error) (any, *Problem) {
 	converged, p := a.perform(w, r, wait, do)
 	if p != nil {
@@ -69,9 +69,9 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 	return c, nil
 }
 
-// perform runs a change and waits until all members have agreed, at most as long as the caller wants. The
-// change happens even if the caller disconnects or does not wait, because the agent's call has its own
-// goroutine and deadline.
+// perform makes the change by calling the function do. It waits until all members have agreed to the change,
+// but at most for the duration wait. The change continues even if the caller disconnects or does not wait,
+// because do runs in a goroutine of its own, with its own deadline.
 func (a *api) perform(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -105,7 +105,7 @@ func (a *api) perform(
 	return converged, nil
 }
 
-// leave responds first, because the server may be gone afterwards.
+// leave responds before the agent has left, because the server may be gone afterwards.
 func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p := decode(r, &struct{}{}); p != nil {
 		return nil, p
@@ -158,9 +158,10 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	a.audit(r)
 	weight := uint32(*body.Weight)
 	c := a.changed()
-	c.Converged = weight == c.Weight && a.agent.Converged() // if the weight changed, it has yet to spread
+	c.Converged = weight == c.Weight && a.agent.Converged() // a changed weight has not spread yet
 	c.Weight = weight
-	// If there is no table with the new weight in time, the weight is set but not converged.
+	// If no table with the new weight is ready before the deadline, the weight is set, but the members have
+	// not agreed yet.
 	if err := a.agent.SetWeight(weight); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, a.problemOf(err)
 	}
@@ -170,8 +171,8 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 // keyPrint matches a fingerprint of cluster.KeyFingerprint.
 var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 
-// changeKeys makes one step of a change of the gossip key, on this node only. A key comes in with install and
-// never goes out.
+// changeKeys makes one step of a change of the gossip key, on this node only. A request with install contains
+// a key, but no response contains a key.
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if !a.guard.guardChanges && !certified(r) { // otherwise any process on this machine could call it
 		return nil, problem(http.StatusForbidden, CodeForbidden,
@@ -196,7 +197,7 @@ func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem)
 	return k, nil
 }
 
-// keyStep returns the step that a request asks for.
+// keyStep returns a function that makes the requested step.
 func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
 	var body struct {
 		Install string `json:"install"` // base64
@@ -226,7 +227,8 @@ func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
 	return func() error { return a.agent.RemoveKey(body.Remove) }, nil
 }
 
-// unsaved saves the gossip keys for the next start, or returns why it could not.
+// unsaved saves the gossip keys for the next start. If saving fails, unsaved returns the reason, and
+// otherwise "".
 func (a *api) unsaved() string {
 	if a.saveKeys == nil {
 		return "this process does not keep keys that are changed by a call"
@@ -237,7 +239,7 @@ func (a *api) unsaved() string {
 	return ""
 }
 
-// certified reports whether the client has shown a certificate from a CA that the server trusts for clients.
+// certified reports whether the client has a certificate from a CA that the server trusts for clients.
 func certified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 func (a *api) changed() *Changed {
@@ -245,7 +247,7 @@ func (a *api) changed() *Changed {
 	return &Changed{Self: a.self, State: self.State, Weight: self.Weight, Load: max(0, self.Load)}
 }
 
-// audit logs the caller of a change. Load reports are too frequent for that.
+// audit logs the caller of a change. Load reports are not logged, because they are too frequent.
 func (a *api) audit(r *http.Request) {
 	a.log.Info("change requested", "path", r.URL.Path, "remote", r.RemoteAddr)
 }
@@ -254,7 +256,8 @@ func waitOf(r *http.Request) (time.Duration, *Problem) {
 	return durationOf(r, "wait", defaultWait, 0, maxWait)
 }
 
-// durationOf returns a parameter between least and most, or the default if it is missing.
+// durationOf returns a parameter, which must be between least and most. If the parameter is missing,
+// durationOf returns the value of missing.
 func durationOf(r *http.Request, name string, missing, least, most time.Duration) (time.Duration, *Problem) {
 	text, p := param(r.URL.RawQuery, name)
 	if p != nil || text == "" {
@@ -268,8 +271,10 @@ func durationOf(r *http.Request, name string, missing, least, most time.Duration
 }
 
 // decode reads the request's body, which must be a JSON object without unknown fields. A request without a
-// body leaves into unchanged. The content type is mandatory to prevent forged requests, because a form on any
-// web page can send a body, but the browser only sends this type to another origin after a preflight.
+// body leaves into unchanged.
+//
+// The content type is mandatory to prevent forged requests. A form on any web page can send a body to this
+// server, but a browser sends this content type to another origin only after a preflight.
 func decode(r *http.Request, into any) *Problem {
 	if r.ContentLength == 0 {
 		return nil
@@ -302,13 +307,13 @@ func decode(r *http.Request, into any) *Problem {
 	return nil
 }
 
-// wrongField names the wrong field in terms of JSON instead of Go.
+// wrongField returns a message that describes the wrong field in terms of JSON instead of Go.
 func wrongField(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return strings.TrimPrefix(err.Error(), "json: ")
 	}
-	field, want := strings.TrimPrefix(wrong.Field, "Demand."), "a whole number" // embedded in roomDemand
+	field, want := strings.TrimPrefix(wrong.Field, "Demand."), "a whole number" // Demand is embedded in roomDemand
 	if field == "" {
 		return "it must be a JSON object, not " + wrong.Value
 	}

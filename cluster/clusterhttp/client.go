@@ -21,35 +21,35 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// maxAnswer is the maximum size of a response or event, in bytes. The largest response of an agent, with
-// 65,536 partitions and long node ids, takes 4 MB, plus 2 kB per node with many labels.
+// maxAnswer is the maximum size of a response or event, in bytes. The largest response of an agent has 65,536
+// partitions and long node ids. Such a response takes 4 MB, plus 2 kB for each node with many labels.
 const maxAnswer = 32 << 20
 
 // DefaultBase is the default address of an agent's HTTP API.
 const DefaultBase = "127.0.0.1:8401"
 
-// Client calls an agent over HTTP. The zero value calls an agent on this machine. Its methods are safe for
-// concurrent use while its fields do not change.
+// Client calls an agent over HTTP. The zero value calls an agent on this machine. The methods are safe for
+// concurrent use, but don't change the fields at the same time.
 //
-// An error is a *[Problem] if the agent responded with one, and wraps ctx.Err() if ctx ended. Otherwise it
-// names the address that did not give a valid response.
+// If the agent responds with a problem, the error is a *[Problem]. If ctx ends first, the error wraps
+// ctx.Err(). Any other error names the address that did not return a valid response.
 type Client struct {
-	// Base is the host:port of the agent, or a URL, with a path if the API is
-	// mounted below one. Default DefaultBase.
+	// Base is the host:port or the URL of the agent. If the API is mounted under a path, use a URL with that
+	// path. Default DefaultBase.
 	Base string
 
-	// Token is sent with each call. Unless Base is https or on this machine, anyone on the network can read
-	// it.
+	// Token is sent with each call. If Base is another machine and does not use https, anyone on the network
+	// can read the token.
 	Token string
 
-	// Scope, if set, is the scope of the agent that Place, Owners, Partitions, Owned and Events ask for
-	// ([cluster.Agent.Scope], or roost agent --scope). They fail with CodeNoScope if the agent has no such
-	// scope. For other scopes use copies of the Client.
+	// Scope, if set, limits Place, Owners, Partitions, Owned and Events to a scope of the agent
+	// ([cluster.Agent.Scope], or roost agent --scope). These methods fail with CodeNoScope if the agent has
+	// no such scope. To use several scopes, copy the Client.
 	Scope string
 
-	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be 0, because it would end
-	// every stream of Events. Limit calls with their contexts instead. It only follows redirects if it has a
-	// CheckRedirect.
+	// HTTP sends the requests. Default http.DefaultClient. The Timeout of HTTP should be 0, because any other
+	// value would end every stream of Events. To limit the time of a call, set a deadline in its context. The
+	// Client follows redirects only if HTTP has a CheckRedirect.
 	HTTP *http.Client
 }
 
@@ -69,8 +69,8 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 	return ask[Members](ctx, c, http.MethodGet, "/v1/members", nil)
 }
 
-// Partitions returns the owner of every partition, as a table that you can store, compare (placement.Diff) or
-// plan with.
+// Partitions returns the table with the owner of every partition. You can store the table, compare it with
+// another table (placement.Diff), or use it for planning.
 func (c *Client) Partitions(ctx context.Context) (Partitions, error) {
 	return ask[Partitions](ctx, c, http.MethodGet, c.scoped("/v1/partitions", url.Values{}), nil)
 }
@@ -91,23 +91,23 @@ func (c *Client) History(ctx context.Context) (History, error) {
 	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)
 }
 
-// Doctor returns what the agent finds wrong with itself and its cluster. The agent checks twice, with the
-// time over between the checks, which is at most 5 s.
+// Doctor returns the problems that the agent finds in itself and its cluster. The agent checks twice. over is
+// the time between the two checks, at most 5 s.
 func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnosis, error) {
 	return ask[doctor.Diagnosis](ctx, c, http.MethodGet, "/v1/doctor?"+url.Values{"over": {over.String()}}.Encode(), nil)
 }
 
-// Drain makes the node release its partitions, and waits until every member has agreed. It waits for nine
-// tenths of the time until ctx's deadline but at most ten minutes, or for 10 s if ctx has no deadline. After
-// that time Converged is false and draining continues.
+// Drain makes the node release its partitions, and waits until every member has agreed. The wait lasts at
+// most nine tenths of the time until ctx's deadline, and at most ten minutes. If ctx has no deadline, the
+// wait lasts at most 10 s. If the wait times out, Converged is false and draining continues.
 func (c *Client) Drain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+waitWithin(ctx), nil)
 }
 
-// Evacuate is Drain for a node with rooms. They move to other nodes, at rate rooms per second, or faster if
-// the deadline requires it. If rate or deadline is 0, the default of package evacuate is used. Evacuate does
-// not wait until the rooms have moved. Stats has the progress. A second call replaces the rate and the
-// deadline.
+// Evacuate drains the node like Drain, and also moves its rooms to other nodes. The rooms move at rate rooms
+// per second, or faster if the deadline requires it. If rate or deadline is 0, the default of package
+// evacuate is used. Evacuate does not wait until the rooms have moved. Stats returns the progress. A second
+// call replaces the rate and the deadline.
 func (c *Client) Evacuate(ctx context.Context, rate int, deadline time.Duration) (Changed, error) {
 	ms, err := millisOf("deadline", deadline)
 	if err != nil {
@@ -122,25 +122,25 @@ func (c *Client) Undrain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+waitWithin(ctx), nil)
 }
 
-// Leave makes the node leave the cluster. It returns when the agent has accepted the call. The leave itself
-// takes a moment longer.
+// Leave makes the node leave the cluster. Leave returns as soon as the agent accepts the call. The node
+// leaves shortly afterwards.
 func (c *Client) Leave(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
 
-// SetLoad sets the units of load that the node reports. It fails with cluster.ErrLoadComputed
-// if the agent computes its load.
+// SetLoad sets the units of load that the node reports. SetLoad fails with cluster.ErrLoadComputed if the
+// agent computes its load.
 func (c *Client) SetLoad(ctx context.Context, units int64) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/load", map[string]int64{"units": units})
 }
 
-// SetWeight changes the node's share relative to others.
+// SetWeight changes the node's share of the partitions relative to other nodes.
 func (c *Client) SetWeight(ctx context.Context, w uint32) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/weight", map[string]uint32{"weight": w})
 }
 
-// ReportHealth reports that the application of the node is healthy, and that the next report follows within
-// ttl. Otherwise the node drains. With a ttl of 0, no further report is expected.
+// ReportHealth reports that the application of the node is healthy. If the next report does not arrive within
+// ttl, the node drains. With a ttl of 0, the agent expects no further report.
 func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, error) {
 	ms, err := millisOf("ttl", ttl)
 	if err != nil {
@@ -149,8 +149,8 @@ func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, 
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ms})
 }
 
-// Cordon keeps a member from owning anything for d or until Uncordon, in the view of all members. It waits
-// like Drain.
+// Cordon keeps a member from owning anything, in the view of all members. The cordon ends after d, or when
+// Uncordon is called. It waits like Drain.
 func (c *Client) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Cordoned, error) {
 	ms, err := millisOf("the time of a cordon", d)
 	if err != nil {
@@ -164,24 +164,26 @@ func (c *Client) Uncordon(ctx context.Context, id lease.NodeID) (Cordoned, error
 	return ask[Cordoned](ctx, c, http.MethodDelete, "/v1/cordon?wait="+waitWithin(ctx), map[string]lease.NodeID{"id": id})
 }
 
-// InstallKey makes the node accept another gossip key, which it does not send with yet. Unless Base is https
-// or on this machine, anyone on the network can read the key.
+// InstallKey makes the node accept another gossip key. The node does not send with the key yet. If Base is
+// another machine and does not use https, anyone on the network can read the key.
 func (c *Client) InstallKey(ctx context.Context, key []byte) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"install": base64.StdEncoding.EncodeToString(key)})
 }
 
-// UseKey makes the node send with the gossip key with this fingerprint, which all live members must accept.
+// UseKey makes the node send with the gossip key that has this fingerprint. All live members must already
+// accept the key.
 func (c *Client) UseKey(ctx context.Context, fingerprint string) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"use": fingerprint})
 }
 
-// RemoveKey makes the node stop accepting the gossip key with this fingerprint. No live member may send with
-// it.
+// RemoveKey makes the node stop accepting the gossip key that has this fingerprint. RemoveKey fails if a live
+// member still sends with the key.
 func (c *Client) RemoveKey(ctx context.Context, fingerprint string) (Keys, error) {
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"remove": fingerprint})
 }
 
-// millisOf converts a duration for the API, where 0 has a special meaning.
+// millisOf converts a duration to milliseconds. A duration that is not 0 but less than 1 ms is an error,
+// because 0 has a special meaning in the API.
 func millisOf(what string, d time.Duration) (int64, error) {
 	if ms := d.Milliseconds(); ms != 0 || d == 0 {
 		return ms, nil
@@ -189,14 +191,15 @@ func millisOf(what string, d time.Duration) (int64, error) {
 	return 0, fmt.Errorf("clusterhttp: %s is %v; it must be 0 or at least 1ms", what, d)
 }
 
-// Ready returns nil if the node is ready to serve, or else a *Problem with the State of the node.
+// Ready returns nil if the node is ready to serve. Otherwise Ready returns a *Problem with the State of the
+// node.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := ask[status](ctx, c, http.MethodGet, "/readyz", nil)
 	return err
 }
 
-// waitWithin returns how long the agent should wait so that its response arrives before
-// the deadline of ctx.
+// waitWithin returns how long the agent can wait so that its response still arrives before the deadline of
+// ctx.
 func waitWithin(ctx context.Context) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -205,7 +208,7 @@ func waitWithin(ctx context.Context) string {
 	return min(max(0, time.Until(deadline)*9/10), maxWait).String()
 }
 
-// scoped returns the target of a call with a query and, if there is one, the scope.
+// scoped returns the path and query of a call, including c.Scope if it is set.
 func (c *Client) scoped(path string, query url.Values) string {
 	if c.Scope != "" {
 		query.Set("scope", c.Scope)
@@ -233,7 +236,7 @@ func ask[T any](ctx context.Context, c *Client, method, target string, body any)
 	return answer, nil
 }
 
-// send makes a request and returns a response of status 2xx.
+// send makes a request. If the status is not 2xx, send returns an error.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -268,8 +271,8 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	return resp, nil
 }
 
-// stays returns a client that does not follow redirects, because agents don't send any, and the token must
-// not go elsewhere.
+// stays returns an HTTP client that does not follow redirects by default. Agents never redirect, and
+// following a redirect would send the token to another server.
 func (c *Client) stays() *http.Client {
 	own := *cmp.Or(c.HTTP, http.DefaultClient)
 	if own.CheckRedirect == nil {
@@ -278,7 +281,7 @@ func (c *Client) stays() *http.Client {
 	return &own
 }
 
-// problem returns the error in a response.
+// problem converts a response with an error status to a *Problem.
 func (c *Client) problem(resp *http.Response) error {
 	p := new(Problem)
 	b, err := readAll(resp.Body)
@@ -297,10 +300,10 @@ func (c *Client) problem(resp *http.Response) error {
 	return p
 }
 
-// failed returns the error for a call without a response.
+// failed returns an error with advice for a call that received no response or only part of a response.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if failure, ok := errors.AsType[*url.Error](err); ok {
-		err = failure.Err // without repeating the URL
+		err = failure.Err // the messages below already name the address
 	}
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("clusterhttp: no response yet from %s: %w", c.where(), cause)
@@ -317,7 +320,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("clusterhttp: no agent answers at %s: is it running, and is that its HTTP address? %w", c.where(), err)
 }
 
-// base returns Base as a URL without a slash at its end.
+// base returns Base as a URL without a trailing slash.
 func (c *Client) base() (string, error) {
 	base, err := agenturl.Parse(cmp.Or(c.Base, DefaultBase))
 	if err != nil {
@@ -328,7 +331,7 @@ func (c *Client) base() (string, error) {
 
 func (c *Client) where() string { return agenturl.Shown(cmp.Or(c.Base, DefaultBase)) }
 
-// readAll reads a response of limited size.
+// readAll reads a whole response. A response that is larger than maxAnswer is an error.
 func readAll(body io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {

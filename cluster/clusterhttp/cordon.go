@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// report notes that the application next to this agent is healthy. It does not log, because reports are too
-// frequent.
+// report records that the application next to this agent is healthy. Reports are not logged, because they are
+// too frequent.
 func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
 		TTL *int64 `json:"ttl_ms"`
@@ -33,7 +33,7 @@ func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, a.problemOf(err)
 	}
 	c := a.changed()
-	c.Converged = c.State == before && a.agent.Converged() // if the state changed, it has yet to spread
+	c.Converged = c.State == before && a.agent.Converged() // a changed state has not spread yet
 	return c, nil
 }
 

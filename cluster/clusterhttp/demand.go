@@ -11,14 +11,15 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// roomDemand is the body of a resolve.
+// roomDemand is the body of a resolve call.
 type roomDemand struct {
 	affinity.Demand
 
-	// Touch says that the caller serves the room, and that this is the room's present demand.
+	// Touch is set by a caller that serves the room. The demand in the body then replaces the room's known
+	// demand, even if the new demand is lower.
 	Touch bool `json:"touch,omitempty"`
 
-	// NoHost says that the caller does not serve rooms on this node, and only directs clients to nodes.
+	// NoHost is set by a caller that only directs clients to nodes, and does not serve rooms on this node.
 	NoHost bool `json:"no_host,omitempty"`
 }
 
@@ -32,7 +33,7 @@ func checkDemand(d affinity.Demand) *Problem {
 	return nil
 }
 
-// demandIn reads a demand from a query. The values of prefer and require are separated by commas.
+// demandIn parses a demand from a query. Commas separate the values of prefer and of require.
 func demandIn(query string) (d affinity.Demand, _ *Problem) {
 	var size, publishers, subscribers int64
 	for _, number := range []struct {
@@ -62,7 +63,7 @@ func demandIn(query string) (d affinity.Demand, _ *Problem) {
 	return d, checkDemand(d)
 }
 
-// rulesIn reads prefer and require.
+// rulesIn parses prefer and require from a query into d.
 func rulesIn(query string, d *affinity.Demand) *Problem {
 	preferences, p := param(query, "prefer")
 	if p != nil {

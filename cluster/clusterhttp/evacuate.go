@@ -17,11 +17,11 @@ const (
 	maxDeadline = 24 * time.Hour
 )
 
-// evacuation can stop the evacuation in progress.
+// evacuation has what is needed to stop the latest evacuation of this node.
 type evacuation struct {
 	mu    sync.Mutex
-	stop  context.CancelCauseFunc // nil: there was none
-	ended <-chan struct{}         // closed when it has ended; nil: there was none
+	stop  context.CancelCauseFunc // nil: there was no evacuation
+	ended <-chan struct{}         // closed when the evacuation has ended; nil: there was no evacuation
 }
 
 func (e *evacuation) end() {
@@ -34,7 +34,8 @@ func (e *evacuation) end() {
 
 var errActive = errors.New("the node takes rooms again")
 
-// evacuate moves the rooms of this draining node in the background. It ends an earlier evacuation.
+// evacuate starts to move the rooms of this draining node in the background. evacuate first stops an earlier
+// evacuation.
 func (a *api) evacuate(plan evacuate.Plan) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	a.evacuation.mu.Lock()
@@ -44,7 +45,7 @@ func (a *api) evacuate(plan evacuate.Plan) {
 	}
 	earlier, ended := a.evacuation.ended, make(chan struct{})
 	a.evacuation.stop, a.evacuation.ended = stop, ended
-	show := a.rooms.Evacuating() // so that the response shows it
+	show := a.rooms.Evacuating() // so that the response already shows the new evacuation
 	go func() {
 		select {
 		case <-a.agent.Done():
@@ -57,10 +58,10 @@ func (a *api) evacuate(plan evacuate.Plan) {
 		defer stop(nil)
 		var last affinity.Evacuation
 		if earlier != nil {
-			<-earlier // the earlier one may have just begun to run, and would replace this one in Stats
+			<-earlier // otherwise the earlier evacuation could start late and replace this one in Stats
 		}
 		a.awaitDrain(ctx)
-		if ctx.Err() != nil { // Run would replace a later evacuation in Stats
+		if ctx.Err() != nil { // don't call Run, which would replace a later evacuation in Stats
 			show(affinity.Evacuation{Over: true, Error: context.Cause(ctx).Error()})
 			return
 		}
@@ -69,7 +70,7 @@ func (a *api) evacuate(plan evacuate.Plan) {
 	}()
 }
 
-// awaitDrain waits for a while until all members know that this node drains.
+// awaitDrain waits until all members know that this node drains, for at most defaultWait.
 func (a *api) awaitDrain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, defaultWait)
 	defer cancel()
@@ -84,7 +85,7 @@ func (a *api) awaitDrain(ctx context.Context) {
 	}
 }
 
-// planOf returns the plan of a drain that evacuates, or nil.
+// planOf returns the plan for moving the rooms, or nil if the request does not ask to move rooms.
 func (a *api) planOf(r *http.Request) (*evacuate.Plan, *Problem) {
 	var body struct {
 		Rooms *struct {

@@ -17,21 +17,22 @@ import (
 	"github.com/roost-cluster/roost/internal/sse"
 )
 
-// Events returns the agent's changes as a sequence. Each range over it opens its own stream. The first batch
-// is full: it has everything that the node owns at that moment, and arrives as soon as the node has a table.
-// While the loop body runs, changes are merged.
+// Events returns the agent's changes as a sequence. Each range over the sequence opens its own stream. The
+// first batch is full: it contains everything that the node owns at that moment. The first batch arrives as
+// soon as the node has a table. Changes that occur while the loop body runs are merged into one batch.
 //
-// The sequence ends without an error when ctx ends. Otherwise it ends with an error. The error wraps io.EOF
-// if the agent or its server ended the stream. If the stream did not start or broke, it is like the errors of
-// other methods. A stream also counts as broken after 50 s without an event or a comment. To continue, range
-// again and replace all state with the first batch.
+// When ctx ends, the sequence ends without an error. Otherwise the sequence ends with an error. The error
+// wraps io.EOF if the agent or its server ended the stream. If the stream did not start or broke, the error
+// is like the errors of other methods. A stream is also considered broken after 50 s without an event or a
+// comment. To continue, range again and replace all state with the first batch.
 func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
 	return sequence[events.Batch](ctx, c, c.scoped("/v1/events", url.Values{}), "batch")
 }
 
-// MovedRooms returns a sequence of the rooms that move from now on, as far as the agent learns of it. Each
-// range over it opens its own stream. It ends like the sequence of Events. After a new range, resolve all
-// rooms again, because some may have moved between the two streams. An agent without a store sends nothing.
+// MovedRooms returns a sequence of the rooms that move from now on. The sequence includes only moves that the
+// agent learns about. Each range over the sequence opens its own stream. The sequence ends like the sequence
+// of Events. After a new range, resolve all rooms again, because some may have moved between the two streams.
+// An agent without a store sends nothing.
 func (c *Client) MovedRooms(ctx context.Context) iter.Seq2[affinity.MovedBatch, error] {
 	return sequence[affinity.MovedBatch](ctx, c, "/v1/events", "moved")
 }
@@ -52,8 +53,8 @@ func sequence[T any](ctx context.Context, c *Client, target, kind string) iter.S
 	}
 }
 
-// follow passes the data of events to take while take returns more. It returns nil only
-// if take ended it.
+// follow passes the data of events to take until take returns false or an error. follow returns nil only if
+// take returned false.
 func (c *Client) follow(ctx context.Context, target, kind string, take func(data []byte) (more bool, _ error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -66,7 +67,8 @@ func (c *Client) follow(ctx context.Context, target, kind string, take func(data
 	return err
 }
 
-// read is follow without the timer, which ends ctx when it fires.
+// read opens the stream and passes its events to take, like follow. The timer idle must cancel ctx when it
+// fires.
 func (c *Client) read(ctx context.Context, idle *time.Timer, target, kind string, take func(data []byte) (more bool, _ error)) error {
 	resp, err := c.send(ctx, http.MethodGet, target, nil)
 	if err != nil {
@@ -91,14 +93,14 @@ func (c *Client) read(ctx context.Context, idle *time.Timer, target, kind string
 	}
 }
 
-// maxIdle is how long a stream may send neither an event nor a comment. With the default of
-// [Options].KeepAlive, three comments are then missing.
+// maxIdle is the time without an event or a comment after which a stream is considered broken. With the
+// default of [Options].KeepAlive, three comments are then missing.
 const maxIdle = 50 * time.Second
 
 var errSilent = fmt.Errorf("no event and no keep-alive for %v: its process is paused, or the network is cut", maxIdle)
 
-// idleReader is a reader with a timer that only runs during Read, so that the time that the caller spends on
-// an event does not count.
+// idleReader runs its timer only during Read, so the time that the caller spends on an event is not counted
+// as idle.
 type idleReader struct {
 	io.Reader
 	timer *time.Timer

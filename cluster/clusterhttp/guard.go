@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// bound returns a copy of r with a body of limited size and time. It does not change r, because the server
-// must find its own body there. Otherwise it would wait for the body before it responds to a client that sent
-// "Expect: 100-continue".
+// bound returns a copy of r that limits the size of the body and the time to read it. r itself must keep its
+// original body. Otherwise net/http would wait for the body before it responds to a client that sent "Expect:
+// 100-continue".
 func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.ContentLength == 0 {
 		return r
 	}
-	// net/http also reads a body that no endpoint reads, to reuse the connection, and would wait for it
-	// without a limit.
+	// If an endpoint does not read the body, net/http reads it to reuse the connection. Without this
+	// deadline, net/http would wait for the body without a limit.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTime))
 	bounded := *r
 	bounded.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	return &bounded
 }
 
-// guard decides who may call. It looks at the method and not at the endpoint, so that it also guards
-// endpoints that are added later.
+// guard decides which requests are admitted. The decision depends on the method instead of the endpoint, so
+// that new endpoints are protected, too.
 type guard struct {
 	origin       http.CrossOriginProtection
 	tokens       func() (operate, read []string)
@@ -50,11 +50,12 @@ func newGuard(o Options) *guard {
 	}
 }
 
-// Admit returns why a [Handler] with these options rejects a request because of its headers, or nil. It is
-// for a server that responds before there is an agent.
+// Admit checks the headers of a request as a [Handler] with these options does. Admit returns nil if the
+// Handler would accept the request, and otherwise the reason for the rejection. Use Admit in a server that
+// responds before the agent exists.
 func (o Options) Admit(r *http.Request) *Problem { return newGuard(o).admit(r) }
 
-// admit returns why a request is rejected, or nil.
+// admit returns nil if the request is accepted, and otherwise the reason for the rejection.
 func (g *guard) admit(r *http.Request) *Problem {
 	if fields(r.Header) > maxFields {
 		return problem(http.StatusRequestHeaderFieldsTooLarge, CodeBadRequest, "more than %d header fields", maxFields)
@@ -97,8 +98,8 @@ func reads(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 }
 
-// maxFields is how many header fields a request may have. Short fields take fifteen times their size in
-// memory, as long as the request lasts.
+// maxFields is how many header fields a request can have. While a request is in progress, a short field takes
+// fifteen times its size in memory.
 const maxFields = 100
 
 func fields(h http.Header) (n int) {
@@ -108,11 +109,12 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// throttled logs what clients cause, at most one line per second, so that a client cannot fill a disk.
+// throttled logs warnings that clients cause. At most one line is written per second, so that a client cannot
+// fill the disk.
 type throttled struct {
 	mu         sync.Mutex
-	next       time.Time // when the next line is due
-	suppressed int       // lines since the last one
+	next       time.Time // earliest time of the next line
+	suppressed int       // lines suppressed since the last line
 }
 
 func (l *throttled) warn(log *slog.Logger, message string, r *http.Request, why string) {
@@ -130,8 +132,8 @@ func (l *throttled) warn(log *slog.Logger, message string, r *http.Request, why 
 	}
 }
 
-// among reports whether a token is accepted. It compares hashes, so that every wrong token of any length
-// takes the same time. An empty token is never accepted.
+// among reports whether tokens contains token. among compares hashes, so that the duration of the comparison
+// reveals nothing about a valid token. An empty token is never accepted.
 func among(tokens []string, token string) (found bool) {
 	sum := sha256.Sum256([]byte(token))
 	for _, t := range tokens {
@@ -143,15 +145,16 @@ func among(tokens []string, token string) (found bool) {
 	return found
 }
 
-// operates reports whether the request shows the token for changes.
+// operates reports whether the request has a token that authorizes changes.
 func (g *guard) operates(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	operate, _ := g.tokens()
 	return among(operate, token) && strings.EqualFold(scheme, "Bearer")
 }
 
-// known reports whether the request shows a token that is valid for reads. Browsers ask their users for a
-// password, and also send it with event streams. Because they send it automatically, it is not enough for
+// known reports whether the request has a token that is valid for reads. Basic authentication is accepted,
+// because browsers ask their users for the password and also send it with event streams. Browsers send the
+// password automatically, even if another page causes the request, so the password does not authorize
 // changes.
 func (g *guard) known(r *http.Request) bool {
 	operate, read := g.tokens()
@@ -162,10 +165,11 @@ func (g *guard) known(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && (among(operate, token) || among(read, token))
 }
 
-// rebound reports whether a request may be a DNS rebinding attack: the name server of an attacker resolves a
-// host name to 127.0.0.1, so that the origin of the attacker's page equals our host. TLS proves the name, and
-// an IP address needs no resolution. Browsers only send Sec-Fetch-Site to https and localhost, so its absence
-// means plain http under a name.
+// rebound reports whether a request could be a DNS rebinding attack. In this attack, the attacker's name
+// server resolves a host name to 127.0.0.1, so the browser treats this node as the origin of the attacker's
+// page. TLS rules out the attack, because the certificate proves the name. An IP address rules it out,
+// because no name server is involved. A request with the header Sec-Fetch-Site is also safe, because browsers
+// send this header only to https and localhost.
 func rebound(r *http.Request) bool {
 	if r.TLS != nil || r.Header.Get("Sec-Fetch-Site") != "" {
 		return false
@@ -184,8 +188,8 @@ func hostOf(r *http.Request) string {
 	return r.Host
 }
 
-// public reports whether an attacker may own the host's name in the public DNS, which has no single-label
-// names and no names in these domains.
+// public reports whether an attacker could own the host's name in the public DNS. The public DNS has no
+// single-label names, and no names in the domains listed below.
 func public(r *http.Request) bool {
 	name := strings.ToLower(strings.TrimSuffix(hostOf(r), "."))
 	for _, domain := range []string{".localhost", ".local", ".internal", ".home.arpa", ".test", ".svc"} {
@@ -196,7 +200,7 @@ func public(r *http.Request) bool {
 	return strings.Contains(name, ".")
 }
 
-// named reports whether the host's name is one of Options.Hosts.
+// named reports whether the host's name is in Options.Hosts.
 func (g *guard) named(r *http.Request) bool {
 	return slices.ContainsFunc(g.hosts, func(name string) bool { return strings.EqualFold(name, hostOf(r)) })
 }

@@ -22,72 +22,75 @@ import (
 
 // Options configure a [Handler]. The zero value serves every client without a token.
 type Options struct {
-	// Token, if set, is mandatory in every request other than GET, HEAD and OPTIONS, as "Authorization:
-	// Bearer <token>". Default: none, which is only safe on loopback.
+	// Token, if set, is required by every request other than GET, HEAD and OPTIONS, as "Authorization: Bearer
+	// <token>". The default is no token, which is safe only on loopback.
 	Token string
 
-	// TokenReads makes a token mandatory in all other requests, too, except /healthz, /readyz and
-	// /reconnect.mjs. In a browser, the token is the password for any user name.
+	// With TokenReads, reads also require a token, except /healthz, /readyz and /reconnect.mjs. In a browser,
+	// enter the token as the password with any user name.
 	TokenReads bool
 
-	// ReadToken, if set, is another token that is only valid for reads. It implies TokenReads.
+	// ReadToken, if set, is another token that is valid only for reads. ReadToken implies TokenReads.
 	ReadToken string
 
-	// Tokens, if set, returns the currently valid tokens: operate instead of Token, and read instead of
-	// ReadToken. It is called for each request that shows a token or needs one, from any goroutine. Returning
-	// several tokens lets a fleet change its token without a gap. An event stream that was opened with an old
-	// token stays open until one side ends it. TokenReads and ReadToken still decide whether reads need a
-	// token.
+	// Tokens, if set, returns the currently valid tokens: operate replaces Token, and read replaces
+	// ReadToken. The handler calls Tokens for each request that shows or needs a token, from any goroutine.
+	// Return both the old and the new token while a fleet changes its token. An event stream that was opened
+	// with an old token remains open until the client or the server closes it. TokenReads and ReadToken still
+	// decide whether reads need a token.
 	Tokens func() (operate, read []string)
 
-	// Hosts are names with which clients may read over plain http without a token, in addition to localhost,
-	// IP addresses, and names that do not exist in the public DNS, such as "node-a" or "node-a.internal".
-	// Other names are rejected, because an attacker may have pointed them at this node.
+	// Hosts are additional host names under which clients can read over plain http without a token. Clients
+	// can always use localhost, IP addresses, and names that do not exist in the public DNS, such as "node-a"
+	// or "node-a.internal". Other names are rejected, because an attacker may have pointed them at this node.
 	Hosts []string
 
-	// Metrics, if set, serves GET /metrics. If reads need a token, so does Prometheus.
+	// Metrics, if set, serves GET /metrics. If reads need a token, Prometheus needs the token, too.
 	Metrics http.Handler
 
-	// Log receives requested changes, rejected requests and dropped streams.
-	// Default slog.Default().
+	// Log receives a line for each requested change, rejected request and dropped stream. Default
+	// slog.Default().
 	Log *slog.Logger
 
-	// KeepAlive is how long an event stream is silent before it sends a comment, so that proxies keep it open
-	// and dead clients are detected. Default 15 s. A [Client] considers the agent dead after 50 s of silence.
+	// KeepAlive is how long an event stream can be silent before the handler sends a comment. Comments make
+	// proxies keep the stream open, and reveal dead clients. Default 15 s. A [Client] considers the agent
+	// dead after 50 s of silence.
 	KeepAlive time.Duration
 
-	// MaxStreams is how many event streams are served at the same time. More are rejected as busy. A stream
-	// costs two goroutines, or three with Rooms, and about 25 kB. If there is a token, a quarter of the
-	// streams is reserved for clients that show it. At most MaxStreams + 1024 requests without a token are
-	// served at the same time. Default 1024.
+	// MaxStreams is how many event streams are served at the same time. Further streams are rejected as busy.
+	// A stream costs about 25 kB and two goroutines, or three goroutines with Rooms. If a token is set, a
+	// quarter of the streams is reserved for clients with the token. At most MaxStreams + 1024 requests
+	// without a token are served at the same time. Default 1024.
 	MaxStreams int
 
-	// Rooms pins rooms to nodes by capacity. It must use the same agent, and the caller must close it.
-	// Default: none; calls about rooms respond with no_store.
+	// Rooms pins rooms to nodes by capacity. Rooms must use the same agent, and the caller must close Rooms.
+	// Without Rooms, calls about rooms respond with no_store.
 	Rooms *affinity.Resolver
 
-	// HostFor is how long this node hosts a room after the last resolve call for it. With a negative value,
-	// resolve does not host rooms. Use that in applications that call Resolver.Host themselves, because their
-	// hostings would otherwise expire. Default 1 h, the default of affinity.Config.PinTTL.
+	// HostFor is how long this node hosts a room after the room's last resolve call. If your application
+	// calls Resolver.Host itself, set a negative value. The resolve call then does not host rooms, so the
+	// hostings of your application do not expire. Default 1 h, which is also the default of
+	// affinity.Config.PinTTL.
 	HostFor time.Duration
 
 	// Sources, if set, returns the state of the files and variables from which the process reloads its
-	// settings, for the doctor. It must not block, and must be safe for concurrent use.
+	// settings. GET /v1/doctor checks this state. Sources must not block, and must be safe for concurrent
+	// use.
 	Sources func() *Sources
 
-	// SaveKeys, if set, saves the gossip keys of the agent ([cluster.Agent.Keys]) for its next start, after
-	// POST /v1/keys has changed them. It must be safe for concurrent use. Without it, or if it fails, the
-	// response says that a restart would undo the change.
+	// SaveKeys, if set, saves the gossip keys of the agent ([cluster.Agent.Keys]) for its next start. The
+	// handler calls SaveKeys after POST /v1/keys has changed the keys. SaveKeys must be safe for concurrent
+	// use. If SaveKeys is nil or fails, the response says that a restart would undo the change.
 	SaveKeys func() error
 }
 
 const (
 	maxBody  = 64 << 10 // bytes of a request's body
 	bodyTime = 10 * time.Second
-	sendTime = 10 * time.Second // for an event, or for a response after a wait
+	sendTime = 10 * time.Second // time to send an event, or a response after a wait
 )
 
-// api is the state that the endpoints share.
+// api has the state that the endpoints share.
 type api struct {
 	agent *cluster.Agent
 	self  lease.NodeID
@@ -110,7 +113,7 @@ type api struct {
 
 	rooms   *affinity.Resolver // nil: there is no store
 	hostFor time.Duration
-	listing chan struct{} // full while a list of rooms is being made
+	listing chan struct{} // full while a list of rooms is in progress
 
 	sources  func() *Sources // may be nil
 	saveKeys func() error    // may be nil
@@ -121,12 +124,12 @@ type api struct {
 
 	keepAlive, bodyTime, sendTime time.Duration
 
-	compressors chan *gzip.Writer // free ones
+	compressors chan *gzip.Writer // idle compressors
 }
 
-// Handler returns the HTTP API of agent, with the endpoints in the package comment at these paths. To mount
-// it under a prefix, use http.StripPrefix. It needs no Close, because event streams and evacuations end with
-// the agent.
+// Handler returns the HTTP API of agent. The Handler serves the endpoints that the package comment lists. To
+// mount the API under a prefix, use http.StripPrefix. A handler needs no Close, because event streams and
+// evacuations end with the agent.
 func Handler(agent *cluster.Agent, opts Options) http.Handler { return newAPI(agent, opts) }
 
 func newAPI(agent *cluster.Agent, opts Options) *api {
@@ -218,7 +221,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	q, admitted := a.requests.enter(w, r.Header.Get("Authorization") != "" && a.guard.known(r), isProbe(r))
 	if q == nil {
-		panic(http.ErrAbortHandler) // a response might wait for the client, too
+		panic(http.ErrAbortHandler) // even a response with an error might wait for the client
 	}
 	defer a.left(q, r)
 	asked := r
@@ -235,13 +238,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := a.guard.admit(r); p != nil {
 		a.refused.warn(a.log, "request rejected", r, p.Message)
 		if p.Code == CodeUnauthorized && reads(r) {
-			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // makes a browser ask its user
+			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // makes a browser ask for a password
 		}
 		p.write(w)
 		return
 	}
-	// The mux would redirect an unclean path, and below a prefix to the wrong place. An escaped slash or dot
-	// belongs to the name of a room.
+	// The mux would redirect an unclean path, and if the API is mounted under a prefix, the target would be
+	// wrong. An escaped slash or dot is allowed, because it belongs to the name of a room.
 	if escaped := r.URL.EscapedPath(); !strings.HasPrefix(escaped, "/") || path.Clean(escaped) != escaped {
 		nothingAt(r).write(w)
 		return
@@ -250,7 +253,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked.Pattern = r.Pattern // for middleware that measures or traces requests by route
 }
 
-// left is called at the end of a request.
+// left ends a request, and logs a warning if the client did not read the response.
 func (a *api) left(q *request, r *http.Request) {
 	q.leave()
 	if q.unread() {
@@ -258,7 +261,7 @@ func (a *api) left(q *request, r *http.Request) {
 	}
 }
 
-// isProbe reports whether a request is a probe of an orchestrator or a scrape.
+// isProbe reports whether a request is a probe of an orchestrator or a scrape of Prometheus.
 func isProbe(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz", "/readyz", "/metrics":
@@ -267,11 +270,11 @@ func isProbe(r *http.Request) bool {
 	return false
 }
 
-// An endpoint returns the value to send as JSON, or a *body.
+// An endpoint returns the value to send as JSON, or a *body that is already encoded.
 type endpoint func(http.ResponseWriter, *http.Request) (any, *Problem)
 
-// open serves an endpoint while the agent runs. An error is better than the outdated last snapshot of a
-// closed agent.
+// open serves an endpoint while the agent runs. After the agent has closed, open responds with an error,
+// because the agent's last snapshot is out of date.
 func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if a.closed() {
@@ -317,7 +320,7 @@ func (a *api) closed() bool {
 	}
 }
 
-// writeJSON writes v uncompressed, because probes and problems are small.
+// writeJSON writes v uncompressed. Probes and problems use writeJSON, because they are small.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := encoded(v)
 	if err != nil {
@@ -334,30 +337,31 @@ func writeBody(w http.ResponseWriter, status int, b []byte) {
 	_, _ = w.Write(b) //nolint:gosec // JSON, with its type and nosniff. An error means that the client disconnected.
 }
 
-// encoded returns v as a line of JSON. Only a bug in this package causes an error.
+// encoded returns v as a line of JSON. If encoded returns an error, this package has a bug.
 func encoded(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	return append(b, '\n'), err
 }
 
-// compressFrom is the size from which on responses are compressed. Smaller ones fit into a packet anyway.
+// compressFrom is the minimum size, in bytes, of a response that is compressed. A smaller response fits into
+// one packet without compression.
 const compressFrom = 1400
 
-// newCompressors returns as many compressors as may run at the same time. Each allocates tables of 1 MB when
-// it is first used.
+// newCompressors returns a pool with all compressors that can run at the same time. Each compressor allocates
+// 1 MB of tables on its first use.
 func newCompressors() chan *gzip.Writer {
 	free := make(chan *gzip.Writer, 2)
 	for range cap(free) {
-		w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // only fails for unknown levels
+		w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails only for unknown levels
 		free <- w
 	}
 	return free
 }
 
-// compressed returns a response in gzip. In a rush, it returns it uncompressed, because time and memory then
-// matter more than bytes.
+// compressed returns a response in gzip. If all compressors are busy, compressed returns the response
+// uncompressed. Under load, CPU time and memory matter more than bandwidth.
 func (a *api) compressed(h http.Header, b *body) []byte {
-	b.mu.Lock() // others that want the same response wait for it
+	b.mu.Lock() // other requests for the same response wait here
 	defer b.mu.Unlock()
 	if b.gzip == nil {
 		select {
@@ -389,8 +393,8 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// unrouted responds to a request without an endpoint: with 405 if the mux has another method for this path,
-// otherwise with 404.
+// unrouted responds to a request that no endpoint matches. The status is 405 if the path exists with another
+// method, and 404 otherwise.
 func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost} {

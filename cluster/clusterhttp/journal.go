@@ -10,34 +10,35 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// journal encodes the changes between two states once for all streams, and keeps the last
+// journal encodes the changes between two states once for all streams. A journal also keeps the latest
 // states, so that a client can resume a broken stream.
 type journal[S any] struct {
-	encode  func(from, to *S) []byte // empty without a change
+	encode  func(from, to *S) []byte // returns an empty event if nothing changed
 	mu      sync.Mutex
-	entries [journaled]*entry[S] // a ring
+	entries [journaled]*entry[S] // a ring buffer
 	next    int
 }
 
-// journaled is how many events a journal keeps, with their states, which share unchanged parts. An event
-// takes 1 MB (3 MB with the longest ids) if all of 16,384 partitions moved. Because a change usually only
-// affects the partitions of a few nodes, a journal takes a few MB.
+// journaled is how many events a journal keeps, with their states. States share their unchanged parts. If all
+// of 16,384 partitions move, an event takes 1 MB (3 MB with the longest ids). A journal usually takes a few
+// MB, because most changes affect the partitions of only a few nodes.
 const journaled = 16
 
-// entry is an event: the changes from a state (nil: the beginning) to a later one.
+// entry is an event with the changes from one state to a later state. If from is nil, the event contains the
+// whole later state.
 type entry[S any] struct {
 	from, to *S
 	once     sync.Once
-	event    []byte // set by once; empty without a change
+	event    []byte // set by once; empty if nothing changed
 }
 
-// event returns the event that takes a client from one state to another. It is empty if nothing changed.
+// event returns an event with the changes between two states. The event is empty if nothing changed.
 func (j *journal[S]) event(from, to *S) []byte {
 	if from == to {
 		return nil
 	}
 	e := j.entry(from, to)
-	e.once.Do(func() { e.event = j.encode(from, to) }) // other streams with the same event wait for it
+	e.once.Do(func() { e.event = j.encode(from, to) }) // other streams that need the same event wait here
 	return e.event
 }
 
@@ -55,7 +56,8 @@ func (j *journal[S]) entry(from, to *S) *entry[S] {
 	return e
 }
 
-// find returns a state to which an event in the journal leads, or nil.
+// find searches the journal for a state that satisfies the function is. If there is no such state, find
+// returns nil.
 func (j *journal[S]) find(is func(*S) bool) *S {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -70,7 +72,7 @@ func (j *journal[S]) find(is func(*S) bool) *S {
 // batches is the journal of /v1/events.
 type batches struct {
 	journal[events.State]
-	run string // part of the ids of this process, so that ids of other processes are unknown
+	run string // part of every event id, so that ids from another process do not match
 }
 
 func newBatches() *batches {
@@ -84,8 +86,8 @@ func newBatches() *batches {
 	return b
 }
 
-// state returns the state after the event of an id, or nil if it is unknown or was
-// dropped.
+// state returns the state after the event with this id. If the id is unknown or the journal has dropped the
+// event, state returns nil.
 func (b *batches) state(id string) *events.State {
 	return b.find(func(s *events.State) bool { return id == eventID(b.run, s.Version) })
 }
@@ -103,7 +105,8 @@ func newUpdates() *journal[tablewire.State] {
 	}}
 }
 
-// plain returns the JSON of a value that only has numbers and strings.
+// plain returns the JSON of a value. The value must contain only numbers and strings, so that encoding cannot
+// fail.
 func plain(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -65,9 +65,9 @@ func object(required string, properties map[string]any) map[string]any {
 
 func calls() []call {
 	key := parameter{"key", "any text", text(maxKey), true}
-	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms; up to 10m, default 10s", text(20), false}
-	node := parameter{"node", "only rooms of this node", text(64), false}
-	limit := parameter{"limit", "maximum number of rooms; default 1,000", whole(1, 10000), false}
+	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms. The default is 10s, and the maximum is 10m.", text(20), false}
+	node := parameter{"node", "returns only rooms that are pinned to this node", text(64), false}
+	limit := parameter{"limit", "maximum number of rooms. The default is 1,000.", whole(1, 10000), false}
 	people := whole(0, pinstore.MaxSize)
 	demand := map[string]any{
 		"size": people, "publishers": people, "subscribers": people, "units": whole(0, 0),
@@ -81,17 +81,17 @@ func calls() []call {
 		"no_host": map[string]any{"type": "boolean"},
 	}
 	preferences := []parameter{
-		{"size", "participants", people, false},
-		{"publishers", "participants who publish", people, false},
-		{"subscribers", "participants who only receive", people, false},
-		{"units", "cost", whole(0, 0), false},
-		{"prefer", "zone:NAME or LABEL:VALUE, the best first, separated by commas", text(8 * 129), false},
-		{"require", "LABEL=VALUE, separated by commas", text(8 * 129), false},
+		{"size", "number of participants", people, false},
+		{"publishers", "number of participants who publish", people, false},
+		{"subscribers", "number of participants who only receive", people, false},
+		{"units", "cost of the room in units of load", whole(0, 0), false},
+		{"prefer", "preferred nodes, as zone:NAME or LABEL:VALUE. List the best preference first, and separate preferences by commas.", text(8 * 129), false},
+		{"require", "labels that the node must have, as LABEL=VALUE, separated by commas", text(8 * 129), false},
 	}
-	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
+	last := parameter{lastEventID, "the id of the last event that you received. The stream resumes after this event.", text(64), false}
 	scope := parameter{
 		"scope",
-		"a scope of this node, in place of all members: version and digest are then those of the scope's table, in_sync and diverged still those of the agent's table. Unknown: 404 no_such_scope. Without a member that can own anything: 503 empty_scope",
+		"the scope of this node to use instead of all members. With a scope, version and digest describe the scope's table, but in_sync and diverged still describe the agent's table. The response is 404 no_such_scope if this node has no such scope, and 503 empty_scope if no member of the scope can own a partition.",
 		text(64), false,
 	}
 	nothing := object("", map[string]any{})
@@ -105,83 +105,83 @@ func calls() []call {
 	report := object("to", map[string]any{"to": text(64), "epoch": whole(0, 0)})
 	cordon["required"] = []any{"for_ms", "id"}
 	return []call{
-		{"GET", "/v1/place", "The owner of a key.", []parameter{key, scope}, nil, 200, Placed{}, []int{400, 404, 503}},
+		{"GET", "/v1/place", "Returns the owner of a key.", []parameter{key, scope}, nil, 200, Placed{}, []int{400, 404, 503}},
 		{
-			"GET", "/v1/owners", "The best members for a key, the owner first, and why.",
-			[]parameter{key, {"n", "number of members; default 3", whole(1, maxOwners), false}, scope},
+			"GET", "/v1/owners", "Returns the best members for a key, with the owner first, and explains the choice of the owner.",
+			[]parameter{key, {"n", "number of members. The default is 3.", whole(1, maxOwners), false}, scope},
 			nil, 200,
 			Ranked{},
 			[]int{400, 404, 503},
 		},
-		{"GET", "/v1/members", "The live members.", nil, nil, 200, Members{}, []int{503}},
-		{"GET", "/v1/partitions", "The table of owners, and its balance.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
-		{"GET", "/v1/owned", "The partitions of this node.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
-		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
+		{"GET", "/v1/members", "Returns the live members.", nil, nil, 200, Members{}, []int{503}},
+		{"GET", "/v1/partitions", "Returns the owner of each partition, and how evenly the partitions are spread.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
+		{"GET", "/v1/owned", "Returns the partitions that this node owns.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
+		{"GET", "/v1/stats", "Returns the counters and settings of this agent.", nil, nil, 200, Stats{}, []int{503}},
 		{
 			"GET", "/v1/history",
-			"What this node saw since its start: the last 200 events, and samples of half an hour.", nil, nil, 200,
+			"Returns the last 200 events that this node has seen since its start, and a sample for every 10 s of the last half hour.", nil, nil, 200,
 			History{},
 			[]int{503},
 		},
 		{
 			"GET", "/v1/doctor",
-			"What the agent finds wrong with itself and its cluster, what it means and what to do.",
-			[]parameter{{"over", "how far apart its two looks are, such as 500ms; up to 5s, default 2s", text(20), false}},
+			"Checks this agent and its cluster. For each problem, the response explains what it means and what to do.",
+			[]parameter{{"over", "how long the agent waits between its two checks, such as 500ms. The default is 2s, and the maximum is 5s.", text(20), false}},
 			nil, 200,
 			doctor.Diagnosis{},
 			[]int{400, 503},
 		},
 		{
 			"GET", "/v1/events",
-			"Changes as server-sent events: batch (EventBatch) and moved (MovedBatch); with a scope batch alone.",
+			"Streams changes as server-sent events of the types batch (EventBatch) and moved (MovedBatch). With a scope, the stream has only events of type batch.",
 			[]parameter{last, scope},
 			nil, 200, nil,
 			[]int{400, 404, 503},
 		},
 		{
 			"GET", "/v1/table",
-			"The table and the members as server-sent events: update (TableUpdate), the first one whole.",
-			[]parameter{{"keep_alive", "how long to be silent before a comment, such as 300ms: 100ms to 1m, default 15s", text(20), false}, scope},
+			"Streams the table and the members as server-sent events of type update (TableUpdate). The first event is complete, and later events have only changes.",
+			[]parameter{{"keep_alive", "how long the stream can be silent before the agent sends a comment, such as 300ms. The range is 100ms to 1m, and the default is the interval of the agent, usually 15s.", text(20), false}, scope},
 			nil, 200, nil,
 			[]int{400, 404, 503},
 		},
-		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
+		{"GET", "/v1/openapi.json", "Returns the OpenAPI description of this API.", nil, nil, 200, map[string]any{}, nil},
 		{
-			"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.",
+			"POST", "/v1/drain", "Makes this node release its partitions. With rooms in the body, the node also moves its rooms to other nodes.",
 			[]parameter{wait},
 			object("", map[string]any{"rooms": rooms}), 200,
 			Changed{},
 			[]int{400, 401, 403, 413, 415, 501, 503},
 		},
-		{"POST", "/v1/undrain", "Own partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/leave", "Leave the cluster; the response comes first.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/undrain", "Ends a drain, so that this node owns partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/leave", "Makes this node leave the cluster. The agent responds before it leaves.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{
-			"POST", "/v1/load", "Report this node's load.", nil,
+			"POST", "/v1/load", "Sets the load that this node reports.", nil,
 			object("units", map[string]any{"units": whole(0, 0)}), 200,
 			Changed{},
 			[]int{400, 401, 403, 409, 413, 415, 503},
 		},
 		{
-			"POST", "/v1/weight", "Set this node's weight.", nil,
+			"POST", "/v1/weight", "Sets the weight of this node.", nil,
 			object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200,
 			Changed{},
 			[]int{400, 401, 403, 413, 415, 503},
 		},
 		{
-			"POST", "/v1/health", "Report that the application of this node is healthy.", nil,
+			"POST", "/v1/health", "Reports that the application of this node is healthy. If the next report does not arrive within ttl_ms, the node drains.", nil,
 			object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200,
 			Changed{},
 			[]int{400, 401, 403, 413, 415, 503},
 		},
 		{
-			"POST", "/v1/cordon", "Have a member own nothing for some time, in the view of all.",
+			"POST", "/v1/cordon", "Keeps a member from owning anything for a limited time, in the view of all members.",
 			[]parameter{wait},
 			cordon, 200,
 			Cordoned{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 503},
 		},
 		{
-			"DELETE", "/v1/cordon", "End a cordon before its time.",
+			"DELETE", "/v1/cordon", "Ends a cordon early.",
 			[]parameter{wait},
 			object("id", map[string]any{"id": text(64)}), 200,
 			Cordoned{},
@@ -189,53 +189,53 @@ func calls() []call {
 		},
 		{
 			"POST", "/v1/keys",
-			"Change the gossip keys of this node by one step: install a key, use one to send, or remove one.", nil,
+			"Changes the gossip keys of this node by one step. A step installs a key, starts to send with a key, or removes a key.", nil,
 			keys, 200,
 			Keys{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 503},
 		},
-		{"GET", "/v1/rooms", "The pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
+		{"GET", "/v1/rooms", "Returns the pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
 		{
-			"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", preferences, nil,
+			"GET", "/v1/rooms/{room}", "Returns the node of a room and the reason. If the room is not pinned, returns the node that the room would get.", preferences, nil,
 			200,
 			RoomDetail{},
 			[]int{400, 501, 503},
 		},
 		{
-			"GET", "/v1/rooms/{room}/relays", "The best further nodes for a room that is too large for its own.",
-			slices.Concat(preferences, []parameter{{"n", "number of nodes; default 2", whole(1, maxOwners), false}}),
+			"GET", "/v1/rooms/{room}/relays", "Returns the best additional nodes for a room that is too large for one node.",
+			slices.Concat(preferences, []parameter{{"n", "number of nodes. The default is 2.", whole(1, maxOwners), false}}),
 			nil, 200,
 			RoomRelays{},
 			[]int{400, 501, 503},
 		},
-		{"DELETE", "/v1/rooms/{room}", "Release a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
+		{"DELETE", "/v1/rooms/{room}", "Deletes the pin of a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
 		{
-			"POST", "/v1/rooms/{room}/resolve", "The node of a room; pins the room if needed.", nil,
+			"POST", "/v1/rooms/{room}/resolve", "Returns the node of a room, and pins the room if necessary.", nil,
 			object("", demand), 200,
 			RoomAssignment{},
 			[]int{400, 401, 403, 413, 415, 501, 503},
 		},
 		{
-			"POST", "/v1/rooms/{room}/move", "Move a room to another node.", nil,
+			"POST", "/v1/rooms/{room}/move", "Moves a room to another node.", nil,
 			object("to", map[string]any{"to": text(64)}), 200,
 			RoomAssignment{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 501, 503},
 		},
 		{
 			"POST", "/v1/rooms/{room}/report",
-			"The node of a room, for a client that has lost it; waits for the confirmation if its node has ended.",
+			"Returns the node of a room for a client that has lost its connection to the room's node. If the lost node does not respond, the agent waits for at most a second for confirmation that the node has failed.",
 			nil, report, 200,
 			RoomAssignment{},
 			[]int{400, 401, 403, 404, 413, 415, 501, 503},
 		},
 		{
 			"GET", "/v1/rooms/{room}/follow",
-			"Where a room lives, and each node that it gets, as server-sent events (Directive).", nil, nil, 200,
+			"Streams the node of a room as server-sent events (Directive). Each time the room moves, the stream sends the new node.", nil, nil, 200,
 			nil,
 			[]int{400, 501, 503},
 		},
-		{"GET", "/healthz", "Liveness of the agent.", nil, nil, 200, status{}, []int{503}},
-		{"GET", "/readyz", "Readiness of this node.", nil, nil, 200, status{}, []int{503}},
+		{"GET", "/healthz", "Reports whether the agent is alive, for a liveness probe.", nil, nil, 200, status{}, []int{503}},
+		{"GET", "/readyz", "Reports whether this node is ready, for a readiness probe.", nil, nil, 200, status{}, []int{503}},
 	}
 }
 
@@ -365,7 +365,7 @@ func document() map[string]any {
 		}
 		params := []any{}
 		if strings.Contains(c.path, "{room}") {
-			params = append(params, parameter{"room", "its name, escaped", text(512), true}.describe("path"))
+			params = append(params, parameter{"room", "the name of the room, escaped", text(512), true}.describe("path"))
 		}
 		for _, p := range c.params {
 			in := "query"
@@ -388,7 +388,7 @@ func document() map[string]any {
 		"openapi": "3.1.0",
 		"info": map[string]any{
 			"title": "roost agent", "version": "1",
-			"description": "The owner of each key, as one agent sees it. Fields are added, never removed or renamed.",
+			"description": "The HTTP API of one agent. Every response shows the view of that agent. Fields are added, never removed or renamed.",
 		},
 		"paths": paths,
 		"components": map[string]any{
@@ -407,7 +407,7 @@ func (p parameter) describe(in string) map[string]any {
 }
 
 func (c call) responses(all schemas, problem map[string]any) map[string]any {
-	good := map[string]any{"description": "as asked"}
+	good := map[string]any{"description": "Success"}
 	if c.answer != nil {
 		good["content"] = jsonOf(all.of(reflect.TypeOf(c.answer)))
 	} else {

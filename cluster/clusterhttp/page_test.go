@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -39,12 +40,12 @@ var examples = map[string][2]string{
 
 const pageHead = `# HTTP API
 
-The calls of an agent, each with an example. roost agent serves them at ` + "`--http`" + `, and a Go program with package
-[clusterhttp](%s/cluster/clusterhttp), which also explains
-[access, events and errors](%[1]s/cluster/clusterhttp#hdr-Access). The same in OpenAPI 3.1 is at ` + "`/v1/openapi.json`" + ` of each
-agent. Fields are added, but never removed or renamed.
+This page lists the calls of an agent's HTTP API, each with an example. roost agent serves the API at the address in
+` + "`--http`" + `. A Go application serves it with package [clusterhttp](%s/cluster/clusterhttp). The documentation of that
+package also explains [access, events and errors](%[1]s/cluster/clusterhttp#hdr-Access). Each agent returns the
+OpenAPI 3.1 description of its API at ` + "`/v1/openapi.json`" + `. Fields are added, but never removed or renamed.
 
-A test writes this page from the types of the API.
+A test generates this page from the types of the API.
 `
 
 // TestPage: docs/http-api.md describes each call, with an example that a test of the pages runs.
@@ -137,27 +138,34 @@ func limits(schema map[string]any, required bool) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// answersOf says what a call answers.
+// answersOf describes the responses of a call.
 func answersOf(c call) string {
-	status := ""
-	for _, s := range c.problems {
-		status += fmt.Sprintf(", %d", s)
-	}
-	if c.answer == nil {
-		return fmt.Sprintf("It answers %d with text/event-stream. Errors: %s.\n", c.status, strings.TrimPrefix(status, ", "))
-	}
+	content := "an object"
 	kind := fmt.Sprintf("%T", c.answer)
 	kind = kind[strings.LastIndex(kind, ".")+1:]
 	all := schemas{}
-	all.of(reflect.TypeOf(c.answer))
-	fields := "an object"
+	if c.answer == nil {
+		content = "a text/event-stream"
+	} else {
+		all.of(reflect.TypeOf(c.answer))
+	}
 	if s, ok := all[kind].(map[string]any); ok {
 		properties, _ := s["properties"].(map[string]any)
-		fields = "`" + strings.Join(slices.Sorted(maps.Keys(properties)), "`, `") + "`"
+		content = "an object with `" + strings.Join(slices.Sorted(maps.Keys(properties)), "`, `") + "`"
 	}
-	errs := ""
-	if status != "" {
-		errs = fmt.Sprintf(" Errors: %s.", strings.TrimPrefix(status, ", "))
+	text := fmt.Sprintf("A successful call returns %d and %s.", c.status, content)
+	if n := len(c.problems); n > 0 {
+		text += " A failed call returns "
+		for i, status := range c.problems {
+			switch {
+			case i > 0 && i == n-1:
+				text += " or "
+			case i > 0:
+				text += ", "
+			}
+			text += strconv.Itoa(status)
+		}
+		text += "."
 	}
-	return fmt.Sprintf("It answers %d with %s.%s\n", c.status, fields, errs)
+	return text + "\n"
 }

@@ -15,9 +15,9 @@ type status struct {
 	Status string `json:"status"`
 }
 
-// healthz only depends on this process, because a probe that fails because of peers would restart a whole
-// fleet after a short network failure. An unhealthy application next to the agent is not a reason to restart
-// the agent.
+// healthz depends only on this process. A probe that depended on peers would make the orchestrator restart
+// the whole fleet after a short network failure. healthz also ignores the health of the application, because
+// an unhealthy application is not a reason to restart its agent.
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {
 		a.problemOf(cluster.ErrClosed).write(w)
@@ -30,7 +30,7 @@ func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, status{"ok"})
 }
 
-// stalled returns the problem of an agent that stands still, or nil.
+// stalled returns a problem if the agent's loop is stalled, and nil otherwise.
 func (a *api) stalled() *Problem {
 	age := a.agent.LoopAge()
 	if age <= a.ttl {
@@ -65,7 +65,7 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	p.write(w)
 }
 
-// explain says why this node owns nothing, and what to do.
+// explain returns text that explains why this node owns nothing, and what to do.
 func explain(s *cluster.Snapshot) string {
 	e := holdOf(s.Holds[0]).Explain()
 	if s.Unreachable != nil {
@@ -75,13 +75,15 @@ func explain(s *cluster.Snapshot) string {
 }
 
 const (
-	defaultOver = 2 * time.Second // between the two looks of doctor
+	defaultOver = 2 * time.Second // time between the two looks of /v1/doctor
 	maxOver     = 5 * time.Second
 
-	// maxExamined is how many examinations run at the same time. Each holds a list of all members for up to
-	// maxOver, which takes 4 MB for lease.MaxNodes members, so all of them take at most 70 MB including the
-	// second looks. The dashboard uses three values of over, with at most two examinations for each, no
-	// matter how many pages are open. Clients with eight other values can keep them waiting.
+	// maxExamined is how many examinations can run at the same time. Each examination holds a list of all
+	// members for up to maxOver, and then makes a second list. With lease.MaxNodes members, a list takes 4
+	// MB, so all examinations together take at most 70 MB.
+	//
+	// The dashboard uses three values of over, with at most two examinations for each, no matter how many
+	// pages are open. Clients that use eight other values can make the dashboard wait.
 	maxExamined = 8
 )
 
@@ -89,20 +91,20 @@ const (
 type examinations struct {
 	mu      sync.Mutex
 	running int
-	latest  map[time.Duration]*examination // by the time between the looks
+	latest  map[time.Duration]*examination // the key is the time between the two looks
 }
 
-// examination is shared by calls with the same over that arrive in its first half. So the second look comes
-// after each of these calls.
+// examination is shared by calls with the same over that arrive in its first half. The second look is
+// therefore later than all calls that share the examination.
 type examination struct {
 	doctor.Examination
 
 	began time.Time
-	done  chan struct{} // closed when it has both looks
+	done  chan struct{} // closed when the examination has both looks
 }
 
-// enter returns the examination of a call, and whether the call leads it, and so has to call leave at the
-// end. It returns nil if too many examinations run.
+// enter returns the examination for a call. If leads is true, the caller must carry out the examination and
+// then call leave. e is nil if too many examinations are running.
 func (x *examinations) enter(over time.Duration) (e *examination, leads bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -129,7 +131,8 @@ func (x *examinations) leave(e *examination) {
 	}
 }
 
-// doctor looks twice, like roost doctor does via the API, and returns what it finds.
+// doctor looks at the agent twice and returns the diagnosis. The command roost doctor also looks twice, but
+// via the API.
 func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	over, p := durationOf(r, "over", defaultOver, 0, maxOver)
 	if p != nil {
@@ -160,7 +163,8 @@ func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return &d, nil
 }
 
-// lead carries out an examination. It does not end with the call, because others wait for it.
+// lead carries out an examination. The examination continues even if its caller disconnects, because other
+// calls may wait for the result.
 func (a *api) lead(e *examination, stop <-chan struct{}) {
 	defer a.examinations.leave(e)
 	e.Before = a.look()
@@ -172,7 +176,7 @@ func (a *api) lead(e *examination, stop <-chan struct{}) {
 	e.After = a.look()
 }
 
-// look returns what the checks need, which does not include the list of owners.
+// look returns the data that the checks need. The list of owners is left out, because no check uses it.
 func (a *api) look() doctor.Look {
 	s := a.agent.Snapshot()
 	l := doctor.Look{Stats: a.statsOf(s), Members: a.membersOf(s), History: a.pastOf()}
@@ -184,12 +188,13 @@ func (a *api) look() doctor.Look {
 	return l
 }
 
-// state returns the phase of this node as far as it knows, or the cause of its first hold.
+// state returns the phase of this node. If the node has a hold, state returns the cause of the first hold
+// instead.
 func (a *api) state(s *cluster.Snapshot) string {
 	switch {
 	case a.closed() || s.Self.State == lease.Left:
 		return "left"
-	case s.Waits != nil, s.Fenced, s.Self.Age() > a.ttl: // the process was paused; its loop may not know yet
+	case s.Waits != nil, s.Fenced, s.Self.Age() > a.ttl: // the process was paused; the agent's loop may not have noticed yet
 		return "joining"
 	case len(s.Holds) > 0:
 		return string(s.Holds[0].Cause)

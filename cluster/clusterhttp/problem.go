@@ -11,21 +11,22 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Problem is the body of every error response, and the error that [Client] returns for it. With errors.Is it
-// matches the error of its code: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrEmptyScope,
-// cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember, cluster.ErrLastCandidate, cluster.ErrCordons,
-// cluster.ErrLoadComputed, cluster.ErrSealed, cluster.ErrUnknownKey, cluster.ErrKeyLacking,
-// cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore, affinity.ErrNoCapacity, affinity.ErrRequire,
-// affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged, affinity.ErrSettings.
+// Problem is the body of every error response, and the error that [Client] returns for such a response.
+// errors.Is matches a Problem with the Go error of its code, which is one of cluster.ErrNotReady,
+// cluster.ErrNoMembers, cluster.ErrEmptyScope, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
+// cluster.ErrLastCandidate, cluster.ErrCordons, cluster.ErrLoadComputed, cluster.ErrSealed,
+// cluster.ErrUnknownKey, cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
+// affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged,
+// affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
-	State   string `json:"state,omitempty"` // for /readyz: as in Stats
+	State   string `json:"state,omitempty"` // only from /readyz; the values are as in Stats
 
-	Status int `json:"-"` // of the HTTP response
+	Status int `json:"-"` // status of the HTTP response
 }
 
-// The codes of a Problem.
+// These are the values of Problem.Code.
 const (
 	CodeBadRequest   = "bad_request"
 	CodeNotFound     = "not_found"
@@ -38,25 +39,25 @@ const (
 	CodeForbidden    = "forbidden" // cross-origin
 	CodeBusy         = "busy"      // too many requests or event streams
 	CodeClosed       = "closed"
-	CodeStalled      = "stalled" // the agent's loop stands still
+	CodeStalled      = "stalled" // the agent's loop is stalled
 	CodeInternal     = "internal"
 
-	// About cordons.
+	// Codes about cordons.
 	CodeNotMember     = "not_member"     // no member has this id
 	CodeLastCandidate = "last_candidate" // no other member could own anything
 	CodeCordons       = "too_many_cordons"
 
-	// About loads.
-	CodeLoadComputed = "load_computed" // the agent computes its load and does not accept another one
+	// Codes about loads.
+	CodeLoadComputed = "load_computed" // the agent computes its load, and accepts no posted load
 
-	// About gossip keys.
+	// Codes about gossip keys.
 	CodeSealed     = "encrypts"      // the node encrypts gossip, and cannot go back to plain text
 	CodeUnknownKey = "unknown_key"   // the node does not have the key
 	CodeKeyLacking = "key_lacking"   // live members do not accept the key
 	CodeKeyInUse   = "key_in_use"    // the node or live members send with the key
 	CodeManyKeys   = "too_many_keys" // the node has as many keys as it can announce
 
-	// About rooms.
+	// Codes about rooms.
 	CodeNoStore    = "no_store"          // the agent has no store of pins
 	CodeStore      = "store_unavailable" // the store does not respond
 	CodeSettings   = "settings_differ"   // other nodes that use the store have different settings
@@ -70,13 +71,14 @@ const (
 // Error returns the message and the code.
 func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
 
-// kinds says how to respond to errors. The first matching row counts, because listRooms may wrap an agent's
-// error in an ErrStore. If errors share a code, errors.Is matches the first row.
+// kinds specifies the response to each error. The first matching row is used. The order matters, because
+// listRooms can wrap an agent's error in an ErrStore. If several errors share a code, errors.Is matches the
+// error of the first row.
 var kinds = []struct { //nolint:gochecknoglobals // a table
 	err     error
 	status  int
 	code    string
-	message string // "": the error's own
+	message string // "": the text of the error
 	advice  string // appended to the message
 }{
 	{affinity.ErrNoPin, http.StatusNotFound, CodeNoPin, "", ""},
@@ -119,7 +121,7 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
 }
 
-// Is makes errors.Is treat a Problem like the error of an embedded agent.
+// Is makes errors.Is match a Problem with the error that the agent's Go methods return.
 func (p *Problem) Is(target error) bool {
 	for _, k := range kinds {
 		if k.code == p.Code {
@@ -141,7 +143,7 @@ func internal(err error) *Problem {
 	return problem(http.StatusInternalServerError, CodeInternal, "%s", err)
 }
 
-// problemOf translates the error of the agent or of its rooms.
+// problemOf converts an error of the agent or of its rooms to a Problem.
 func (a *api) problemOf(err error) *Problem {
 	if why := a.agent.Err(); why != nil && errors.Is(err, cluster.ErrClosed) {
 		return problem(http.StatusServiceUnavailable, CodeClosed, "the agent has stopped: %s", why)

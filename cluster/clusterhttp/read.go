@@ -25,15 +25,15 @@ const (
 	maxOwners     = 100
 )
 
-// openAPI describes the endpoints in OpenAPI 3.1, for generators of clients. A test
-// generates it from the types of api.go; internal/e2e checks responses against it.
+// openAPI describes the endpoints in OpenAPI 3.1, for client generators. A test generates the file from the
+// types in api.go, and internal/e2e checks responses against it.
 //
 //go:embed openapi.json
 var openAPI []byte
 
 func (a *api) describe(w http.ResponseWriter, _ *http.Request) { writeBody(w, http.StatusOK, openAPI) }
 
-// Each response is built from one snapshot, so that its parts agree.
+// Each endpoint builds its response from one snapshot, so that the parts of the response agree.
 
 func (a *api) place(ring *ring, r *http.Request) (any, *Problem) {
 	key, p := keyOf(r)
@@ -77,7 +77,7 @@ func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	return answerOf(a.listed.get(s, agesHold, func() any { return a.membersOf(s) }))
 }
 
-// agesHold is how long a response with ages of leases may be reused.
+// agesHold is how long a response that contains lease ages can be reused.
 const agesHold = 100 * time.Millisecond
 
 func (a *api) membersOf(s *cluster.Snapshot) Members {
@@ -124,11 +124,12 @@ func (a *api) partitions(ring *ring, _ *http.Request) (any, *Problem) {
 	}))
 }
 
-// stale reports whether a table may be out of date, because the node is isolated or fenced, or the agent's
-// loop stands still.
+// stale reports whether the table of s may be out of date. That is so while the node is isolated or fenced,
+// or while the agent's loop is stalled.
 func (a *api) stale(s *cluster.Snapshot) bool { return s.Stale() || a.stalled() != nil }
 
-// owned asks the ring instead of its snapshot, which does not know whether the node's own lease has expired.
+// owned uses ring.Owned instead of the snapshot, because the node's own lease may have expired since the
+// snapshot was made.
 func (a *api) owned(ring *ring, _ *http.Request) (any, *Problem) {
 	state := ring.Snapshot().State
 	owned := append([]placement.Partition{}, ring.Owned()...)
@@ -218,8 +219,8 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	return member
 }
 
-// ageOf returns the age of a member's lease in milliseconds, at least 1. It returns 0 for a node that this
-// one has never met.
+// ageOf returns the age of a member's lease in milliseconds, at least 1. ageOf returns 0 for a member that
+// this node has never met.
 func ageOf(m *cluster.Member) int64 {
 	if age := m.Age(); age < math.MaxInt64 {
 		return max(1, age.Milliseconds())
@@ -236,7 +237,7 @@ func lostOf(s *cluster.Snapshot) (all []Lost) {
 	return all
 }
 
-// millis is the precision of the times in a History.
+// millis rounds a time down to milliseconds, the precision of the times in a History.
 func millis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 func (a *api) history(http.ResponseWriter, *http.Request) (any, *Problem) {
@@ -258,8 +259,8 @@ func (a *api) pastOf() History {
 	return h
 }
 
-// keyOf returns the parameter key. A key must be UTF-8, because JSON would silently replace other bytes in
-// the response.
+// keyOf returns the parameter key. A key must be UTF-8, because the JSON encoder would silently replace
+// invalid bytes in the response.
 func keyOf(r *http.Request) (string, *Problem) {
 	key, p := param(r.URL.RawQuery, "key")
 	switch {
@@ -275,7 +276,8 @@ func keyOf(r *http.Request) (string, *Problem) {
 	return key, nil
 }
 
-// countOf returns a parameter between 1 and most, or the default if it is missing.
+// countOf returns a parameter, which must be between 1 and most. If the parameter is missing, countOf returns
+// the value of missing.
 func countOf(r *http.Request, name string, missing, most int) (int, *Problem) {
 	text, p := param(r.URL.RawQuery, name)
 	if p != nil || text == "" {
@@ -294,8 +296,8 @@ func param(query, name string) (value string, _ *Problem) {
 	return value, p
 }
 
-// find returns the value of a parameter of a query, and whether it is present. It finds the same as
-// url.ParseQuery without building a map of all parameters, and rejects a parameter that appears twice. A
+// find returns the value of a parameter of a query, and whether the parameter is present. find parses like
+// url.ParseQuery, but does not build a map of all parameters. A parameter that appears twice is an error. A
 // semicolon is not a separator.
 func find(query, name string) (value string, found bool, _ *Problem) {
 	for query != "" {

@@ -14,39 +14,40 @@ import (
 )
 
 const (
-	// maxCalls is how many requests may be in progress, in addition to event streams.
+	// maxCalls is how many requests can be in progress at the same time, in addition to event streams.
 	maxCalls = 1024
 
-	// maxWriting is how many responses may wait for their clients. Each may take 64 kB of the kernel's
-	// memory, or more on a server without NewServer. A client that reads needs only milliseconds.
+	// maxWriting is how many responses can wait for their clients at the same time. Each response can take 64
+	// kB of the kernel's memory, or more if the server does not come from NewServer. A client that reads
+	// normally finishes within milliseconds.
 	maxWriting = 512
 
-	// maxHeld is the maximum size of all these responses together. The longest response, with the members of
-	// a cluster of lease.MaxNodes, has about 7 MB.
+	// maxHeld is the maximum total size of the responses that clients are reading. The longest response lists
+	// the members of a cluster of lease.MaxNodes, and has about 7 MB.
 	maxHeld = 64 << 20
 
-	// maxRejected and maxProbed are how many more requests may be rejected or be probes at the same time.
-	// Further requests are aborted, because over HTTP/2 even a rejection may wait for a client that does not
-	// read.
+	// maxRejected and maxProbed are how many rejections and probes can be in progress in addition to the
+	// other requests. Further requests are aborted without a response, because over HTTP/2 even a rejection
+	// can wait for a client that does not read.
 	maxRejected = 256
 	maxProbed   = 2048
 
-	answerTime = 30 * time.Second // for a client to read a response
+	answerTime = 30 * time.Second // how long a client can take to read a response
 )
 
-// requests limits the requests in progress, no matter how few connections carry them, because an HTTP/2
-// connection has hundreds. Requests with a token do not count.
+// requests limits the requests in progress. A limit on connections is not enough, because one HTTP/2
+// connection carries hundreds of requests. Requests with a token are not counted.
 type requests struct {
 	most, mostWriting, mostHeld int
 
 	n atomic.Int64 // requests in progress
 
 	mu      sync.Mutex
-	held    int       // total size of the bodies with holders
-	writing list.List // of *request; the client of the first one has been reading longest
+	held    int       // total size of the bodies that have holders
+	writing list.List // of *request; the first client has been reading longest
 }
 
-// request is a request in progress. It writes its response.
+// request is a request in progress, and the ResponseWriter for its response.
 type request struct {
 	http.ResponseWriter
 
@@ -54,18 +55,18 @@ type request struct {
 	token   bool // the request has a valid token
 	probe   bool
 	streams bool // the response is a stream with a deadline for each event
-	begun   bool // the answer
+	begun   bool // writing the response has begun
 	late    bool // the client did not read within answerTime
 	body    *body
-	at      *list.Element // in writing
+	at      *list.Element // element in requests.writing
 
 	mu   sync.Mutex
 	over bool // the handler has returned, or is about to
 	cut  bool // the response was cut off to make room
 }
 
-// enter counts a request until its leave is called. It returns false if the request must be rejected, and a
-// nil request if there is not even a place for the rejection.
+// enter counts a request until its leave method is called. If the request must be rejected, ok is false. If
+// even the rejection would exceed the limits, q is nil.
 func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, ok bool) {
 	q = &request{ResponseWriter: w, of: s, token: token, probe: probe}
 	if token {
@@ -82,8 +83,8 @@ func (s *requests) enter(w http.ResponseWriter, token, probe bool) (q *request, 
 	return nil, false
 }
 
-// leave ends the request. It first sends the rest of the response, because otherwise net/http would wait for
-// the client after the handler, where no limit counts the request.
+// leave ends the request, but first flushes the response. Without the flush, net/http would flush the
+// response after the handler has returned, and could wait for the client while no limit counts the request.
 func (q *request) leave() {
 	if q.begun {
 		q.note(http.NewResponseController(q.ResponseWriter).Flush())
@@ -106,7 +107,7 @@ func (q *request) leave() {
 	}
 }
 
-// forget takes q out of the list.
+// forget removes q from the list of responses that clients are reading.
 func (s *requests) forget(q *request) {
 	if q.at != nil {
 		s.writing.Remove(q.at)
@@ -114,8 +115,8 @@ func (s *requests) forget(q *request) {
 	}
 }
 
-// hold counts the bytes of a response, and reports whether they are within the limit. If not, it cuts off the
-// requests that hold the oldest response.
+// hold adds the size of a response to the total, and reports whether the total is within the limit. Above the
+// limit, hold cuts off the requests that hold the oldest response.
 func (q *request) hold(b *body) bool {
 	if q.token {
 		return true
@@ -137,7 +138,8 @@ func (q *request) hold(b *body) bool {
 	return ok
 }
 
-// oldest removes the requests that hold the oldest response from the list, and returns them.
+// oldest finds the oldest response that clients are reading. All requests for that response are removed from
+// the list and returned.
 func (s *requests) oldest() (all []*request) {
 	var of *body
 	for at := s.writing.Front(); at != nil; {
@@ -154,8 +156,8 @@ func (s *requests) oldest() (all []*request) {
 	return all
 }
 
-// begin is called with the first byte of the response. If too many clients are reading responses, it cuts off
-// the one that has taken longest.
+// begin must be called before the first byte of the response is written. If too many clients are reading
+// responses, begin cuts off the client that has taken longest.
 func (q *request) begin() {
 	if q.begun || q.streams {
 		return
@@ -178,8 +180,8 @@ func (q *request) begin() {
 	cutOff(cut)
 }
 
-// cutOff ends the responses of requests. Their handlers return as soon as net/http lets them, over HTTP/2
-// only when the connection accepts another frame.
+// cutOff makes the pending writes of the given requests fail. Their handlers return when net/http reports the
+// failure. Over HTTP/2, net/http reports the failure only when the connection accepts another frame.
 func cutOff(all []*request) {
 	for _, q := range all {
 		q.mu.Lock()
@@ -191,10 +193,10 @@ func cutOff(all []*request) {
 	}
 }
 
-// note remembers that the client did not read in time.
+// note records whether err means that the client did not read in time.
 func (q *request) note(err error) { q.late = q.late || errors.Is(err, os.ErrDeadlineExceeded) }
 
-// unread reports whether the client did not read its response. It must only be called after leave.
+// unread reports whether the client failed to read its response. Call unread only after leave.
 func (q *request) unread() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -218,30 +220,30 @@ func (q *request) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (q *request) Unwrap() http.ResponseWriter { return q.ResponseWriter }
 
-// streaming marks the response of w as a stream.
+// streaming marks the response of w as a stream. A stream sets its own write deadlines.
 func streaming(w http.ResponseWriter) {
 	if q, ok := w.(*request); ok {
 		q.streams = true
 	}
 }
 
-// body is an encoded response, which clients that ask for the same share.
+// body is an encoded response. Clients that request the same response share its body.
 type body struct {
 	plain   []byte
 	holders int // number of requests that hold it; guarded by requests.mu
 
 	mu   sync.Mutex
-	gzip []byte // nil: nobody has asked for it yet
+	gzip []byte // nil: no client has requested it yet
 }
 
-// kept has the latest responses of a ring whose size grows with its table. Without it, each client that does
-// not read would cost a copy.
+// kept has the latest responses whose size grows with the table of a ring. All clients share these responses,
+// because otherwise each client that does not read would cost a copy.
 type kept struct {
 	partitions shared[partitionsKey]
 	owned      shared[ownedKey]
 }
 
-// partitionsKey is what the response of /v1/partitions depends on.
+// partitionsKey has all values that determine the response of /v1/partitions.
 type partitionsKey struct {
 	table      *placement.Table
 	version    uint64
@@ -249,14 +251,14 @@ type partitionsKey struct {
 	stale      bool
 }
 
-// ownedKey is what the response of /v1/owned depends on. A node owns the partitions of its state, or nothing
-// if its own lease has expired.
+// ownedKey has all values that determine the response of /v1/owned. A node owns the partitions in state. But
+// if its own lease has expired, the node owns nothing, and owns is false.
 type ownedKey struct {
 	state *events.State
 	owns  bool
 }
 
-// shared is a response, and what it depends on.
+// shared caches the latest response together with its key.
 type shared[K comparable] struct {
 	mu   sync.Mutex
 	of   K
@@ -264,8 +266,8 @@ type shared[K comparable] struct {
 	body *body
 }
 
-// get returns the response for a key. It makes a new one if the last is for another key or older than maxAge.
-// Other clients wait for it.
+// get returns the response for a key. If the cached response has another key or is older than maxAge, get
+// builds a new response while other clients wait. If maxAge is 0, a response does not expire.
 func (s *shared[K]) get(of K, maxAge time.Duration, answer func() any) (*body, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +282,7 @@ func (s *shared[K]) get(of K, maxAge time.Duration, answer func() any) (*body, e
 	return s.body, nil
 }
 
-// answerOf turns the result of get into the result of an endpoint.
+// answerOf converts the result of shared.get to the result of an endpoint.
 func answerOf(b *body, err error) (any, *Problem) {
 	if err != nil {
 		return nil, internal(err)

@@ -12,10 +12,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// ring is what lookups and streams use: the agent or one of its scopes, with what its readers share.
+// ring serves lookups and streams, for the whole agent or for one of its scopes. All clients of a ring share
+// its journals and cached responses.
 type ring struct {
 	source
-	journal *batches // for the streams of events
+	journal *batches // for event streams
 	tables  tables   // for routing clients
 	kept    kept
 }
@@ -35,14 +36,15 @@ func newRing(agent *cluster.Agent, of source) *ring {
 	}
 }
 
-// scopes has the rings of the scopes that were requested, by name. A scope exists as long as the agent.
+// scopes has a ring for each scope that was requested, by name. Rings are never removed, because a scope
+// exists as long as its agent.
 type scopes struct {
 	mu    sync.Mutex
 	rings map[string]*ring
 }
 
-// ringOf returns the ring of a request: the ring of all members or, with the parameter scope, the ring of
-// that scope.
+// ringOf returns the ring for a request. With the parameter scope, ringOf returns the ring of that scope.
+// Without the parameter, ringOf returns the ring of all members.
 func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	name, given, p := find(r.URL.RawQuery, "scope")
 	switch {
@@ -70,7 +72,7 @@ func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	return ring, nil
 }
 
-// ofRing returns an endpoint that responds from the ring of the request.
+// ofRing returns an endpoint that passes the ring of the request to answer.
 func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) endpoint {
 	return func(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		ring, p := a.ringOf(r)
@@ -81,7 +83,7 @@ func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) endpoint
 	}
 }
 
-// named lists the first scopes of a node, as a part of a sentence.
+// named returns text for an error message that lists the first scopes of a node.
 func named(all []*cluster.Scope) string {
 	const most = 8
 	if len(all) == 0 {

@@ -20,11 +20,12 @@ const (
 	defaultRooms  = 1000
 	defaultRelays = 2
 	maxRooms      = 10_000
-	listTime      = 10 * time.Second // for a list of rooms, including the wait for other lists
+	listTime      = 10 * time.Second // time limit for a list of rooms, including the wait for other lists
 )
 
-// resolveRoom returns the node of a room, and hosts the room if it is on this node, because unless the caller
-// says otherwise, it is the media server next to this agent, which is about to serve the room.
+// resolveRoom returns the node of a room. If the room is on this node, resolveRoom also hosts the room. The
+// caller is usually the media server next to this agent, which is about to serve the room. A caller that does
+// not serve rooms sets no_host.
 func (a *api) resolveRoom(room string, r *http.Request) (any, *Problem) {
 	var body roomDemand
 	if p := decode(r, &body); p != nil {
@@ -58,7 +59,8 @@ func (a *api) resolveRoom(room string, r *http.Request) (any, *Problem) {
 	return &answer, nil
 }
 
-// showRoom returns the node of a room, or the node it would get, and why.
+// showRoom returns the node of a room and the reason. If the room is not pinned, showRoom returns the node
+// that the room would get.
 func (a *api) showRoom(room string, r *http.Request) (any, *Problem) {
 	d, p := demandIn(r.URL.RawQuery)
 	if p != nil {
@@ -78,7 +80,7 @@ func (a *api) showRoom(room string, r *http.Request) (any, *Problem) {
 	return &detail, nil
 }
 
-// roomRelays returns the best further nodes for a room that is too large for its own node.
+// roomRelays returns the best additional nodes for a room that is too large for its own node.
 func (a *api) roomRelays(room string, r *http.Request) (any, *Problem) {
 	n, p := countOf(r, "n", defaultRelays, maxOwners)
 	if p != nil {
@@ -100,7 +102,7 @@ func (a *api) roomRelays(room string, r *http.Request) (any, *Problem) {
 	return &answer, nil
 }
 
-// listRooms queries the store for every partition, so it serves one caller at a time.
+// listRooms serves only one caller at a time, because it queries the store for every partition.
 func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if a.rooms == nil {
 		return nil, noStore()
@@ -160,7 +162,7 @@ func (a *api) moveRoom(room string, r *http.Request) (any, *Problem) {
 	return a.assignmentOf(at), nil
 }
 
-// reportRoom returns the node of a room for a client that has lost the connection to it.
+// reportRoom returns the node of a room for a client that has lost its connection to the room's node.
 func (a *api) reportRoom(room string, r *http.Request) (any, *Problem) {
 	var body struct {
 		To    *string `json:"to"`
@@ -213,7 +215,7 @@ func noStore() *Problem {
 		"this agent pins no rooms: it was started without --redis; GET /v1/place?key=… places keys by hash")
 }
 
-// room serves an endpoint of the room in the path.
+// room returns a handler for an endpoint of the room that the path names.
 func (a *api) room(answer func(room string, r *http.Request) (any, *Problem)) http.HandlerFunc {
 	return a.open(http.StatusOK, func(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		room, p := a.roomOf(r)
@@ -224,7 +226,7 @@ func (a *api) room(answer func(room string, r *http.Request) (any, *Problem)) ht
 	})
 }
 
-// roomOf returns the name in the path.
+// roomOf returns the name of the room in the path.
 func (a *api) roomOf(r *http.Request) (string, *Problem) {
 	if a.rooms == nil {
 		return "", noStore()
@@ -240,7 +242,7 @@ func checkRoom(room string) *Problem {
 	return nil
 }
 
-// bare is the text of an error without the name of its package.
+// bare returns the text of an error without its package prefix.
 func bare(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "affinity: "), "lease: "), "cluster: ")
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// ResolveRoom returns the node of a room, and pins the room according to its demand if necessary. If that is
-// the agent's own node, the node hosts the room from now on, and the demand can raise the room's known cost;
-// see RoomAssignment.Hosted.
+// ResolveRoom returns the node of a room. If the room is not pinned yet, ResolveRoom pins it to a node that
+// fits the demand. If the room is on the agent's own node, the node hosts the room from now on: see
+// RoomAssignment.Hosted. The demand can then raise the room's known cost, but not lower it.
 func (c *Client) ResolveRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d})
 }
 
 // TouchRoom is ResolveRoom for the application that serves the room on the agent's own node. d is the room's
-// present demand, and can be less than before.
+// current demand, and replaces the known demand even if it is lower.
 func (c *Client) TouchRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d, Touch: true})
 }
 
-// Room returns the node of a room, or the node that it would get for its demand, and why. It pins nothing.
+// Room returns the node of a room and the reason. If the room is not pinned, Room returns the node that the
+// room would get for its demand. Room pins nothing.
 func (c *Client) Room(ctx context.Context, room string, d affinity.Demand) (RoomDetail, error) {
 	rest := ""
 	if query := queryOf(d); len(query) > 0 {
@@ -33,8 +34,9 @@ func (c *Client) Room(ctx context.Context, room string, d affinity.Demand) (Room
 	return askRoom[RoomDetail](ctx, c, http.MethodGet, room, rest, nil)
 }
 
-// RoomRelays returns the n best further nodes for a room that is too large for its own node. d is the demand
-// of the part that a relay serves; see affinity.Resolver.Relays. n is 1 to 100, and 0 means 2.
+// RoomRelays returns the n best additional nodes for a room that is too large for its own node. d is the
+// demand of the part of the room that one relay serves: see affinity.Resolver.Relays. n is 1 to 100, and 0
+// means 2.
 func (c *Client) RoomRelays(ctx context.Context, room string, d affinity.Demand, n int) (RoomRelays, error) {
 	query := queryOf(d)
 	if n != 0 {
@@ -56,13 +58,14 @@ func (c *Client) Rooms(ctx context.Context, node string, limit int) (Rooms, erro
 	return ask[Rooms](ctx, c, http.MethodGet, "/v1/rooms?"+query.Encode(), nil)
 }
 
-// MoveRoom moves a pinned room to another node. Its clients have to reconnect.
+// MoveRoom moves a pinned room to another node. The clients of the room must reconnect.
 func (c *Client) MoveRoom(ctx context.Context, room, to string) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/move", map[string]string{"to": to})
 }
 
-// ReportRoom returns the node of a room for a client that has lost the connection to its node. last is the
-// directive that sent the client there. The agent checks that node itself: see affinity.Resolver.Report.
+// ReportRoom returns the node of a room for a client that has lost its connection to the room's node. last is
+// the directive that sent the client to that node. The agent checks the node itself: see
+// affinity.Resolver.Report.
 func (c *Client) ReportRoom(ctx context.Context, last reconnect.Directive) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, last.Room, "/report", map[string]any{"to": last.To, "epoch": last.Epoch})
 }
@@ -73,7 +76,8 @@ func (c *Client) ReleaseRoom(ctx context.Context, room string) error {
 	return err
 }
 
-// askRoom makes a call about a room. It rejects invalid names, because some of them cannot be part of a path.
+// askRoom makes a call about a room. askRoom rejects invalid names before the call, because some invalid
+// names cannot be part of a path.
 func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, body any) (answer T, _ error) {
 	if p := checkRoom(room); p != nil {
 		return answer, p
@@ -81,7 +85,8 @@ func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, b
 	return ask[T](ctx, c, method, roomPath(room)+rest, body)
 }
 
-// roomPath also escapes dots, because the room .. would mean the parent directory.
+// roomPath returns the path of a room. Dots are escaped, too, because the room name .. would otherwise mean
+// the parent directory.
 func roomPath(room string) string {
 	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
 }

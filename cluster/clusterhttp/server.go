@@ -11,22 +11,22 @@ import (
 
 const writeTimeout = 75 * time.Second
 
-// NewServer returns a server for h, which may be a [Handler] or a mux that contains one. The server limits
-// what idle, slow or hostile clients can cost. Call Serve with a listener, or set Addr and call
-// ListenAndServe.
+// NewServer returns a server for h. h can be the result of [Handler], or a mux that contains it. The server
+// limits the resources that idle, slow and hostile clients can use. Call Serve with a listener, or set Addr
+// and call ListenAndServe.
 //
 // At most 4,096 connections are open at the same time, and at most 256 of them without a request in progress.
-// At the limit, the server closes the connection that has waited longest for its client. So idle connections
-// can neither block other clients nor use up the file descriptors or memory of the application. If you need
-// more event streams ([Options].MaxStreams), set ConnState to nil, which removes both limits.
+// At either limit, the server closes the connection that has waited longest for its client. Idle connections
+// therefore cannot block other clients, and cannot use up the application's file descriptors or memory. If
+// you need more event streams ([Options].MaxStreams), set ConnState to nil to remove both limits.
 //
-// On Linux and over HTTP/2, a connection whose client acknowledges nothing for 30 s is closed. So the event
-// streams of a vanished host end within a minute.
+// On Linux and over HTTP/2, the server closes a connection whose client acknowledges nothing for 30 s. If a
+// host vanishes, its event streams therefore end within a minute.
 //
-// WriteTimeout is longer than any response may take, with two exceptions: an event stream replaces it with a
-// deadline for each event, and a call that waits for agreement replaces it with its own deadline. For that,
-// middleware around the handler must support http.ResponseController (with Unwrap). Otherwise the stream ends
-// after WriteTimeout and its client reconnects. Shutdown ends the streams at once and waits for other
+// WriteTimeout is longer than most responses can take. An event stream instead sets a deadline for each
+// event, and a call that waits for agreement sets its own deadline. To set deadlines, the handler needs
+// http.ResponseController, so middleware around the handler must implement Unwrap. Without Unwrap, a stream
+// ends after WriteTimeout and its client reconnects. Shutdown ends the streams at once and waits for other
 // requests.
 func NewServer(h http.Handler) *http.Server {
 	if h == nil {
@@ -53,26 +53,28 @@ func NewServer(h http.Handler) *http.Server {
 }
 
 const (
-	// maxConns is four times the default number of event streams, and a small part of the usual limit of file
-	// descriptors.
+	// maxConns is four times the default number of event streams. maxConns is also far below the usual limit
+	// of file descriptors.
 	maxConns = 4096
 
-	// maxWaiting is how many connections may wait for their first or next request or the rest of its headers,
-	// which net/http does not distinguish. A third of a megabyte of short headers may have arrived on each.
+	// maxWaiting limits the connections that wait for a request or for the rest of its headers. One limit
+	// covers both, because net/http does not distinguish them. A waiting connection can take a third of a
+	// megabyte of memory for short headers that have already arrived.
 	maxWaiting = 256
 
-	// writeBuffer is how many bytes of a response the kernel buffers for a client that
-	// does not read. The default is some megabytes for each event stream.
+	// writeBuffer is how many bytes of a response the kernel buffers for a client that does not read. By
+	// default, the kernel buffers several megabytes for each event stream.
 	writeBuffer = 64 << 10
 
-	// ackTime is how long a client's host may acknowledge nothing. With the default of Linux, a quarter of an
-	// hour, the event streams of a vanished host would keep their places that long.
+	// ackTime is how long a client's host can fail to acknowledge data before its connection is closed. With
+	// the default of Linux, the event streams of a vanished host would keep their places for a quarter of an
+	// hour.
 	ackTime = 30 * time.Second
 )
 
-// conns limits the connections of a server. At the limit, it closes the connection that has waited longest
-// for its client. So a crowd of silent or slow clients cannot block other clients. A connection with a
-// request in progress, such as an event stream, is never closed.
+// conns limits the connections of a server. At the limit, conns closes the connection that has waited longest
+// for its client. Silent or slow clients therefore cannot block other clients. A connection with a request in
+// progress, such as an event stream, is never closed.
 type conns struct {
 	most, mostWaiting int
 
@@ -85,7 +87,7 @@ type conns struct {
 type conn struct {
 	net.Conn
 	at    *list.Element // element in waiting; nil during a request
-	asked bool          // there was a request, whose response the kernel may still hold
+	asked bool          // a request was served, and the kernel may still hold its response
 }
 
 func newConns(most, mostWaiting int) *conns {
@@ -95,11 +97,14 @@ func newConns(most, mostWaiting int) *conns {
 // connKey is the context key of a request's net.Conn.
 type connKey struct{}
 
-// ConnContext is for the http.Server.ConnContext of a server with a [Handler] that does not come from
-// [NewServer]. On Linux, it makes the kernel close a TCP connection when the client's host has acknowledged
-// nothing for 30 s, because it has vanished or its application does not read. Without it, a vanished host
-// keeps its event streams for a quarter of an hour. It also limits what the kernel buffers for each
-// connection to 64 kB. It supports TLS connections. It returns ctx.
+// ConnContext limits how much memory and time the kernel spends on a client that does not read. If you serve
+// a [Handler] with a server that does not come from [NewServer], set the server's ConnContext to this
+// function.
+//
+// On Linux, ConnContext makes the kernel close a TCP connection when the client's host has acknowledged
+// nothing for 30 s. Without ConnContext, a vanished host keeps its event streams for a quarter of an hour. On
+// all systems, ConnContext limits the kernel's write buffer of each connection to 64 kB. ConnContext supports
+// TLS connections, and returns ctx unchanged.
 func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	if tcp, ok := raw(nc).(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(writeBuffer) // works on any open connection
@@ -108,7 +113,7 @@ func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	return ctx
 }
 
-// context is an http.Server.ConnContext.
+// context is the ConnContext of the server. The context also stores the connection, which around needs.
 func (s *conns) context(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ConnContext(ctx, nc), connKey{}, nc)
 }
@@ -121,7 +126,7 @@ func raw(nc net.Conn) net.Conn {
 	return nc
 }
 
-// changed is an http.Server.ConnState.
+// changed is the ConnState of the server.
 func (s *conns) changed(nc net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +144,7 @@ func (s *conns) changed(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// around tracks the requests that h serves.
+// around returns a handler that calls h and tracks its requests.
 func (s *conns) around(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		nc, _ := r.Context().Value(connKey{}).(net.Conn)
@@ -148,8 +153,8 @@ func (s *conns) around(h http.Handler) http.Handler {
 	})
 }
 
-// answer removes a connection from the waiting list. After the response it is idle or closed, over HTTP/2
-// after the last of several responses.
+// answer removes a connection from the waiting list. After the response, net/http reports that the connection
+// is idle or closed. Over HTTP/2, net/http reports that only after the last of several concurrent responses.
 func (s *conns) answer(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,22 +164,23 @@ func (s *conns) answer(nc net.Conn) {
 	}
 }
 
-// wait appends c to the waiting list, and closes the first connection if there are too
-// many now. net/http notices the close.
+// wait appends c to the waiting list. If there are now too many connections, wait closes the first connection
+// in the list. net/http notices the close.
 func (s *conns) wait(c *conn) {
 	if c.at != nil { // the server itself responded, for example to OPTIONS *
 		s.waiting.Remove(c.at)
 	}
 	c.at = s.waiting.PushBack(c)
 	if len(s.of) > s.most || s.waiting.Len() > s.mostWaiting {
-		first := s.waiting.Front().Value.(*conn) // c itself, if all others are in a request
+		first := s.waiting.Front().Value.(*conn) // this is c itself if all other connections have a request in progress
 		s.forget(first)
 		first.abort()
 	}
 }
 
-// abort closes a connection at once. It bypasses TLS, which would first send an alert, for up to 5 s if the
-// client does not read, and it makes the kernel drop the rest of a response that the client does not read.
+// abort closes a connection at once. abort bypasses TLS, because TLS would first send an alert, which takes
+// up to 5 s if the client does not read. The kernel drops the rest of a response that the client has not
+// read.
 func (c *conn) abort() {
 	nc := raw(c.Conn)
 	if tcp, ok := nc.(*net.TCPConn); ok && c.asked {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitAcks makes the kernel close the connection when nothing is acknowledged for ackTime.
+// limitAcks makes the kernel close the connection when the client has acknowledged nothing for ackTime.
 func limitAcks(tcp *net.TCPConn) {
 	if c, err := tcp.SyscallConn(); err == nil {
 		_ = c.Control(func(fd uintptr) {

@@ -4,5 +4,6 @@ package clusterhttp
 
 import "net"
 
-// limitAcks does nothing, because these systems have their own limits.
+// limitAcks does nothing, because TCP_USER_TIMEOUT exists only on Linux. Other systems apply their own
+// limits.
 func limitAcks(*net.TCPConn) {}

@@ -13,14 +13,14 @@ import (
 	"github.com/roost-cluster/roost/internal/sse"
 )
 
-// stopKey is the context key of a channel that a server closes at its shutdown, which
-// would otherwise wait for the streams; see NewServer.
+// stopKey is the context key of a channel that the server closes when it shuts down. The channel makes the
+// streams end, because Shutdown would otherwise wait for them. See NewServer.
 type stopKey struct{}
 
-// lastEventID is the header of a client that resumes a stream.
+// lastEventID is the header with which a client resumes a stream.
 const lastEventID = "Last-Event-ID"
 
-// events streams changes until the client, the agent or the server ends.
+// events streams changes until the client disconnects or the agent or the server stops.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	leave, p := a.enter(w, r)
 	if p != nil {
@@ -40,11 +40,12 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if ring == a.whole { // rooms do not belong to scopes
-		// Subscribe before the client sees the stream open and resolves its rooms.
+		// Subscribe before the client sees that the stream is open. The client then resolves its rooms, and
+		// must not miss a move after that.
 		s.moves = movesOf(ctx, a.rooms)
 	}
-	if err := s.Send(nil); err != nil { // send the headers now, because the first batch may be late
-		internal(err).write(w) // only arrives if the writer cannot flush
+	if err := s.Send(nil); err != nil { // send the headers now, because the first batch may take a while
+		internal(err).write(w) // this reaches the client only if the writer cannot flush
 		return
 	}
 	err := s.resume(r.Header.Get(lastEventID))
@@ -57,7 +58,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// placesWithoutToken returns how many streams there are for clients that show no token.
+// placesWithoutToken returns how many streams clients without a token can open.
 func placesWithoutToken(o Options) int {
 	if o.Token == "" && o.ReadToken == "" && o.Tokens == nil {
 		return o.MaxStreams
@@ -65,7 +66,8 @@ func placesWithoutToken(o Options) int {
 	return max(1, o.MaxStreams*3/4)
 }
 
-// enter takes a place for a stream, if there is one. Some places are reserved for clients with a token.
+// enter reserves a place for a stream. If all places are taken, enter fails. Some places are reserved for
+// clients with a token.
 func (a *api) enter(w http.ResponseWriter, r *http.Request) (leave func(), _ *Problem) {
 	if a.closed() {
 		return nil, a.problemOf(cluster.ErrClosed)
@@ -89,7 +91,8 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request) (leave func(), _ *Pr
 	return leave, nil
 }
 
-// followRoom streams where a room lives until the client, the rooms, the agent or the server end.
+// followRoom streams the node of a room until the client disconnects or the resolver, the agent or the server
+// stops.
 func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
 	if _, p := a.roomOf(r); p != nil {
 		p.write(w)
@@ -115,14 +118,14 @@ func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
 	signalling.Follow(a.rooms, a.keepAlive).ServeHTTP(w, r.WithContext(ctx))
 }
 
-// stream is a client of the events. It holds at most one event of each type, no matter how slow the client
-// is, because later changes are merged into the next event.
+// stream is the event stream of one client. A stream holds at most one event of each type, even if the client
+// is slow, because later changes are merged into the next event.
 type stream struct {
 	*sse.Stream
 
 	ring  *ring
 	moves <-chan affinity.MovedBatch
-	seen  *events.State // the last state that was sent; nil: none
+	seen  *events.State // the last state that was sent; nil: no state was sent yet
 }
 
 func (s *stream) run(ctx context.Context, a *api) error {
@@ -162,8 +165,8 @@ func (s *stream) run(ctx context.Context, a *api) error {
 	}
 }
 
-// resume starts a stream after the event with this id, if the journal still has it. The journal does not have
-// moves of rooms, so a client with an id gets a resync.
+// resume continues a stream after the event with this id, if the journal still has that event. The journal
+// does not record moves of rooms, so a client that sends an id gets a resync.
 func (s *stream) resume(id string) error {
 	s.seen = s.ring.journal.state(id)
 	if id == "" || s.moves == nil {
@@ -172,8 +175,9 @@ func (s *stream) resume(id string) error {
 	return s.sendMoved(affinity.MovedBatch{Moved: []affinity.Moved{}, Resync: true})
 }
 
-// movesOf returns the moves of rooms from now on, or nil. Its goroutine ends with ctx or
-// the rooms; the channel stays open, because the stream outlives the rooms.
+// movesOf returns a channel with the moves of rooms from now on, or nil if rooms is nil. The goroutine of
+// movesOf ends when ctx ends or the resolver closes. The channel is never closed, because the stream
+// continues after the resolver has closed.
 func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.MovedBatch {
 	if rooms == nil {
 		return nil
@@ -192,8 +196,8 @@ func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.Move
 	return moves
 }
 
-// roomsInEvent limits an event of type moved to 100 kB, which a slow client can read in time. Each stream
-// encodes its own events.
+// roomsInEvent is how many rooms an event of type moved can have. With this limit, an event has at most 100
+// kB, so that a slow client can read the event in time. Each stream encodes its own moved events.
 const roomsInEvent = 128
 
 func (s *stream) sendMoved(b affinity.MovedBatch) error {

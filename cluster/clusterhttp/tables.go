@@ -15,10 +15,11 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// leastKeepAlive is the shortest time between two comments that a routing client may ask for.
+// leastKeepAlive is the shortest time between two comments that a routing client can request.
 const leastKeepAlive = 100 * time.Millisecond
 
-// streamTable streams the table and the members until the client, the agent or the server ends.
+// streamTable streams the table and the members until the client disconnects or the agent or the server
+// stops.
 func (a *api) streamTable(w http.ResponseWriter, r *http.Request) {
 	keepAlive, p := durationOf(r, "keep_alive", a.keepAlive, leastKeepAlive, time.Minute)
 	if p != nil {
@@ -44,7 +45,7 @@ func (a *api) streamTable(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer ring.tables.enter()()
-	err := s.Send(nil) // send the headers now, because the first update may be late
+	err := s.Send(nil) // send the headers now, because the first update may take a while
 	if err == nil {
 		err = a.sendTables(r.Context(), &ring.tables, s, keepAlive)
 	}
@@ -93,13 +94,13 @@ func routingScript(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(routing.JavaScript()) // an error means that the client disconnected
 }
 
-// tables has what is sent to the routing clients of a ring. It watches the ring while there are routing
-// clients.
+// tables has the data that is sent to the routing clients of a ring. While at least one routing client is
+// connected, tables watches the ring.
 type tables struct {
 	of      source
 	cluster string
-	ended   <-chan struct{}                // closed at the end of the agent
-	latest  latest.Value[*tablewire.State] // nil: there has been no table yet
+	ended   <-chan struct{}                // closed when the agent stops
+	latest  latest.Value[*tablewire.State] // nil: the ring has had no table yet
 	updates *journal[tablewire.State]
 
 	mu      sync.Mutex
@@ -107,14 +108,15 @@ type tables struct {
 	stop    context.CancelFunc
 }
 
-// enter counts a routing client, until it calls done.
+// enter registers a routing client until done is called. The first client starts the goroutine that watches
+// the ring.
 func (t *tables) enter() (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.clients++; t.clients == 1 {
 		ctx, stop := context.WithCancel(context.Background())
 		t.stop = stop
-		t.latest.Set(nil) // the last one may be old
+		t.latest.Set(nil) // the value from an earlier watch may be old
 		t.show(t.of.Snapshot())
 		go t.watch(ctx)
 	}
@@ -145,7 +147,7 @@ func (t *tables) watch(ctx context.Context) {
 	}
 }
 
-// show makes the snapshot the latest state, if it has news for routing clients.
+// show sets the latest state from a snapshot, if the snapshot has changes for routing clients.
 func (t *tables) show(s *cluster.Snapshot) {
 	old, _ := t.latest.Get()
 	if state := stateOf(*old, t.cluster, s); state != nil && state != *old {
@@ -153,11 +155,12 @@ func (t *tables) show(s *cluster.Snapshot) {
 	}
 }
 
-// stateOf returns the state for routing clients, or old if that is the same. A stalled loop does not make the
-// state stale, because it may continue without a new snapshot. Instead it ends the streams.
+// stateOf returns the state for routing clients. If nothing has changed, stateOf returns old. A stalled loop
+// does not make the state stale, because the loop may continue without a new snapshot. Instead, a stalled
+// loop ends the streams.
 func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.State {
 	next := tablewire.State{Cluster: name, Version: s.Version(), Table: s.Table, Stale: s.Stale(), Members: membersOf(old, s.Members)}
-	if s.Table == nil { // before the first table, or after the end
+	if s.Table == nil { // before the first table, or after the agent has stopped
 		return old
 	}
 	for p, m := range s.Runners() {
@@ -171,8 +174,8 @@ func stateOf(old *tablewire.State, name string, s *cluster.Snapshot) *tablewire.
 	return &next
 }
 
-// membersOf returns the members in the form for routing clients. It reuses those of old that have not
-// changed.
+// membersOf returns the members in the form for routing clients. Members that have not changed are reused
+// from old.
 func membersOf(old *tablewire.State, members []*cluster.Member) []*tablewire.Member {
 	var known []*tablewire.Member
 	if old != nil {

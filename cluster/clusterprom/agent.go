@@ -16,56 +16,56 @@ func agentFamilies() []family {
 }
 
 func nodeFamilies() []family {
-	info := desc("node_info", "Always 1; the labels say which node this is.", "node", "cluster", "zone", "strategy")
+	info := desc("node_info", "Always 1. The labels identify this node.", "node", "cluster", "zone", "strategy")
 	return []family{
 		{info, func(v *view, to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(info, prometheus.GaugeValue, 1, v.cfg.ID, v.cfg.Cluster, v.cfg.Zone, v.cfg.Strategy.Name())
 		}},
 		gauge("node_weight",
-			"Share of this node relative to others; 0 owns nothing. It grows during the slow start.",
+			"Share of this node relative to other nodes. A node with weight 0 owns nothing. The value grows during slow start.",
 			func(v *view) float64 { return float64(v.Self.Weight) }),
-		gauge("node_capacity", "Units of load that this node can carry; 0 = not stated.",
+		gauge("node_capacity", "Units of load that this node can carry, or 0 if no capacity is configured.",
 			func(v *view) float64 { return float64(v.Self.Capacity) }),
-		gauge("node_load", "Units of load in the latest heartbeat of this node; 0 also if it reports none.",
+		gauge("node_load", "Units of load in the latest heartbeat of this node. Also 0 if the node reports no load.",
 			func(v *view) float64 { return float64(max(0, v.Self.Load)) }),
 		phaseFamily(),
-		gauge("min_members", "Live members, this node among them, without which it is isolated and owns nothing.",
+		gauge("min_members", "Minimum number of live members, including this node. With fewer members, this node is isolated and owns nothing.",
 			func(v *view) float64 { return float64(v.cfg.MinMembers) }),
 		counter("node_fences_total",
-			"Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
+			"Number of times that this node fenced itself and released all partitions, because its process had been paused or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
-		gauge("node_healthy", "0 while the application of this node is unhealthy, so that the node owns nothing; else 1.", func(v *view) float64 {
+		gauge("node_healthy", "0 while the application of this node is unhealthy, so that the node owns nothing. Otherwise 1.", func(v *view) float64 {
 			if _, unhealthy := v.Held(cluster.CauseUnhealthy); unhealthy {
 				return 0
 			}
 			return 1
 		}),
 		gauge("flap_hold_seconds",
-			"For how long this node owns nothing from now on, because it came and went too often; 0 = it is not flapping.",
+			"Remaining time for which this node owns nothing because it is flapping, or 0 if it is not flapping.",
 			func(v *view) float64 {
 				if v.Self.FlappingUntil.IsZero() {
 					return 0
 				}
 				return max(0, time.Until(v.Self.FlappingUntil).Seconds())
 			}),
-		counter("health_failures_total", "Failed checks of the application of this node, and reports of it that were late.",
+		counter("health_failures_total", "Failed health checks of the application of this node, plus late health reports.",
 			func(v *view) uint64 { return v.Stats.HealthFailures }),
-		gauge("handoff_waiting", "Partitions that the table gives to this node, which waits for their former owners.",
+		gauge("handoff_waiting", "Partitions that the table assigns to this node, but that their former owners have not released yet.",
 			func(v *view) float64 { return float64(len(v.State.Waits())) }),
 		counter("handoff_overruns_total",
-			"Partitions that this node ran without the answer of another node, because the bound of the handoff had passed.",
+			"Partitions that this node started to run after the handoff timeout, without a response from the former owner.",
 			func(v *view) uint64 { return v.Stats.HandoffOverruns }),
-		gauge("loop_age_seconds", "Time since the agent's loop last went round; at the age of the TTL the lease has expired.",
+		gauge("loop_age_seconds", "Time since the agent's loop last completed a round. When the age reaches the TTL, the lease has expired.",
 			func(v *view) float64 { return v.loopAge.Seconds() }),
-		counter("log_lines_dropped_total", "Log lines that were not written: the handler failed, or was too slow.",
+		counter("log_lines_dropped_total", "Log lines that were lost because the log handler failed or was too slow.",
 			func(v *view) uint64 { return v.Stats.LogDropped }),
 		counters("requests_total",
-			"Requests that were routed to this node by the owner of a key (Agent.Arrived) or the node of a room (Resolver.Host).",
+			"Requests that arrived at this node, by kind. The application reports requests for a key with Agent.Arrived, and requests for a room with Resolver.Host.",
 			"kind",
 			func(v *view) map[string]uint64 {
 				return map[string]uint64{"key": v.Stats.Requests, "room": v.rooms.Requests}
 			}),
-		counters("requests_misrouted_total", "Requests of roost_requests_total for a key or room of another node.", "kind",
+		counters("requests_misrouted_total", "Requests in roost_requests_total whose key or room belongs to another node.", "kind",
 			func(v *view) map[string]uint64 {
 				return map[string]uint64{"key": v.Stats.Misrouted, "room": v.rooms.Misrouted}
 			}),
@@ -74,7 +74,7 @@ func nodeFamilies() []family {
 
 func sourceFamilies() []family {
 	return []family{gauge("config_last_reload_successful",
-		"1 unless the last attempt of this agent to read its settings, or its files of TLS, again has failed: then the former ones stay in force.",
+		"1 if the last reload of the settings and TLS files succeeded, or if there was none. 0 if it failed, so that the old values are still in use.",
 		func(v *view) float64 {
 			if v.readable {
 				return 1
@@ -84,7 +84,7 @@ func sourceFamilies() []family {
 }
 
 func phaseFamily() family {
-	return gauges("node_phase", "1 for the current phase of this node, 0 for the others.", "phase", func(v *view) map[string]uint64 {
+	return gauges("node_phase", "1 for the current phase of this node, 0 for all other phases.", "phase", func(v *view) map[string]uint64 {
 		phases := make(map[string]uint64)
 		for p := cluster.PhaseJoining; p <= cluster.PhaseOver; p++ {
 			phases[p.String()] = 0
@@ -96,11 +96,11 @@ func phaseFamily() family {
 
 func eventFamilies() []family {
 	return []family{
-		gauges("event_readers", "Loops that read changes, by method or by the name that the application chose.", "reader",
+		gauges("event_readers", "Open readers of changes, by the method with which they read or by the name that the application chose.", "reader",
 			func(v *view) map[string]uint64 {
 				return v.byReader(func(r events.ReaderStats) uint64 { return uint64(r.Open) })
 			}),
-		gauges("event_lag_states", "States that the slowest of these readers is behind the latest one.", "reader",
+		gauges("event_lag_states", "Number of states by which the slowest reader is behind the latest state.", "reader",
 			func(v *view) map[string]uint64 {
 				return v.byReader(func(r events.ReaderStats) uint64 { return r.Behind })
 			}),
@@ -119,7 +119,7 @@ func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 
 // versions counts members by version, so that you can follow a deployment.
 func versions() family {
 	d := desc("member_versions",
-		"Live members by the version of their application, empty if not stated, and of roost.", "app_version",
+		"Live members by the versions of their application and of roost. The version of the application is empty if a member reports none.", "app_version",
 		"roost_version")
 	return family{d, func(v *view, to chan<- prometheus.Metric) {
 		members := make(map[[2]string]int)
@@ -134,7 +134,7 @@ func versions() family {
 
 func memberFamilies() []family {
 	return []family{
-		gauges("members", "Live members that this node sees, including itself.", "state", func(v *view) map[string]uint64 {
+		gauges("members", "Live members that this node sees, including itself, by state.", "state", func(v *view) map[string]uint64 {
 			members := map[string]uint64{lease.Settling.String(): 0, lease.Active.String(): 0, lease.Draining.String(): 0}
 			for _, m := range v.live() {
 				members[m.State.String()]++
@@ -143,7 +143,7 @@ func memberFamilies() []family {
 		}),
 		versions(),
 		gauges("lost_members",
-			"Members that have gone within 30 minutes and did not come back, as this node saw it.", "reason",
+			"Members that left or failed within the last 30 minutes and have not returned, as seen by this node.", "reason",
 			func(v *view) map[string]uint64 {
 				lost := map[string]uint64{string(lease.Departed): 0, string(lease.Crashed): 0, string(lease.Expired): 0}
 				for _, l := range v.Lost() {
@@ -151,9 +151,9 @@ func memberFamilies() []family {
 				}
 				return lost
 			}),
-		gauge("nodes_cordoned", "Nodes that are cordoned, as this node knows.", func(v *view) float64 { return float64(len(v.Cordons)) }),
+		gauge("nodes_cordoned", "Nodes that are cordoned in the view of this node.", func(v *view) float64 { return float64(len(v.Cordons)) }),
 		gauge("lease_ttl_seconds", "Age at which a lease expires.", func(v *view) float64 { return v.cfg.LeaseTTL.Seconds() }),
-		gauge("lease_age_p99_seconds", "Age that 99 % of the live leases do not exceed.", func(v *view) float64 {
+		gauge("lease_age_p99_seconds", "99th percentile of the ages of the live leases.", func(v *view) float64 {
 			var ages []time.Duration
 			for _, m := range v.live() {
 				ages = append(ages, m.Age())
@@ -162,30 +162,30 @@ func memberFamilies() []family {
 		}),
 		leaseAgeFamily(),
 		counter("lease_expiries_total",
-			"Leases that expired: their nodes ended without leaving, and nothing confirmed it.",
+			"Leases that expired because their nodes failed without leaving, and no other node could confirm the failure earlier.",
 			func(v *view) uint64 { return v.Stats.Expired }),
 		counter("lease_crashes_total",
-			"Leases that ended early, by confirmation that the process or its host had ended.",
+			"Leases that ended before their TTL because a node confirmed that the process or its host had failed.",
 			func(v *view) uint64 { return v.Stats.Crashed }),
 		counter("lease_refutations_total",
-			"Times that this node started a new incarnation because of stale messages about itself.",
+			"Number of times that this node started a new incarnation because of stale messages about itself.",
 			func(v *view) uint64 { return v.Stats.Reincarnations }),
-		gauge("clock_offset_max_seconds", "Greatest difference between this node's wall clock and that of a member.", func(v *view) float64 {
+		gauge("clock_offset_max_seconds", "Largest difference between the wall clocks of this node and a member.", func(v *view) float64 {
 			var most time.Duration
 			for _, m := range v.live() {
 				most = max(most, m.ClockOffset.Abs())
 			}
 			return most.Seconds()
 		}),
-		counter("view_changes_total", "Changes of the live members or of their records.", func(v *view) uint64 { return v.Stats.ViewChanges }),
+		counter("view_changes_total", "Changes to the live members or to their records.", func(v *view) uint64 { return v.Stats.ViewChanges }),
 		counter("records_refused_total", "Records rejected because the cluster has the maximum number of nodes.",
 			func(v *view) uint64 { return v.Stats.RecordsRefused }),
 		gauges("watch_streams",
-			"TCP streams that are open to other members (out), and from others (in), to learn at once of the end of a process.",
+			"Open TCP streams to other members (out) and from other members (in). If a process fails, its streams close, so the other members notice at once.",
 			"direction", func(v *view) map[string]uint64 {
 				return map[string]uint64{"out": uint64(max(0, v.Stats.Watched)), "in": uint64(max(0, v.Stats.Watchers))}
 			}),
-		counter("nodes_refused_total", "Nodes rejected because of different cluster-wide settings.",
+		counter("nodes_refused_total", "Nodes rejected because their cluster-wide settings differ.",
 			func(v *view) uint64 { return v.Stats.NodesRefused }),
 	}
 }
@@ -202,42 +202,42 @@ func percentile(all []time.Duration, percent int) time.Duration {
 
 func tableFamilies() []family {
 	return []family{
-		gauge("partitions", "Partitions of the cluster.", func(v *view) float64 { return float64(v.cfg.Partitions) }),
+		gauge("partitions", "Number of partitions of the cluster.", func(v *view) float64 { return float64(v.cfg.Partitions) }),
 		gauge("partitions_owned", "Partitions that this node owns.", func(v *view) float64 { return float64(v.owned) }),
-		gauge("partitions_unowned", "Partitions without an owner in this node's table; without a table, all of them.", func(v *view) float64 {
+		gauge("partitions_unowned", "Partitions without an owner in this node's table. If the node has no table, all partitions.", func(v *view) float64 {
 			if len(v.Table.Nodes()) == 0 { // if the table has nodes, every partition has an owner
 				return float64(v.cfg.Partitions)
 			}
 			return 0
 		}),
-		gauge("balance_cv_ratio", "Coefficient of variation of the nodes' shares, by weight; 0 is perfect.",
+		gauge("balance_cv_ratio", "Coefficient of variation of the nodes' shares, relative to their weights. 0 is perfect.",
 			func(v *view) float64 { return v.balance.CV }),
-		gauge("balance_max_mean_ratio", "Greatest share of a node in fair shares; 1 is perfect.",
+		gauge("balance_max_mean_ratio", "Largest share of a node, divided by its fair share. 1 is perfect.",
 			func(v *view) float64 { return v.balance.MaxMean }),
-		gauge("table_digest", "Identifies the table: nodes with the same number agree on every owner; 0 without a table.",
+		gauge("table_digest", "Digest of the table. Nodes with the same digest agree on every owner. 0 if this node has no table.",
 			func(v *view) float64 { return float64(v.Self.TableDigest) }),
-		gauge("table_version", "Number of the latest change of members or owners on this node.",
+		gauge("table_version", "Version of this node's view, which increases with each change of members or owners.",
 			func(v *view) float64 { return float64(v.Version()) }),
-		counter("table_changes_total", "Tables that differed from the previous one.", func(v *view) uint64 { return v.Stats.TableChanges }),
-		gauge("table_diverged_members", "Live members with another table than this node.",
+		counter("table_changes_total", "Number of times that the table changed.", func(v *view) uint64 { return v.Stats.TableChanges }),
+		gauge("table_diverged_members", "Live members whose table differs from the table of this node.",
 			func(v *view) float64 { return float64(v.Diverged()) }),
-		counter("table_divergences_total", "Times that members started to have another table than this node.",
+		counter("table_divergences_total", "Number of times that the tables of members began to differ from the table of this node.",
 			func(v *view) uint64 { return v.Stats.Divergences }),
-		single(desc("table_diverged_seconds_total", "Time during which members had another table than this node."),
+		single(desc("table_diverged_seconds_total", "Total time during which the table of at least one member differed from the table of this node."),
 			prometheus.CounterValue, func(v *view) float64 { return v.Stats.DivergedTime.Seconds() }),
-		counter("assignment_fetches_total", "Exchanges because another node's assignment differed.",
+		counter("assignment_fetches_total", "Full exchanges with another node, because its assignment differed from the assignment of this node.",
 			func(v *view) uint64 { return v.Stats.AssignmentFetches }),
 	}
 }
 
 func gossipFamilies() []family {
 	return []family{
-		counter("heartbeats_sent_total", "Copies of its own heartbeats that this node sent.",
+		counter("heartbeats_sent_total", "Heartbeats of its own that this node sent, counting each copy.",
 			func(v *view) uint64 { return v.Stats.HeartbeatsSent }),
-		counter("heartbeats_relayed_total", "Copies of other nodes' heartbeats that this node sent.",
+		counter("heartbeats_relayed_total", "Heartbeats of other nodes that this node forwarded, counting each copy.",
 			func(v *view) uint64 { return v.Stats.HeartbeatsRelayed }),
 		counters("heartbeats_received_total",
-			"Heartbeats received: applied (renewed a lease), aged (renewed a lease by its age alone), stale (known already, or too old), "+
+			"Heartbeats received, by result: applied (renewed a lease), aged (renewed a lease by its age alone), stale (already known, or too old), "+
 				"skewed (dropped: the sender's clock is ahead).",
 			"result", func(v *view) map[string]uint64 {
 				return map[string]uint64{
@@ -248,11 +248,12 @@ func gossipFamilies() []family {
 				}
 			}),
 		counters("messages_dropped_total",
-			"Messages dropped: malformed, of another wire version or with other settings, sent by no agent (guard), "+
-				"without a key of this node (wrong_key), of another cluster's name (wrong_cluster), from outside --gossip-allow (not_allowed), "+
-				"over the capacity of the inbox (inbox_full), from before a pause of this process (stopped), "+
-				"or of a cluster time that is long over (past) or that no member confirms (future): recorded ones, sent again, are among them; "+
-				"of another cluster with the same name (other_cluster), or own ones that came back (self).",
+			"Messages dropped, by reason: cannot be decoded (malformed), other wire version (version), other cluster-wide settings (settings), "+
+				"not sent by an agent (guard), not encrypted with a key of this node (wrong_key), other cluster name (wrong_cluster), "+
+				"sender outside --gossip-allow (not_allowed), inbox full (inbox_full), queued while this process was paused (stopped), "+
+				"cluster time too far in the past (past), cluster time in the future that no member confirms (future), "+
+				"other cluster with the same name (other_cluster), sent by this node itself (self). "+
+				"The reasons past and future include recorded messages that somebody sends again.",
 			"reason", func(v *view) map[string]uint64 {
 				return map[string]uint64{
 					"malformed": v.Stats.DecodeErrors, "version": v.Stats.VersionErrors, "settings": v.Stats.SettingsRefused,
@@ -262,14 +263,14 @@ func gossipFamilies() []family {
 					"other_cluster": v.Stats.OtherCluster, "self": v.Stats.FromSelf,
 				}
 			}),
-		counters("messages_sealed_total", "Messages that this node sealed with the gossip key in use, by the fingerprint of the key: "+
-			"packets and messages of streams. All nodes together may seal 2^32 with one key; 0 without a key.",
+		counters("messages_sealed_total", "Messages that this node encrypted with the current gossip key, by the fingerprint of the key. "+
+			"The count includes packets and messages of TCP streams. All nodes together can encrypt at most 2^32 messages with one key. 0 if there is no key.",
 			"key", func(v *view) map[string]uint64 { return map[string]uint64{v.Stats.SealedWith: v.Stats.Sealed} }),
-		counter("packets_sent_total", "Packets of heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.PacketsSent }),
-		counter("packets_received_total", "Packets of heartbeats that this node received.",
+		counter("packets_sent_total", "Packets with heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.PacketsSent }),
+		counter("packets_received_total", "Packets with heartbeats that this node received.",
 			func(v *view) uint64 { return v.Stats.PacketsReceived }),
-		counter("packets_sent_bytes_total", "Bytes of roost_packets_sent_total.", func(v *view) uint64 { return v.Stats.BytesSent }),
-		counter("packets_received_bytes_total", "Bytes of roost_packets_received_total.", func(v *view) uint64 { return v.Stats.BytesReceived }),
+		counter("packets_sent_bytes_total", "Total size of the packets in roost_packets_sent_total.", func(v *view) uint64 { return v.Stats.BytesSent }),
+		counter("packets_received_bytes_total", "Total size of the packets in roost_packets_received_total.", func(v *view) uint64 { return v.Stats.BytesReceived }),
 		counter("packet_send_errors_total", "Packets that this node failed to send.", func(v *view) uint64 { return v.Stats.SendErrors }),
 	}
 }

@@ -16,7 +16,7 @@ type leaseAges struct {
 
 func leaseAgeFamily() family {
 	var l leaseAges
-	return histogram("lease_age_seconds", "Ages of the live leases, all of them at each scrape, in eighths of the TTL.", l.observe)
+	return histogram("lease_age_seconds", "Ages of the live leases. Each scrape adds the current ages of all leases. The buckets are eighths of the TTL.", l.observe)
 }
 
 func (l *leaseAges) observe(v *view) (count uint64, total time.Duration, within map[time.Duration]uint64) {

@@ -24,7 +24,7 @@ func lookupFamily() family {
 		l.keys[i] = "key-" + strconv.Itoa(i)
 	}
 	return durations("lookup_duration_seconds",
-		"Duration of lookups of keys, measured with extra lookups at each scrape.",
+		"Duration of key lookups, measured with extra lookups at each scrape.",
 		func(v *view) (uint64, time.Duration) { return l.measure(v.Snapshot) })
 }
 

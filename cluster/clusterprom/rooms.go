@@ -16,14 +16,14 @@ func (v *view) evacuation() affinity.Evacuation {
 
 func roomFamilies() []family {
 	return []family{
-		counters("rooms_resolved_total", "Rooms resolved, by the source of the assignment.", "source", func(v *view) map[string]uint64 {
+		counters("rooms_resolved_total", "Resolved rooms, by the source of the assignment.", "source", func(v *view) map[string]uint64 {
 			r := &v.rooms
 			return map[string]uint64{
 				"cached": r.Cached, "pinned": r.Pinned, "hash": r.Hash, "override": r.Override, "degraded": r.Degraded,
 			}
 		}),
 		histogram("rooms_resolve_duration_seconds",
-			"Duration of resolve calls that were not answered from the pin cache, including failed ones.",
+			"Duration of resolve calls that the pin cache could not answer, including failed calls.",
 			func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
 				return v.rooms.Asked, v.rooms.AskedTime, v.rooms.AskedWithin
 			}),
@@ -35,52 +35,52 @@ func roomFamilies() []family {
 			return v.rooms.Failovers, v.rooms.FailoverTime
 		}),
 		counter("rooms_conflicts_total",
-			"Rooms that two nodes hosted during an outage of the store, and this node released.",
+			"Rooms that this node released because two nodes hosted them after an outage of the store.",
 			func(v *view) uint64 { return v.rooms.Conflicts }),
 		counter("rooms_repinned_total",
-			"Rooms hosted on this node that were pinned again after the store had lost their pins.",
+			"Rooms on this node that were pinned again because the store had lost their pins.",
 			func(v *view) uint64 { return v.rooms.Repinned }),
 		gauges("rooms_evacuation",
-			"Rooms of the latest evacuation of this node: moved to other nodes, ended by themselves, or left; failed ones are left, too.",
+			"Rooms in the latest evacuation of this node, by state: moved to another node, ended during the evacuation, left on this node, or failed to move. Failed rooms are also counted as left.",
 			"state",
 			func(v *view) map[string]uint64 {
 				e := v.evacuation()
 				return map[string]uint64{"left": uint64(e.Left), "moved": uint64(e.Moved), "ended": uint64(e.Ended), "failed": uint64(e.Failed)}
 			}),
-		gauge("rooms_evacuating", "1 while an evacuation moves the rooms of this node to others.", func(v *view) float64 {
+		gauge("rooms_evacuating", "1 while an evacuation moves the rooms of this node to other nodes, 0 otherwise.", func(v *view) float64 {
 			if v.evacuation().Over {
 				return 0
 			}
 			return 1
 		}),
 		gauge("rooms_nodes_cut_off",
-			"Nodes of pinned rooms that have had heartbeats in the store for longer than a lease while gossip did not reach them.",
+			"Nodes with pinned rooms that send heartbeats to the store, but that gossip has not reached for longer than the TTL of a lease.",
 			func(v *view) float64 { return float64(len(v.rooms.CutOff)) }),
 		gauge("rooms_nodes_silent",
-			"Live nodes that have sent no heartbeats to the store of this node for longer than a lease, and get no new rooms.",
+			"Live nodes that have sent no heartbeats to the store of this node for longer than the TTL of a lease. They get no new rooms.",
 			func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
-		counter("rooms_unplaced_total", "First joins refused because the store did not answer and StrictCeiling is set.", func(v *view) uint64 { return v.rooms.Unplaced }),
-		counter("rooms_relays_total", "Questions for further nodes for rooms that are too large for one.",
+		counter("rooms_unplaced_total", "First joins refused because StrictCeiling is set and the store did not respond.", func(v *view) uint64 { return v.rooms.Unplaced }),
+		counter("rooms_relays_total", "Requests for additional nodes for a room that is too large for one node.",
 			func(v *view) uint64 { return v.rooms.Relays }),
-		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass.", func(v *view) float64 {
+		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass, 0 otherwise.", func(v *view) float64 {
 			if v.rooms.StoreDoubt {
 				return 0
 			}
 			return 1
 		}),
-		gauge("store_round_trip_seconds", "How long the store takes to answer a heartbeat: the shortest of the latest three.",
+		gauge("store_round_trip_seconds", "Time that the store takes to respond to a heartbeat. The value is the shortest of the latest three round trips.",
 			func(v *view) float64 { return v.rooms.StoreRoundTrip.Seconds() }),
-		gauge("store_budget_seconds", "How long a join waits for the store. Above a third of it, the round trip is too long.",
+		gauge("store_budget_seconds", "How long a join waits for the store. roost_store_round_trip_seconds must remain below a third of this value.",
 			func(v *view) float64 { return v.rooms.StoreBudget.Seconds() }),
-		gauges("store_breaker", "1 for the state of the store's circuit breaker: while it is open, no join waits for the store.", "state",
+		gauges("store_breaker", "1 for the current state of the store's circuit breaker, 0 for all other states. While the breaker is open, no join waits for the store.", "state",
 			func(v *view) map[string]uint64 {
 				all := map[string]uint64{"closed": 0, "half-open": 0, "open": 0}
 				all[v.rooms.Breaker] = 1
 				return all
 			}),
-		counter("store_errors_total", "Calls of the store that failed or were skipped.", func(v *view) uint64 { return v.rooms.StoreErrors }),
+		counter("store_errors_total", "Calls to the store that failed or were skipped.", func(v *view) uint64 { return v.rooms.StoreErrors }),
 		histogram("store_call_duration_seconds",
-			"Duration of calls of the store that a join waits for, including failed calls.",
+			"Duration of calls to the store that a join waits for, including failed calls.",
 			func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
 				return v.rooms.StoreCalls, v.rooms.StoreTime, v.rooms.StoreWithin
 			}),

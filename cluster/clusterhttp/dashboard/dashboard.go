@@ -1,16 +1,23 @@
-// Package dashboard is a web page that shows one node's view of its cluster. It is an ordinary client of the
-// HTTP API and has no other source. Problems come from /v1/doctor, and events from /v1/history. The page does
-// not detect either by itself.
+// Package dashboard is a web page that shows one node's view of its cluster. clusterhttp.Handler already
+// serves the page at /. If you mount the API in a mux of your own, serve the page next to it:
 //
-// The page and its parts are embedded in the binary. It loads nothing from other
-// servers, so it works offline. Its Content-Security-Policy allows no inline script or
-// style and no other origin. The page shows values from nodes as text only, never as
-// markup.
+//	mux.Handle("/v1/", clusterhttp.Handler(agent, clusterhttp.Options{}))
+//	mux.Handle("/", dashboard.Handler(dashboard.Info{Cluster: "calls"}))
 //
-// Its URLs are relative, so it also works below a prefix that ends in a slash.
+// # Guarantees
 //
-// A token that an operator enters only stays in the memory of the page. It is sent in the header
-// Authorization and not stored.
+//  1. The page is an ordinary client of the HTTP API and has no other source of data. Problems come from
+//     /v1/doctor, and events from /v1/history.
+//  2. The page and its parts are embedded in the binary. The page loads nothing from other servers, so it works
+//     offline. Its Content-Security-Policy allows no inline script or style and no other origin.
+//  3. The page shows values from nodes only as text, never as markup.
+//  4. A token that an operator enters remains in the memory of the page and is never stored. The page sends it
+//     in the header Authorization.
+//
+// # Limits
+//
+// The page finds the API by relative URLs. If you mount the page under a prefix, the prefix must end in a
+// slash, and the API must be under the same prefix.
 package dashboard
 
 import (
@@ -21,24 +28,23 @@ import (
 	"strings"
 )
 
-// Info holds the values that the API does not provide.
+// Info has the values that the page cannot get from the API.
 type Info struct {
-	Cluster string // its name
+	Cluster string // name of the cluster
 	Rooms   bool   // the API can look up rooms
-	Demo    bool   // /demo next to the page starts and stops nodes
+	Demo    bool   // a demo server at /demo next to the page starts and stops nodes
 }
 
 //go:embed page
 var files embed.FS
 
-// policy allows only what the page needs. Trusted types make the browser reject any
-// string as markup, even if a bug in a script of the page tries it.
+// policy is the page's Content-Security-Policy, and allows only what the page needs. Trusted types make the
+// browser refuse strings as markup, even if a script of the page has a bug.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Handler serves the page at GET / and its parts at GET /dashboard/. Other paths get a
-// 404.
+// Handler serves the page at GET / and its parts at GET /dashboard/. Other paths respond with 404.
 func Handler(info Info) http.Handler {
 	index := render(info)
 	mux := http.NewServeMux()
@@ -52,14 +58,15 @@ func Handler(info Info) http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("X-Frame-Options", "DENY")   // for browsers that do not know frame-ancestors
+		h.Set("X-Frame-Options", "DENY")   // for browsers that do not support frame-ancestors
 		h.Set("Cache-Control", "no-store") // parts of different versions do not fit together
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// render fills in the page. It does not use html/template, which calls methods by name, so that the linker
-// would keep all exported methods of a program that serves the page.
+// render inserts the values of info into the page. render does not use html/template, because that package
+// calls methods by name. The linker would therefore keep all exported methods of an application that serves
+// the page.
 func render(info Info) []byte {
 	page, err := files.ReadFile("page/index.html")
 	if err != nil {
@@ -76,7 +83,7 @@ func render(info Info) []byte {
 }
 
 func part(w http.ResponseWriter, r *http.Request) {
-	// Don't use the system's table of types, which may map .js to another type.
+	// Don't use the MIME types of the operating system, which may map .js to another type.
 	types := map[string]string{
 		".css": "text/css; charset=utf-8",
 		".js":  "text/javascript; charset=utf-8",

@@ -18,7 +18,8 @@ func (e Examination) agent() Check {
 		s.Cluster, e.Addr, plural(len(e.After.Members.Members), "member"), s.Partitions, s.Strategy)}
 }
 
-// ready lists why the agent is not ready: all holds, and the phase of a node that takes no part yet.
+// ready reports why the agent is not ready. ready reports all holds and, if the node is not active yet, its
+// phase.
 func (e Examination) ready() (found []Check) {
 	s := e.After.Stats
 	switch s.State {
@@ -51,7 +52,7 @@ func (e Examination) ready() (found []Check) {
 	return found
 }
 
-// away explains an agent that is not a member.
+// away explains why the agent is not a member.
 func (e Examination) away() Check {
 	s := e.After.Stats
 	if s.Waits == "" {
@@ -67,19 +68,19 @@ func (e Examination) away() Check {
 	return Check{"ready", Fail, "it is joining: " + s.Waits, "it owns nothing until other members answer it by UDP and TCP", do}
 }
 
-// moved is what to do about a node whose address is wrong.
+// moved is the advice for a node whose address is wrong.
 const moved = "give its host that address again, or restart it with an address that the host has: --advertise and --bind, or --bind 0.0.0.0:PORT alone to have it found by itself"
 
-// address names an advertised address at which others cannot reach the agent.
+// address fails if other nodes cannot reach the agent at its advertised address.
 func (e Examination) address() []Check {
 	why := e.After.Stats.Unreachable
-	if why == "" || e.After.Stats.Waits != "" { // ready has it
+	if why == "" || e.After.Stats.Waits != "" { // the check ready reports this
 		return nil
 	}
 	return []Check{{"address", Fail, "other nodes cannot reach it: " + why, "it is alone, and goes on without them", moved}}
 }
 
-// drainsFor says how long a member has been draining, or "" if that is not known.
+// drainsFor returns text that says how long a member has been draining, or "" if the time is unknown.
 func (e Examination) drainsFor(id lease.NodeID) string {
 	for _, m := range e.After.Members.Members {
 		if m.ID == id && m.DrainsMS > 0 {
@@ -89,7 +90,7 @@ func (e Examination) drainsFor(id lease.NodeID) string {
 	return ""
 }
 
-// leases warns of members that missed two heartbeats in a row.
+// leases warns about members that missed two heartbeats in a row.
 func (e Examination) leases() Check {
 	if e.After.Members.Stale {
 		return Check{Name: "leases", Finding: "not checked: the members are the last ones that it knew"}
@@ -114,7 +115,8 @@ func (e Examination) leases() Check {
 	}
 }
 
-// clocks compares each clock with the median, because this agent's own clock may be the wrong one.
+// clocks compares each clock with the median. The agent's own clock is not the reference, because it may be
+// the wrong clock.
 func (e Examination) clocks() Check {
 	members := slices.Clone(e.After.Members.Members)
 	if rejected := e.After.Members.Ahead; len(rejected) > 0 {
@@ -158,7 +160,7 @@ func (e Examination) clocks() Check {
 
 const setClock = "have NTP set the clock, and see why it did not"
 
-// ahead names nodes that are not members because of their clocks.
+// ahead reports nodes that are not members because their clocks are ahead.
 func (e Examination) ahead(rejected []report.Ahead) Check {
 	var names []string
 	for _, n := range rejected {
@@ -170,7 +172,7 @@ func (e Examination) ahead(rejected []report.Ahead) Check {
 	}
 }
 
-// tables warns of divergence that lasts. Every change causes divergence for a moment.
+// tables warns about divergence that lasts. Short divergence is normal after every change.
 func (e Examination) tables() Check {
 	differ := func(l Look) (ids []string) {
 		for _, m := range l.Members.Members {
@@ -221,8 +223,9 @@ func (e Examination) balance() Check {
 	return c
 }
 
-// withSteps adds to an advice how to change the number of partitions. Nodes with different numbers reject
-// each other, so a single agent cannot be restarted with another number.
+// withSteps adds instructions to advice that recommends more partitions. The change needs instructions,
+// because nodes with different numbers of partitions reject each other. A rolling restart with another number
+// therefore does not work.
 func withSteps(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
 		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
@@ -242,12 +245,12 @@ func (e Examination) timings() []Check {
 	}}
 }
 
-// sealWarn is half of the messages that AES-GCM with random nonces allows for a key, so that there is time to
-// change the key.
+// sealWarn is half the number of messages that AES-GCM with random nonces allows per key. The warning comes
+// at half, so that there is time to change the key.
 const sealWarn = 1 << 31
 
-// key warns when the cluster has used up half of what its gossip key allows. It assumes that all nodes
-// encrypt as many messages as this one, whose count begins with its process.
+// key warns when the cluster has encrypted about sealWarn messages with its gossip key. The check assumes
+// that every node has encrypted as many messages as this node since the start of its process.
 func (e Examination) key() []Check {
 	s, members := e.After.Stats.Counts, uint64(max(1, len(e.After.Members.Members)))
 	if s.Sealed < (sealWarn+members-1)/members {
@@ -261,8 +264,8 @@ func (e Examination) key() []Check {
 	}}
 }
 
-// sources warns if the settings in use differ from those in the files, because a restart would use other
-// settings or fail.
+// sources warns if the settings in use differ from the settings in the files. After a restart, the agent
+// would use other settings or fail to start.
 func (e Examination) sources() (problems []Check) {
 	s := e.After.Stats.Sources
 	if s == nil {
@@ -291,7 +294,7 @@ func (e Examination) sources() (problems []Check) {
 	return problems
 }
 
-// events warns of a loop that had unread events at both looks and did not catch up.
+// events warns about a reader that had unread events at both looks and did not catch up between them.
 func (e Examination) events() []Check {
 	late := make(map[string]uint64)
 	for _, r := range e.Before.Stats.Readers {
@@ -315,7 +318,7 @@ func (e Examination) events() []Check {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// few names the first of many.
+// few returns a list of the first words, and says how many more there are.
 func few(words []string) string {
 	const most = 6
 	text := strings.Join(words[:min(len(words), most)], ", ")

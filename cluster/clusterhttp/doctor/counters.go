@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// counters are the counters of an agent that should not grow, by their names in JSON, in the order of their
-// checks.
+// counters lists the counters of an agent that should not grow. The name is the name in JSON. The order is
+// the order of the checks.
 var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
 	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
 	{
@@ -79,7 +79,7 @@ var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglob
 	{"redis", "degraded", "rooms are resolved without Redis, from the pin cache and by the hash", "see why Redis does not answer"},
 }
 
-// countersOf returns the counters of an agent by their names.
+// countersOf returns the counters of an agent by their JSON names.
 func countersOf(s report.Stats) map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, part := range []any{s.Counts, s.Rooms} {
@@ -96,7 +96,7 @@ func countersOf(s report.Stats) map[string]uint64 {
 	return all
 }
 
-// named reports whether another check already explains by how much a counter has grown.
+// named reports whether another check already explains the growth of a counter.
 func (e Examination) named(counter string, by uint64) bool {
 	switch counter {
 	case "expired":
@@ -113,8 +113,8 @@ func (e Examination) named(counter string, by uint64) bool {
 	return false
 }
 
-// counted warns of each counter that grew between the looks, unless another check explains it. It mentions
-// counters that grew before.
+// counted warns about each counter that grew between the looks, except if another check explains the growth.
+// If a check has no warning, its finding mentions counters that grew earlier.
 func (e Examination) counted() (checks []Check) {
 	was, is := countersOf(e.Before.Stats), countersOf(e.After.Stats)
 	for all := counters; len(all) > 0; {
@@ -140,9 +140,9 @@ func (e Examination) counted() (checks []Check) {
 	return checks
 }
 
-// steady is what a check of counters says if none warns.
+// steady returns the finding for a check if none of its counters causes a warning.
 func (e Examination) steady(check string, names, ever []string) string {
-	if most := 3; len(names) > most { // the page is for one screen
+	if most := 3; len(names) > most { // keeps the text short enough for one screen
 		names = append(names[:most-1], fmt.Sprintf("%d more", len(names)-most+1))
 	}
 	switch {

@@ -1,8 +1,22 @@
-// Package doctor checks what an agent reports about itself and its cluster, for the command roost doctor, for
-// GET /v1/doctor, and so for the dashboard. It is pure: the caller asks the agent twice, and the checks
-// compare the two results.
+// Package doctor checks what an agent reports about itself and its cluster. The command roost doctor, the
+// endpoint GET /v1/doctor and the dashboard show the results. Take two looks at an agent and compare them:
 //
-// Its texts may contain what other nodes say, such as their ids, so show them as text and not as markup.
+//	e := doctor.Examination{Before: look(), Addr: addr, Over: 2 * time.Second}
+//	time.Sleep(e.Over)
+//	e.After = look() // fill a Look from /v1/stats, /v1/members, /v1/partitions and /v1/history
+//	for _, c := range e.Diagnose().Checks {
+//		fmt.Println(c.Status, c.Name, c.Finding)
+//	}
+//
+// # Guarantees
+//
+// The package is pure: it reads no clock, opens no connection, and changes nothing. The same looks result in
+// the same diagnosis.
+//
+// # Limits
+//
+// The checks use only the reports of one agent. A finding can contain text from other nodes, such as their
+// ids, so show findings as text and never as markup.
 package doctor
 
 import (
@@ -31,7 +45,7 @@ func (v Verdict) String() string { return [...]string{"ok", "warn", "fail"}[v] }
 // MarshalText implements encoding.TextMarshaler.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. A verdict that it does not know is an error.
+// UnmarshalText implements encoding.TextUnmarshaler. UnmarshalText returns an error for an unknown verdict.
 func (v *Verdict) UnmarshalText(text []byte) error {
 	for *v = OK; *v <= Fail; *v++ {
 		if v.String() == string(text) {
@@ -41,7 +55,8 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 	return fmt.Errorf("doctor: unknown verdict %.20q", text)
 }
 
-// Check is a finding. A check that finds several problems has several findings with the same name.
+// Check is one finding of a check. A check that finds several problems returns several findings with the same
+// name.
 type Check struct {
 	Name    string  `json:"name"`
 	Status  Verdict `json:"status"`
@@ -53,33 +68,33 @@ type Check struct {
 // Diagnosis is the result of all checks, worst first.
 type Diagnosis struct {
 	Self   lease.NodeID `json:"self"` // empty if the agent has not joined
-	Addr   string       `json:"addr"` // of the agent
+	Addr   string       `json:"addr"` // address of the agent
 	Status Verdict      `json:"status"`
 	OverMS int64        `json:"over_ms"`
 	Checks []Check      `json:"checks"`
 }
 
-// Look is what an agent reports at one moment.
+// Look is the report of an agent at one moment.
 type Look struct {
 	Stats   report.Stats
 	Members report.Members
-	Table   report.Partitions // zero if the agent has none
-	History report.History    // zero if the agent does not answer with one
+	Table   report.Partitions // zero if the agent has no table
+	History report.History    // zero if the agent does not provide a history
 }
 
-// Examination is two looks at an agent.
+// Examination has two looks at an agent, which the checks compare.
 type Examination struct {
 	Before, After Look
-	Over          time.Duration // between them
-	Addr          string        // of the agent
+	Over          time.Duration // time between the two looks
+	Addr          string        // address of the agent
 }
 
-// Diagnose carries out all checks.
+// Diagnose runs all checks.
 func (e Examination) Diagnose() Diagnosis {
 	d := Diagnosis{Self: e.After.Stats.Self, Addr: e.Addr, OverMS: e.Over.Milliseconds()}
 	checks := append([]Check{e.agent()}, e.ready()...)
 	checks = append(checks, e.leases(), e.clocks())
-	if e.After.Stats.State == "joining" { // what it knows of the others is outdated, and ready has the cause
+	if e.After.Stats.State == "joining" { // its data about the other nodes is out of date, and the check ready reports the cause
 		for _, name := range []string{"tables", "balance", "members", "seeds"} {
 			checks = append(checks, Check{Name: name, Finding: "not checked while it joins"})
 		}
@@ -106,7 +121,8 @@ func (e Examination) Diagnose() Diagnosis {
 	return d
 }
 
-// rank orders findings. Uneven shares come last, because they are never new.
+// rank orders findings from best to worst. Among findings with the same status, balance has the lowest rank,
+// because uneven shares are never new.
 func (c Check) rank() int {
 	if c.Name == "balance" {
 		return 2 * int(c.Status)
@@ -125,7 +141,7 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 func age(millis int64) string { return ms(millis).Round(100 * time.Millisecond).String() }
 
-// Expect compares the number of live members that an agent sees with the expected number.
+// Expect checks whether the agent sees the expected number of live members.
 func Expect(members, want int) Check {
 	if members == want {
 		return Check{Name: "expected", Finding: fmt.Sprintf("there are %s", plural(members, "member"))}
@@ -141,7 +157,7 @@ func Expect(members, want int) Check {
 	return c
 }
 
-// Add adds checks of another kind.
+// Add adds findings of checks that Diagnose does not run, and updates the status and the order.
 func (d *Diagnosis) Add(checks ...Check) {
 	for _, c := range checks {
 		d.Status = max(d.Status, c.Status)

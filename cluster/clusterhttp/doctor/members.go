@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// members checks that there are nodes to own partitions, and others to take over.
+// members checks whether there are nodes that own partitions, and other nodes that could take over.
 func (e Examination) members() (found []Check) {
 	is := make(map[string][]string)
 	for _, m := range e.After.Members.Members {
@@ -24,7 +24,7 @@ func (e Examination) members() (found []Check) {
 	switch {
 	case e.After.Members.Stale:
 		found = append(found, Check{Name: "members", Finding: fmt.Sprintf("not checked: these are the last %d that it knew", total)})
-	case e.After.Stats.Isolated(): // nodes that are isolated with it say that they settle
+	case e.After.Stats.Isolated(): // other isolated nodes report that they are settling
 		found = append(found, Check{
 			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", plural(total, "member")),
 		})
@@ -39,7 +39,7 @@ func (e Examination) members() (found []Check) {
 			"members", Fail, fmt.Sprintf("none of %s may own anything; draining: %s", plural(total, "member"), cmp.Or(few(draining), "-")),
 			"every lookup fails", "roost undrain, or roost weight 100, at one of them",
 		})
-	case total == 1 && len(found) == 0 && e.findSeeds().none(): // otherwise it is known which others are missing
+	case total == 1 && len(found) == 0 && e.findSeeds().none(): // otherwise the check seeds reports which nodes are missing
 		found = append(found, Check{
 			"members", Warn, "this node is alone", "no other node can take over", "start others with --join " + e.After.Stats.Settings.Addr,
 		})
@@ -49,7 +49,8 @@ func (e Examination) members() (found []Check) {
 	return found
 }
 
-// roleOf returns the state of a member, or why it owns nothing in spite of its state.
+// roleOf returns the state of a member. If the member owns nothing for another reason, roleOf returns that
+// reason.
 func roleOf(m report.Member) string {
 	switch {
 	case m.State == lease.Active && m.Weight == 0:
@@ -63,7 +64,7 @@ func roleOf(m report.Member) string {
 	}
 }
 
-// idle warns of nodes that own nothing or get no rooms, because somebody may have forgotten them.
+// idle warns about nodes that own nothing or get no rooms, because their operator may have forgotten them.
 func (e Examination) idle(weightless []string) (found []Check) {
 	var cordoned, spared, flapping, lost []string
 	for _, v := range e.After.Members.Cordons {
@@ -134,7 +135,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	return found
 }
 
-// lostFix says what to check, depending on the reasons of the losses.
+// lostFix returns advice on what to check, which depends on why the members were lost.
 func lostFix(lost []report.Lost) string {
 	of := func(reason lease.Reason) bool {
 		return slices.ContainsFunc(lost, func(l report.Lost) bool { return l.Reason == reason })
@@ -150,7 +151,7 @@ func lostFix(lost []report.Lost) string {
 	return "crashed: " + crashed + "; expired: " + expired + forgotten
 }
 
-// streamsAlone returns the nodes that have tried to join for a while, with their addresses.
+// streamsAlone returns the nodes that try to join but reach this node only over TCP, with their addresses.
 func (e Examination) streamsAlone() (found []string) {
 	alone := e.After.Members.StreamsAlone
 	for _, id := range slices.Sorted(maps.Keys(alone)) {
@@ -159,8 +160,9 @@ func (e Examination) streamsAlone() (found []string) {
 	return found
 }
 
-// settling returns the nodes that were settling at both looks while others owned partitions, if the reason is
-// unknown. It returns none if nodes are isolated.
+// settling returns the nodes that were settling at both looks while other nodes owned partitions, if the
+// reason is unknown. If no member is active, for example because the nodes are isolated, settling returns
+// none.
 func (e Examination) settling() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {
@@ -179,13 +181,14 @@ func (e Examination) settling() (ids []string) {
 	return ids
 }
 
-// restartWindow is how long the end of a node counts for restarts and turns.
+// restartWindow is how far back the checks turns and comesAndGoes look for restarts.
 const restartWindow = 10 * time.Minute
 
-// turns finds ids that two processes at different addresses use in turns, and returns the addresses. It
-// counts when an address comes back after another one, twice. A node that has only moved does not do that.
+// turns finds ids that two processes at different addresses use in turns, and returns the addresses. An id is
+// reported if it has returned twice to an address that it used earlier. A node that has only moved to a new
+// address does not return to the old one.
 func (e Examination) turns() map[lease.NodeID]string {
-	seen := make(map[lease.NodeID][]string) // addresses, the latest last
+	seen := make(map[lease.NodeID][]string) // addresses, latest last
 	back := make(map[lease.NodeID]int)
 	found := make(map[lease.NodeID]string)
 	h := e.After.History
@@ -207,8 +210,8 @@ func (e Examination) turns() map[lease.NodeID]string {
 	return found
 }
 
-// comesAndGoes returns the nodes that recently ended three times or more without leaving. Nodes that already
-// count as flapping, and processes that take turns, are reported elsewhere.
+// comesAndGoes returns the nodes that stopped at least three times within restartWindow without leaving.
+// comesAndGoes omits flapping nodes and the ids in turns, because other checks report those.
 func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string) {
 	const window, least = restartWindow, 3
 	h := e.After.History
@@ -235,7 +238,8 @@ func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string
 	return found
 }
 
-// mute returns the nodes that state a capacity but report no load, if rooms are pinned by both.
+// mute returns the nodes that specify a capacity but report no load. If this agent pins no rooms, mute
+// returns none, because capacity and load matter only for rooms.
 func (e Examination) mute() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {

@@ -9,11 +9,11 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 )
 
-// rejectedFor is how long doctor warns of rejected gossip. A node that does not fit tries again within
-// seconds.
+// rejectedFor is how long the doctor warns about rejected gossip. A node with a wrong setting retries within
+// seconds, so the warning remains as long as that node runs.
 const rejectedFor = 10 * time.Minute
 
-// rejections are the reasons why gossip is rejected.
+// rejections has the text for each reason to reject gossip.
 var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknoglobals // a table
 	{
 		"wrong_key", "gossip that no key of this node opens",
@@ -32,7 +32,7 @@ var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknog
 	},
 }
 
-// rejected warns of what this node has recently rejected, and names the sources.
+// rejected warns about gossip that this node has recently rejected, and names the sources.
 func (e Examination) rejected() (checks []Check) {
 	s := e.After.Stats
 	for _, k := range rejections {
@@ -67,8 +67,8 @@ func (e Examination) rejected() (checks []Check) {
 	return checks
 }
 
-// clusterName returns how a packet names its cluster. The name comes from an unauthenticated sender, and may
-// be long.
+// clusterName returns the cluster name of a packet for display. The name is shortened and quoted, because the
+// sender is not authenticated.
 func clusterName(cluster string) string {
 	if cluster == "" {
 		return "no name"

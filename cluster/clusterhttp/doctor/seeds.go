@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// seeds warns of seeds that are not members. It does not look up names, because this machine may resolve them
-// differently than the agent's.
+// seeds warns about seeds that are not members. seeds does not resolve host names, because this machine may
+// resolve them differently than the agent's machine.
 func (e Examination) seeds() Check {
 	f := e.findSeeds()
 	alone := len(e.After.Members.Members) < 2
@@ -42,8 +42,9 @@ func (e Examination) seeds() Check {
 	return Check{Name: "seeds", Finding: f.String()}
 }
 
-// seedless warns of an agent that has other nodes but no seeds. The first of two nodes is fine, because the
-// other one has it as a seed. Nodes on the same machine are fine, because they are only a trial.
+// seedless warns about an agent that has other members but no seeds. In a cluster of two nodes, an agent
+// without seeds is fine, because the other node has this agent as its seed. Nodes on the same machine are
+// also fine, because such a cluster is only a test.
 func (e Examination) seedless() Check {
 	const restart = "a restart begins a cluster of its own, which owns every key, until another node tries this address again"
 	addr, err := netip.ParseAddrPort(e.After.Stats.Settings.Addr)
@@ -62,10 +63,11 @@ func (e Examination) seedless() Check {
 	}
 }
 
-// foundSeeds are the seeds of an agent except itself, because all nodes may have the same list.
+// foundSeeds has the seeds of an agent except the agent itself. The configured list can include the agent,
+// because all nodes may have the same list.
 type foundSeeds struct {
-	present []string // at the addresses of members
-	lost    []string // at the addresses of lost members, which another check reports
+	present []string // seeds at the addresses of members
+	lost    []string // seeds at the addresses of lost members, which the check members reports
 	missing []string
 	names   []string
 }
@@ -74,7 +76,7 @@ func (f foundSeeds) none() bool {
 	return len(f.present)+len(f.lost)+len(f.missing)+len(f.names) == 0
 }
 
-// String says where the seeds are, if none is missing.
+// String describes the seeds. Call String only if no seed is missing.
 func (f foundSeeds) String() string {
 	var parts []string
 	for _, p := range []struct {

@@ -8,22 +8,22 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// Hold is a reason for which the agent's node owns nothing; see cluster.Hold.
+// Hold is a reason why the agent's node owns nothing. See cluster.Hold.
 type Hold struct {
 	Cause  cluster.Cause `json:"cause"`
-	ForMS  int64         `json:"for_ms,omitempty"` // until its end; 0 = it ends when its cause ends
+	ForMS  int64         `json:"for_ms,omitempty"` // time until the hold ends; 0 = it ends together with its cause
 	Reason string        `json:"reason"`           // for people
 }
 
-// Explanation says why a node owns nothing.
+// Explanation is text that explains why a node owns nothing.
 type Explanation struct {
 	Finding string // what has happened
 	Means   string
 	Do      string
-	Usual   bool // somebody may have wanted it, or it ends by itself
+	Usual   bool // an operator may have caused the hold on purpose, or the hold ends by itself
 }
 
-// explanations has the texts for each cause, which /readyz, the doctor and the dashboard use.
+// explanations has the text for each cause. /readyz, the doctor and the dashboard show these texts.
 var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a table
 	cluster.CauseDuplicate: {
 		"it suspects a duplicate", "it owns nothing until the other process has been silent for a TTL; if that process runs, this one ends",
@@ -57,7 +57,7 @@ var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a
 	},
 }
 
-// Explain puts a hold into words.
+// Explain returns text that explains the hold to a person.
 func (h Hold) Explain() Explanation {
 	e, ok := explanations[h.Cause]
 	if !ok { // a cause from a later release
@@ -72,7 +72,8 @@ func (h Hold) Explain() Explanation {
 	return e
 }
 
-// Isolated reports whether the node is isolated, or settles after that, so that it keeps its last table.
+// Isolated reports whether the node owns nothing but keeps its last table. A node does that if it is
+// isolated, if it settles after it was isolated, or if it suspects a duplicate of itself.
 func (s Stats) Isolated() bool {
 	return s.State == "isolated" || slices.ContainsFunc(s.Holds, func(h Hold) bool {
 		return h.Cause == cluster.CauseIsolated || h.Cause == cluster.CauseDuplicate

@@ -1,9 +1,21 @@
-// Package report has what an agent reports about itself and its cluster, as JSON of the HTTP API. These are
-// the responses that package doctor checks. Package clusterhttp has the same types under the same names, and
-// all other types of the API.
+// Package report has the JSON types with which an agent describes itself and its cluster. Use them to decode
+// responses of the HTTP API without package clusterhttp:
 //
-// Digests are 16 hexadecimal digits, because JavaScript numbers cannot hold 64 bits. Fields are
-// added, never removed or renamed.
+//	var stats report.Stats
+//	err := json.Unmarshal(body, &stats) // the body of GET /v1/stats
+//	for _, hold := range stats.Holds {
+//		fmt.Println(hold.Explain().Finding)
+//	}
+//
+// # Guarantees
+//
+// Fields are added, never removed or renamed. Digests are strings of 16 hexadecimal digits, because JavaScript
+// numbers cannot hold 64 bits.
+//
+// # Limits
+//
+// The package has only the types that package doctor checks. Package clusterhttp has all types of the API,
+// including these types under the same names.
 package report
 
 import (
@@ -16,45 +28,45 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Member is a live node.
+// Member is a live node as one agent sees it.
 type Member struct {
 	lease.Profile
 
 	State         lease.State `json:"state"`
-	AgeMS         int64       `json:"age_ms,omitempty"` // of its lease, at least 1; 0 = this node has never met it
+	AgeMS         int64       `json:"age_ms,omitempty"` // age of the member's lease, at least 1; 0 = this node has never met the member
 	Load          int64       `json:"load"`
-	NoLoad        bool        `json:"no_load,omitempty"` // it has not reported a load
-	ClockOffsetMS int64       `json:"clock_offset_ms"`   // its wall clock minus this node's
-	InSync        bool        `json:"in_sync"`           // has the same table as this node
+	NoLoad        bool        `json:"no_load,omitempty"` // the member has not reported a load
+	ClockOffsetMS int64       `json:"clock_offset_ms"`   // the member's wall clock minus this node's
+	InSync        bool        `json:"in_sync"`           // the member has the same table as this node
 
-	// Cordoned is set if an active member shows as draining because it is cordoned.
+	// Cordoned is set if State is draining only because the member is cordoned.
 	Cordoned *Cordon `json:"cordoned,omitempty"`
 
-	// FlappingMS is how much longer the member drains because it came and went too often. 0 = it is not
-	// flapping.
+	// FlappingMS is how much longer the member drains because it joined and failed too often. 0 = the member
+	// is not flapping.
 	FlappingMS int64 `json:"flapping_ms,omitempty"`
 
-	// DrainsMS is how long this node has seen the member drain, for any reason except a cordon. 0 = it does
-	// not drain.
+	// DrainsMS is how long this node has seen the member drain, for any reason except a cordon. 0 = the
+	// member is not draining.
 	DrainsMS int64 `json:"drains_ms,omitempty"`
 
-	// HTTP is the URL of the member's own HTTP API, only in responses of /v1/members. It is missing if others
-	// cannot reach the API.
+	// HTTP is the URL of the member's own HTTP API. Only /v1/members has this field. The field is omitted if
+	// other nodes cannot reach the API.
 	HTTP string `json:"http,omitempty"`
 
-	// Meta is what the member's application announces, in base64, only in responses of /v1/members.
+	// Meta is the data that the member's application announces, in base64. Only /v1/members has this field.
 	Meta string `json:"meta,omitempty"`
 
-	// Keys has fingerprints of the member's gossip keys, at most four, only in responses of /v1/members:
-	// first of the key that it sends with, then of other keys that it accepts. It is missing if the member
-	// has no key.
+	// Keys has the fingerprints of the member's gossip keys, at most four. The first is the key that the
+	// member sends with, and the others are keys that it also accepts. Only /v1/members has this field. The
+	// field is omitted if the member has no key.
 	Keys []string `json:"keys,omitempty"`
 }
 
-// Cordon keeps a node from owning anything, in the view of all members, until it ends.
+// Cordon keeps a node from owning anything, in the view of all members, until the cordon ends.
 type Cordon struct {
 	ID     lease.NodeID `json:"id"`
-	ForMS  int64        `json:"for_ms"` // until its end
+	ForMS  int64        `json:"for_ms"` // time until the cordon ends
 	Reason string       `json:"reason"` // for people
 }
 
@@ -65,62 +77,63 @@ type Members struct {
 	Version   uint64           `json:"version"`
 	Digest    placement.Digest `json:"digest"`
 	Converged bool             `json:"converged"`
-	Diverged  int              `json:"diverged"` // members that run another table
+	Diverged  int              `json:"diverged"` // members with another table than this node
 
-	// Stale says that the agent joins again after its lease expired, or is stalled, so Members are the last
-	// known ones.
+	// Stale reports that Members are the last known members, because the agent is stalled or joins again
+	// after its lease expired.
 	Stale bool `json:"stale,omitempty"`
 
-	// Cordons are the active cordons, including those of nodes that are not members at present. Spared says
-	// that they have no effect, because otherwise no member could own anything.
+	// Cordons are the active cordons, including cordons of nodes that are currently not members. Spared
+	// reports that the cordons have no effect, because otherwise no member could own anything.
 	Cordons []Cordon `json:"cordons,omitempty"`
 	Spared  bool     `json:"spared,omitempty"`
 
-	// Ahead has nodes whose heartbeats this node rejects, because their clocks are too far ahead.
+	// Ahead lists the nodes whose heartbeats this node rejects because their clocks are too far ahead.
 	Ahead []Ahead `json:"ahead,omitempty"`
 
-	// StreamsAlone has the gossip addresses, by id, of nodes that try to join and only reach this node over
-	// TCP, because UDP packets do not get through both ways.
+	// StreamsAlone has the gossip addresses, by id, of nodes that try to join but reach this node only over
+	// TCP. UDP packets between the two nodes are lost in at least one direction.
 	StreamsAlone map[lease.NodeID]string `json:"streams_alone,omitempty"`
 
-	// Lost has the members that went within the last 30 minutes and have not come back: at most 256, latest
-	// first, and only those that this node has seen go since its start.
+	// Lost lists the members that left or failed within the last 30 minutes and have not returned. The list
+	// has at most 256 members, latest first. Members that were lost before this node started are not
+	// included.
 	Lost []Lost `json:"lost,omitempty"`
 }
 
-// Ahead is a node whose clock is too far ahead of the cluster's.
+// Ahead is a node whose clock is too far ahead of the other clocks in the cluster.
 type Ahead struct {
 	ID   lease.NodeID `json:"id"`
 	ByMS int64        `json:"by_ms"`
 }
 
-// Lost is a member that is no longer live, with what was last known of it.
+// Lost is a member that is no longer live, with the last known data about it.
 type Lost struct {
 	lease.Profile
 
 	Reason     lease.Reason `json:"reason"` // left, crashed or expired
 	AgoMS      int64        `json:"ago_ms"`
-	Partitions int          `json:"partitions"`     // partitions that it owned then
-	HTTP       string       `json:"http,omitempty"` // URL of its HTTP API, if others could reach it
+	Partitions int          `json:"partitions"`     // number of partitions that the member owned at that time
+	HTTP       string       `json:"http,omitempty"` // URL of the member's HTTP API, if other nodes could reach the API
 }
 
-// History is the response to /v1/history: what this node has seen since its start, oldest first. See
-// cluster.History.
+// History is the response to /v1/history. Events and Samples are what this node has recorded since its start,
+// oldest first. See cluster.History.
 type History struct {
 	Self    lease.NodeID `json:"self"`
-	Now     time.Time    `json:"now"` // by this node's clock, like all times here
+	Now     time.Time    `json:"now"` // by this node's clock, like all times in a History
 	Events  []Event      `json:"events"`
-	Samples []Sample     `json:"samples"` // every 10 s for half an hour
+	Samples []Sample     `json:"samples"` // one every 10 s for the last half hour
 }
 
-// Event is an entry of a History. Missing fields are zero or do not belong to the kind: see
+// Event is an entry of a History. Fields that are zero or that the kind does not use are omitted. See
 // cluster.EventKind.
 type Event struct {
 	At          time.Time         `json:"at"`
 	Kind        cluster.EventKind `json:"kind"`
 	Member      lease.NodeID      `json:"member,omitempty"`
 	Incarnation uint64            `json:"incarnation,omitempty,string"`
-	Addr        string            `json:"addr,omitempty"` // where a member that joined or returned gossips
+	Addr        string            `json:"addr,omitempty"` // gossip address of a member that joined or returned
 	Reason      string            `json:"reason,omitempty"`
 	Why         string            `json:"why,omitempty"` // for people
 	Members     int               `json:"members,omitempty"`
@@ -132,80 +145,84 @@ type Event struct {
 	OldWeight   uint32            `json:"old_weight,omitempty"`
 }
 
-// Sample is the state at one moment.
+// Sample has numbers about this node and its view at one moment.
 type Sample struct {
 	At      time.Time `json:"at"`
-	Members int       `json:"members"` // live
+	Members int       `json:"members"` // number of live members
 	Owned   int       `json:"owned"`   // partitions of this node
-	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the previous sample
+	Moved   int       `json:"moved"`   // partitions of the whole cluster that changed owner since the previous sample
 	Load    int64     `json:"load"`    // load that this node reports
 }
 
-// Partitions is the response to /v1/partitions: the table as a document, and its balance. The method Table
-// returns the table.
+// Partitions is the response to /v1/partitions. The response has the table in a form that can be stored, and
+// the table's balance. The method Table returns the table.
 type Partitions struct {
 	placement.Export
 	Counts   map[lease.NodeID]int `json:"counts"`
 	Balance  Balance              `json:"balance"`
-	Diverged int                  `json:"diverged"`        // members that run another table
-	Stale    bool                 `json:"stale,omitempty"` // the agent is isolated, fenced or stalled, so this is its last table
+	Diverged int                  `json:"diverged"`        // members with another table than this node
+	Stale    bool                 `json:"stale,omitempty"` // this is the agent's last table, because the agent is isolated, fenced or stalled
 }
 
-// Balance says how evenly partitions are spread; see placement.Balance.
+// Balance describes how evenly partitions are spread over the nodes. See placement.Balance.
 type Balance struct {
 	MaxMean float64 `json:"max_mean"`
 	CV      float64 `json:"cv"`
 	Advice  string  `json:"advice,omitempty"`
 }
 
-// Stats is the response to /v1/stats: the counters of this agent since its start, and its settings.
+// Stats is the response to /v1/stats. The response has the settings of this agent, and its counters since its
+// start.
 type Stats struct {
 	Self  lease.NodeID `json:"self"`
-	State string       `json:"state"`           // left, joining, the cause of the first hold, active, isolated (settling after that) or settling
-	Holds []Hold       `json:"holds,omitempty"` // why this node owns nothing, in the order in which to solve the causes
-	Waits string       `json:"waits,omitempty"` // why it is still joining: a seed does not answer, or UDP packets do not arrive
+	State string       `json:"state"`           // left, joining, the cause of the first hold, active, isolated (also while settling after isolation) or settling
+	Holds []Hold       `json:"holds,omitempty"` // why this node owns nothing; solve the causes in this order
+	Waits string       `json:"waits,omitempty"` // why this node is still joining: a seed does not respond, or UDP packets do not arrive
 
-	// Unreachable is why other nodes cannot reach this one at its advertised address, if it knows a reason.
+	// Unreachable is the reason why other nodes cannot reach this node at its advertised address. Unreachable
+	// is empty if this node has found no such reason.
 	Unreachable string `json:"unreachable,omitempty"`
 
 	Settings Settings             `json:"settings"`
 	Counts   cluster.Stats        `json:"counts"`
-	Readers  []events.ReaderStats `json:"readers"`         // readers of events, by how they read
-	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
+	Readers  []events.ReaderStats `json:"readers"`         // lag of the readers of events, by the method with which they read
+	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // set if this agent pins rooms
 
-	// Rejected has the latest sources whose gossip this node rejects, latest first: for each reason at most
-	// four over UDP and four over TCP.
+	// Rejected lists the sources whose gossip this node has rejected, latest first. For each reason, the list
+	// has at most four sources over UDP and four over TCP.
 	Rejected []Rejection `json:"rejected,omitempty"`
 
-	// Evacuation is the current or latest evacuation of this node's rooms. It is nil if there was none.
+	// Evacuation is the current or latest evacuation of this node's rooms. Evacuation is nil if this node has
+	// not evacuated rooms.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 
-	// Sources is set if the process can reload its settings while it runs, like roost agent.
+	// Sources is set if the process can reload its settings while it runs, as roost agent can.
 	Sources *Sources `json:"sources,omitempty"`
 }
 
-// Sources is the state of the files and variables from which a running process reloads its settings.
+// Sources is the state of the files and environment variables from which a running process reloads its
+// settings.
 type Sources struct {
-	Problem   string   `json:"problem,omitempty"`    // why the last reload failed, so that the old settings are still in use
+	Problem   string   `json:"problem,omitempty"`    // why the last reload failed; the old settings are still in use
 	ProblemMS int64    `json:"problem_ms,omitempty"` // for how long reloading has failed
 	Restart   []string `json:"restart,omitempty"`    // changed settings that need a restart to take effect
 
-	// KeyFile is the file of the gossip keys, if other keys are in use because POST /v1/keys has changed them
-	// but could not write the file.
+	// KeyFile is the path of the file with the gossip keys. KeyFile is set only if POST /v1/keys changed the
+	// keys but could not write the file, so that the keys in use differ from the file.
 	KeyFile string `json:"key_file,omitempty"`
 }
 
-// Rejection is what a node rejected from one source.
+// Rejection describes the gossip that a node rejected from one source.
 type Rejection struct {
 	Reason  string `json:"reason"`            // wrong_key, wrong_cluster or not_allowed
-	Over    string `json:"over"`              // tcp or udp; the source may be forged with udp
+	Over    string `json:"over"`              // tcp or udp; a source over udp can be forged
 	From    string `json:"from"`              // ip:port over udp, ip over tcp
-	Cluster string `json:"cluster,omitempty"` // for wrong_cluster: the name in the packet, from an unauthenticated sender
+	Cluster string `json:"cluster,omitempty"` // for wrong_cluster: the cluster name in the packet; the sender is not authenticated
 	Count   uint64 `json:"count"`
-	AgoMS   int64  `json:"ago_ms"` // the latest
+	AgoMS   int64  `json:"ago_ms"` // time since the latest rejection
 }
 
-// Settings are the settings that are needed to understand an agent's counters.
+// Settings are the settings that a reader needs to understand an agent's counters.
 type Settings struct {
 	Cluster     string   `json:"cluster"`
 	Partitions  int      `json:"partitions"`
@@ -213,8 +230,8 @@ type Settings struct {
 	HeartbeatMS int64    `json:"heartbeat_ms"`
 	TTLMS       int64    `json:"ttl_ms"`
 	MaxSkewMS   int64    `json:"max_skew_ms"`
-	MinMembers  int      `json:"min_members"` // fewest live members with which it owns anything
-	Split       string   `json:"split"`       // who owns in a split: continue or majority
-	Addr        string   `json:"addr"`        // its gossip address
-	Join        []string `json:"join"`        // its seeds, as configured
+	MinMembers  int      `json:"min_members"` // with fewer live members, the node owns nothing
+	Split       string   `json:"split"`       // which side of a split owns partitions: continue (each side) or majority
+	Addr        string   `json:"addr"`        // the node's gossip address
+	Join        []string `json:"join"`        // the node's seeds, as configured
 }
